@@ -1,13 +1,13 @@
 """manapy keeps MPI jobs alive: transparent checkpoint and restart of unmodified MPI programs.
 
-Programs need none of this; `manapy checkpoint` works from outside. From inside a program:
+Programs need none of this: `manapy checkpoint` works from outside. A program can call:
 
     manapy.checkpoint()      collective: every rank calls it; returns when the checkpoint is published
     manapy.is_restart()      does this process continue from a checkpoint?
     manapy.clock.table()     the collective clock: SEQ and TARGET of every communicator
     manapy.dmtcp             DMTCP's application API, for programs that know it
 
-Outside manapy they do nothing and say so with a RuntimeWarning.
+Outside manapy these functions do nothing and issue a RuntimeWarning.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _POLL_SECONDS = 0.002
 def checkpoint() -> Path | None:
     """Take a checkpoint now; collective over all ranks of the job.
 
-    Returns the path of the published checkpoint; also in a process that was restarted from it (see is_restart). Outside
-    manapy: None, with a RuntimeWarning. Raises manapy.CheckpointError if the checkpoint failed; the program
-    may go on. Must not be called while another thread of the process holds a lock that a rank needs to make progress.
+    Returns the path of the published checkpoint, also in a process that was restarted from it (see is_restart). Outside
+    manapy: None, with a RuntimeWarning. Raises manapy.CheckpointError if the checkpoint failed; the program can
+    continue. Must not be called while another thread of the process holds a lock that a rank needs to make progress.
     """
     import time
 
@@ -44,7 +44,7 @@ def checkpoint() -> Path | None:
     if ticket < 0:
         _say("checkpoint() did nothing: this job has no coordinator")
         return None
-    while block.generation == generation:  # a restart replaces the block; tickets count anew there
+    while block.generation == generation:  # a restart replaces the block, and its tickets count from 0 again
         done = boundary.checkpoint_done(block)
         if abs(done) >= ticket:
             if -done == ticket:

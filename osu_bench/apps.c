@@ -1,6 +1,7 @@
 /* apps.c - small programs with the communication of the paper's applications (its Table 1): apps KIND [SCALE]
  *
- * They are stand-ins, written for this benchmark; they compute something real, but none of them is the application itself.
+ * They are stand-ins, written for this benchmark; they compute something real, but none of them is the application
+ * itself.
  *
  *   bcast      nothing but MPI_Bcast of 4 bytes                                  the OSU micro-benchmark
  *   transpose  spectral solver: 2-D Fourier transforms with a transpose by       VASP 6: FFTs, very many collectives
@@ -12,8 +13,8 @@
  *   stencil    wave equation, fourth order; halo by Isend/Irecv, the largest      SW4: messages, hardly a collective
  *              amplitude by Allreduce every 400 steps
  *
- * SCALE multiplies the number of steps. Rank 0 prints one JSON object: seconds of the steps, calls per second and rank, and a
- * checksum of the result, which must be the same bits wherever the program ran with this number of ranks.
+ * SCALE multiplies the number of steps. Rank 0 prints one JSON object: seconds of the steps, calls per second and rank,
+ * and a checksum of the result, which must be the same bits wherever the program ran with this number of ranks.
  */
 #include "bench.h"
 
@@ -176,7 +177,8 @@ static void cg(long steps) {
 /* ---- particles ---- */
 
 #define PARTICLES 400 /* a rank; those of a rank act on its own and on the neighbours' */
-#define PART (PARTICLES / 3) /* sent in three messages to each side, as a domain decomposition in three directions does */
+/* sent in three messages to each side, as a domain decomposition in three directions does */
+#define PART (PARTICLES / 3)
 
 static double repulsion(const double *a, const double *b, size_t n, double *force) { /* of b on a; the energy */
     double energy = 0;

@@ -1,7 +1,7 @@
 /* batches.h - timing in batches, and how the benchmark programs report it; knows no MPI.
  *
- * Each thing is measured in many short batches, so that one disturbed batch spoils one sample only, until the milliseconds of the command line are used up
- * (but three batches), and becomes one JSON object a line:
+ * Each thing is measured in many short batches, so that one disturbed batch spoils one sample only, until the
+ * milliseconds of the command line are used up (but three batches), and becomes one JSON object a line:
  *     {"name": ..., "bytes": ..., "unit": ..., "value": median over the batches, "min": smallest batch}
  */
 #ifndef MANAPY_BATCHES_H

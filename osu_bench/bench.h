@@ -7,7 +7,8 @@
 #include <mpi.h>
 #include <string.h>
 
-#define BENCH_GROUP 50 /* executions in a batch of collectives: even if each one takes a time slice of the scheduler, it is short */
+/* executions in a batch of collectives: even if each one takes a time slice of the scheduler, it is short */
+#define BENCH_GROUP 50
 
 static int bench_rank, bench_size;
 static long bench_max_bytes;
@@ -27,9 +28,9 @@ static inline void bench_report(const char *name, long bytes, const char *unit, 
     if (bench_rank == 0) bench_print(name, bytes, unit, value, least);
 }
 
-/* A message buffer, filled with `value`. Where buffers lie within their pages matters for the speed of a copy, and malloc places them differently under
- * manapy (an Allgather of 1 MB took 4 to 5 % longer for it), so all have the same place, that of a large block fresh from malloc. Freed by
- * bench_buffer_free. */
+/* A message buffer, filled with `value`. Where buffers lie within their pages matters for the speed of a copy, and
+ * malloc places them differently under manapy (an Allgather of 1 MB took 4 to 5 % longer for it), so all have the same
+ * place, that of a large block fresh from malloc. Freed by bench_buffer_free. */
 #define BENCH_PAGE 4096
 #define BENCH_OFFSET 16
 static inline char *bench_buffer(size_t bytes, int value) {
@@ -67,8 +68,9 @@ static inline int bench_agreed(int more) { /* rank 0 decides; then all begin tog
 
 /* ---- collectives, as OSU's micro-benchmarks time them ---- */
 
-/* ns per execution of `body`: each execution is timed by itself and followed by a barrier that is not timed; the mean over `calls` of
- * them and over all ranks. What it takes altogether is added to *used_ns; all ranks get the same figures, so they agree on when to stop. */
+/* ns per execution of `body`: each execution is timed by itself and followed by a barrier that is not timed; the mean
+ * over `calls` of them and over all ranks. What it takes altogether is added to *used_ns; all ranks get the same
+ * figures, so they agree on when to stop. */
 static inline double bench_collective(void (*body)(void), int calls, double *used_ns) {
     double spent[2] = {0, 0}, sum[2], start = bench_now_ns(); /* in the body, altogether */
     for (int i = 0; i < calls; i++) {

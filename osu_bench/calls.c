@@ -1,7 +1,7 @@
 /* calls.c - what one call costs on one rank, where nothing is waited for: calls [MS]
  *
- * To itself a rank can't send before the receive is posted, so the blocking send and the blocking receive are timed each with a
- * nonblocking partner; both rows hold one blocking call, one nonblocking one and (the first) a Wait.
+ * To itself a rank can't send before the receive is posted, so the blocking send and the blocking receive are timed
+ * each with a nonblocking partner; both rows hold one blocking call, one nonblocking one and (the first) a Wait.
  */
 #include "bench.h"
 

@@ -1,6 +1,7 @@
 /* carried.c - what network interfaces receive over time: carried MS INTERFACE...
  *
- * One line every MS milliseconds, until it is ended: seconds (CLOCK_MONOTONIC), then the bytes that each interface has received since it exists.
+ * One line every MS milliseconds, until it is ended: seconds (CLOCK_MONOTONIC), then the bytes that each interface has
+ * received since it exists.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,8 @@
  *                  pure     MPI_IX, MPI_Wait
  *                  compute  a computation that takes about as long
  *                  total    MPI_IX, the computation, MPI_Wait
- *              overlap % = 100 * (1 - (total - compute) / pure), between 0 and 100, of the medians; no MPI_Test inside the computation
+ *              overlap % = 100 * (1 - (total - compute) / pure), between 0 and 100, of the medians; no MPI_Test inside
+ *              the computation
  *
  * Sizes are bytes per rank (for Alltoall and the like, per pair of ranks): 4 B, 1 KB, 1 MB.
  */

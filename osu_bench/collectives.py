@@ -1,8 +1,9 @@
-"""Latency of collectives and of point-to-point communication with mpi4py: collectives.py blocking|nonblocking|p2p [MS [MAX_BYTES]]
+"""Latency of collectives and of point-to-point communication with mpi4py: collectives.py blocking|nonblocking|p2p [MS
+[MAX_BYTES]]
 
-The patterns and the way of timing are those of collectives.c: each call is timed by itself and followed by a barrier that is not
-timed; the mean over a batch and over all ranks; the median over the batches that fit into MS milliseconds (but three). One JSON
-object a line. A plain mpi4py program that knows nothing of manapy.
+The patterns and the way of timing are those of collectives.c: each call is timed by itself and followed by a barrier
+that is not timed; the mean over a batch and over all ranks; the median over the batches that fit into MS milliseconds
+(but three). One JSON object a line. A plain mpi4py program that knows nothing of manapy.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 /* connections.c - what RDMA's control verbs cost, and many connections that do nothing.
  *
- *     connections verbs CYCLES HOLD_MS DEVICE DEVICE     each verb's time; a connection of the two devices is made, held and taken down CYCLES times
- *     connections idle N DEVICE DEVICE                   N connections of the two devices; says "ready PID", ends by a signal
+ *     connections verbs CYCLES HOLD_MS DEVICE DEVICE     each verb's time; a connection of the two devices is made,
+ *                                                        held and taken down CYCLES times
+ *     connections idle N DEVICE DEVICE                   N connections of the two devices; says "ready PID", ends by a
+ *                                                        signal
  *
- * An ordinary verbs program. Every verb is executed for both devices in each cycle; its median, smallest and ("slowest") largest time are reported. "connected" is
- * when a connection was made (ns, CLOCK_MONOTONIC), for who wants to know how long something else took from there.
+ * An ordinary verbs program. Every verb is executed for both devices in each cycle; its median, smallest and
+ * ("slowest") largest time are reported. "connected" is when a connection was made (ns, CLOCK_MONOTONIC), for who wants
+ * to know how long something else took from there.
  */
 #include "batches.h"
 

@@ -1,7 +1,8 @@
 /* give_up.c - to be preloaded: Soft-RoCE gives up like an RNIC.
  *
- * With the 7 retries that perftest asks for, rdma_rxe (Linux 6.1) repeats a packet for ever, where RNICs report IBV_WC_RETRY_EXC_ERR. SHIFT makes 6 of them
- * (lowerhalf/rdma/soft-roce.md); so does this for a program without SHIFT, which otherwise would wait for ever instead of failing.
+ * With the 7 retries that perftest asks for, rdma_rxe (Linux 6.1) repeats a packet for ever, where RNICs report
+ * IBV_WC_RETRY_EXC_ERR. SHIFT makes 6 of them (lowerhalf/rdma/soft-roce.md); so does this for a program without SHIFT,
+ * which otherwise would wait for ever instead of failing.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -3,25 +3,32 @@
     mpirun -n 8 python pipeline.py --schedule tp=2,pp=2,dp=2,micro=4 --iterations 20
     mpirun -n 4 python pipeline.py --schedule pp=4,micro=8 --fault spin:rank=2,iteration=5,micro=3,phase=backward
 
-Each pipeline stage has some layers, cut over the ranks of its tensor-parallel (TP) group, whose partial results an Allreduce adds up. Micro-batches go through the stages in the order
-of the schedule (1F1B, GPipe or interleaved: manapy/trace/model/schedule.py says what --schedule may be, and which rank has which place); activations go to the next stage,
-gradients to the one before. At the end of an iteration replicas (DP) add up their gradients, all ranks the square of its norm, and weights change.
+Each pipeline stage has some layers, cut over the ranks of its tensor-parallel (TP) group, whose partial results an
+Allreduce adds up. Micro-batches go through the stages in the order of the schedule (1F1B, GPipe or interleaved:
+manapy/trace/model/schedule.py says what --schedule may be, and which rank has which place); activations go to the next
+stage, gradients to the one before. At the end of an iteration replicas (DP) add up their gradients, all ranks the
+square of its norm, and weights change.
 
-Sends are synchronous and nonblocking (Issend), completed before the next one to the same rank in the same direction: like those of large messages they end when the receive has begun,
-whatever the size and the MPI library. Data and weights come from one seed.
+Sends are synchronous and nonblocking (Issend), completed before the next one to the same rank in the same direction:
+like those of large messages they end when the receive has begun, whatever the size and the MPI library. Data and
+weights come from one seed.
 
 Faults: KIND:rank=R[,iteration=I][,micro=M][,chunk=C][,phase=forward|backward|transfer][,backward=1][,seconds=T]
-    skip-recv   the block's Recv isn't called (phase: of the block). A block without one, such as a first stage's forward, is refused
+    skip-recv   the block's Recv isn't called (phase: of the block). A block without one, such as a first stage's
+                forward, is refused
     spin        computes for ever
     sleep       sleeps, for ever or T seconds
     stop        SIGSTOP to itself
     die         SIGKILL to itself
     compute     computes T seconds more
     starve      from then on shares its processor with T (default 1) busy processes: a node with too few cores
-forward and backward are in the block's work, before its first Allreduce; transfer is before the block's Send (backward=1: of a backward block). --fault may be given several times.
-A throttled or cut link needs nodes of their own (tools/nodes, UCX_TLS=tcp,self): tc qdisc add dev eth0 root tbf rate 10mbit burst 128kb latency 200ms; ip link set eth0 down.
+forward and backward are in the block's work, before its first Allreduce; transfer is before the block's Send
+(backward=1: of a backward block). --fault may be given several times. A throttled or cut link needs nodes of their own
+(tools/nodes, UCX_TLS=tcp,self): tc qdisc add dev eth0 root tbf rate 10mbit burst 128kb latency 200ms; ip link set eth0
+down.
 
-With --pairs iterations go in pairs, one of which is recorded and the other isn't (MPI_Pcontrol), in an order that the number given is the seed of.
+With --pairs iterations go in pairs, one of which is recorded and the other isn't (MPI_Pcontrol), in an order that the
+number given is the seed of.
 
 Rank 0 prints a line for each iteration, and a rank that breaks one, with the time (seconds since 1970).
 """
@@ -131,7 +138,8 @@ def happen(what: Fault) -> None:
 
 
 class Part:
-    """The layers that this rank has of one chunk, each [hidden / tp, hidden]: `hidden / tp` of the inputs' columns go in, a part of the sum of all comes out."""
+    """The layers that this rank has of one chunk, each [hidden / tp, hidden]: `hidden / tp` of the inputs' columns go
+    in, a part of the sum of all comes out."""
 
     def __init__(self, seed: list[int], layers: int, hidden: int, tp: MPI.Comm) -> None:
         rng = np.random.default_rng(seed)
@@ -181,7 +189,8 @@ class Trainer:
         self.dp = self.world.Split(self.stage * schedule.tp + self.shard, self.replica)
         self.parts = [Part([1, self.stage, chunk, self.shard], layers, hidden, self.tp) for chunk in range(schedule.chunks)]
         self.faults = [f for f in faults if f.rank == self.world.rank]
-        self.sending: dict[tuple[int, bool], tuple[MPI.Request, np.ndarray]] = {}  # by whom it is for, and which way it goes
+        # by whom it is for, and which way it goes
+        self.sending: dict[tuple[int, bool], tuple[MPI.Request, np.ndarray]] = {}
         self.iteration = 0
 
     def fault_at(self, block: Block, *phases: str, kinds: tuple[str, ...] = KINDS) -> Fault | None:

@@ -1,9 +1,12 @@
-"""pipeline.py with a recorder of another kind in it, to be measured beside manapy's. Each is inspired by a tool and keeps its idea only; none is that tool.
+"""pipeline.py with a recorder of another kind in it, to be measured beside manapy's. Each is inspired by a tool and
+keeps its idea only; none is that tool.
 
     mpirun -n 2 python recorders.py profiler --schedule pp=2,micro=8 --iterations 20
 
-profiler    every call and return of a function, Python's and C's, with its time, kept in memory until the next iteration (PyTorch's profiler)
-straggler   after every iteration a barrier, and how long it took on each rank is gathered; rank 0 prints who was slowest (Megatron's --log-straggler)
+profiler    every call and return of a function, Python's and C's, with its time, kept in memory until the next
+            iteration (PyTorch's profiler)
+straggler   after every iteration a barrier, and how long it took on each rank is gathered; rank 0 prints who was
+            slowest (Megatron's --log-straggler)
 A text log is textlog.c. The arguments after the recorder's name are pipeline.py's.
 """
 

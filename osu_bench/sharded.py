@@ -2,10 +2,12 @@
 
     mpirun ... python sharded.py bytes --strategies fcdp zero3 --models full lora --micro-batches 1 2 4
 
-bytes: what a node has sent in a step, by its interface and by the engine's counters; first the steps as they are, then some in which all ranks wait for each other
-wherever the phase changes, so that the interface, too, can tell the phases apart (forward: gathers for the forward pass; backward; reduce: gradients).
+bytes: what a node has sent in a step, by its interface and by the engine's counters; first the steps as they are, then
+some in which all ranks wait for each other wherever the phase changes, so that the interface, too, can tell the phases
+apart (forward: gathers for the forward pass; backward; reduce: gradients).
 
-Sizes are bytes of float32. What goes to other ranks of the node doesn't cross an interface that is counted here: it goes through memory or over lo.
+Sizes are bytes of float32. What goes to other ranks of the node doesn't cross an interface that is counted here: it
+goes through memory or over lo.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class Training:
 
 
 class Watched:
-    """An engine, and `changed` is called where its calls are for another phase than those before. Nothing of the next phase may be gathered ahead."""
+    """An engine, and `changed` is called where its calls are for another phase than those before. Nothing of the next
+    phase may be gathered ahead."""
 
     def __init__(self, engine: Engine, changed: Callable[[Phase], None]) -> None:
         self._engine, self._changed = engine, changed
@@ -96,8 +99,8 @@ class Watched:
 
 
 class Meter:
-    """What the node has sent, from one look to the next. A look is a barrier: report() is answered when all ranks have done all that came before it, and no rank of the
-    node sends anything before all have seen the count."""
+    """What the node has sent, from one look to the next. A look is a barrier: report() is answered when all ranks have
+    done all that came before it, and no rank of the node sends anything before all have seen the count."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

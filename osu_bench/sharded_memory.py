@@ -3,9 +3,10 @@
     mpirun -n 4 python sharded_memory.py batch --hidden 300 360 --budget 13000000 --ranks-per-node 2
     mpirun -n 4 python sharded_memory.py host --model lora --strategy fcdp --ranks-per-node 2
 
-batch: doubled until a step doesn't fit into the device any more. The device is the engine's arena, a limit on memory that is really taken: what the engine keeps and
-gathers, activations (training.py holds them) and Adam's moments. A JSON line for each model and strategy.
-host: the largest sum of the proportional set sizes (/proc/PID/smaps_rollup) of the ranks of a node while steps are made: what is shared counts once.
+batch: doubled until a step doesn't fit into the device any more. The device is the engine's arena, a limit on memory
+that is really taken: what the engine keeps and gathers, activations (training.py holds them) and Adam's moments. A JSON
+line for each model and strategy. host: the largest sum of the proportional set sizes (/proc/PID/smaps_rollup) of the
+ranks of a node while steps are made: what is shared counts once.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ def fits(topology: Topology, options: argparse.Namespace, strategy: str) -> bool
 
 def host(topology: Topology, options: argparse.Namespace) -> None:
     """The mode `host`; bytes of the node with the larger sum, and of the node's window."""
-    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)  # what is freed goes back to the system; else malloc keeps large blocks, as it happens
+    # what is freed goes back to the system; else malloc keeps large blocks, as it happens
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
     layers = build(options, options.model)
-    with Engine(topology, units_of(layers), strategy=options.strategy, prefetch=0) as engine:  # else devices, too, would differ
+    # else devices, too, would differ
+    with Engine(topology, units_of(layers), strategy=options.strategy, prefetch=0) as engine:
         training = Training(engine, layers, options, options.micro_batches)
         training.step()
         pids = topology.node.allgather(os.getpid())

@@ -4,10 +4,10 @@
     mpirun ... python sharded_times.py trace --strategy zero3
     mpirun ... python sharded_times.py paths
 
-steps: a step of each variant in turn, so that all meet the same mood of the machine; seconds of the slowest rank. `alone` is computing alone: the same program on
-each rank for itself, where there is nothing to send. `fcdp-tau`: all that was gathered stays on the device (tau = 1, no limit).
-trace: the moments (CLOCK_MONOTONIC) at which rank 0 came to another phase.
-paths: seconds until a unit is on the device, by where it comes from.
+steps: a step of each variant in turn, so that all meet the same mood of the machine; seconds of the slowest rank.
+`alone` is computing alone: the same program on each rank for itself, where there is nothing to send. `fcdp-tau`: all
+that was gathered stays on the device (tau = 1, no limit). trace: the moments (CLOCK_MONOTONIC) at which rank 0 came to
+another phase. paths: seconds until a unit is on the device, by where it comes from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from manapy.fcdp import Engine, Phase, Topology, Unit
 from manapy.fcdp.layers.numpy_training import units_of
 
 ALONE, CACHED = "alone", "fcdp-tau"
-PATHS = {"host": "fcdp", "node": "mics", "network": "zero3"}  # where a unit comes from when this strategy gathers it a second time
+# where a unit comes from when this strategy gathers it a second time
+PATHS = {"host": "fcdp", "node": "mics", "network": "zero3"}
 
 
 def together(topology: Topology) -> None:

@@ -1,7 +1,7 @@
 /* steps.c - a program to checkpoint: steps MEGABYTES SECONDS
  *
- * Each rank fills MEGABYTES of memory with random bytes, then the job steps: a short sleep, an Allreduce, and one line of rank 0.
- * `manapy bench` takes the first line after a start or a restart as the moment when the program runs.
+ * Each rank fills MEGABYTES of memory with random bytes, then the job steps: a short sleep, an Allreduce, and one line
+ * of rank 0. `manapy bench` takes the first line after a start or a restart as the moment when the program runs.
  */
 #include <mpi.h>
 #include <stdint.h>

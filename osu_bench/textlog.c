@@ -1,7 +1,9 @@
-/* textlog.c - to be preloaded: one formatted line for each MPI call of pipeline.py, written to $TEXTLOG.PID; to be measured beside manapy's records.
+/* textlog.c - to be preloaded: one formatted line for each MPI call of pipeline.py, written to $TEXTLOG.PID; to be
+ * measured beside manapy's records.
  *
- * Inspired by NCCL's log, as what MPI libraries and profilers call a log: it keeps the idea only. Linked with the MPI library, so that PMPI's names are
- * found wherever the program loads that from. mpi4py calls the functions with MPI_Count (_c) where there are any.
+ * Inspired by NCCL's log, as what MPI libraries and profilers call a log: it keeps the idea only. Linked with the MPI
+ * library, so that PMPI's names are found wherever the program loads that from. mpi4py calls the functions with
+ * MPI_Count (_c) where there are any.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,9 +1,11 @@
-"""A small data-parallel training job: each rank has its part of the data, gradients are summed over all ranks, rank 0 saves after each epoch.
+"""A small data-parallel training job: each rank has its part of the data, gradients are summed over all ranks, rank 0
+saves after each epoch.
 
     mpirun -n 2 python train.py --dir D --epochs 4 --steps 50        goes on from what D holds, if it holds anything
 
-A network of two layers learns to tell which of some random points is nearest. All is made from one seed, and the sum of two gradients doesn't depend on
-their order: with two ranks the weights at the end, of which a digest is printed, are the same bit by bit whatever has happened on the way.
+A network of two layers learns to tell which of some random points is nearest. All is made from one seed, and the sum of
+two gradients doesn't depend on their order: with two ranks the weights at the end, of which a digest is printed, are
+the same bit by bit whatever has happened on the way.
 """
 
 from __future__ import annotations

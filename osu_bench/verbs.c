@@ -1,7 +1,8 @@
 /* verbs.c - what one data verb costs: verbs [MS]
  *
- * An ordinary verbs program on the first device, which must complete every request at once (tests/programs/rdma/nullverbs.h with NULLVERBS_INSTANT=1): so
- * what is timed is the provider's few nanoseconds and whatever stands between it and the program. One thread.
+ * An ordinary verbs program on the first device, which must complete every request at once
+ * (tests/programs/rdma/nullverbs.h with NULLVERBS_INSTANT=1): so what is timed is the provider's few nanoseconds and
+ * whatever stands between it and the program. One thread.
  */
 #include "batches.h"
 
@@ -19,7 +20,8 @@ static void check(int right, const char *what) {
     exit(1);
 }
 
-/* Batches of COUNT executions of CALL, after one batch to warm up, each between PREPARE and CLEAN, which are not timed; ns per execution, divided by PER. */
+/* Batches of COUNT executions of CALL, after one batch to warm up, each between PREPARE and CLEAN, which are not timed;
+ * ns per execution, divided by PER. */
 #define VERB(NAME, COUNT, PER, PREPARE, CALL, CLEAN) \
     do { \
         static double samples_[BENCH_BATCHES_MAX]; \

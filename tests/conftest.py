@@ -12,10 +12,12 @@ from histories import History
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
-UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))  # seconds since the epoch: no test is begun later (tools/test says why)
-# Several processes share the whole suite (tools/test), a file at a time and in this order: what takes longest first, then what mostly
-# waits; unit tests fill what is left at the end. A file's tests share what its fixtures have started, so they stay together; so do
-# all files that use the RDMA machine, of which two at once would take all processors from everybody.
+# seconds since the epoch: no test is begun later (tools/test says why)
+UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
+# Several processes share the whole suite (tools/test), a file at a time and in this order: what takes longest first,
+# then what mostly waits; unit tests fill what is left at the end. A file's tests share what its fixtures have started,
+# so they stay together; so do all files that use the RDMA machine, of which two at once would take all processors from
+# everybody.
 ORDER = ("rdma/", "integration/test_slurm", "integration/test_conformance", "integration/", "unit/")
 TOGETHER = "tests/rdma/"
 
@@ -28,7 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Examples of property-based tests: the same ones in each run, new ones in --long. None has a deadline: the machine may be busy."""
+    """Examples of property-based tests: the same ones in each run, new ones in --long. None has a deadline: the machine
+    may be busy."""
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)
     settings.load_profile("random" if config.getoption("--long") else "repeatable")

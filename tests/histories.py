@@ -43,7 +43,8 @@ class History:
         self.end(how, reason=reason)
 
     def job(self, number: int, state: str, **fields: Any) -> Path:
-        """The job directory of a step, as its coordinator would leave it. It starts a moment after the step was noted, which tests do afterwards."""
+        """The job directory of a step, as its coordinator would leave it. It starts a moment after the step was noted,
+        which tests do afterwards."""
         where = self.chain.dir / f"step-{number:03d}"
         where.mkdir(exist_ok=True)
         record = {"format": 1, "id": "x", "state": state, "host": "127.0.0.1", "port": 1, "ranks": 2, "argv": ["solver"], "started": time.time() + 0.01, **fields}

@@ -34,7 +34,8 @@ def build(
     change: dict[str, Any] | None = None,
     secret: bytes = bytes(32),
 ) -> Path:
-    """An image, sealed with a job's secret, with one anonymous region of twice `pages` pages, half of them zero, and one region mapped from `mapped`."""
+    """An image, sealed with a job's secret, with one anonymous region of twice `pages` pages, half of them zero, and
+    one region mapped from `mapped`."""
     data = bytearray(image.PAGE)
     regions = [image.RegionStruct(lo=ARENA, hi=ARENA + 2 * pages * image.PAGE, prot=3)]
     runs = []

@@ -17,7 +17,8 @@ def c_values(directory: Path, include: Path, header: str, expressions: Mapping[s
 def differences(
     directory: Path, include: Path, header: str, structures: Mapping[str, type[ctypes.Structure]], prefix_only: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Where Python and C differ, in words; structures: name without mpy_ and _t. Those in prefix_only may be shorter in Python."""
+    """Where Python and C differ, in words; structures: name without mpy_ and _t. Those in prefix_only may be shorter in
+    Python."""
     expressions, mirrored = {}, {}
     for name, structure in structures.items():
         c = f"mpy_{name}_t"

@@ -1,7 +1,8 @@
 """Traces by hand, and a tiny model of MPI that executes programs until they end or hang.
 
-The model is strict about who waits for whom and simple about everything else: a call that has all it needs ends after STEP ns, a Ssend waits for its receive and a Send
-doesn't, receives take messages in order, collectives need all members.
+The model is strict about who waits for whom and simple about everything else: a call that has all it needs ends after
+STEP ns, a Ssend waits for its receive and a Send doesn't, receives take messages in order, collectives need all
+members.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Builder:
 
 
 def saved(folder: Path, *calls: Row, end: int = format.FINALIZED, host: str = "elsewhere", pid: int = 0, pid_start: int = 0) -> Path:
-    """A folder with the recordings of ranks that made these calls, after a Barrier, and a world that they share; of a process, if one is named."""
+    """A folder with the recordings of ranks that made these calls, after a Barrier, and a world that they share; of a
+    process, if one is named."""
     folder.mkdir()
     for rank, call in enumerate(calls):
         writer = format.Writer(folder, rank, len(calls), host=host, pid=pid, pid_start=pid_start, capacity=64)

@@ -5,8 +5,8 @@
     tools/reference.py --check    exit code 1 if the page is out of date
 
 The sources are the argparse parsers of manapy/cli and the usage texts of manapy-launch and manapy-restart in
-lowerhalf/start/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends on
-the Python version and on the terminal.
+lowerhalf/start/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends
+on the Python version and on the terminal.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
 
 
 def _description(text: str) -> Iterator[str]:
-    """Prose is wrapped anew. A paragraph with columns, or with indented lines, stands as it is."""
+    """Prose is wrapped again. A paragraph with columns, or with indented lines, stands as it is."""
     for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text).strip("\n")):
         if not paragraph.strip():
             continue
@@ -196,9 +196,9 @@ def _verbatim(line: str) -> list[str]:
     """A line that is too long is broken where its last column begins."""
     if len(line) <= COLUMNS:
         return [line]
-    left, gap, right = line.rpartition("  ")
+    left, _, right = line.rpartition("  ")
     if not left.strip():
-        left, gap, right = line, "", ""
+        left, right = line, ""
     first = textwrap.wrap(left.rstrip(), COLUMNS, subsequent_indent="    ")
     return first + textwrap.wrap(right, COLUMNS, initial_indent="    ", subsequent_indent="    ")
 

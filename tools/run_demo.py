@@ -1,4 +1,5 @@
-"""The demonstration behind tools/demo: a job is checkpointed, killed and restarted, and its result doesn't change by a bit.
+"""The demonstration behind tools/demo: a job is checkpointed, killed and restarted, and its result is the same bit for
+bit.
 
 1. tests/programs/heat2d.py runs undisturbed on 4 ranks.
 2. It runs under manapy-launch; in mid-run `manapy checkpoint` is taken; then all ranks and mpirun get SIGKILL.

@@ -1,18 +1,23 @@
-/* dmtcp.c - libdmtcp.so: DMTCP's application API (dmtcp.h of DMTCP 3 to 5) on our engine, so that programs written for it run unmodified.
+/* dmtcp.c - libdmtcp.so: DMTCP's application API (dmtcp.h of DMTCP 3 to 5) on our engine, so that programs written for
+ * it run unmodified.
  *
- * Upper half, upper TLS; saved with the program. A library of its own, without MPI: dmtcp.h declares weak symbols, which bind at the
- * program's start, and Python programs look them up in the main program (ctypes.CDLL(None)) before they import mpi4py. So
- * manapy-launch preloads it, as dmtcp_launch does the original. LD_PRELOAD is taken out of the environment again when it has
- * worked: the program sees the one it was given, and its children, which have no lower half, don't load this.
+ * Upper half, upper TLS; saved with the program. A library of its own, without MPI: dmtcp.h declares weak symbols,
+ * which bind at the program's start, and Python programs look them up in the main program (ctypes.CDLL(None)) before
+ * they import mpi4py. So manapy-launch preloads it, as dmtcp_launch does the original. LD_PRELOAD is taken out of the
+ * environment again when it has worked: the program sees the one it was given, and its children, which have no lower
+ * half, don't load this.
  *
- * What each function means, and where it differs from the original, is written down in manapy/dmtcp.py, once.
+ * manapy/dmtcp.py explains each function, and its differences from the original.
  *
  * Invariants
- *  1. No function does anything but say "not present" in a process that manapy-launch didn't start, nor in a forked child of a rank.
- *  2. upper->disabled counts the threads with nesting > 0, and for a moment those that try (invariant 5 of boundary.h). A rank isn't frozen
- *     with it above 0, so no thread is saved, or stopped, between dmtcp_disable_ckpt and dmtcp_enable_ckpt.
- *  3. Who forbids never waits for a checkpoint that isn't frozen yet: another rank may need him on its way there. Until he allows, his rank
- *     counts as needed (invariant 5 of manapy/clock/controller.py), so nobody who is stopped can hold him up.
+ *  1. In a process that manapy-launch did not start, and in a forked child of a rank, all functions only return "not
+ *     present".
+ *  2. upper->disabled counts the threads with nesting > 0, and for a moment those that try (invariant 5 of boundary.h).
+ *     A rank isn't frozen with it above 0, so no thread is saved, or stopped, between dmtcp_disable_ckpt and
+ *     dmtcp_enable_ckpt.
+ *  3. A thread that disables checkpoints never waits for one that is not frozen yet, because another rank may need this
+ *     thread on its way there. Until the thread enables them, its rank counts as needed (invariant 5 of
+ *     manapy/clock/controller.py), so that no stopped thread can hold it up.
  */
 #define _GNU_SOURCE
 #include <manapy/boundary.h>
@@ -81,7 +86,8 @@ API int dmtcp_checkpoint(void) {
     if (ticket < 0) return FAILED;
     for (;;) {
         int64_t done = MPY_LOWER->svc->checkpoint_done();
-        if (*(volatile uint32_t *)&MPY_LOWER->generation != generation) return AFTER_RESTART; /* tickets count anew there */
+        /* tickets count again there */
+        if (*(volatile uint32_t *)&MPY_LOWER->generation != generation) return AFTER_RESTART;
         if (done >= ticket) return AFTER_CHECKPOINT;
         if (-done >= ticket) return FAILED;
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);

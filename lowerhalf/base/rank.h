@@ -1,4 +1,4 @@
-/* rank.h - what every part of the lower half may know of this rank: its options, its paths, and how it fails.
+/* rank.h - what all parts of the lower half use: this rank's options, its paths, and the functions to fail.
  *
  * All of it is defined in start/lower.c, because a rank that fails also tells the process manager (control/control.h).
  */
@@ -16,7 +16,7 @@ typedef struct mpy_options {
     const char *rejoin;    /* ... and this is how it finds its job again */
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
-    bool is_unsigned;      /* restart a checkpoint of which nothing proves that its job has written it */
+    bool is_unsigned;      /* restart although nothing proves that the job has written the checkpoint */
     bool trace;            /* record calls (trace/recorder.c) */
     double interval_s;     /* between automatic checkpoints; 0 = none */
     int keep;              /* checkpoints kept; 0 = all */

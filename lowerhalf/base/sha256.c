@@ -1,5 +1,5 @@
-/* sha256.c - SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for the authentication of control connections. Lower half; needs only
- * memcpy and memset. Not meant for bulk data: images are checked with CRC-32C.
+/* sha256.c - SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for the authentication of control connections. Lower half; needs
+ * only memcpy and memset. Not meant for bulk data: images are checked with CRC-32C.
  */
 #include "sha256.h"
 

@@ -1,17 +1,18 @@
-/* clockside.c - the control thread's side of the collective clock: applies the coordinator's messages to the shared memory of
- * boundary.h and reports what the program's threads have changed there. The other side is
- * wrappers/collective/clock.c, the model of
- * both is manapy/clock/rank.py. Lower half; libc; control thread only.
+/* clockside.c - the control thread's side of the collective clock: applies the coordinator's messages to the shared
+ * memory of boundary.h and reports what the program's threads have changed there. The other side is
+ * wrappers/collective/clock.c, the model of both is manapy/clock/rank.py. Lower half; libc; control thread only.
  *
  * Invariants
- *  1. phase, target and needed change only here, under clock.lock (but for the way back to NONE); every change is followed by a
- *     bump and wake of clock.wake.
- *  2. After phase is stored and before rows or in_lower are read comes membarrier(PRIVATE_EXPEDITED): a collective that this
- *     reading misses belongs to a thread that will see the phase (invariant 3 of boundary.h).
- *  3. Every message of the coordinator counts in `applied` (of TARGETS in several lines the last) and is answered: INTENT by
- *     ROWS, FREEZE by FROZEN or NOTFROZEN, the others by STATE. The order of lines is that of the events: ROWS before the RAISE of such a row, both before STATE,
- *     except that STATE with a thread inside a collective comes before the RAISE it belongs to.
- *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, none forbids checkpoints, and version is still the one the FREEZE named.
+ *  1. phase, target and needed change only here, under clock.lock (except for the way back to NONE); every change is
+ *     followed by a bump and wake of clock.wake.
+ *  2. After phase is stored and before rows or in_lower are read comes membarrier(PRIVATE_EXPEDITED): a collective that
+ *     this reading misses belongs to a thread that will see the phase (invariant 3 of boundary.h).
+ *  3. Every message of the coordinator counts in `applied` (of TARGETS in several lines the last) and is answered:
+ *     INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by STATE. The order of lines is that of the events:
+ *     ROWS before the RAISE of such a row, both before STATE, except that STATE with a thread inside a collective comes
+ *     before the RAISE it belongs to.
+ *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, none forbids checkpoints, and version is
+ *     still the one the FREEZE named.
  *  5. Between FROZEN and mpy_clockside_end nothing here takes the lock.
  */
 #define _GNU_SOURCE
@@ -34,7 +35,7 @@
 #define CLOCK (&MPY_UPPER->clock)
 #define ROWS_TEXT (MPY_LINE_MAX / 16) /* a list of rows goes on in another line when it has become longer */
 
-typedef struct shadow { /* what the coordinator knows of a row */
+typedef struct shadow { /* the coordinator's knowledge of a row */
     uint64_t cid, seq;
 } shadow_t;
 
@@ -56,7 +57,8 @@ static struct {
 } side;
 
 void mpy_clockside_barrier(void) {
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) < 0) __sync_synchronize(); /* registered: cannot fail */
+    /* registered: cannot fail */
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) < 0) __sync_synchronize();
 }
 
 bool mpy_clockside_init(int size, char *error, unsigned long n) {
@@ -110,7 +112,8 @@ static void add_row(mpy_text_t *t, const mpy_clock_row_t *row, uint64_t seq) {
     mpy_text_add_encoded(t, row->name != NULL ? row->name : "");
 }
 
-/* The program hasn't made its world row: it counts as there, with SEQ 0, so that other ranks' MPI_Init is waited for. */
+/* The program hasn't made its world row: it counts as there, with SEQ 0, so that other ranks' MPI_Init is waited for.
+ */
 static void add_absent_world(mpy_text_t *t) {
     int32_t *ranks = malloc((size_t)side.size * sizeof *ranks);
     if (ranks == NULL) abort();
@@ -242,14 +245,15 @@ static void report_state(mpy_text_t *out, threads_t *found, bool always) {
     mpy_text_free(&found->text);
 }
 
-/* Under the lock. One look at the threads decides the order and is what is said: one that leaves a nonblocking collective meanwhile
- * must not make STATE say "not inside" before the RAISE. */
+/* Under the lock. One look at the threads decides the order and is what is said: one that leaves a nonblocking
+ * collective meanwhile must not make STATE say "not inside" before the RAISE. */
 static void report_all(mpy_text_t *out, bool always) {
     threads_t found = look_at_threads();
     if (CLOCK->retracted) mpy_text_add(out, "RETRACT %" PRIu64 " %" PRIu32 "\n", side.epoch, CLOCK->version);
     CLOCK->retracted = 0;
     report_rows(out, false);
-    if (found.inside) report_state(out, &found, always); /* reached the target, but not yet through: or a freeze would be tried too early */
+    /* reached the target, but not yet through: or a freeze would be tried too early */
+    if (found.inside) report_state(out, &found, always);
     report_raises(out);
     if (!found.inside) report_state(out, &found, always);
 }
@@ -269,18 +273,18 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     MPY_LOWER->phase = MPY_PHASE_INTENT;
     mpy_clockside_barrier();
     side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
-    mpy_text_clear(&side.last_state); /* a rank is taken to be running until it says otherwise */
+    mpy_text_clear(&side.last_state); /* a rank counts as running until it reports otherwise */
     side.last_applied = side.applied, side.last_version = ++CLOCK->version;
     CLOCK->needed = CLOCK->retracted = 0;
     report_rows(out, true);
     threads_t found = look_at_threads();
     report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
-    wake(); /* who is stopped by a freeze of the last epoch, if this begins it anew */
+    wake(); /* threads that a freeze of the last epoch has stopped, if this begins a new one */
 }
 
-/* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then reported
- * with ROWS; but for the world, which is reported before it is made. */
+/* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then
+ * reported with ROWS. Only the world is reported before it is made. */
 static void raise_target(uint64_t cid, uint64_t seq) {
     for (uint32_t k = 0; k < CLOCK->nrows && CLOCK->rows != NULL; k++) {
         uint32_t i = (side.next_row + k) % CLOCK->nrows;
@@ -328,7 +332,8 @@ void mpy_clockside_needed(bool needed, mpy_text_t *out) {
 
 /* ---- freezing ---- */
 
-/* Under the lock: at every target, needed by nobody, in no collective, with checkpoints allowed, and as the coordinator knows it. */
+/* Under the lock: at every target, needed by nobody, in no collective, with checkpoints allowed, and as the coordinator
+ * knows it. */
 static bool is_clean(uint32_t version) {
     if (CLOCK->version != version || CLOCK->needed || MPY_UPPER->disabled || is_thread_inside()) return false;
     if (side.world_target > 0) return false; /* MPI_Init is below target: the world row isn't even made */

@@ -13,7 +13,8 @@ void mpy_clockside_after_restart(void);
 
 /* One message each of the clock protocol; lines to send are appended to `out`, each with its newline. */
 void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out);
-void mpy_clockside_targets(bool more, char *rows, mpy_text_t *out); /* "cid:seq cid:seq ..." or NULL; more of them come */
+/* "cid:seq cid:seq ..." or NULL; more of them come */
+void mpy_clockside_targets(bool more, char *rows, mpy_text_t *out);
 void mpy_clockside_target(uint64_t cid, uint64_t seq, mpy_text_t *out);
 /* Between a store here and a load, for threads of the program that do it the other way round. */
 void mpy_clockside_barrier(void);

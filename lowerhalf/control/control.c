@@ -1,11 +1,11 @@
-/* control.c - the control thread: this rank's end of the conversation with the coordinator (manapy/control.h). Lower half; libc;
- * all signals blocked.
+/* control.c - the control thread: this rank's side of the control protocol (manapy/control.h). Lower
+ * half; libc; all signals blocked.
  *
  * Invariants
- *  1. This thread never runs a step of the engine itself (worker.c does), so that it always hears ABORT and KILL.
- *  2. Once engine->stop was asked for, engine->resume follows whatever happens, after the phase went back to NONE.
- *  3. Without a coordinator the program goes on: a pending checkpoint is given up, tickets fail, one line says so. At the start the
- *     connection is tried for minutes.
+ *  1. This thread never runs a step of the engine itself (worker.c does), so that it always receives ABORT and KILL.
+ *  2. After a request for engine->stop, engine->resume always follows, after the phase is NONE again.
+ *  3. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
+ *     At the start, this thread tries to connect for minutes.
  */
 #define _GNU_SOURCE
 #include "control.h"
@@ -36,13 +36,16 @@
 #include "worker.h"
 
 #define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
-#define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused for so long means that something is wrong */
-#define CONNECT_TRIES_MS 300000 /* until it is given up; coordinator.py knows that (CONNECT_SECONDS) */
+/* its socket is bound before any rank runs: if it is refused for so long, something is wrong */
+#define REFUSED_MS 1000
+#define CONNECT_TRIES_MS 300000 /* then the rank gives up; coordinator.py relies on this (CONNECT_SECONDS) */
 #define CONNECT_PAUSE_MS 50     /* between tries at first, doubled each time */
 #define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
 #define FINISH_WAIT_S 2         /* for the coordinator to take this rank's DONE */
-#define FINISH_WAIT_CHAIN_S 600 /* for NOTED: a chain must know how its steps have ended, and Slurm may end the coordinator with the last task of its node */
+/* for NOTED: a chain must know how its steps have ended, and Slurm may end the coordinator with the last task of its
+ * node */
+#define FINISH_WAIT_CHAIN_S 600
 
 typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
 
@@ -52,7 +55,8 @@ static struct {
     mpy_text_t out;
     uint64_t epoch;          /* pending; 0: none */
     uint64_t check_epoch;
-    bool check_waits;        /* CHECK came while a step of the last epoch runs, or while the program forbids checkpoints */
+    /* CHECK came while a step of the last epoch runs, or while the program forbids checkpoints */
+    bool check_waits;
     int check_grace_ms;
     bool stop_asked;         /* invariant 2 */
     bool resuming;           /* RESUME step runs; then done with the epoch */
@@ -141,7 +145,7 @@ static bool wait_until_allowed(void) {
     return false;
 }
 
-/* The answer to CHECK says also that this rank has let go of the last epoch. */
+/* The answer to CHECK also means that this rank has left the last epoch. */
 static void start_check(void) {
     if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy() || wait_until_allowed()) return;
     plane.check_waits = false;
@@ -202,7 +206,7 @@ static void report_place(void) {
     if (version == plane.place_sent || version % 2 != 0) return;
     memcpy(place, WORDS->place, sizeof place);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (WORDS->place_version != version) return; /* who writes it anew calls us again */
+    if (WORDS->place_version != version) return; /* the writer calls us again */
     plane.place_sent = version;
     mpy_text_add(&plane.out, "PLACE ");
     mpy_text_add_encoded(&plane.out, place);
@@ -241,7 +245,7 @@ static void on_kill(char *line) {
     int code = (int)number(&line);
     char *reason = mpy_field(&line);
     if (reason == NULL || !mpy_wire_decode(reason)) reason = NULL;
-    if (reason != NULL && reason[0] == '\0') mpy_sys(SYS_exit_group, code); /* another rank says why */
+    if (reason != NULL && reason[0] == '\0') mpy_sys(SYS_exit_group, code); /* another rank prints the reason */
     plane.config.engine->abort_job(code != 0 ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
 }
 
@@ -252,7 +256,7 @@ static void on_ticket(char *line) {
     char *reason = mpy_field(&line);
     if (!ok && reason != NULL && mpy_wire_decode(reason)) {
         char text[1200];
-        snprintf(text, sizeof text, "the checkpoint that the program asked for failed: %s", reason);
+        snprintf(text, sizeof text, "the checkpoint that the program requested has failed: %s", reason);
         if (plane.config.job->rank == 0) say(text);
     }
     __atomic_store_n(&WORDS->tickets_done, ok ? ticket : -ticket, __ATOMIC_SEQ_CST);
@@ -406,7 +410,7 @@ static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
     /* Said before the coordinator notices: it may end the job then. */
     if (plane.wire.tampered)
-        say("the connection to the coordinator was altered on its way: it is given up; "
+        say("the connection to the coordinator was changed on the network and is closed; "
             "the job goes on, but can't be checkpointed any more");
     else if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0)
         say("the coordinator is lost; the job goes on, but can't be checkpointed any more");

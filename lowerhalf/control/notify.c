@@ -1,4 +1,4 @@
-/* notify.c - what threads of the program call to reach the control thread.
+/* notify.c - functions by which threads of the program reach the control thread.
  *
  * Half: lower, but on either TLS: sys.h only, no libc, no stack protector.
  *
@@ -69,9 +69,10 @@ static int process_manager_listens(void) {
     return WORDS->pmi_fd >= 0 && mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) >= 0 && now.st_ino == WORDS->pmi_inode && now.st_dev == WORDS->pmi_device;
 }
 
-/* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit codes. MPICH 4
- * finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the program leaves by its own. So
- * we do it, unless the library has closed the connection (and perhaps reused its number). */
+/* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit
+ * codes. MPICH 4 finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the
+ * program leaves by its own. So we do it, unless the library has closed the connection (and perhaps reused its number).
+ */
 void mpy_control_leave_process_manager(void) {
     static const char request[] = "cmd=finalize\n";
     static volatile uint32_t left;
@@ -81,7 +82,7 @@ void mpy_control_leave_process_manager(void) {
     while (c != '\n' && mpy_sys(SYS_read, WORDS->pmi_fd, &c, 1) == 1) {}
 }
 
-/* Until the process manager has taken what was written to standard error: with the job it throws away what it hasn't read. */
+/* Wait until the process manager has read standard error: at the end of the job it discards unread output. */
 static void wait_until_read(void) {
     struct stat now;
     struct timespec pause = {.tv_nsec = 1000000};
@@ -90,8 +91,8 @@ static void wait_until_read(void) {
     for (int tries = 0; tries < READ_WAIT_MS && mpy_sys(SYS_ioctl, 2, FIONREAD, &unread) == 0 && unread > 0; tries++) mpy_sys(SYS_nanosleep, &pause, 0);
 }
 
-/* Hydra overlooks about one in fifty ranks that leave before their MPI_Init while the others are in it, and these then wait for
- * ever: whoever gives up says so. */
+/* Hydra overlooks about one in fifty ranks that exit before their MPI_Init while the others are in it. The others then
+ * wait for ever. So a rank that gives up tells hydra. */
 void mpy_control_abort(int code) {
     char request[] = "cmd=abort exitcode=0\n";
     if ((WORDS->pid != 0 && !ours()) || !process_manager_listens()) return;
@@ -112,7 +113,8 @@ void mpy_control_finished(int code) {
 static void tell_coordinator(void) {
     __atomic_store_n(&WORDS->finish_asked, 1, __ATOMIC_SEQ_CST);
     mpy_control_notify();
-    if (WORDS->alone && !WORDS->connected) return; /* a short program doesn't wait for the coordinator's interpreter to start */
+    /* a short program doesn't wait for the coordinator's interpreter to start */
+    if (WORDS->alone && !WORDS->connected) return;
     struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
     while (!WORDS->finish_taken && !WORDS->lost && mpy_sys(SYS_futex, &WORDS->finish_taken, FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
 }

@@ -6,7 +6,8 @@
 
 typedef struct mpy_control_words {
     int event;                         /* eventfd; written to wake the control thread */
-    int pid;                           /* of the process whose control thread it is (invariant 2 of notify.c); 0: none */
+    /* of the process whose control thread it is (invariant 2 of notify.c); 0: none */
+    int pid;
     int pmi_fd;                        /* connection with the process manager; -1: none */
     uint64_t pmi_inode, pmi_device;    /* what pmi_fd was when we spoke with it */
     uint32_t alone;                    /* nobody waits for this rank's DONE */

@@ -1,5 +1,5 @@
-/* worker.c - the thread on which the steps of a checkpoint run, so that the control thread hears of an abort meanwhile. Lower
- * half; libc.
+/* worker.c - the thread on which the steps of a checkpoint run, so that the control thread hears of an abort meanwhile.
+ * Lower half; libc.
  *
  * Invariants
  *  1. At most one step runs. `step` is set by the control thread when idle and cleared by it when it takes the result.

@@ -17,7 +17,8 @@ typedef struct mpy_step_result {
 
 bool mpy_worker_start(const mpy_engine_ops_t *ops, int event_fd, char *error, unsigned long n);
 bool mpy_worker_busy(void);
-/* Not while busy. `number` is grace_ms or exit_after; `directory` is that of WRITE. When the step ends, event_fd is written. */
+/* Not while busy. `number` is grace_ms or exit_after; `directory` is that of WRITE. When the step ends, event_fd is
+ * written. */
 void mpy_worker_run(mpy_step_t step, int number, const char *directory);
 /* The result of the step that has ended, once. */
 bool mpy_worker_take(mpy_step_result_t *out);

@@ -3,10 +3,11 @@
  * Half: lower; runs on the control plane's worker thread.
  *
  * Invariants
- *  1. Whatever fails, mpy_stop_release lets the program go on as if nothing had happened.
- *  2. The grace time is spent in both steps: CHECK waits for the children that it finds while the program runs, so that one that needs
- *     its parent can end. A program may be never without; STOP waits for those that were started since, when no more can be.
- *  3. After STOP nothing keeps a rank from entering the drain hook: there all ranks wait for each other, also if one fails.
+ *  1. After any failure, mpy_stop_release lets the program go on as if nothing had happened.
+ *  2. Both steps use the grace time. CHECK waits for the children that it finds while the program runs, so that a child
+ *     that needs its parent can end. A program may always have a child; STOP waits for those that were started since,
+ *     when no more can be started.
+ *  3. After STOP every rank enters the drain hook: all ranks wait for each other there, also if one fails.
  *  4. No hook runs after a STOP that has failed: the thread for it may not be halted.
  */
 #include "checkpoint.h"
@@ -36,10 +37,12 @@ static int check(int grace_ms, char *error, size_t n) {
         return mpy_reason(error, n, "the thread that called MPI_Init has ended");
     if (mpy_stop_check(error, n)) return -1;
     grace_left_ms = grace_ms;
-    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1; /* first: the pipe to a child goes with it */
+    /* first: the pipe to a child goes with it */
+    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
     int none = 0;
-    char child[256]; /* it may have been the pipe to the next one: what remains is found again when that has ended, after STOP */
+    /* it may have been the pipe to the next one: what remains is found again when that has ended, after STOP */
+    char child[256];
     return mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child) ? 0 : -1;
 }
 

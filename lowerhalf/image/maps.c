@@ -1,10 +1,10 @@
-/* maps.c - which memory belongs to the upper half: /proc/self/maps or smaps, cut down to what an image holds.
+/* maps.c - the memory of the upper half: /proc/self/maps or smaps, reduced to the content of an image.
  *
  * Half: lower; libc may be called.
  *
  * Invariants
- *  1. Part of the upper half is what lies in the arena, without the lower block and what every lower half makes anew (code page, proxy
- *     vDSO, service stack), and for a program linked without -pie what lies below 4 GiB.
+ *  1. The upper half consists of the arena, except the lower block and the parts that every lower half makes again
+ *     (code page, proxy vDSO, service stack). For a program linked without -pie, memory below 4 GiB also belongs to it.
  */
 #include "maps.h"
 #include "base/reason.h"
@@ -109,8 +109,9 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
     free(maps);
 }
 
-/* Shared memory without a file to go back to (memfd, a deleted file, MAP_ANONYMOUS) is restored as memory of its own: which it must
- * be already. A descriptor of the same file, or a second mapping of the same pages, would show other bytes afterwards. */
+/* Shared memory without a file (memfd, a deleted file, MAP_ANONYMOUS) is restored as private memory. So it must not be
+ * shared within the process: a descriptor of the same file, or a second mapping of the same pages, would show other
+ * bytes afterwards. */
 static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, char *error, size_t n) {
     for (const mpy_map_t *o = maps; o < maps + count; o++) {
         if (o == m || !o->shared || o->device != m->device || o->inode != m->inode || o->offset >= m->offset + (m->hi - m->lo) || m->offset >= o->offset + (o->hi - o->lo)) continue;

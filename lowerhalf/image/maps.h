@@ -15,7 +15,8 @@ typedef struct mpy_map {
     char *path;      /* "" for anonymous memory */
 } mpy_map_t;
 
-/* The upper half's mappings, ascending. Returns how many, or -1 with one line in `error`. With advice the kernel looks at every page. */
+/* The upper half's mappings, ascending. Returns how many, or -1 with one line in `error`. With advice the kernel looks
+ * at every page. */
 long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n);
 void mpy_maps_free(mpy_map_t *maps, long count);
 /* -1 and one line if a mapping can't be saved (device memory). */

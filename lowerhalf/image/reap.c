@@ -1,12 +1,14 @@
-/* reap.c - children of the program that have ended by the time of a checkpoint: a halted thread that waits for one is given it.
+/* reap.c - gives a halted thread that waits for a child the status of a child that has ended by the time of a
+ * checkpoint.
  *
  * Half: lower; runs on the control plane's worker thread, with every thread of the program halted.
  *
- * What remains of a child that has ended belongs to this process: after a restart wait(2) would find none. So the call that a halted
- * thread is in, or is about to make, is made for it.
+ * The zombie of an ended child belongs to this process: after a restart wait(2) would not find it. So the call that a
+ * halted thread is in, or is about to make, is made for it.
  *
  * Invariants
- *  1. A call is made only where it returns at once, and as the thread would have made it: its registers then say that it has returned.
+ *  1. A call is made only where it returns at once, and as the thread would have made it: its registers then say that
+ *     it has returned.
  */
 #include "base/sys.h"
 #include "checkpoint.h"

@@ -1,14 +1,14 @@
-/* restore.c - from an image to a running upper half, above a new lower half.
+/* restore.c - restores a running upper half from an image, above a new lower half.
  *
- * Half: lower, on the process's first thread, which at the end becomes the program's main thread. Thread bodies (thread_main) run
- * on the upper TLS: no libc.
+ * Half: lower, on the process's first thread, which at the end becomes the program's main thread. Thread bodies
+ * (thread_main) run on the upper TLS: no libc.
  *
  * Invariants
- *  1. The order of restore.h. The real MPI is initialized before the program's memory is back, while the process is still an ordinary
- *     one; MPI objects are rebuilt after, because that code and its data belong to the program.
- *  2. A thread continues from the signal frame in which it was halted: rt_sigreturn restores registers, mask, alternate stack and
- *     extended state. Everything below the frame on its stack is dead and serves as scratch stack until then.
- *  3. The program goes on seeing the process and thread ids it knew; the kernel's are translated by traps.
+ *  1. The order of restore.h. The real MPI is initialized before the program's memory is back, while the process is
+ *     still an ordinary one; MPI objects are rebuilt after, because that code and its data belong to the program.
+ *  2. A thread continues from the signal frame in which it was halted: rt_sigreturn restores registers, mask, alternate
+ *     stack and extended state. Everything below the frame on its stack is dead and serves as scratch stack until then.
+ *  3. The program keeps its process and thread ids; traps translate them to the kernel's.
  *  4. Until mpy_restore_commit nothing outside this process has been changed.
  */
 #include "restore.h"
@@ -77,8 +77,8 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
                       (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
 }
 
-/* Piece by piece, so that the checksum finds in the cache what was just read. Populating first spares a page fault a page; where
- * the kernel can't (before 5.14) the read faults them in. */
+/* Piece by piece, so that the checksum finds in the cache what was just read. Populating first spares a page fault a
+ * page; where the kernel can't (before 5.14) the read faults them in. */
 static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *error, size_t n) {
     if (run->kind != MPY_RUN_DATA) return 0;
     mpy_image_sum_t sum;
@@ -109,7 +109,8 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
         if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot)) return fail(error, n, "cannot protect memory");
         mpy_advice_apply(r);
     }
-    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL; /* lent by a lower half that is gone */
+    /* lent by a lower half that is gone */
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL;
     mpy_advice_future();
     MPY_LOWER->protocol = MPY_UPPER->clock.protocol;
     return 0;
@@ -202,7 +203,8 @@ int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
     const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SETTLS | CLONE_CHILD_CLEARTID;
     for (uint64_t i = 1; i < image->nthreads; i++) {
         const mpy_image_thread_t *t = &image->threads[i];
-        uint64_t stack = (t->ucontext - 256) & ~15ul; /* invariant 2; 256: room for the red zone's habits of nobody, and alignment */
+        /* invariant 2; 256: room for the red zone's habits of nobody, and alignment */
+        uint64_t stack = (t->ucontext - 256) & ~15ul;
         const long args[5] = {(long)flags, (long)stack, 0, (long)t->clear_tid, (long)t->fs_base};
         long tid = mpy_clone(SYS_clone, args, thread_main, (void *)t);
         if (tid < 0) { errno = (int)-tid; return fail(error, n, "cannot create a thread"); }

@@ -3,8 +3,9 @@
  * Half: lower; libc may be called: no thread of the program is inside the lower half, so its locks are free.
  *
  * Invariants
- *  1. Reads the upper half's memory, writes only the file. Pages never touched are recognised in pagemap and not read; pages of
- *     zeros are not written; pages of mapped files that the program hasn't changed are represented by their checksum.
+ *  1. Reads the upper half's memory, writes only the file. Pages never touched are recognised in pagemap and not read;
+ *     pages of zeros are not written; pages of mapped files that the program hasn't changed are represented by their
+ *     checksum.
  *  2. The header is written last, before the one fsync: an interrupted image has no header.
  *  3. On any failure the file is removed and nothing else has changed.
  */
@@ -62,7 +63,8 @@ static int fail(writer_t *w, const char *what) {
     return -1;
 }
 
-static void *vector_push(vector_t *v, size_t count) { /* exits on lack of memory: 64 bytes a run, the job has gigabytes */
+/* exits on lack of memory: 64 bytes a run, the job has gigabytes */
+static void *vector_push(vector_t *v, size_t count) {
     if (v->count + count > v->room) {
         v->room = 2 * (v->count + count) + 64;
         v->items = realloc(v->items, v->room * v->size);
@@ -76,7 +78,7 @@ static void *vector_push(vector_t *v, size_t count) { /* exits on lack of memory
 /* Another rank's disk may be full: then all stand until the last one has noticed. */
 static int given_up(writer_t *w) {
     if (!mpy_control_cancelled()) return 0;
-    snprintf(w->error, w->n, "the checkpoint was given up");
+    snprintf(w->error, w->n, "the checkpoint was cancelled");
     return -1;
 }
 
@@ -89,7 +91,8 @@ static int put(writer_t *w, const void *data, uint64_t bytes) {
         if (k <= 0) return fail(w, "cannot write the image");
         p += k; bytes -= (uint64_t)k; w->offset += (uint64_t)k;
     }
-    if (w->offset - w->synced >= 4 * WRITE_CHUNK) { /* start write-back early, so that the fsync at the end finds little to do */
+    /* start write-back early, so that the fsync at the end finds little to do */
+    if (w->offset - w->synced >= 4 * WRITE_CHUNK) {
         sync_file_range(w->fd, (off_t)w->synced, (off_t)(w->offset - w->synced), SYNC_FILE_RANGE_WRITE);
         w->synced = w->offset;
     }
@@ -192,7 +195,8 @@ static long file_index(writer_t *w, const mpy_map_t *m) {
 
 enum page { ZERO, DATA, FROM_FILE };
 
-/* What a page is, from its pagemap entry. `file_end`: where the mapped file ends in memory (m->lo if there is none to rely on). */
+/* What a page is, from its pagemap entry. `file_end`: where the mapped file ends in memory (m->lo if there is none to
+ * rely on). */
 static enum page classify(const mpy_map_t *m, uint64_t address, uint64_t entry, uint64_t file_end) {
     int own = (entry & PM_SWAPPED) || ((entry & PM_PRESENT) && (m->shared || !(entry & PM_FILE)));
     if (!m->path[0] || m->shared) return entry & (PM_PRESENT | PM_SWAPPED) ? DATA : ZERO;
@@ -206,7 +210,8 @@ static int region_pages(writer_t *w, const mpy_map_t *m, const char *path, const
     uint64_t file_end = m->lo, run_lo = m->lo;
     enum page run_kind = ZERO;
     int lost_file = m->path[0] && !m->shared && !file; /* a deleted file: its pages are only here */
-    int readable = (m->prot & PROT_READ) && !lost_file; /* beyond the end of a truncated file a direct read would be SIGBUS */
+    /* beyond the end of a truncated file a direct read would be SIGBUS */
+    int readable = (m->prot & PROT_READ) && !lost_file;
     if (file && file->bytes > m->offset) {
         file_end = m->lo + ((file->bytes - m->offset + PAGE - 1) & ~(uint64_t)(PAGE - 1));
         if (file_end > m->hi) file_end = m->hi;

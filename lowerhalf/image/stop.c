@@ -34,7 +34,8 @@
 
 enum { FREE, REQUESTED, BUSY, STOPPED };
 enum { WAIT, HOOK, GO };
-enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 }; /* for all threads to come out of the kernel: the others stand meanwhile */
+/* for all threads to come out of the kernel: the others stand meanwhile */
+enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 };
 
 typedef struct record {
     int32_t tid; /* the kernel's; 0: unused */
@@ -80,7 +81,7 @@ static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARE
 
 static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
 
-/* In the wrappers' own code, and not in a system call of theirs: that has just returned, or is about to be made
+/* In the wrappers' own code, and not in one of their system calls: a call has just returned, or is about to be made
  * again. */
 static int in_wrappers(uint64_t rip) {
     const uint8_t *at = (const uint8_t *)rip;
@@ -88,8 +89,8 @@ static int in_wrappers(uint64_t rip) {
 }
 
 /* Code to which a thread may return after a restart. Not the lower half, its services included, nor the kernel's
- * vDSO, which both lie elsewhere then; not the wrappers, who may hold what a restart replaces (invariant 6 of
- * boundary.h); nor the way into and out of handlers. */
+ * vDSO, which both lie elsewhere then; not the wrappers, which may hold something that a restart replaces (invariant 6
+ * of boundary.h); nor the entry and exit of handlers. */
 static int haltable(uint64_t rip) {
     return in_upper(rip) && !in_wrappers(rip) && !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
 }
@@ -152,7 +153,7 @@ int mpy_stop_signal_above(const void *context, uint64_t at) {
 
 /* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no
  * signal, so it must not see the EINTR either: it is made to issue the call again. A relative sleep goes on with
- * what remains of it where the kernel said so; a time-out in milliseconds starts anew. */
+ * what remains of it where the kernel said so; a time-out in milliseconds starts again. */
 static void reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause, SYS_rt_sigsuspend,
                                   SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex,
@@ -166,7 +167,8 @@ static void reissue(const record_t *r, ucontext_t *uc) {
     if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
     if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
     int futex = (int)g[REG_RSI] & 127;
-    if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return; /* FUTEX_WAIT: starts anew; FUTEX_WAIT_BITSET: absolute time-out */
+    /* FUTEX_WAIT: starts again; FUTEX_WAIT_BITSET: absolute time-out */
+    if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return;
     g[REG_RAX] = r->syscall_nr;
     g[REG_RIP] -= 2; /* the syscall instruction */
 }
@@ -266,7 +268,7 @@ static void note_syscall(record_t *r, const sleep_t *s) {
 static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
 
 /* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal
- * reaches it, and it is the one of which a restart makes the first again. */
+ * reaches it, and a restart would make it the first thread again. */
 int mpy_stop_check(char *error, size_t n) {
     mpy_proc_stat_t stat;
     if (mpy_proc_stat(getpid(), &stat) || stat.state != 'Z') return 0;
@@ -309,7 +311,7 @@ static int still_running(char *error, size_t n) {
             int sleeping = records[i].syscall_nr;
             char where[96] = "it is running";
             if (records[i].was_busy)
-                strcpy(where, "it stays in a signal handler, or in MPI, where a restart couldn't go on");
+                strcpy(where, "it stays in a signal handler, or in MPI, where a restart could not continue it");
             else if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
             snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where, STOP_SECONDS);
         }
@@ -332,7 +334,7 @@ int mpy_stop_all(char *error, size_t n) {
     }
 }
 
-/* After a stop that got only half way: the signals that are under way find nothing any more, nor do threads that stay in the kernel. */
+/* After an incomplete stop: signals still in flight find nothing, nor do threads that stay in the kernel. */
 static void take_back(void) {
     for (int waited = 0; waited < TAKE_BACK_MS; waited++) {
         int open = 0;

@@ -1,4 +1,4 @@
-/* arena.c - address space of the upper half: who may map where.
+/* arena.c - manages the address space of the upper half.
  *
  * Half: lower; called from trap handlers on the upper TLS: no libc (sys.h only).
  *
@@ -6,15 +6,14 @@
  * aligned to 2 MiB so that the kernel can use huge pages.
  *
  * Invariants
- *  1. All state is in the trap block and in the table that it points to, under the lock; handlers run with every signal blocked, so the holder is never
- *     interrupted by a handler that wants the lock.
+ *  1. All state is in the trap block and in the table that it points to, under the lock; handlers run with every signal
+ *     blocked, so the holder is never interrupted by a handler that wants the lock.
  *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
  *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
  *  3. Losing a free range (the table is full) costs address space, never correctness.
- *  4. A child that the program forks has the lock free: it lies in a page that a fork fills with zeros. If another
- *     thread was at work on the table just then, arena_busy is set, and the child does without the table
- *     (invariant 3). arena_next is changed by one store, so that it lies above all that was given out at any
- *     moment.
+ *  4. In a forked child of the program the lock is free: it lies in a page that a fork fills with zeros. If another
+ *     thread was changing the table at this moment, arena_busy is set, and the child does not use the table
+ *     (invariant 3). One store changes arena_next, so that it always lies above all allocated ranges.
  */
 #include "arena.h"
 #include "base/sys.h"
@@ -35,7 +34,8 @@ int mpy_arena_attach(void) {
 
 static void lock(void) {
     while (__atomic_exchange_n(the_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
-    if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0; /* invariant 4: who was at work exists in our parent only */
+    /* invariant 4: the thread that was changing it exists only in our parent */
+    if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0;
     __atomic_store_n(&MPY_TRAP->arena_busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }

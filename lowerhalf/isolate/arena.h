@@ -4,7 +4,8 @@
 #include "trapstate.h"
 
 int mpy_arena_attach(void);                       /* in every new lower half, first of all: its lock; 0 or -errno */
-int mpy_arena_init(void);                         /* -1: the first address is taken */                        /* at launch: an empty arena */
+/* at launch: an empty arena */
+int mpy_arena_init(void);                         /* -1: the first address is taken */
 uint64_t mpy_arena_take(uint64_t bytes);          /* address of a free range, or 0: no room */
 int mpy_arena_take_at(uint64_t lo, uint64_t bytes); /* exactly this range; 0 if part of it is taken */
 void mpy_arena_give(uint64_t lo, uint64_t bytes); /* the range was unmapped */

@@ -1,14 +1,15 @@
-/* interpose.c - functions of libc that the executable defines over it, so that the real MPI and its transports call ours.
+/* interpose.c - functions of libc that the executable overrides, so that the real MPI and its transports call ours.
  *
- * Lower half only: the program above has a libc of its own and never sees these symbols. Linked whole into manapy-launch and
- * manapy-restart (object library mpy_interpose); exported, so that libraries opened later bind to them.
+ * Lower half only: the program above has a libc of its own and never sees these symbols. Linked whole into
+ * manapy-launch and manapy-restart (object library mpy_interpose); exported, so that libraries opened later bind to
+ * them.
  *
  * Invariants
- *  1. A descriptor returned from here is fdguard.h's invariant 1. Close-on-exec is forced: children of the program must not
- *     hold the job's connections open.
+ *  1. A descriptor returned from here is fdguard.h's invariant 1. Close-on-exec is forced: children of the program must
+ *     not hold the job's connections open.
  *  2. The system calls are made directly: no recursion into a wrapper, and no dependence on the symbol version of libc.
- *  3. What libc opens inside itself passes here only where it is listed below (fopen, opendir, shm_open, mkstemp); popen and the
- *     helper thread of timer_create, for example, don't.
+ *  3. Descriptors that libc opens internally pass through here only in the functions listed below (fopen, opendir,
+ *     shm_open, mkstemp); not those of popen and of the helper thread of timer_create, for example.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
@@ -275,7 +276,8 @@ EXPORT int timerfd_create(int clock, int flags)
     return lift(syscall(SYS_timerfd_create, clock, flags));
 }
 
-/* The alternate stack of a thread is the program's: what lies on one of the lower half (UCX sets one) is in no image. */
+/* The alternate stack of a thread is the program's: what lies on one of the lower half (UCX sets one) is in no image.
+ */
 EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
 {
     (void)stack;

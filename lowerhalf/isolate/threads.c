@@ -1,13 +1,14 @@
-/* threads.c - a lower TLS for every upper thread that calls MPI.
+/* threads.c - lends a lower TLS to every upper thread that calls MPI.
  *
  * Half: lower. mpy_thread_bind runs on the upper TLS (no libc); the donor threads are ordinary lower-half pthreads.
  *
- * A thread in the lower half needs a TLS block of the lower half's libc. The process's first thread has one of its own. For every
- * other upper thread a lower-half pthread is made that does nothing but lend its TLS: it parks for ever.
+ * A thread in the lower half needs a TLS block of the lower half's libc. The process's first thread has one of its own.
+ * For every other upper thread a lower-half pthread is made that does nothing but lend its TLS: it parks for ever.
  *
  * Invariants
  *  1. A donor's TLS is lent to one upper thread at a time.
- *  2. The word at mpy_thread_tls_offset() from a lower FS base holds the borrower's upper FS base (trampoline.S reads it).
+ *  2. The word at mpy_thread_tls_offset() from a lower FS base holds the borrower's upper FS base (trampoline.S reads
+ *     it).
  */
 #include "threads.h"
 #include "base/rank.h"
@@ -41,7 +42,7 @@ static void *donor_main(void *slot) { /* never returns */
     return NULL;
 }
 
-/* Until something is asked for; meanwhile the trace's clock is looked at, seldomer and seldomer. */
+/* Wait for a request; meanwhile sample the trace's clock, at growing intervals. */
 static void rest(uint32_t seen) {
     static long seconds = 1;
     const long time[2] = {seconds, 0};

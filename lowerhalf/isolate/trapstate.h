@@ -13,10 +13,12 @@
 #include <manapy/boundary.h>
 #include <stdint.h>
 
-#define MPY_FREE_MAX (1u << 20) /* between any two lies a mapping, of which the kernel allows 65530 (vm.max_map_count) by default */
+/* between any two lies a mapping, of which the kernel allows 65530 (vm.max_map_count) by default */
+#define MPY_FREE_MAX (1u << 20)
 #define MPY_SIGNALS 65
 #define MPY_IDS_MAX 4096
-#define MPY_SIGNAL_STOP MPY_SIGNAL_RESERVED /* reserved real-time signal that halts upper threads; the program can neither block nor catch it */
+/* reserved real-time signal that halts upper threads; the program can neither block nor catch it */
+#define MPY_SIGNAL_STOP MPY_SIGNAL_RESERVED
 
 typedef struct mpy_range { uint64_t lo, hi; } mpy_range_t;
 
@@ -41,7 +43,8 @@ typedef struct mpy_clocks { /* clock.c */
 } mpy_clocks_t;
 
 typedef struct mpy_trapstate {
-    mpy_ksigaction_t signals[MPY_SIGNALS]; /* the program's actions; valid where the kernel's handler is our entry. First: see trampoline.S */
+    /* the program's actions; valid where the kernel's handler is our entry. First: see trampoline.S */
+    mpy_ksigaction_t signals[MPY_SIGNALS];
     int32_t pid;      /* as the program knows it */
     int32_t real_pid; /* as the kernel knows it; after a restart another one. trampoline.S knows both */
     uint32_t arena_busy; /* the table of free ranges is being changed; set in a forked child: for ever (arena.c) */

@@ -1,9 +1,10 @@
-/* chain.c - manapy-launch in a chain of allocations: a script that is run again finds its steps as they were left. Lower half; libc;
- * still one thread.
+/* chain.c - manapy-launch in a chain of allocations: a script that is run again finds its steps as they were left.
+ * Lower half; libc; still one thread.
  *
- * `manapy slurm` and `manapy run` run the user's script (or mpirun command) again in every allocation, with MANAPY_CHAIN set to the
- * chain's directory. Rank 0 of every manapy-launch in it asks `manapy _step` (manapy/chain/steps.py), which knows what became of this step:
- * start it, continue it from a checkpoint, or say again what exit code it had.
+ * `manapy slurm` and `manapy run` run the user's script (or mpirun command) again in every allocation, with
+ * MANAPY_CHAIN set to the chain's directory. Rank 0 of every manapy-launch in it asks `manapy _step`
+ * (manapy/chain/steps.py), which knows what became of this step: start it, continue it from a checkpoint, or say again
+ * what exit code it had.
  *
  * Invariants
  *  1. All ranks do what rank 0 was told: it is part of what the rendezvous publishes.

@@ -16,7 +16,8 @@ typedef struct mpy_chain_step {
 
 /* Is this a step of a chain (MANAPY_CHAIN is set)? */
 bool mpy_chain_active(void);
-/* Rank 0 asks what is to be done with `argv` on so many ranks; `dir`: --dir, or NULL. Returns false with one line in `error`. */
+/* Rank 0 asks what is to be done with `argv` on so many ranks; `dir`: --dir, or NULL. Returns false with one line in
+ * `error`. */
 bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step_t *step, char *error, size_t n);
 
 #endif

@@ -1,7 +1,9 @@
-/* helper.c - the command `manapy` as a process beside a rank: the coordinator, `manapy _step`, `manapy _shift`. Lower half; libc; still one thread.
+/* helper.c - the command `manapy` as a process beside a rank: the coordinator, `manapy _step`, `manapy _shift`. Lower
+ * half; libc; still one thread.
  *
  * Invariants
- *  1. A helper gets none of the rank's descriptors but those that it is given, and isn't taken for a rank by the process manager.
+ *  1. A helper gets none of the rank's descriptors but those that it is given, and isn't taken for a rank by the
+ *     process manager.
  */
 #define _GNU_SOURCE
 #include "helper.h"

@@ -1,11 +1,13 @@
 /* jobdir.c - rank 0 makes the job directory: its name, its lock, the secret, the first job.json. Lower half; libc.
  *
  * Invariants
- *  1. A new job's directory is made by one mkdir that fails if the name is taken, so jobs that start at once never share one.
- *  2. A directory that is used again (--dir, restart) is locked (flock on DIR/lock, held by the coordinator for its life); where
- *     the file system has no locks, a coordinator that proves knowledge of the secret at job.json's address is a live job.
- *  3. DIR/secret is made with the directory, mode 0600 from its first instant, and stays: later runs of the job prove by it that its checkpoints
- *     are its own. One that somebody else may have written is replaced.
+ *  1. A new job's directory is made by one mkdir that fails if the name is taken, so jobs that start at once never
+ *     share one.
+ *  2. A directory that is used again (--dir, restart) is locked (flock on DIR/lock, held by the coordinator for its
+ *     life); where the file system has no locks, a coordinator that proves knowledge of the secret at job.json's
+ *     address is a live job.
+ *  3. DIR/secret is made with the directory, mode 0600 from its first instant, and stays: later runs of the job prove
+ *     by it that its checkpoints are its own. One that somebody else may have written is replaced.
  *  4. job.json is replaced by rename: a reader sees the old one or the new one.
  *  5. A directory in which another user could put something in our way (a link to a file of ours, say) is refused.
  */
@@ -29,7 +31,8 @@
 #include "base/reason.h"
 #include "wire/wire.h"
 
-/* The coordinator of ranks that were just killed needs a moment to notice. One that still answers after a while isn't of those. */
+/* The coordinator of ranks that were just killed needs a moment to notice. One that still answers after a while isn't
+ * of those. */
 #define ANSWER_WAIT_MS 3000
 #define LOCK_WAIT_MS 8000
 
@@ -94,7 +97,8 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
     bool live = false, held = true;
     for (int waited = 0; held && !live; waited += 20) {
         held = flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
-        if (!held || waited == ANSWER_WAIT_MS) /* not held also on a file system without locks, or with locks on each node only */
+        /* not held also on a file system without locks, or with locks on each node only */
+        if (!held || waited == ANSWER_WAIT_MS)
             live = is_live(dir);
         else if (waited >= LOCK_WAIT_MS)
             live = true;
@@ -115,7 +119,8 @@ static bool is_job(const char *dir) {
     return access(record, R_OK) == 0;
 }
 
-/* What manapy/ckpt/store/publish.py makes: JOB/ckpt-000007, or DIRECTORY/manapy-<hash>/ckpt-000007 with a link to JOB beside it. */
+/* What manapy/ckpt/store/publish.py makes: JOB/ckpt-000007, or DIRECTORY/manapy-<hash>/ckpt-000007 with a link to JOB
+ * beside it. */
 bool mpy_jobdir_of_checkpoint(const char *checkpoint, char job_dir[PATH_MAX], char directory[PATH_MAX]) {
     char link[PATH_MAX + 16];
     if (realpath(checkpoint, directory) == NULL) return false;

@@ -1,12 +1,13 @@
 /* leftovers.c - shared memory that ranks of a job of the same name have left on this host. Lower half; libc.
  *
- * MPICH 5 names its segment in /dev/shm by a hash of the key-value space's name (FNV-1a, 32 bits) and the node's number, and takes one
- * that is there already for that of its neighbours. Hydra never gives a name twice. Slurm's is JOB.STEP: a job that is requeued
- * after its ranks were killed begins again with step 0 of the same number, finds the dead segment, and waits in it for ever or
- * fails in MPI_Init (both seen), without manapy as well.
+ * MPICH 5 names its segment in /dev/shm by a hash of the key-value space's name (FNV-1a, 32 bits) and the node's
+ * number, and takes one that is there already for that of its neighbours. Hydra never gives a name twice. Slurm's is
+ * JOB.STEP: a job that is requeued after its ranks were killed begins again with step 0 of the same number, finds the
+ * dead segment, and waits in it for ever or fails in MPI_Init (both seen), without manapy as well.
  *
  * Invariants
- *  1. Every rank removes before the barrier of the rendezvous, and none initializes MPI before it: what is removed is nobody's.
+ *  1. Every rank removes segments before the barrier of the rendezvous, and initializes MPI after it. So no removed
+ *     segment belongs to a live rank.
  */
 #define _GNU_SOURCE
 #include "leftovers.h"
@@ -29,7 +30,8 @@ void mpy_leftovers_remove(const char *kvsname) {
         glob_t found;
         snprintf(pattern, sizeof pattern, "/dev/shm/mpich_%s_%x_*", kinds[kind], fnv(kvsname));
         if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) continue;
-        for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]); /* others' stay: they aren't allowed to */
+        /* others' stay: they aren't allowed to */
+        for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
         globfree(&found);
     }
 }

@@ -1,10 +1,11 @@
 /* pmi.c - client of the process manager's PMI-1 service, used before the MPI library is loaded. Lower half; libc.
  *
  * Invariants
- *  1. MPI_Init later opens its own dialogue on the same descriptor (cmd=init again). Hydra answers as if it were the first; in place
- *     of others, pmi_again.c does. We send cmd=finalize only at the end of a program that has not initialized MPI (notify.c).
- *  2. Not one byte beyond our own answers is read: the dialogue is strictly request and answer, so nothing can be buffered here
- *     that the library waits for.
+ *  1. MPI_Init later opens its own dialogue on the same descriptor (cmd=init again). Hydra answers as if it were the
+ *     first; in place of others, pmi_again.c does. We send cmd=finalize only at the end of a program that has not
+ *     initialized MPI (notify.c).
+ *  2. Not one byte beyond our own answers is read: the dialogue is strictly request and answer, so nothing can be
+ *     buffered here that the library waits for.
  *  3. PMI_FD is moved out of the program's way (isolate/fdguard.h) and the environment says so.
  */
 #define _GNU_SOURCE

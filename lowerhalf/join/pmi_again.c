@@ -1,21 +1,24 @@
 /* pmi_again.c - lets the MPI library open its dialogue with a process manager that takes cmd=init only once.
  *
- * Lower half only: write() and read() of the executable, so that the real MPI calls ours (isolate/interpose.c says how that works).
+ * Lower half only: write() and read() of the executable, so that the real MPI calls ours (isolate/interpose.c says how
+ * that works).
  *
- * We speak PMI first, to find the job; then the library begins anew on the same descriptor. Hydra doesn't mind. Slurm's plugin
- * (srun --mpi=pmi2, seen with 22.05) leaves a second cmd=init without an answer, and the library waits for ever. That one line is
- * swallowed here, and answered as the first one was. Everything after it goes to the process manager itself.
+ * We speak PMI first, to find the job; then the library begins again on the same descriptor. Hydra doesn't mind.
+ * Slurm's plugin (srun --mpi=pmi2, seen with 22.05) leaves a second cmd=init without an answer, and the library waits
+ * for ever. That one line is swallowed here, and answered as the first one was. Everything after it goes to the process
+ * manager itself.
  *
- * Why here: a thread between the two, with a connection of its own to each, would have to be in time for the last lines before
- * an exit (finalize, abort), and would have to come back after an exec. Finding the job by files instead needs to know a directory
- * before there is a job directory, and waits for file systems that remember for seconds that a file is missing. Here
- * the library keeps the descriptor, nothing runs beside it, and with hydra nothing is different but a comparison.
+ * Why here: a thread between the two, with a connection of its own to each, would have to be in time for the last lines
+ * before an exit (finalize, abort), and would have to come back after an exec. Finding the job by files instead needs
+ * to know a directory before there is a job directory, and waits for file systems that remember for seconds that a file
+ * is missing. Here the library keeps the descriptor, nothing runs beside it, and with hydra nothing is different but a
+ * comparison.
  *
  * Invariants
- *  1. What isn't the first cmd=init on that descriptor passes as it is, and in order: PMI is request and answer on one thread, and
- *     nothing is asked before the answer to init has been read.
- *  2. The answer is what the process manager has told us: it speaks PMI 1.1. A library that insists on PMI 2 gets rc=-1, as from a
- *     process manager without it.
+ *  1. What isn't the first cmd=init on that descriptor passes as it is, and in order: PMI is request and answer on one
+ *     thread, and nothing is asked before the answer to init has been read.
+ *  2. The answer is what the process manager has told us: it speaks PMI 1.1. A library that insists on PMI 2 gets
+ *     rc=-1, as from a process manager without it.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE

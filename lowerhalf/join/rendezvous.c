@@ -1,17 +1,17 @@
-/* rendezvous.c - the first thing every rank does: find its place in the job and agree on job directory and coordinator. Lower
- * half; libc; still one thread.
+/* rendezvous.c - the first thing every rank does: find its place in the job and agree on job directory and coordinator.
+ * Lower half; libc; still one thread.
  *
  *   rank 0: job directory, secret, listening socket, job.json -> start coordinator -> put "port host dir" -> barrier
  *   others:                                                                                       barrier -> get -> read secret
  *
  * Invariants
- *  1. Nobody waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile wait in the
- *     listening socket's backlog.
+ *  1. Nobody waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile wait
+ *     in the listening socket's backlog.
  *  2. If rank 0 fails it publishes that, so no rank waits for it at the barrier.
- *  3. The coordinator has none of the ranks' descriptors (mpirun waits for the end of the ranks' pipes) and is in a session of
- *     its own, out of reach of signals sent to mpirun's process group. Schedulers find it all the same, as a process of the job:
- *     it ignores what they send as a warning (SIGTERM, the signal of `sbatch --signal`), when it is needed most. It ends with
- *     the ranks.
+ *  3. The coordinator has none of the ranks' descriptors (mpirun waits for the end of the ranks' pipes) and is in a
+ *     session of its own, out of reach of signals sent to mpirun's process group. Schedulers find it all the same, as a
+ *     process of the job: it ignores what they send as a warning (SIGTERM, the signal of `sbatch --signal`), when it is
+ *     needed most. It ends with the ranks.
  */
 #define _GNU_SOURCE
 #include "rendezvous.h"
@@ -49,8 +49,8 @@ static bool is_loopback(const struct sockaddr *a) {
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
 
-/* Address under which other hosts reach this one: MANAPY_ADDRESS, what the host's own name resolves to, or, where that is
- * loopback as in Debian's /etc/hosts, the first interface that is up. */
+/* Address under which other hosts reach this one: MANAPY_ADDRESS, what the host's own name resolves to, or, where that
+ * is loopback as in Debian's /etc/hosts, the first interface that is up. */
 static bool job_address(struct sockaddr_storage *out, socklen_t *size, char *error, size_t n) {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
@@ -78,7 +78,7 @@ static bool job_address(struct sockaddr_storage *out, socklen_t *size, char *err
         }
         freeifaddrs(interfaces);
     }
-    if (!found) snprintf(error, n, "no address of host %s that other hosts can reach; set MANAPY_ADDRESS", given != NULL ? given : name);
+    if (!found) snprintf(error, n, "host %s has no address that other hosts can reach; set MANAPY_ADDRESS", given != NULL ? given : name);
     return found;
 }
 
@@ -164,8 +164,8 @@ static bool found_step(const mpy_rendezvous_options_t *options, mpy_job_t *job, 
     return found_job(&mine, job, error, n);
 }
 
-/* ---- agreeing, over the process manager's key-value space: manapy-0, manapy-1 ... hold the parts of one hex text, the first
- * one preceded by the number of parts ---- */
+/* ---- agreeing, over the process manager's key-value space: manapy-0, manapy-1 ... hold the parts of one hex text, the
+ * first one preceded by the number of parts ---- */
 
 static bool publish(mpy_pmi_t *pmi, const char *text, char *error, size_t n) {
     mpy_text_t hex = {0};
@@ -197,7 +197,7 @@ static bool lookup(mpy_pmi_t *pmi, char *text, size_t size, char *error, size_t 
         if (ok) mpy_text_add(&hex, "%s", from);
     }
     if (ok && (hex.length / 2 >= size || !mpy_hex_decode(hex.data, text, hex.length / 2))) {
-        snprintf(error, n, "what rank 0 has published is unreadable");
+        snprintf(error, n, "the data that rank 0 has published is unreadable");
         ok = false;
     }
     if (ok) text[hex.length / 2] = '\0';

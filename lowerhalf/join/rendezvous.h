@@ -33,15 +33,17 @@ typedef struct mpy_job {
     int port;
     mpy_protocol_t protocol;
     uint8_t secret[MPY_SECRET_BYTES];
-    mpy_chain_step_t step;      /* in a chain: what this job is to do. DONE: nothing else is valid but rank, size and pmi_fd */
+    /* in a chain: what this job is to do. DONE: nothing else is valid but rank, size and pmi_fd */
+    mpy_chain_step_t step;
 } mpy_job_t;
 
-/* Called by every rank before anything else is done: before threads, before descriptors are opened. On failure `error` holds
- * one line and *say tells whether this rank is the one to print it: what concerns all ranks is printed by rank 0 only. */
+/* Called by every rank before anything else is done: before threads, before descriptors are opened. On failure `error`
+ * holds one line and *say tells whether this rank is the one to print it: what concerns all ranks is printed by rank 0
+ * only. */
 bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n);
 
-/* A rank whose process has exec'ed a new program (trap_exec.c) joins the same job again: `text` is what mpy_rejoin_text wrote
- * before the exec. */
+/* A rank whose process has exec'ed a new program (trap_exec.c) joins the same job again: `text` is what mpy_rejoin_text
+ * wrote before the exec. */
 bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n);
 void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n);
 

@@ -7,8 +7,8 @@
  * Invariants
  *  1. No slot of the table is NULL: functions an older library lacks get a stub that returns an error.
  *  2. The library sees the environment as the program left it at MPI_Init.
- *  3. Init runs with low descriptor numbers occupied and all signals blocked, so that what the library opens and starts stays
- *     out of the program's way.
+ *  3. Init runs with low descriptor numbers occupied and all signals blocked, so that what the library opens and starts
+ *     stays out of the program's way.
  */
 #include "load.h"
 #include "base/rank.h"
@@ -95,7 +95,8 @@ const char *mpy_mpi_path(void) {
     return try_ancestors() || try_own_prefix() ? found : NULL;
 }
 
-static void adopt_environment(char **env) { /* invariant 2; what the launcher changed for the program stays as it was for us */
+/* invariant 2; what the launcher changed for the program stays as it was for us */
+static void adopt_environment(char **env) {
     static const char *const ours[] = {"LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=", "MPI4PY_MPIABI=", "LD_PRELOAD=", "PMI_", "PMIX_", "HYDI_", "HYDRA_", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=", "MANAPY_SHIFT_"};
     for (; env && *env; env++) {
         int skip = 0;
@@ -136,7 +137,8 @@ void mpy_mpi_segments(char *out, size_t n) {
     while (f && fgets(line, sizeof line, f)) {
         uint64_t lo = strtoul(line, NULL, 16);
         char *path = strstr(line, "/dev/shm/");
-        if (!path || strstr(path, " (deleted)") || (lo >= MPY_ARENA_LO && lo < MPY_ARENA_HI)) continue; /* those of the program are its own */
+        /* those of the program are its own */
+        if (!path || strstr(path, " (deleted)") || (lo >= MPY_ARENA_LO && lo < MPY_ARENA_HI)) continue;
         path[strcspn(path, "\n")] = 0;
         if (strpbrk(path, ", %") || used + strlen(path) + 2 > n) continue;
         used += (size_t)snprintf(out + used, n - used, "%s%s", used ? "," : "", path);

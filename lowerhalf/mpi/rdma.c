@@ -1,11 +1,15 @@
-/* rdma.c - backup RNICs for the real MPI: libmanapy_shift.so (rdma/) comes in front of the libibverbs that its transports load.
+/* rdma.c - backup RNICs for the real MPI: libmanapy_shift.so (rdma/) comes in front of the libibverbs that its
+ * transports load.
  *
- * Half: lower. mpy_rdma_prepare while there is one thread only, mpy_rdma_load on the lower TLS. A restart has a new lower half, so SHIFT begins anew, too.
+ * Half: lower. mpy_rdma_prepare while there is one thread only, mpy_rdma_load on the lower TLS. A restart has a new
+ * lower half, so SHIFT begins again, too.
  *
  * Invariants
- *  1. The program sees nothing of it: its environment was copied before, and its dynamic linker knows nothing of our libraries.
+ *  1. The program sees nothing of it: its environment was copied before, and its dynamic linker knows nothing of our
+ *     libraries.
  *  2. With `auto` a host that hasn't two RNICs pays one look at a directory.
- *  3. The library is in the global scope before any that needs libibverbs is loaded. (One that looks up its verbs by dlsym escapes it.)
+ *  3. The library is in the global scope before any that needs libibverbs is loaded. (One that looks up its verbs by
+ *     dlsym escapes it.)
  */
 #include "rdma.h"
 #include "base/rank.h"
@@ -22,7 +26,8 @@ enum { SPEAKER_US = 500000 };
 
 static char library[PATH_MAX];
 
-/* What --shift was to do can't be done. It concerns all ranks alike, mostly: then rank 0 speaks, and the process manager ends the others. */
+/* What --shift was to do can't be done. It concerns all ranks alike, mostly: then rank 0 speaks, and the process
+ * manager ends the others. */
 static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
     char why[1024];
@@ -34,7 +39,7 @@ static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
         if (job->rank) usleep(SPEAKER_US);
         mpy_fail(1, "--shift require: %s", why);
     }
-    if (!quiet && job->rank == 0) dprintf(2, "%s: RDMA traffic goes unprotected: %s\n", mpy_options.command, why);
+    if (!quiet && job->rank == 0) dprintf(2, "%s: RDMA traffic is not protected: %s\n", mpy_options.command, why);
 }
 
 /* How many there are; `name`: of one. */
@@ -47,19 +52,21 @@ static int count_rnics(char name[256]) {
     return count;
 }
 
-/* Answer of `manapy _shift`: OK, the agent's socket, its job, the backups; or NONE or ERROR, and why. Separated by tabs. */
+/* Answer of `manapy _shift`: OK, the agent's socket, its job, the backups; or NONE or ERROR, and why. Separated by
+ * tabs. */
 void mpy_rdma_prepare(const mpy_job_t *job) {
     char error[1024], name[256] = "", command[PATH_MAX], pid[16], answer[PATH_MAX + 2048];
-    if (!strcmp(mpy_options.shift, "off") || getenv("MANAPY_SHIFT_AGENT")) return; /* the latter: by `manapy rdma run`, in front of us */
+    /* the latter: by `manapy rdma run`, in front of us */
+    if (!strcmp(mpy_options.shift, "off") || getenv("MANAPY_SHIFT_AGENT")) return;
     int rnics = count_rnics(name);
     if (rnics == 0) return cannot(job, 1, "this host has no RNIC");
-    if (rnics == 1) return cannot(job, 1, "this host has one RNIC only, %s: nothing can stand in for it", name);
+    if (rnics == 1) return cannot(job, 1, "this host has only one RNIC, %s: there is no backup for it", name);
     if (job->local_size < job->size && !getenv("MANAPY_SHIFT_KV"))
-        return cannot(job, 0, "the job's hosts need a store that they share: name it in MANAPY_SHIFT_KV (etcd://host:port,... or sqlite:///shared/dir/keys.db)");
+        return cannot(job, 0, "the job's hosts need a shared store; name it in MANAPY_SHIFT_KV (etcd://host:port,... or sqlite:///shared/dir/keys.db)");
     snprintf(library, sizeof library, "%s/../libmanapy_shift.so", mpy_upper_dir());
     if (access(library, R_OK)) {
         library[0] = 0;
-        return cannot(job, 0, "this manapy was built without libmanapy_shift.so: its build needs the headers of libibverbs (Debian: libibverbs-dev)");
+        return cannot(job, 0, "this manapy was built without libmanapy_shift.so; the build needs the headers of libibverbs (Debian: libibverbs-dev)");
     }
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     char *argv[] = {command, "_shift", "--dir", (char *)job->dir, "--pid", pid, strcmp(mpy_options.on_failover, "checkpoint") ? NULL : "--guard", NULL};
@@ -73,7 +80,8 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
         setenv("MANAPY_SHIFT_AGENT", fields[1], 1);
         setenv("MANAPY_SHIFT_JOB", fields[2], 1);
         setenv("MANAPY_SHIFT_BACKUP", fields[3], 1);
-        if (!strcmp(mpy_options.shift, "auto") && job->rank) setenv("MANAPY_SHIFT_QUIET", "1", 1); /* nobody asked: what it can't protect one of them says */
+        /* nobody asked: what it can't protect one of them says */
+        if (!strcmp(mpy_options.shift, "auto") && job->rank) setenv("MANAPY_SHIFT_QUIET", "1", 1);
         return;
     }
     library[0] = 0;
@@ -83,7 +91,7 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
 void mpy_rdma_load(void) {
     if (!library[0] || dlopen(library, RTLD_NOW | RTLD_GLOBAL)) return;
     char line[PATH_MAX + 256];
-    snprintf(line, sizeof line, "RDMA traffic goes unprotected: cannot load %s", dlerror());
+    snprintf(line, sizeof line, "RDMA traffic is not protected: cannot load %s", dlerror());
     if (!strcmp(mpy_options.shift, "require")) MPY_LOWER->svc->die(line, 1);
     MPY_LOWER->svc->say(line);
 }

@@ -1,7 +1,7 @@
 /* tcp_bytes.c - what this process's TCP connections have moved: so a drain sees that a message is on its way.
  *
- * Half: lower; libc may be called. The real MPI tells nobody how far a message has got, but the kernel counts bytes. It doesn't
- * where ranks talk through shared memory or RDMA; but these are so fast that hardly a message takes minutes.
+ * Half: lower; libc may be called. The real MPI tells nobody how far a message has got, but the kernel counts bytes. It
+ * doesn't where ranks talk through shared memory or RDMA; but these are so fast that hardly a message takes minutes.
  */
 #include "tcp_bytes.h"
 
@@ -16,7 +16,8 @@ static uint64_t bytes_of(int fd) {
     struct tcp_info info;
     socklen_t n = sizeof info;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return 0; /* another kind of descriptor */
-    if (n < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return 0; /* Linux before 4.1 */
+    /* Linux before 4.1 */
+    if (n < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return 0;
     return info.tcpi_bytes_acked + info.tcpi_bytes_received;
 }
 

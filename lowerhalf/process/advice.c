@@ -1,10 +1,11 @@
-/* advice.c - what a program has told the kernel about its memory: madvise, mlock, mbind. Saved with each region, and told again.
+/* advice.c - a program's advice to the kernel about its memory: madvise, mlock, mbind. It is saved with each region,
+ * and given again after a restart.
  *
  * Half: lower; libc may be called.
  *
  * Invariants
- *  1. None of it changes what the memory holds. What this host refuses (a lock beyond RLIMIT_MEMLOCK, nodes that it hasn't got) is left
- *     out; of locks, which a program may rely on, one line says so.
+ *  1. None of it changes what the memory holds. Advice that this host refuses (a lock beyond RLIMIT_MEMLOCK, nodes that
+ *     it does not have) is left out. For locks, on which a program may rely, one line says so.
  */
 #define _GNU_SOURCE
 #include "advice.h"
@@ -61,7 +62,7 @@ void mpy_advice_place(const mpy_image_region_t *r) {
 
 static void locked(int failed) {
     static int said;
-    if (failed && !said++) MPY_LOWER->svc->say("memory that the program has locked can't be locked here (ulimit -l): it may be swapped out");
+    if (failed && !said++) MPY_LOWER->svc->say("memory that the program has locked cannot be locked here (ulimit -l); it may be swapped out");
 }
 
 void mpy_advice_apply(const mpy_image_region_t *r) {

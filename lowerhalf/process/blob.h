@@ -1,12 +1,13 @@
 /* blob.h - the byte strings in which process and descriptor state travels inside an image (sections PROCESS and FDS).
  *
- * Lower half; libc allowed. Integers are little-endian and unaligned; bytes and strings are preceded by their length (u64).
+ * Lower half; libc allowed. Integers are little-endian and unaligned; bytes and strings are preceded by their length
+ * (u64).
  *
  * Invariants
- *  1. A writer that ran out of memory only remembers it (`failed`): put functions need no checks one by one, the caller looks
- *     at the end.
- *  2. A reader never reads past its end, and never hands out a string without its NUL: on a corrupt blob it sets `failed` and
- *     returns zeros, NULL or "" from then on.
+ *  1. A writer that ran out of memory only remembers it (`failed`): put functions need no checks one by one, the caller
+ *     looks at the end.
+ *  2. A reader never reads past its end, and never hands out a string without its NUL: on a corrupt blob it sets
+ *     `failed` and returns zeros, NULL or "" from then on.
  */
 #ifndef MANAPY_STATE_BLOB_H
 #define MANAPY_STATE_BLOB_H

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define POLL_MS 10       /* without pidfd_open (Linux before 5.3) */
-#define ASK_MS 50        /* at most, between two questions whether the checkpoint was given up */
+#define ASK_MS 50        /* at most, between two questions whether the checkpoint was cancelled */
 #define COMMAND_SHOWN 60 /* characters of a command line */
 
 static unsigned long long ticks_now(void)
@@ -133,7 +133,7 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void
         if (!pid)
             return 0;
         if (given_up())
-            return mpy_reason(err, n, "the checkpoint was given up");
+            return mpy_reason(err, n, "the checkpoint was cancelled");
         command_of(pid, command, sizeof command);
         const char *known = advice(command);
         if (known)

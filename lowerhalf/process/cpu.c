@@ -1,5 +1,5 @@
-/* cpu.c - see cpu.h. Only features that user code can see and use are compared: the table below names them; bits for the
- * operating system, for virtualisation, and those that describe one core are not in it. Names as in /proc/cpuinfo.
+/* cpu.c - see cpu.h. Only features that user code can see and use are compared: the table below names them; bits for
+ * the operating system, for virtualisation, and those that describe one core are not in it. Names as in /proc/cpuinfo.
  */
 #include "cpu.h"
 #include "base/reason.h"
@@ -100,7 +100,7 @@ int mpy_cpu_compare(const uint64_t saved[8], uint64_t saved_xsave_bytes, const u
     if (missing)
         return mpy_reason(err, n, "this CPU lacks %s, which the checkpoint's host has", list);
     if (saved[5] & ~here[5])
-        return mpy_reason(err, n, "the kernel here doesn't switch on all the extended CPU state that the checkpoint's host has (XCR0 %#lx there, %#lx here)", saved[5], here[5]);
+        return mpy_reason(err, n, "the kernel does not enable all extended CPU state of the checkpoint's host (XCR0 %#lx there, %#lx here)", saved[5], here[5]);
     for (int word = 6; word < 8; word++)
         for (int shift = 0; shift < 64; shift += 16) {
             unsigned there = saved[word] >> shift & 0xffff;

@@ -1,5 +1,5 @@
-/* cpu.h - what the program may have found out about the CPU and now relies on (function variants picked by libc, OpenBLAS or
- * numpy; the layout of extended state in signal frames). Lower half; libc allowed.
+/* cpu.h - properties of the CPU that the program may have detected and relies on (function variants picked by libc,
+ * OpenBLAS or numpy; the layout of extended state in signal frames). Lower half; libc allowed.
  *
  * Words of the record (image.h, cpu_features):
  *   0  CPUID 1        ecx | edx << 32

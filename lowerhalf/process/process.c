@@ -1,5 +1,5 @@
-/* process.c - see process.h. What fails to be set for lack of privilege stays as the new process inherited it; only the working
- * directory must be there.
+/* process.c - see process.h. What fails to be set for lack of privilege stays as the new process inherited it; only the
+ * working directory must be there.
  */
 #define _GNU_SOURCE
 #include "process.h"
@@ -114,7 +114,8 @@ int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_
     return b->failed ? mpy_reason(err, n, "out of memory while saving the state of the process") : 0;
 }
 
-/* The soft limit as it was; the hard one too where that is allowed. Where the host's hard limit is lower, as much as it gives. */
+/* The soft limit as it was; the hard one too where that is allowed. Where the host's hard limit is lower, as much as it
+ * gives. */
 static void limit_restore(int resource, struct rlimit want)
 {
     struct rlimit now;

@@ -2,8 +2,8 @@
  *
  * Lower half; libc allowed, but POSIX timers are handled by raw system calls: their ids belong to the program's libc.
  *
- * A POSIX timer must come back under its kernel id: kernels since 6.16 take a wished id (PR_TIMER_CREATE_RESTORE_IDS), older
- * ones count up, so timers are created and deleted until the id comes along.
+ * A POSIX timer must come back under its kernel id: kernels since 6.16 take a wished id (PR_TIMER_CREATE_RESTORE_IDS),
+ * older ones count up, so timers are created and deleted until the id comes along.
  *
  * Invariants
  *  1. Timers that notify a thread of the lower half are the lower half's own and not touched.
@@ -60,7 +60,7 @@ static int probe(char *err, size_t n)
     struct itimerspec left;
     for (int id = 0; id < ID_PROBES; id++)
         if (syscall(SYS_timer_gettime, id, &left) == 0)
-            return mpy_reason(err, n, "the program has a POSIX timer and this kernel doesn't list them (/proc/PID/timers); delete it before the checkpoint");
+            return mpy_reason(err, n, "the program has a POSIX timer and this kernel does not list them (/proc/PID/timers); delete it before the checkpoint");
     return 0;
 }
 
@@ -143,7 +143,7 @@ static int posix_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size
         syscall(SYS_timer_gettime, timer->id, &timer->left);
         int tid = timer->notify == NOTIFY_TID && virtual_tid ? virtual_tid(timer->tid) : timer->tid;
         if (!rc && tid == 0)
-            rc = mpy_reason(err, n, "POSIX timer %d notifies thread %d, which isn't one of the program's", timer->id, timer->tid);
+            rc = mpy_reason(err, n, "POSIX timer %d notifies thread %d, which is not a thread of the program", timer->id, timer->tid);
         mpy_blob_put_u32(b, (uint32_t)timer->id);
         mpy_blob_put_u32(b, (uint32_t)timer->signal);
         mpy_blob_put_u32(b, (uint32_t)timer->notify);
@@ -247,7 +247,8 @@ int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t
     for (int i = 0; i < 3; i++) {
         struct itimerval value = {0};
         getitimer(i, &value);
-        if (!value.it_value.tv_sec && !value.it_value.tv_usec) /* 0 also where the signal is pending: the kernel goes on when it is taken */
+        /* 0 also where the signal is pending: the kernel goes on when it is taken */
+        if (!value.it_value.tv_sec && !value.it_value.tv_usec)
             value.it_value = value.it_interval;
         mpy_blob_put_i64(b, value.it_value.tv_sec);
         mpy_blob_put_i64(b, value.it_value.tv_usec);

@@ -3,9 +3,9 @@
  * Half: lower; runs once, on the process's own stack, which becomes unused when the program's main thread continues.
  *
  * Invariants
- *  1. Every byte of the image is checked before it is believed: sections when it is opened, page data as it is read into memory. Nobody but our
- *     user can have written it, and its seals are those of its job.
- *     (Only the thread level for MPI_Init is peeked at before.) Nothing of the program runs before all ranks are ready.
+ *  1. Every byte of the image is checked before it is used: sections when the image is opened, page data as it is read
+ *     into memory. Nobody but our user can have written it, and its seals are those of its job. (Only the thread level
+ *     for MPI_Init is peeked at before.) Nothing of the program runs before all ranks are ready.
  *  2. A failure leaves checkpoint and files as they were (restore.h says what is committed when).
  */
 #include "control/control.h"
@@ -29,7 +29,8 @@
 
 #include "functions.h" /* MPY_TABLE_HASH */
 
-/* Of the job that has taken the checkpoint: its secret lies in the job directory, or, if that is elsewhere by now, in the checkpoint. */
+/* Of the job that has taken the checkpoint: its secret lies in the job directory, or, if that is elsewhere by now, in
+ * the checkpoint. */
 static const mpy_image_keys_t *keys_of(const char *checkpoint) {
     static mpy_image_keys_t keys;
     char job_dir[PATH_MAX], unused[PATH_MAX], error[1024];
@@ -37,7 +38,8 @@ static const mpy_image_keys_t *keys_of(const char *checkpoint) {
     if (mpy_options.is_unsigned) return NULL;
     if (!mpy_secret_read(checkpoint, secret, error, sizeof error) &&
         (!mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) || !mpy_secret_read(job_dir, secret, error, sizeof error)))
-        mpy_fail(1, "%s: its seals can't be checked, for the secret of its job isn't there (%s): copy it from the job directory into the checkpoint, or take the checkpoint as it is with --unsigned", checkpoint, error);
+        mpy_fail(1, "%s: its seals cannot be checked without the job's secret (%s): copy the secret from the job "
+                    "directory into the checkpoint; --unsigned uses the checkpoint anyway", checkpoint, error);
     mpy_image_keys(&keys, secret);
     return &keys;
 }

@@ -3,7 +3,8 @@
  * Half: lower, before the program starts; libc may be called.
  *
  * Invariants
- *  1. Position-independent files land in the arena; ET_EXEC files at their own addresses, which must be below 4 GiB and free.
+ *  1. Position-independent files land in the arena; ET_EXEC files at their own addresses, which must be below 4 GiB and
+ *     free.
  *  2. The whole span is reserved first, so that segments can't collide with anything.
  */
 #include "elfmap.h"
@@ -59,12 +60,12 @@ int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n) {
             if (pread(fd, out->interp, ph[i].p_filesz, (off_t)ph[i].p_offset) != (ssize_t)ph[i].p_filesz) out->interp[0] = 0;
         }
     }
-    if (lo >= hi) { bad = fail(error, n, path, "it has nothing to load"); goto close_file; }
+    if (lo >= hi) { bad = fail(error, n, path, "it has no segments to load"); goto close_file; }
     out->low = h.e_type == ET_EXEC;
     uint64_t at = out->low ? lo : mpy_arena_take(hi - lo);
     if (out->low && hi > 0x100000000ul) { bad = fail(error, n, path, "it is linked to a fixed address above 4 GiB"); goto close_file; }
     if (!at || mmap((void *)at, hi - lo, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) != (void *)at) {
-        bad = fail(error, n, path, "its address range is taken");
+        bad = fail(error, n, path, "its address range is in use");
         goto close_file;
     }
     out->base = at - lo;

@@ -3,7 +3,8 @@
  * Half: lower; runs once, on the process's own stack, until it jumps into the program and never comes back.
  *
  * Invariants
- *  1. Nothing the program could notice is changed before the jump: descriptors 0-2, working directory, signal mask and actions.
+ *  1. Nothing the program could notice is changed before the jump: descriptors 0-2, working directory, signal mask and
+ *     actions.
  *  2. Order matters: blocks, arena, program, stack; then traps; the filter last, right before the jump.
  */
 #include "elfmap.h"
@@ -66,7 +67,7 @@ int main(int argc, char **argv, char **envp) {
     const char *checkpoint = mpy_lower_join(argv + first, NULL, 0, 0);
     if (checkpoint) mpy_continue(checkpoint);
     mpy_blocks_map_saved();
-    if (mpy_arena_init()) mpy_fail(1, "address %#lx, which manapy needs, is taken", (unsigned long)MPY_HEAP_LO);
+    if (mpy_arena_init()) mpy_fail(1, "address %#lx, which manapy needs, is in use", (unsigned long)MPY_HEAP_LO);
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
     MPY_UPPER->clock.protocol = MPY_LOWER->protocol;
     uint64_t entry, sp;

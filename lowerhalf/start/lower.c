@@ -50,7 +50,7 @@ void mpy_fail(int code, const char *format, ...) {
 
 void mpy_fixed_map(uint64_t address, uint64_t bytes) {
     void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (p != (void *)address) mpy_fail(1, "address %#lx, which manapy needs, is taken", (unsigned long)address);
+    if (p != (void *)address) mpy_fail(1, "address %#lx, which manapy needs, is in use", (unsigned long)address);
 }
 
 void mpy_blocks_map(void) {
@@ -58,7 +58,7 @@ void mpy_blocks_map(void) {
     mpy_fixed_map(MPY_SERVICE_STACK_ADDR, MPY_SERVICE_STACK_SIZE);
     mpy_code_install();
     int r = mpy_arena_attach();
-    if (r) mpy_fail(1, "no memory that children don't inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
+    if (r) mpy_fail(1, "cannot map memory that children do not inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
 }
 
 void mpy_blocks_map_saved(void) {
@@ -153,7 +153,8 @@ static uint32_t drain_seconds(void) {
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
-    /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10 ms. */
+    /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10
+     * ms. */
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
                                         .interval = mpy_options.interval_s, .keep = mpy_options.keep,

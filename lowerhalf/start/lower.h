@@ -1,4 +1,4 @@
-/* lower.h - how a lower half comes up: its command line, its blocks, its job, its services. See lower.c, options.c. */
+/* lower.h - the start of a lower half: its command line, its blocks, its job, its services. See lower.c, options.c. */
 #ifndef MANAPY_LOWER_H
 #define MANAPY_LOWER_H
 #include "base/rank.h"
@@ -8,7 +8,7 @@
  * usage. */
 int mpy_options_parse(int argc, char **argv, mpy_options_t *out);
 
-/* Map what every lower half makes anew: lower block, code page, service stack. */
+/* Map what every lower half makes again: lower block, code page, service stack. */
 void mpy_blocks_map(void);
 /* Map upper and trap block. (At a restart they come from the image.) */
 void mpy_blocks_map_saved(void);

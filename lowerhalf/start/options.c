@@ -10,24 +10,27 @@
 
 static const char launch_usage[] =
     "usage: mpirun -n N manapy-launch [options] PROGRAM [ARGUMENTS...]\n"
-    "  --interval TIME     checkpoint automatically, every TIME (30s, 10m, 2h)\n"
+    "  --interval TIME     take a checkpoint every TIME (30s, 10m, 2h)\n"
     "  --dir DIRECTORY     job directory (default: manapy-<id>/ in the working directory)\n"
     "  --keep K            keep the K newest checkpoints (default: all)\n"
-    "  --mpi PATH          the real MPI: a library file or an installation prefix\n"
+    "  --mpi PATH          the real MPI: a library file, or the prefix of an installation\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
-    "  --protocol cc|2pc   how collectives are made safe to interrupt: the collective clock (default), or, for comparison,\n"
-    "                      two-phase commit: a barrier before every blocking collective, no nonblocking ones\n"
+    "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for comparison,\n"
+    "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
     "  --shift auto|off|require\n"
-    "                      MPI over RDMA (RoCE, InfiniBand) goes on over another RNIC when one fails: where the host has several (default)\n"
+    "                      protect MPI over RDMA (RoCE, InfiniBand): when an RNIC fails, traffic moves to another one.\n"
+    "                      auto (default): if the host has several RNICs; require: fail if there is no protection\n"
     "  --on-failover continue|checkpoint\n"
-    "                      what happens when it does: the job just goes on (default), or is checkpointed at once\n"
-    "  --no-trace          record no calls; by default the newest ones of each thread are kept in /dev/shm, for `manapy why` and `manapy trace`\n"
+    "                      what to do when an RNIC fails: continue (default), or take a checkpoint at once, too\n"
+    "  --no-trace          do not record MPI calls. By default /dev/shm has the newest calls of each thread, for\n"
+    "                      `manapy why` and `manapy trace`\n"
     "  --version, --help\n";
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
-    "  CHECKPOINT          a checkpoint directory, or a job directory: its latest checkpoint\n"
+    "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
     "  --interval, --keep, --mpi, --child-grace, --shift, --on-failover, --no-trace   as for manapy-launch\n"
-    "  --unsigned          although it can't be proved that its job has written the checkpoint: the job's secret is lost\n"
+    "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written the\n"
+    "                      checkpoint\n"
     "  --version, --help\n";
 
 static void usage(const char *why, const char *what) __attribute__((noreturn));
@@ -46,7 +49,7 @@ static double seconds(const char *option, const char *text) {
         if (!strcmp(end, "h")) return v * 3600;
     }
     char why[256];
-    snprintf(why, sizeof why, "%s needs a time such as 30s, 10m or 2h, not ", option);
+    snprintf(why, sizeof why, "%s needs a time such as 30s, 10m or 2h, not: ", option);
     usage(why, text);
 }
 

@@ -1,11 +1,12 @@
-/* program.c - from what the user typed to the ELF file that must be loaded, and its environment.
+/* program.c - finds the ELF file to load for the user's command, and makes its environment.
  *
  * Half: lower, before the program starts; libc may be called.
  *
  * Invariants
- *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, the script's path follows), and /bin/sh for text without one.
- *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI; and in LD_PRELOAD for its
- *     dynamic linker, until wrappers/dmtcp.c has taken it out.
+ *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, the script's path follows), and /bin/sh for
+ *     text without one.
+ *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI; and in
+ *     LD_PRELOAD for its dynamic linker, until wrappers/dmtcp.c has taken it out.
  */
 #include "program.h"
 #include <errno.h>
@@ -70,7 +71,7 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
         if (fd >= 0) close(fd);
         if (got < 0) { snprintf(error, n, "cannot read '%s': %s", out->path, strerror(errno)); return 126; }
         if (got >= 4 && !memcmp(head, "\177ELF", 4)) return 0;
-        if (depth == 4) { snprintf(error, n, "cannot run '%s': its interpreters are nested too deep", out->path); return 126; }
+        if (depth == 4) { snprintf(error, n, "cannot run '%s': its interpreters are nested too deeply", out->path); return 126; }
         if (head[0] != '#' || head[1] != '!') { /* execvp's fallback */
             out->argv = prepend(out->argv, 1, 2, (char *[]){"/bin/sh", out->path});
             out->path = strdup("/bin/sh");

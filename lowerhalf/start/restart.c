@@ -25,20 +25,21 @@ static const char *checkpoint_path(const char *given) {
     snprintf(inside, sizeof inside, "%s/manifest.json", given);
     if (access(inside, R_OK)) {
         snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
-        if (access(inside, R_OK)) mpy_fail(1, "%s is no checkpoint and no job directory with one (see `manapy list`)", given);
+        if (access(inside, R_OK)) mpy_fail(1, "%s is neither a checkpoint nor a job directory with a checkpoint (see `manapy list`)", given);
     }
     *strrchr(inside, '/') = 0;
     if (!realpath(inside, path)) mpy_fail(1, "%s: %s", inside, strerror(errno));
     return path;
 }
 
-/* How many ranks it has: as the header of any image that is there says. Checked in full once we know which one is ours. */
+/* How many ranks it has: as the header of any image that is there says. Checked in full once we know which one is ours.
+ */
 static int count_ranks(const char *checkpoint) {
     char pattern[PATH_MAX + 32];
     glob_t found;
     mpy_image_header_t header = {0};
     snprintf(pattern, sizeof pattern, "%s/rank-*.img", checkpoint);
-    if (glob(pattern, 0, NULL, &found)) mpy_fail(1, "%s holds no images", checkpoint);
+    if (glob(pattern, 0, NULL, &found)) mpy_fail(1, "%s contains no images", checkpoint);
     int fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
     if (fd < 0) mpy_fail(1, "%s: %s", found.gl_pathv[0], strerror(errno));
     if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) || memcmp(header.magic, MPY_IMAGE_MAGIC, sizeof header.magic) || header.size < 1)

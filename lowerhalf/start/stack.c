@@ -4,8 +4,8 @@
  *
  * Invariants
  *  1. All that the auxiliary vector points to lies in the arena (AT_RANDOM, AT_EXECFN, AT_PLATFORM, the vDSO).
- *  2. The stack doesn't grow by fault like the kernel's; it has its full size (RLIMIT_STACK, at least 8 MiB) from the start, with
- *     a guard page below. Untouched pages cost nothing.
+ *  2. The stack doesn't grow by fault like the kernel's; it has its full size (RLIMIT_STACK, at least 8 MiB) from the
+ *     start, with a guard page below. Untouched pages cost nothing.
  */
 #include "stack.h"
 #include "isolate/arena.h"
@@ -36,7 +36,8 @@ static uint64_t stack_bytes(void) {
 }
 
 static const Elf64_auxv_t *kernel_auxv(void) {
-    char **e = mpy_initial_environ; /* the vector lies behind the environment; `environ` itself may have been moved by setenv */
+    /* the vector lies behind the environment; `environ` itself may have been moved by setenv */
+    char **e = mpy_initial_environ;
     while (*e) e++;
     return (const Elf64_auxv_t *)(e + 1);
 }
@@ -100,7 +101,8 @@ uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *
     return sp;
 }
 
-/* `ps` and /proc/PID/cmdline shall show the program, not manapy-launch. Best effort: needs CONFIG_CHECKPOINT_RESTORE. */
+/* `ps` and /proc/PID/cmdline shall show the program, not manapy-launch. Best effort: needs CONFIG_CHECKPOINT_RESTORE.
+ */
 void mpy_stack_show_arguments(void) {
     char stat[1024], *fields = mpy_proc_stat_fields(getpid(), stat);
     unsigned long v[60] = {0};

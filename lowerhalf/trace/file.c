@@ -1,13 +1,16 @@
-/* file.c - the file that one process records in: made and mapped, its clock samples, its end; and what becomes of old ones. See file.h.
+/* file.c - the file that one process records in: made and mapped, its clock samples, its end; and what becomes of old
+ * ones. See file.h.
  *
- * libc may be called. Knows no MPI and nothing of the split process: it is in manapy-launch and in recorders that are preloaded.
+ * libc may be called. Knows no MPI and nothing of the split process: it is in manapy-launch and in recorders that are
+ * preloaded.
  *
  * Invariants
- *  1. Shared memory is never filled up for others (the MPI library needs some): a file is made only where a quarter of the file system
- *     stays free, or a gigabyte.
- *  2. Whoever makes a job's folder on a host clears up: of the folders whose processes have all gone, the newest stay, for a day, as long as they
- *     take no more than a 32nd of the file system (one stays in any case); all go where room is missing. Removing the file of a living process would cost its records only.
- *  3. `magic` is stored last: a reader takes a file without it for one that is being made.
+ *  1. Shared memory is never filled up for others (the MPI library needs some): a file is made only where a quarter of
+ *     the file system stays free, or a gigabyte.
+ *  2. The process that makes a job's folder on a host removes old folders. Of the folders whose processes have all
+ *     ended, the newest remain for a day, if they take no more than a 32nd of the file system (one always remains). If
+ *     there is no space, all of them are removed. Removing the file of a living process would only cost its records.
+ *  3. `magic` is stored last: to a reader, a file without it is still being created.
  */
 #include "file.h"
 #include "base/now.h"
@@ -74,7 +77,8 @@ static bool is_dead(int folder, const char *name) {
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t got = fd < 0 ? -1 : read(fd, &head, sizeof head);
     if (fd >= 0) close(fd);
-    if (got != (ssize_t)sizeof head || head.magic != MPY_TRACE_MAGIC) return got >= 0; /* perhaps being made; but then its folder is young */
+    /* perhaps being made; but then its folder is young */
+    if (got != (ssize_t)sizeof head || head.magic != MPY_TRACE_MAGIC) return got >= 0;
     return start_of(head.pid) != head.pid_start;
 }
 
@@ -137,8 +141,8 @@ static void clear_up(const char *base, const char *but, bool all) {
     }
 }
 
-/* This rank begins a generation: what there is of it and of later ones belongs to a past that was taken back. Ranks that the job hasn't got are those of a larger one that was
- * recorded under the same name before. */
+/* This rank begins a generation: what there is of it and of later ones belongs to a past that was taken back. Ranks
+ * that the job does not have are those of a larger one that was recorded under the same name before. */
 static void remove_replaced(const char *folder, const mpy_trace_identity_t *who) {
     long rank, generation;
     DIR *dir = opendir(folder);

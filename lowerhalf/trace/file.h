@@ -1,4 +1,5 @@
-/* file.h - the file that one process records in (<manapy/trace.h>): made, filled with tables, ended. See file.c and table.c. */
+/* file.h - the file that one process records in (<manapy/trace.h>): made, filled with tables, ended. See file.c and
+ * table.c. */
 #ifndef MANAPY_TRACE_FILE_H
 #define MANAPY_TRACE_FILE_H
 
@@ -25,10 +26,12 @@ typedef struct mpy_trace_identity {
 
 /* ---- file.c: libc ---- */
 
-/* The name of the job in directory `dir`: its last component and a hash, since those of different jobs may be alike (manapy/trace/capture/format.py). */
+/* The name of the job in directory `dir`: its last component and a hash, since those of different jobs may be alike
+ * (manapy/trace/capture/format.py). */
 void mpy_trace_job_name(const char *dir, char *out, size_t n);
-/* Makes and maps the file ROOT/manapy-trace-UID/JOB/rank-NNNNN.gG.trace; files of this rank that it replaces go. ROOT: MANAPY_TRACE_ROOT, or
- * /dev/shm. False, and one line in `error`: no room, or not allowed; then nothing is left behind. */
+/* Makes and maps the file ROOT/manapy-trace-UID/JOB/rank-NNNNN.gG.trace; files of this rank that it replaces go. ROOT:
+ * MANAPY_TRACE_ROOT, or /dev/shm. False, and one line in `error`: no room, or not allowed; then nothing is left behind.
+ */
 bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char *error, size_t n);
 /* This host's clocks, read together. */
 mpy_trace_sample_t mpy_trace_clocks(void);
@@ -39,14 +42,14 @@ void mpy_trace_end(mpy_trace_t *trace, mpy_trace_end_t end);
 
 /* ---- table.c: neither libc nor thread-local variables; any thread ---- */
 
-/* A ring for thread `tid` (as /proc knows it). `index`: which one, or -1: any. NULL: all are taken, or there is no room; the caller counts its
- * calls in file->unrecorded. */
+/* A ring for thread `tid` (as /proc knows it). `index`: which one, or -1: any. NULL: all are taken, or there is no
+ * room; the caller counts its calls in file->unrecorded. */
 mpy_trace_ring_t *mpy_trace_ring_take(mpy_trace_t *trace, int32_t tid, int index);
 mpy_trace_ring_t *mpy_trace_ring_at(const mpy_trace_t *trace, uint32_t i);
 /* Its thread ends. */
 void mpy_trace_ring_drop(mpy_trace_t *trace, mpy_trace_ring_t *ring);
-/* Enter a communicator: world ranks of its n members, of which the last `remote` are the other group; `name` may be NULL. Its index, or
- * MPY_TRACE_NO_COMM when the table is full. */
+/* Enter a communicator: world ranks of its n members, of which the last `remote` are the other group; `name` may be
+ * NULL. Its index, or MPY_TRACE_NO_COMM when the table is full. */
 uint32_t mpy_trace_comm_add(mpy_trace_t *trace, uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name);
 /* False: no room. Room for this part of the file exists from now on, so that no store into it can fail. */
 bool mpy_trace_reserve(const mpy_trace_t *trace, uint64_t offset, uint64_t bytes);

@@ -1,16 +1,19 @@
-/* recorder.c - this rank's trace in the split process: its file, rings for upper threads, and how a checkpoint and a restart leave it.
+/* recorder.c - this rank's trace in the split process: its file, rings for upper threads, and how a checkpoint and a
+ * restart leave it.
  *
- * Half: lower. bind, unbind, comm and mark run on the upper TLS (no libc); the others are ordinary code of the lower half.
+ * Half: lower. bind, unbind, comm and mark run on the upper TLS (no libc); the others are ordinary code of the lower
+ * half.
  *
  * The records are written by the wrappers (wrappers/tools/trace.h), into memory that no image holds.
  * So that a call knows its record after a
  * restart, too, the rings of the new file go on with the numbers of the old one, and what was open is opened again.
  *
  * Invariants
- *  1. t->ring is a ring of this process, of that thread alone, or NULL; t->trace is the same, or NULL: while recording is paused, whose record is the
- *     newest one of the ring and open. So a restart finds it among the open ones, and the thread is paused there, too.
- *  2. What a restart takes back (records behind the checkpoint) is found by `past` of the new file: every ring that the generation before had
- *     goes on behind its number in the image, whoever uses it.
+ *  1. t->ring is a ring of this process, of that thread alone, or NULL; t->trace is the same, or NULL: while recording
+ *     is paused, whose record is the newest one of the ring and open. So a restart finds it among the open ones, and
+ *     the thread is paused there, too.
+ *  2. What a restart takes back (records behind the checkpoint) is found by `past` of the new file: every ring that the
+ *     generation before had goes on behind its number in the image, whoever uses it.
  */
 #include "recorder.h"
 #include "base/rank.h"

@@ -3,7 +3,8 @@
 #define MANAPY_RECORDER_H
 #include <manapy/boundary.h>
 
-void mpy_recorder_start(const char *program); /* generation and job are known; after a restart the upper block is in place */
+/* generation and job are known; after a restart the upper block is in place */
+void mpy_recorder_start(const char *program);
 void mpy_recorder_rebuilt(void);              /* after a restart: the communicators have been entered again */
 void mpy_recorder_sample(void);               /* now and then, on one thread of the lower half */
 void mpy_recorder_save(void);                 /* all upper threads are stopped, the image is about to be written */

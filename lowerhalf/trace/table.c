@@ -3,8 +3,9 @@
  * May run on either half's TLS: no libc, nothing thread-local, built without stack protector.
  *
  * Invariants
- *  1. A page is stored into only after room for it was reserved: a store into a hole of a full file system would be a SIGBUS. The file is opened
- *     for that anew each time: in a process that isn't ours a descriptor kept for long may become another file's.
+ *  1. A page is stored into only after room for it was reserved: a store into a hole of a full file system would be a
+ *     SIGBUS. The file is opened for that again each time: in a process that isn't ours a descriptor kept for long may
+ *     become another file's.
  *  2. Counts (rings, comms, members) rise after what they cover is written.
  */
 #include "base/sys.h"

@@ -18,8 +18,9 @@ typedef struct mpy_handshake {
 
 typedef enum { MPY_HANDSHAKE_GOOD = 0, MPY_HANDSHAKE_STRANGER, MPY_HANDSHAKE_VERSION, MPY_HANDSHAKE_RANDOM } mpy_handshake_status_t;
 
-/* The client's half: what to send to a server that has greeted with `greeting`. service: the greeting's first word. STRANGER: it isn't that
- * service; VERSION: it speaks another version, left in *version; RANDOM: no random numbers, see errno. */
+/* The client's half: what to send to a server that has greeted with `greeting`. service: the greeting's first word.
+ * STRANGER: it isn't that service; VERSION: it speaks another version, left in *version; RANDOM: no random numbers, see
+ * errno. */
 mpy_handshake_status_t mpy_handshake_answer(
     mpy_handshake_t *h, const char *greeting, const char *service, int *version, const char *role, const uint8_t secret[MPY_SECRET_BYTES]);
 /* Is this the answer of a server that knows the secret? */

@@ -1,8 +1,10 @@
-/* wire.c - text lines over a socket, and opening a control connection with the handshake (handshake.c). Lower half; libc.
+/* wire.c - text lines over a socket, and opening a control connection with the handshake (handshake.c). Lower half;
+ * libc.
  *
  * Invariants
  *  1. A peer that hasn't proved that it knows the secret gets nothing from us but a keyed hash of its own nonce.
- *  2. After the handshake no line is believed whose seal isn't that of this connection, direction and place in the stream.
+ *  2. After the handshake no line is believed whose seal isn't that of this connection, direction and place in the
+ *     stream.
  */
 #define _GNU_SOURCE
 #include "wire.h"
@@ -274,7 +276,8 @@ int mpy_wire_connect(const char *host, int port, int timeout_ms) {
     }
     int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one); /* a coordinator's node that vanished is noticed at last */
+    /* a coordinator's node that vanished is noticed at last */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     int flags = fcntl(fd, F_GETFL);
     fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
     return fd;

@@ -17,7 +17,8 @@ from .trace import overhead
 
 @dataclass(frozen=True)
 class Job:
-    """title: for people; seconds: about how long it takes with the default settings on two processors; guest: it needs the virtual machine, and is done on demand."""
+    """title: for people; seconds: about how long it takes with the default settings on two processors; guest: it needs
+    the virtual machine, and is done on demand."""
 
     title: str
     seconds: float
@@ -32,9 +33,9 @@ def _late(module: str, name: str, setting: Setting) -> list[Row]:
 
 
 JOBS: dict[str, Job] = {
-    "calls": Job("one call on one rank, where nothing is waited for", 12, latency.calls),
+    "calls": Job("one call on one rank, without any waiting", 12, latency.calls),
     "p2p": Job("point-to-point latency", 10, latency.p2p),
-    "rate": Job("many small operations one after the other, recorded and not", 20, latency.rate),
+    "rate": Job("many small operations one after the other, with and without recording", 20, latency.rate),
     "blocking": Job("latency of blocking collectives (Figure 5 a)", 40, latency.blocking),
     "nonblocking": Job("latency of nonblocking collectives (Figure 5 b)", 25, latency.nonblocking),
     "overlap": Job("overlap of communication and computation (Figure 6)", 45, latency.overlap),
@@ -58,25 +59,25 @@ JOBS: dict[str, Job] = {
     "memory": Job("memory of a protected queue pair", 90, connections.memory, guest=True),
     "storm": Job("200 random failures under a program that checks every byte", 1000, storm.storm, guest=True),
     "training": Job("a training job over MPI while its rail fails, five cases (SHIFT's Figure 10)", 360, training.training, guest=True),
-    "hangs": Job("who is stuck, where and why, in simulated training jobs (MegaTrace's Figure 7)", 80, partial(_late, "trace.diagnosis", "hangs")),
-    "slowdowns": Job("who makes an iteration slow, and what that costs (MegaTrace's Figure 7)", 60, partial(_late, "trace.diagnosis", "slowdowns")),
+    "hangs": Job("stuck ranks, their places and causes, in simulated training jobs (MegaTrace's Figure 7)", 80, partial(_late, "trace.diagnosis", "hangs")),
+    "slowdowns": Job("ranks that make an iteration slow, and the cost (MegaTrace's Figure 7)", 60, partial(_late, "trace.diagnosis", "slowdowns")),
     "locations": Job("extra work at places with and without slack (MegaTrace's Figure 12)", 10, partial(_late, "trace.diagnosis", "locations")),
     "thresholds": Job("precision and recall over both thresholds (MegaTrace's Figure 13)", 150, partial(_late, "trace.diagnosis", "thresholds")),
     "analysis": Job("time from recorded calls to a verdict, over the number of ranks (MegaTrace's Figure 8)", 60, partial(_late, "trace.diagnosis", "scaling")),
     "alarms": Job("false alarms in a million healthy iterations", 300, partial(_late, "trace.diagnosis", "alarms")),
-    "overhead": Job("what recorders cost a training loop (MegaTrace's Figure 9)", 330, overhead.overhead),
-    "watching": Job("processor time and memory of who watches a training job (MegaTrace's Figure 11)", 150, partial(_late, "trace.live", "watching")),
-    "cases": Job("a Recv that isn't called, and a node with too few processors (MegaTrace's case studies)", 60, partial(_late, "trace.live", "cases")),
+    "overhead": Job("cost of recorders in a training loop (MegaTrace's Figure 9)", 330, overhead.overhead),
+    "watching": Job("processor time and memory of a watch of a training job (MegaTrace's Figure 11)", 150, partial(_late, "trace.live", "watching")),
+    "cases": Job("a missing Recv, and a node with too few processors (MegaTrace's case studies)", 60, partial(_late, "trace.live", "cases")),
     "healthy": Job("false alarms while a real training job is watched, --minutes of it", 610, partial(_late, "trace.live", "healthy")),
     "fcdp-bytes": Job("bytes that a node of a sharded training sends, by phase, at the interfaces (FCDP's Table VII)", 60, partial(_late, "fcdp.sharded_bytes", "bytes_sent")),
     "fcdp-reduction": Job("bytes of LoRA against zero3's (FCDP's Table VII)", 10, partial(_late, "fcdp.sharded_bytes", "reduction")),
     "fcdp-memory": Job("largest batch that a device takes, memory of a host (FCDP's Tables V and VI)", 80, partial(_late, "fcdp.sharded_memory", "memory")),
-    "fcdp-paths": Job("from where parameters come how fast (FCDP's Table III)", 25, partial(_late, "fcdp.sharded_times", "paths")),
+    "fcdp-paths": Job("time to get parameters, by their place (FCDP's Table III)", 25, partial(_late, "fcdp.sharded_times", "paths")),
     "fcdp-overlap": Job("time of a step over a slow link, with and without the cache on the device (FCDP's Figures 5 to 8)", 115, partial(_late, "fcdp.sharded_times", "overlap")),
-    "fcdp-retention": Job("time of a step over ever slower links (FCDP's Figure 9)", 150, partial(_late, "fcdp.sharded_times", "retention")),
-    "fcdp-timeline": Job("what a node sends when (FCDP's Figure 10)", 12, partial(_late, "fcdp.sharded_times", "timeline")),
-    "fcdp-fsdp2": Job("sharded training of manapy's and PyTorch's FSDP2 over slow links: bytes, time, memory", 1250, partial(_late, "fcdp.peers", "fsdp2")),
-    "fcdp-deepspeed": Job("sharded training of manapy's and DeepSpeed's over slow links, likewise", 600, partial(_late, "fcdp.peers", "zero")),
+    "fcdp-retention": Job("time of a step over links of decreasing speed (FCDP's Figure 9)", 150, partial(_late, "fcdp.sharded_times", "retention")),
+    "fcdp-timeline": Job("bytes that a node sends, over time (FCDP's Figure 10)", 12, partial(_late, "fcdp.sharded_times", "timeline")),
+    "fcdp-fsdp2": Job("sharded training by manapy and by PyTorch's FSDP2 over slow links: bytes, time, memory", 1250, partial(_late, "fcdp.peers", "fsdp2")),
+    "fcdp-deepspeed": Job("sharded training by manapy and by DeepSpeed over slow links: the same", 600, partial(_late, "fcdp.peers", "zero")),
     "fcdp-nodes": Job("throughput of sharded training over the number of nodes (FCDP's Figures 5 and 7)", 200, partial(_late, "fcdp.peers", "by_nodes")),
     "fcdp-batches": Job("throughput of sharded training over the batch (FCDP's Figures 6 and 8)", 240, partial(_late, "fcdp.peers", "by_batch")),
 }
@@ -86,7 +87,8 @@ SHIFT_JOBS = ["verbs", *(name for name, job in JOBS.items() if job.guest)]
 
 
 def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
-    """The rows of one job. If it can't be done here, left_out[name] says why; if it fails as a whole, its one row does."""
+    """The rows of one job. If it can't be done here, left_out[name] says why; if it fails as a whole, its one row
+    does."""
     try:
         return JOBS[name].measure(setting)
     except LeftOutError as error:

@@ -1,1 +1,1 @@
-"""Chains: a job that goes on through allocations, crashes and lost nodes."""
+"""Chains: jobs that continue through allocations, crashes and lost nodes."""

@@ -1,14 +1,17 @@
 """One run of the user's script or mpirun command: in one attempt, or under `manapy run`.
 
-Watches over it, takes checkpoints when they are due, and at the end saves the jobs in it and ends the script before that can go on.
+This module supervises the run and takes checkpoints when they are due. At the end it saves the jobs of the script, and
+kills the script before the script can go on.
 
 Invariants
- 1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped), then the script and all below it but ranks and
-    coordinators are killed, then the ranks. So no command of the script ever sees a job end that hasn't ended by itself.
- 2. A checkpoint that fails never ends anything: the program goes on, and it is tried again as long as there is time. Who doesn't want
-    to wait for the last one says so with another Ctrl-C.
- 3. Checkpoints are waited for in threads; everything else, the history too, is the main thread's.
- 4. A job counts as saved if its checkpoint was, and as ended if its job.json says so. What only can't be reached is neither.
+ 1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped). Then the script and all processes
+    below it are killed, except ranks and coordinators; then the ranks. So a command of the script sees the end of a job
+    only if the job has ended by itself.
+ 2. A failed checkpoint never ends anything: the program goes on, and the checkpoint is tried again while there is
+    time. A second Ctrl-C ends the wait for the last checkpoint.
+ 3. Threads wait for checkpoints. The main thread does everything else, and writes the history.
+ 4. A job counts as saved if its checkpoint is published, and as ended if its job.json says so. A job that merely cannot
+    be reached is neither.
 """
 
 from __future__ import annotations
@@ -35,16 +38,19 @@ from .record import Chain, Event
 
 TICK = 0.25  # seconds between looks at the script's steps
 RETRY = 5.0  # seconds between attempts to save before leaving
-STARTS = 30.0  # seconds that a step which is just starting gets to become a job
-KILLS = 20.0  # seconds for killed ranks and processes to go
-GONE = 2.0  # seconds after the script's end in which a coordinator that doesn't answer may just be noting its job's end
-SETTLE = 30.0  # seconds for a coordinator to note the end of its ranks
+STARTS = 30.0  # seconds until a step that starts must have become a job
+KILLS = 20.0  # seconds until killed ranks and processes must have ended
+GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
+SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How often, and how early. Seconds. ``interval`` None: by ``mtbf`` (mean time between failures) if given, else at the end only."""
+    """When checkpoints are taken. Times in seconds.
+
+    ``interval`` None: computed from ``mtbf`` (mean time between failures); without ``mtbf`` only at the end.
+    """
 
     interval: float | None = None
     mtbf: float | None = None
@@ -52,7 +58,9 @@ class Policy:
 
 
 class Look(NamedTuple):
-    """What the surroundings say: when all ends (seconds since the epoch), and why to leave before; ``what`` it is that ends."""
+    """The state of the surroundings: the deadline (seconds since the epoch), the reason to leave earlier, and ``what``
+    ends at the deadline.
+    """
 
     deadline: float | None = None
     leave: str = ""
@@ -60,23 +68,27 @@ class Look(NamedTuple):
 
 
 class Watch(Protocol):
-    """The surroundings of a run: a Slurm attempt, or nothing but the user."""
+    """The surroundings of a run: a Slurm allocation, or only the user."""
 
     period: float  # seconds between looks
 
     def look(self) -> Look:
-        """Ask. Doesn't raise: what can't be found out is as it was."""
+        """Ask for the current state. Never raises: if it cannot be found out, returns the last state."""
 
     def on_signal(self, number: int) -> str:
-        """Why this signal means to leave; empty: look again."""
+        """The reason to leave after this signal; empty: look again."""
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """How it ended, to those who know what happens around it."""
+        """Correct the outcome by what is known of the surroundings."""
 
 
 class Outcome(NamedTuple):
-    """``how`` finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same, but before its time; crashed: a
-    rank died, on ``host``; expired: not saved in time; taken: ended from outside before it was saved."""
+    """How a run has ended.
+
+    ``how``: finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same,
+    before the deadline was near; crashed: a rank died, on ``host``; expired: not saved in time; taken: ended from
+    outside before it was saved.
+    """
 
     how: str
     code: int = 0
@@ -86,7 +98,8 @@ class Outcome(NamedTuple):
 
 @dataclass(eq=False)
 class _Save:
-    """Checkpoints of all live jobs, taken in threads. ``results`` in the order of jobs: path, or why not."""
+    """Checkpoints of all live jobs, taken in threads. ``results``, in the order of jobs: a path, or the reason of
+    failure."""
 
     cause: str
     then: str
@@ -108,7 +121,7 @@ class Attempt:
         self.env = {**env, "MANAPY_CHAIN": str(chain.dir), "MANAPY_CHAIN_ATTEMPT": str(attempt)}
         self.measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
         self._child = 0
-        self._code: int | None = None  # the script's, once it has ended
+        self._code: int | None = None  # the script's exit code, once it has ended
         self._code_since = 0.0
         self._leave = ""
         self._at_once = False
@@ -119,12 +132,13 @@ class Attempt:
         self._told_interval = 0.0
 
     def run(self, look: Look) -> Outcome:
-        """Until it has ended, one way or the other. ``look``: at the surroundings, just now."""
+        """Run until the outcome is known. ``look``: the current state of the surroundings."""
         descendants.adopt_orphans()
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         try:
-            self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)  # kept: subprocess reaps one that is forgotten
+            # keep the object: subprocess reaps the process of a deleted one
+            self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)
             self._child = self._script.pid
             outcome = self._loop(look)
             if outcome.how != "finished":
@@ -169,11 +183,13 @@ class Attempt:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
             if self._final is not None and self._final.results is not None:
-                if self._code is not None and not any(self._final.results):  # all has ended by itself meanwhile
+                # all jobs have ended by themselves meanwhile
+                if self._code is not None and not any(self._final.results):
                     self._final = None
                     continue
                 if not (problem := _problem(self._final)):
-                    if self._starting() or self._live():  # a step that has begun meanwhile: the ones that are held are not live
+                    # a step has begun meanwhile; held jobs are not live
+                    if self._starting() or self._live():
                         self._final = None
                         continue
                     if (crash := self._crash()) is not None:
@@ -200,9 +216,11 @@ class Attempt:
             pass
 
     def _ended(self) -> Outcome | None:
-        """The script has ended, and the coordinators have noted how its jobs did. If a rank has died it is a crash, whatever the script says to that.
-        Jobs may go on for a moment; or, if Slurm's SIGTERM has ended the script but not them, until they are saved. A job whose
-        coordinator is gone is lost."""
+        """The outcome after the script has ended and the coordinators have recorded the ends of its jobs.
+
+        If a rank has died, it is a crash, whatever the script's exit code is. Jobs may go on for a moment. If Slurm's
+        SIGTERM has ended only the script, they go on until they are saved. A job whose coordinator is gone is lost.
+        """
         if self._code is None:
             return None
         if live := self._live():
@@ -213,7 +231,7 @@ class Attempt:
         return self._crash() or Outcome("finished", self._code if self._code >= 0 else 128 - self._code)
 
     def _await_coordinators(self) -> None:
-        """Until they have noted the end of their ranks."""
+        """Wait until the coordinators have recorded the end of their ranks."""
         deadline = time.monotonic() + SETTLE
         while (live := self._live()) and any(which.is_live() for which in live) and time.monotonic() < deadline:
             descendants.reap(self._child)
@@ -230,7 +248,7 @@ class Attempt:
         return None
 
     def _due(self, begin: float, look: Look, now: float) -> bool:
-        """Is it time for a checkpoint on the way? The first of a chain is one to measure what it takes."""
+        """Is it time for a checkpoint before the end? The first one of a chain measures its time."""
         interval = self.interval()
         if not self.measured:
             whole = look.deadline - begin if look.deadline is not None else math.inf
@@ -239,16 +257,20 @@ class Attempt:
         return interval is not None and now - last >= interval and bool(self._live())
 
     def interval(self) -> float | None:
-        """Seconds between checkpoints; says so when a new measurement changes it by a tenth."""
+        """Seconds between checkpoints. Prints them when a new measurement changes them by a tenth."""
         if self.policy.interval is not None or self.policy.mtbf is None:
             return self.policy.interval
         if not self.measured:
-            return min(timing.young(1.0, self.policy.mtbf), timing.TRIAL_MAX)  # as if one took a second, to measure it soon
+            # assume a second per checkpoint, to measure it soon
+            return min(timing.young(1.0, self.policy.mtbf), timing.TRIAL_MAX)
         cost = max(self.measured[-3:])
         interval = timing.daly(cost, self.policy.mtbf)
         if abs(interval - self._told_interval) > 0.1 * self._told_interval:
             young = timing.young(cost, self.policy.mtbf)
-            self.say(f"a checkpoint takes {cost:.2f} s, failures come every {self.policy.mtbf:.0f} s: one every {interval:.0f} s (Daly; Young: {young:.0f} s)")
+            self.say(
+                f"a checkpoint takes {cost:.2f} s, and failures occur every {self.policy.mtbf:.0f} s:"
+                f" one checkpoint every {interval:.0f} s (Daly's formula; Young's: {young:.0f} s)"
+            )
             self._told_interval = interval
         return interval
 
@@ -258,15 +280,15 @@ class Attempt:
         return self.chain.events("step", self.attempt)
 
     def _jobs(self) -> list[job.Job]:
-        """Of the steps of this attempt, as they are now."""
+        """The jobs of this attempt's steps, as they are now."""
         return [found for step in self._steps() if step["verdict"] != "done" and (found := steps.current(step)) is not None]
 
     def _live(self) -> list[job.Job]:
-        """Jobs that run now."""
+        """The jobs that run now."""
         return [j for j in self._jobs() if j.state in job.LIVE]
 
     def _starting(self) -> bool:
-        """Has a step asked what to do, not long ago, and isn't a job yet?"""
+        """Has a step asked what to do a short time ago, and has no job yet?"""
         return any(step["verdict"] != "done" and steps.current(step) is None and time.time() - step["time"] < STARTS for step in self._steps())
 
     # ---- checkpoints
@@ -277,7 +299,7 @@ class Attempt:
         return save
 
     def _work(self, save: _Save) -> None:
-        """In a thread (invariant 3)."""
+        """Take checkpoints in a thread (invariant 3)."""
 
         def one(which: job.Job) -> tuple[Path | str, float]:
             begin = time.monotonic()
@@ -285,21 +307,21 @@ class Attempt:
                 result: Path | str = command.checkpoint(which, then=save.then)
             except ManapyError as error:
                 result = "" if which.end() else str(error)
-            except Exception as error:  # it must not be waited for in vain
+            except Exception as error:  # else the main thread would wait for ever
                 result = f"{which.dir}: internal error: {error!r}"
             return result, time.monotonic() - begin
 
         try:
             with ThreadPoolExecutor(max(len(save.jobs), 1)) as pool:
                 done = list(pool.map(one, save.jobs))
-        except Exception as error:  # no threads are left, say
+        except Exception as error:  # for example, no more threads are allowed
             done = [(f"{which.dir}: internal error: {error!r}", 0.0) for which in save.jobs]
         save.seconds = [seconds for _, seconds in done]
         save.results = [result for result, _ in done]
         os.write(self._wake[1], b"\0")
 
     def _collect(self) -> None:
-        """Note what finished saves have given."""
+        """Record the results of finished checkpoints."""
         for save in (self._save, self._final):
             if save is None or save.results is None or not save.jobs:
                 continue
@@ -319,13 +341,14 @@ class Attempt:
     def _fallback(self) -> str:
         taken = self.chain.events("checkpoint")
         if not taken:
-            return "there is no earlier one; the job goes on"
-        return f"the job goes on, and the one of {time.strftime('%H:%M:%S', time.localtime(taken[-1]['time']))}, {taken[-1]['path']}, stays"
+            return "there is no earlier checkpoint; the job goes on"
+        when = time.strftime("%H:%M:%S", time.localtime(taken[-1]["time"]))
+        return f"the job goes on; the last checkpoint, of {when}, remains: {taken[-1]['path']}"
 
     # ---- the end
 
     def _end_held(self) -> None:
-        """Invariant 1, from where the ranks are held."""
+        """Invariant 1, from the state in which the ranks are held."""
         jobs = [j for j in self._jobs() if j.state in (*job.LIVE, "checkpointed")]
         spare: set[int] = set()
         here = socket.gethostname()
@@ -340,10 +363,10 @@ class Attempt:
             try:
                 command.stop(which, checkpoint=False)
             except ManapyError:
-                continue  # it is gone already
+                continue  # it has ended already
 
     def _kill_script(self, spare: set[int]) -> None:
-        """Until nothing is left below us but ``spare``."""
+        """Kill until no process below us is left except ``spare``."""
         deadline = time.monotonic() + KILLS
         while descendants.kill_below(os.getpid(), spare) and time.monotonic() < deadline:
             descendants.reap(self._child)

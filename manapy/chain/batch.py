@@ -1,10 +1,11 @@
 """A chain of Slurm jobs: submitting it, and what happens in each allocation.
 
 Invariants
- 1. Whatever ends an allocation, another one follows until the chain is over: in requeue mode this very job comes again (Slurm does it
-    itself after a lost node or a preemption), in dependency mode the successor is queued before the script begins.
+ 1. Until the chain is over, another allocation follows each allocation, however it has ended. In requeue mode the same
+    job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
+    queued before the script begins.
  2. A cancelled job has no successor: scancel ends the chain.
- 3. The script is copied once; what runs doesn't change when its file is edited.
+ 3. The script is copied once. A later change of its file has no effect.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from . import policy, record, slurm, timing
 from .record import Chain
 from .supervisor import Supervisor
 
-REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has taken back into the queue
-EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h: no exit code of a program's own, usually
+REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
+EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP")
 
 
@@ -31,8 +32,8 @@ ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", 
 
 
 def prepare(directory: Path, script: str, arguments: Sequence[str], options: Sequence[str], sbatch: Sequence[str], mode: str) -> Chain:
-    """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`. ``options``: of guard;
-    ``sbatch``: options for every submission. Raises ManapyError."""
+    """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`.
+    ``options``: of guard; ``sbatch``: options for every submission. Raises ManapyError."""
     if not script.startswith("#!"):
         raise ManapyError("the script must begin with '#!' and an interpreter (such as #!/bin/bash), as sbatch demands")
     directory = directory.absolute()
@@ -47,8 +48,10 @@ def prepare(directory: Path, script: str, arguments: Sequence[str], options: Seq
 
 
 def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, float | None]:
-    """Submit the first job; its id and time limit in seconds (None: no limit). Nothing is left queued if that is too short for even one
-    checkpoint. Raises ManapyError."""
+    """Submit the first job. Returns its id and its time limit in seconds (None: no limit).
+
+    If the limit is too short for even one checkpoint, the job is cancelled. Raises ManapyError.
+    """
     job = slurm.submit(chain.dir / "batch.sh", ["--hold", *chain.record["sbatch"]])
     try:
         shown = slurm.show(job)
@@ -56,7 +59,10 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
         needed = timing.shortest(estimate, margin)
         if limit is not None and limit < needed:
             what = f"a checkpoint takes {estimate:.0f} s" if estimate is not None else "the time of a checkpoint is unknown (--checkpoint-time)"
-            raise ManapyError(f"an allocation of {limit:.0f} s is too short for even one checkpoint: {what}, so at least {needed:.0f} s are needed (sbatch --time)")
+            raise ManapyError(
+                f"an allocation of {limit:.0f} s is too short for even one checkpoint: {what}, so at least "
+                f"{needed:.0f} s are needed (sbatch --time)"
+            )
         slurm.command("scontrol", "release", job)
     except BaseException:
         slurm.command("scancel", job)
@@ -65,7 +71,7 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
 
 
 def estimate(chain: Chain, given: float | None) -> float | None:
-    """Seconds that a checkpoint takes: as given, or as this chain has measured."""
+    """Seconds of a checkpoint: the given value, or as this chain has measured."""
     measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
     return given if given is not None else max(measured[-3:], default=None)
 
@@ -74,13 +80,16 @@ def estimate(chain: Chain, given: float | None) -> float | None:
 
 
 def task_directory(directory: Path) -> Path:
-    """Each task of a job array has a chain of its own."""
+    """The directory of this task: each task of a job array has its own chain."""
     task = os.environ.get("SLURM_ARRAY_TASK_ID")
     return directory if task is None else directory / f"task-{task}"
 
 
 def open_in_job(directory: Path | None, command: Sequence[str], options: Sequence[str], mode: str) -> Chain:
-    """The chain of this job, made on its first coming if it was submitted with plain sbatch (then ``command`` is the script). Raises ManapyError."""
+    """The chain of this job. Raises ManapyError.
+
+    A job that was submitted with plain sbatch makes its chain in its first allocation; ``command`` is the script.
+    """
     if directory is not None and record.is_chain(task_directory(directory)):
         return record.read(task_directory(directory))
     if directory is not None and record.is_chain(directory):  # a task of an array, for the first time
@@ -92,8 +101,15 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
         chain.write()
         return chain
     if not command:
-        raise ManapyError(f"{directory}: no chain's directory" if directory else "which script? manapy slurm guard -- \"$0\" \"$@\"")
-    where = task_directory(directory or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}")
+        raise ManapyError(
+            f"{directory}: not the directory of a chain"
+            if directory
+            else 'the script is missing: manapy slurm guard -- "$0" "$@"'
+        )
+    where = task_directory(
+        directory
+        or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}"
+    )
     if record.is_chain(where):
         return record.read(where)
     with explained(ManapyError):
@@ -106,7 +122,7 @@ def _without_array(options: Sequence[str]) -> list[str]:
 
 
 def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
-    """One allocation of a chain, from its begin to its end; the exit code of the batch job. Raises ManapyError."""
+    """Run one allocation of a chain. Returns the exit code of the batch job. Raises ManapyError."""
     chain, say = supervisor.chain, supervisor.say
     left = None if budget is None else time.time() + max(budget - policy.used(chain), 0)
     allocation = slurm.Allocation(left, poll)
@@ -135,7 +151,8 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             say(f"{outcome.reason}: starting again")
             continue
         _exclude(chain, allocation, unwell, say)
-        say(f"{outcome.reason}: to be continued in the next allocation" + ("" if outcome.how in ("left", "yielded") else ", from the last checkpoint"))
+        source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
+        say(f"{outcome.reason}: the job continues in the next allocation{source}")
         return again()
 
 
@@ -148,19 +165,22 @@ def _cancelled(supervisor: Supervisor, job: str) -> int:
 def _give_up(supervisor: Supervisor, why: str) -> int:
     _cancel_successor(supervisor.chain)
     supervisor.stop(why)
-    supervisor.say(f"giving up: {why}; the last checkpoint stays (manapy history {supervisor.chain.dir})")
+    supervisor.say(f"giving up: {why}; the last checkpoint remains (manapy history {supervisor.chain.dir})")
     return EXIT_GAVE_UP
 
 
 def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[str], None]) -> Callable[[], int]:
-    """How the next allocation comes (invariant 1): what to call at the end of this one."""
+    """Prepare the next allocation (invariant 1). Returns the function to call at the end of this one."""
     if chain.record["mode"] == "requeue" and allocation.requeueable():
         return lambda: _requeue(allocation, say)
     if chain.record["mode"] == "requeue":
-        say("this job may not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf): a dependent job follows instead")
+        say(
+            "this job must not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf):"
+            " a dependent job continues it instead"
+        )
     successor = slurm.submit(chain.dir / "batch.sh", [*chain.record["sbatch"], f"--dependency=afterany:{allocation.job}"])
     chain.append("successor", chain.attempts(), id=successor)
-    say(f"job {successor} goes on after this one")
+    say(f"job {successor} continues after this one")
     return lambda: 0
 
 
@@ -172,9 +192,9 @@ def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
         if not allocation.taken_back():
             raise
     deadline = time.monotonic() + REQUEUED_SECONDS
-    while time.monotonic() < deadline:  # Slurm kills us
+    while time.monotonic() < deadline:  # Slurm kills this process
         time.sleep(1)
-    say("Slurm has taken the job back into the queue, but doesn't end it")
+    say("Slurm has requeued the job, but does not end it")
     return EXIT_GAVE_UP
 
 
@@ -187,13 +207,13 @@ def _cancel_successor(chain: Chain) -> None:
 
 
 def _exclude(chain: Chain, allocation: slurm.Allocation, nodes: Sequence[str], say: Callable[[str], None]) -> None:
-    """Nodes that don't answer shall not be part of the next allocation."""
+    """Exclude nodes that do not answer from the next allocation."""
     if not nodes:
         return
     for job in [allocation.job, *(event["id"] for event in chain.events("successor")[-1:])]:
         try:
             slurm.command("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(nodes)}")
         except slurm.SlurmError as error:
-            say(f"{', '.join(nodes)} can't be excluded ({error})")
+            say(f"cannot exclude {', '.join(nodes)} ({error})")
             return
-    say(f"{', '.join(nodes)} left out from now on")
+    say(f"{', '.join(nodes)}: excluded from now on")

@@ -1,4 +1,4 @@
-"""The processes below this one, wherever they have gone: for ending all of a script before it can go on."""
+"""The processes below this one, also those whose parents have ended: to kill a whole script before it can go on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """From now on descendants whose parent ends become children of this process (prctl(2)), so that none gets lost."""
+    """From now on descendants whose parent ends become children of this process (prctl(2)), so that none is lost."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -37,7 +37,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_below(pid: int, spare: set[int]) -> bool:
-    """SIGKILL to all below ``pid`` but ``spare``, parents first: no shell gets to its next command. False if there was none."""
+    """Send SIGKILL to all processes below ``pid`` except ``spare``. Returns False if there was none.
+
+    Parents come first, so that no shell reaches its next command.
+    """
     targets = [found for found in descendants(pid) if found not in spare]
     for target in targets:
         with contextlib.suppress(ProcessLookupError):
@@ -46,7 +49,7 @@ def kill_below(pid: int, spare: set[int]) -> bool:
 
 
 def reap(child: int) -> int | None:
-    """Wait for all ended children; the wait status of ``child`` if it is among them."""
+    """Wait for all ended children. Returns the wait status of ``child`` if it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while True:

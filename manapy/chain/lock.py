@@ -1,14 +1,18 @@
-"""One process at a time, on whichever host: a lock that holds also where the file system's locks are missing or those of one host (Lustre's localflock).
+"""A lock for one process at a time on all hosts. It also works where the file system has no locks, or only locks within
+one host (Lustre's localflock).
 
-    NAME            flock: enough where it works for all hosts, and at once between processes of one
-    NAME.holder.N   who holds it: host, boot, process and its start, made by O_EXCL, touched every BEAT seconds; read-only: it was given back
+    NAME            flock: sufficient if it works between hosts; immediate between processes of one host
+    NAME.holder.N   who holds it: host, boot, process and its start, made by O_EXCL, touched every BEAT seconds;
+                    read-only: released
 
 Invariants
- 1. The highest N counts. Whoever finds it given back, or its holder dead, makes N + 1 and holds the lock if there is none higher then. So it doesn't
-    matter how long ago somebody has looked: of all that found the same holder dead one makes N + 1.
- 2. The highest N never goes down: a file is removed only where a higher one is.
- 3. A holder is told when the lock isn't its own any more (it was stopped for long, and taken for dead).
- 4. A holder of this host is dead when its process is; of another host when its file hasn't been touched for STALE seconds of ours, whatever its clock says.
+ 1. The highest N counts. A process that finds it released, or its holder dead, makes N + 1. It holds the lock if there
+    is no higher number then. So an old observation does no harm: of all processes that found the same holder dead,
+    only one can make N + 1.
+ 2. The highest N never decreases: a file is removed only if there is a higher one.
+ 3. A holder is told when it has lost the lock (it was stopped for long and considered dead).
+ 4. A holder on this host is dead when its process is dead. A holder on another host is dead when its file has not been
+    touched for STALE seconds of our clock; the other host's clock does not matter.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ LOOK = 0.1  # seconds between looks
 
 
 def _start_of(pid: int) -> int | None:
-    """When a process of this host has begun, in ticks; None: it is gone."""
+    """The start time of a process of this host, in ticks; None if it is gone."""
     try:
         return int(stat_fields(Path(f"/proc/{pid}"))[START])
     except (OSError, IndexError, ValueError):
@@ -49,19 +53,19 @@ def _boot() -> str:
 
 
 def _words() -> bytes:
-    """Of this process, as a holder."""
+    """The description of this process as a holder."""
     return json.dumps(
         {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "start": _start_of(os.getpid()), "since": int(time.time())}
     ).encode()
 
 
 class _Seen(NamedTuple):
-    """The highest file as it was once. Its words are empty while they are being written; ``free``: it was given back."""
+    """The highest file as it was seen. Its words are empty while they are being written. ``free``: it was released."""
 
     number: int = 0
     words: bytes = b""
-    touched: int = 0  # nanoseconds of the file's server
-    free: bool = True  # as if before there was any
+    touched: int = 0  # nanoseconds, by the clock of the file server
+    free: bool = True  # the state before the first holder
 
 
 class _Files:
@@ -75,16 +79,19 @@ class _Files:
         return self._dir / f"{self._prefix}{number}"
 
     def numbers(self) -> list[int]:
-        """Not in order. Raises OSError."""
+        """All numbers N, unordered. Raises OSError."""
         names = [name.removeprefix(self._prefix) for name in os.listdir(self._dir) if name.startswith(self._prefix)]
         return [int(name) for name in names if name.isdecimal()]
 
     def top(self) -> int:
-        """The highest number; 0: there is none. Raises OSError."""
+        """The highest number, or 0. Raises OSError."""
         return max(self.numbers(), default=0)
 
     def highest(self) -> _Seen:
-        """Opening it makes NFS ask the server. Raises OSError; FileNotFoundError: there is a higher one by now."""
+        """The highest file. It is opened, so that NFS asks the server.
+
+        Raises OSError; FileNotFoundError: there is a higher one now.
+        """
         number = self.top()
         if number == 0:
             return _Seen()
@@ -107,7 +114,7 @@ def _beat(files: _Files, number: int, released: threading.Event, lost: threading
                 os.utime(files[number])
         except FileNotFoundError:
             mine = False
-        except OSError:  # a server that is away for a moment has taken nothing from us
+        except OSError:  # the server cannot be reached for a moment: we have lost nothing
             continue
         if not mine:
             if not released.is_set():
@@ -117,13 +124,13 @@ def _beat(files: _Files, number: int, released: threading.Event, lost: threading
 
 def _release(file: Path, released: threading.Event, flock: Any) -> None:
     released.set()
-    with contextlib.suppress(OSError):  # it was lost, and removed; or it is seen to be dead when this process is
+    with contextlib.suppress(OSError):  # it was lost and removed; or others will see that this process has ended
         file.chmod(0o400)
     flock.close()
 
 
 class Lock:
-    """Held from acquire() to close(), or as long as there is this object."""
+    """The lock. It is held from acquire() to close(), or until this object is deleted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -131,7 +138,7 @@ class Lock:
         self._number = 0
         self._flock: Any = None
         self._lost = threading.Event()
-        self._seen, self._since = _Seen(), 0.0  # the holder as it was last, and when we saw that first
+        self._seen, self._since = _Seen(), 0.0  # the holder's last state, and when we saw this state first
         self._release: weakref.finalize[Any, Lock] | None = None
 
     @property
@@ -140,7 +147,7 @@ class Lock:
         return self._lost.is_set()
 
     def acquire(self, patience: float) -> None:
-        """Within so many seconds. Raises ManapyError, which says who holds it."""
+        """Wait for the lock for so many seconds. Raises ManapyError, which names the holder."""
         deadline = time.monotonic() + patience
         self._flock = self._path.open("a")
         while not (self._take_flock() and self._take_file()):
@@ -153,13 +160,13 @@ class Lock:
         self._release = weakref.finalize(self, _release, self._files[self._number], released, self._flock)
 
     def close(self) -> None:
-        """Any number of times."""
+        """Release the lock. Further calls do nothing."""
         if self._release is not None:
             self._release()
 
     @contextlib.contextmanager
     def held(self, patience: float) -> Iterator[None]:
-        """For a while."""
+        """Hold the lock inside a `with`."""
         self.acquire(patience)
         try:
             yield
@@ -183,7 +190,7 @@ class Lock:
         """Invariant 1."""
         try:
             found = self._files.highest()
-        except OSError:  # to be looked at again
+        except OSError:  # look again
             return False
         if not (found.free or self._is_dead(found)):
             return False
@@ -197,7 +204,7 @@ class Lock:
         try:
             with open(fd, "wb") as stream:
                 stream.write(_words())
-            if self._files.top() > number:  # our look was long ago
+            if self._files.top() > number:  # our observation was old
                 self._files[number].unlink(missing_ok=True)
                 return False
             self._files.remove_below(number)
@@ -221,5 +228,8 @@ class Lock:
     def _holder(self) -> str:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             holder = json.loads(self._files.highest().words)
-            return f" (process {holder['pid']} on {holder['host']}, since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(holder['since']))})"
+            return (
+                f" (process {holder['pid']} on {holder['host']}, since "
+                f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(holder['since']))})"
+            )
         return ""

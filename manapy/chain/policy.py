@@ -1,4 +1,4 @@
-"""Whether a chain goes on: decided from its history alone, before each attempt and after each crash."""
+"""Decides whether a chain goes on, from its history alone, before each attempt and after each crash."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from ..ckpt.store import publish
 from . import steps
 from .record import Chain, Event
 
-SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped")  # events that only a running attempt notes
+SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped")  # events that only a running attempt records
 
 
-# So many checkpoints in an attempt show that it came past the place of the last crash: one that crashes at a fixed place takes the last
-# checkpoint before it, at most once more.
+# An attempt with so many checkpoints has passed the place of the last crash: a program that crashes at a fixed place
+# can take the last checkpoint before this place at most once more.
 RECOVERED = 2
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a chain gives up. ``restarts``: attempts after the first, None: any number; ``budget``: seconds that all attempts may take
-    together; ``crashes``: so many in a row (RECOVERED); ``stuck``: so many attempts in a row that came no further than those before."""
+    """When a chain gives up.
+
+    ``restarts``: attempts after the first, None: no limit; ``budget``: seconds of all attempts together; ``crashes``:
+    so many in a row (RECOVERED); ``stuck``: so many attempts in a row without progress.
+    """
 
     restarts: int | None = None
     budget: float | None = None
@@ -39,7 +42,8 @@ def used(chain: Chain, now: float | None = None) -> float:
 
 
 def span(chain: Chain, attempt: int, now: float | None = None) -> tuple[float, float]:
-    """Begin and end of an attempt. One that never said how it ended has ended at its last sign of life; the running one ends now."""
+    """Begin and end of an attempt. Without a recorded end, it is the last sign of life; for the running attempt,
+    now."""
     events = chain.events(attempt=attempt)
     begin = float(events[0]["time"])
     end = next((event for event in events if event["event"] == "end"), None)
@@ -51,16 +55,25 @@ def span(chain: Chain, attempt: int, now: float | None = None) -> tuple[float, f
 
 
 def lost(chain: Chain) -> Event | None:
-    """Note that the last attempt ended without saying so (killed at its limit, its node lost), if it did."""
+    """If the last attempt has ended without a record (killed at its limit, its node lost), record that."""
     last = chain.attempts()
     if last == 0 or chain.events("end", last):
         return None
-    return chain.append("end", last, how="lost", code=0, reason="it ended without a word: killed at its limit, or its first node was lost")
+    return chain.append(
+        "end",
+        last,
+        how="lost",
+        code=0,
+        reason="it ended without a record: it was killed at its limit, or its first node was lost",
+    )
 
 
 def came_further(chain: Chain, attempt: int) -> bool:
-    """Has an attempt left something behind that those before hadn't: a checkpoint (of the chain's own, or by --interval of manapy-launch or by the
-    user), or a finished step? Also true if it wasn't given the time that it was promised."""
+    """Has an attempt made progress: a new checkpoint (by the chain, --interval of manapy-launch or the user), or a
+    finished step?
+
+    Also true if the attempt did not get the time that it was promised.
+    """
     if chain.events("checkpoint", attempt) or any(end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)):
         return True
     begin, end = span(chain, attempt)
@@ -73,8 +86,10 @@ def came_further(chain: Chain, attempt: int) -> bool:
 
 
 def unfinished(chain: Chain, attempt: int) -> str:
-    """A step that was begun in an attempt before this one and has not ended by itself since; empty: none. If the script fails then, it is
-    because of its surroundings (a node that doesn't answer), not by its own will."""
+    """A step that began in an earlier attempt and has not ended by itself since; empty if there is none.
+
+    If the script fails then, the cause is outside (for example a node that does not answer).
+    """
     for step in chain.events("step"):
         if step["attempt"] < attempt and steps.fate(Path(step["dir"])).kind != "done":
             return f"step {step['step']}"
@@ -82,20 +97,25 @@ def unfinished(chain: Chain, attempt: int) -> str:
 
 
 def refusal(chain: Chain, limits: Limits) -> str:
-    """Why there must not be another attempt; empty: there may. To be asked before its event is noted."""
+    """Why no further attempt is allowed; empty if one is. Call this before the attempt's event is recorded."""
     ran = chain.attempts()
     if limits.restarts is not None and ran > limits.restarts:
-        return f"it was restarted {ran - 1} times, which is the maximum (--max-restarts {limits.restarts})"
+        return f"it was restarted {ran - 1} times, the maximum (--max-restarts {limits.restarts})"
     if limits.budget is not None and used(chain) >= limits.budget:
-        return f"its attempts took {used(chain):.0f} s together, which is its budget (--budget)"
+        return f"its attempts took {used(chain):.0f} s together, the whole budget (--budget)"
     ends = chain.events("end")
     in_a_row = 0
     while in_a_row < len(ends) and ends[-1 - in_a_row]["how"] == "crashed" and len(chain.events("checkpoint", ends[-1 - in_a_row]["attempt"])) < RECOVERED:
         in_a_row += 1
     if in_a_row >= limits.crashes:
-        return f"it crashed {in_a_row} times in a row (--max-crashes {limits.crashes}), the last time: {ends[-1]['reason']}"
+        return (
+            f"it crashed {in_a_row} times in a row (--max-crashes {limits.crashes}); last reason: {ends[-1]['reason']}"
+        )
     last = range(max(ran - limits.stuck, 0) + 1, ran + 1)
     if ran >= limits.stuck and not any(came_further(chain, number) for number in last):
         why = ends[-1]["reason"] if ends else ""
-        return f"no progress in {limits.stuck} attempts in a row: no checkpoint was taken and no step ended{f' ({why})' if why else ''}"
+        return (
+            f"no progress in {limits.stuck} attempts in a row: no checkpoint was taken and no step "
+            f"ended{f' ({why})' if why else ''}"
+        )
     return ""

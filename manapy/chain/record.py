@@ -2,25 +2,26 @@
 
     manapy-chain-<id>/
       chain.json       what runs and how
-      history.jsonl    one event a line, appended; nothing else remembers anything between attempts
+      history.jsonl    one event per line, appended; the only memory between attempts
       step-001/ ...    job directory of each manapy-launch in the user's script (or where its --dir says)
 
 Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     attempt     id nodes deadline(or null) output      the script begins, once more; id: of the Slurm job, else empty; output: the file that it writes to, or empty
     step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py)
     checkpoint  path seconds bytes cause               published
-    failed      cause reason seconds                   a checkpoint wasn't
-    skipped     path reason                            a checkpoint is damaged: it is left out
-    note        text                                   something worth knowing
+    failed      cause reason seconds                   a checkpoint failed
+    skipped     path reason                            a checkpoint is damaged and is not used
+    note        text                                   a remark for the user
     end         how code reason                        the attempt is over (attempt.Outcome)
-    finished    code                                   the chain is
-    successor   id                                     the Slurm job that goes on after this one
+    finished    code                                   the chain is over
+    successor   id                                     the Slurm job that continues after this one
     stopped     reason                                 the chain gave up, or was told to
 
 Invariants
- 1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line cut off by a
-    crash is ignored. What can't be written, on a full disk, is remembered by this process and written with the next event.
- 2. What depends on the history and adds to it does so under the lock.
+ 1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line
+    cut off by a crash is ignored. If the disk is full, this process keeps the event in memory and writes it with the
+    next one.
+ 2. An operation that reads the history and then adds to it holds the lock.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from ..core.files import reading, write_record
 from .lock import Lock
 
 FORMAT = 1
-LOCK_WAIT = 1800.0  # seconds for another step to find its checkpoint, of which it reads every byte
+LOCK_WAIT = 1800.0  # seconds; another step may read every byte of its checkpoints under the lock
 Event = dict[str, Any]
 
 
@@ -50,18 +51,19 @@ class Chain:
         self.dir = directory
         self.record = record
         self._unwritten: list[Event] = []
-        self._read: tuple[object, list[Event]] = (None, [])  # what history.jsonl was when it was read, and its events
+        self._read: tuple[object, list[Event]] = (None, [])  # state of history.jsonl when it was read, and its events
 
     def write(self) -> None:
         """Replace chain.json."""
         write_record(self.dir / "chain.json", self.record)
 
     def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
-        """All, or those of a kind and attempt; oldest first."""
+        """All events, or those of a kind and an attempt, oldest first."""
         return [event for event in [*self._history(), *self._unwritten] if kind in (None, event["event"]) and attempt in (None, event["attempt"])]
 
     def _history(self) -> list[Event]:
-        """The file's events. It only grows, and is asked several times a second: read again only when it has."""
+        """The file's events. This is called several times per second, so the file is read again only if it has
+        grown."""
         path = self.dir / "history.jsonl"
         try:
             status = path.stat()
@@ -91,7 +93,8 @@ class Chain:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (b"\n" if torn else b"") + b"".join(json.dumps(event).encode() + b"\n" for event in self._unwritten)
-            if os.write(fd, data) < len(data):  # the disk is full: what is torn is ignored, and written again
+            # the disk is full: readers ignore the torn line, and it is written again
+            if os.write(fd, data) < len(data):
                 return
             os.fsync(fd)
             self._unwritten.clear()
@@ -114,7 +117,7 @@ class Chain:
         return None
 
     def attempts(self) -> int:
-        """How many have begun."""
+        """The number of attempts that have begun."""
         return len(self.events("attempt"))
 
 
@@ -124,7 +127,7 @@ def create(directory: Path, record: dict[str, Any]) -> Chain:
     with explained(ManapyError, directory, "cannot make the chain's directory "):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (directory / "chain.json").exists():
-            raise ManapyError(f"{directory} holds a chain already")
+            raise ManapyError(f"{directory} already contains a chain")
         Chain(directory, record).write()
     known.note(directory)
     return Chain(directory.resolve(), record)
@@ -144,13 +147,14 @@ def read(directory: Path) -> Chain:
 
 
 def find(which: str | None) -> Chain:
-    """The chain meant by a directory or a name (ckpt/store/known.py), or nothing: then the newest one here. Raises
+    """The chain with this directory or name (ckpt/store/known.py); without one, the newest chain here. Raises
     ManapyError."""
     if which is not None:
         if (directory := known.find(which, is_chain)) is not None:
             return read(directory)
         raise ManapyError(
-            f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make them)"
+            f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make "
+            "one)"
         )
     found = [read(path) for path in Path().iterdir() if is_chain(path)]
     if not found:

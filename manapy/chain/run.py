@@ -1,7 +1,7 @@
-"""Supervision without a scheduler, for `manapy run`: start again after a crash, until the program ends by itself.
+"""Supervision without a scheduler, for `manapy run`: restart after each crash, until the program ends by itself.
 
-Hosts are given to MPICH's mpirun by HYDRA_HOST_FILE; a host on which a rank died is left out in the next attempt as long as others
-are enough.
+HYDRA_HOST_FILE gives the hosts to MPICH's mpirun. A host on which a rank died is left out of the next attempt if enough
+other hosts remain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXIT_INTERRUPTED = 130
 
 
 class UserWatch:
-    """Nothing ends the run but the user, or --time."""
+    """The surroundings of `manapy run`: only the user or --time ends the run."""
 
     period = 3600.0
 
@@ -32,16 +32,17 @@ class UserWatch:
         return Look(self._deadline, what="the time of --time")
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """It is as it seems."""
+        """Return the outcome unchanged."""
         return outcome
 
     def on_signal(self, number: int) -> str:
-        """Any signal means to leave."""
+        """Leave after any signal."""
         return _reason(number)
 
 
 def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | None, back_off: float, force: bool = False) -> int:
-    """Run the chain's command until it has ended; the exit code. ``force``: once at least, whatever the limits say."""
+    """Run the chain's command until it has ended. Returns the exit code. ``force``: run it once even beyond the
+    limits."""
     bad: list[str] = []
     crashes = 0
     chain = supervisor.chain
@@ -68,7 +69,7 @@ def _reason(number: int) -> str:
 
 
 def _signal_within(seconds: float) -> str:
-    """Wait; why to leave if a signal comes meanwhile."""
+    """Wait. If a signal arrives, return the reason to end; else an empty string."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         got = signal.sigtimedwait(SIGNALS, seconds)
@@ -81,14 +82,14 @@ def _over(supervisor: Supervisor, outcome: Outcome) -> int:
     if outcome.how == "finished":
         return supervisor.finish(outcome)
     supervisor.stop(outcome.reason)
-    state = "saved" if outcome.how in ("left", "yielded") else "not saved since the last checkpoint"
+    state = "saved" if outcome.how in ("left", "yielded") else "the work since the last checkpoint is lost"
     supervisor.say(f"{outcome.reason}: {state}; continue: manapy run --dir {supervisor.chain.dir}")
     return EXIT_INTERRUPTED
 
 
 def _choose(hosts: Sequence[str], bad: Sequence[str]) -> list[str]:
-    """The hosts without the bad ones; all of them if none would be left. A host's own name may be the first part of the one given, or
-    the other way round."""
+    """The hosts without the bad ones; all of them if none would be left. A host may be given by its
+    short name and call itself by the long one, or the reverse."""
     short = {name.partition(".")[0] for name in bad}
     good = [host for host in hosts if host.partition(":")[0].partition(".")[0] not in short]
     return good or list(hosts)

@@ -1,6 +1,6 @@
-"""Slurm's side of a chain: what an allocation knows of itself, and the jobs that follow it. All by Slurm's own commands.
+"""Slurm's side of a chain: the state of an allocation, and the jobs that follow it. Uses only Slurm's commands.
 
-Facts of Slurm that this rests on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
+Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
 - EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption.
 - `scontrol requeue` of a running batch job kills it (SIGTERM, after KillWait SIGKILL) and queues it again under its id.
 - A job that the scheduler has requeued itself, after a lost node or a preemption, comes back the same way.
@@ -19,25 +19,28 @@ from ..core.errors import ManapyError
 from .attempt import Look, Outcome
 
 ANSWER_SECONDS = 60.0
-ON_TIME = 5.0  # an end that comes so much before the deadline isn't the time limit's
+ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
 SHOWN = {"JobState": "State", "EndTime": "EndTime", "PreemptTime": "PreemptTime", "Restarts": "RestartCnt", "Requeue": "Requeue", "TimeLimit": "TimeLimit", "TimeMin": "MinTime"}
 WIDTH = 32  # of a column of squeue
 CANCELLED = ("CANCELLED", "DEADLINE")
-LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")  # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
+# in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
+LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")
 UNWELL = ("down", "fail", "*", *LEAVING)
 
 
 class SlurmError(ManapyError):
-    """A Slurm command failed; its own words."""
+    """A Slurm command failed; has the command's own message."""
 
 
 def command(*arguments: str | Path) -> str:
-    """Standard output of a Slurm command. Raises SlurmError."""
+    """Run a Slurm command. Returns its standard output. Raises SlurmError."""
     name = str(arguments[0])
     try:
         done = subprocess.run([str(a) for a in arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS, env=_clean())
     except FileNotFoundError:
-        raise SlurmError(f"{name}: no such program: is this a Slurm cluster? (Debian: apt install slurm-client)") from None
+        raise SlurmError(
+            f"{name}: no such program: is this a Slurm cluster? (Debian: apt install slurm-client)"
+        ) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s") from None
     if done.returncode:
@@ -48,13 +51,17 @@ def command(*arguments: str | Path) -> str:
 
 
 def _clean() -> dict[str, str]:
-    """Our environment without what describes this very job: a job that is submitted here shall not take it for its own."""
+    """Our environment without the variables of this job: a job that is submitted here must not take them for its
+    own."""
     return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "SQUEUE_", "MANAPY_CHAIN")) or k == "SLURM_CONF"}
 
 
 def show(job: str) -> dict[str, str]:
-    """What Slurm knows of a job (of an array: of its first task), by scontrol's names. Raises SlurmError. Asked are fields that no user fills in:
-    scontrol puts names, comments and paths between them, in which anything may stand."""
+    """The state of a job (of an array: of its first task), by scontrol's names. Raises SlurmError.
+
+    It asks only for fields that no user fills in: scontrol's own output mixes them with names, comments and paths,
+    which may contain anything.
+    """
     columns = ",".join(f"{column}:{WIDTH}" for column in SHOWN.values())
     lines = command("squeue", "--noheader", "--states=all", "--array", "--sort=i", f"--jobs={job}", f"--Format={columns}").splitlines()
     first = lines[0] if lines else ""
@@ -62,7 +69,7 @@ def show(job: str) -> dict[str, str]:
 
 
 def was_cancelled(job: str) -> bool:
-    """Did a job that has ended end so? Slurm forgets it after some minutes (MinJobAge)."""
+    """Was a job that has ended cancelled? Slurm forgets this after some minutes (MinJobAge)."""
     try:
         return show(job).get("JobState") in CANCELLED
     except SlurmError:
@@ -93,14 +100,18 @@ def node_states(nodes: str) -> dict[str, str]:
 
 
 class Allocation:
-    """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None; ``period``: seconds between looks."""
+    """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None;
+    ``period``: seconds between looks."""
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
         self.job = os.environ.get("SLURM_JOB_ID", "")
         self.nodes = os.environ.get("SLURM_JOB_NODELIST", "")
         if not self.job or not self.nodes:
-            raise ManapyError("this is no Slurm batch job (SLURM_JOB_ID is not set); submit the script with sbatch, or with `manapy slurm chain`")
+            raise ManapyError(
+                "this is not a Slurm batch job (SLURM_JOB_ID is not set); submit the script with sbatch, or with "
+                "`manapy slurm chain`"
+            )
         self._budget_end = budget_end
         self._restarts = ""
         self._promised = 0.0  # the last deadline while the job ran
@@ -112,33 +123,36 @@ class Allocation:
             job = show(self.job)
             leaving = [f"{name} ({state})" for name, state in node_states(self.nodes).items() if any(word in state for word in LEAVING)]
         except SlurmError:
-            return self._last  # the controller is away for a while: what it said last still holds
+            return self._last  # the controller does not answer for a while: its last answer still holds
         ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
         leave = ""
         if job.get("JobState") == "RUNNING":
             self._restarts, self._promised = job.get("Restarts", ""), min(ends, default=time.time() + ANSWER_SECONDS)
         if _epoch(job.get("PreemptTime", "")) is not None:
-            leave = "a job of higher priority takes the nodes"
+            leave = "a job of higher priority needs the nodes"
         elif leaving:
-            leave = f"{', '.join(leaving)} shall be freed"
+            leave = f"{', '.join(leaving)} must be freed"
         self._last = Look(min(ends, default=None), leave)
         return self._last
 
     def on_signal(self, number: int) -> str:
-        """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1 and SIGHUP: the warning of `sbatch --signal`, which may come much
-        too early: look at the clock again."""
+        """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1 and SIGHUP: the warning of `sbatch
+        --signal`, which may come much too early; so ask for the deadline again."""
         return "" if number in (signal.SIGUSR1, signal.SIGHUP) else f"Slurm sent {signal.Signals(number).name}"
 
     def unwell(self) -> list[str]:
-        """Nodes of this allocation that can't be relied on any more."""
+        """The nodes of this allocation that are no longer usable."""
         try:
             return [name for name, state in node_states(self.nodes).items() if any(word in state for word in UNWELL)]
         except SlurmError:
             return []
 
     def cancelled(self) -> bool:
-        """Has somebody cancelled the job? While it is being ended Slurm says COMPLETING only: then it is if it wasn't time, and neither a
-        requeue, a preemption nor a lost node."""
+        """Has somebody cancelled the job?
+
+        While Slurm ends it, its state is only COMPLETING. Then it is cancelled if the end came before the deadline, and
+        there was no requeue, preemption or lost node.
+        """
         try:
             job = show(self.job)
         except SlurmError:
@@ -149,16 +163,17 @@ class Allocation:
         return on_time and job.get("Restarts") == self._restarts and _epoch(job.get("PreemptTime", "")) is None and not self.unwell()
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """See attempt.Watch: a rank that died, or an srun that failed, because Slurm ends the job, or takes its nodes, has not crashed."""
+        """See attempt.Watch. If a rank died or srun failed because Slurm ends the job or takes its nodes, it is no
+        crash."""
         if outcome.how != "crashed":
             return outcome
         if self.taken_back():
-            return outcome._replace(how="taken", reason="Slurm has taken the job back into its queue")
+            return outcome._replace(how="taken", reason="Slurm has requeued the job")
         leave = self.look().leave
         return outcome._replace(how="taken", reason=leave) if leave else outcome
 
     def taken_back(self) -> bool:
-        """Has Slurm itself put the job back into the queue, and is about to end this run of it?"""
+        """Has Slurm itself requeued the job, so that it will end this run?"""
         try:
             job = show(self.job)
             return job.get("JobState") in ("PENDING", "REQUEUED") or (job.get("JobState") == "COMPLETING" and job.get("Restarts") != self._restarts)
@@ -182,5 +197,5 @@ def header(script: str) -> list[str]:
 
 
 def submit(batch: Path, options: Sequence[str]) -> str:
-    """sbatch; the job's id. Raises SlurmError."""
+    """Submit a script by sbatch. Returns the job's id. Raises SlurmError."""
     return command("sbatch", "--parsable", *options, batch).splitlines()[-1].partition(";")[0]

@@ -1,13 +1,15 @@
-"""What a manapy-launch in a chain has to do. Called by rank 0 (lowerhalf/join/chain.c) through `manapy _step`.
+"""Decides what a manapy-launch in a chain has to do. Rank 0 (lowerhalf/join/chain.c) asks through `manapy _step`.
 
-A chain runs the user's script again in every attempt, so each manapy-launch in it comes by again. A step is known by its program and
-arguments; where the same ones come several times in an attempt, by their order.
+A chain runs the user's script again in every attempt, and with it each manapy-launch. A step is recognized by its
+program and arguments. If the same ones occur several times in an attempt, their order decides.
 
 Invariants
- 1. A step that has ended by itself doesn't run again: it gives the exit code it had.
- 2. A step that was begun continues from its newest checkpoint that is whole, every byte of it read. One that isn't is named, once, and
-    the next older one is taken. Only a step without a whole one starts from the beginning; if it had others, it says so.
- 3. After a step of an attempt has crashed, or was stopped, no other starts in it: this run of the script is about to end.
+ 1. A step that has ended by itself does not run again: it returns its exit code again.
+ 2. A step that was begun continues from its newest undamaged checkpoint; every byte is checked. A damaged checkpoint is
+    reported once, and the next older one is taken. A step without an undamaged checkpoint starts from the beginning; if
+    it had damaged ones, it says so.
+ 3. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
+    soon be ended.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from ..ckpt.store import job, known, publish, verify
 from ..core.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event, is_chain, read
 
-ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")  # states of a job that may have ended otherwise than by itself
+# states of a job that may not have ended by itself
+ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")
 
 
 class Verdict(NamedTuple):
-    """``kind`` new: start in job directory ``path``; resume: from checkpoint ``path``; done: with exit code ``code``."""
+    """``kind`` new: start in job directory ``path``; resume: from checkpoint ``path``; done: with exit code
+    ``code``."""
 
     kind: str
     path: Path | None = None
@@ -36,13 +40,19 @@ class Verdict(NamedTuple):
 
 
 def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None, say: Callable[[str], None]) -> Verdict:
-    """Find the step and what to do with it, and note it. ``directory``: --dir, if given; ``say`` shows a line. Raises ManapyError."""
+    """Find the step, decide what to do with it, and record that. Raises ManapyError.
+
+    ``directory``: --dir, if given; ``say`` shows a line to the user.
+    """
     with chain.locked():
         attempt = chain.attempts()
         here = chain.events("step", attempt)
         for step in here:
             if (run := current(step)) is not None and run.state in ENDED_EARLY and fate(run.dir).kind != "done":
-                raise ManapyError(f"step {step['step']} has ended before its program ({run.state}): no other one starts before it has been continued")
+                raise ManapyError(
+                    f"step {step['step']} has ended before its program ({run.state}):"
+                    " no other step can start until this one has been continued"
+                )
         occurrence = sum(step["argv"] == list(argv) for step in here)
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
@@ -54,7 +64,7 @@ def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None
 
 
 def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
-    """The event of the same step in the last attempt that came so far; its first event carries when it was begun."""
+    """The last event of the same step in earlier attempts."""
     found: dict[int, list[Event]] = {}
     for event in chain.events("step"):
         if event["argv"] == list(argv):
@@ -66,7 +76,7 @@ def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
 
 
 def current(step: Event) -> job.Job | None:
-    """The job of this run of a step; None if job.json is still of an earlier one."""
+    """The job of this run of a step; None if job.json still describes an earlier run."""
     try:
         found = job.read(Path(step["dir"]))
     except JobError:
@@ -92,7 +102,10 @@ def chain_of(directory: Path) -> Chain | None:
 
 
 class Fate(NamedTuple):
-    """How a step's last run stands. ``kind`` done: it has ended by itself, with ``code``; crashed: a rank has died, on ``host``; open: neither."""
+    """The state of a step's last run.
+
+    ``kind``: done: it has ended by itself, with ``code``; crashed: a rank has died, on ``host``; open: neither.
+    """
 
     kind: str
     code: int = 0
@@ -101,7 +114,10 @@ class Fate(NamedTuple):
 
 
 def fate(directory: Path) -> Fate:
-    """What job.json says. A rank that exits with an error makes mpirun kill the others: that is the program's own end (first_failure)."""
+    """The fate that job.json records.
+
+    If a rank exits with an error, mpirun kills the others; this is the program's own end (first_failure).
+    """
     try:
         record = job.read(directory).record
     except JobError:
@@ -109,8 +125,8 @@ def fate(directory: Path) -> Fate:
     first: dict[str, Any] = record.get("first_failure") or {}
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return Fate("done", int(record.get("code", 0)))
-    if record["state"] in ("failed", "ended"):  # in a chain a program that ends by itself always says so
-        reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended before they were up"
+    if record["state"] in ("failed", "ended"):  # in a chain the end of a program by itself is always recorded
+        reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended during their start"
         return Fate("crashed", host=str(first.get("host", "")), reason=reason)
     return Fate("open")
 
@@ -123,7 +139,10 @@ def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int, s
     if found is None:
         return Verdict("new", where)
     if len(found.manifest.ranks) != ranks:
-        raise ManapyError(f"{found.path} holds {len(found.manifest.ranks)} ranks, but this step runs with {ranks}: it needs as many tasks as before")
+        raise ManapyError(
+            f"{found.path} has {len(found.manifest.ranks)} ranks, but this step runs with {ranks}:"
+            " it needs the same number of tasks as before"
+        )
     return Verdict("resume", found.path)
 
 
@@ -142,10 +161,10 @@ def newest_whole(chain: Chain, attempt: int, directory: Path, since: float, say:
             return publish.Checkpoint(path.resolve(), manifest)
         if not any(event["path"] == str(path) for event in chain.events("skipped")):
             chain.append("skipped", attempt, path=str(path), reason=problems[0])
-        say(f"{path} is damaged ({problems[0]}): it is left out")
+        say(f"{path} is damaged ({problems[0]}) and is not used")
         damaged += 1
     if damaged:
-        text = f"{directory}: no whole checkpoint is left: the program starts from the beginning"
+        text = f"{directory}: no undamaged checkpoint is left: the program starts from the beginning"
         chain.append("note", attempt, text=text)
         say(text)
     return None

@@ -1,9 +1,10 @@
-"""What `manapy run` and `manapy slurm` have in common: attempts one after the other, each noted, each only if the limits allow it.
+"""The common part of `manapy run` and `manapy slurm`: it runs attempts one after the other, if the limits allow it, and
+records them.
 
 Invariants
  1. One supervisor works on a chain at a time; it holds a lock on it.
- 2. Every attempt's begin and end is in the history; an end that is missing there is noted as lost before the next begins, which it
-    doesn't as long as a job of the lost one runs.
+ 2. The history has the begin and the end of each attempt. A missing end is recorded as lost before the next attempt
+    begins. The next attempt does not begin while a job of the lost one runs.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from .attempt import Attempt, Outcome, Policy, Watch
 from .lock import Lock
 from .record import Chain
 
-LOCK_WAIT = 40.0  # seconds for a supervisor that was just killed to be gone
-ORPHAN_WAIT = 5.0  # seconds for jobs that are just ending to be gone, if nobody has seen the end of their attempt
+LOCK_WAIT = 40.0  # seconds until a killed supervisor has ended
+ORPHAN_WAIT = 5.0  # seconds until jobs have ended whose attempt has no recorded end
 
 
 class Supervisor:
-    """Of one chain. ``say`` shows a line to the user. Raises ManapyError if another one is at work."""
+    """The supervisor of one chain. ``say`` shows a line to the user. Raises ManapyError if another one works on it."""
 
     def __init__(self, chain: Chain, how: Policy, limits: policy.Limits, say: Callable[[str], None]) -> None:
         self.chain = chain
@@ -37,23 +38,32 @@ class Supervisor:
         self._lock.acquire(LOCK_WAIT)
 
     def refusal(self) -> str:
-        """Why there must not be another attempt; empty: there may. Raises ManapyError if one goes on that has lost its supervisor."""
+        """Why no further attempt is allowed; empty if one is.
+
+        Raises ManapyError if an attempt still runs that has lost its supervisor.
+        """
         if self._lock.lost:
-            raise ManapyError(f"{self.chain.dir}: another manapy has taken this chain over: this one was stopped for too long")
+            raise ManapyError(
+                f"{self.chain.dir}: another manapy has taken over this chain, because this one was stopped for too long"
+            )
         self._await_orphans()
         if (end := policy.lost(self.chain)) is not None:
-            self.say(f"the attempt before: {end['reason']}")
+            self.say(f"the previous attempt: {end['reason']}")
         return policy.refusal(self.chain, self.limits)
 
     def _await_orphans(self) -> None:
-        """A supervisor that was killed leaves its script running, and that its jobs: nothing may run twice."""
+        """Wait for jobs of a supervisor that was killed. Its script and their jobs still run, and must not run
+        twice."""
         number = self.chain.attempts()
         if self.chain.events("end", number):
             return
         deadline = time.monotonic() + ORPHAN_WAIT
         while live := [run.dir for step in self.chain.events("step", number) if (run := steps.current(step)) is not None and run.is_live()]:
             if time.monotonic() > deadline:
-                raise ManapyError(f"{self.chain.dir}: {live[0]} still runs, though manapy is gone: wait for its end, or manapy stop {live[0]}, then continue")
+                raise ManapyError(
+                    f"{self.chain.dir}: {live[0]} still runs although its manapy has ended:"
+                    f" wait until it ends, or run manapy stop {live[0]}, then continue"
+                )
             time.sleep(0.2)
 
     def attempt(self, identity: str, nodes: Sequence[str], watch: Watch, env: Mapping[str, str]) -> Outcome:
@@ -63,16 +73,19 @@ class Supervisor:
         self.chain.append("attempt", number, id=identity, nodes=list(nodes), deadline=look.deadline, output=_output())
         outcome = Attempt(self.chain, number, self.chain.record["command"], self.how, watch, self.say, env).run(look)
         if outcome.how == "finished" and outcome.code and (left := policy.unfinished(self.chain, number)):
-            outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, though {left} isn't finished")
+            outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, although {left} is not finished")
         outcome = watch.judge(outcome)
         self.chain.append("end", number, how=outcome.how, code=outcome.code, reason=outcome.reason)
         return outcome
 
     def finish(self, outcome: Outcome) -> int:
-        """The chain has ended by itself; its exit code."""
+        """The chain has ended by itself. Returns its exit code."""
         self.chain.append("finished", self.chain.attempts(), code=outcome.code)
         if not self.chain.events("step"):
-            self.say("nothing in it was started with manapy-launch, so nothing could be saved: mpirun -n 4 manapy-launch PROGRAM")
+            self.say(
+                "nothing was saved, because no program was started with manapy-launch:"
+                " mpirun -n 4 manapy-launch PROGRAM"
+            )
         return outcome.code
 
     def stop(self, reason: str) -> None:
@@ -81,7 +94,7 @@ class Supervisor:
 
 
 def _output() -> str:
-    """The file that standard output goes to, which the script inherits; empty if it isn't one."""
+    """The file of standard output, which the script inherits; empty if it is not a file."""
     with contextlib.suppress(OSError, ValueError):
         if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
             return os.readlink(f"/proc/self/fd/{sys.stdout.fileno()}")

@@ -9,15 +9,17 @@ import math
 from collections.abc import Sequence
 
 MARGIN = 1.5  # a checkpoint may take so much longer than the slowest of the last three
-SETTLE = 5.0  # to stop the job and to ask for the next allocation
-UNKNOWN_SHARE, UNKNOWN_MIN, UNKNOWN_MAX = 0.2, 15.0, 300.0  # lead as long as nothing was measured
-TRIAL_SHARE, TRIAL_MAX = 0.25, 600.0  # when the first one of a chain is taken, to measure it
-START = 10.0  # a program needs so long at least until it can be checkpointed
+SETTLE = 5.0  # seconds to stop the job and to request the next allocation
+UNKNOWN_SHARE, UNKNOWN_MIN, UNKNOWN_MAX = 0.2, 15.0, 300.0  # lead before the first measurement
+TRIAL_SHARE, TRIAL_MAX = 0.25, 600.0  # time of the first checkpoint of a chain, which measures its cost
+START = 10.0  # seconds until a program can be checkpointed at the earliest
 
 
 def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> float:
-    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long. All of it but
-    what a checkpoint takes is a guess, which leaves half of the allocation at least for work."""
+    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took ``measured``.
+
+    Without measurements the time of a checkpoint is estimated. If possible, half of the allocation remains for work.
+    """
     if measured:
         takes = margin * max(measured[-3:])
         return max(min(takes + SETTLE, whole / 2), takes)
@@ -25,13 +27,15 @@ def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> flo
 
 
 def trial(whole: float) -> float:
-    """How long after the start of an allocation a first checkpoint measures what it takes."""
+    """The time of the first checkpoint, which measures its cost, after the start of an allocation."""
     return min(TRIAL_SHARE * whole, TRIAL_MAX)
 
 
 def shortest(estimate: float | None, margin: float = MARGIN) -> float:
-    """The shortest allocation in which a program starts, gets somewhere and is saved, if a checkpoint takes ``estimate``: restart (which
-    reads what a checkpoint writes), as long at work, and the lead."""
+    """The shortest allocation in which a program starts, works and is saved, if a checkpoint takes ``estimate``.
+
+    It consists of the restart (which reads what a checkpoint writes), the same time for work, and the lead.
+    """
     if estimate is None:
         return START + UNKNOWN_MIN
     return START + 2 * estimate + lead([estimate], math.inf, margin)
@@ -43,7 +47,8 @@ def young(cost: float, mtbf: float) -> float:
 
 
 def daly(cost: float, mtbf: float) -> float:
-    """Daly's interval: sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C for C < 2M, else M (J. T. Daly, FGCS 22, 2006, eq. 37)."""
+    """Daly's interval: sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C for C < 2M, else M (J. T. Daly, FGCS 22,
+    2006, eq. 37)."""
     if cost >= 2 * mtbf:
         return mtbf
     x = cost / (2 * mtbf)

@@ -1,4 +1,4 @@
-"""A chain's history as people want to see it: what stands now, one row for each attempt, and a picture of all of it."""
+"""A chain's history for people: its current state, one row per attempt, and a picture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
 
 
 def attempts(chain: Chain, now: float | None = None) -> list[Attempt]:
-    """All so far."""
+    """All attempts so far."""
     found = []
     for number in range(1, chain.attempts() + 1):
         events = chain.events(attempt=number)
@@ -50,7 +50,7 @@ def attempts(chain: Chain, now: float | None = None) -> list[Attempt]:
 
 
 def state(chain: Chain) -> str:
-    """One phrase."""
+    """The state of a chain in one phrase."""
     over = chain.over()
     if over is not None:
         return f"finished with exit code {over['code']}" if over["event"] == "finished" else f"stopped: {over['reason']}"
@@ -60,7 +60,10 @@ def state(chain: Chain) -> str:
 
 
 def last_words(chain: Chain) -> str:
-    """The last line that the script has written, as far as it went to a file; our own left out, and what would do something to a terminal."""
+    """The last line that the script has written, if its output is a file.
+
+    manapy's own lines are skipped, and control characters are removed.
+    """
     begun = chain.events("attempt")
     path = begun[-1].get("output") if begun else ""
     try:
@@ -74,7 +77,10 @@ def last_words(chain: Chain) -> str:
 
 
 def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
-    """What stands now, as data. Times in seconds; ``leaves_at`` is when the running attempt will be saved at the latest; ``output``: the last line."""
+    """The current state, as data.
+
+    Times in seconds; ``leaves_at``: when the running attempt will be saved at the latest; ``output``: the last line.
+    """
     rows = attempts(chain)
     last = rows[-1] if rows else None
     taken = [event for row in rows for event in row.checkpoints]
@@ -101,7 +107,8 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
 
 
 def draw(chain: Chain, path: Path) -> None:
-    """The timeline as a PNG: attempts as bars, checkpoints as marks. Raises ManapyError without matplotlib or attempts."""
+    """The timeline as a PNG: attempts as bars, checkpoints as marks. Raises ManapyError without matplotlib or
+    attempts."""
     rows = attempts(chain)
     if not rows:
         raise ManapyError(f"{chain.dir}: nothing has run yet")

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from .store.job import Job
 
 CONNECT_SECONDS = 5.0
-RESTART_SECONDS = 1.5  # between the death of a job's ranks and the job.json of their restart
-END_SECONDS = 1.0  # between the end of a coordinator's socket and its last job.json
-ANSWER_SECONDS = 10.0  # for the handshake and for STATUS; its interpreter may still be starting
+RESTART_SECONDS = 1.5  # from the death of a job's ranks until a restart writes job.json
+END_SECONDS = 1.0  # from the end of a coordinator's socket until its last job.json
+ANSWER_SECONDS = 10.0  # for the handshake and STATUS; the coordinator's interpreter may still be starting
 
 Progress = Callable[[str], None]
 
 
 class Connection(connection.Connection):
-    """An authenticated connection for one command. Raises CoordinatorError, with one line that says what is wrong."""
+    """An authenticated connection for one command. Raises CoordinatorError with a one-line reason."""
 
     def __init__(self, job: Job, patience: float = END_SECONDS) -> None:
-        """patience: seconds for a coordinator that is just ending to note that."""
+        """patience: seconds to wait for a coordinator that is ending and has not recorded its end yet."""
         self._job = job
         secret = job.secret()
         where = f"no coordinator at {job.host} port {job.port}"
@@ -39,10 +39,16 @@ class Connection(connection.Connection):
                 connected, secret, handshake.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
             )
         except ConnectionRefusedError as error:
-            raise GoneError(_end_of(job, patience) or f"{job.dir}: the job is not running any more ({where}), though it has not noted its end: see {job.dir / 'coordinator.log'}") from error
+            raise GoneError(
+                _end_of(job, patience)
+                or f"{job.dir}: the job is no longer running ({where}), but has not recorded its end:"
+                f" see {job.dir / 'coordinator.log'}"
+            ) from error
         except OSError as error:
-            raise CoordinatorError(job.end() or f"{job.dir}: {where} can be reached from here: {error.strerror or error}") from error
-        except CoordinatorError as error:  # another program has its port by now
+            raise CoordinatorError(
+                job.end() or f"{job.dir}: {where} can be reached from here: {error.strerror or error}"
+            ) from error
+        except CoordinatorError as error:  # another program may have this port now
             if end := job.end():
                 raise GoneError(end) from error
             raise
@@ -62,9 +68,14 @@ def _end_of(job: Job, patience: float) -> str | None:
 
 
 def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, within: float | None = None, progress: Progress | None = None) -> Path:
-    """Take a checkpoint; returns when it is published. child_grace in seconds. within: one that is being taken already, or was published within so many
-    seconds, will do (then and child_grace don't count). Raises CheckpointError. A job that is just being restarted has a new coordinator; the old one may
-    still answer, that the ranks have died: then the new one is asked."""
+    """Take a checkpoint. Returns its path when it is published. Raises CheckpointError.
+
+    child_grace: seconds that child processes get to end. within: return a checkpoint instead that is in progress or was
+    published within so many seconds; then and child_grace do not count in this case.
+
+    A job that is being restarted gets a new coordinator. The old one may still answer that the ranks have died; then
+    the new one is asked.
+    """
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
 
@@ -84,7 +95,7 @@ def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = 
 
 
 def _successor(job: Job, patience: float) -> Job | None:
-    """The job as its directory says now, if that isn't the same run of it any more; within so many seconds."""
+    """The job as job.json describes it, once that belongs to a new run (wait at most so many seconds)."""
 
     deadline = time.monotonic() + patience
     while True:
@@ -97,7 +108,7 @@ def _successor(job: Job, patience: float) -> Job | None:
 
 
 def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None) -> Path | None:
-    """End the job, by default with a final checkpoint, whose path is returned. Returns when it has ended."""
+    """End the job, by default with a final checkpoint. Returns the checkpoint's path when the job has ended."""
     with Connection(job) as connection:
         connection.send(f"STOP {int(checkpoint)}")
         path = _result(connection, progress)

@@ -1,6 +1,8 @@
-"""The control protocol: the mirror of lowerhalf/include/manapy/control.h (tests/unit/ckpt/test_protocol.py compares them).
+"""The control protocol: the mirror of lowerhalf/include/manapy/control.h (tests/unit/ckpt/test_protocol.py compares
+them).
 
-The messages of the collective clock are in manapy.clock.messages; here are the names of all and the fields of the others.
+The names of all messages are here. manapy.clock.messages has the fields of the collective clock's messages; this file
+has those of all others.
 """
 
 from __future__ import annotations
@@ -15,9 +17,16 @@ ANSWER_MAX = 1 << 28  # JSON to a command
 EXIT_CHECKPOINTED = 0
 
 FROM_RANK = frozenset(
-    "HELLO PROGRAM CHECKED REFUSED DISABLED ROWS RAISE RETRACT STATE FROZEN NOTFROZEN STOPPED DRAINED WRITTEN FAILED RESUMED READY REQUEST PLACE DONE".split()
+    (
+        "HELLO PROGRAM CHECKED REFUSED DISABLED ROWS RAISE RETRACT STATE FROZEN NOTFROZEN STOPPED DRAINED WRITTEN "
+        "FAILED RESUMED READY REQUEST PLACE DONE"
+    ).split()
 )
-TO_RANK = frozenset("CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED KILL".split())
+TO_RANK = frozenset(
+    (
+        "CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED KILL"
+    ).split()
+)
 FROM_COMMAND = frozenset("CHECKPOINT RECENT STATUS STOP".split())
 TO_COMMAND = frozenset("PROGRESS RESULT JSON".split())
 

@@ -1,4 +1,4 @@
-"""The command line: `manapy COMMAND`. Its commands are in folders, which are the groups of `manapy --help`."""
+"""The command line: `manapy COMMAND`. Its commands are in folders, the groups of `manapy --help`."""
 
 from ._main import COMMANDS, EXIT_DONE, EXIT_FAILED, EXIT_USAGE, GROUPS, HIDDEN, main, module_of
 

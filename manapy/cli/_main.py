@@ -1,9 +1,9 @@
 """The command line: `manapy COMMAND`.
 
-One module per command, each with `add_arguments(parser)` and `run(options, out) -> exit code`. It is in the folder of
-the command's group; hidden/ has the commands of no group. Only the module of the command that was asked for is imported,
-so that `manapy status` starts fast. Nothing outside this package prints or exits: errors come here as exceptions (the
-tree is drawn in manapy/core/errors.py) and become one line and an exit code.
+There is one module per command, with `add_arguments(parser)` and `run(options, out) -> exit code`. It is in the folder
+of the command's group; hidden/ has the commands without a group. Only the module of the requested command is imported,
+so that `manapy status` starts fast. Nothing outside this package prints or exits. Errors arrive here as exceptions
+(manapy/core/errors.py draws their tree) and become one line and an exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -23,38 +23,39 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 GROUPS = {  # in the order of the help text; each is a folder
     "start": {
         "restart": "continue a job from a checkpoint",
-        "run": "run a job until it has ended, through crashes",
+        "run": "run a job to its end; restart it after each crash",
         "slurm": "run a job through as many Slurm allocations as it needs",
     },
     "save": {
         "checkpoint": "take a checkpoint of a running job",
         "stop": "end a job, with a final checkpoint",
-        "list": "jobs and checkpoints",
-        "inspect": "what a checkpoint holds",
+        "list": "list jobs and checkpoints",
+        "inspect": "show what a checkpoint contains",
         "verify": "check every byte of a checkpoint",
         "prune": "delete all but the newest checkpoints",
     },
     "watch": {
-        "status": "what a job's ranks are doing, and who waits for whom",
-        "why": "why is a job stuck, or slow?",
-        "trace": "record what MPI programs do, and look at it",
-        "history": "what a chain of allocations has done so far: table and picture",
+        "status": "show what a job's ranks do and which ranks wait",
+        "why": "report why a job is stuck or slow",
+        "trace": "record the MPI calls of programs, and show or export the recording",
+        "history": "show what a chain of allocations has done, as a table and a picture",
     },
-    "move": {"rdma": "RDMA traffic that survives its network card"},
-    "train": {"fcdp": "sharded training that crosses the network once per step"},
+    "move": {"rdma": "move RDMA traffic to another network card when a card fails"},
+    "train": {"fcdp": "train sharded models; parameters cross the network once per step"},
     "measure": {
-        "doctor": "can this machine, and this program, be checkpointed?",
-        "bench": "what does manapy cost on this machine?",
+        "doctor": "check whether this machine and a program can be checkpointed",
+        "bench": "measure what manapy costs on this machine",
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 HIDDEN = {  # the module of `_step` is hidden/step.py
     "_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)",
-    "_step": "what a manapy-launch in a chain has to do (asked by manapy-launch)",
-    "_collect": "what one host of a job knows, for `manapy why` on another one",
-    "_shift": "backup RNICs and an agent for the MPI of one rank (asked by manapy-launch)",
+    "_step": "tells a manapy-launch in a chain what to do (started by manapy-launch)",
+    "_collect": "sends what one host of a job knows to `manapy why` on another host",
+    "_shift": "backup RNICs and an agent for the MPI of one rank (started by manapy-launch)",
 }
-RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # variables of MPICH, Intel MPI, Open MPI and Slurm
+# Variables that MPICH, Intel MPI, Open MPI and Slurm set for each rank.
+RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,7 +91,10 @@ def _command(module: object, arguments: list[str]) -> int:
 
 @contextmanager
 def _voice(module: object) -> Iterator[None]:
-    """Of a command that all ranks of a job run, rank 0 speaks for all. What launchers say is known before MPI is, and where that is missing."""
+    """Silence all ranks except rank 0 if all ranks of a job run the command.
+
+    The launcher's variables give the rank. They are there before MPI is initialized, and without MPI.
+    """
     ranks = (os.environ[name] for name in RANK if name in os.environ)
     if not getattr(module, "ALL_RANKS", False) or next(ranks, "0") == "0":
         yield
@@ -113,7 +117,7 @@ def _run(module: object, options: argparse.Namespace) -> int:
         out.error(str(error))
         return EXIT_FAILED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush is quiet
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush fails, too
         return EXIT_FAILED
     except OSError as error:
         out.error(why(error))
@@ -124,7 +128,7 @@ def _run(module: object, options: argparse.Namespace) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before and after the first '--'."""
+    """The arguments before and after the first '--'."""
     if "--" not in arguments:
         return arguments, []
     at = arguments.index("--")
@@ -137,11 +141,16 @@ def _usage(arguments: list[str]) -> int:
 
         print(f"manapy {__version__}")
         return EXIT_DONE
-    lines = ["usage: manapy COMMAND ...", "", "Keeps MPI jobs alive: checkpoint and restart of unmodified MPI programs.", ""]
+    lines = [
+        "usage: manapy COMMAND ...",
+        "",
+        "Keeps MPI jobs alive: checkpoint and restart of unmodified MPI programs.",
+        "",
+    ]
     lines += ["  mpirun -n 4 manapy-launch PROG ARGS   start a job", ""]
     for title, group in GROUPS.items():
         lines += [f"{title}:", *(f"  {name:<11} {summary}" for name, summary in group.items()), ""]
-    lines += ["'manapy COMMAND --help' tells more. Exit codes: 0 done, 1 failed, 2 wrong usage."]
+    lines += ["'manapy COMMAND --help' explains a command. Exit codes: 0 done, 1 failed, 2 wrong usage."]
     asked = bool(arguments) and arguments[0] in ("--help", "-h", "help")
     if arguments and not asked:
         lines = [f"manapy: no command '{arguments[0]}' ('manapy --help' lists them)"]

@@ -1,7 +1,8 @@
 """The collective clock: the protocol that finds a moment at which no rank is inside a collective.
 
-Both ends of the real protocol are here without I/O (``Controller`` is used by the coordinator, ``RankClock`` is what the C
-wrappers follow), and a simulator (``manapy.clock.model``) that runs programs on them. ``table()`` is for programs under manapy.
+It contains both ends of the real protocol without I/O: the coordinator uses ``Controller``, and the C wrappers follow
+``RankClock``. A simulator (``manapy.clock.model``) runs programs on them. Programs under manapy can call
+``table()``.clock.model``) that runs programs on them. ``table()`` is for programs under manapy.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded at first use: most commands need none of it."""
+    """Load names at first use, because most commands need none of them."""
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Says to people why a job isn't safe yet: who is waited for, and by whom."""
+"""Explains to people why a job is not at a safe state yet: which ranks wait, and for which."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ def _running(controller: Controller) -> list[str]:
             continue
         if by := controller.askers(rank):
             verb = "waits" if len(by) == 1 else "wait"
-            lines.append(f"rank {rank} ({view.first.state.value}) is asked to go on; {_ranks(by)} {verb} for a message of it")
+            lines.append(
+                f"rank {rank} ({view.first.state.value}) is asked to go on; {_ranks(by)} {verb} for a message of it"
+            )
         elif view.inside:
             lines.append(f"rank {rank} is inside a collective on communicator {_name(controller, view.first.cid)}")
     return lines
 
 
 def explain_disabled(rank: int) -> str:
-    """The line for a rank whose program forbids checkpoints."""
+    """The line for a rank whose program has disabled checkpoints."""
     return f"waiting for rank {rank}: checkpoints are disabled by the program"
 
 

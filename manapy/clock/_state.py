@@ -1,4 +1,4 @@
-"""What the collective clock counts and how things are named: states, phases, rows, identities. Pure data, no protocol.
+"""States, phases, rows and identities of the collective clock. Pure data, no protocol.
 
 Invariants
  1. The clock is kept per communicator identity (cid), never per group: with congruent communicators a and b, rank 0 may
@@ -19,12 +19,13 @@ from ..core.fnv import fnv1a
 class State(Enum):
     """State of one thread of a rank; the value is the word on the wire."""
 
-    RUNNING = "running"  # computes, or is in an MPI call that doesn't block, or waits outside MPI (for another thread, say)
+    # computes, is in an MPI call that does not block, or waits outside MPI (for another thread, for example)
+    RUNNING = "running"
     BLOCKED_P2P = "blocked"  # waits for peers in a call or in a poll that keeps failing
-    IN_COLLECTIVE = "collective"  # inside a call on state_cid that ends by itself once all its members have made theirs
-    PARKED = "parked"  # stopped at the entry of a collective of state_cid; nothing counted yet
+    IN_COLLECTIVE = "collective"  # inside a call on state_cid that ends once all members have made it
+    PARKED = "parked"  # stopped at the entry of a collective on state_cid, before it is counted
     FINISHED = "finished"  # MPI_Finalize entered
-    DISABLED = "disabled"  # no thread: stands in a report beside the threads while the program forbids checkpoints
+    DISABLED = "disabled"  # not a thread's state: a word in a report while the program forbids checkpoints
 
 
 class Mode(Enum):
@@ -44,7 +45,7 @@ class Phase(Enum):
 
 
 class Stage(Enum):
-    """Where an epoch is."""
+    """The stage of an epoch."""
 
     IDLE = "idle"
     INTENT = "intent"  # rows are missing
@@ -92,7 +93,8 @@ WORLD = child_identity(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What matters of a thread that isn't RUNNING. ``peers``: world ranks that a blocked one waits for; see StateReport."""
+    """The state of a thread that is not RUNNING. ``peers``: the world ranks that a blocked thread waits for
+    (StateReport)."""
 
     state: State
     cid: int = 0
@@ -109,7 +111,7 @@ class ClockRow:
     members: tuple[int, ...]
     seq: int = 0
     target: int = 0
-    handle: int = 1  # 0 while Comm_create_group hasn't returned: the communicator is under construction
+    handle: int = 1  # 0: the communicator is under construction, because Comm_create_group has not returned
     name: str = ""
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Communicator:
     """One communicator of the running process.
 
-    cid: its identity, the same on all members; seq: collective calls initiated on it by this process; target: the SEQ that
-    the current or last checkpoint asked for (0: none yet); members: world ranks in the order of the communicator's ranks.
+    cid: its identity, the same on all members; seq: collective calls initiated on it by this process; target: the SEQ
+    of the current or last checkpoint's TARGETS (0: none yet); members: world ranks in the order of the communicator's
+    ranks.
     """
 
     cid: int
@@ -25,7 +26,7 @@ class Communicator:
 def table() -> dict[int, list[Communicator]]:
     """The communicators of this process, listed under their ggid (communicators of the same ranks share one).
 
-    Values are read while other threads may count on. Outside manapy: {}, with a RuntimeWarning; also {} before the
+    Other threads may increase the values meanwhile. Outside manapy: {}, with a RuntimeWarning; also {} before the
     program has loaded MPI.
     """
     from .. import _say_outside

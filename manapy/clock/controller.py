@@ -1,29 +1,33 @@
-"""The coordinator's side of the protocol: decides, from the ranks' reports, who must go on and when the job is safe.
+"""The coordinator's side of the protocol: decides from the ranks' reports which ranks must go on, and when the job is
+at a safe state.
 
-No I/O, no threads, no clock: feed every message of a rank to ``on_message`` in the order of its connection and send what
-comes back, in order, on each rank's connection. One Controller lives as long as the job; ``begin`` starts an epoch.
+It has no I/O, no threads and no time. The caller passes every message of a rank to ``on_message``, in the order of its
+connection, and sends the returned messages, in order, on each rank's connection. One Controller lives as long as the
+job; ``begin`` starts an epoch.
 
     begin -> INTENT to all -> all ROWS -> TARGETS to all -> RAISE/STATE/ROWS in, TARGET/ADVANCE/WITHDRAW out
-          -> nobody below target, inside a collective, forbidding checkpoints, or with an unacknowledged message -> FREEZE(version) to all
-          -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) -> resume()
-          -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
-    at any time: RETRACT -> INTENT of the next epoch to all, everything anew
-    at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says why
+          -> nobody below target, inside a collective, forbidding checkpoints, or with an unacknowledged message ->
+          FREEZE(version) to all -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) ->
+          resume() -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
+    at any time: RETRACT -> INTENT of the next epoch to all, everything again
+    at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says
+    why
 
 Invariants
  1. For a row known from a rank, "below" is exact or errs on the side of below: rank.py invariant 2.
- 2. A member that has not reported a row counts as SEQ 0 while the row is *open* (WORLD; Comm_create_group that hasn't returned
-    somewhere), as nothing otherwise: all members have freed the communicator (before that none drops its row), or it is still inside the
-    constructor, which counts on the parent, and will report the row when it leaves that.
+ 2. A member that has not reported a row counts as SEQ 0 while the row is *open* (WORLD; Comm_create_group that hasn't
+    returned somewhere), as nothing otherwise: all members have freed the communicator (before that none drops its row),
+    or it is still inside the constructor, which counts on the parent, and will report the row when it leaves that.
  3. TARGET goes only to members that have reported the row; the others get it in answer to that report.
- 4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target on rows
-    it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW follows when the rank isn't needed any more. FREEZE only when
-    every message sent has been applied.
- 5. A rank whose program forbids checkpoints is needed as one below target is, though it may be at its target: so it comes to where
-    they are allowed again, and nobody's being parked can hold it up.
- 6. A call that was counted and is taken back (rank.py, invariant 1) may be others' target by now, which nobody can reach. To lower it
-    would race with their own reports: so all is asked anew, under another epoch. What they have done meanwhile is what their programs
-    would have done anyway; and each time at least one wrong call of the program is behind us, so this ends.
+ 4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target
+    on rows it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW
+    follows when the rank isn't needed any more. FREEZE only when every message sent has been applied.
+ 5. A rank whose program forbids checkpoints is needed like a rank below target, although it may be at its target. So it
+    reaches the place where checkpoints are allowed again, and parked ranks do not hold it up.
+ 6. A call that was counted and is taken back (rank.py, invariant 1) may be the target of others by now, which nobody
+    can reach. Lowering the target would race with reports of the others. So everything is asked again, in a new epoch.
+    What the ranks have done meanwhile is what their programs would have done anyway. Each retraction uses up one wrong
+    call of the program, so this ends.
  7. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
 """
 
@@ -62,7 +66,7 @@ TARGETS_MAX = 1000  # rows in one message
 
 @dataclass(slots=True)
 class Counters:
-    """What one epoch cost."""
+    """The cost of one epoch."""
 
     sent: int = 0
     received: int = 0
@@ -71,7 +75,7 @@ class Counters:
     withdraws: int = 0
     freezes: int = 0  # freeze rounds; more than one: a NOTFROZEN came
     stalls: int = 0
-    retracts: int = 0  # how often it was begun anew
+    retracts: int = 0  # number of times that it began again
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class Comm:
     seqs: dict[int, int]
 
 
-# What a rank does, in one word: the first of these that one of its threads does.
+# The state of a rank in one word is the first of these states that one of its threads has.
 _FIRST = (State.IN_COLLECTIVE, State.PARKED, State.BLOCKED_P2P, State.FINISHED)
 _DISABLED = Thread(State.DISABLED)
 _RUNNING = Thread(State.RUNNING)
@@ -95,7 +99,7 @@ _RUNNING = Thread(State.RUNNING)
 
 @dataclass(slots=True)
 class RankView:
-    """What the coordinator knows of a rank. ``threads``: those that aren't RUNNING."""
+    """The coordinator's knowledge of a rank. ``threads``: those that are not RUNNING."""
 
     threads: tuple[Thread, ...] = ()
     parked: bool = False
@@ -113,7 +117,7 @@ class RankView:
 
     @property
     def first(self) -> Thread:
-        """The thread to name to people."""
+        """The thread that messages name."""
         return min(self.threads, key=lambda t: _FIRST.index(t.state), default=_RUNNING)
 
 
@@ -156,8 +160,8 @@ class Controller:
         return self._ask(epoch)
 
     def on_message(self, rank: int, msg: FromRank) -> Out:
-        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped. ``epoch`` may be the next one
-        afterwards."""
+        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped. ``epoch`` may be
+        the next one afterwards."""
         if isinstance(msg, Done):
             self.finishing = True
             return self.abort("the job is finishing") if self.pending else []
@@ -173,7 +177,8 @@ class Controller:
             if (comm := self.comms.get(msg.cid)) is None or rank not in comm.seqs:
                 return self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
             self._on_seq(comm, rank, msg.seq)
-            if rank in self._stalled or view.parked:  # what it was asked for is done; or another thread's turn has come
+            # it has done what it was asked for, or it is another thread's turn
+            if rank in self._stalled or view.parked:
                 self._stalled.discard(rank)
                 self._needs.changed.append(rank)
         elif isinstance(msg, Retract):
@@ -189,7 +194,7 @@ class Controller:
         return self._out
 
     def lost(self, rank: int) -> Out:
-        """The connection of ``rank`` is gone: the epoch, if any, ends; the others are told."""
+        """The connection of ``rank`` is gone. The epoch, if any, ends, and the other ranks are told."""
         return [(r, m) for r, m in self.abort(f"rank {rank} is lost") if r != rank]
 
     def abort(self, reason: str) -> Out:
@@ -210,10 +215,11 @@ class Controller:
         return [(r, Resume(self.epoch, then, path)) for r in range(self.size)]
 
     def stall(self) -> Out:
-        """For dependencies outside MPI (a rank polls a file that a parked rank will write): ask every parked rank to go on.
+        """Ask every parked rank to go on, because of dependencies outside MPI (a rank polls a file that a parked rank
+        writes).
 
-        The coordinator calls it when nothing has been reported for long while somebody runs below target. Each rank asked
-        executes one collective (unless really needed for longer) and is then withdrawn. It's counted.
+        The coordinator calls this when nothing has been reported for long while a rank runs below target. Each asked
+        rank executes one collective (or more if it is really needed) and is then withdrawn. The collective is counted.
         """
         if self.stage is not Stage.RUN:
             return []
@@ -228,7 +234,7 @@ class Controller:
     # ---- status for people: may look at every rank
 
     def laggards(self) -> list[tuple[int, int, list[int]]]:
-        """(rank, cid, waiting ranks) for each rank below target: it is on ``cid`` that these members wait for it."""
+        """(rank, cid, waiting ranks) for each rank below target: these members wait for it on communicator ``cid``."""
         found = []
         for comm in self.comms.values():
             ahead = [m for m, s in comm.seqs.items() if s >= comm.target]
@@ -240,7 +246,7 @@ class Controller:
         return self._needs.askers(rank)
 
     def status(self) -> list[str]:
-        """One line for each reason why the job isn't safe yet."""
+        """One line for each reason why the job is not at a safe state yet."""
         from ._explain import explain
 
         return explain(self)
@@ -268,8 +274,10 @@ class Controller:
         return [(r, Intent(epoch)) for r in range(self.size)]
 
     def _running(self, rank: int) -> bool:
-        """May act without anybody's help. A rank inside a collective may wait for the very rank that asks; a running thread for
-        another one that is stopped."""
+        """Can the rank act without help?
+
+        A rank inside a collective may wait for the rank that asks; a running thread may wait for a stopped one.
+        """
         return not self.ranks[rank].threads
 
     def _send(self, rank: int, msg: ToRank) -> None:
@@ -294,7 +302,9 @@ class Controller:
                     row.cid, row.ggid, row.members, row.name, row.cid == WORLD or row.handle == 0, 0, {}
                 )
             elif comm.members is not row.members and comm.members != row.members:
-                self._out += self.abort(f"communicator {row.cid:016x} has other members on rank {rank}: identities collide")
+                self._out += self.abort(
+                    f"communicator {row.cid:016x} has other members on rank {rank}: identities collide"
+                )
                 return
             comm.name = comm.name or row.name
             comm.open |= self.stage is Stage.INTENT and row.handle == 0
@@ -311,7 +321,7 @@ class Controller:
                 self._compute_targets()
 
     def _admit(self, row: Row) -> bool:
-        """First sight of a communicator: its group must not collide with another group's ggid."""
+        """Add a new communicator. Its group must not have another group's ggid."""
         group = self._groups.get(row.ggid)
         members = tuple(sorted(row.members))
         if group is None:
@@ -355,7 +365,8 @@ class Controller:
 
     def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
         """``rank`` has SEQ ``seq`` on ``comm``; if that's past the target, all other members get a new one."""
-        if self.stage is Stage.INTENT:  # no targets to compare with yet; a call may be promised already (rank.py, promise())
+        # no targets to compare with yet; a call may be promised already (rank.py, promise())
+        if self.stage is Stage.INTENT:
             comm.seqs[rank] = max(comm.seqs.get(rank, 0), seq)
             return
         was, hidden = self._below(comm, rank), rank not in comm.seqs

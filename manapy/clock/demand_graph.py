@@ -1,17 +1,19 @@
-"""Who is needed, transitively: the closure of "a needed, blocked rank asks the ranks it waits for", kept incrementally.
+"""Which ranks are needed: the transitive closure of "a needed, blocked rank asks the ranks it waits for", kept
+incrementally.
 
-A *vertex* is a rank (int), one of the waits of its threads ((rank, number)), or a whole communicator ((cid,), a relay between
-the waits for "any member" and the members). A *root* is a rank below target. A rank is needed if it is a root or if an asking
-vertex supports it; which of its threads is needed nobody knows, so all of them are.
+A *vertex* is a rank (int), one of the waits of its threads ((rank, number)), or a whole communicator ((cid,), a relay
+between the waits for "any member" and the members). A *root* is a rank below target. A rank is needed if it is a
+root or if an asking vertex supports it. Nobody knows which of its threads is needed, so all of them are.
 
 Invariants
- 1. A vertex asks only while it's needed. A rank asks its waits; a wait all of its peers, or, for ANY of them, when none of them
-    was running at some moment since it began (asking is not taken back when one runs again).
- 2. ``_via`` is a forest: the support of a needed vertex that's no root leads to a root. So two ranks that wait for each other
-    (both in Recv(ANY_SOURCE)) don't keep each other needed when nobody else needs them.
- 3. An ANY wait that doesn't ask yet has a *witness*, one running peer; only when the witness stops is another looked for.
-    So a change of state costs what depends on it, never a look at all ranks.
- 4. ``changed`` lists every rank whose needed() has changed since it was last cleared (a rank may be listed more than once).
+ 1. A vertex asks only while it's needed. A rank asks its waits; a wait all of its peers, or, for ANY of them, when none
+    of them was running at some moment since it began (asking is not taken back when one runs again).
+ 2. ``_via`` is a forest: the support of a needed vertex that's no root leads to a root. So two ranks that wait for each
+    other (both in Recv(ANY_SOURCE)) don't keep each other needed when nobody else needs them.
+ 3. An ANY wait that does not ask yet has a *witness*, one running peer. Another witness is sought only when it stops.
+    So a change of state costs only what depends on it, never a scan of all ranks.
+ 4. ``changed`` lists every rank whose needed() has changed since it was last cleared (a rank may be listed more than
+    once).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def _is_wait(v: Vertex) -> bool:
 
 
 class Needs:
-    """``running(rank)``: may act without anybody's help; ``members(cid)``: world ranks."""
+    """The needed ranks. ``running(rank)``: can it act without help? ``members(cid)``: world ranks."""
 
     def __init__(self, running: Callable[[int], bool], members: Callable[[int], Sequence[int]], *, transitive: bool = True) -> None:
         self.changed: list[int] = []
@@ -58,7 +60,7 @@ class Needs:
         return vertex in self._roots or vertex in self._via
 
     def askers(self, rank: int) -> list[int]:
-        """Ranks that ask this one, directly or through a communicator, for people to read."""
+        """The ranks that ask this one, directly or through a communicator; for messages."""
         waits = [u for v in self._askers.get(rank, ()) for u in ([v] if _is_wait(v) else self._askers.get(v, ()))]
         return sorted({u[0] for u in waits if not isinstance(u, int)} - {rank})
 
@@ -77,7 +79,7 @@ class Needs:
             self._resettle([rank])
 
     def set_waits(self, rank: int, waits: tuple[Wait, ...]) -> None:
-        """What the threads of ``rank`` wait for, all of them."""
+        """Set all waits of the threads of ``rank``."""
         if waits == self._waits.get(rank, ()):
             return
         if rank in self._waits:
@@ -89,13 +91,13 @@ class Needs:
                 self._activate(rank)
 
     def stopped(self, rank: int) -> None:
-        """``rank`` isn't running any more: whoever relied on it looks for another witness or asks."""
+        """``rank`` has stopped: waits that relied on it find another witness, or ask."""
         for waiting in self._witness_of.pop(rank, ()):
             del self._witness[waiting]
             self._activate(waiting)
 
     def _wishes(self, v: Vertex) -> Sequence[Vertex] | None:
-        """Whom the needed vertex should ask; None: nobody (for an ANY wait a witness has then been noted)."""
+        """The vertices that a needed vertex should ask; None: none (an ANY wait has found a witness)."""
         if isinstance(v, int):
             waits = self._waits.get(v, ()) if self._transitive else ()
             return [(v, i) for i in range(len(waits))] or None
@@ -129,7 +131,7 @@ class Needs:
                         self.changed.append(w)
 
     def _deactivate(self, v: Vertex) -> list[Vertex]:
-        """Take back what ``v`` asks; returns the vertices that have lost their support by it."""
+        """Withdraw what ``v`` asks. Returns the vertices that have lost their support."""
         if (witness := self._witness.pop(v, None)) is not None:
             self._witness_of[witness].discard(v)
         orphans: list[Vertex] = []

@@ -1,10 +1,12 @@
 """Messages of the collective clock between a rank and the coordinator, and their lines in control.h's text protocol.
 
 Invariants
- 1. One frozen dataclass a kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back equal.
- 2. ``version`` never decreases on one connection. It rises with every change of the rank's clock (rows, a SEQ that reached or
-    passed its TARGET or was taken back, any thread's entering or leaving a blocking collective, a coordinator message applied) and stays the
-    same for parked, blocked and unblocked: those may come at any rate and must not hinder a freeze.
+ 1. One frozen dataclass a kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back
+    equal.
+ 2. ``version`` never decreases on one connection. It rises with every change of the rank's clock (rows, a SEQ that
+    reached or passed its TARGET or was taken back, any thread's entering or leaving a blocking collective, a
+    coordinator message applied) and stays the same for parked, blocked and unblocked: those may come at any rate and
+    must not hinder a freeze.
  3. ``applied`` counts every message of this module that the rank has received in this epoch, INTENT included.
 """
 
@@ -19,7 +21,7 @@ from ._state import Mode, Row, State, Thread
 
 
 class WireError(ValueError):
-    """A line that isn't a message of the clock protocol."""
+    """A line that is not a message of the clock protocol."""
 
 
 def encode_ranks(ranks: Sequence[int]) -> str:
@@ -65,8 +67,8 @@ def decode_row(text: str) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The first in an epoch lists every row; later ones only rows made since. ``more``: the next ROWS continues the list (so
-    that lines stay short)."""
+    """The first in an epoch lists every row; later ones only rows made since. ``more``: the next ROWS continues the
+    list (so that lines stay short)."""
 
     kind: ClassVar[str] = "ROWS"
     epoch: int
@@ -103,9 +105,9 @@ def decode_thread(text: str) -> Thread:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """All threads that aren't RUNNING, each on its own: a parked one may be needed while another is inside a collective, and
-    the peers of a blocked one while a third is parked. BLOCKED_P2P with ``peers`` empty: every member of ``cid``, or nobody if
-    that is 0. Elsewhere peers are empty."""
+    """All threads that aren't RUNNING, each on its own: a parked one may be needed while another is inside a
+    collective, and the peers of a blocked one while a third is parked. BLOCKED_P2P with ``peers`` empty: every member
+    of ``cid``, or nobody if that is 0. Elsewhere peers are empty."""
 
     kind: ClassVar[str] = "STATE"
     epoch: int
@@ -114,7 +116,9 @@ class StateReport:
     threads: tuple[Thread, ...] = ()
 
     def to_wire(self) -> str:
-        return " ".join([f"STATE {self.epoch} {self.version} {self.applied} {len(self.threads)}", *map(encode_thread, self.threads)])
+        return " ".join(
+            [f"STATE {self.epoch} {self.version} {self.applied} {len(self.threads)}", *map(encode_thread, self.threads)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +153,8 @@ class NotFrozen(_Versioned):
 
 
 class Retract(_Versioned):
-    """A collective that the coordinator may have been told of failed before it communicated, and isn't counted any more. The answer is
-    the INTENT of a new epoch."""
+    """A collective that the coordinator may have been told of failed before it communicated, and isn't counted any
+    more. The answer is the INTENT of a new epoch."""
 
     __slots__ = ()
     kind = "RETRACT"
@@ -174,8 +178,8 @@ class Intent(_Bare):
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Rows left out are at their target. ``more``: the next TARGETS continues the list; only the last one counts in ``applied``
-    and lets the rank go."""
+    """Rows left out are at their target. ``more``: the next TARGETS continues the list; only the last one counts in
+    ``applied`` and lets the rank go."""
 
     kind: ClassVar[str] = "TARGETS"
     epoch: int

@@ -1,32 +1,33 @@
 """The rank's side of the protocol as a state machine without I/O: the logic that wrappers/collective/clock.c follows.
 
-The wrapper calls enter_collective/exit_collective/block/unblock/add_row, each for one of the rank's threads; the control thread
-calls ``receive`` (or on_*) for what the coordinator sent and sends what ``outbox`` holds, in order. In C both run under
-clock.lock; here a call is atomic.
+The wrapper calls enter_collective/exit_collective/block/unblock/add_row, each for one of the rank's threads; the
+control thread calls ``receive`` (or on_*) for what the coordinator sent and sends what ``outbox`` holds, in order. In C
+both run under clock.lock; here a call is atomic.
 
 Invariants
- 1. SEQ rises only here, by one, when a collective *starts* (blocking or not). It falls only if that very call then fails on its
-    arguments, before it has communicated: to MPI such a call has not been made, so other members make none that matches it.
- 2. Whenever SEQ >= TARGET on a row after a start in phase RUN, that SEQ has been put into the outbox (Raise, or Rows for a
-    new row), behind the STATE that says where the rank is. So the coordinator's SEQ is exact for every row it believes to be
-    at target, and a rank that looks as if it were at target and outside is so.
- 3. A thread stops only at the entry of a collective: in INTENT always, in FROZEN always (and there every other MPI call stops
-    at its entry too, see ``stopped``), in RUN if nobody needs the rank, its row isn't below target, and for each row that is,
-    another thread is parked at that very row: that one will go. (With one thread: if no row is below target.) More would
-    be too many: a row below target may wait for this thread's going on, in a way that only the program knows. Less would
-    let the threads of a rank leapfrog for ever: each would pass its own target because of the other's.
-    Never at an exit: a peer may need a message that is sent before the next collective.
+ 1. SEQ rises only here, by one, when a collective *starts* (blocking or not). It falls only if this call then
+    fails on its arguments, before it has communicated: for MPI such a call was not made, so no call of other members
+    matches it.
+ 2. Whenever SEQ >= TARGET on a row after a start in phase RUN, that SEQ has been put into the outbox (Raise, or Rows
+    for a new row), behind the STATE that says where the rank is. So the coordinator's SEQ is exact for every row it
+    believes to be at target, and a rank that looks as if it were at target and outside is so.
+ 3. A thread stops only at the entry of a collective: in INTENT always, in FROZEN always (and there every other MPI call
+    stops at its entry too, see ``stopped``), in RUN if nobody needs the rank, its row isn't below target, and for each
+    row that is, another thread is parked at that very row: that one will go. (With one thread: if no row is below
+    target.) More would be too many: a row below target may wait for this thread's going on, in a way that only the
+    program knows. Less would let the threads of a rank leapfrog for ever: each would pass its own target because of the
+    other's. Never at an exit: a peer may need a message that is sent before the next collective.
  4. Every coordinator message is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by a STATE whose
-    ``applied`` counts them. RESUME and ABORT end the epoch and are not answered. So does an INTENT while one is pending: what this
-    rank or another has reported was retracted (messages.py, Retract), and all begin anew.
+    ``applied`` counts them. RESUME and ABORT end the epoch and are not answered. So does an INTENT while one is
+    pending: what this rank or another has reported was retracted (messages.py, Retract), and all begin again.
  5. A thread's state is set by itself only, and IN_COLLECTIVE on the fast path too (C: plain stores before the phase is
-    read). So a rank that was inside a collective at the request says so behind its ROWS; were it taken for running, a peer
-    that waits for ANY would rely on it for ever.
- 6. Nothing is put into the outbox in phase NONE (except Done) and nothing but the answer to a FREEZE in phase FROZEN: what a
-    frozen rank does (it may compute up to its next MPI call) is reported after the THAW.
+    read). So a rank that was inside a collective at the request says so behind its ROWS; were it taken for running, a
+    peer that waits for ANY would rely on it for ever.
+ 6. Nothing is put into the outbox in phase NONE (except Done) and nothing but the answer to a FREEZE in phase FROZEN:
+    what a frozen rank does (it may compute up to its next MPI call) is reported after the THAW.
  7. ``version`` rises as messages.py (invariant 2) says; FREEZE is accepted only on the current version.
- 8. ``wake`` rises whenever a parked thread may have become free to go: with every message, and when a thread that others rely on
-    (invariant 3) goes while a row is still below target.
+ 8. ``wake`` rises whenever a parked thread may have become free to go: with every message, and when a thread that
+    others rely on (invariant 3) goes while a row is still below target.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ DISABLED = Thread(State.DISABLED)
 
 
 class RankClock:
-    """Clock of one rank. ``world``: members of MPI_COMM_WORLD; its row exists from the start with SEQ 0 (Init counts 1).
+    """Clock of one rank. ``world``: members of MPI_COMM_WORLD; its row exists from the start with SEQ 0 (Init counts
+    1).
 
     ``threads``: by number, those that aren't RUNNING.
     """
@@ -100,8 +102,9 @@ class RankClock:
         return Verdict.GO
 
     def promise(self, cid: int) -> None:
-        """C only: the control thread reports while a call has been counted by the inline code and is about to be taken back, until
-        it is decided whether it may be made. What was read is promised: SEQ in the report, and the row's TARGET here. Also in INTENT."""
+        """C only: the control thread reports while a call has been counted by the inline code and is about to be taken
+        back, until it is decided whether it may be made. What was read is promised: SEQ in the report, and the row's
+        TARGET here. Also in INTENT."""
         row = self.rows[cid]
         if row.seq >= row.target and self.phase in (Phase.INTENT, Phase.RUN):
             row.target = row.seq + 1
@@ -112,7 +115,8 @@ class RankClock:
     def fail_collective(self, *, thread: int = 0) -> None:
         """The collective that the thread is inside failed before it communicated. exit_collective follows.
 
-        The call may be in ROWS, or a RAISE, or others' targets; and the row's TARGET may be its own or theirs. So all is asked anew.
+        The call may be in ROWS, or a RAISE, or others' targets; and the row's TARGET may be its own or theirs. So all
+        is asked again.
         """
         row = self.rows[self.threads[thread].cid]
         self.below += row.seq == row.target and self.phase is not Phase.NONE
@@ -126,11 +130,12 @@ class RankClock:
         self._become(thread, RUNNING)
 
     def block(self, peers: tuple[int, ...], mode: Mode = Mode.ALL, cid: int = 0, *, thread: int = 0) -> None:
-        """A blocking point-to-point call, or a poll that keeps failing, waits for ``peers`` (empty: all members of ``cid``).
+        """A blocking point-to-point call, or a poll that keeps failing, waits for ``peers`` (empty: all members of
+        ``cid``).
 
-        ``peers`` empty and ``cid`` 0: it waits, but only for nonblocking collectives, which need no help but the targets; the rank
-        must not be taken for running. Only meaningful while a checkpoint is pending. To spare the coordinator, call it only
-        when the wait has lasted (C: 1 ms).
+        ``peers`` empty and ``cid`` 0: it waits, but only for nonblocking collectives, which need no help but the
+        targets; the rank must not be taken for running. Only meaningful while a checkpoint is pending. To spare the
+        coordinator, call it only when the wait has lasted (C: 1 ms).
         """
         if self.phase is not Phase.NONE:
             self._become(thread, Thread(State.BLOCKED_P2P, cid, mode, peers))
@@ -140,8 +145,8 @@ class RankClock:
             self._become(thread, RUNNING)
 
     def enter_lower(self) -> None:
-        """A thread enters the lower half for a call that counts nowhere, waits for nobody's program and can't be left before its
-        end (MPI_Win_flush). Not in phase FROZEN."""
+        """A thread enters the lower half for a call that counts nowhere, waits for nobody's program and can't be left
+        before its end (MPI_Win_flush). Not in phase FROZEN."""
         self.lower += 1
 
     def leave_lower(self) -> None:
@@ -185,8 +190,8 @@ class RankClock:
             self.outbox.append(Rows(self.epoch, self.version, (_report(row),)))
 
     def remove_row(self, cid: int) -> None:
-        """All members have freed the communicator, and have agreed on that in a collective: none may drop its row before, as others may not yet
-        have started what this rank has.
+        """All members have freed the communicator, and have agreed on that in a collective: none may drop its row
+        before, as others may not yet have started what this rank has.
         """
         row = self.rows.pop(cid)
         self.below -= row.seq < row.target
@@ -199,7 +204,8 @@ class RankClock:
     # ---- what the control thread calls
 
     def receive(self, msg: ToRank) -> None:
-        """Apply one message of the coordinator. What belongs to another epoch is dropped (a leftover of an aborted one)."""
+        """Apply one message of the coordinator. What belongs to another epoch is dropped (a leftover of an aborted
+        one)."""
         self.wake += 1
         if isinstance(msg, Intent):
             self.on_intent(msg.epoch)
@@ -221,8 +227,8 @@ class RankClock:
             self.on_resume()
 
     def on_intent(self, epoch: int) -> None:
-        """Report all rows; then the threads, unless all are RUNNING, which is assumed of a rank that says nothing. What is left unsaid of
-        an epoch that was begun anew is in them."""
+        """Report all rows; then the threads, unless all are RUNNING, which is assumed of a rank that says nothing. What
+        is left unsaid of an epoch that was begun again is in them."""
         self.outbox = [m for m in self.outbox if isinstance(m, Done)]
         self.phase, self.epoch, self.applied, self.needed, self.below, self.freezing = Phase.INTENT, epoch, 1, False, 0, False
         for row in self.rows.values():
@@ -255,8 +261,8 @@ class RankClock:
         self._acknowledge()
 
     def on_freeze(self, version: int) -> None:
-        """Stop. The answer waits until no thread is in the lower half (C: short calls end, blocked loops leave). What others need
-        of this rank's library for that it goes on getting until all are frozen."""
+        """Stop. The answer waits until no thread is in the lower half (C: short calls end, blocked loops leave). What
+        others need of this rank's library for that it goes on getting until all are frozen."""
         self.applied += 1
         idle = not self.below and not self.needed and not self.inside and not self.disabled
         if self.phase is Phase.RUN and idle and version == self.version:

@@ -1,4 +1,5 @@
-"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake. Nothing heavy is imported."""
+"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake.
+Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from . import handshake
 
 
 class Connection:
-    """Authenticated, in the role of a command. Every failure is the service's error, with one line that says what is wrong.
+    """An authenticated connection in the role of a command. Failures raise the service's error with a one-line reason.
 
-    what: begins the line and says whose service it is; lost: what to say when the connection ends; limit: bytes of the longest line.
+    what: the beginning of this line, which names the service; lost: the message for the end of the connection; limit:
+    bytes of the longest line.
     """
 
     def __init__(self, connected: socket.socket, secret: bytes, service: handshake.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:
@@ -26,7 +28,9 @@ class Connection:
             line, expected = handshake.answer(secret, greeting, "command", service)
             self.send(line)
             if not hmac.compare_digest(self.receive().encode(), expected.encode()):
-                raise service.error(f"{what}: the {service.name} refuses: {secret_path} is not its secret")
+                raise service.error(
+                    f"{what}: the {service.name} refuses the connection: {secret_path} is not its secret"
+                )
             if service.sealed:
                 self._seals = handshake.seals(secret, greeting, line, client=True)
         except BaseException:
@@ -54,15 +58,17 @@ class Connection:
             try:
                 line = self._seals.open(line)
             except handshake.AlteredError as error:
-                raise self._service.error(f"{self._what}: the connection to the {self._service.name} was altered on its way: its answer can't be believed") from error
+                raise self._service.error(
+                    f"{self._what}: the {self._service.name}'s answer was changed on the network: it is not used"
+                ) from error
         return line.decode("utf-8", "replace")
 
     def patient(self) -> None:
-        """From now on an answer may take as long as it takes."""
+        """Wait for answers without a time limit from now on."""
         self._socket.settimeout(None)
 
     def fileno(self) -> int:
-        """For select and poll, when all that has come was received."""
+        """The socket's descriptor, for select and poll. Receive all complete lines before."""
         return self._socket.fileno()
 
     def _lost(self, error: OSError | None) -> Exception:
@@ -71,7 +77,7 @@ class Connection:
         return self._service.error(f"{self._what}: {self._lost_text}")
 
     def close(self) -> None:
-        """Any number of times."""
+        """Close the connection. Further calls do nothing."""
         self._stream.close()
         self._socket.close()
 

@@ -2,16 +2,16 @@
 
     ManapyError            the command failed: exit code 1
       UsageError           it was called wrongly: exit code 2
-      JobError             no such job, more than one, or it doesn't run any more
-        CoordinatorError   its coordinator can't be reached or doesn't share the secret
-          GoneError        nobody listens where it should be
-      CheckpointError      a checkpoint couldn't be taken; the last good one is untouched
+      JobError             no such job, more than one, or it no longer runs
+        CoordinatorError   its coordinator cannot be reached, or does not have the same secret
+          GoneError        nobody listens at its address
+      CheckpointError      a checkpoint could not be taken; earlier ones are unchanged
         DiedError          because ranks have died; otherwise the job goes on
       ManifestError        a directory is no checkpoint, or its manifest is damaged
       ImageError           an image is missing, damaged or of another version
-      AgentError           a host's RDMA agent can't be reached, doesn't share the secret, or refuses
-      StoreError           the store in which RDMA agents keep their keys can't be used now
-        LeaseLostError     it has given up the keys of a client that wasn't kept alive in time
+      AgentError           a host's RDMA agent cannot be reached, has another secret, or refuses
+      StoreError           the store of the RDMA agents' keys cannot be used now
+        LeaseLostError     the store has removed the keys of a client that was not kept alive in time
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UsageError(ManapyError):
 
 
 class JobError(ManapyError):
-    """No such job, or not in the state that's needed."""
+    """No such job, or a job in the wrong state."""
 
 
 class CoordinatorError(JobError):
@@ -45,7 +45,7 @@ class CheckpointError(ManapyError):
 
 
 class DiedError(CheckpointError):
-    """Ranks have died: what the coordinator serves comes to an end."""
+    """Ranks have died: the job comes to its end."""
 
 
 class ManifestError(ManapyError):

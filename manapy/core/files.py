@@ -1,5 +1,5 @@
-"""Files that others see whole or not at all, and files that hold one JSON object with a `format`: job.json,
-manifest.json, chain.json."""
+"""Files that are replaced atomically, and files with one JSON object that has a `format`: job.json, manifest.json,
+chain.json."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from .errors import ManapyError, explained
 
 @contextmanager
 def reading(path: Path, version: int, error: type[ManapyError], otherwise: str) -> Iterator[dict[str, Any]]:
-    """The object; the body takes it apart. What is wrong with it, there or here, is raised as ``error`` in one line; ``otherwise`` says what a
-    file is that doesn't hold what the body looks for."""
+    """Read a JSON object; the body of the `with` takes it apart.
+
+    Every defect, found here or in the body, is raised as ``error`` with a one-line reason. ``otherwise`` is the reason
+    if the file lacks what the body needs."""
     try:
         with explained(error, path):
             record = json.loads(path.read_bytes())
@@ -62,7 +64,7 @@ def sync(directory: Path) -> None:
 
 
 def discard(tree: Path) -> None:
-    """Delete all of a directory."""
-    import shutil  # here: it costs a quick command 3 ms
+    """Delete a directory and all that is in it."""
+    import shutil  # imported here: it costs a quick command 3 ms
 
     shutil.rmtree(tree, ignore_errors=True)

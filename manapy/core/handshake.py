@@ -1,11 +1,14 @@
-"""Authentication of control connections: HMAC-SHA-256 in both directions over nonces of both sides, then over each line (control.h).
+"""Authentication of control connections: HMAC-SHA-256 in both directions over nonces of both sides, then over each line
+(control.h).
 
-Who serves is a Service: the coordinator of a job, or the RDMA agent of a host (manapy/rdma), whose socket has no network that a line could be altered in.
+A Service is the server's side: the coordinator of a job, or the RDMA agent of a host (manapy/rdma). The agent's lines
+have no seals, because they cross no network.
 
 Invariants
- 1. Nothing but the greeting and DENIED is sent to a peer that hasn't proved that it knows the secret.
+ 1. A peer that has not proved that it knows the secret gets only the greeting and DENIED.
  2. Hashes are compared in constant time.
- 3. Of a connection whose lines are sealed, no line is believed whose seal isn't that of this connection, direction and place in the stream.
+ 3. On a connection with seals, a line is accepted only if its seal fits this connection, direction and place in the
+    stream.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ _NONCE = re.compile(r"[0-9a-f]{32}\Z")
 
 
 class Service(NamedTuple):
-    """Who greets (the first word), in which version of its protocol, whom it serves; what it is called, and what a client raises. Are lines sealed?"""
+    """A server: the first word of its greeting, its protocol version, the roles of its clients, its name in messages,
+    the error that clients raise, and whether lines are sealed."""
 
     word: str
     version: int
@@ -43,11 +47,11 @@ SEAL_HEX = 32  # digits of a line's seal
 
 
 class AlteredError(Exception):
-    """A line isn't what the other end has sent."""
+    """A line differs from the line that the other end has sent."""
 
 
 class Seals:
-    """Of one connection, at one of its ends (``client`` or not)."""
+    """The seals of one connection at one of its ends (``client`` or server)."""
 
     def __init__(self, secret: bytes, server_nonce: str, client_nonce: str, role: str, *, client: bool) -> None:
         self._key = hmac.digest(secret, f"session{server_nonce}{client_nonce}{role}".encode(), "sha256")
@@ -58,16 +62,16 @@ class Seals:
         return hmac.digest(self._key, b"%s %d %s" % (end, number, line), "sha256").hex()[:SEAL_HEX].encode()
 
     def seal(self, line: bytes) -> bytes:
-        """The next line to be sent, with its seal."""
+        """Return the next line to send, with its seal."""
         self._sent += 1
         return self._seal(self._ours, self._sent - 1, line) + b" " + line
 
     def open(self, line: bytes) -> bytes:
-        """The next line that has come, without its seal. Raises AlteredError; nothing that comes after it can be believed."""
+        """The next received line, without its seal. Raises AlteredError; then no later line can be trusted."""
         seal, _, rest = line.partition(b" ")
         self._received += 1
         if not hmac.compare_digest(seal, self._seal(self._theirs, self._received - 1, rest)):
-            raise AlteredError("a line was altered on its way")
+            raise AlteredError("a line was changed on the network")
         return rest
 
 
@@ -77,12 +81,12 @@ def nonce() -> str:
 
 
 def client_hash(secret: bytes, server_nonce: str, client_nonce: str, role: str) -> str:
-    """What a client sends."""
+    """The proof that a client sends."""
     return hmac.digest(secret, f"client{server_nonce}{client_nonce}{role}".encode(), "sha256").hex()
 
 
 def server_hash(secret: bytes, server_nonce: str, client_nonce: str) -> str:
-    """What the server answers."""
+    """The proof that the server answers."""
     return hmac.digest(secret, f"server{client_nonce}{server_nonce}".encode(), "sha256").hex()
 
 
@@ -92,7 +96,7 @@ def greeting(server_nonce: str, service: Service = COORDINATOR) -> str:
 
 
 def admit(secret: bytes, server_nonce: str, line: str, service: Service = COORDINATOR) -> tuple[str, str] | None:
-    """Server: check the client's AUTH line; its role and the answer, or None to deny."""
+    """Server: check the client's AUTH line. Returns its role and the answer, or None to deny."""
     fields = line.split(" ")
     if len(fields) != 4 or fields[0] != "AUTH" or fields[1] not in service.roles or not _NONCE.match(fields[2]):
         return None
@@ -104,15 +108,17 @@ def admit(secret: bytes, server_nonce: str, line: str, service: Service = COORDI
 async def admit_stream(
     reader: StreamReader, writer: StreamWriter, secret: bytes, service: Service = COORDINATOR, busy: Callable[[str], str] = lambda role: ""
 ) -> tuple[str, Seals] | None:
-    """Server: the handshake on a new connection; the client's role and the seals of what follows, or None: then the connection is to be closed.
-    ``busy``: why a client of this role can't be taken now; empty: it can."""
+    """Server: do the handshake on a new connection.
+
+    Returns the client's role and the seals of the later lines, or None: then the connection must be closed. ``busy``
+    returns the reason why no client of this role can be accepted now, or an empty string."""
     server_nonce = nonce()
     writer.write(f"{greeting(server_nonce, service)}\n".encode())
     line = (await reader.readline()).decode("ascii", "replace").rstrip("\n")
     admitted = admit(secret, server_nonce, line, service)
     if admitted is None:
         if line:
-            import logging  # here: commands are clients, and start faster without it
+            import logging  # imported here: commands are clients and start faster without it
 
             log, peer = logging.getLogger(__name__), writer.get_extra_info("peername")
             log.warning("connection from %s denied: it does not know the secret", peer)
@@ -129,17 +135,19 @@ async def admit_stream(
 
 
 def seals(secret: bytes, greeting_line: str, auth_line: str, *, client: bool) -> Seals:
-    """Of the connection that was opened with these lines."""
+    """The seals of the connection that was opened with these lines."""
     _, role, client_nonce, _ = auth_line.split(" ")
     return Seals(secret, greeting_line.split(" ")[2], client_nonce, role, client=client)
 
 
 def answer(secret: bytes, greeting_line: str, role: str, service: Service = COORDINATOR) -> tuple[str, str]:
-    """Client: the AUTH line for a greeting, and the line that the server must answer. Raises the service's error."""
+    """Client: the AUTH line for a greeting, and the answer that the server must give. Raises the service's error."""
     fields = greeting_line.split(" ")
     if len(fields) != 3 or fields[0] != service.word or not _NONCE.match(fields[2]):
-        raise service.error(f"what answers at the {service.name}'s address is not a{'n' if service.name[0] in 'aeiou' else ''} {service.name}")
+        raise service.error(f"another program, not the {service.name}, answers at the {service.name}'s address")
     if fields[1] != str(service.version):
-        raise service.error(f"the {service.name} speaks protocol version {fields[1]}, this command version {service.version}")
+        raise service.error(
+            f"the {service.name} uses protocol version {fields[1]}, this command uses version {service.version}"
+        )
     mine = nonce()
     return f"AUTH {role} {mine} {client_hash(secret, fields[2], mine, role)}", f"OK {server_hash(secret, fields[2], mine)}"

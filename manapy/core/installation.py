@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def prefixes() -> Iterator[Path]:
-    """Places where the C parts may be, best first."""
+    """The prefixes where the C parts may be, best first."""
     if chosen := os.environ.get("MANAPY_PREFIX"):
         yield Path(chosen)
         return

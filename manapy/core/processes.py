@@ -1,4 +1,5 @@
-"""Processes of this host that are no children of ours: is one alive, when does it end, what started it. And our own descriptors."""
+"""Processes of this host that are not our children: is one alive, when does it end, what has started it. Also: the
+limit of our own descriptors."""
 
 from __future__ import annotations
 
@@ -11,23 +12,28 @@ from pathlib import Path
 
 from .proc import PARENT, STATE, stat_fields
 
-RESERVED = 32  # descriptors that neither ranks nor what watches them may take: for commands, checkpoints, logs
+RESERVED = 32  # descriptors reserved for commands, checkpoints and logs: connections of ranks must leave them free
 
 
 def raise_limit() -> None:
-    """All the descriptors that we may have."""
+    """Raise the soft limit of descriptors to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def is_scarce(fd: int) -> str:
-    """Why a new descriptor (they get the lowest free number) should be given back, or empty."""
+    """Why a new descriptor must be closed again, or empty. New descriptors get the lowest free number."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return f"the coordinator may open {soft} files only: raise that limit where rank 0 runs (ulimit -Hn)" if fd >= soft - RESERVED else ""
+    if fd < soft - RESERVED:
+        return ""
+    return f"the coordinator can open only {soft} files: raise this limit on the host of rank 0 (ulimit -Hn)"
 
 
 def watch(pid: int, ended: Callable[[], None]) -> None:
-    """Call in the running loop when a process has ended, soon if there is none; never, if it can't be watched."""
+    """Call ``ended`` in the running loop when a process has ended, or soon if there is no such process.
+
+    It is never called if the process cannot be watched.
+    """
     loop = asyncio.get_running_loop()
     try:
         fd = os.pidfd_open(pid)
@@ -49,19 +55,22 @@ def watch(pid: int, ended: Callable[[], None]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Neither gone nor a zombie."""
+    """Is the process there, and not a zombie?"""
     try:
         return stat_fields(Path(f"/proc/{pid}"))[STATE] not in "ZX"
     except (OSError, IndexError):
         return False
 
 
-LAUNCHERS = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")  # of MPICH and its relatives, the surest first
+# of MPICH and its relatives, the surest first
+LAUNCHERS = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")
 
 
 def launcher(rank: int) -> str | None:
-    """What started the process of a rank, as a command that takes `-n N PROGRAM`: slurmstepd stands for srun; else the mpirun above hydra_pmi_proxy, or,
-    if that runs on another host, one that lies beside it and belongs to the same MPI."""
+    """The command that has started the process of a rank; it takes `-n N PROGRAM`.
+
+    Under slurmstepd it is srun. Else it is the mpirun above hydra_pmi_proxy or, if that runs on another host, an mpirun
+    beside it that belongs to the same MPI."""
     with contextlib.suppress(OSError, ValueError):
         proxy = _parent(rank)
         manager = _program(proxy)
@@ -71,7 +80,8 @@ def launcher(rank: int) -> str | None:
         if above.name.startswith(("mpirun", "mpiexec")):
             return str(above)
         for name in LAUNCHERS:
-            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(("mpirun", "mpiexec")):  # Open MPI's is orterun
+            # Open MPI's is orterun
+            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(("mpirun", "mpiexec")):
                 return str(candidate)
     return None
 

@@ -1,4 +1,5 @@
-"""Text in a line of the control protocol (control.h). Alone here, so that commands need not import the messages of the clock."""
+"""Text in a line of the control protocol (control.h). It has its own module, so that commands need not import the
+messages of the clock."""
 
 from __future__ import annotations
 

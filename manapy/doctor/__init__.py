@@ -1,6 +1,6 @@
-"""Checks of the machine and of a program: can it be checkpointed, and what would stand in the way?
+"""Checks of the machine and of a program: can they be checkpointed, and what prevents it?
 
-Every check gives findings; printing them is the business of manapy.cli.
+Every check returns findings; manapy.cli prints them.
 """
 
 from ._finding import Finding, Level

@@ -10,7 +10,7 @@ from elftools.elf.elffile import ELFFile
 
 
 class NotElf(ValueError):
-    """The file is not an ELF file, or not a whole one."""
+    """The file is not an ELF file, or is truncated."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Level(enum.Enum):
-    """OK: good. NOTE: works, but know this. BAD: manapy or the checkpoint won't work."""
+    """OK: good. NOTE: works, with a restriction. BAD: manapy or a checkpoint will fail."""
 
     OK = "ok"
     NOTE = "note"
@@ -16,7 +16,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it is, and what it means or what to do."""
+    """The subject of a check, its level, and a text that says what was found and what to do."""
 
     subject: str
     level: Level

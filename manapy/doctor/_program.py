@@ -17,7 +17,7 @@ OPEN_MPI = ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12.openmpi")
 STANDARD_ABI = ("libmpi_abi.so.0", "libmpi_abi.so.1", "libmpi_abi.so")
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
 
-# What a library on the list of needed ones says about the program's state.
+# What a needed library means for checkpoints of the program.
 OBSTACLES = {
     "liburing.so": "io_uring: rings can't be saved; a checkpoint fails while one is open",
     "libcuda.so": "a GPU context can't be saved; a checkpoint fails while one is open",
@@ -29,7 +29,7 @@ OBSTACLES = {
 
 
 def check_program(program: str, search_path: str | None = None) -> list[Finding]:
-    """Look at PROG as manapy-launch would: through the PATH, through #! lines."""
+    """Check PROG as manapy-launch finds it: through PATH and through #! lines."""
     path = _locate(program, search_path)
     if path is None:
         return [Finding(program, Level.BAD, "no such program")]
@@ -51,7 +51,7 @@ def check_program(program: str, search_path: str | None = None) -> list[Finding]
             path = interpreter
             continue
         return findings + _binary(path, elf) + _python(path)
-    return [*findings, Finding(str(path), Level.BAD, "its #! line leads back to itself")]
+    return [*findings, Finding(str(path), Level.BAD, "its #! line names the script itself")]
 
 
 def _locate(program: str, search_path: str | None) -> Path | None:
@@ -78,8 +78,10 @@ def _permissions(path: Path) -> list[Finding]:
 def _script(path: Path) -> tuple[Path | None, Finding]:
     with path.open("rb") as stream:
         line = stream.readline(256).decode(errors="replace").rstrip("\n")
-    if not line.startswith("#!"):  # execvp(3) takes it for a shell script, and so does manapy-launch
-        return Path("/bin/sh"), Finding(str(path), Level.NOTE, "neither an ELF program nor a script with a #! line: /bin/sh will read it")
+    if not line.startswith("#!"):  # execvp(3) treats it as a shell script, and so does manapy-launch
+        return Path("/bin/sh"), Finding(
+            str(path), Level.NOTE, "neither an ELF program nor a script with a #! line: /bin/sh will read it"
+        )
     words = line[2:].split()
     if words and Path(words[0]).name == "env":
         names = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
@@ -98,7 +100,16 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
     if elf.machine != "EM_X86_64":
         return [Finding(name, Level.BAD, f"for another machine (ELF machine {elf.machine})")]
     if elf.interpreter is None:
-        return [Finding(name, Level.NOTE, "statically linked: fine without MPI; an MPI program must be linked dynamically, or its MPI is lost at a restart")]
+        return [
+            Finding(
+                name,
+                Level.NOTE,
+                (
+                    "statically linked: fine without MPI; an MPI program must be linked dynamically, or its MPI is "
+                    "lost at a restart"
+                ),
+            )
+        ]
     if not Path(elf.interpreter).exists():
         return [Finding(name, Level.BAD, f"its loader {elf.interpreter} is missing")]
     kind = "dynamic program at a fixed address" if elf.kind == "ET_EXEC" else "dynamic program"
@@ -112,7 +123,7 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
             if library.startswith(prefix):
                 findings.append(Finding(library, Level.NOTE, text))
         if where is None and not library.startswith(("libmpi", "libmpich")):
-            findings.append(Finding(library, Level.NOTE, "not found by the search done here"))
+            findings.append(Finding(library, Level.NOTE, "not found by this check"))
     return findings
 
 
@@ -120,20 +131,41 @@ def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) ->
     findings = []
     for library in libraries:
         if library in OPEN_MPI:
-            findings.append(Finding(library, Level.BAD, "linked to Open MPI, whose ABI is not supported yet: build it with MPICH or Intel MPI"))
+            findings.append(
+                Finding(
+                    library,
+                    Level.BAD,
+                    "linked to Open MPI, whose ABI is not supported yet: build it with MPICH or Intel MPI",
+                )
+            )
         elif library in STANDARD_ABI:
-            findings.append(Finding(library, Level.BAD, "the MPI-5 standard ABI, which is not supported yet: build it with MPICH or Intel MPI"))
+            findings.append(
+                Finding(
+                    library,
+                    Level.BAD,
+                    "the MPI-5 standard ABI, which is not supported yet: build it with MPICH or Intel MPI",
+                )
+            )
         elif library in MPICH:
             findings.append(Finding(library, Level.OK, "MPICH's ABI: manapy's library takes its place"))
     for directory in elf.rpath if not elf.runpath else []:
         place = Path(directory.replace("$ORIGIN", str(Path(name).resolve().parent)))
         if any((place / library).exists() for library in (*MPICH, *OPEN_MPI)):
-            findings.append(Finding(name, Level.BAD, f"DT_RPATH {directory} holds another libmpi and goes before LD_LIBRARY_PATH: 'chrpath -c' or link with --enable-new-dtags"))
+            findings.append(
+                Finding(
+                    name,
+                    Level.BAD,
+                    (
+                        f"DT_RPATH {directory} holds another libmpi and goes before LD_LIBRARY_PATH: 'chrpath -c' or "
+                        "link with --enable-new-dtags"
+                    ),
+                )
+            )
     return findings
 
 
 def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
-    """Needed libraries, the needed ones' included, and where they are."""
+    """The needed libraries, also those that libraries need, and their paths."""
     seen: set[str] = set()
     queue = [(path, elf)]
     while queue:
@@ -144,7 +176,7 @@ def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
             seen.add(library)
             where = _search(library, owner, current)
             yield library, where
-            # What stands behind an MPI library is the lower half's business, and not loaded above.
+            # The libraries that an MPI library needs are loaded only in the lower half.
             if where is not None and not library.startswith(("libmpi.so", "libmpich.so")):
                 try:
                     queue.append((where, _elf.read(where)))
@@ -164,7 +196,7 @@ def _search(library: str, owner: Path, elf: _elf.Elf) -> Path | None:
 
 
 def _python(path: Path) -> list[Finding]:
-    """If the program is a Python: which mpi4py will it import?"""
+    """If the program is a Python interpreter: which mpi4py will it import?"""
     if not path.name.startswith("python"):
         return []
     code = "import importlib.util as u; spec = u.find_spec('mpi4py'); print(spec.origin if spec else '')"
@@ -178,7 +210,8 @@ def _python(path: Path) -> list[Finding]:
 
 
 def _mpi4py(package: Path, python: Path) -> Finding:
-    """Wheels hold a module for each ABI, and manapy-launch chooses MPICH's; a build holds one."""
+    """The finding on mpi4py. Wheels contain a module per ABI, and manapy-launch chooses MPICH's; a build contains
+    one."""
     found: set[str] = set()
     for module in package.glob("MPI.*.so"):
         try:
@@ -186,6 +219,9 @@ def _mpi4py(package: Path, python: Path) -> Finding:
         except (_elf.NotElf, OSError):
             continue
     if found.isdisjoint(MPICH) and (wrong := found.intersection(OPEN_MPI + STANDARD_ABI)):
-        text = f"{package} is made for {', '.join(sorted(wrong))}, not for MPICH's ABI: 'pip install mpi4py' in a virtual environment gives one that is"
+        text = (
+            f"{package} is made for {', '.join(sorted(wrong))}, not for MPICH's ABI: 'pip install mpi4py' in a virtual "
+            "environment gives one that is"
+        )
         return Finding("mpi4py", Level.BAD, text)
     return Finding("mpi4py", Level.OK, f"{package} for {python}")

@@ -41,7 +41,9 @@ def _cpu() -> Finding:
         return Finding("CPU", Level.BAD, f"{platform.machine()}: manapy needs x86-64")
     if getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE:
         return Finding("CPU", Level.OK, "x86-64 with fsgsbase")
-    return Finding("CPU", Level.BAD, "fsgsbase is missing (CPU before 2012, or kernel older than 5.9, or booted with nofsgsbase)")
+    return Finding(
+        "CPU", Level.BAD, "fsgsbase is missing (CPU before 2012, or kernel older than 5.9, or booted with nofsgsbase)"
+    )
 
 
 def _kernel() -> Finding:
@@ -72,21 +74,33 @@ def _limits() -> list[Finding]:
     elif hard == resource.RLIM_INFINITY or hard >= NOFILE:
         files = Finding("open files", Level.BAD, f"ulimit -n {shown}: run 'ulimit -n {NOFILE}' first")
     else:
-        files = Finding("open files", Level.BAD, f"ulimit -n {shown}, and no more than {hard} allowed: {NOFILE} are needed")
+        files = Finding(
+            "open files", Level.BAD, f"ulimit -n {shown}, and no more than {hard} allowed: {NOFILE} are needed"
+        )
     stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
     shown = "unlimited" if stack == resource.RLIM_INFINITY else f"{stack // 1024} KiB"
     level = Level.OK if stack == resource.RLIM_INFINITY or stack >= 1 << 20 else Level.NOTE
     findings = [files, Finding("stack", level, f"ulimit -s {shown}")]
     memory = resource.getrlimit(resource.RLIMIT_AS)[0]
     if memory != resource.RLIM_INFINITY:
-        findings.append(Finding("address space", Level.NOTE, f"ulimit -v {memory // 1024}: a restart needs as much as the job and some 200 MiB"))
+        findings.append(
+            Finding(
+                "address space",
+                Level.NOTE,
+                f"ulimit -v {memory // 1024}: a restart needs as much as the job and some 200 MiB",
+            )
+        )
     return findings
 
 
 def _overcommit() -> Finding:
     mode = Path("/proc/sys/vm/overcommit_memory").read_text().strip()
     if mode == "2":
-        return Finding("overcommit", Level.NOTE, "vm.overcommit_memory = 2: memory is reserved in advance; a launch may fail for lack of it")
+        return Finding(
+            "overcommit",
+            Level.NOTE,
+            "vm.overcommit_memory = 2: memory is reserved in advance; a launch may fail for lack of it",
+        )
     return Finding("overcommit", Level.OK, f"vm.overcommit_memory = {mode}")
 
 
@@ -99,7 +113,7 @@ def _installation() -> list[Finding]:
 
 
 def _user_of(candidate: Candidate, chosen: bool) -> str:
-    """Which launch uses this library: by a launcher's place, unless --mpi or the environment has decided."""
+    """Which launch uses this library. The launcher's place decides, unless --mpi or the environment does."""
     if candidate.rule in ("--mpi", "MANAPY_LIBMPI"):
         return "" if chosen else " (a launch uses this one)"
     if candidate.rule == "mpirun's prefix":
@@ -130,7 +144,9 @@ def _mpi(option: str | None) -> list[Finding]:
             findings.append(Finding(name, level, f"{candidate.path}: {family.value} {what}: {text}{used}"))
         chosen = True
     if not chosen:
-        findings.append(Finding("MPI", Level.BAD, "no MPI found: pip install 'manapy[mpich]', or give --mpi PATH or MANAPY_LIBMPI"))
+        findings.append(
+            Finding("MPI", Level.BAD, "no MPI found: pip install 'manapy[mpich]', or give --mpi PATH or MANAPY_LIBMPI")
+        )
     return findings
 
 
@@ -140,7 +156,9 @@ def _mpi4py() -> Finding:
     try:
         version = metadata.version("mpi4py")
     except metadata.PackageNotFoundError:
-        return Finding("mpi4py", Level.NOTE, "not installed in this Python (needed only by Python programs that use MPI)")
+        return Finding(
+            "mpi4py", Level.NOTE, "not installed in this Python (needed only by Python programs that use MPI)"
+        )
     if int(version.split(".")[0]) < 4:
         return Finding("mpi4py", Level.NOTE, f"{version}: must be built for MPICH's ABI; wheels of 4.1 and newer are")
     return Finding("mpi4py", Level.OK, version)

@@ -1,4 +1,5 @@
-"""FCDP: sharded training that crosses the network once per step (Fully Cached Data Parallel). See README.md of this folder."""
+"""FCDP: sharded training that crosses the network once per step (Fully Cached Data Parallel). See README.md of this
+folder."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports on first use: importing mpi4py.MPI initialises MPI, which who only plans or computes doesn't want."""
+    """Import names on first use: importing mpi4py.MPI initialises MPI, which a program that only plans does not
+    want."""
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

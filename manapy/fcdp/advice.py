@@ -1,8 +1,11 @@
-"""Which strategy should a training job use? The closed forms (costs.py) for one job on one cluster, what fits there, and a reason.
+"""Recommends a strategy for a training job: evaluates the closed forms (costs.py) for one job on one cluster, checks
+what fits there, and gives a reason.
 
- 1. Recommended is what manapy offers for training; the paper's variants (NAIVE) are reckoned for comparison.
- 2. Of what fits, the fastest; where steps differ by less than CLOSE, what needs least memory on a device.
- 3. Nothing is guessed: without a device's or a host's memory, everything fits there.
+ 1. Only strategies that manapy offers for training are recommended. The paper's variants (NAIVE) are computed for
+    comparison.
+ 2. The fastest strategy that fits is recommended; if steps differ by less than CLOSE, the one with the least memory on
+    a device.
+ 3. Nothing is guessed: if the memory of a device or host is not given, everything fits there.
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ from .costs import Links, Memory, Phases, Precision, Time
 from .engine import strategy
 
 CLOSE = 0.01
-NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")  # as the paper describes them: another strategy sends no more and needs no more of a device
+# the paper's variants; for each, another strategy sends no more and needs no more memory of a device
+NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and where.
+    """A training job and its cluster.
 
-    trainable, frozen: numbers of parameters. unit: parameters of the largest unit. activations: bytes of one sample on one device; batch: samples of a micro-batch
-    on one device. compute: seconds of a step. device, host: bytes of memory of one, None if unknown. tau: threshold of FCDP-Cache.
+    trainable, frozen: numbers of parameters. unit: parameters of the largest unit. activations: bytes of one sample on
+    one device; batch: samples of a micro-batch on one device. compute: seconds of a step. device, host: bytes of memory
+    of one, None if unknown. tau: threshold of FCDP-Cache.
     """
 
     nodes: int
@@ -48,10 +53,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Option:
-    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: what it needs too much of, "" if it fits. None: not known.
+    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: the
+    memory that is too small, "" if all fits. None: not known.
 
-    first: bytes that a node sends over the network in the first step, all in all. largest_batch: without what tau keeps. largest_tau: of the strategies with a cache,
-    if unit and activations are known, else it would promise too much.
+    first: bytes that a node sends over the network in the first step, all in all. largest_batch: without what tau
+    keeps. largest_tau: of the strategies with a cache, if unit and activations are known, else it would promise too
+    much.
     """
 
     strategy: str
@@ -69,18 +76,18 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """The strategy to take, None if none fits, and why, in one sentence."""
+    """The recommended strategy, None if none fits, and the reason in one sentence."""
 
     strategy: str | None
     reason: str
 
 
 def assess(job: Job) -> list[Option]:
-    """Every strategy of costs.STRATEGIES in this job. Raises ValueError for what makes no sense."""
+    """All strategies of costs.STRATEGIES in this job. Raises ValueError for invalid values."""
     if not 0 <= job.tau <= 1:
         raise ValueError(f"tau is between 0 and 1, not {job.tau:g}")
     if job.tau and job.device is None:
-        raise ValueError("tau is a share of the device's memory, which isn't given")
+        raise ValueError("tau is a share of the device's memory, which is not given")
     return [_option(job, name) for name in costs.STRATEGIES]
 
 
@@ -114,7 +121,7 @@ def _option(job: Job, name: str) -> Option:
 
 
 def advise(job: Job, options: list[Option]) -> Advice:
-    """What to take (invariants 1 and 2)."""
+    """The recommendation (invariants 1 and 2)."""
     offered = {option.strategy: option for option in options if option.strategy in strategy.STRATEGIES and option.strategy not in NAIVE}
     fitting = [option for option in offered.values() if not option.lacks]
     if not fitting:
@@ -125,27 +132,38 @@ def advise(job: Job, options: list[Option]) -> Advice:
 
 
 def _comparisons(best: Option, offered: dict[str, Option]) -> list[str]:
-    """Half-sentences about the others that someone would think of: ZeRO-3, what is as fast, what would be faster."""
+    """Half-sentences that compare with ZeRO-3, with an equally fast strategy, and with a faster one that does not
+    fit."""
     said = []
     base = offered["zero3"]
     if best is not base:
         ratio = base.step / best.step
         if ratio > 1 + CLOSE:
-            said.append(f", {ratio:.3g} times as fast as zero3, since a node sends {size(best.phases.total.inter)} instead of {size(base.phases.total.inter)}")
+            said.append(
+                f", {ratio:.3g} times as fast as zero3, since a node sends {size(best.phases.total.inter)} instead of "
+                f"{size(base.phases.total.inter)}"
+            )
     for other in offered.values():
         if other is best:
             continue
         if other.lacks and other.step < best.step:
             said.append(f"; {other.strategy} would take {_seconds(other.step)} but needs {other.lacks}")
         elif not other.lacks and other.step <= best.step * (1 + CLOSE) and other.device > best.device:
-            said.append(f"; {other.strategy} is as fast but needs {size(other.device)} on a device instead of {size(best.device)}")
+            said.append(
+                f"; {other.strategy} is as fast but needs {size(other.device)} on a device instead of "
+                f"{size(best.device)}"
+            )
         elif not other.lacks and other.strategy == "fcdp" and other.device < best.device:
-            said.append(f"; fcdp takes {_seconds(other.step)} and needs {size(other.device)} on a device instead of {size(best.device)}")
+            said.append(
+                f"; fcdp takes {_seconds(other.step)} and needs {size(other.device)} on a device instead of "
+                f"{size(best.device)}"
+            )
     return said or [", and nothing that fits is faster"]
 
 
 def _nothing_fits(job: Job, zero3: Option) -> str:
-    """zero3 needs least on a device, and nothing of a host: so it's the device that is too small."""
+    """The reason if nothing fits. zero3 needs the least of a device and nothing of a host, so the device is too
+    small."""
     assert job.device is not None
     said = f"nothing fits: even zero3 needs {size(zero3.device)} on a device with {size(job.device)}"
     anywhere = zero3.device - zero3.memory.states

@@ -1,26 +1,39 @@
-"""Closed forms of sharded data-parallel training: bytes sent, memory, time of a step. Pure: no MPI, no numpy, nothing measured.
+"""Closed forms of sharded data-parallel training: bytes sent, memory, time of a step. Pure functions: no MPI, no numpy,
+no measurement.
 
-N nodes of g devices, P = N g ranks; T, F, G bytes of trainable parameters, frozen parameters and gradients, W = T + F; k micro-batches in a step.
+N nodes of g devices, P = N g ranks; T, F, G bytes of trainable parameters, frozen parameters and gradients, W = T + F;
+k micro-batches in a step.
 
- 1. A volume is what all ranks of one node *send* in one step: over the network (inter), to ranks of the node (intra), and between devices and host
-    memory (host, both directions). Every node sends the same. A sum over the cluster, as the paper's Table VII has it, is N times that.
- 2. Shards are even: an engine that pads them sends up to P - 1 elements a unit more. Headers, barriers and clipping are not counted.
+ 1. A volume is what all ranks of one node *send* in one step: over the network (inter), to ranks of the node (intra),
+    and between devices and host memory (host, both directions). Every node sends the same. A sum over the cluster, as
+    the paper's Table VII has it, is N times that.
+ 2. Shards are even: an engine that pads them sends up to P - 1 elements a unit more. Headers, barriers and clipping are
+    not counted.
  3. On one node no form sends anything over the network.
- 4. The coefficients of a collective are in all_gather() and reduce_scatter() only, and each strategy is one function of these.
+ 4. The coefficients of a collective are in all_gather() and reduce_scatter() only, and each strategy is one function of
+    these.
 
-Sources: the paper, "FCDP: Fully Cached Data Parallel for Communication-Avoiding Large-Scale Training", §II to §VI; for MiCS, PVLDB 16(1), its two-hop gradient
-synchronisation; for hpZ, ZeRO++, arXiv 2306.10209, as DeepSpeed 0.19 does it. Where the paper contradicts itself:
+Sources: the paper, "FCDP: Fully Cached Data Parallel for Communication-Avoiding Large-Scale Training", §II to §VI; for
+MiCS, PVLDB 16(1), its two-hop gradient synchronisation; for hpZ, ZeRO++, arXiv 2306.10209, as DeepSpeed 0.19 does it.
+Where the paper contradicts itself:
 
- - §VI-B puts the traffic of an all-gather at (N-1)/N W. Table VII was measured with rings, (P-1)/P W, and is the sum of both nodes in GiB.
- - 50 % less (§IV-C) is of the all-gathers; with the reduce-scatter it is 33 % (§VI-B). Table VII says 49.3 % since next to nothing is reduced in LoRA.
- - Table VII fits a trainable share of 0.05 %, not the 1 % of §V-D: "backward 0.1" is the reduce-scatter of the adapters' gradients in fp32.
- - §VI-B says that MiCS gathers over the network. Its groups are nodes, so nothing but gradients leaves a node (Table I and §VI-A of the same paper).
- - §VI-A gives ZeRO++ 2Ψ/g more than ZeRO-3, 4.1 GB for GPT-15B, and §III-B measures 6.86 GB. In Table V, at 4 samples a device, ZeRO++ runs out of memory with
-   GPT-25B, which by §VI-A needs 31.0 GB and activations; ZeRO-3 doesn't with GPT-30B, which needs as much and larger activations.
- - The paper has no micro-batches. §IV-C marks the cache dirty after each backward pass: FCDP-Sched gathers in every micro-batch. Algorithm 1 marks parameters dirty
-   after the optimizer's step: FCDP-Comm gathers once per step. Gradients are reduced after each backward pass (§IV-C). ZeRO++ as it is described gathers in every
-   forward pass: `hpz_naive`.
- - Fig. 9 keeps 86.3 % of FCDP's throughput on the slowest network and 1.6 % of ZeRO-3's. With 6.8 times its throughput on the fastest (Figs. 7 and 8) that makes 367 times, not 100.
+ - §VI-B puts the traffic of an all-gather at (N-1)/N W. Table VII was measured with rings, (P-1)/P W, and is the sum of
+   both nodes in GiB.
+ - 50 % less (§IV-C) is of the all-gathers; with the reduce-scatter it is 33 % (§VI-B). Table VII says 49.3 % since next
+   to nothing is reduced in LoRA.
+ - Table VII fits a trainable share of 0.05 %, not the 1 % of §V-D: "backward 0.1" is the reduce-scatter of the
+   adapters' gradients in fp32.
+ - §VI-B says that MiCS gathers over the network. Its groups are nodes, so nothing but gradients leaves a node (Table I
+   and §VI-A of the same paper).
+ - §VI-A gives ZeRO++ 2Ψ/g more than ZeRO-3, 4.1 GB for GPT-15B, and §III-B measures 6.86 GB. In Table V, at 4 samples a
+   device, ZeRO++ runs out of memory with GPT-25B, which by §VI-A needs 31.0 GB and activations; ZeRO-3 doesn't with
+   GPT-30B, which needs as much and larger activations.
+ - The paper has no micro-batches. §IV-C marks the cache dirty after each backward pass: FCDP-Sched gathers in every
+   micro-batch. Algorithm 1 marks parameters dirty after the optimizer's step: FCDP-Comm gathers once per step.
+   Gradients are reduced after each backward pass (§IV-C). ZeRO++ as it is described gathers in every forward pass:
+   `hpz_naive`.
+ - Fig. 9 keeps 86.3 % of FCDP's throughput on the slowest network and 1.6 % of ZeRO-3's. With 6.8 times its throughput
+   on the fastest (Figs. 7 and 8) that makes 367 times, not 100.
  - Fig. 5 has 8 samples a device on 16 devices, 128 in all, for each model; Table V ends at 64 for GPT-25B and GPT-30B.
 """
 
@@ -62,11 +75,11 @@ class Phases:
 
 
 def all_gather(size: float, nodes: int, gpus: int, collective: str) -> Volume:
-    """Of an all-gather that leaves `size` bytes on each rank.
+    """The volume of an all-gather that leaves `size` bytes on each rank.
 
-    hierarchical: each rank gathers its part between the nodes, then the node's ranks among themselves: the least that can cross the network.
-    ring: one pass in order of rank; one of a node's g ranks sends to the next node. pairwise: each rank sends its shard to all others.
-    gloo: PyTorch's library on CPUs; a ring.
+    hierarchical: each rank gathers its part between the nodes, then the node's ranks among themselves: the least that
+    can cross the network. ring: one pass in order of rank; one of a node's g ranks sends to the next node. pairwise:
+    each rank sends its shard to all others. gloo: PyTorch's library on CPUs; a ring.
     """
     ranks = nodes * gpus
     if collective == "hierarchical" or nodes == 1:
@@ -77,13 +90,16 @@ def all_gather(size: float, nodes: int, gpus: int, collective: str) -> Volume:
 
 
 def reduce_scatter(size: float, nodes: int, gpus: int, collective: str) -> Volume:
-    """Of a reduce-scatter of `size` bytes on each rank: that of an all-gather, the other way round. gloo's is an all-reduce, twice as much."""
+    """The volume of a reduce-scatter of `size` bytes on each rank: that of an all-gather in reverse.
+
+    gloo's is an all-reduce, with twice the volume.
+    """
     return all_gather(size, nodes, gpus, collective) * (2 if collective == "gloo" else 1)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What the forms are about; the arguments of bytes_per_node()."""
+    """One step, with the arguments of bytes_per_node()."""
 
     nodes: int
     gpus: int
@@ -130,7 +146,8 @@ def _zero3(s: _Step) -> Phases:
 
 
 def _hpz(s: _Step) -> Phases:
-    """A second copy on the node's devices, which frozen parameters never leave and trainable ones with the optimizer's step."""
+    """A second copy on the node's devices, which frozen parameters never leave and trainable ones with the optimizer's
+    step."""
     return Phases(s.gather(s.fresh) + s.inside(s.micro_batches * s.weights - s.fresh), s.inside(s.micro_batches * s.weights), s.scatter())
 
 
@@ -140,31 +157,36 @@ def _hpz_naive(s: _Step) -> Phases:
 
 
 def _mics(s: _Step) -> Phases:
-    """Each node holds all: gradients are summed in the node, and in the last micro-batch by all-reduce over the nodes (MiCS' two hops)."""
+    """Each node holds all: gradients are summed in the node, and in the last micro-batch by all-reduce over the nodes
+    (MiCS' two hops)."""
     every = s.inside(s.micro_batches * s.weights)
     return Phases(every, every, s.inside(s.micro_batches * s.gradient) + Volume(inter=2 * (s.nodes - 1) * s.gradient / s.nodes))
 
 
 def _fcdp_sched(s: _Step) -> Phases:
-    """The paper's scheduling alone (§IV-C): each forward pass gathers all parameters and stores them in the host's memory, from which the backward pass has them."""
+    """The paper's scheduling alone (§IV-C): each forward pass gathers all parameters and stores them in the host's
+    memory, from which the backward pass has them."""
     forward = (s.gather(s.weights) + Volume(host=s.weights)) * s.micro_batches
     return Phases(forward, s.load(s.micro_batches * s.weights) * (1 - s.kept), s.scatter())
 
 
 def _fcdp_comm(s: _Step) -> Phases:
-    """The paper's system (§IV-E, Algorithm 1): the first forward pass of a step does so with what an optimizer's step has changed; all else comes from the host's memory."""
+    """The paper's system (§IV-E, Algorithm 1): the first forward pass of a step does so with what an optimizer's step
+    has changed; all else comes from the host's memory."""
     forward = s.gather(s.fresh) + Volume(host=s.fresh) + s.load(s.micro_batches * s.weights - s.fresh)
     return Phases(forward, s.load(s.micro_batches * s.weights) * (1 - s.kept), s.scatter())
 
 
 def _fcdp(s: _Step) -> Phases:
-    """manapy's: host memory gathers from host memory, part by part; gradients are summed in the node, there in host memory, and cross the network with the last micro-batch.
+    """manapy's strategy: host memory gathers from host memory, part by part. Gradients are summed in the node, in host
+    memory, and cross the network with the last micro-batch.
 
     Over the network (N-1)/N (T + G), whatever k: the bound of an all-reduce.
     """
     fresh = s.trainable + (s.frozen if s.first and not s.local_weights else 0)
     passes = s.load(s.micro_batches * s.weights)
-    refresh = Volume(inter=(s.nodes - 1) * fresh / s.nodes, host=fresh / s.nodes)  # of the node's own shards; what comes from other nodes comes to the host
+    # of the node's own shards; what comes from other nodes comes to the host
+    refresh = Volume(inter=(s.nodes - 1) * fresh / s.nodes, host=fresh / s.nodes)
     partial = s.load(s.micro_batches * s.gradient)
     last = Volume(inter=(s.nodes - 1) * s.gradient / s.nodes, host=s.gradient / s.nodes)
     return Phases(refresh + passes, passes * (1 - s.kept), partial + last)
@@ -186,7 +208,8 @@ PEERS = {
     "zero3": "DeepSpeed ZeRO-3, FSDP2 reshard_after_forward=True",
     "hpz": "DeepSpeed zero_hpz_partition_size=g",
     "hpz_naive": "ZeRO++ in the paper, FSDP2 reshard_after_forward=g",
-    "mics": "FSDP2 2-D mesh (HSDP)",  # if it is told to leave out the all-reduce but for the last micro-batch: set_requires_all_reduce()
+    # if it is told to leave out the all-reduce except for the last micro-batch: set_requires_all_reduce()
+    "mics": "FSDP2 2-D mesh (HSDP)",
     "fcdp_sched": "FCDP-Sched in the paper",
     "fcdp_comm": "FCDP-Comm in the paper",
 }
@@ -209,9 +232,10 @@ def bytes_per_node(
 ) -> Phases:
     """What one node sends in one optimizer step of `micro_batches` micro-batches.
 
-    gpus: ranks of a node. trainable, frozen: bytes of parameters as they are gathered. gradient: bytes of the trainable parameters' gradients as they are reduced.
-    first: the first step, in which frozen parameters are gathered that are cached later. local_weights: every node reads these from its own disk (fcdp only).
-    kept: share of the parameters that stay on the devices from the forward to the backward pass (FCDP-Cache, §IV-D; the fcdp strategies only).
+    gpus: ranks of a node. trainable, frozen: bytes of parameters as they are gathered. gradient: bytes of the trainable
+    parameters' gradients as they are reduced. first: the first step, which also gathers the frozen parameters that
+    are cached later. local_weights: every node reads these from its own disk (fcdp only). kept: share of the parameters
+    that stay on the devices from the forward to the backward pass (FCDP-Cache, §IV-D; the fcdp strategies only).
     collective: of COLLECTIVES, used where all ranks gather or reduce; `fcdp` and `mics` have exchanges of their own.
     Raises ValueError for an unknown strategy or collective and for numbers that make no sense.
     """
@@ -240,7 +264,8 @@ def _check(strategy: str, nodes: int, gpus: int, **sizes: float) -> None:
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes for each parameter: the parameter and its gradient on the device, the optimizer's states, and the gradient as it is reduced."""
+    """Bytes for each parameter: the parameter and its gradient on the device, the optimizer's states, and the gradient
+    as it is reduced."""
 
     parameter: int
     gradient: int
@@ -267,10 +292,11 @@ class Memory:
 
 
 def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float, precision: Precision, micro_batches: int = 1, *, unit: float = 0) -> Memory:
-    """Needed by one device and by one host (§VI-A), without activations and without what a library reserves.
+    """Memory of one device and of one host (§VI-A), without activations and without memory that a library reserves.
 
-    trainable, frozen: *numbers* of parameters. unit: parameters of the largest unit, of which two are on the device at a time, the one that computes and the one
-    that is prefetched, and one full gradient. Raises ValueError as bytes_per_node().
+    trainable, frozen: *numbers* of parameters. unit: parameters of the largest unit, of which two are on the device at
+    a time, the one that computes and the one that is prefetched, and one full gradient. Raises ValueError as
+    bytes_per_node().
     """
     _check(strategy, nodes, gpus, trainable=trainable, frozen=frozen, unit=unit)
     weights = precision.parameter * (trainable + frozen)
@@ -278,12 +304,16 @@ def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float
     shared = states / gpus if strategy == "mics" else states / (nodes * gpus)
     second = weights / gpus if strategy in ("hpz", "hpz_naive") else 0
     host = weights if strategy.startswith("fcdp") else 0
-    partial = precision.reduced * trainable if strategy == "fcdp" and micro_batches > 1 else 0  # the node's sum of gradients, which waits for the last one
+    # the node's sum of gradients, which waits for the last one
+    partial = precision.reduced * trainable if strategy == "fcdp" and micro_batches > 1 else 0
     return Memory(shared + second, unit * (2 * precision.parameter + precision.gradient), host + partial)
 
 
 def largest_batch(device: float, needed: Memory, sample: float) -> int:
-    """Samples that a device of `device` bytes can take at once if each has `sample` bytes of activations: doubled until it is full (§V-C), 0 if not even one."""
+    """The largest batch on a device of `device` bytes, if each sample has `sample` bytes of activations.
+
+    The batch is doubled until the device is full (§V-C); 0 if not even one sample fits.
+    """
     batch = 1
     while needed.device + batch * sample <= device:
         batch *= 2
@@ -291,11 +321,13 @@ def largest_batch(device: float, needed: Memory, sample: float) -> int:
 
 
 def largest_tau(device: float, needed: Memory, activations: float) -> float:
-    """The largest threshold of FCDP-Cache (§IV-D) with which all that stays fits in any case; 0 if there's no room. Above it the paper's system may run out of
-    memory, manapy's drops units again.
+    """The largest threshold of FCDP-Cache (§IV-D) with which all kept units fit in any case; 0 if there is no room.
 
-    A unit stays on the device if less than tau of it is in use after the unit's forward pass. In the worst case that happens while there are no activations
-    yet: these, the live units, and the unit that was let in last must fit above the threshold. needed.live is no less than that unit.
+    Above it the paper's system may run out of memory; manapy's drops units again.
+
+    A unit stays on the device if less than tau of it is in use after the unit's forward pass. In the worst case that
+    happens while there are no activations yet: these, the live units, and the unit that was let in last must fit above
+    the threshold. needed.live is no less than that unit.
     """
     return max(0.0, 1 - (activations + 2 * needed.live) / device)
 
@@ -303,8 +335,9 @@ def largest_tau(device: float, needed: Memory, activations: float) -> float:
 def kept_share(device: float, needed: Memory, activations: float, tau: float, weights: float) -> float:
     """Share of the parameters, `weights` bytes in full, that stays on each device under threshold tau.
 
-    Taken as even: with each unit that stays, the device's use grows by its parameters and its part of the activations, from the states to tau of the device.
-    What then doesn't fit beside all activations and the live units is dropped again.
+    Units are assumed to be equal: with each kept unit the device's use grows by its parameters and its part of the
+    activations, from the states to tau of the device. Units that then do not fit beside all activations and the live
+    units are dropped again.
     """
     let_in = (tau * device - needed.states) / (weights + activations)
     room = (device - needed.device - activations) / weights
@@ -316,7 +349,8 @@ def kept_share(device: float, needed: Memory, activations: float, tau: float, we
 
 @dataclass(frozen=True)
 class Links:
-    """Bytes per second: of a node's network, each way; of one device to its neighbours in the node; of one device to the host's memory."""
+    """Bytes per second: of a node's network, each way; of one device to its neighbours in the node; of one device to
+    the host's memory."""
 
     inter: float
     intra: float
@@ -325,7 +359,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds of a step by what takes them, each alone."""
+    """Seconds of a step by resource, each alone."""
 
     compute: float
     inter: float
@@ -333,19 +367,24 @@ class Time:
     host: float
 
     def step(self, overlap: float) -> float:
-        """Seconds of the step. overlap 0: one after the other, an upper bound; 1: all at once, so that the slowest counts, a lower bound; linear between them."""
+        """Seconds of the step. overlap 0: one after the other, an upper bound; 1: all at once, so that the slowest
+        counts, a lower bound; linear between them."""
         parts = (self.compute, self.inter, self.intra, self.host)
         return sum(parts) - overlap * (sum(parts) - max(parts))
 
 
 def time(volume: Volume, gpus: int, compute: float, links: Links) -> Time:
-    """Of a node's volume in one step; a node's devices share the network, and each has its own link to neighbours and host. No latency, no contention."""
+    """The time of a node's volume in one step. The devices of a node share the network; each has its own link to
+    neighbours and host. Latency and contention are not included.
+    """
     return Time(compute, volume.inter / links.inter, volume.intra / gpus / links.intra, volume.host / gpus / links.host)
 
 
 def flops(trainable: float, frozen: float, tokens: float) -> float:
-    """Operations of a step on `tokens` tokens: for each token and parameter 2 forward, 2 for the inputs' gradients, and 2 more where there is a gradient of its own.
+    """Operations of a step on `tokens` tokens: for each token and parameter 2 forward, 2 for the inputs' gradients, and
+    2 more where there is a gradient of its own.
 
-    The usual 6 N of Kaplan et al. (arXiv 2001.08361, §2.1): no attention, no recomputed activations. trainable, frozen: numbers of parameters.
+    The usual 6 N of Kaplan et al. (arXiv 2001.08361, §2.1): no attention, no recomputed activations. trainable, frozen:
+    numbers of parameters.
     """
     return (6 * trainable + 4 * frozen) * tokens

@@ -1,12 +1,12 @@
-"""What can go wrong in sharded training. All are ManapyError, so that the command line shows one line.
+"""The errors of sharded training. All are ManapyError, so that the command line prints one line.
 
 FcdpError
-  TopologyError     the ranks can't be laid out in nodes of one size, or MPI lacks MPI_THREAD_MULTIPLE
+  TopologyError     the ranks cannot be divided into nodes of one size, or MPI lacks MPI_THREAD_MULTIPLE
   SetupError        unknown strategy, threshold out of range, bad units, or parameters that differ between ranks
-  BudgetError       something doesn't fit into the device budget: what, and how much is missing
-  OrderError        the ranks use units in different orders, or the engine's calls don't follow one another as they must
+  BudgetError       something does not fit into the device's budget: what, and how much is missing
+  OrderError        the ranks use units in different orders, or the engine's calls have a wrong order
   GradientError     gradients that aren't finite
-  StateError        a state couldn't be saved, is damaged, or is that of another model
+  StateError        a state could not be saved, is damaged, or belongs to another model
   RemoteError       another rank has failed: which, and with what message
 """
 
@@ -48,9 +48,10 @@ class RemoteError(FcdpError):
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Has a block failed that is left by this? Not if the program ends well in it by sys.exit(), or closes a generator that holds it.
+    """Does this exception mean that the block has failed? Not if the program ends regularly by sys.exit() in it, or
+    closes a generator that contains it.
 
-    An interrupt is a failure: it comes to each rank at another place, where others wait for it.
+    An interrupt is a failure: it stops each rank at a different place, where others wait for it.
     """
     if isinstance(error, SystemExit):
         return error.code not in (None, 0)

@@ -1,4 +1,4 @@
-"""Finding the MPI library that a job will use, and telling which ABI family it is of."""
+"""Finds the MPI library that a job will use, and its ABI family."""
 
 from ._find import Candidate, Family, candidates, family_of
 

@@ -5,7 +5,7 @@
   3. the prefix of the mpirun that started the job (here: of the mpirun on PATH)
   4. the prefix that manapy is installed in: the virtual environment
 
-PATH is a library, or an installation prefix. What 1 or 2 names is used or nothing is.
+PATH is a library, or an installation prefix. If 1 or 2 names a path, no other rule is tried.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ except (OSError, AttributeError) as error:
 
 
 class Family(enum.Enum):
-    """Who can call a library: the binary interface it offers."""
+    """The binary interface (ABI) of an MPI library."""
 
     MPICH = "MPICH ABI"
     OPENMPI = "Open MPI"
@@ -54,7 +54,7 @@ class Family(enum.Enum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """What one rule finds: path is None if nothing."""
+    """The result of one rule; path is None if it finds nothing."""
 
     rule: str
     source: str
@@ -62,7 +62,7 @@ class Candidate:
 
 
 def candidates(option: str | None = None) -> list[Candidate]:
-    """What each of the four rules finds, in order; the first with a path is the one that a launch uses."""
+    """The results of the four rules, in order. A launch uses the first one with a path."""
     result = [Candidate("--mpi", option or "not given", _library(option))]
     variable = os.environ.get("MANAPY_LIBMPI")
     result.append(Candidate("MANAPY_LIBMPI", variable or "not set", _library(variable)))
@@ -76,7 +76,7 @@ def candidates(option: str | None = None) -> list[Candidate]:
 
 
 def family_of(library: Path) -> tuple[Family, str]:
-    """The family, and the library's own version text (or why it can't be loaded). Loads it in a process of its own."""
+    """The family of a library and its version text, or why it cannot be loaded. A separate process loads it."""
     probe = subprocess.run([sys.executable, "-c", _PROBE, str(library)], capture_output=True, text=True, timeout=30)
     lines = (probe.stdout if probe.returncode == 0 else probe.stderr).strip().splitlines()
     text = lines[0].strip() if lines else "no answer"

@@ -1,1 +1,1 @@
-"""RDMA traffic that survives its NIC: the part that runs outside the programs. See README.md of this folder."""
+"""RDMA failover: the part that runs outside the programs. See README.md of this folder."""

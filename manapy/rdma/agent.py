@@ -1,21 +1,27 @@
-"""The agent of a job on one host: it keeps the keys of the host's programs in the job's store, answers their questions about other hosts' keys, and passes
-events up and commands down. Started by `manapy rdma run` or `manapy rdma agent`; the protocol is in protocol.py.
+"""The agent of a job on one host. It keeps the keys of the host's programs in the job's store, answers their questions
+about keys of other hosts, and passes events up and commands down. `manapy rdma run` or `manapy rdma agent` starts it.
+protocol.py has the protocol.
 
-A client is a program with its RNICs, told by the name that it has given itself, not by its connection: it comes back after a lost connection.
+A client is a program with its RNICs. The agent knows it by the name that it has given itself, not by its connection: it
+returns after a lost connection.
 
 Invariants
- 1. A client's keys live under one lease of the store. They vanish when the client has said BYE, when its process has ended (watched through a pidfd: a
-    child that it has forked may hold the connection open), or when its connection is gone and it hasn't come back within RETURN_SECONDS.
- 2. If the agent dies, its leases stay until they expire; clients connect to the next agent and put their keys again, under leases of that one. A store
-    lets a key belong to the lease under which it was put last, so the expiry of the old lease takes nothing away.
- 3. If a lease is lost while the client is there (the store was out of reach for too long, or the agent was stopped), the agent puts all of the client's keys
-    again under a new one. It has them in memory: `keys` holds what the store has confirmed.
- 4. Answers may be old, but not for ever. Only values are cached, never absence, for CACHE_SECONDS; and a client that asks again for a key that it
-    has had from the agent has found it stale (a queue pair's number was used again): it gets the store's answer. What this host's own clients put or
-    delete is in the cache at once.
- 5. Whatever the store does, each request is answered: an error costs the program nothing but its answer.
- 6. All state is touched by the event loop's thread only; the store's methods run on threads of their own.
- 7. Once the agent is to end, no request is answered any more, though it takes a moment to leave its store: who was told OK could rely on an agent that isn't there.
+ 1. A client's keys live under one lease of the store. They vanish when the client has said BYE, when its process has
+    ended (watched through a pidfd: a child that it has forked may hold the connection open), or when its connection
+    is gone and it has not returned within RETURN_SECONDS.
+ 2. If the agent dies, its leases stay until they expire; clients connect to the next agent and put their keys again,
+    under leases of that one. A store lets a key belong to the lease under which it was put last, so the expiry
+    of the old lease removes nothing.
+ 3. If a lease is lost while the client is there (the store could not be reached for too long, or the agent was
+    stopped), the agent puts all of the client's keys again under a new lease. `keys` has them in memory: those that the
+    store has confirmed.
+ 4. Answers may be old, but not older than CACHE_SECONDS. Values are cached, absence is not. A client that asks again
+    for a key has found the agent's answer stale (a queue pair's number was used again), and gets the store's answer.
+    Changes by this host's own clients are in the cache at once.
+ 5. Each request is answered, whatever the store does. An error costs the program only this answer.
+ 6. Only the thread of the event loop touches the state. The store's methods run on other threads.
+ 7. Once the agent ends, it answers no more requests, although it needs a moment to close its store: a client that gets
+    OK would rely on an agent that is gone.
 """
 
 from __future__ import annotations
@@ -51,14 +57,14 @@ HANDSHAKE_SECONDS = 10.0
 RETURN_SECONDS = 30.0
 CACHE_SECONDS = 10.0
 CACHE_KEYS = 1 << 16
-BACKLOG_MAX = 1 << 22  # bytes that a watcher may be behind before it is cut off
+BACKLOG_MAX = 1 << 22  # bytes that a watcher may lag behind before its connection is closed
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class Client:
-    """A program, while it is known. pid: 0 if it can't be told (a process of another pid namespace)."""
+    """A program that the agent knows. pid: 0 if unknown (a process of another pid namespace)."""
 
     id: str
     pid: int
@@ -67,18 +73,18 @@ class Client:
     lease: Lease | None = None
     keys: dict[str, bytes] = field(default_factory=dict)
     writer: asyncio.StreamWriter | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time uses the lease
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # only one operation at a time uses the lease
     leaving: asyncio.TimerHandle | None = None
     gone: bool = False
 
     def about(self) -> dict[str, Any]:
-        """What goes into each of its events."""
+        """The members that the agent adds to each of its events."""
         return {"pid": self.pid, "rank": self.rank}
 
 
 @dataclass
 class Cached:
-    """A value, and who has had it from here."""
+    """A value, and the clients that have received it from this agent."""
 
     value: bytes
     until: float  # monotonic
@@ -94,9 +100,10 @@ class Refused(Exception):
 
 
 class Agent:
-    """One job on one host. linger: seconds without any client or process for which it stays, after which it ends; None: never.
+    """The agent of one job on one host. linger: seconds without a client or process after which it ends; None: never.
 
-    stay: the process that has started it, for which it stays from the beginning: it may be slow to ask for that.
+    stay: the process that has started it. The agent stays for this process from the beginning, as its request may be
+    late.
     """
 
     def __init__(
@@ -123,7 +130,8 @@ class Agent:
     # ---- life
 
     async def run(self, listener: socket.socket, ready: Callable[[str], None]) -> None:
-        """Serve until nobody needs it. ready() gets "ready", or "waiting" and why, once the store has been tried."""
+        """Serve until nobody needs the agent. ready() is called after the first try of the store: "ready", or "waiting"
+        and the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -138,7 +146,8 @@ class Agent:
         if self.linger is not None:
             self._spawn(self._end_when_idle(self.linger))
         await self._over.wait()
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # it ends in any case: asyncio's handlers go before the process does
+        # the agent ends in any case: asyncio removes its handlers before the process ends
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         server.close()
         self.guard.cancel()
         for task in self._tasks:
@@ -150,13 +159,14 @@ class Agent:
         log.info("the agent has ended")
 
     def _stay(self, pid: int) -> None:
-        """As long as this process lives (0: one that can't be told)."""
+        """Stay as long as this process lives (0: unknown)."""
         if pid and pid not in self._staying:
             self._staying.add(pid)
             processes.watch(pid, lambda: self._staying.discard(pid))
 
     async def _end_when_idle(self, linger: float) -> None:
-        """The decision and the removal of the socket are one step for those who hold the lock to look whether there is an agent."""
+        """End when idle. The lock makes the decision and the removal of the socket one step for processes that look for
+        an agent."""
         while True:
             await asyncio.sleep(max(0.05, min(1.0, linger / 4)))
             if self.clients or self._staying:
@@ -175,7 +185,8 @@ class Agent:
             return
 
     def _on_signal(self) -> None:
-        """The programs may still be there: what they and the next agent need stays, and the leases run on until they expire."""
+        """End after a signal. Programs may still run, so their keys remain for the next agent until the leases
+        expire."""
         try:
             with self.place.locked():
                 if self.place.identity() == self._identity:
@@ -193,7 +204,7 @@ class Agent:
     # ---- the store
 
     async def _ask(self, method: Callable[..., T], *arguments: Any) -> T:
-        """One call of the store, on a thread of its own; what is wrong with it is logged when that changes."""
+        """Call the store on another thread. Its trouble is logged when it changes."""
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._threads, method, *arguments)
         except LeaseLostError:
@@ -220,10 +231,10 @@ class Agent:
                             log.warning("the lease of process %d was lost: its %d keys are put again", client.pid, len(client.keys))
                             await self._put_again(client)
             except StoreError:
-                pass  # it is logged; and the leases live, or are lost and seen to be lost later
+                pass  # it is logged; a lost lease is noticed later
 
     async def _put(self, client: Client, pairs: dict[str, bytes]) -> None:
-        """Its turn is held."""
+        """Put keys. The caller holds the client's turn."""
         if client.lease is None:
             client.lease = await self._ask(self._store.lease)
         try:
@@ -234,7 +245,7 @@ class Agent:
         client.keys.update(pairs)
 
     async def _put_again(self, client: Client) -> None:
-        """Invariant 3. Its turn is held."""
+        """Invariant 3. The caller holds the client's turn."""
         client.lease = await self._ask(self._store.lease)
         held = list(client.keys.items())
         for start in range(0, len(held), KEYS_MAX):
@@ -243,7 +254,7 @@ class Agent:
     # ---- clients
 
     def _come(self, id: str, rank: str, pid: int, writer: asyncio.StreamWriter) -> tuple[Client, bool]:
-        """A client has connected; whether it was known."""
+        """A client has connected. Returns whether it was known."""
         client = self.clients.get(id)
         known = client is not None
         if client is None:
@@ -258,7 +269,7 @@ class Agent:
         return client, known
 
     def _lose(self, client: Client, writer: asyncio.StreamWriter) -> None:
-        """A connection has ended (invariant 1). If the process has, too, its pidfd says so."""
+        """A connection has ended (invariant 1). The pidfd tells if the process has ended, too."""
         if client.writer is writer and not client.gone:
             client.writer = None
             client.leaving = asyncio.get_running_loop().call_later(RETURN_SECONDS, self._leave, client, "it has not come back")
@@ -279,7 +290,7 @@ class Agent:
             if client.writer is not None:
                 client.writer.close()
             if client.lease is not None:
-                with contextlib.suppress(StoreError):  # then it expires
+                with contextlib.suppress(StoreError):  # then the lease expires
                     await self._ask(self._store.revoke, client.lease)
 
     # ---- connections
@@ -304,7 +315,7 @@ class Agent:
             writer.close()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kinds: dict[str, int], serve: Callable[[protocol.Request], Any]) -> None:
-        """Answer each request with what serve() returns, until the connection ends or makes no sense."""
+        """Answer each request with the result of serve(), until the connection ends or a request is invalid."""
         while True:
             try:
                 line = await reader.readline()
@@ -339,7 +350,8 @@ class Agent:
                     raise Refused("EACCES", f"this agent serves the job {self.place.job}, not {fields[0]}")
                 client, known = self._come(fields[1], fields[2], pid, writer)
                 return "OK known" if known else "OK new"
-            if client is None or client.gone or client.writer is not writer:  # what an abandoned connection still held must not undo what came later
+            # late requests of an abandoned connection must not undo later ones
+            if client is None or client.gone or client.writer is not writer:
                 raise Refused("EINVAL", "HELLO must be first")
             match request.kind:
                 case "PUT":
@@ -364,7 +376,7 @@ class Agent:
                 case "EVENT":
                     return self._on_event(client, fields[0])
                 case _:  # BYE
-                    self._leave(client, "it has said so")
+                    self._leave(client, "it has announced its end")
                     return "OK"
 
         try:
@@ -410,7 +422,7 @@ class Agent:
         return "OK"
 
     def _publish(self, client: str, about: dict[str, Any], sent: State) -> None:
-        """Keep an event and pass it to those who watch."""
+        """Store an event, and pass it to all watchers."""
         event = self.ledger.add(client, about, sent)
         line = json.dumps(event)
         for writer, number in list(self._watchers.items()):
@@ -452,7 +464,13 @@ class Agent:
         chosen = [c for c in here if target == "*" or str(c.rank) == target] or [c for c in here if str(c.pid) == target]
         if not chosen:
             there = ", ".join(sorted(str(c.pid) if c.rank is None else f"{c.pid} (rank {c.rank})" for c in here))
-            raise Refused("ENOENT", f"no program with rank or process id {target} on this host: there {'are ' + there if there else 'is none'}")
+            raise Refused(
+                "ENOENT",
+                (
+                    f"no program with rank or process id {target} on this host: there "
+                    f"{'are ' + there if there else 'is none'}"
+                ),
+            )
         for client in chosen:
             assert client.writer is not None
             client.writer.write(f"!MOVE {qp} {device}\n".encode())
@@ -485,7 +503,7 @@ class Agent:
 
 
 def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    """Process id (0 if it is of a namespace that can't be seen) and user id of the other end (unix(7), SO_PEERCRED)."""
+    """Process id (0 if its namespace is not visible) and user id of the other end (unix(7), SO_PEERCRED)."""
     data = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
     pid, uid, _ = struct.unpack("iII", data)
     return pid, uid
@@ -514,5 +532,5 @@ def serve(
     ttl: float,
     stay: int | None,
 ) -> None:
-    """Until the agent ends. `store` is opened by its own threads."""
+    """Serve until the agent ends. The store's own threads open `store`."""
     asyncio.run(Agent(place, url, store, linger, ttl, stay).run(listener, ready))

@@ -1,10 +1,12 @@
-"""The RNICs of this host, how near they are to each other and to GPUs, and which may stand in for which.
+"""The RNICs of this host, their distances to each other and to GPUs, and the backups of each.
 
-Everything comes from sysfs (Documentation/ABI/stable/sysfs-class-infiniband in Linux), whose root is a parameter; pyverbs, if it can be imported, adds
-what the kernel tells only through the verbs: the active MTU of an InfiniBand port and the limits of a device.
+Everything comes from sysfs (Documentation/ABI/stable/sysfs-class-infiniband in Linux), whose root is a parameter;
+pyverbs, if it can be imported, adds what the kernel tells only through the verbs: the active MTU of an InfiniBand port
+and the limits of a device.
 
-How near two PCI devices are, nearest first: CARD (functions of one device), SWITCH (a bridge above both), BRIDGE (one host bridge), NODE (one NUMA node),
-SYSTEM (traffic crosses the sockets), UNKNOWN (one has no place, e.g. Soft-RoCE over a virtual interface).
+Distances of two PCI devices, nearest first: CARD (functions of one device), SWITCH (a bridge above both), BRIDGE (one
+host bridge), NODE (one NUMA node), SYSTEM (traffic crosses the sockets), UNKNOWN (one has no place, e.g. Soft-RoCE over
+a virtual interface).
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from pathlib import Path
 SYSFS = Path("/sys")
 BACKUPS_MAX = 3  # SHIFT_PATHS of lowerhalf/rdma/objects/objects.h, less one
 _MTUS = (4096, 2048, 1024, 512, 256)
-_ROCE_HEADERS = 96  # bytes that the kernel subtracts from the interface's MTU (iboe_get_mtu in Linux' include/rdma/ib_addr.h)
+# bytes that the kernel subtracts from the interface's MTU (iboe_get_mtu in Linux' include/rdma/ib_addr.h)
+_ROCE_HEADERS = 96
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_GPU_VENDORS = {"0x10de", "0x1002", "0x8086"}  # NVIDIA, AMD, Intel; consoles of service processors are of others
+_GPU_VENDORS = {"0x10de", "0x1002", "0x8086"}  # NVIDIA, AMD, Intel; consoles of service processors have other vendors
 
 
 class Nearness(enum.IntEnum):
-    """Smaller is nearer."""
+    """The distance of two devices: smaller is nearer."""
 
     CARD = 0
     SWITCH = 1
@@ -39,20 +42,23 @@ class Nearness(enum.IntEnum):
     UNKNOWN = 5
 
 
-# The order in which backups are taken. Another card survives what breaks a card; the same one at least doesn't cross the sockets.
+# The order in which backups are taken. Another card survives what breaks a card; the same one at least doesn't cross
+# the sockets.
 _PREFERENCE = (Nearness.SWITCH, Nearness.BRIDGE, Nearness.NODE, Nearness.CARD, Nearness.SYSTEM, Nearness.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a device is. pci: addresses from the one below the host bridge to its own; empty if it has none. node: None if unknown."""
+    """The place of a device. pci: the addresses from below the host bridge down to the device; empty if unknown. node:
+    None if unknown.
+    """
 
     bridge: str = ""
     pci: tuple[str, ...] = ()
     node: int | None = None
 
     def nearness(self, other: Location) -> tuple[Nearness, int]:
-        """And the number of steps from one to the other through the tree, which tells a switch from a switch above it."""
+        """The distance class, and the number of steps through the tree, which distinguishes nested switches."""
         if not self.pci or not other.pci:
             return Nearness.UNKNOWN, 0
         if self.bridge != other.bridge:
@@ -85,7 +91,8 @@ class Gid:
 
 @dataclass(frozen=True)
 class Port:
-    """rate in Gb/s, 0 if unknown; mtu: the active one in bytes, 0 if unknown; link: Ethernet (RoCE, iWARP) or InfiniBand."""
+    """rate in Gb/s, 0 if unknown; mtu: the active one in bytes, 0 if unknown; link: Ethernet (RoCE, iWARP) or
+    InfiniBand."""
 
     number: int
     state: str
@@ -98,19 +105,19 @@ class Port:
 
     @property
     def active(self) -> bool:
-        """Does it carry traffic?"""
+        """Can the port carry traffic?"""
         return self.state == "ACTIVE"
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Of its GIDs."""
+        """The kinds of its GIDs."""
         return frozenset(g.kind for g in self.gids)
 
 
 @dataclass
 class Device:
-    """An RNIC. gpus: PCI addresses of those that no other RNIC is nearer to; backups: names, best first; unfit: why the others can't stand in; limits: from
-    pyverbs."""
+    """An RNIC. gpus: PCI addresses of the GPUs to which no other RNIC is nearer; backups: names, best first; unfit: why
+    other RNICs cannot be backups; limits: from pyverbs."""
 
     name: str
     kind: str
@@ -124,7 +131,7 @@ class Device:
 
 
 def scan(root: Path = SYSFS) -> list[Device]:
-    """All RNICs, by name in natural order, with what they are to each other."""
+    """All RNICs in natural order of their names, with their backups."""
     found = [_device(path, root) for path in sorted((root / "class/infiniband").glob("*"), key=lambda p: _natural(p.name))]
     gpus = {path.name: _location(path) for path in (root / "bus/pci/devices").glob("*") if _is_gpu(path)}
     for gpu in sorted(gpus):
@@ -143,8 +150,11 @@ def backup_list(devices: Sequence[Device]) -> str:
 
 
 def _choose_backups(device: Device, number: int, devices: Sequence[Device]) -> None:
-    """By speed, nearness and, where that leaves a choice, in a circle: so the failure of several devices doesn't load one backup with all their
-    traffic, and hosts of the same make choose backups on the same rail."""
+    """Choose backups by speed, then by distance, then in a circle.
+
+    The circle distributes the traffic of several failed devices, and lets similar hosts choose backups on the same
+    rail.
+    """
     candidates = []
     for other_number, other in enumerate(devices):
         if other is device:
@@ -159,12 +169,12 @@ def _choose_backups(device: Device, number: int, devices: Sequence[Device]) -> N
 
 
 def _first(device: Device) -> Port:
-    """The port that counts: the first active one."""
+    """The port that is compared: the first active one."""
     return next((port for port in device.ports if port.active), device.ports[0])
 
 
 def _unfit(device: Device, other: Device) -> str | None:
-    """Why `other` can't carry what `device` carries."""
+    """Why `other` cannot carry the traffic of `device`."""
     if not other.ports or not device.ports:
         return "no ports"
     mine, its = _first(device), _first(other)
@@ -204,7 +214,7 @@ def _port(path: Path, root: Path) -> Port:
 
 
 def _gids(port: Path, link: str) -> Iterator[Gid]:
-    """Entries that are in use; an empty one has zeros. A table may have a thousand entries, most of them empty: those cost one read."""
+    """The entries in use. Of a thousand entries most may be empty (all zeros); an empty one costs one read."""
     numbers = sorted(int(name) for name in _names(port / "gids") if name.isdigit())
     for number in numbers:
         gid = _text(f"{port}/gids/{number}")
@@ -216,7 +226,7 @@ def _gids(port: Path, link: str) -> Iterator[Gid]:
 
 
 def _location(device: Path) -> Location:
-    """Of a PCI device by its directory, or a link to it."""
+    """The location of a PCI device, by its directory or a link to it."""
     try:
         parts = device.resolve(strict=True).parts
     except OSError:
@@ -243,14 +253,14 @@ def _driver(path: Path) -> str:
 
 
 def _names(directory: Path) -> list[str]:
-    """What is in it; nothing if it isn't there."""
+    """The names in a directory; empty if it does not exist."""
     with contextlib.suppress(OSError):
         return os.listdir(directory)
     return []
 
 
 def _text(path: Path | str) -> str:
-    """One line; "" where there is nothing to read."""
+    """The first line of a file; "" if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -264,7 +274,7 @@ def _text(path: Path | str) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """mlx5_2 before mlx5_10."""
+    """A sort key that puts mlx5_2 before mlx5_10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
 
 
@@ -272,17 +282,19 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def ask_verbs(devices: Sequence[Device]) -> None:
-    """Add what pyverbs tells of this host's devices, if it can be imported. Debian's also serves another Python of the same version."""
+    """Add the information of pyverbs, if it can be imported. Debian's pyverbs also works in another Python of its
+    version."""
     debian = "/usr/lib/python3/dist-packages"
     sys.path.append(debian)
     try:
         context = importlib.import_module("pyverbs.device").Context
-    except Exception:  # pip's fails in other ways than ImportError, too
+    except Exception:  # pip's pyverbs may raise other errors than ImportError
         return
     finally:
         sys.path.remove(debian)
     for device in devices:
-        with contextlib.suppress(Exception), context(name=device.name) as opened:  # whatever it raises, it only adds
+        # ignore all errors: this is only additional information
+        with contextlib.suppress(Exception), context(name=device.name) as opened:
             attributes = opened.query_device()
             device.limits = {key: int(getattr(attributes, key)) for key in ("max_qp", "max_qp_wr", "max_cq", "max_mr", "max_srq")}
             device.ports = [replace(port, mtu=128 << opened.query_port(port.number).active_mtu) for port in device.ports]

@@ -1,12 +1,15 @@
-"""Keys in an etcd cluster: `etcd://host[:port][,host[:port]...][?user=NAME&password-file=FILE][&ca=FILE][&cert=FILE&key=FILE]`.
+"""Keys in an etcd cluster:
+`etcd://host[:port][,host[:port]...][?user=NAME&password-file=FILE][&ca=FILE][&cert=FILE&key=FILE]`.
 
-TLS is used when `ca` is given (with `cert` and `key`: the client shows a certificate of its own), a user's password stands in a file. Keys are
-/manapy/shift/JOB/KEY; a user needs the permission readwrite for that prefix. The client is the package etcd3 (extra `manapy[rdma]`).
+`ca` turns TLS on. With `cert` and `key` the client sends its own certificate. A file contains a user's password. Keys
+are /manapy/shift/JOB/KEY; a user needs the permission readwrite for this prefix. The client is the package etcd3 (extra
+`manapy[rdma]`).
 
 Invariants
- 1. One endpoint is used at a time. A call that fails for want of a connection, a leader or a valid token is tried again on the next endpoint, for
-    PATIENCE_SECONDS; while the whole cluster is known to be gone, once on each. All calls may be repeated: a lease that was granted twice expires.
- 2. A login's token is as short-lived as the server likes: one that is refused is a reason to log in again, not an error.
+ 1. One endpoint is used at a time. A call that fails because a connection, a leader or a valid token is missing is
+    tried again on the next endpoint, for PATIENCE_SECONDS. While the whole cluster is known to be gone, it is tried
+    once on each endpoint. All calls may be repeated: a lease that was granted twice expires.
+ 2. The server may let a login's token expire at any time: if a token is refused, the client logs in again.
 """
 
 from __future__ import annotations
@@ -39,15 +42,17 @@ class EtcdStore(Store):
     def __init__(self, url: Url, job: str, ttl: float) -> None:
         self._endpoints = [_endpoint(url, text) for text in url.place.split(",")]
         if url.path not in ("", "/"):
-            raise UsageError(f"{url.text}: nothing may follow the hosts but options (?user=...): the job is the prefix of the keys")
+            raise UsageError(
+                f"{url.text}: only options (?user=...) may follow the hosts: the job is the prefix of the keys"
+            )
         self._user, password_file = url.take("user"), url.take("password-file")
         if (self._user is None) != (password_file is None):
-            raise UsageError(f"{url.text}: user and password-file belong together")
+            raise UsageError(f"{url.text}: user and password-file need each other")
         self._tls = {"ca_cert": url.take("ca"), "cert_cert": url.take("cert"), "cert_key": url.take("key")}
         if (self._tls["cert_cert"] is None) != (self._tls["cert_key"] is None):
-            raise UsageError(f"{url.text}: cert and key belong together")
+            raise UsageError(f"{url.text}: cert and key need each other")
         if self._tls["cert_cert"] is not None and self._tls["ca_cert"] is None:
-            raise UsageError(f"{url.text}: cert and key need ca, by which the server is checked")
+            raise UsageError(f"{url.text}: cert and key need ca, which authenticates the server")
         url.done(_OPTIONS)
         self._password = None if password_file is None else _read(Path(password_file)).decode().rstrip("\n")
         for path in filter(None, self._tls.values()):
@@ -86,7 +91,7 @@ class EtcdStore(Store):
         return [bytes(pairs[0].value) if pairs else None for pairs in found]
 
     def delete_all(self, lease: Lease, keys: Sequence[str]) -> None:
-        """Each on its own condition: a transaction in the transaction."""
+        """Delete each key on its own condition: a nested transaction per key."""
         rpc = self._rpc
 
         def unless_foreign(name: bytes) -> Any:
@@ -99,7 +104,8 @@ class EtcdStore(Store):
         return (self._prefix + key).encode()
 
     def _transact(self, operations: Iterable[Any]) -> Any:
-        """One transaction; etcd3 has no nested ones, and no comparison with a lease, so its messages are made here."""
+        """Run one transaction. Its messages are made here, as etcd3 has no nested ones and no comparison with a
+        lease."""
         request = self._rpc.TxnRequest(success=list(operations))
         return self._call(lambda c: c.kvstub.Txn(request, CALL_SECONDS, metadata=c.metadata)).responses
 
@@ -138,14 +144,17 @@ class EtcdStore(Store):
         with self._lock:
             if self._client is None:
                 host, port = self._endpoints[self._at % len(self._endpoints)]
-                options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]  # a new channel doesn't wait for an old one's back-off
+                # a new channel does not inherit the back-off of an old one
+                options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
                 login = {"user": self._user, "password": self._password}
                 self._client = self._etcd3.Etcd3Client(host, port, timeout=CALL_SECONDS, grpc_options=options, **self._tls, **login)
-                self._client.call_credentials = None  # the token is in the metadata; as credentials, gRPC would refuse it on connections without TLS
+                # the token is in the metadata; as credentials, gRPC would refuse it on connections without TLS
+                self._client.call_credentials = None
             return self._client
 
     def _drop(self, client: Any) -> None:
-        """The next call connects to the next endpoint, unless another thread has dropped this connection already."""
+        """Drop a connection, so that the next call uses the next endpoint; unless another thread has dropped it
+        already."""
         with self._lock:
             if self._client is client:
                 self._at += 1
@@ -154,14 +163,15 @@ class EtcdStore(Store):
                 self._client = None
 
     def _cause(self, error: Exception) -> tuple[str, str]:
-        """Name of the status, and text. etcd3's own exceptions have neither, but what they were made from."""
+        """The name of the status, and its text. etcd3's own exceptions only have the exception that caused them."""
         cause = error.__context__ if isinstance(error, self._etcd3.Etcd3Exception) else error
         if not isinstance(cause, self._grpc.RpcError):
             return "UNKNOWN", str(error) or type(error).__name__
         text = " ".join((cause.details() or "").split())
         if "last error: " in text:  # gRPC's list of all that it has tried
             text = text.rpartition("last error: ")[2]
-        if cause.code().name == "INVALID_ARGUMENT" and "token" in text:  # some versions say so instead of UNAUTHENTICATED
+        # some versions say so instead of UNAUTHENTICATED
+        if cause.code().name == "INVALID_ARGUMENT" and "token" in text:
             return "UNAUTHENTICATED", text
         return cause.code().name, text.removeprefix("etcdserver: ") or cause.code().name
 
@@ -181,8 +191,8 @@ def _read(path: Path) -> bytes:
 
 
 def packages() -> tuple[Any, Any]:
-    """etcd3 and grpc. etcd3's generated messages are of an age that protobuf reads only in its pure Python implementation: a variable says so, which is set
-    only while it is imported."""
+    """Import etcd3 and grpc. protobuf reads etcd3's old generated messages only in its pure Python implementation,
+    which a variable selects during the import."""
     before = os.environ.get(_PURE)
     os.environ[_PURE] = "python"
     try:
@@ -193,7 +203,9 @@ def packages() -> tuple[Any, Any]:
     except ImportError as error:
         raise StoreError(f"etcd needs the package etcd3: pip install 'manapy[rdma]' ({error})") from error
     except TypeError as error:
-        raise StoreError(f"etcd3 can't be used in a process that has imported protobuf before ({str(error).splitlines()[0]})") from error
+        raise StoreError(
+            f"etcd3 can't be used in a process that has imported protobuf before ({str(error).splitlines()[0]})"
+        ) from error
     finally:
         if before is None:
             os.environ.pop(_PURE, None)

@@ -1,7 +1,8 @@
-"""What the queue pairs of this host's programs are doing: the last state of each, and the newest events.
+"""The last state of each queue pair of this host's programs, and the newest events.
 
-An event is what a program has sent, a JSON object, with members that the agent adds (README.md). It belongs to the queue pair `qp` of its program, or,
-without that member, to the program as a whole. Members that an event leaves out stay in the state as they were.
+An event is a JSON object that a program has sent, with members that the agent adds (README.md). It belongs to the
+queue pair `qp` of its program or, without this member, to the whole program. Members that an event lacks keep their
+value in the state.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ class Ledger:
         return event
 
     def forget(self, client: str) -> None:
-        """The program has ended: it has no states any more. Its events stay."""
+        """The program has ended: remove its states. Its events remain."""
         for key in [k for k in self._states if k[0] == client]:
             del self._states[key]
 
     def states(self, client: str) -> list[State]:
-        """Of one client's queue pairs; that of the program as a whole first."""
+        """The states of one client: of the whole program first, then of its queue pairs."""
         mine = [(qp, state) for (owner, qp), state in self._states.items() if owner == client]
         return [state for _, state in sorted(mine, key=lambda item: (item[0] is not None, item[0] or 0))]
 

@@ -23,30 +23,30 @@ log = logging.getLogger(__name__)
 
 
 class Guard:
-    """The jobs whose programs fall back. tell: gets an event for each attempt."""
+    """Takes checkpoints of jobs whose programs have fallen back. tell: is called with an event for each attempt."""
 
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._jobs: dict[int, Path] = {}  # by the process that has asked for it
+        self._jobs: dict[int, Path] = {}  # key: the process that has asked for it
         self._busy: dict[Path, asyncio.Task[None]] = {}
         self._tell = tell
 
     def add(self, pid: int, directory: Path) -> None:
-        """This rank is of the job in this directory."""
+        """Add a rank of the job in this directory."""
         self._jobs[pid] = directory
 
     def remove(self, pid: int) -> None:
-        """It has ended."""
+        """A rank has ended."""
         self._jobs.pop(pid, None)
 
     def on_event(self, pid: int, event: str) -> None:
-        """Something has happened to a queue pair of this process."""
+        """A queue pair of this process has sent an event."""
         directory = self._jobs.get(pid)
         if event == "fallback" and directory is not None and directory not in self._busy:
             self._busy[directory] = asyncio.ensure_future(self._checkpoint(directory))
             self._busy[directory].add_done_callback(lambda _: self._busy.pop(directory))
 
     def cancel(self) -> None:
-        """The agent ends. A checkpoint that has been asked for is the coordinator's."""
+        """The agent ends. The coordinator continues a checkpoint that was requested."""
         for task in list(self._busy.values()):
             task.cancel()
 

@@ -1,17 +1,17 @@
-"""Where the agent of a job is on this host, and starting it: one agent per job, user and host.
+"""The place of a job's agent on this host, and its start: one agent per job, user and host.
 
     /tmp/manapy-shift-UID/JOB/   0700, both (MANAPY_SHIFT_DIR names another place than /tmp/manapy-shift-UID)
       agent                      the socket, 0600
-      agent.secret               0600, 32 bytes: who knows them may talk with the agent
-      agent.lock                 who starts or ends the agent holds it
+      agent.secret               0600, 32 bytes that authenticate clients of the agent
+      agent.lock                 held while the agent is started or ended
       agent.log
       keys.db                    the keys, if no other store was chosen
 
 Invariants
- 1. The socket is made, and removed, under the lock. Whoever makes it gives it, already listening, to the agent that it starts: so several ranks that
-    start at the same time get one agent, and nobody has to wait until it has come up before connecting.
- 2. An agent is alive if its socket takes connections; the socket of a dead one doesn't, and is replaced. The secret stays, so that programs find
-    their way to the next agent.
+ 1. The socket is made and removed under the lock. The process that makes it passes it, already listening, to the agent
+    that it starts. So several ranks that start at the same time get one agent, and can connect before it has come up.
+ 2. An agent is alive if its socket accepts connections. The socket of a dead agent does not, and is replaced. The
+    secret remains, so that programs can connect to the next agent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from ..core.errors import AgentError, UsageError
 from ..core.handshake import SECRET_BYTES
 from . import protocol
 
-START_SECONDS = 60.0  # for an agent to come up, its store connected; one that ends is noticed at once, so this is for slow hosts only
+# until an agent has started and tried its store; for slow hosts: an agent that ends is noticed at once
+START_SECONDS = 60.0
 MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
 _PATH_MAX = 107  # bytes of a UNIX-domain socket's path (unix(7))
 
@@ -48,12 +49,12 @@ class Place(NamedTuple):
 
     @property
     def address(self) -> Path:
-        """Where the agent listens."""
+        """The path of the agent's socket."""
         return self.dir / "agent"
 
     @property
     def secret(self) -> Path:
-        """What lets a client in."""
+        """The path of the secret that authenticates clients."""
         return self.dir / "agent.secret"
 
     @property
@@ -68,7 +69,7 @@ class Place(NamedTuple):
 
     @property
     def default_url(self) -> str:
-        """Of the store that serves this host alone."""
+        """The URL of the store that serves only this host."""
         return f"sqlite://{self.keys}?sync=off"
 
     @contextmanager
@@ -91,7 +92,7 @@ class Place(NamedTuple):
             probe.setblocking(False)
             try:
                 probe.connect(str(self.address))
-            except BlockingIOError:  # its queue is full: it is there, though busy or stopped
+            except BlockingIOError:  # its queue is full: the agent exists, but is busy or stopped
                 return True
             except OSError:
                 return False
@@ -113,7 +114,8 @@ class Place(NamedTuple):
         return listener
 
     def identity(self) -> tuple[int, int] | None:
-        """Device and inode of the socket, by which an agent knows its own: the directory may have been cleaned, and another agent started."""
+        """Device and inode of the socket. An agent checks them, because the directory may have been cleaned and another
+        agent started."""
         try:
             found = self.address.stat()
         except FileNotFoundError:
@@ -121,13 +123,15 @@ class Place(NamedTuple):
         return found.st_dev, found.st_ino
 
     def keep(self) -> int:
-        """A lock on the directory, for the life of the descriptor: what cleans /tmp leaves locked directories alone (systemd-tmpfiles(8))."""
+        """A lock on the directory, for the life of the descriptor: what cleans /tmp leaves locked directories alone
+        (systemd-tmpfiles(8))."""
         fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_SH)
         return fd
 
     def remove(self) -> None:
-        """What an agent leaves when it ends as it should. The lock is held. Keys of the default store are nobody's any more."""
+        """Remove the files of an agent that ends regularly, also the keys of the default store. The caller holds the
+        lock."""
         for path in (self.address, self.secret, self.keys, self.keys.with_name("keys.db-journal")):
             path.unlink(missing_ok=True)
 
@@ -138,8 +142,11 @@ def root() -> Path:
 
 
 def default_job() -> str:
-    """MANAPY_SHIFT_JOB; else Slurm's job and step (whose end ends all its processes, so the agent must not be another step's); else the user: all
-    that the user runs then shares one agent, and one set of keys."""
+    """MANAPY_SHIFT_JOB; else Slurm's job and step; else the user.
+
+    Slurm ends all processes of a step with it, so steps must not share an agent. By the user's name, all programs of
+    the user share one agent and one set of keys.
+    """
     if given := os.environ.get("MANAPY_SHIFT_JOB"):
         return given
     if slurm := os.environ.get("SLURM_JOB_ID"):
@@ -157,37 +164,45 @@ def job_name(directory: Path) -> str:
 
 
 def of(job: str) -> Place:
-    """The job's place, which need not be there. Raises UsageError."""
+    """The job's place, which need not exist. Raises UsageError."""
     if not protocol.is_job(job):
-        raise UsageError(f"'{job}' can't be a job's name: letters, digits and . _ -, at most 64, the first a letter or digit")
+        raise UsageError(
+            f"'{job}' can't be a job's name: letters, digits and . _ -, at most 64, the first a letter or digit"
+        )
     place = Place(root().absolute() / job, job)
     if len(os.fsencode(place.address)) > _PATH_MAX:
-        raise UsageError(f"{place.address}: too long for a socket's path ({_PATH_MAX} bytes): set MANAPY_SHIFT_DIR to a shorter one")
+        raise UsageError(
+            f"{place.address}: too long for a socket's path ({_PATH_MAX} bytes): set MANAPY_SHIFT_DIR to a shorter one"
+        )
     return place
 
 
 def make(job: str) -> Place:
-    """The job's place; its directories are made. Raises UsageError, or AgentError if they are not this user's alone."""
+    """Make the job's place. Raises UsageError, or AgentError if the directories do not belong to this user alone."""
     place = of(job)
     for directory in (place.dir.parent, place.dir):
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise AgentError(f"{directory} must be a directory of this user's that nobody else may enter (mode 0700): remove it, or set MANAPY_SHIFT_DIR")
+            raise AgentError(
+                f"{directory} must be a directory of this user that nobody else can enter (mode 0700): remove it, or "
+                "set MANAPY_SHIFT_DIR"
+            )
     return place
 
 
 def places() -> list[Place]:
-    """Of all jobs of this user on this host that have an agent."""
+    """The places of all jobs of this user on this host that have an agent."""
     found = [Place(path, path.name) for path in sorted(root().absolute().glob("*")) if protocol.is_job(path.name)]
     return [place for place in found if place.is_alive()]
 
 
 def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | None:
-    """Start the job's agent if none is alive; a new one stays at least as long as process `pid`, however late that comes to ask for it.
+    """Start the job's agent if none is alive.
 
-    Returns what it complains about (its store can't be reached yet), or None. Raises AgentError if it doesn't come up.
+    A new agent stays at least as long as process `pid`, however late this process connects. Returns the agent's
+    complaint (its store cannot be reached yet), or None. Raises AgentError if it does not start.
     """
     with place.locked():
         if place.is_alive():

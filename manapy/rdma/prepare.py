@@ -1,5 +1,5 @@
-"""What a program needs before it starts with libmanapy_shift.so in front of its libibverbs: backups for its RNICs, and an agent. For `manapy rdma run` and
-for manapy-launch."""
+"""Prepares the start of a program with libmanapy_shift.so in front of its libibverbs: backups for its RNICs, and an
+agent. For `manapy rdma run` and manapy-launch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pathlib import Path
 from ..core.errors import AgentError, UsageError
 from . import client, devices, place, protocol
 
-LINGER_SECONDS = 30.0  # how long an agent that nobody has started by hand stays after its last program
-TTL_SECONDS = 10.0  # how long keys outlive their host
+LINGER_SECONDS = 30.0  # how long an agent that was started automatically stays after its last program
+TTL_SECONDS = 10.0  # how long keys remain after their host has died
 AUTO = "auto"
 
 
 def backups(wanted: str | None = None) -> tuple[str, str | None]:
-    """The value of MANAPY_SHIFT_BACKUP: as wanted, else as in the environment, else by topology; and, if no RNIC can stand in for another, why it is "".
-    Raises UsageError for what can't be names of devices."""
+    """The value of MANAPY_SHIFT_BACKUP: ``wanted``, else the environment's, else by topology.
+
+    If no RNIC can be a backup, the value is "", and the second result is the reason. Raises UsageError for names that
+    cannot be devices.
+    """
     wanted = wanted or os.environ.get("MANAPY_SHIFT_BACKUP") or AUTO
     if wanted != AUTO:
         if not all(protocol.is_device(name) for name in re.split("[,:]", wanted)):
@@ -27,21 +30,24 @@ def backups(wanted: str | None = None) -> tuple[str, str | None]:
     if chosen := devices.backup_list(found):
         return chosen, None
     names = ", ".join(device.name for device in found) or "there is none"
-    return "", f"no RNIC on this host can stand in for another ({names})"
+    return "", f"no RNIC on this host can be a backup of another ({names})"
 
 
 def store_url(where: place.Place) -> str:
-    """Of the job's keys: MANAPY_SHIFT_KV, else those of one host."""
+    """The URL of the job's store: MANAPY_SHIFT_KV, else the store of this host."""
     return os.environ.get("MANAPY_SHIFT_KV") or where.default_url
 
 
 def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: float = TTL_SECONDS, pid: int | None = None, guarded: Path | None = None) -> str | None:
-    """An agent of the job serves this host, and stays as long as process `pid`, or this one. guarded: directory of the manapy job of which `pid` is a rank,
-    to be checkpointed when traffic falls back. Returns what it complains about (its store can't be reached
-    yet), or None. Raises AgentError, or UsageError if it uses another store."""
+    """Make sure that an agent of the job serves this host, as long as process `pid` (default: this process) lives.
+
+    guarded: directory of the manapy job of which `pid` is a rank, to be checkpointed after a fallback. Returns the
+    agent's complaint (its store cannot be reached yet), or None. Raises AgentError, or UsageError if the agent uses
+    another store.
+    """
     said = None
     whose = os.getpid() if pid is None else pid
-    for last in (False, False, True):  # an agent that is about to end is replaced
+    for last in (False, False, True):  # replace an agent that is about to end
         said = place.start(where, url, linger, ttl, whose) or said
         try:
             with client.Connection(where) as connection:
@@ -54,6 +60,9 @@ def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: flo
                 raise
             continue
         if served != url:
-            raise UsageError(f"the agent of job {where.job} on this host keeps its keys in {served}, not in {url}: give this job another name (--job)")
+            raise UsageError(
+                f"the agent of job {where.job} on this host keeps its keys in {served}, not in {url}: give this job "
+                "another name (--job)"
+            )
         return said
     raise AssertionError("unreachable")

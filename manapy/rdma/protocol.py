@@ -1,4 +1,4 @@
-"""What agents, programs and commands say to each other: the mirror of lowerhalf/rdma/kv/kv_protocol.h. A test compares
+"""The protocol of agents, programs and commands: the mirror of lowerhalf/rdma/kv/kv_protocol.h. A test compares
 them."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FORMS = {
 
 
 class Request(NamedTuple):
-    """One request; number is what its answer repeats."""
+    """One request. The answer repeats its number."""
 
     number: int
     kind: str
@@ -60,7 +60,7 @@ class Request(NamedTuple):
 
 
 class Malformed(ValueError):
-    """Not a request. `number` is the request's, for the answer; None if it can't even be told."""
+    """Not a request. `number` is the request's number, for the answer; None if it cannot be read."""
 
     def __init__(self, text: str, number: int | None) -> None:
         super().__init__(text)
@@ -89,15 +89,15 @@ def parse(line: bytes, kinds: dict[str, int]) -> Request:
 
 
 def is_job(name: str) -> bool:
-    """May a job be called so? Letters, digits, and . _ - behind the first; at most 64."""
+    """Is this a valid name of a job? Letters and digits, after the first also . _ -; at most 64."""
     return _JOB.fullmatch(name) is not None
 
 
 def is_move(target: str, qp: str, device: str) -> bool:
-    """May a MOVE have these fields?"""
+    """Are these valid fields of a MOVE?"""
     return all(form.fullmatch(field) for form, field in zip(_FORMS["MOVE"], (target, qp, device), strict=True))
 
 
 def is_device(name: str) -> bool:
-    """May an RNIC be called so?"""
+    """Is this a valid name of an RNIC?"""
     return _DEVICE.fullmatch(name) is not None

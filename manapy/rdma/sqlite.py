@@ -1,17 +1,20 @@
-"""Keys in one SQLite file: `sqlite:///path/file.db[?sync=off]`, the default on one host, or in a directory that the hosts share.
+"""Keys in one SQLite file: `sqlite:///path/file.db[?sync=off]`, the default on one host, or in a directory that the
+hosts share.
 
-Several processes and several hosts may use a file at the same time as far as the file system's locks (POSIX fcntl) work: on local file systems,
-on NFS with its lock service, on Lustre mounted with `flock`. Never in WAL mode: that keeps its index in memory shared by mmap, which hosts don't
-share (sqlite.org/wal.html: "all processes using a database must be on the same host"); the rollback journal needs nothing but locks.
+Several processes and hosts may use a file at the same time if the file system's locks (POSIX fcntl) work: on local file
+systems, on NFS with its lock service, on Lustre mounted with `flock`. WAL mode is never used: it keeps its index in
+memory shared by mmap, which hosts do not share (sqlite.org/wal.html: "all processes using a database must be on the
+same host"). The rollback journal needs only locks.
 
-sync=off leaves out fsync: ten times faster on a disk. For a file that one host alone uses: what a crash of that host may damage is then of no use to
-anybody.
+sync=off leaves out fsync, and is ten times faster on a disk. It is for a file that only one host uses: after a crash of
+this host nobody needs the file.
 
 Invariants
- 1. Clocks are compared with nobody's but this process's own. A lease carries a counter, its beat, which its agent raises; another agent that has seen
-    no change for the lease's ttl, by its own monotonic clock, ends it. So the hosts' clocks may differ, and an agent that has just started
-    gives every lease a full ttl.
- 2. Each method is one transaction, and one that writes takes the write lock at its start (BEGIN IMMEDIATE), so it never fails half way for want of it.
+ 1. A process compares times only with its own clock. A lease has a counter, its beat, which its agent increases.
+    Another agent that has seen no change for the lease's ttl, by its own monotonic clock, ends the lease. So the hosts'
+    clocks may differ, and an agent that has just started gives every lease a full ttl.
+ 2. Each method is one transaction, and one that writes takes the write lock at its start (BEGIN IMMEDIATE), so that it
+    never fails half-way because the lock is missing.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class SqliteStore(Store):
         return self._run(work)
 
     def keep(self, leases: Sequence[Lease]) -> set[Lease]:
-        """Also ends the leases that others no longer keep (invariant 1)."""
+        """Keep leases alive, and end those that others no longer keep (invariant 1)."""
 
         def work(db: sqlite3.Connection) -> set[Lease]:
             lost = {lease for lease in leases if db.execute("UPDATE lease SET beat = beat + 1 WHERE id = ?", (lease,)).rowcount == 0}
@@ -90,7 +93,13 @@ class SqliteStore(Store):
             if db.execute("SELECT 1 FROM lease WHERE id = ?", (lease,)).fetchone() is None:
                 raise LeaseLostError(f"{self.path}: the lease has ended")
             rows = ((self._job, key, value, lease) for key, value in pairs.items())
-            db.executemany("INSERT INTO pair VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value, lease = excluded.lease", rows)
+            db.executemany(
+                (
+                    "INSERT INTO pair VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value, lease = "
+                    "excluded.lease"
+                ),
+                rows,
+            )
 
         self._run(work)
 
@@ -111,7 +120,7 @@ class SqliteStore(Store):
             self._db = None
 
     def _run(self, work: Callable[[sqlite3.Connection], T], begin: str = "IMMEDIATE") -> T:
-        """One transaction. A file that was removed is made anew."""
+        """Run one transaction. A file that was removed is made again."""
         try:
             if self._db is not None and self._identity() != self._file:
                 self.close()
@@ -132,7 +141,8 @@ class SqliteStore(Store):
         return found.st_dev, found.st_ino
 
     def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # remote keys of memory are nobody else's business
+        # other users must not read remote keys of memory
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._file = self._identity()
         db = sqlite3.connect(self.path, timeout=PATIENCE_SECONDS, isolation_level=None)
         try:
@@ -174,5 +184,5 @@ def _reason(error: Exception) -> str:
     if "locked" in text:
         return "locked for too long: another process holds it, or locks don't work on this file system"
     if "unable to open" in text:
-        return "cannot be opened or made: is its directory there, and writable?"
+        return "cannot be opened or created: does its directory exist, and is it writable?"
     return text

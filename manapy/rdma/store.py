@@ -1,15 +1,19 @@
-"""Where agents keep keys, so that agents of other hosts find them: one interface, chosen by URL.
+"""Stores in which agents keep keys for the agents of other hosts: one interface, chosen by URL.
 
     sqlite:///path/to/file.db            a file, on one host or in a shared directory (sqlite.py)
     etcd://host[:port][,host[:port]...]  an etcd cluster (etcd.py)
 
-A store holds the keys of one job. Each key hangs on a lease, and there is one lease per client of an agent: when the client is gone its lease is revoked
-and all its keys vanish with one request; when the agent or its host is gone, nobody keeps the lease alive any more and it expires.
+A store contains the keys of one job. Each key belongs to a lease, and each client of an agent has one lease. When the
+client ends, its lease is revoked, and all its keys vanish with one request. When the agent or its host dies, nobody
+keeps the lease alive any more, and it expires.
 
 Invariants
- 1. All methods block, and return within PATIENCE_SECONDS or a little more. They raise StoreError, whose text is one line that names the store.
- 2. A key belongs to the lease under which it was put last. Neither delete_all() nor the end of another lease touches it.
- 3. get_all() never answers with a key whose lease has ended; between the death of an agent and the end of its leases it does.
+ 1. All methods block, and return within PATIENCE_SECONDS or a little more. They raise StoreError; its text is
+    one line that names the store.
+ 2. A key belongs to the lease under which it was put last. delete_all() with another lease, and the end of another
+    lease, do not touch it.
+ 3. get_all() never returns a key whose lease has ended. It does return keys between the death of their agent and the
+    end of the lease.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ Lease = str
 class Store(ABC):
     """The keys of one job."""
 
-    threads = 1  # how many may call it at the same time; with 1, always the same one
+    threads = 1  # number of threads that may call the store at the same time; with 1, always the same thread
 
     @abstractmethod
     def lease(self) -> Lease:
@@ -38,19 +42,19 @@ class Store(ABC):
 
     @abstractmethod
     def keep(self, leases: Sequence[Lease]) -> set[Lease]:
-        """Let these live on for the ttl; returns those that have ended meanwhile."""
+        """Keep these leases alive for another ttl. Returns those that have ended meanwhile."""
 
     @abstractmethod
     def revoke(self, lease: Lease) -> None:
-        """End a lease now; its keys vanish. Nothing if it has ended."""
+        """End a lease now; its keys vanish. Does nothing if it has ended."""
 
     @abstractmethod
     def put_all(self, lease: Lease, pairs: Mapping[str, bytes]) -> None:
-        """Write keys, whoever has written them before: all or none. At most KEYS_MAX. Raises LeaseLostError."""
+        """Write all keys or none, also if others have written them before. At most KEYS_MAX. Raises LeaseLostError."""
 
     @abstractmethod
     def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Their values, as the last put_all() anywhere left them. At most KEYS_MAX."""
+        """The values of keys, as the last put_all() of any agent has written them. At most KEYS_MAX."""
 
     @abstractmethod
     def delete_all(self, lease: Lease, keys: Sequence[str]) -> None:
@@ -70,18 +74,21 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """No leases are revoked."""
+        """Close the store without revoking leases."""
 
 
 class Url:
-    """A store's URL, taken apart; each option may be taken once, and none may be left. Never holds a password."""
+    """A parsed URL of a store. Each option must be taken once. A URL never contains a password."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         parts = urlsplit(text)
         self.scheme, self.place, self.path = parts.scheme, parts.netloc, parts.path
         if "@" in self.place:
-            raise UsageError("a store's URL holds no password, everybody can read it: etcd://HOST?user=NAME&password-file=FILE")
+            raise UsageError(
+                "a store's URL must not contain a password, because everybody can read it: "
+                "etcd://HOST?user=NAME&password-file=FILE"
+            )
         self._options: dict[str, str] = {}
         try:
             for name, value in parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)):
@@ -94,10 +101,10 @@ class Url:
             raise UsageError(f"{text}: nothing may follow '#'")
 
     def take(self, name: str) -> str | None:
-        """The option's value, if it is given."""
+        """Take the value of an option, if it is given."""
         return self._options.pop(name, None)
 
     def done(self, known: str) -> None:
-        """All options have been taken. Raises UsageError."""
+        """Check that all options have been taken. Raises UsageError."""
         if self._options:
             raise UsageError(f"{self.text}: no option '{next(iter(self._options))}' ({self.scheme} has {known})")

@@ -7,7 +7,10 @@ from .store import TTL_SECONDS, Store, Url
 
 
 def open_store(url: str, job: str, ttl: float = TTL_SECONDS) -> Store:
-    """The store that a URL names; nothing is connected yet. ttl in seconds. Raises UsageError for a bad URL, StoreError if a package is missing."""
+    """Open the store of a URL, without connecting yet. ttl in seconds.
+
+    Raises UsageError for a bad URL, StoreError if a package is missing.
+    """
     parts = Url(url)
     if parts.scheme == "sqlite":
         from .sqlite import SqliteStore

@@ -1,12 +1,14 @@
-"""Telemetry: what MPI calls and RDMA traffic were recorded, and what that says of a job that is stuck or slow."""
+"""Telemetry: recorded MPI calls and RDMA traffic, and verdicts on jobs that are stuck or slow."""
 
 from __future__ import annotations
 
 
 def mark(phase: int) -> bool:
-    """Say that this thread begins phase `phase` (0 to 2**64 - 1, any meaning: an iteration, a micro-batch). Returns whether it is recorded.
+    """Mark that this thread begins phase `phase` (0 to 2**64 - 1, of any meaning: an iteration, a micro-batch). Returns
+    whether it is recorded.
 
-    Point-to-point calls from now on carry it in their record. It costs some microseconds; without a recorder, or while recording is paused (MPI.Pcontrol(0)), it returns False.
+    Later point-to-point calls have the phase in their record. The call costs some microseconds. Without a recorder, or
+    while recording is paused (MPI.Pcontrol(0)), it returns False.
     """
     import ctypes
 

@@ -1,11 +1,14 @@
-"""A training job that runs only in a model: the calls its ranks would have recorded, with faults where they are wanted, and the truth about them beside.
+"""Simulates a training job: the calls that its ranks would have recorded, with the requested faults, and the truth
+about them.
 
-Per micro-batch there is a Recv, forward or backward work cut by Allreduces of the TP group, and a Send; at an iteration's end an Allreduce of the DP group and
-one of all ranks (the gradients' norm), then the optimizer. Events are what a recording holds, open calls of a hang included. All ranks of one level of the
-schedule's graph (graph.py) advance in one step of numpy; never happening is a time of infinity.
+Per micro-batch there is a Recv, forward or backward work cut by Allreduces of the TP group, and a Send; at an
+iteration's end an Allreduce of the DP group and one of all ranks (the gradients' norm), then the optimizer. Events are
+what a recording holds, open calls of a hang included. All ranks of one level of the schedule's graph (graph.py) advance
+in one step of numpy; never happening is a time of infinity.
 
-A Send returns when its message is on its way, unless it can never arrive: then it stays open, as a large message's does. With synchronous messages it is an Issend instead, and a
-Wait for it before the next one that goes the same way, or at the iteration's end: so osu_bench/pipeline.py sends.
+A Send returns when its message is on its way, unless it can never arrive: then it stays open, as a large message's
+does. With synchronous messages it is an Issend instead, and a Wait for it before the next one that goes the same way,
+or at the iteration's end: so osu_bench/pipeline.py sends.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Fault:
-    """Where, and what. backward: which message, if phase is TRANSFER. Until `until` (excluded), those of a factor. segment: of the block's work, before its segment-th collective."""
+    """Where, and what. backward: which message, if phase is TRANSFER. Until `until` (excluded), those of a factor.
+    segment: of the block's work, before its segment-th collective."""
 
     kind: Kind
     rank: int
@@ -74,9 +78,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Model:
-    """A job. Seconds and bytes; forward, backward: of one block; layers: TP collectives of a block; noise: relative deviation of each piece of work and
-    each transfer; chips: of ranks among each other, for good; hosts: ranks on each; synchronous: whether messages are, not eager. Default work as in the paper's
-    section V-A (a forward pass of 40 ms).
+    """A job. Seconds and bytes; forward, backward: of one block; layers: TP collectives of a block; noise: relative
+    deviation of each piece of work and each transfer; chips: of ranks among each other, for good; hosts: ranks on each;
+    synchronous: whether messages are, not eager. Default work as in the paper's section V-A (a forward pass of 40 ms).
 
     As Megatron-LM's stages, which differ: data: Broadcasts in the TP group before a forward pass of the first stage,
     and of the last; embedding: more collectives in the first chunk's forward pass; loss: in the last chunk's forward
@@ -128,8 +132,8 @@ class Model:
 
 @dataclass
 class Run:
-    """What a model did. timings: what each iteration that ended took, exactly; begins: when each iteration began, with the time of its end last;
-    trace: None if only timings were asked for."""
+    """What a model did. timings: what each iteration that ended took, exactly; begins: when each iteration began, with
+    the time of its end last; trace: None if only timings were asked for."""
 
     model: Model
     faults: tuple[Fault, ...]
@@ -145,8 +149,9 @@ class Run:
 
 @dataclass
 class _Calls:
-    """Times of one iteration's calls, seconds from `origin` on: [B, D, T] of Recv, Send and the Wait before it, [B, L, D, T] of collectives, [S, D, T] of what ends it;
-    final: the Waits of each stage for its last messages, [D, T], each from one of its times to the next."""
+    """Times of one iteration's calls, seconds from `origin` on: [B, D, T] of Recv, Send and the Wait before it, [B, L,
+    D, T] of collectives, [S, D, T] of what ends it; final: the Waits of each stage for its last messages, [D, T], each
+    from one of its times to the next."""
 
     origin: float
     recv: tuple[np.ndarray, np.ndarray]
@@ -159,7 +164,8 @@ class _Calls:
 
 
 def positions(schedule: Schedule, phase: Phase, backward: bool) -> list[tuple[int, int, int]]:
-    """(stage, chunk, micro) of all blocks at which a fault of that phase can be: those with work, or those with a message to send."""
+    """(stage, chunk, micro) of all blocks at which a fault of that phase can be: those with work, or those with a
+    message to send."""
     found = []
     for stage in range(schedule.pp):
         for block in schedule.blocks_of(stage):
@@ -169,7 +175,8 @@ def positions(schedule: Schedule, phase: Phase, backward: bool) -> list[tuple[in
 
 
 def simulate(model: Model, faults: Sequence[Fault] = (), seed: int = 0, events: bool = True) -> Run:
-    """All iterations up to the last, or to the one in which everything stands. The same seed makes the same noise, with faults and without."""
+    """All iterations up to the last, or to the one in which everything stands. The same seed makes the same noise, with
+    faults and without."""
     run = Run(model, tuple(faults))
     schedule, graph = model.schedule, graph_of(model.schedule)
     shape = (schedule.pp, schedule.dp, schedule.tp)
@@ -340,7 +347,8 @@ def _trace(model: Model, graph: Graph, columns: Sequence[_Calls], faults: Sequen
         for stage in range(schedule.pp):
             parts.append(_events(model, graph, calls, stage, iteration, tp_comm, dp_comm))
     order = [parts[iteration * schedule.pp + stage] for stage in range(schedule.pp) for iteration in range(len(columns))]
-    # each part is [replica * shard, calls]: a stage's iterations side by side, then the stages one below the other, then ranks in order
+    # each part is [replica * shard, calls]: a stage's iterations side by side, then the stages one below the other,
+    # then ranks in order
     rows = [np.concatenate(order[stage * len(columns) : (stage + 1) * len(columns)], axis=1) for stage in range(schedule.pp)]
     for row in rows:
         row["seq"] = np.arange(1, row.shape[1] + 1)

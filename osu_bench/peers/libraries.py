@@ -1,6 +1,8 @@
-"""The libraries that train it, each used as its own documentation says: manapy over MPI; PyTorch's FSDP2 and DeepSpeed's ZeRO over torch.distributed with gloo.
+"""The libraries that train it, each used as its own documentation says: manapy over MPI; PyTorch's FSDP2 and
+DeepSpeed's ZeRO over torch.distributed with gloo.
 
-Each is a context manager that gives a Training, with the same optimizer. Nothing of another library is imported. They differ in what a rank keeps:
+Each is a context manager that gives a Training, with the same optimizer. Nothing of another library is imported. They
+differ in what a rank keeps:
 
     fcdp, zero3, hpz, hpz_naive, mics    manapy's strategies
     fsdp2            FSDP2, resharded after the forward pass: ZeRO-3
@@ -32,7 +34,8 @@ MANAPY = ("fcdp", "zero3", "hpz", "hpz_naive", "mics")
 
 @dataclass
 class Training:
-    """One rank's part. step(): the optimizer's, after all micro-batches; returns the mean loss of this rank's sentences. share(): every rank's value, by rank."""
+    """One rank's part. step(): the optimizer's, after all micro-batches; returns the mean loss of this rank's
+    sentences. share(): every rank's value, by rank."""
 
     rank: int
     step: Callable[[], float]
@@ -116,7 +119,8 @@ def zero(model: nn.Module, options: argparse.Namespace, hpz: bool) -> Iterator[T
     import deepspeed
     from torch import distributed
 
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # a kernel for jobs of one node, which would be compiled here first
+    # a kernel for jobs of one node, which would be compiled here first
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("gloo")
     sharding: dict[str, Any] = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}
     if hpz:
@@ -125,7 +129,8 @@ def zero(model: nn.Module, options: argparse.Namespace, hpz: bool) -> Iterator[T
         "train_micro_batch_size_per_gpu": options.batch,
         "gradient_accumulation_steps": options.micro_batches,
         "zero_optimization": sharding,
-        "optimizer": {"type": "AdamW", "params": {"lr": RATE, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True}},  # torch's defaults
+        # torch's defaults
+        "optimizer": {"type": "AdamW", "params": {"lr": RATE, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True}},
     }
     engine, *_ = deepspeed.initialize(model=model, model_parameters=list(filter(_trainable, model.parameters())), config=config)
     tokens = sentences(options, distributed.get_world_size())[:, distributed.get_rank()]

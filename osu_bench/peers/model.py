@@ -1,4 +1,5 @@
-"""What is trained: a decoder like GPT-2 with an output layer of its own, all of it or adapters of low rank (LoRA), to predict a few random sentences."""
+"""What is trained: a decoder like GPT-2 with an output layer of its own, all of it or adapters of low rank (LoRA), to
+predict a few random sentences."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def build(options: argparse.Namespace) -> Decoder:
 
 
 def sentences(options: argparse.Namespace, ranks: int) -> torch.Tensor:
-    """(micro-batches, ranks, batch, length + 1). They are those of every step: the loss falls, and an update that is wrong shows in it."""
+    """(micro-batches, ranks, batch, length + 1). They are those of every step: the loss falls, and an update that is
+    wrong shows in it."""
     shape = (options.micro_batches, ranks, options.batch, options.length + 1)
     return torch.randint(options.words, shape, generator=torch.Generator().manual_seed(SEED))
 

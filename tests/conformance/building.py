@@ -152,7 +152,8 @@ class Builder:
         return where
 
     def _support(self, of: Language, threads: bool, helpers: bool = True) -> Path:
-        """What all programs of a language are linked with; helpers: those of languages other than C that aren't all C."""
+        """What all programs of a language are linked with; helpers: those of languages other than C that aren't all
+        C."""
         kind = "thread" if threads else "single"
         if of is C or not helpers:
             files = [file for pattern in SUPPORT for file in sorted(self.suite.glob(pattern))]

@@ -1,4 +1,4 @@
-"""Programs of MPICH's test/mpi that can't show under manapy what they show natively, and why that is no defect."""
+"""Programs of MPICH's test/mpi that behave differently under manapy, and why that is not a defect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a program that misuses MPI, by its name and its source: which ranks, which call, which cause.
+"""The fault of a program that misuses MPI, by its name and its source: ranks, call and cause.
 
 Pure: no program is run. The name CLASS-MPICall-Argument.c (ArgMismatch-MPIRecv-Tag-1.c) says the class of the error,
 the call, and what of it is wrong. The source says which ranks make that call, by the conditions on the rank around it.

@@ -1,8 +1,9 @@
 /* hold.c - linked to each program of the suite: lets it wait after its start of MPI until a file is there.
  *
- * Most programs need some milliseconds, less than the coordinator of a job needs to start. With MANAPY_TEST_GO they wait for that file
- * to appear, so that a checkpoint can fall into them. The functions are weak: a program that defines them itself keeps its own. The
- * PMPI names are there for mpi_f08, which calls them where the other languages call MPI_Init.
+ * Most programs need some milliseconds, less than the coordinator of a job needs to start. With MANAPY_TEST_GO they
+ * wait for that file to appear, so that a checkpoint can fall into them. The functions are weak: a program that defines
+ * them itself keeps its own. The PMPI names are there for mpi_f08, which calls them where the other languages call
+ * MPI_Init.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

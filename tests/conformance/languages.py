@@ -17,7 +17,8 @@ from pathlib import Path
 class Language:
     """One language. suffix: of its sources. helpers: what all programs share, below the suite.
 
-    compiler, c_compiler: commands; the second one is for C sources. mpirun: starts the programs. needs: to be installed.
+    compiler, c_compiler: commands; the second one is for C sources. mpirun: starts the programs. needs: to be
+    installed.
     """
 
     suffix: str
@@ -54,6 +55,7 @@ LANGUAGES = {
 
 
 def language(folder: str) -> Language:
-    """The language of the programs in a folder below the suite, as errors/f77/io: the lists of errors have some of each."""
+    """The language of the programs in a folder below the suite, as errors/f77/io: the lists of errors have some of
+    each."""
     first, *below = folder.split("/")
     return LANGUAGES.get(below[0] if first == "errors" and below else first, C)

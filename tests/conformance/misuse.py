@@ -1,4 +1,4 @@
-"""Does `manapy why` name what is wrong with programs that misuse MPI, and nothing of those that are right?
+"""Checks that `manapy why` names the fault of programs that misuse MPI, and accuses no rank of correct programs.
 
     python tests/conformance/misuse.py DIR                       all programs in DIR, which has the layout of
     MPI-CorrBench's micro-benches

@@ -5,7 +5,8 @@
     python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
 
 Nothing of the suite is part of manapy: DIR is somebody's copy of MPICH's test/mpi, which is read and never written to.
-Exit status 1 if anything differs that exceptions.py doesn't explain. What the suite has and this doesn't run, is told at the end.
+Exit status 1 if anything differs that exceptions.py doesn't explain. What the suite has and this doesn't run, is told
+at the end.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python record.py RESULTS MAIN ARGUMENTS...
 
-Writes RESULTS/rank-N.jsonl, one line per outcome: [test id, "ok" | "skipped" | "failed" | "error" | "expected failure" |
-"unexpected success", text]. The file is opened before the tests and written line by line, so that it follows the program
-through checkpoints and restarts like any file of a program.
+Writes RESULTS/rank-N.jsonl, one line per outcome: [test id, "ok" | "skipped" | "failed" | "error" | "expected failure"
+| "unexpected success", text]. The file is opened before the tests and written line by line, so that it follows the
+program through checkpoints and restarts like any file of a program.
 """
 
 from __future__ import annotations

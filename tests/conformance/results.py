@@ -1,4 +1,4 @@
-"""What the runs of cases have shown: kept in a file, and told as a table.
+"""The results of runs of cases: kept in a file, and printed as a table.
 
 results.json is replaced by rename after each case: whoever reads it, sees a complete one.
 """

@@ -30,8 +30,10 @@ from verdict import Outcome, Shown, judge  # noqa: E402
 
 LONG = 3.0  # seconds under manapy: less is mostly start and end
 AT_ONCE = 0.01  # seconds: how long a program is held after it was asked, at most
-SOURCES = (".c", ".cxx", ".f", ".f90", ".h", ".am", ".ap", ".in")  # all other files of a folder may be read by its programs
-# In folders of this name, programs make and delete files, which aren't part of a checkpoint: there the job ends with it.
+# all other files of a folder may be read by its programs
+SOURCES = (".c", ".cxx", ".f", ".f90", ".h", ".am", ".ap", ".in")
+# In folders of this name, programs make and delete files, which aren't part of a checkpoint: there the job ends with
+# it.
 FILES = "io"
 POLL = 0.002  # seconds
 

@@ -1,17 +1,19 @@
-"""mpi4py's own test suite natively and under manapy, compared test by test; also under fire, that is with checkpoints, and kills
-and restarts, at random moments.
+"""mpi4py's own test suite natively and under manapy, compared test by test; also under fire, that is with checkpoints,
+and kills and restarts, at random moments.
 
     python tests/conformance/suite.py                           everything: 1 to 4 ranks, plain, checkpoints, restarts
     python tests/conformance/suite.py --ranks 2 --mode restart --only 'win|rma' --seed 7
 
-The suite isn't part of manapy: the source distribution of the installed mpi4py's version is fetched with pip (or taken from
---sdist), into a cache directory. Spawning tests are left out (LIMITATIONS.md: dynamic processes).
+The suite isn't part of manapy: the source distribution of the installed mpi4py's version is fetched with pip (or taken
+from --sdist), into a cache directory. Spawning tests are left out (LIMITATIONS.md: dynamic processes).
 
 plain       no checkpoint
-checkpoint  a checkpoint when the job is up, then about every --interval seconds, at seeded random moments; the job goes on
-restart     the same, and after each checkpoint SIGKILL to everything, and a restart; without the modules that delete files
-exit        the same with `manapy checkpoint --then exit`, for all modules. Files aren't part of a checkpoint: what a test deletes between
-            the checkpoint and the kill would be missing at the restart; here nothing comes between
+checkpoint  a checkpoint when the job is up, then about every --interval seconds, at seeded random moments; the job goes
+            on
+restart     the same, and after each checkpoint SIGKILL to everything, and a restart; without the modules that delete
+            files
+exit        the same with `manapy checkpoint --then exit`, for all modules. Files aren't part of a checkpoint: what a
+            test deletes between the checkpoint and the kill would be missing at the restart; here nothing comes between
 
 Equal means, for every rank: the same tests in the same order, each with the same outcome, and the same number of them.
 A checkpoint that is refused for a reason that lies in the program (LIMITATIONS.md) is counted and shown, not hidden.
@@ -45,8 +47,10 @@ from jobs import PATIENCE, Job, JobError, manapy  # noqa: E402
 RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")
 MODES = ("plain", "checkpoint", "restart", "exit")
-WITH_FILES = "test_(file|io|handle|objmodel|errhandler|errorcode|subclass)\\."  # modules whose tests make and delete files
-# Wants a task of 0.2 s not to be done 2 ms after its start. The clock of the machine goes on between kill and restart, which takes longer.
+# modules whose tests make and delete files
+WITH_FILES = "test_(file|io|handle|objmodel|errhandler|errorcode|subclass)\\."
+# Wants a task of 0.2 s not to be done 2 ms after its start. The clock of the machine goes on between kill and restart,
+# which takes longer.
 HURRIED = re.compile(r"test_util_pool\.\w+\.test_apply_async_timeout")
 STALL = 2 * PATIENCE  # seconds without an outcome: it hangs
 EVERY = 20.0  # seconds between lines of progress
@@ -69,7 +73,9 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         if sdist is None:
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "mpi4py", "-d", scratch, f"mpi4py=={wanted}"]
-            if importlib.util.find_spec("setuptools"):  # pip asks it for the version: the one that is here, or one in an environment made for that, which takes long
+            # pip asks it for the version: the one that is here, or one in an environment made for that, which takes
+            # long
+            if importlib.util.find_spec("setuptools"):
                 pip.append("--no-build-isolation")
             done = subprocess.run(pip, capture_output=True, text=True, check=False)
             found = list(Path(scratch).glob("mpi4py-*.tar.gz"))
@@ -93,7 +99,8 @@ def texts(results: Path) -> dict[tuple[int, str], str]:
 
 
 def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]], mode: str) -> list[str]:
-    """Lines that say what isn't equal; none if all is. With restarts the outcome of HURRIED, which has to run as the others, may differ."""
+    """Lines that say what isn't equal; none if all is. With restarts the outcome of HURRIED, which has to run as the
+    others, may differ."""
     lines = []
     if mode in ("restart", "exit"):
         native, ours = ({r: [(name, "any" if HURRIED.fullmatch(name) else o) for name, o in found] for r, found in of.items()} for of in (native, ours))
@@ -217,7 +224,8 @@ def wait_up(job: Job, before: int | None) -> int | None:
 
 
 def under_fire(run: Run, job: Job, chance: random.Random, interval: float) -> None:
-    """Checkpoints, and restarts if the mode says so, until the job ends: the first when it is up, then one after 0.2 to 1.8 intervals."""
+    """Checkpoints, and restarts if the mode says so, until the job ends: the first when it is up, then one after 0.2 to
+    1.8 intervals."""
     coordinator = wait_up(job, None)
     while coordinator is not None:
         if one_checkpoint(run, job, *(["--then", "exit"] if run.mode == "exit" else [])) and run.mode != "checkpoint":

@@ -1,4 +1,4 @@
-"""What a run of one of MPICH's test programs has shown, and whether two runs have shown the same.
+"""The result of a run of one of MPICH's test programs, and whether two results are the same.
 
 A program of the suite says " No Errors" and nothing else, and ends with 0; a few are to end with an error (`resultTest`
 in the lists). Lines of the launcher and of manapy itself are no output of the program.

@@ -88,7 +88,8 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path
 
 @pytest.fixture(scope="session")
 def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., slurm.Cluster]]:
-    """Starts Slurm clusters (slurm.py says with which settings) that live until the end of all tests, or until they are stopped."""
+    """Starts Slurm clusters (slurm.py says with which settings) that live until the end of all tests, or until they are
+    stopped."""
     if reason := slurm.missing():
         pytest.skip(reason)
     made: list[slurm.Cluster] = []

@@ -1,6 +1,8 @@
-"""Emulated cluster nodes for tests: network namespaces with a link of a given speed, and what they count (tools/nodes; needs root and iproute2).
+"""Emulated cluster nodes for tests: network namespaces with a link of a given speed, and what they count (tools/nodes;
+needs root and iproute2).
 
-UCX_TLS=tcp,self must be in the environment of what runs there: otherwise processes on two such nodes talk through shared memory, and nothing is sent.
+UCX_TLS=tcp,self must be in the environment of what runs there: otherwise processes on two such nodes talk through
+shared memory, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ def names(number: int) -> tuple[str, ...]:
 
 @contextmanager
 def cluster(names: Sequence[str], bits: float | None = None) -> Iterator[Cluster]:
-    """Nodes of these names for the time being, with links of so many bits a second; skips the test, saying why, where there can't be any."""
+    """Nodes of these names for the time being, with links of so many bits a second; skips the test, saying why, where
+    there can't be any."""
     try:
         with made(TOOLS / "nodes", names) as nodes:
             if bits:
@@ -47,7 +50,8 @@ def mpirun(first: str, hosts: str) -> list[str | Path]:
 
 
 def sent_by(nodes: Cluster, ranks: int, command: Sequence[str | Path]) -> tuple[str, list[int]]:
-    """Runs a command with `ranks` ranks on each node: its output, and the bytes that each node has sent meanwhile, with all headers."""
+    """Runs a command with `ranks` ranks on each node: its output, and the bytes that each node has sent meanwhile, with
+    all headers."""
     before = nodes.sent()
     start = [*mpirun(nodes.names[0], ",".join(f"{name}:{ranks}" for name in nodes.names)), "-n", str(ranks * len(nodes.names))]
     done = subprocess.run(list(map(str, [*start, *command])), capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "UCX_TLS": "tcp,self"})

@@ -1,7 +1,7 @@
 """Real jobs for tests: start under mpirun, wait for output, checkpoint, kill with SIGKILL, restart.
 
-Output goes into files, so nothing depends on the test's reading it. Only processes that a Job has started, that its coordinator
-reports as its ranks, or that have inherited a variable with the job's folder, are ever signalled, by pid.
+Output goes into files, so nothing depends on the test's reading it. Only processes that a Job has started, that its
+coordinator reports as its ranks, or that have inherited a variable with the job's folder, are ever signalled, by pid.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ class Job:
             time.sleep(0.01)
 
     def end(self) -> None:
-        """Whatever still runs of this job ends, on emulated nodes and behind an mpirun that has ended, too; for the end of a test."""
+        """Whatever still runs of this job ends, on emulated nodes and behind an mpirun that has ended, too; for the end
+        of a test."""
         while pids := _of(self.where):  # again, for what was being started meanwhile
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

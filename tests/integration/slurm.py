@@ -8,14 +8,17 @@
     cluster.stop()
 
 Invariants
- 1. Daemons are our own children, in the foreground. What they start leaves them (slurmstepd is a daemon), but every process of a
-    cluster has the cluster's own SLURM_CONF in its environment: that is how it is found, and nothing else is ever signalled.
- 2. Ports are the kernel's choice and everything else lies in `where`, so clusters don't meet. Job ids start anywhere: MPICH's shared
-    memory has its name from them, and what a killed job leaves in /dev/shm ends the next one of that name.
+ 1. Daemons are our own children, in the foreground. What they start leaves them (slurmstepd is a daemon), but every
+    process of a cluster has the cluster's own SLURM_CONF in its environment: that is how it is found, and nothing else
+    is ever signalled.
+ 2. Ports are the kernel's choice and everything else lies in `where`, so clusters don't meet. Job ids start anywhere:
+    MPICH's shared memory has its name from them, and what a killed job leaves in /dev/shm ends the next one of that
+    name.
 
-Facts that the configuration rests on (slurm.conf(5), 22.05, and tried): `AuthInfo=cred_expire` is also the time that a requeued
-job waits before it may start again (two minutes by default); time limits count in minutes; the number of processors given
-here is believed only with config_overrides. A node that shall be rebooted is taken for rebooted when a slurmd registers that was started with -b.
+Facts that the configuration rests on (slurm.conf(5), 22.05, and tried): `AuthInfo=cred_expire` is also the time that a
+requeued job waits before it may start again (two minutes by default); time limits count in minutes; the number of
+processors given here is believed only with config_overrides. A node that shall be rebooted is taken for rebooted when a
+slurmd registers that was started with -b.
 """
 
 from __future__ import annotations
@@ -58,8 +61,9 @@ def missing() -> str | None:
 
 @dataclass
 class Cluster:
-    """Nodes n1, n2 ... of `cpus` processors each. `settings` are lines of slurm.conf that replace or join those below; `partitions`
-    are whole lines, of which one should say Default=YES. `requeue_delay`: seconds before a requeued job may start again."""
+    """Nodes n1, n2 ... of `cpus` processors each. `settings` are lines of slurm.conf that replace or join those below;
+    `partitions` are whole lines, of which one should say Default=YES. `requeue_delay`: seconds before a requeued job
+    may start again."""
 
     where: Path
     nodes: int = 2
@@ -77,8 +81,8 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """For whatever is to meet this cluster. Commands of the tested installation are on its PATH. All nodes are this host, and
-        between such MPICH's default transport (UCX) waits for ever, natively too: libfabric's doesn't."""
+        """For whatever is to meet this cluster. Commands of the tested installation are on its PATH. All nodes are this
+        host, and between such MPICH's default transport (UCX) waits for ever, natively too: libfabric's doesn't."""
         one_host = {"MANAPY_ADDRESS": "127.0.0.1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
         return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{BIN}{os.pathsep}{_SYSTEM}", **one_host}
 
@@ -98,7 +102,8 @@ class Cluster:
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
         files = [f"--{name}={self.where / file}" for name, file in (("key-file", key), ("socket", "munge.s"), ("pid-file", "munge.pid"), ("seed-file", "munge.seed"))]
-        self._spawn("munged", "munged", "--foreground", "--force", *files)  # --force: our directory is nobody else's, which it finds odd
+        # --force: our directory is nobody else's, which it finds odd
+        self._spawn("munged", "munged", "--foreground", "--force", *files)
         self._wait(lambda: (self.where / "munge.s").exists(), "munged's socket")
         self._spawn("slurmctld", "slurmctld", "-D", "-i", "-f", self.conf)
         for name in self.names:
@@ -134,8 +139,8 @@ class Cluster:
                     os.rmdir(directory)
 
     def lose(self, node: str) -> None:
-        """The node dies, as far as anyone can tell: its slurmd and everything that runs on it get SIGKILL, and the controller is told
-        (it would find out by itself after SlurmdTimeout)."""
+        """The node dies, as far as anyone can tell: its slurmd and everything that runs on it get SIGKILL, and the
+        controller is told (it would find out by itself after SlurmdTimeout)."""
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -167,7 +172,8 @@ class Cluster:
         self._wait(lambda: not {"REBOOT", "DOWN", "DRAIN"} & set(re.split(r"\W", self.node_states()[node])), f"rebooted {node}")
 
     def processes(self, job: int | None = None, node: str | None = None) -> list[int]:
-        """Process ids of what runs in this cluster, or on one node, except our daemons. Of one job: without its slurmstepd."""
+        """Process ids of what runs in this cluster, or on one node, except our daemons. Of one job: without its
+        slurmstepd."""
         wanted = {f"SLURM_CONF={self.conf}"}
         wanted |= {f"SLURM_JOB_ID={job}"} if job is not None else set()
         wanted |= {f"SLURMD_NODENAME={node}"} if node is not None else set()
@@ -185,8 +191,8 @@ class Cluster:
     # ---- jobs
 
     def submit(self, script: str, *options: str, env: Mapping[str, str] | None = None) -> int:
-        """sbatch; the job's id. The script runs under bash in the directory `jobs`, with standard error beside its output, to which a
-        requeued job adds."""
+        """sbatch; the job's id. The script runs under bash in the directory `jobs`, with standard error beside its
+        output, to which a requeued job adds."""
         self.submitted += 1
         file = self.where / "jobs" / f"script-{self.submitted}.sh"
         file.write_text(f"#!/bin/bash\n{script}\n")
@@ -204,8 +210,8 @@ class Cluster:
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def wait_for(self, job: int, what: str | Callable[[dict[str, str]], object], timeout: float = PATIENCE) -> dict[str, str]:
-        """Until the job is in the state `what`, or what it shows satisfies a condition; what it shows then. JobError if it has ended
-        otherwise, or doesn't get there."""
+        """Until the job is in the state `what`, or what it shows satisfies a condition; what it shows then. JobError if
+        it has ended otherwise, or doesn't get there."""
         ready = (lambda shown: shown["JobState"] == what) if isinstance(what, str) else what
         deadline = time.monotonic() + timeout
         while not ready(shown := self.show(job)):
@@ -302,7 +308,8 @@ class Cluster:
             shape = f"CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cpus} ThreadsPerCore=1 RealMemory=2000"
             lines.append(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {shape} State=UNKNOWN")
         self.conf.write_text("\n".join([*lines, *self.partitions]) + "\n")
-        (self.where / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")  # read even where no plugin wants it
+        # read even where no plugin wants it
+        (self.where / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
 
     def _spawn_node(self, name: str, *options: str) -> None:
         # In the environment for slurmstepd, which inherits it: so that it is found as part of the node.
@@ -329,7 +336,8 @@ class Cluster:
 
     def _kill_all(self, node: str | None = None) -> None:
         deadline = time.monotonic() + PATIENCE
-        while (pids := self.processes(node=node)) and time.monotonic() < deadline:  # again: one may just have started another
+        # again: one may just have started another
+        while (pids := self.processes(node=node)) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

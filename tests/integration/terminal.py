@@ -32,7 +32,8 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         streams = {"stdin": self._slave, "stdout": self._slave, "stderr": self._slave}
-        size = ("COLUMNS", "LINES")  # of the terminal that a worker of pytest-xdist takes for its own; rich would believe them
+        # of the terminal that a worker of pytest-xdist takes for its own; rich would believe them
+        size = ("COLUMNS", "LINES")
         env = {name: value for name, value in os.environ.items() if name not in size} | {"TERM": "xterm"}
         self.process = subprocess.Popen(
             [str(c) for c in command], **streams, cwd=cwd, env=env, start_new_session=True, preexec_fn=control

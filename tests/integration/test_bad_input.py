@@ -88,8 +88,8 @@ def refused_by_ranks(job: Job, text: str, ranks: int = 2) -> None:
 
 
 def test_wrong_rank_count(checkpointed: Job) -> None:
-    refused(checkpointed, r"holds 2 ranks.* 3", "-n", "3")
-    refused_by_ranks(checkpointed, "holds 2 ranks, but 3 were started", ranks=3)
+    refused(checkpointed, r"has 2 ranks.* 3", "-n", "3")
+    refused_by_ranks(checkpointed, "has 2 ranks, but 3 were started", ranks=3)
     checkpointed.restart().finish()
 
 
@@ -121,7 +121,7 @@ def test_image_that_its_job_has_not_written(checkpointed: Job) -> None:
     whole = victim.read_bytes()
     images.forge(victim)
     refused(checkpointed, "not the image that the manifest names")
-    refused_by_ranks(checkpointed, "rank-00001.img: was not written so by its job")
+    refused_by_ranks(checkpointed, "rank-00001.img: changed after its job had written it")
     victim.write_bytes(whole)
     if os.geteuid() == 0:
         for path in (victim, victim.parent.resolve()):
@@ -131,7 +131,7 @@ def test_image_that_its_job_has_not_written(checkpointed: Job) -> None:
             os.chown(path, 0, 0)
     alone = shutil.copytree(victim.parent, checkpointed.where / "alone")
     checkpointed.restart(alone)
-    assert checkpointed.wait() != 0 and "the secret of its job isn't there" in checkpointed.output()
+    assert checkpointed.wait() != 0 and "without the job's secret" in checkpointed.output()
     shutil.copy(checkpointed.dir / "secret", alone)
     checkpointed.restart(alone).finish()
 

@@ -1,4 +1,4 @@
-"""`manapy bench` runs and has every row. Never its figures: a machine for tests has no quiet minute."""
+"""`manapy bench` runs and has every row. Its figures are not checked: a machine for tests is never idle."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
 
 def test_methods_of_diagnosis(tmp_path: Path) -> None:
     """Its jobs one by one are tested in tests/unit/bench/test_diagnosis.py."""
-    done = manapy("bench", "trace", "--quick", "--only", "hangs", "--out", tmp_path / "out", timeout=290, cwd=tmp_path, env={"CC": "/no/such/compiler"})  # it needs none
+    # it needs none
+    done = manapy("bench", "trace", "--quick", "--only", "hangs", "--out", tmp_path / "out", timeout=290, cwd=tmp_path, env={"CC": "/no/such/compiler"})
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]}
     assert rows["F1"]["samples"]["manapy"] == [100.0] and rows["F1"]["samples"]["MegaScale"] == [0.0]
@@ -74,7 +75,8 @@ def test_methods_of_diagnosis(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What recording and watching costs, the case studies, false alarms: every row, and of what doesn't depend on the machine's mood the value."""
+    """What recording and watching costs, the case studies, false alarms: every row, and of what doesn't depend on the
+    machine's mood the value."""
     traces = tmp_path / "traces"
     traces.mkdir()
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(traces))

@@ -1,4 +1,5 @@
-"""`manapy bench fcdp` runs and has every row, and what doesn't depend on the machine's mood is right. Never its times."""
+"""`manapy bench fcdp` runs and has every row, and the figures that do not depend on the machine's load are right. Times
+are not checked."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ needs_nodes = pytest.mark.skipif(os.geteuid() != 0, reason="emulated nodes need 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_quick_run(tmp_path: Path) -> None:
-    done = manapy("bench", "--quick", "--only", ",".join(NEEDED), "--out", tmp_path / "out", timeout=580, cwd=tmp_path, env={"CC": "/no/such/compiler"})  # it needs none
+    # it needs none
+    done = manapy("bench", "--quick", "--only", ",".join(NEEDED), "--out", tmp_path / "out", timeout=580, cwd=tmp_path, env={"CC": "/no/such/compiler"})
     written = json.loads((tmp_path / "out" / "result.json").read_text())
     if any("not available here" in why for why in written["left out"].values()):
         pytest.skip(str(written["left out"]))
@@ -34,7 +36,8 @@ def test_quick_run(tmp_path: Path) -> None:
     for label in ("full, k=1", "full, k=2", "LoRA, k=1", "LoRA, k=2"):
         assert set(rows["fcdp-bytes", f"{label}: a step in all"]) == set(STRATEGIES)
         assert max(rows["fcdp-bytes", f"{label}: interfaces beside the closed form, at most"].values()) <= LIMIT
-        assert max(rows["fcdp-bytes", f"{label}: engine's counters beside the closed form, at most"].values()) < 0.1  # but for padding
+        # except for padding
+        assert max(rows["fcdp-bytes", f"{label}: engine's counters beside the closed form, at most"].values()) < 0.1
         assert all(("fcdp-bytes", f"{label}: {title}") in rows for title in PARTS.values())
     assert rows["fcdp-bytes", "full, k=2: a step, in W"]["fcdp"] <= 1.02
     assert rows["fcdp-bytes", "LoRA, k=2: a step, in trainable bytes × 2(N−1)/N"]["fcdp"] <= 1.05
@@ -42,7 +45,8 @@ def test_quick_run(tmp_path: Path) -> None:
     batches = rows["fcdp-memory", "largest batch, GPT-30B 16 times narrower, 2 nodes × 2"]
     assert batches["fcdp"] == batches["zero3"] == 256 and batches["hpz"] == batches["mics"] == 0
     for label, weights in (("LoRA, k=1", 1), ("full, k=1", 1), ("full, k=2", 2)):
-        assert rows["fcdp-memory", f"{label}: beyond zero3's"]["fcdp"] == pytest.approx(weights, abs=0.25)  # units that are under way are W / 24 each
+        # units that are in progress are W / 24 each
+        assert rows["fcdp-memory", f"{label}: beyond zero3's"]["fcdp"] == pytest.approx(weights, abs=0.25)
     assert all(rows["fcdp-paths", f"4 MB from {source}"]["fcdp"] > 0 for source in ("the host's memory", "all nodes, 1 Gb/s"))
     assert set(rows["fcdp-overlap", "LoRA, 16 samples, 100 Mb/s: a step"]) == set(rows["fcdp-retention", "1 Gb/s: a step"]) == VARIANTS
     assert rows["fcdp-timeline", "LoRA, 200 Mb/s: mean over steps but the first"]["zero3"] > 0

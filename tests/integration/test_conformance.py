@@ -1,6 +1,8 @@
-"""mpi4py's own test suite under manapy gives the native result, test by test; also under fire (tests/conformance/suite.py).
+"""mpi4py's own test suite under manapy gives the native result, test by test; also under fire
+(tests/conformance/suite.py).
 
-Here with two ranks and one seed, each module in one way; tools/conformance runs all of them in all ways on one to four ranks.
+Here with two ranks and one seed, each module in one way; tools/conformance runs all of them in all ways on one to four
+ranks.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
 ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time from another seed
 ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 
-# Each module runs once natively and once under fire: the ones whose objects a restart has to make again are killed, those with files end
-# by a checkpoint, all others are checkpointed. One computes for half a minute, and is for --long.
+# Each module runs once natively and once under fire: the ones whose objects a restart has to make again are killed,
+# those with files end by a checkpoint, all others are checkpointed. One computes for half a minute, and is for --long.
 RESTARTED = "attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win"
 ALL = r"test_(?!util_dtlib\.)"
 MODULES = {  # regular expressions of those that run

@@ -157,7 +157,7 @@ def test_directory_that_cannot_be_used(job: Job) -> None:
     file = job.where / "file"
     file.write_text("a file")
     missing = job.where / "no" / "such"
-    cases = [(file, f"cannot make {file}"), (missing, f"cannot make {missing}: No such file"), ("x" * 990, "too long"), ("", "no directory's absolute path")]
+    cases = [(file, f"cannot make {file}"), (missing, f"cannot make {missing}: No such file"), ("x" * 990, "too long"), ("", "not an absolute path")]
     for directory, why in cases:
         send(job, directory)
         done = manapy("checkpoint", job.dir)
@@ -230,7 +230,7 @@ def test_in_python(job: Job) -> None:
     job.start_python("dmtcp_api.py")
     text = job.wait_for(lambda t: t.count("got 1, generation 2") == 2)
     assert text.count("preload None") == 2
-    assert text.count("the checkpoint that the program asked for failed: cannot make /nowhere/at/all: ") == 1
+    assert text.count("the checkpoint that the program requested has failed: cannot make /nowhere/at/all: ") == 1
     job.kill()
     assert job.restart().finish().count("got 2, generation 2") == 2
 
@@ -277,7 +277,8 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
 
 
 def test_no_checkpoint_between_disable_and_enable(program: Path, make_job: Callable[..., Job]) -> None:
-    """The program looks at the generation; and a rank that waits with checkpoints disabled for one that is stopped isn't forgotten."""
+    """The program looks at the generation; and a rank that waits with checkpoints disabled for one that is stopped
+    isn't forgotten."""
     job = make_job(3)
     job.start(program, "regions", job.where)
     job.wait_for("step 100")

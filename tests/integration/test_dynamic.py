@@ -1,4 +1,5 @@
-"""Connections to processes outside the job: they work, a checkpoint is refused with a line that names them, and when they are gone it isn't."""
+"""Connections to processes outside the job: they work, a checkpoint is refused with a line that names them, and when
+they are gone it isn't."""
 
 from __future__ import annotations
 

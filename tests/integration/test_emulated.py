@@ -37,7 +37,8 @@ def test_bytes_at_the_interfaces(how: str, collective: str, nodes: Cluster) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fcdp", "zero3", "mics"])
 def test_bytes_of_training_at_the_interfaces(strategy: str, nodes: Cluster) -> None:
-    """What the engine counts as sent is what the closed form says, and what really leaves the node but for a tenth: nothing is sent that isn't counted."""
+    """What the engine counts as sent is what the closed form says, and what really leaves the node except for a tenth:
+    nothing is sent that isn't counted."""
     steps, micro_batches = 4, 2
     said, sent = emulated.sent_by(nodes, RANKS, [sys.executable, PROGRAMS / "fcdp_wide.py", strategy, str(micro_batches), str(steps)])
     counted = json.loads(said)

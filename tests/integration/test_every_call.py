@@ -1,4 +1,5 @@
-"""Every function of MPI with NULL where it writes, before MPI_Init, and after MPI_Finalize: as natively (every_call.py)."""
+"""Every function of MPI with NULL where it writes, before MPI_Init, and after MPI_Finalize: as natively
+(every_call.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.mpi
 ERR_ARG = "returned 12"
 # They only compute, or are asked for so often that they don't look whether there is MPI; natively they end the process.
 LENIENT = {"MPI_Aint_add", "MPI_Aint_diff", "MPI_Get_count", "MPI_Get_count_c", "MPI_Test", "MPI_Test_cancelled", "MPI_Type_size", "MPI_Wait", "MPI_Wtick", "MPI_Wtime"}
-# Natively it begins something that nothing can complete; and there is no second time after MPI_Finalize (LIMITATIONS.md).
+# Natively it begins something that nothing can complete; and there is no second time after MPI_Finalize
+# (LIMITATIONS.md).
 OTHERWISE = {"MPI_Grequest_start", "MPI_Grequest_complete", "MPI_Session_init"}
 
 Build = Callable[[str, str], Path]

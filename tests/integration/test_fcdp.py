@@ -1,4 +1,5 @@
-"""Sharded training on 4 ranks, 2 emulated nodes: losses against one process, bytes against closed forms, memory, and what goes wrong."""
+"""Sharded training on 4 ranks, 2 emulated nodes: losses against one process, bytes against closed forms, memory, and
+what goes wrong."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def test_other_shapes_of_a_job(make_job: Make, expected: dict[str, list[float]],
 
 
 def test_device_memory(make_job: Make) -> None:
-    """fcdp needs as much of the device as zero3, its cache is on the host; hpz and mics need more. tau uses what is free, and gives it back."""
+    """fcdp needs as much of the device as zero3, its cache is on the host; hpz and mics need more. tau uses what is
+    free, and gives it back."""
     peak = dict(zip(STRATEGIES, results(start(make_job, NODES * RANKS_PER_NODE, "--strategy", *STRATEGIES, "--prefetch", "0")), strict=True))
     _, weights = frozen_and_trainable(peak["fcdp"])
     for strategy in ("fcdp", "fcdp_sched", "fcdp_comm"):
@@ -171,7 +173,8 @@ def test_results_are_the_same_in_every_run_and_under_manapy_launch(make_job: Mak
 
 
 def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
-    """Measured, on all ranks of a node together: beside what zero3 takes, the window, and nothing else. It is locked, if that is allowed."""
+    """Measured, on all ranks of a node together: beside what zero3 takes, the window, and nothing else. It is locked,
+    if that is allowed."""
     unit, units = 8 * 2**20, 9
     job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp_memory.py"])
     (done,) = results(job)
@@ -187,7 +190,8 @@ def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fcdp", "zero3"])
 def test_the_network_of_real_nodes_carries_what_is_counted(make_job: Make, strategy: str) -> None:
-    """Two network namespaces, joined by nothing but their interfaces, whose counters include headers and the starting of MPI."""
+    """Two network namespaces, joined by nothing but their interfaces, whose counters include headers and the starting
+    of MPI."""
     with emulated.cluster(HOSTS) as nodes:
         job = make_job(4, mpirun=emulated.mpirun(HOSTS[0], f"{HOSTS[0]}:2,{HOSTS[1]}:2"), inside=emulated.inside(HOSTS[0]), env={"UCX_TLS": "tcp,self"})
         before = nodes.received()[1]
@@ -270,7 +274,7 @@ def test_a_program_leaves_the_block(make_job: Make, code: int, who: str, fails: 
         (["--strategy", "ddp"], 4, f"SetupError: unknown strategy 'ddp': choose {', '.join(STRATEGIES)}"),
         (["--tau", "1.5"], 4, "SetupError: tau must be between 0 and 1, not 1.5"),
         (["--tau", "nan"], 4, "SetupError: tau must be between 0 and 1, not nan"),
-        (["--tau", "0.5", "--strategy", "zero3"], 4, "SetupError: tau is for fcdp, fcdp_sched and fcdp_comm; zero3 has nothing to put back into the host's memory"),
+        (["--tau", "0.5", "--strategy", "zero3"], 4, "SetupError: tau is for fcdp, fcdp_sched and fcdp_comm; zero3 keeps no parameters in the host's memory"),
         (["--budget", "10000"], 4, "BudgetError: unit 'first' needs 6624 bytes of the device beside 5296 bytes of shards and caches, the budget is 10000 bytes: 1920 bytes are missing"),
         ([], 3, "TopologyError: all nodes need the same number of ranks: node 0 has 2, node 1 has 1"),
     ],

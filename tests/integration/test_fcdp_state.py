@@ -1,4 +1,5 @@
-"""States of sharded training: saved on 4 ranks, loaded on others and by other strategies; what must be refused; and checkpoints that training doesn't know of."""
+"""States of sharded training: saved on 4 ranks, loaded on others and by other strategies; what must be refused; and
+checkpoints that training doesn't know of."""
 
 from __future__ import annotations
 
@@ -38,10 +39,10 @@ ERRORS = {  # by name of what must be refused, what each of two ranks raises; DI
     "exists": ["StateError: DIR/good exists already", "StateError: rank 0: DIR/good exists already"],
     "differs": ["StateError: DIR/differs: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and 1"] * 2,
     "two-names": ["StateError: two parameters of the model are called 'weight'"] * 2,
-    "within": ["OrderError: a step has begun, and its gradients are no part of a state: save and load after updated()"] * 2,
+    "within": ["OrderError: a step has begun, and its gradients are not part of a state: save and load after updated()"] * 2,
     "moments": ["StateError: the optimizer's 'first' of unit 'last' has shape (3,), the values have (88,)"] * 2,
     "wider": ["StateError: DIR/good: parameter 'first.weight' is float32 of shape (24, 33) there, float32 of shape (24, 34) here"] * 2,
-    "without-adapters": ["StateError: DIR/good: another model's: parameter 'first.adapter.down' isn't in this one"] * 2,
+    "without-adapters": ["StateError: DIR/good: state of another model: parameter 'first.adapter.down' is not in this model"] * 2,
 }
 ERRORS_IN_PART = {
     "truncated": "StateError: DIR/truncated/shard-00001-of-00002.safetensors has 100 bytes instead of ",
@@ -51,7 +52,7 @@ ERRORS_IN_PART = {
 ERRORS_OF_THE_LAST = {  # which the others say with its number
     "other-content": "shard-00001-of-00002.safetensors: Error while deserializing header",
     "no-room": "shard-00001-of-00002.safetensors: Error while serializing: I/O error: File too large",
-    "no-package": "states are written and read by the package safetensors, which isn't installed: pip install 'manapy[fcdp]'",
+    "no-package": "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'",
     "not-json": "extra, or the optimizer's scalars, can't be written as JSON: set is no JSON",
 }
 
@@ -59,7 +60,8 @@ ERRORS_OF_THE_LAST = {  # which the others say with its number
 def test_training_goes_on_on_any_ranks_by_any_strategy(make_job: Make, tmp_path: Path) -> None:
     first = results(run(make_job, 4, 2, "save", tmp_path, *STRATEGIES))
     assert len({loss for training in first for loss in training["losses"]}) > 1
-    assert results(run(make_job, 4, 2, "load", tmp_path, *(f"{strategy}:{strategy}" for strategy in STRATEGIES))) == first  # bit by bit
+    # bit by bit
+    assert results(run(make_job, 4, 2, "load", tmp_path, *(f"{strategy}:{strategy}" for strategy in STRATEGIES))) == first
     for ranks, per_node, loads in (
         (4, 2, ["mics:fcdp:local", "fcdp:mics", "hpz:zero3"]),
         (4, 1, ["fcdp:mics"]),
@@ -107,7 +109,8 @@ def test_a_rank_that_is_killed_while_it_writes_publishes_nothing(make_job: Make,
 
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
-    """In the middle of an epoch, by the split process, with gradients half accumulated perhaps: the loss curve continues bit by bit."""
+    """In the middle of an epoch, by the split process, with gradients half accumulated perhaps: the loss curve
+    continues bit by bit."""
     job = make_job(4).start_python(PROGRAM.name, "--micro-batches", "2", "--until", "enough")
     job.wait_for("step 5\n")
     job.checkpoint()

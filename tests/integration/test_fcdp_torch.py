@@ -1,4 +1,5 @@
-"""PyTorch modules sharded on 4 ranks, 2 emulated nodes: losses against one process without manapy, bytes against closed forms, call by call.
+"""PyTorch modules sharded on 4 ranks, 2 emulated nodes: losses against one process without manapy, bytes against closed
+forms, call by call.
 
 Importing PyTorch takes seconds on each rank: many ways to train share one job, and each has a test of its own.
 """
@@ -92,7 +93,8 @@ def reference(way: str) -> str:
 
 
 def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:
-    """All that both have, to the rounding of float32; the final parameters may differ more: Adam makes steps of full size from gradients that are zero but for rounding."""
+    """All that both have, to the rounding of float32; the final parameters may differ more: Adam makes steps of full
+    size from gradients that are zero except for rounding."""
     assert done["losses"] == pytest.approx(expected["losses"], rel=tolerance)
     assert len({round(loss, 3) for loss in done["losses"]}) == len(done["losses"])
     for key in expected.keys() & done.keys() & {"evaluated", "norm", "generated"}:
@@ -110,7 +112,8 @@ def crossing(done: dict[str, Any], strategy: str, micro_batches: int, itemsize: 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if "bf16" not in way])
 def test_losses_are_those_of_one_process(done: Results, expected: Results, way: str) -> None:
-    """Tied and shared weights, unused ones, accumulation, clipping, parameter groups, evaluation, activation checkpointing, frozen parts, caches on the device."""
+    """Tied and shared weights, unused ones, accumulation, clipping, parameter groups, evaluation, activation
+    checkpointing, frozen parts, caches on the device."""
     compare(done[way], expected[reference(way)])
 
 
@@ -146,7 +149,8 @@ def test_adapters_are_saved_and_loaded_on_their_own(hugging_face: tuple[Results,
 
 
 def test_a_training_goes_on_from_its_state(start: Start, job: Job, done: Results, expected: Results) -> None:
-    """On other ranks, by another strategy, from a model of other values: parameters, frozen ones and buffers, moments and settings are those saved."""
+    """On other ranks, by another strategy, from a model of other values: parameters, frozen ones and buffers, moments
+    and settings are those saved."""
     assert "losses" in done[SAVED]  # the job has ended
     way = f"partly_frozen,groups=1,strategy=zero3,load={job.where / 'state'}"
     on_three = results(start(way, ranks=3, ranks_per_node=1), [way])[way]
@@ -167,4 +171,5 @@ def test_call_by_call(make_job: Callable[..., Job], program: str) -> None:
 def test_models_that_differ_between_ranks(start: Start) -> None:
     job = start("perceptron,seed=8")
     assert job.wait() != 0
-    assert job.output().count("the values of unit '0' are not the same on ranks 0 and 3\n") == 4  # found by the rank itself, or heard from one that has
+    # found by the rank itself, or heard from one that has
+    assert job.output().count("the values of unit '0' are not the same on ranks 0 and 3\n") == 4

@@ -1,4 +1,5 @@
-"""`manapy fcdp train`: a small GPT in full and with adapters, resumed, refused, and checkpointed without knowing of it."""
+"""`manapy fcdp train`: a small GPT in full and with adapters, resumed, refused, and checkpointed without knowing of
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--context", "32", "
 HOW = ("--rate", "0.01", "--micro-batches", "2")
 NODES = ("--ranks-per-node", "2")
 STEPS = 40  # of the base
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # several of one rank wait for each other by spinning, while others want the processor
+# several of one rank wait for each other by spinning, while others want the processor
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def train(job: Job, *options: str | Path) -> Job:
@@ -70,7 +72,8 @@ def test_in_full(base: dict[str, Any], base_job: Job) -> None:
     assert base["validation"][1] < base["validation"][0] - 1
     assert (base["first"], len(base["losses"]), base["frozen"]) == (0, STEPS, 0)
     assert sent(base) == [computed(base)] * (STEPS - 1)
-    assert computed(base)["inter"] == pytest.approx(4 * base["trainable"], rel=0.01) and base["host"] >= 4 * base["trainable"]  # (N-1)/N (W + G)
+    # (N-1)/N (W + G)
+    assert computed(base)["inter"] == pytest.approx(4 * base["trainable"], rel=0.01) and base["host"] >= 4 * base["trainable"]
     lines = base_job.output().splitlines()
     assert [line for line in lines if line.startswith("step ")] == [f"step {step}  loss {loss:.4f}" for step, loss in enumerate(base["losses"], 1)]
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("forward", "backward", "reduce"))}
@@ -102,7 +105,7 @@ def test_a_resumed_training_goes_on_bit_by_bit(make_job: Make, base: dict[str, A
     ("options", "code", "said"),
     [
         (["--strategy", "ddp"], 2, "argument --strategy: invalid choice: 'ddp'"),
-        (["--tau", "0.5"], 2, "manapy: --tau is a share of --device-memory, which isn't given"),
+        (["--tau", "0.5"], 2, "manapy: --tau is a share of --device-memory, which is not given"),
         (["--resume", "STATE", "--hidden", "64"], 2, "manapy: STATE holds another model: --hidden 32 there, 64 here"),
         (["--out", "STATE/index.json"], 1, "manapy: STATE/index.json: File exists"),
         (["--hidden", "40000000", "--heads", "1"], 1, "manapy: the model can't be made: "),
@@ -125,7 +128,8 @@ def test_without_pytorch(make_job: Make) -> None:
 
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
-    """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of one that nobody disturbed."""
+    """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of one
+    that nobody disturbed."""
     steps = 80
     options = [*SMALL, *HOW, "--steps", str(steps), "--out", "out"]
     job = make_job(2, env=ONE_THREAD).start(BIN / "manapy", "fcdp", "train", *options)

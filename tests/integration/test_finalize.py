@@ -16,7 +16,8 @@ ABORTED = ABORTING[0]
 
 
 def ends(job: Job, program: Path, mode: str, *launcher: Path) -> tuple[int, set[str], bool]:
-    """Exit code (ABORTED: MPI has ended the job); what the ranks that came to it said; whether the library's message was printed."""
+    """Exit code (ABORTED: MPI has ended the job); what the ranks that came to it said; whether the library's message
+    was printed."""
     job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
     job.spawn([BIN / "mpirun", "-n", "2", *launcher, program, mode])
     code = job.wait()

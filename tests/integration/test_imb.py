@@ -1,7 +1,8 @@
-"""Unmodified programs of others: the Intel MPI Benchmarks, compiled by Intel for the MPICH ABI, from the PyPI package impi-rt.
+"""Unmodified programs of others: the Intel MPI Benchmarks, compiled by Intel for the MPICH ABI, from the PyPI package
+impi-rt.
 
-They run natively and under manapy with the MPICH that is here, never with Intel's MPI library. Without the package (pip downloads it
-once, 130 MB) the tests are skipped.
+They run natively and under manapy with the MPICH that is here, never with Intel's MPI library. Without the package (pip
+downloads it once, 130 MB) the tests are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from manapy.bench.calls import imb
 
 LIBRARIES = {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")}
 SHORT = ["-npmin", "2", "-iter", "5", "-time", "20", "-msglog", "3:12"]
-LONG = ["-npmin", "2", "-iter", "100000", "-time", "0.5", "-msglog", "3:6"]  # a table is cut short after about 0.5 s a size
+# a table is cut short after about 0.5 s a size
+LONG = ["-npmin", "2", "-iter", "100000", "-time", "0.5", "-msglog", "3:6"]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""MPI-IO at random moments: what a killed run wrote after a checkpoint must not show in the files; and files that are gone."""
+"""MPI-IO at random moments: what a killed run wrote after a checkpoint must not show in the files; and files that are
+gone."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from test_random_moments import checkpoints, in_output, kills
 
 
 def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Path:
-    """Started, and its files are open: what has been written into a file that isn't stays there. The file that lets it end."""
+    """Started, and its files are open: what has been written into a file that isn't stays there. The file that lets it
+    end."""
     go = job.hold(steps - 20)
     job.start_python("io_mix.py", str(seed), str(steps), str(job.where / "file"), "--pause", "0.05", options=["--keep", "2", "--protocol", protocol])
     job.wait_for("step 0")

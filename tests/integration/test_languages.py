@@ -1,5 +1,5 @@
-"""Programs in Fortran (mpif.h, "use mpi", "use mpi_f08": tests/programs/fortran_*) and C++ (namespace MPI: cxx_bindings.cpp),
-built with the wrappers of Debian's MPICH.
+"""Programs in Fortran (mpif.h, "use mpi", "use mpi_f08": tests/programs/fortran_*) and C++ (namespace MPI:
+cxx_bindings.cpp), built with the wrappers of Debian's MPICH.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints asked for at inconvenient moments: never a hang, never a wrong result, and who is waited for is named."""
+"""Checkpoints at inconvenient moments: never a hang, never a wrong result, and the awaited rank is named."""
 
 from __future__ import annotations
 

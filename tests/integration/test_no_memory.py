@@ -17,7 +17,7 @@ def test_the_call_fails_or_the_checkpoint(make_job: Callable[..., Job], c_progra
     done = manapy("checkpoint", job.dir)
     assert done.returncode == 1
     # Whoever is the first to say it.
-    said = ("there is no memory for a message that is under way", "another rank could not empty the network")
+    said = ("there is no memory for a message in flight", "another rank could not empty the network")
     assert any(line in done.stderr for line in said), done.stderr
     go.touch()
     job.wait_for(lambda text: text.count("free") == 2)

@@ -1,4 +1,4 @@
-"""What other users see of a job: that it isn't theirs, in one line; root sees it."""
+"""Other users get one line that says that the job is not theirs. Root sees the job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.mpi
 OWNER, OTHER = 65533, 65532  # user ids that nobody has
 
 
-# Where Python lies in a home directory that is closed to others, a mount namespace has an open one there that holds nothing else.
+# Where Python lies in a home directory that is closed to others, a mount namespace has an open one there that holds
+# nothing else.
 OPEN = 'mount --bind "$2" "$3" && mount -t tmpfs -o mode=755 none "$1" && mkdir -p "$2" && mount --bind "$3" "$2" && shift 3 && exec "$@"'
 
 
@@ -70,7 +71,7 @@ def test_nobody_else_but_root_sees_anything(job: Job) -> None:
             assert f"another user (uid {OWNER})" in done.stderr if which == job.dir else "Permission denied" in done.stderr, (command, done)
     for command in ("checkpoint", "status", "stop"):
         done = manapy(command, job.dir, inside=user(OTHER), cwd=Path("/"))
-        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"manapy: {job.dir}: a job of another user (uid {OWNER}), to which nobody else but root may say anything\n")
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"manapy: {job.dir}: a job of another user (uid {OWNER}): only this user and root may send it commands\n")
     assert {path.name for path in job.where.iterdir()} == {"job", before}
     assert job.process is not None and job.process.poll() is None
 

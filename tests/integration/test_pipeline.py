@@ -1,4 +1,5 @@
-"""The training job in three directions (osu_bench/pipeline.py): the same results in every way it can be run, broken as it is told, and what is said then."""
+"""The training job in three directions (osu_bench/pipeline.py): the same results in every way it can be run, broken as
+it is told, and what is said then."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_what_is_said_of_a_broken_one(fault: str, said: tuple[str, ...], tmp_pat
 
 @pytest.mark.parametrize("given", [True, False])
 def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -> None:
-    """Three seconds more in one block, where an iteration takes a small part of that: with the schedule, and with the one that is found in the calls."""
+    """Three seconds more in one block, where an iteration takes a small part of that: with the schedule, and with the
+    one that is found in the calls."""
     schedule = "tp=2,pp=2,micro=4"
     traced(4, "--schedule", schedule, "--iterations", "30", "--hidden", "32", "--fault", "compute:rank=3,iteration=15,micro=2,phase=backward,seconds=3").finish()
     done = manapy("why", tmp_path / "traced", *(["--schedule", schedule] if given else []))
@@ -87,7 +89,8 @@ def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -
 
 
 def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watched(tmp_path: Path, traced: Callable[..., Job]) -> None:
-    """Its work, and the transfers to and from it, are only slow because of that; whatever else runs on this machine, nothing is said to be stuck, or slow for another reason."""
+    """Its work, and the transfers to and from it, are only slow because of that; whatever else runs on this machine,
+    nothing is said to be stuck, or slow for another reason."""
     plan = "pp=2,micro=8"
     busy = 4 + 2 * int(os.getloadavg()[0])  # so many that it stands out on a machine on which all wait for a processor
     job = traced(2, "--schedule", plan, "--iterations", "100000", "--hidden", "256", "--fault", f"starve:rank=1,iteration=20,seconds={busy}")

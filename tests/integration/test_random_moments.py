@@ -1,4 +1,4 @@
-"""Checkpoints at any moment of a job with all kinds of traffic; and whoever may die while one is taken."""
+"""Checkpoints at any moment of a job with all kinds of traffic; and deaths of any process during a checkpoint."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> 
 
 
 def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
-    """Who asks before the restart has its coordinator is told that the job doesn't run; the coordinator of the ranks that were killed,
-    if it is still there, takes no checkpoint."""
+    """Who asks before the restart has its coordinator is told that the job doesn't run; the coordinator of the ranks
+    that were killed, if it is still there, takes no checkpoint."""
     job = make_job(2, env=ENV)
     job.hold(100)
     stress(job, 125, 120)
@@ -212,7 +212,7 @@ def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
 
 
 def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
-    """Each is counted, told, and taken back: the checkpoint begins anew until rank 0 comes to the others."""
+    """Each is counted, told, and taken back: the checkpoint begins again until rank 0 comes to the others."""
     job = make_job(3, env=ENV)
     go, end = start_edges(job, "wrong")
     asked = request(job)
@@ -260,7 +260,8 @@ def slow_but(*quick: str) -> list[Any]:
 
 
 def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
-    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published checkpoint.
+    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published
+    checkpoint.
 
     Asks again if the phase went by too fast. The job is held.
     """

@@ -54,7 +54,8 @@ def test_under_another_version(make_job: Callable[..., Job], c_program: Callable
     debian = Path("/usr/bin/mpiexec.mpich")
     if not debian.exists():
         pytest.skip("no Debian MPICH (apt install mpich)")
-    states = "create allocate shared alone dynamic locks pscw requests belongings errors".split()  # atomics fail there without manapy, too
+    # atomics fail there without manapy, too
+    states = "create allocate shared alone dynamic locks pscw requests belongings errors".split()
     job = make_job(4)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)

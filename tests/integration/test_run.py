@@ -1,4 +1,4 @@
-"""`manapy run`: real programs that are killed, interrupted and stopped, and come to the same result all the same."""
+"""`manapy run`: real programs that are killed, interrupted and stopped, and still get the same result."""
 
 from __future__ import annotations
 
@@ -172,7 +172,8 @@ def test_second_interrupt(job: Run) -> None:
 
 
 def test_script_of_three_steps(job: Run) -> None:
-    """The step that is done doesn't run again, but its exit code comes again; nothing behind the crashed one runs before that has ended."""
+    """The step that is done doesn't run again, but its exit code comes again; nothing behind the crashed one runs
+    before that has ended."""
     first = f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"first runs\", flush=True); raise SystemExit(5)'"
     script = job.where / "script"
     script.write_text(f"{first}\necho code $? >> codes\n{' '.join(SHORT)} || exit\necho between >> codes\n{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"last runs\")'\n")
@@ -211,7 +212,8 @@ def test_exit_code(job: Run) -> None:
 
 
 def test_short_program_of_one_rank(job: Run) -> None:
-    """It has ended before its coordinator listens; its exit code must be known all the same, for the attempts to come."""
+    """It has ended before its coordinator listens; its exit code must be known all the same, for the attempts to
+    come."""
     script = job.where / "script"
     script.write_text(f"mpirun -n 1 manapy-launch false\necho $? >> codes\n{' '.join(SHORT)}\n")
     job.number = 2
@@ -229,7 +231,7 @@ def test_program_that_always_aborts(job: Run) -> None:
     job.run("--max-crashes", "2", "--back-off", "100ms", command=[*LAUNCH, "-c", program])
     assert job.wait() == 1
     assert job.ends() == ["crashed", "crashed"]
-    assert re.search(r"giving up: it crashed 2 times in a row \(--max-crashes 2\), the last time: (rank [01] died|ranks ended before they were up)", job.output())
+    assert re.search(r"giving up: it crashed 2 times in a row \(--max-crashes 2\); last reason: (rank [01] died|ranks ended during their start)", job.output())
     assert f"one more attempt: manapy run --dir {job.chain} --force" in job.output()
     job.run()
     assert job.wait() == 1 and len(job.events("attempt")) == 2, "it has given up"
@@ -242,10 +244,10 @@ def test_limits(job: Run) -> None:
     job.wait_for_event("checkpoint")
     job.kill_rank()
     assert job.wait() == 1
-    assert "giving up: it was restarted 0 times, which is the maximum (--max-restarts 0)" in job.output()
+    assert "giving up: it was restarted 0 times, the maximum (--max-restarts 0)" in job.output()
     job.run("--budget", "1ms")
     assert job.wait() == 1
-    assert "which is its budget (--budget)" in job.output()
+    assert "the whole budget (--budget)" in job.output()
     assert len(job.events("attempt")) == 1
     job.run()
     job.finish()
@@ -255,9 +257,9 @@ def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     job.run("--mtbf", "2s", command=HEAT)
     job.finish()
     assert result(job) == undisturbed
-    (line,) = [line for line in job.output().splitlines() if "(Daly; Young:" in line][:1]
-    assert "failures come every 2 s: one every" in line
-    interval = float(line.partition("one every ")[2].split()[0])
+    (line,) = [line for line in job.output().splitlines() if "(Daly's formula; Young's:" in line][:1]
+    assert "failures occur every 2 s: one checkpoint every" in line
+    interval = float(line.partition("one checkpoint every ")[2].split()[0])
     times = [event["time"] for event in job.events("checkpoint")]
     assert job.events("checkpoint")[0]["cause"] == "measure"
     assert all(later - earlier > 0.5 * interval for earlier, later in zip(times, times[1:], strict=False))
@@ -331,7 +333,7 @@ def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     try:
         job.run()
         assert job.wait() == 1
-        assert "still runs, though manapy is gone: wait for its end, or manapy stop" in job.output() and len(job.output().splitlines()) == 1
+        assert "still runs although its manapy has ended: wait until it ends, or run manapy stop" in job.output() and len(job.output().splitlines()) == 1
         assert len(job.events("attempt")) == 1
         assert manapy("stop", job.dir).returncode == 0
         until_gone(below)
@@ -405,7 +407,8 @@ def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> Non
 
 
 def test_names(job: Run, tmp_path: Path) -> None:
-    """A chain, its job and a checkpoint of it, each by its name from another directory; in the end the job is restarted by its name alone."""
+    """A chain, its job and a checkpoint of it, each by its name from another directory; in the end the job is restarted
+    by its name alone."""
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""--shift of manapy-launch and manapy-restart on a host without RNICs. What it does where there are some is in tests/rdma/test_mpi.py."""
+"""--shift of manapy-launch and manapy-restart on a host without RNICs. tests/rdma/test_mpi.py tests it with RNICs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def program(where: place.Place) -> Iterator[Callable[[str], str]]:
 
 
 def test_failover_is_followed_by_a_checkpoint(make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a real job, by a real agent; that traffic has fallen back is what we say. Many events at once are one occasion; others are none."""
+    """Of a real job, by a real agent; that traffic has fallen back is what we say. Many events at once are one
+    occasion; others are none."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(tmp_path / "a"))
     monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
     job = make_job(2).start(sys.executable, PROGRAMS / "heat2d.py", "--n", "64", "--steps", "100000", "--every", "20", "--pause", "0.03", "--out", "field.npy")

@@ -1,5 +1,5 @@
-"""SIGTERM from outside: in a chain it announces the end of an allocation and must not end a program that has no opinion on it; elsewhere
-everything is as natively."""
+"""SIGTERM from outside: in a chain it announces the end of an allocation, and must not end a program without a handler
+for it; elsewhere everything is as natively."""
 
 from __future__ import annotations
 

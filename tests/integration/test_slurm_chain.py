@@ -1,4 +1,5 @@
-"""Chains of allocations in a real Slurm: the job that is longer than its allocations, lost nodes, damaged checkpoints, preemption."""
+"""Chains of allocations in a real Slurm: the job that is longer than its allocations, lost nodes, damaged checkpoints,
+preemption."""
 
 from __future__ import annotations
 
@@ -324,7 +325,8 @@ def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
 
 @pytest.fixture(scope="module")
 def strict_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
-    """Two nodes on which nothing escapes: with the last task of a step on a node all of it there ends, our coordinator, too."""
+    """Two nodes on which nothing escapes: with the last task of a step on a node all of it there ends, our coordinator,
+    too."""
     if reason := no_cgroups():
         pytest.skip(reason)
     return make_cluster(nodes=2, settings={"ProctrackType": "proctrack/cgroup"})
@@ -410,8 +412,8 @@ def test_bad_input(cluster: Cluster, tmp_path: Path) -> None:
         (["slurm", "chain", "--sbatch=--nodes=99", good], "scontrol: slurm_suspend error: Requested partition configuration not available now|sbatch: Batch job submission failed"),
         (["slurm", "chain", "--sbatch=--nonsense", good], "nonsense"),
         (["slurm", "chain", "--margin", "0.5", good], "--margin must be at least 1"),
-        (["slurm", "guard"], "which script?"),
-        (["slurm", "guard", "--", good], "no Slurm batch job"),
+        (["slurm", "guard"], "the script is missing"),
+        (["slurm", "guard", "--", good], "not a Slurm batch job"),
     ]
     for arguments, expected in cases:
         done = manapy(*arguments, env=cluster.env, cwd=tmp_path)

@@ -1,5 +1,5 @@
-"""Jobs that Slurm starts on several of its nodes, by `srun --mpi=pmi2` and by `mpiexec -bootstrap slurm`: run, checkpoint, kill,
-restart under the same launcher or another one, and end as natively."""
+"""Jobs that Slurm starts on several of its nodes, by `srun --mpi=pmi2` and by `mpiexec -bootstrap slurm`: run,
+checkpoint, kill, restart under the same launcher or another one, and end as natively."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def test_restart_by_command_under_another_launcher(slurm_job: Callable[..., Job]
 
 
 def natively_and_here(job: Job, *program: str | Path) -> tuple[subprocess.CompletedProcess[str], int]:
-    """The same program under srun without manapy, and as a job: how the first one ended, and the second one's exit code."""
+    """The same program under srun without manapy, and as a job: how the first one ended, and the second one's exit
+    code."""
     env = {**os.environ, **job.env, "LD_LIBRARY_PATH": str(BIN.parent / "lib")}
     command = [*map(str, SRUN), "-n", "4", *map(str, program)]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE), job.start(*program).wait()
@@ -145,7 +146,8 @@ def test_exit_code(slurm_job: Callable[..., Job], code: int) -> None:
 
 
 def test_abort(slurm_job: Callable[..., Job]) -> None:
-    """The others die, nobody waits, and the message is there. The exit code is Slurm's: mostly 137 (SIGKILL), natively as here; 0 was seen."""
+    """The others die, nobody waits, and the message is there. The exit code is Slurm's: mostly 137 (SIGKILL), natively
+    as here; 0 was seen."""
     job = slurm_job(SRUN)
     (job.where / "abort.py").write_text("from mpi4py import MPI\nc = MPI.COMM_WORLD\nif c.rank == 1: c.Abort(7)\nc.Barrier()\n")
     native, here = natively_and_here(job, BIN / "python", job.where / "abort.py")
@@ -158,7 +160,8 @@ def test_a_rank_dies(slurm_job: Callable[..., Job]) -> None:
     job = start_ring(slurm_job([*SRUN, "--kill-on-bad-exit"]))
     job.checkpoint()
     os.kill(job.pids()[3], signal.SIGKILL)
-    assert job.wait() in (128 + signal.SIGKILL, 128 + signal.SIGTERM), job.report()  # the dead one's, or that of one that Slurm ended
+    # the dead one's, or that of one that Slurm ended
+    assert job.wait() in (128 + signal.SIGKILL, 128 + signal.SIGTERM), job.report()
     assert (job.dir / "latest").exists()
 
 
@@ -180,7 +183,8 @@ def test_ranks_that_exec(slurm_job: Callable[..., Job], undisturbed: str) -> Non
 
 
 def test_shared_memory_of_a_killed_step_of_the_same_name(slurm_job: Callable[..., Job], allocation: dict[str, str], undisturbed: str) -> None:
-    """A requeued job has its number again and begins with step 0, as before it was killed. MPICH would join the dead ranks' memory."""
+    """A requeued job has its number again and begins with step 0, as before it was killed. MPICH would join the dead
+    ranks' memory."""
     name = 2166136261
     for byte in f"{allocation['SLURM_JOB_ID']}.0".encode():
         name = (name ^ byte) * 16777619 % 2**32
@@ -208,7 +212,8 @@ def test_one_rank_in_a_batch_script(cluster: Cluster) -> None:
 
 
 def test_coordinator_ignores_what_schedulers_send(slurm_job: Callable[..., Job], undisturbed: str) -> None:
-    """Slurm signals every process of a step, where it finds them by cgroup; the checkpoint that follows needs the coordinator."""
+    """Slurm signals every process of a step, where it finds them by cgroup; the checkpoint that follows needs the
+    coordinator."""
     job = start_ring(slurm_job(SRUN))
     coordinator = job.status()["pid"]
     for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP):

@@ -1,4 +1,5 @@
-"""State of the program that has nothing to do with MPI: one program per kind (tests/programs/state_*), checkpointed in mid-run.
+"""State of the program that has nothing to do with MPI: one program per kind (tests/programs/state_*), checkpointed in
+mid-run.
 
 continue   checkpoint, twice; the program goes on and checks its state
 restart    checkpoint, SIGKILL, restart, twice; the last generation checks its state
@@ -265,7 +266,8 @@ def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[st
 
 
 def test_clocks_of_machines_that_are_up_for_less_and_for_longer(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
-    """To restart where the monotonic clock stands elsewhere: time namespaces. A sleep that one restart has corrected is corrected by the next."""
+    """To restart where the monotonic clock stands elsewhere: time namespaces. A sleep that one restart has corrected is
+    corrected by the next."""
 
     def machine(seconds: int) -> list[str | Path]:
         return ["unshare", "--time", "--monotonic", str(seconds), "--boottime", str(seconds), BIN / "mpirun"]

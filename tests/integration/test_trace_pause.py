@@ -1,4 +1,5 @@
-"""MPI_Pcontrol(0) under both recorders: paused calls leave no record, nobody is accused for them, and those after the pause go with those of the ranks that went on."""
+"""MPI_Pcontrol(0) under both recorders: paused calls leave no record, nobody is accused for them, and those after the
+pause go with those of the ranks that went on."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
     late, start, done = after[1], after[2], after[4]
     assert matching.post[late] == -1, "what it completes was begun meanwhile"
     assert (events["peer"][start], events["tag"][start], matching.post[done]) == (0, 3, start)
-    for barrier in (after[6], after[7]):  # on the communicator that it made meanwhile, and after a collective that it made meanwhile
+    # on the communicator that it made meanwhile, and after a collective that it made meanwhile
+    for barrier in (after[6], after[7]):
         assert len(matching.collectives.calls(int(matching.collectives.of[barrier]))) == 2
     assert not (events["flags"] & Flag.FAILED).any() and (events["exit"] != OPEN).all()
     assert [verdict.state for verdict in hang.verdicts(trace)] == [State.HEALTHY]

@@ -1,4 +1,5 @@
-"""What real jobs under manapy-launch record: calls of all kinds, checkpoint and restart inside a call, SIGKILL, an overrun ring, no room, --no-trace."""
+"""What real jobs under manapy-launch record: calls of all kinds, checkpoint and restart inside a call, SIGKILL, an
+overrun ring, no room, --no-trace."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 
 @dataclass(frozen=True)
 class Stack:
-    """An MPI library: how programs for it are compiled and started. env: of the job; mpi4py: of mpi4py; version: what the library says of itself."""
+    """An MPI library: how programs for it are compiled and started. env: of the job; mpi4py: of mpi4py; version: what
+    the library says of itself."""
 
     mpirun: Path
     compiler: tuple[str, ...]
@@ -49,7 +50,9 @@ STACKS = {
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1",
             "OMPI_MCA_hwloc_base_binding_policy": "none",
-            "OMPI_MCA_osc": "^sm",  # 4.1.4's windows in shared memory fail one start of five here, recorded or not: errno 2, or 14 from the other process's memory
+            # 4.1.4's windows in shared memory fail one start of five here, recorded or not: errno 2, or 14 from the
+            # other process's memory
+            "OMPI_MCA_osc": "^sm",
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
         },
         {"MPI4PY_MPIABI": "openmpi", "MPI4PY_LIBMPI": f"{DEBIAN}/libmpi.so.40"},
@@ -217,13 +220,15 @@ def test_every_call(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
     assert len({one["MPI_COMM_SELF"] for one in names}) == RANKS
     halves = [one["half of the world"] for one in names]
     assert halves[0] == halves[2] != halves[1] == halves[3]
-    assert len({cid for one in found for cid, *_ in one.comms}) == 1 + RANKS + 2 + 2 + 1 + 2  # world, selves, halves, duplicates, Idup, windows
+    # world, selves, halves, duplicates, Idup, windows
+    assert len({cid for one in found for cid, *_ in one.comms}) == 1 + RANKS + 2 + 2 + 1 + 2
     split = found[1].comms[2]
     assert split[1:4] == (2, 3, -2)  # ranks 3 and 1: by key
 
 
 def test_python(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
-    """mpi4py opens its MPI library for itself, and calls from several threads; functions of MPI 4 that a library lacks must not be shown to it."""
+    """mpi4py opens its MPI library for itself, and calls from several threads; functions of MPI 4 that a library lacks
+    must not be shown to it."""
     program = (
         "from mpi4py import MPI; import numpy as np, threading\nw = MPI.COMM_WORLD\n"
         "a = np.zeros(100); b = np.zeros(100)\nw.Allreduce(a, b)\n"
@@ -323,10 +328,10 @@ def test_wrong_arguments(tmp_path: Path, trace_root: Path, arguments: list[str],
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        ([], 2, "what is to be run?"),
+        ([], 2, "the command is missing"),
         (["no-such-program"], 2, "no-such-program: no such program"),
         (["mpirun", "-n", "2", "manapy-launch", "true"], 2, "manapy-launch records by itself"),
-        (["env", "PMI_RANK=0", BIN / "manapy", "trace", "run", "--", "true"], 2, "this is a rank already"),
+        (["env", "PMI_RANK=0", BIN / "manapy", "trace", "run", "--", "true"], 2, "this process is a rank"),
         (["true"], 1, "nothing was recorded on this host: no process of true"),
         (["sh", "-c", "exit 7"], 7, "nothing was recorded"),
         (["sh", "-c", "kill -9 $$"], 137, "nothing was recorded"),
@@ -363,7 +368,7 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, 
     try:
         job.wait_for("recorded as")
         third = manapy("trace", "run", *place, "true")
-        assert third.returncode == 2 and "a job that still runs is recorded under this name" in third.stderr
+        assert third.returncode == 2 and "a running job is recorded under this name" in third.stderr
     finally:
         job.end()
     assert list(files(trace_root))

@@ -1,4 +1,5 @@
-"""`manapy trace top` on a terminal: of a saved recording, of a job that goes on until it ends, and of one that is stuck."""
+"""`manapy trace top` on a terminal: of a saved recording, of a job that goes on until it ends, and of one that is
+stuck."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ class Both:
     def same(self, *command: str | Path, stdin: str = "", env: dict[str, str] | None = None) -> Outcome:
         """Both outcomes are equal; returns it."""
         native = self.run(command, False, stdin, env)
-        for _ in range(4):  # MPICH's mpirun itself may die of SIGPIPE where a program ends before its input was passed on
+        # MPICH's mpirun itself may die of SIGPIPE where a program ends before its input was passed on
+        for _ in range(4):
             if native.code == -signal.SIGPIPE:
                 native = self.run(command, False, stdin, env)
         assert self.run(command, True, stdin, env) == native
@@ -103,7 +104,8 @@ def test_order_of_environment_and_environ_file(both: Both) -> None:
 def test_standard_input(both: Both) -> None:
     both.ranks = 2
     program = "import os, sys; print(len(sys.stdin.read())) if os.environ['PMI_RANK'] == '0' else None"
-    assert both.same(sys.executable, "-c", program, stdin="line\n" * 1000).out == "5000\n"  # hydra gives up when a rank reads much slowly
+    # hydra gives up when a rank reads much slowly
+    assert both.same(sys.executable, "-c", program, stdin="line\n" * 1000).out == "5000\n"
     both.ranks = 1
     both.same("/bin/cat", stdin="one\ntwo")
 
@@ -125,7 +127,8 @@ def test_streams_of_the_launcher(tmp_path: Path) -> None:
 
 
 def test_one_rank_without_mpirun_in_a_script(tmp_path: Path) -> None:
-    """The script goes on after it. (MPICH may start an mpiexec, which kills the process group of a program that it thinks has crashed.)"""
+    """The script goes on after it. (MPICH may start an mpiexec, which kills the process group of a program that it
+    thinks has crashed.)"""
     program = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
     script = f"{BIN}/manapy-launch --dir job {sys.executable} -c '{program}'\nsleep 1\necho after"
     done = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, timeout=TIMEOUT, capture_output=True, text=True, start_new_session=True)
@@ -425,8 +428,8 @@ def test_one_rank_fails(both: Both) -> None:
 
 
 def test_child_that_calls_mpi_says_so(both: Both) -> None:
-    """Children of a rank are outside manapy: one clear line instead of a crash. The rank may be a mere wrapper around the MPI
-    program, so it does not end as if all were well."""
+    """Children of a rank are outside manapy: one clear line instead of a crash. The rank may be a mere wrapper around
+    the MPI program, so it does not end as if all were well."""
     code = f"import subprocess, sys; print(subprocess.run([{sys.executable!r}, '-c', 'from mpi4py import MPI'], capture_output=True, text=True).stderr)"
     done = both.run([sys.executable, "-c", code], True)
     assert done.code == 1

@@ -1,4 +1,4 @@
-"""`manapy why` on real jobs: who is stuck and why, and that nobody is in a job that goes on."""
+"""`manapy why` on real jobs: it names the stuck rank and the cause, and no rank of a job that makes progress."""
 
 from __future__ import annotations
 

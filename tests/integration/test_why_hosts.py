@@ -1,4 +1,5 @@
-"""`manapy why` and `manapy trace` on a job of several hosts: emulated nodes, each with a name, a network and a /dev/shm of its own."""
+"""`manapy why` and `manapy trace` on a job of several hosts: emulated nodes, each with a name, a network and a /dev/shm
+of its own."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def hung(job: Job, state: str = "hung") -> dict[str, Any]:
 
 
 def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
-    """Its process is seen there. What is kept on disk of all hosts says the same; a host that can't be reached costs no rank its good name."""
+    """Its process is seen there. What is kept on disk of all hosts says the same; a host that can't be reached costs no
+    rank its good name."""
     job.start_python("stuck.py", "spin")
     job.wait_for("stuck")
     verdict = hung(job, "late")
@@ -65,9 +67,9 @@ def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
 
     code, said, errors = why(job, rsh="false")
     assert code == 1 and all(verdict["rank"] is None for verdict in said["verdicts"]), said
-    assert f"{THERE} can't be looked at, nothing is known of its ranks: false ended with 1" in errors
+    assert f"{THERE} cannot be reached; nothing is known of its ranks: false ended with 1" in errors
     assert said["unreachable"] == {THERE: "false ended with 1"}, said
-    assert "rank 1, of which there is no trace" in said["verdicts"][0]["sentence"], said
+    assert "rank 1, which has no trace" in said["verdicts"][0]["sentence"], said
 
 
 def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
@@ -84,7 +86,8 @@ def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
     assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
     os.kill(job.pids()[2], signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
-    while (verdict := hung(job))["rank"] != 2:  # until the coordinator has noted who died first: MPI may end another one of that host at once
+    # until the coordinator has noted who died first: MPI may end another one of that host at once
+    while (verdict := hung(job))["rank"] != 2:
         assert verdict["cause"] == "dead process" and time.monotonic() < deadline, verdict
     assert verdict["cause"] == "dead process", verdict
 
@@ -100,7 +103,8 @@ def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
 
 
 def test_a_rank_that_waits_for_its_processor_on_the_other_host(make_job_there: Callable[[int], Job], tmp_path: Path) -> None:
-    """It shares its own with busy processes. Its waits are sampled there, and who asks on the first node is told: it is not slow, nor is the network to it."""
+    """It shares its own with busy processes. Its waits are sampled there, and who asks on the first node is told: it is
+    not slow, nor is the network to it."""
     plan = "pp=2,micro=4"
     job = make_job_there(2)
     job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "256", "--fault", "starve:rank=1,iteration=20,seconds=4")
@@ -113,10 +117,11 @@ def test_a_rank_that_waits_for_its_processor_on_the_other_host(make_job_there: C
 
 @pytest.mark.parametrize(("ranks", "plan"), [(3, "pp=3,micro=1"), (2, "pp=2,micro=4")])
 def test_a_link_that_becomes_slow(ranks: int, plan: str, make_job_there: Callable[[int], Job]) -> None:
-    """In the midst of training the network between the nodes gets slow. Ranks 1 and 2 are on one node and don't feel it. Of several micro-batches each message waits for the one
-    before it on its way."""
+    """In the midst of training the network between the nodes gets slow. Ranks 1 and 2 are on one node and don't feel
+    it. Of several micro-batches each message waits for the one before it on its way."""
     job = make_job_there(ranks)
-    job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512")  # 256 KB a message
+    # 256 KB a message
+    job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512")
     job.wait_for(lambda text: text.count("\n") > 30)
     subprocess.run([TOOLS / "nodes", "shape", "4mbit", "32kb", *NODES], check=True)
     deadline = time.monotonic() + PATIENCE

@@ -1,5 +1,5 @@
-"""`manapy why --hosts` over a real sshd: its own configuration, keys and port on the loopback interface. The command is asked where nothing of the job can be seen: under another
-host name, with an empty /dev/shm."""
+"""`manapy why --hosts` over a real sshd: its own configuration, keys and port on the loopback interface. The command is
+asked where nothing of the job can be seen: under another host name, with an empty /dev/shm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Many ranks on one node, and what their launcher leaves open to them: hydra four pipes a rank, so that with 128 ranks the last one begins with 500."""
+"""Many ranks on one node, and what their launcher leaves open to them: hydra four pipes a rank, so that with 128 ranks
+the last one begins with 500."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PROGRAMS, Job
 
-# Becomes mpirun after it has left open, under a limit of 1024 descriptors: 700 pipes, and one of each kind that can't be saved, or not twice.
+# Becomes mpirun after it has left open, under a limit of 1024 descriptors: 700 pipes, and one of each kind that can't
+# be saved, or not twice.
 LEAKS = """
 import ctypes, fcntl, os, resource, select, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -30,8 +32,8 @@ def ended(job: Job, go: Path) -> None:
 
 
 def test_a_launcher_that_leaves_much_open(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """Whatever it is, and at whatever number: it is not the program's. A restart needs nothing of it, and has its own connections elsewhere than where
-    the program's descriptors have to go."""
+    """Whatever it is, and at whatever number: it is not the program's. A restart needs nothing of it, and has its own
+    connections elsewhere than where the program's descriptors have to go."""
     job = make_job(2)
     go, program = job.where / "go", c_program(PROGRAMS / "wide.c")
     job.mpirun = [sys.executable, "-c", LEAKS, BIN / "mpirun"]

@@ -1,4 +1,4 @@
-"""What `manapy why` says of a job of the tests, asked until it is sure."""
+"""The verdict of `manapy why` on a job of the tests, asked until it is sure."""
 
 from __future__ import annotations
 

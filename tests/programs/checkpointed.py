@@ -2,8 +2,9 @@
 
     STATE_GO=FILE python state_KIND.py [NAME...]
 
-All states of a program are set up in one process; it prints "ready" and waits until FILE exists; meanwhile it is checkpointed,
-killed and restarted, or not. Then every state is checked. The last line is "ok", or before it are the failures.
+All states of a program are set up in one process; it prints "ready" and waits until FILE exists; meanwhile it is
+checkpointed, killed and restarted, or not. Then every state is checked. The last line is "ok", or before it are the
+failures.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-/* A program written for DMTCP: weak symbols, called through macros that fall back, as those of dmtcp.h do. Knows nothing of manapy.
+/* A program written for DMTCP: weak symbols, called through macros that fall back, as those of dmtcp.h do. Knows
+ * nothing of manapy.
  *
- *   alone            prints what every function returns, around one checkpoint; all there is if compiled with -DWITHOUT_MPI
+ *   alone            prints what every function returns, around one checkpoint; all there is if compiled with
+ *                    -DWITHOUT_MPI
  *   place DIR        sends checkpoints there and takes one; DIR is relative, and new
  *   checkpoint DIR   all ranks ask for one; then they wait to be killed, or, come back from it, end
- *   disabled DIR     rank 0 disables checkpoints twice and enables them when DIR/one and DIR/two are there; MPI goes on meanwhile
- *   regions DIR      every rank disables checkpoints here and there, over messages and collectives: none may come in between */
+ *   disabled DIR     rank 0 disables checkpoints twice and enables them when DIR/one and DIR/two are there; MPI goes on
+ *                    meanwhile
+ *   regions DIR      every rank disables checkpoints here and there, over messages and collectives: none may come in
+ *                    between */
 #ifndef WITHOUT_MPI
 #include <mpi.h>
 #endif
@@ -116,8 +120,8 @@ static void disabled(const char *directory) {
     if (generation() != 1) fail("no checkpoint when enabled");
 }
 
-/* Rank 1 sends to rank 0 what that waits for with checkpoints disabled only after a collective with the others, which may all be
- * stopped for a checkpoint by then. */
+/* Rank 1 sends to rank 0 what that waits for with checkpoints disabled only after a collective with the others, which
+ * may all be stopped for a checkpoint by then. */
 static void regions(const char *directory) {
     MPI_Comm others;
     MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &others);

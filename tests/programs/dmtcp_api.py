@@ -1,4 +1,5 @@
-"""A Python program written for DMTCP: it finds the functions in the main program, before and after MPI comes in. Knows nothing of manapy."""
+"""A Python program written for DMTCP: it finds the functions in the main program, before and after MPI comes in. Knows
+nothing of manapy."""
 
 import ctypes
 import os

@@ -1,4 +1,5 @@
-"""The last rank sends checkpoints to the directory that stands in the file `send`, whenever there is one; until there is a file `end`."""
+"""The last rank sends checkpoints to the directory that stands in the file `send`, whenever there is one; until there
+is a file `end`."""
 
 import time
 from pathlib import Path

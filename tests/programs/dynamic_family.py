@@ -1,6 +1,7 @@
 """Spawns children, works with them, lets them go, and counts on alone: test_dynamic.py.
 
-dynamic_family.py DIRECTORY    says "connected", waits for DIRECTORY/part, says "parted", counts until DIRECTORY/end is there
+dynamic_family.py DIRECTORY    says "connected", waits for DIRECTORY/part, says "parted", counts until DIRECTORY/end is
+                               there
 dynamic_family.py              a child
 """
 

@@ -1,6 +1,7 @@
 """Two jobs meet over a port: test_dynamic.py.
 
-dynamic_jobs.py DIRECTORY server|client    exchange until DIRECTORY/part is there, say "parted", go on until DIRECTORY/end is
+dynamic_jobs.py DIRECTORY server|client    exchange until DIRECTORY/part is there, say "parted", go on until
+                                           DIRECTORY/end is
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""Situations in which a checkpoint depends on who may go on, each repeated until the file GO exists, and checked. The job ends when END exists, too.
+"""Situations in which a checkpoint depends on who may go on, each repeated until the file GO exists, and checked. The
+job ends when END exists, too.
 
     mpirun -n N python edges.py KIND GO END
 
 Prints "in KIND" when it begins and, as rank 0's last line, "ok".
 
     chain      a rank that is waited for in a collective waits for messages of ranks that stop at other collectives
-    crossed    pairs exchange messages which one of the two sends after a collective and the other one receives before or after it
+    crossed    pairs exchange messages which one of the two sends after a collective and the other one receives before
+               or after it
     anysource  rank 0 receives from any source while the only sender is about to enter a collective
     polling    the same, with a Test between long sleeps
-    threads    rank 0 receives from the last one's second thread, which stops at a collective, while its first one is inside another
+    threads    rank 0 receives from the last one's second thread, which stops at a collective, while its first one is
+               inside another
     late       rank 0 is in MPI_Init, the others come when GO exists
     leave      rank 0 has left the job, the others leave when GO exists
     wrong      rank 0 makes wrong collective calls all the way to the one in which the others wait for it
@@ -45,7 +48,8 @@ ME, SIZE = WORLD.rank, WORLD.size
 
 
 def chain(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
-    """The last rank is in a collective with rank 0, which waits along a chain for ranks that stop at collectives of their own."""
+    """The last rank is in a collective with rank 0, which waits along a chain for ranks that stop at collectives of
+    their own."""
     token = np.zeros(1, dtype="i8")
     if ME == SIZE - 1:
         ends.Barrier()
@@ -65,7 +69,8 @@ def chain(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
 
 
 def crossed(turn: int, *_: MPI.Comm) -> None:
-    """One rank of each pair sends after a collective of all, the other one posts its receive before it; they take turns."""
+    """One rank of each pair sends after a collective of all, the other one posts its receive before it; they take
+    turns."""
     token = np.full(1, turn, dtype="i8")
     sender = turn % 2
     if ME % 2 == sender:
@@ -109,7 +114,8 @@ def polling(turn: int, *_: MPI.Comm) -> None:
 
 
 def threads(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
-    """Rank 0 comes to the collective in which the last rank's main thread is when it has the message of the other thread."""
+    """Rank 0 comes to the collective in which the last rank's main thread is when it has the message of the other
+    thread."""
     token = np.full(1, turn, dtype="i8")
 
     def second() -> None:

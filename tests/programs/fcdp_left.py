@@ -20,7 +20,7 @@ UNITS = [Unit(name, (("w", (5,)),), dtype="float64") for name in ("one", "two")]
 
 
 def steps(engine: Engine) -> Iterator[int]:
-    """Each leaves gradients under way."""
+    """Each leaves gradients in progress."""
     with engine:
         for unit in UNITS:
             engine.load(unit.name, {"w": np.zeros(5)})

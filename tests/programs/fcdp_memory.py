@@ -1,7 +1,8 @@
-"""Host memory of sharded training: prints as JSON the most that each node's ranks take together, in bytes, by strategy, and for fcdp on ranks that may lock no memory.
+"""Host memory of sharded training: prints as JSON the most that each node's ranks take together, in bytes, by strategy,
+and for fcdp on ranks that may lock no memory.
 
-A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: eight frozen and one trainable. What is freed goes back to the system at once: malloc keeps
-large blocks for itself, too, when it has seen some, as it happens.
+A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: eight frozen and one trainable. What is
+freed goes back to the system at once: malloc keeps large blocks for itself, too, when it has seen some, as it happens.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ def load(topology: Topology, directory: Path, strategies: list[str]) -> list[obj
 
 
 def refuse(topology: Topology, directory: Path, strategies: list[str]) -> list[object]:
-    """Saves a good state, breaks copies of it, and loads those; the errors of all ranks. The engine must go on with what it has."""
+    """Saves a good state, breaks copies of it, and loads those; the errors of all ranks. The engine must go on with
+    what it has."""
     good, errors = directory / "good", {}
     last = topology.rank == topology.size - 1
 
@@ -249,7 +250,8 @@ def leave(topology: Topology, directory: Path, strategies: list[str]) -> list[ob
 
 
 def die(topology: Topology, directory: Path, strategies: list[str]) -> list[object]:
-    """A file that grows beyond the limit is the end of a process that hasn't asked to ignore the signal, as Python does."""
+    """A file that grows beyond the limit is the end of a process that hasn't asked to ignore the signal, as Python
+    does."""
     sharded, model = engine(topology)
     with sharded:
         training = Training(sharded, model)

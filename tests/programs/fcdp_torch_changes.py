@@ -1,4 +1,5 @@
-"""manapy.fcdp.pytorch when something changes: what is trained, whole values, optimizers; and passes that fail. On 2 emulated nodes of 2 ranks, against one process."""
+"""manapy.fcdp.pytorch when something changes: what is trained, whole values, optimizers; and passes that fail. On 2
+emulated nodes of 2 ranks, against one process."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def directory() -> Iterator[Path]:
 
 
 def layers_are_frozen_and_thawed(strategy: str, device: Any) -> None:
-    """Units are divided anew, moments stay; and all of it can be saved and loaded."""
+    """Units are divided again, moments stay; and all of it can be saved and loaded."""
     frozen: list[set[str]] = [{"0.weight"}, set(), {"1.weight", "1.bias", "2.bias"}, {"2.bias"}, {"0.weight", "3.bias"}, set()]
     with directory() as place:
         with both(layers(), strategy=strategy, device=device) as (ours, reference):
@@ -195,7 +196,8 @@ def a_pass_that_fails_spoils_nothing(strategy: str, device: Any) -> None:
                     with pytest.raises(OrderError, match="discard"):
                         use()
                 ours.sharded.discard()
-            assert ours.sharded.engine.arena.used <= stays + (0 if (strategy, device) == ("fcdp", "cpu") else 3 * WIDTH * (WIDTH + 3) * 4)  # what is gathered ahead
+            # what is gathered ahead
+            assert ours.sharded.engine.arena.used <= stays + (0 if (strategy, device) == ("fcdp", "cpu") else 3 * WIDTH * (WIDTH + 3) * 4)
             agree_at(number, ours, reference, 2)
         agree_at_the_end(ours, reference)
 
@@ -222,13 +224,14 @@ def activations_are_computed_again_by_one_of_the_two_ways() -> None:
 
 
 def backward_passes_of_all_kinds() -> None:
-    """Two through one graph are two micro-batches; one for the inputs alone is none; gradients of gradients are refused."""
+    """Two through one graph are two micro-batches; one for the inputs alone is none; gradients of gradients are
+    refused."""
     with both(layers()) as (ours, reference):
         x = batch(0)[topology.rank].requires_grad_()
         (slope,) = torch.autograd.grad(loss_of(ours.model, x), x)
         (expected,) = torch.autograd.grad(loss_of(reference.model, x), x)
         assert torch.allclose(slope, expected)
-        with pytest.raises(OrderError, match="gradients aren't complete"):
+        with pytest.raises(OrderError, match="gradients are incomplete"):
             ours.optimizers[0].step()
         with pytest.raises(OrderError, match="create_graph"):
             torch.autograd.grad(loss_of(ours.model, x), x, create_graph=True)
@@ -240,7 +243,7 @@ def backward_passes_of_all_kinds() -> None:
         (3 * loss_of(reference.model, batch(0).flatten(0, 1))).backward()
         norm = nn.utils.clip_grad_norm_(reference.model.parameters(), 1e9)
         assert ours.sharded.clip_grad_norm_(1e9).item() == pytest.approx(norm.item(), rel=1e-5)
-        with pytest.raises(OrderError, match="are complete: optimizer.step"):
+        with pytest.raises(OrderError, match="are complete: call optimizer.step"):
             loss_of(ours.model, x).backward()
 
 
@@ -328,7 +331,8 @@ def nobody_holds_all_of_a_model_that_is_built_on_the_meta_device() -> None:
                 check(sharded)
                 grown = peak() - before
                 assert sharded.engine.arena.peak < nbytes / 2
-                # who had held all would have a quarter besides; loading takes a quarter twice, and maps the quarter in the rank's file (of a plain file, who knows what)
+                # who had held all would have a quarter besides; loading takes a quarter twice, and maps the quarter in
+                # the rank's file (of a plain file, who knows what)
                 assert source == "file" or grown < nbytes, (source, grown)
                 if source == "values":
                     sharded.save(place / "state")

@@ -1,4 +1,5 @@
-"""Trains a small PyTorch model over manapy.fcdp.pytorch, in each of the ways that its arguments name, and prints as JSON what came of it.
+"""Trains a small PyTorch model over manapy.fcdp.pytorch, in each of the ways that its arguments name, and prints as
+JSON what came of it.
 
     mpirun -n N python fcdp_torch_train.py WAY ...
     python fcdp_torch_train.py --reference WAY ...     the same in one process, without manapy

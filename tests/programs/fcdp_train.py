@@ -1,6 +1,8 @@
-"""Trains a small model over manapy.fcdp, as its arguments say, and prints as JSON what it did: losses, bytes by step, memory.
+"""Trains a small model over manapy.fcdp, as its arguments say, and prints as JSON what it did: losses, bytes by step,
+memory.
 
-`--trouble` makes the last rank, or the last node's, misbehave; `--reference` trains the same model in one process, without the engine; `--until` trains as long as a file isn't there.
+`--trouble` makes the last rank, or the last node's, misbehave; `--reference` trains the same model in one process,
+without the engine; `--until` trains as long as a file isn't there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The engine of manapy.fcdp call by call, on 2 emulated nodes of 2 ranks: units that are used seldom, evicted, loaded again; and calls in a wrong order."""
+"""The engine of manapy.fcdp call by call, on 2 emulated nodes of 2 ranks: units that are used seldom, evicted, loaded
+again; and calls in a wrong order."""
 
 from __future__ import annotations
 
@@ -65,11 +66,11 @@ for strategy in STRATEGIES:
         add(engine, "two", 1)
         add(engine, "one", 1)
         engine.finish()
-        refused(OrderError, "updated() comes after finish()", engine.updated)
+        refused(OrderError, "call updated() after finish()", engine.updated)
         engine.last_micro_batch = True
         use(engine, "one", 0)
         add(engine, "one", 2)
-        refused(OrderError, "gradients aren't complete", engine.clip_gradients, 1.0)
+        refused(OrderError, "gradients are incomplete", engine.clip_gradients, 1.0)
         engine.finish()
         refused(OrderError, "call updated()", engine.gradients, "one")
         for norm in (-1.0, np.nan):  # which would turn gradients round, and leave them as they are
@@ -83,7 +84,8 @@ for strategy in STRATEGIES:
         use(engine, "two", 10, Phase.BACKWARD)
         engine.load("three", {"w": VALUES + 5})  # a frozen unit changes
         use(engine, "three", 5)
-        engine.load_slice("three", lambda start, stop: np.append(VALUES + 6, np.zeros(3))[start:stop])  # as a node has it on its disk
+        # as a node has it on its disk
+        engine.load_slice("three", lambda start, stop: np.append(VALUES + 6, np.zeros(3))[start:stop])
         assert engine.placement()["three"] is {Keep.HOST: Placement.HOST, Keep.NOWHERE: Placement.SHARDS}.get(engine.strategy.keep, Placement.NODE)
         refused(ValueError if last else RemoteError, "no disk", engine.load_slice, "three", no_disk if last else lambda start, stop: VALUES[0])
         use(engine, "three", 6)
@@ -104,7 +106,8 @@ with Engine(topology, [one, two, three], tau=1, budget=stays + 2 * whole) as eng
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
     for expected in (0, 10):
-        for name in ("one", "two", "three"):  # room for two: the third evicts one, and what an update has changed isn't used again
+        # room for two: the third evicts one, and what an update has changed isn't used again
+        for name in ("one", "two", "three"):
             use(engine, name, expected if name != "three" else 0)
             assert engine.arena.used <= stays + 2 * whole
         add(engine, "one", 1)
@@ -117,7 +120,8 @@ with Engine(topology, [one, two, three], tau=1, budget=stays + 2 * whole) as eng
     block.free()
     use(engine, "one", 20)
 limit = stays + 10 * whole
-for held, left in ((0, ["device", "device", "host"]), (whole, ["device", "host", "host"]), (2 * whole, ["host", "host", "host"])):  # first come, first kept (§IV-D)
+# first come, first kept (§IV-D)
+for held, left in ((0, ["device", "device", "host"]), (whole, ["device", "host", "host"]), (2 * whole, ["host", "host", "host"])):
     with Engine(topology, [one, two, three], tau=(stays + 2.5 * whole) / limit, budget=limit) as engine:
         for name in ("one", "two", "three"):
             engine.load(name, {"w": VALUES})
@@ -138,7 +142,8 @@ with Engine(topology, [one, two, three]) as engine:
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
     engine.gather("one", Phase.FORWARD)
-    while engine.traffic.bytes[Phase.FORWARD, Scope.INTER] < 3 * whole // topology.size:  # the other units come while the program computes; else this doesn't end
+    # the other units come while the program computes; else this doesn't end
+    while engine.traffic.bytes[Phase.FORWARD, Scope.INTER] < 3 * whole // topology.size:
         time.sleep(0.001)
     engine.release("one")
 

@@ -1,4 +1,5 @@
-"""Trains a model of two wide layers over manapy.fcdp on the nodes that MPI sees, and prints as JSON what the ranks of the first node count as sent to others.
+"""Trains a model of two wide layers over manapy.fcdp on the nodes that MPI sees, and prints as JSON what the ranks of
+the first node count as sent to others.
 
     mpirun -n N python fcdp_wide.py STRATEGY MICRO_BATCHES STEPS
 """

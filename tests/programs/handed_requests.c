@@ -1,7 +1,7 @@
 /* One thread posts, another completes, for ever: are the slots of requests used again?
  *
- *     handed_requests ROUNDS     in each of them REQUESTS receives are posted, sent to, and completed by the other thread;
- *                                then prints "highest N", the highest number that any request had
+ *     handed_requests ROUNDS     in each of them REQUESTS receives are posted, sent to, and completed by the other
+ *                                thread; then prints "highest N", the highest number that any request had
  */
 #include <mpi.h>
 #include <pthread.h>

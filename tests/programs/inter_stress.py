@@ -1,10 +1,12 @@
-"""A seeded random mix of traffic on inter-communicators, whose groups overlap in all ways, and on communicators of one group.
+"""A seeded random mix of traffic on inter-communicators, whose groups overlap in all ways, and on communicators of one
+group.
 
     mpirun -n N python inter_stress.py SEED STEPS [--pause SECONDS]          at least 3 ranks
 
-As in stress.py every rank derives the same schedule from the seed, steps may leave operations pending that later steps complete, rank 0
-prints "step K" now and then, and "digest HEX" of what all ranks have received as its last line. It can't deadlock: ranks do the steps
-in the same order, and a step blocks only on what its members have started in this step or before.
+As in stress.py every rank derives the same schedule from the seed, steps may leave operations pending that later steps
+complete, rank 0 prints "step K" now and then, and "digest HEX" of what all ranks have received as its last line. It
+can't deadlock: ranks do the steps in the same order, and a step blocks only on what its members have started in this
+step or before.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ COMMS_MAX = 6
 
 @dataclass(eq=False)
 class Comm:
-    """Known to all ranks; ``handle`` only on members. ``sides``: world ranks of both groups in rank order, of one if it is no inter-communicator."""
+    """Known to all ranks; ``handle`` only on members. ``sides``: world ranks of both groups in rank order, of one if it
+    is no inter-communicator."""
 
     handle: MPI.Comm | None
     sides: list[list[int]]
@@ -152,7 +155,8 @@ class Stress:
         root, argument = self.root(rng, comm)
         kind, op = rng.randrange(4), rng.choice([MPI.SUM, self.largest])
         if len(comm.sides) == 2 and len(comm.sides[0]) > 1:
-            kind = 1 + kind % 2  # MPICH 5.0 loses count of nonblocking collectives on ranks that give MPI_PROC_NULL as root
+            # MPICH 5.0 loses count of nonblocking collectives on ranks that give MPI_PROC_NULL as root
+            kind = 1 + kind % 2
         if (c := comm.handle) is None:
             return
         mine, n = self.data(3, ME), len(comm.peers)

@@ -2,10 +2,11 @@
 
     mpirun -n N python io_mix.py SEED STEPS FILE [--pause SECONDS]
 
-Every rank derives the same schedule from the seed. Four files, all only ever extended, so that what a killed run wrote after a
-checkpoint is written once more, or cut off:
+Every rank derives the same schedule from the seed. Four files, all only ever extended, so that what a killed run wrote
+after a checkpoint is written once more, or cut off:
 
-    FILE.at       blocks at known offsets, written by all kinds of accesses, some of them finished by later steps, and read again
+    FILE.at       blocks at known offsets, written by all kinds of accesses, some of them finished by later steps, and
+                  read again
     FILE.view     the same through a view that deals out rows of ROW numbers to the ranks in turn
     FILE.end      blocks behind what is the end of the file at that moment: it must have been cut at a restart
     FILE.shared   records of ROW numbers through the shared file pointer

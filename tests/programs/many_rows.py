@@ -2,7 +2,8 @@
 
     mpirun -n N python many_rows.py COMMUNICATORS REQUESTS FILE
 
-Prints "made" when they are there, uses some of them until FILE exists, then all of them, and, as rank 0's last line, "ok".
+Prints "made" when they are there, uses some of them until FILE exists, then all of them, and, as rank 0's last line,
+"ok".
 """
 
 import os

@@ -1,9 +1,10 @@
-"""Phases in which a checkpoint may be asked for: each prints "in PHASE", stays there until a file exists, then checks its state.
+"""Phases in which a checkpoint may be asked for: each prints "in PHASE", stays there until a file exists, then checks
+its state.
 
     mpirun -n 2 python moments.py PHASE GO END
 
-The phase ("sleep" apart, which takes its time) ends when the file GO exists, the job when END does, too. The last line is "ok" from rank 0 if
-everything is as it should be.
+The phase ("sleep" apart, which takes its time) ends when the file GO exists, the job when END does, too. The last line
+is "ok" from rank 0 if everything is as it should be.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-/* never_received.c - a message of rank 0 to rank 1 on a communicator that both free then; argv[1]: a file that is waited for. */
+/* never_received.c - a message of rank 0 to rank 1 on a communicator that both free then; argv[1]: a file that is
+ * waited for. */
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>

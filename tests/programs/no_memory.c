@@ -52,7 +52,7 @@ static void calls(void) {
     MPI_Op_free(&op);
 }
 
-/* A checkpoint has to take in what is under way. */
+/* A checkpoint has to take in what is in progress. */
 static void under_way(const char *go) {
     MPI_Request r;
     if (rank == 0) {

@@ -2,7 +2,8 @@
 
     mpirun -n N python p2p_many.py STEPS [--pause SECONDS]
 
-Messages of one tag are received late and out of order of the tags, so that many are unexpected; sizes cross the eager limit.
+Messages of one tag are received late and out of order of the tags, so that many are unexpected; sizes cross the eager
+limit.
 """
 
 import hashlib

@@ -2,7 +2,8 @@
 
     mpirun -n N python p2p_modes.py STEPS [--pause SECONDS]      (N even)
 
-A synchronous send must not complete before its message is matched, even if a checkpoint has taken the message off the network.
+A synchronous send must not complete before its message is matched, even if a checkpoint has taken the message off the
+network.
 """
 
 import hashlib

@@ -1,4 +1,5 @@
-"""Rank 1 pauses the recording of its calls (MPI_Pcontrol), makes some of all kinds, stays outside MPI until a file is there, and goes on. Two ranks.
+"""Rank 1 pauses the recording of its calls (MPI_Pcontrol), makes some of all kinds, stays outside MPI until a file is
+there, and goes on. Two ranks.
 
 paused.py FILE: prints `paused` when both have got there.
 """

@@ -1,4 +1,5 @@
-/* Rank 1 makes the call that is named by the first argument, which MPI refuses and whose error ends the job. See test_refused.py. */
+/* Rank 1 makes the call that is named by the first argument, which MPI refuses and whose error ends the job. See
+ * test_refused.py. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdio.h>

@@ -2,9 +2,10 @@
 
     mpirun -n N python rma_stress.py SEED STEPS [--pause SECONDS]
 
-All ranks draw the kind of each step from the seed, and what they do in it from seed and rank. One window is under lock_all from
-the beginning to the end, with operations under way from one step to another. At the end the sums of everything are compared with
-what was drawn; rank 0 prints "step K" now and then and, as its last line, "digest HEX" of the windows.
+All ranks draw the kind of each step from the seed, and what they do in it from seed and rank. One window is under
+lock_all from the beginning to the end, with operations in progress from one step to another. At the end the sums of
+everything are compared with what was drawn; rank 0 prints "step K" now and then and, as its last line, "digest HEX" of
+the windows.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def expect(actual: object, wanted: object, what: str) -> None:
 
 
 class Traffic:
-    """The windows, and for each kind of step a method. ``added``: what this rank has added to (window, target rank, cell)."""
+    """The windows, and for each kind of step a method. ``added``: what this rank has added to (window, target rank,
+    cell)."""
 
     def __init__(self, seed: int) -> None:
         self.mine = random.Random(seed * 1000 + ME)
@@ -74,7 +76,7 @@ class Traffic:
             self.added["open", rank, cell] += value
 
     def accumulate(self) -> None:
-        """Left under way: request-based, or flushed by nobody."""
+        """Left in progress: request-based, or flushed by nobody."""
         for _ in range(self.mine.randrange(1, 10)):
             rank, cell, value = self.target()
             data = np.array([value], dtype="i8")

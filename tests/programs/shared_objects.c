@@ -1,6 +1,6 @@
-/* Objects that several threads use at a time, each with its own communicators: keyvals, error handlers, datatypes. Their references are counted
- * by what is made of them; in the end as many are gone as there were. (MPICH itself doesn't notice the use of freed handles: under manapy only.)
- * Prints "ok". */
+/* Objects that several threads use at a time, each with its own communicators: keyvals, error handlers, datatypes.
+ * Their references are counted by what is made of them; in the end as many are gone as there were. (MPICH itself
+ * doesn't notice the use of freed handles: under manapy only.) Prints "ok". */
 #include "mpi_states.h"
 
 #include <pthread.h>

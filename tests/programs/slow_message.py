@@ -1,7 +1,7 @@
 """One large message from rank 0 to the last rank: `slow_message.py MEGABYTES asked|unasked FILE`.
 
-The last rank asks for it at once, or (unasked) when the file is there. Until then no rank calls MPI, so the message isn't under
-way, unless others than the program see to it; each says now and then that it runs: "rank R: tick N".
+The last rank asks for it at once, or (unasked) when the file is there. Until then no rank calls MPI, so the message
+isn't in progress, unless others than the program see to it; each says now and then that it runs: "rank R: tick N".
 """
 
 import os

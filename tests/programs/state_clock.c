@@ -1,4 +1,5 @@
-/* state_clock.c - monotonic clocks never go backwards, however they are read; sleeps until an absolute time end then. */
+/* state_clock.c - monotonic clocks never go backwards, however they are read; sleeps until an absolute time end then.
+ */
 #include "checkpointed.h"
 
 #include <limits.h>
@@ -99,7 +100,8 @@ static int (*const sleeps[])(struct timespec) = {by_nanosleep, by_boottime, by_f
 enum { SLEEPS = sizeof sleeps / sizeof *sleeps };
 static pthread_t sleeper[SLEEPS];
 
-/* One sleep after the other: some begin before a checkpoint and end after a restart, others begin in restarted processes. */
+/* One sleep after the other: some begin before a checkpoint and end after a restart, others begin in restarted
+ * processes. */
 static void *sleep_until(void *a) {
     long i = (long)a;
     for (int round = 0; round < 2; round++) {

@@ -162,7 +162,7 @@ def state_locks() -> Iterator[None]:
 
 
 def state_proc_files() -> Iterator[None]:
-    """Read anew each time."""
+    """Read again each time."""
     stat = open("/proc/self/stat", "rb", buffering=0)
     assert stat.read(10)
     yield

@@ -1,4 +1,5 @@
-/* MPI objects of every kind: made, the job is checkpointed, killed and restarted (or not), still valid. See checkpointed.h.
+/* MPI objects of every kind: made, the job is checkpointed, killed and restarted (or not), still valid. See
+ * checkpointed.h.
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch state_mpi [STATE...]          N >= 2
  */

@@ -1,4 +1,5 @@
-"""What belongs to the process: directory, masks, limits, identity, environment; and that it can still do what processes do."""
+"""What belongs to the process: directory, masks, limits, identity, environment; and that it can still do what processes
+do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-/* state_sleeps.c - system calls that sleep while the checkpoint is taken: no EINTR is seen, and time-outs are about right. */
+/* state_sleeps.c - system calls that sleep while the checkpoint is taken: no EINTR is seen, and time-outs are about
+ * right. */
 #include "checkpointed.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-"""Frame of programs that do many steps of MPI traffic: their options, their progress, and their last line, "digest HEX" of what all
-ranks have received. STEPS_HOLD in the environment, "K FILE": no rank goes beyond step K before FILE exists, so that a test has the job for as
-long as it wants."""
+"""Frame of programs that do many steps of MPI traffic: their options, their progress, and their last line, "digest HEX"
+of what all ranks have received. STEPS_HOLD in the environment, "K FILE": no rank goes beyond step K before FILE exists,
+so that a test has the job for as long as it wants."""
 
 from __future__ import annotations
 

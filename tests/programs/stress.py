@@ -3,12 +3,12 @@
     mpirun -n N python stress.py SEED STEPS [--pause SECONDS] [--blocking]
 
 Every rank derives the same schedule from the seed; each step is one operation on one communicator, and steps may leave
-operations pending that later steps complete. What a rank receives goes into its digest; rank 0 prints "step K" now and then
-and, as its last line, "digest HEX" of all ranks' digests.
+operations pending that later steps complete. What a rank receives goes into its digest; rank 0 prints "step K" now and
+then and, as its last line, "digest HEX" of all ranks' digests.
 
-Why it cannot deadlock or depend on timing: ranks do the steps in the same order; a step blocks only on steps that all its
-members have reached or will reach without this rank; tags are unique per step, so wildcards match within a step only, and what
-they bring is sorted before it is digested.
+Why it cannot deadlock or depend on timing: ranks do the steps in the same order; a step blocks only on steps that all
+its members have reached or will reach without this rank; tags are unique per step, so wildcards match within a step
+only, and what they bring is sorted before it is digested.
 
 --blocking: no nonblocking collectives and no wrong calls, which two-phase commit doesn't have; the digest is the same.
 """
@@ -51,7 +51,7 @@ class Comm:
 
     handle: MPI.Comm | None
     members: list[int]
-    pending: int = 0  # operations under way: it isn't freed then
+    pending: int = 0  # operations in progress: it isn't freed then
 
     @property
     def size(self) -> int:
@@ -439,7 +439,8 @@ class Stress:
             finish()
 
     def between(self, rng: random.Random, comm: Comm) -> None:
-        """An inter-communicator between two parts of a communicator, with traffic now and some steps later; perhaps merged."""
+        """An inter-communicator between two parts of a communicator, with traffic now and some steps later; perhaps
+        merged."""
         if comm.size == 1:
             return
         order, cut, keep, steps = rng.sample(range(comm.size), comm.size), rng.randrange(1, comm.size), rng.random() < 0.3, rng.choice([1, 4, 12])
@@ -517,7 +518,8 @@ class Stress:
                 gone.handle.Free()
 
     def wrong(self, rng: random.Random, comm: Comm) -> None:
-        """Some members make collective calls that fail on their arguments: to MPI they make none (two-phase commit can't know that)."""
+        """Some members make collective calls that fail on their arguments: to MPI they make none (two-phase commit
+        can't know that)."""
         kinds: list[Callable[[MPI.Comm], object]] = [
             lambda c: c.Bcast(np.zeros(1), root=c.size), lambda c: c.Ibcast(np.zeros(1), root=-7), lambda c: c.Bcast_init(np.zeros(1), root=c.size),
             lambda c: c.Allreduce(MPI.IN_PLACE, np.zeros(1), MPI.OP_NULL), lambda c: c.Create(MPI.GROUP_NULL), lambda c: c.Create_cart([c.size + 1]),

@@ -1,6 +1,8 @@
-"""Rounds of messages around a ring and an Allreduce, as ordinary programs have them; after some rounds one rank gets stuck in a certain way.
+"""Rounds of messages around a ring and an Allreduce, as ordinary programs have them; after some rounds one rank gets
+stuck in a certain way.
 
-stuck.py KIND [ROUNDS]: rank 1 is at fault, or the ranks named below. Prints `stuck` where it happens; without a fault it goes on until a file `end` is there.
+stuck.py KIND [ROUNDS]: rank 1 is at fault, or the ranks named below. Prints `stuck` where it happens; without a fault
+it goes on until a file `end` is there.
 """
 
 import sys

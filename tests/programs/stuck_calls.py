@@ -1,4 +1,5 @@
-"""Rounds of the calls that programs seldom make: persistent ones, windows, files; after some rounds rank 1 does something else for ever.
+"""Rounds of the calls that programs seldom make: persistent ones, windows, files; after some rounds rank 1 does
+something else for ever.
 
 stuck_calls.py KIND [asleep]: which calls. Prints `stuck` where it happens.
 """
@@ -92,13 +93,15 @@ def overwritten() -> None:
 
 
 def epochs(left_out: str) -> None:
-    """Each rank gives its left one access to its memory, and has access to that of its right one; in the last round rank 1 leaves out a call."""
+    """Each rank gives its left one access to its memory, and has access to that of its right one; in the last round
+    rank 1 leaves out a call."""
     window = MPI.Win.Create(mine, 8, comm=world)
     group = window.Get_group()
     to, by = group.Incl([right]), group.Incl([left])
     calls = {"post": lambda: window.Post(by), "start": lambda: window.Start(to), "complete": window.Complete, "wait": window.Wait}
     order = ["post", "start", "complete", "wait"]
-    if rank == 1 and left_out == "post":  # so that nothing else lacks: who waited for its complete could be named as well
+    # so that nothing else lacks: who waited for its complete could be named as well
+    if rank == 1 and left_out == "post":
         order = ["start", "complete", "post", "wait"]
     for i in range(6):
         for name in order:

@@ -1,4 +1,5 @@
-/* Surface: buffered sends, and the buffers of the process, of communicators and of sessions. See checkpointed.h and test_surface.py. */
+/* Surface: buffered sends, and the buffers of the process, of communicators and of sessions. See checkpointed.h and
+ * test_surface.py. */
 #include "mpi_states.h"
 
 enum { BYTES = 20000, MESSAGE = 3000 };
@@ -14,7 +15,8 @@ static void receive(MPI_Comm comm, int tag, char value) {
 
 static void fill(char value) { memset(big, value, MESSAGE); }
 
-/* ---- of the process: messages that nobody has received are under way at the checkpoint, and a flush waits for them ---- */
+/* ---- of the process: messages that nobody has received are in progress at the checkpoint, and a flush waits for them
+ * ---- */
 
 static char process_buffer[BYTES];
 static MPI_Request flush;
@@ -44,7 +46,8 @@ static void process_check(void) {
     for (int i = 0; i < 4; i++) receive(MPI_COMM_WORLD, i + 1, (char)('a' + i));
     MPI_Wait(&flush, MPI_STATUS_IGNORE);
     CHECK(flush == MPI_REQUEST_NULL);
-    CHECK(class_of(MPI_Bsend(process_buffer, BYTES, MPI_CHAR, next, 5, MPI_COMM_WORLD)) == MPI_ERR_BUFFER); /* with the overhead too much */
+    /* with the overhead too much */
+    CHECK(class_of(MPI_Bsend(process_buffer, BYTES, MPI_CHAR, next, 5, MPI_COMM_WORLD)) == MPI_ERR_BUFFER);
     MPI_Buffer_flush();
     MPI_Buffer_detach(&address, &bytes);
     CHECK(address == process_buffer && bytes == BYTES);
@@ -69,7 +72,8 @@ static void comm_set_up(void) {
     MPI_Comm_attach_buffer(comm, comm_buffer, 2 * MESSAGE);
     fill('e');
     MPI_Bsend(big, MESSAGE, MPI_CHAR, next, 1, comm);
-    CHECK(class_of(MPI_Bsend(process_buffer, 2 * MESSAGE, MPI_CHAR, next, 1, comm)) == MPI_ERR_BUFFER); /* the process's has room, but isn't asked */
+    /* the process's has room, but isn't asked */
+    CHECK(class_of(MPI_Bsend(process_buffer, 2 * MESSAGE, MPI_CHAR, next, 1, comm)) == MPI_ERR_BUFFER);
     MPI_Comm_iflush_buffer(comm, &comm_flush);
 }
 

@@ -1,5 +1,6 @@
-/* Surface: functions of the program that call MPI, or jump out of the call that calls them: operations in nonblocking and persistent
- * reductions, generalized requests, attributes. (Error handlers and blocking reductions: surface_errors.c.) See checkpointed.h. */
+/* Surface: functions of the program that call MPI, or jump out of the call that calls them: operations in nonblocking
+ * and persistent reductions, generalized requests, attributes. (Error handlers and blocking reductions:
+ * surface_errors.c.) See checkpointed.h. */
 #include "mpi_states.h"
 
 #include <setjmp.h>

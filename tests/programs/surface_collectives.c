@@ -1,7 +1,9 @@
-/* Blocking collectives: each with int and with big counts, the same data and results, before the checkpoint and after the restarts,
- * on the world and on a communicator, with types and operations made before. See checkpointed.h and four_ranks.h.
+/* Blocking collectives: each with int and with big counts, the same data and results, before the checkpoint and after
+ * the restarts, on the world and on a communicator, with types and operations made before. See checkpointed.h and
+ * four_ranks.h.
  *
- * Ranks send what `out` holds: out[j] = 100 * rank + j. What they get is compared as a whole with a formula; what isn't received stays -1. */
+ * Ranks send what `out` holds: out[j] = 100 * rank + j. What they get is compared as a whole with a formula; what isn't
+ * received stays -1. */
 #include "four_ranks.h"
 
 enum { SLOT = 8, MANY = RANKS * SLOT };
@@ -64,7 +66,8 @@ static void regular(int big, MPI_Comm comm) {
     EXPECT(4, 200 * rank + 2 * i + 4);
 }
 
-/* Cases run with both forms, one on the world and one on a communicator made before the checkpoint; after it the other way round. */
+/* Cases run with both forms, one on the world and one on a communicator made before the checkpoint; after it the other
+ * way round. */
 static void each_form(void (*collectives)(int big, MPI_Comm comm), int after) {
     for (int big = 0; big < 2; big++) {
         root = 2 * after + big;

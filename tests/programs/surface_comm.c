@@ -1,5 +1,5 @@
-/* Communicators and groups: every function of the families [comm] and [group] but the inter-communicators' (surface_intercomm.c).
- * See checkpointed.h and test_surface.py; 4 ranks. */
+/* Communicators and groups: every function of the families [comm] and [group] but the inter-communicators'
+ * (surface_intercomm.c). See checkpointed.h and test_surface.py; 4 ranks. */
 #include "mpi_states.h"
 
 static int total; /* sum of rank + 1 over the ranks */

@@ -2,8 +2,8 @@
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_datatypes [STATE...]
  *
- * A row of `shapes` holds the arguments of one constructor as MPI_Type_get_contents has to return them, and where the ints of the type lie:
- * all that the type has to answer and to move is worked out from the row.
+ * A row of `shapes` holds the arguments of one constructor as MPI_Type_get_contents has to return them, and where the
+ * ints of the type lie: all that the type has to answer and to move is worked out from the row.
  */
 #include "four_ranks.h"
 
@@ -482,7 +482,8 @@ static void wrong_questions(void) {
     MPI_Aint a[1];
     MPI_Count c[1];
     MPI_Datatype types[1];
-    CHECK(class_of(MPI_Type_get_envelope(big, &ni, &na, &nt, &combiner)) == MPI_ERR_TYPE); /* its count may be too large for an int */
+    /* its count may be too large for an int */
+    CHECK(class_of(MPI_Type_get_envelope(big, &ni, &na, &nt, &combiner)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Type_get_contents(big, 3, 1, 1, i, a, types)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Type_get_contents(fine, 2, 0, 1, i, a, types)) == MPI_ERR_OTHER); /* no room */
     CHECK(class_of(MPI_Type_get_contents_c(big, 0, 0, 0, 1, i, a, c, types)) == MPI_ERR_OTHER);

@@ -1,4 +1,5 @@
-/* Surface: error handlers and attributes, and what callbacks may do: fail, call MPI, jump out. See checkpointed.h and test_surface.py. */
+/* Surface: error handlers and attributes, and what callbacks may do: fail, call MPI, jump out. See checkpointed.h and
+ * test_surface.py. */
 #include "mpi_states.h"
 
 #include <setjmp.h>
@@ -365,7 +366,8 @@ static void reductions_set_up(void) {
     MPI_Op_create(add, 1, &adding);
     int flag;
     jump_out_of_reductions();
-    MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE); /* the next call tells that the reduction is over */
+    /* the next call tells that the reduction is over */
+    MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
 }
 
 static void reductions_check(void) {

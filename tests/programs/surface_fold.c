@@ -1,8 +1,10 @@
-/* Operations of the program in nonblocking and persistent reductions: begun before and finished after; see four_ranks.h.
+/* Operations of the program in nonblocking and persistent reductions: begun before and finished after; see
+ * four_ranks.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_fold [STATE...]
  *
- * The operation is the product of 2x2 matrices modulo a prime: associative and not commutative. A matrix lies in a struct with a hole.
+ * The operation is the product of 2x2 matrices modulo a prime: associative and not commutative. A matrix lies in a
+ * struct with a hole.
  */
 #include "four_ranks.h"
 
@@ -212,8 +214,9 @@ static void plain_check(void) {
     CHECK(texts[0] == 1234 && texts[1] == scans[rank] && text_calls > 0);
 }
 
-/* ---- elements further apart than they are long, and beginning before themselves; from the last to the first. The latter not with
- * STATE_NATIVE: MPICH 5.0.2's own nonblocking reductions write beside their buffers then (seen with AddressSanitizer). ---- */
+/* ---- elements further apart than they are long, and beginning before themselves; from the last to the first. The
+ * latter not with STATE_NATIVE: MPICH 5.0.2's own nonblocking reductions write beside their buffers then (seen with
+ * AddressSanitizer). ---- */
 
 typedef struct { int before, value, after; } spaced_t;
 static spaced_t spaced[2][3], backwards[2][3];

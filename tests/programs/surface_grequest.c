@@ -1,4 +1,5 @@
-/* Generalized requests: open, completed but not collected, freed, in arrays with others, over checkpoints and restarts. See checkpointed.h. */
+/* Generalized requests: open, completed but not collected, freed, in arrays with others, over checkpoints and restarts.
+ * See checkpointed.h. */
 #include "mpi_states.h"
 
 #include <pthread.h>
@@ -184,7 +185,8 @@ static void errors_check(void) {
     MPI_Request both[2];
     for (int i = 0; i < 2; i++) MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &both[i]), MPI_Grequest_complete(both[i]);
     counts.frees = 0;
-    CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS && counts.frees == 1); /* MPICH goes no further than to the first failure */
+    /* MPICH goes no further than to the first failure */
+    CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS && counts.frees == 1);
     CHECK(statuses[0].MPI_ERROR != MPI_SUCCESS && both[0] == MPI_REQUEST_NULL && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[1] != MPI_REQUEST_NULL);
     counts.result = MPI_SUCCESS;
     CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && counts.frees == 2);

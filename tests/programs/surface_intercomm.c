@@ -1,5 +1,5 @@
-/* Inter-communicators: how they are made, every collective on them, messages, what is made of them. See checkpointed.h and
- * test_surface.py; 4 ranks. */
+/* Inter-communicators: how they are made, every collective on them, messages, what is made of them. See checkpointed.h
+ * and test_surface.py; 4 ranks. */
 #include "mpi_states.h"
 
 static int side;      /* 0 or 1: the half of the world a rank belongs to */
@@ -236,7 +236,8 @@ static int sum_of(int to) { return part(side == 0 ? 2 : 0, to) + part(side == 0 
         b = filled(); MPI_##R##educe_scatter_block_c(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == sum_of(r)); \
     } while (0)
 
-/* Rooted: the root is rank 0 of group `rooted` (with another one Ibcast of MPICH 5.0 delivers nothing); `root` is what this rank says. */
+/* Rooted: the root is rank 0 of group `rooted` (with another one Ibcast of MPICH 5.0 delivers nothing); `root` is what
+ * this rank says. */
 #define ROOTED_FORMS(BCAST, GATHER, SCATTER, REDUCE, WAIT, ...)                                                                          \
     do {                                                                                                                                \
         buffers_t b;                                                                                                                    \

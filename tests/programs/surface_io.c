@@ -1,5 +1,5 @@
-/* MPI-IO: files of every mode with views, pointers, hints and handlers; accesses of every kind before and after a checkpoint, and
- * under way at it. See checkpointed.h.
+/* MPI-IO: files of every mode with views, pointers, hints and handlers; accesses of every kind before and after a
+ * checkpoint, and in progress at it. See checkpointed.h.
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch surface_io [STATE...]          N >= 2; files beside FILE
  */
@@ -454,7 +454,8 @@ static void properties_set_up(void) {
     MPI_Comm_free(&half);
     snprintf(name, sizeof name, "self%d", rank);
     CHECK(chdir(place) == 0);
-    MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &on_self); /* relative, and then somewhere else */
+    /* relative, and then somewhere else */
+    MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &on_self);
     MPI_File_write(on_self, &rank, 1, MPI_INT, MPI_STATUS_IGNORE);
     CHECK(chdir("/") == 0);
 }
@@ -634,7 +635,8 @@ static void errors_set_up(void) {
 static void errors_check(void) {
     MPI_Errhandler handler;
     MPI_File f;
-    CHECK(MPI_File_write(guarded, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS); /* MPICH: as the handler has seen to it */
+    /* MPICH: as the handler has seen to it */
+    CHECK(MPI_File_write(guarded, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     CHECK(guarded_errors == 1 && class_of(guarded_code) == MPI_ERR_READ_ONLY);
     CHECK(MPI_File_call_errhandler(guarded, MPI_ERR_IO) == MPI_SUCCESS && guarded_errors == 2 && guarded_code == MPI_ERR_IO);
     MPI_File_get_errhandler(guarded, &handler);

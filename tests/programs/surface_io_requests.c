@@ -136,7 +136,7 @@ static void complete(batch_t *b, int (*some)(MPI_Request *)) {
     }
 }
 
-/* ---- a state per call: one batch before the checkpoint, one under way at it, one after it ---- */
+/* ---- a state per call: one batch before the checkpoint, one in progress at it, one after it ---- */
 
 #define COMPLETED_BY(CALL, NUMBER)                                                \
     static batch_t CALL##_batch;                                                  \

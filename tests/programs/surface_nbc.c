@@ -1,4 +1,5 @@
-/* Nonblocking collectives: started, the job is checkpointed, killed and restarted, completed by every kind of call. See checkpointed.h. */
+/* Nonblocking collectives: started, the job is checkpointed, killed and restarted, completed by every kind of call. See
+ * checkpointed.h. */
 #include "mpi_states.h"
 
 enum { RANKS = 4, MANY = 24 };
@@ -209,7 +210,8 @@ static void completions_check(void) {
     for (int i = 16; i < MANY; i++) CHECK(ways[i] == MPI_REQUEST_NULL && words[i] == 1000 + i);
 }
 
-/* ---- mixed with point-to-point; on communicators that go; with types that go; on congruent communicators crossed ---- */
+/* ---- mixed with point-to-point; on communicators that go; with types that go; on congruent communicators crossed ----
+ */
 
 static MPI_Request mixed[8];
 static int mixed_in[2], mixed_out, pairs[4], column[4], crossed_sum[2];

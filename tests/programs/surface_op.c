@@ -1,4 +1,5 @@
-/* Operations: predefined ones on every kind of type, the program's in both forms, on basic and derived types. See checkpointed.h.
+/* Operations: predefined ones on every kind of type, the program's in both forms, on basic and derived types. See
+ * checkpointed.h.
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch surface_op [STATE...]          N >= 2
  */

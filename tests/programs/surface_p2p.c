@@ -1,7 +1,9 @@
-/* Point-to-point: every kind of send, every way to receive, each with int and with big counts. Sent before the checkpoint and received after
- * two restarts, received before it is sent, matched before and received after, sendrecv across. See checkpointed.h and four_ranks.h.
+/* Point-to-point: every kind of send, every way to receive, each with int and with big counts. Sent before the
+ * checkpoint and received after two restarts, received before it is sent, matched before and received after, sendrecv
+ * across. See checkpointed.h and four_ranks.h.
  *
- * A message of kind k and form f has the tag 10 * f + k and k + 1 integers that tell its sender, so that nothing can be taken for another. */
+ * A message of kind k and form f has the tag 10 * f + k and k + 1 integers that tell its sender, so that nothing can be
+ * taken for another. */
 #include "four_ranks.h"
 
 #include <stdbool.h>
@@ -188,7 +190,8 @@ static struct { MPI_Request requests[2]; int mine, got, replaced[LONG]; } exchan
 
 static void sendrecv_set_up(void) {
     int partner = rank ^ 1, one = rank, other = -1;
-    for (int i = 0; i < 100; i++) { /* long done at the checkpoint: where they came from is known though MPICH doesn't set their status */
+    /* long done at the checkpoint: where they came from is known though MPICH doesn't set their status */
+    for (int i = 0; i < 100; i++) {
         MPI_Request done;
         CHECK(!MPI_Isendrecv(&one, 1, MPI_INT, 0, COMPLETED, &other, 1, MPI_INT, MPI_ANY_SOURCE, COMPLETED, MPI_COMM_SELF, &done));
         CHECK(!MPI_Wait(&done, MPI_STATUS_IGNORE) && other == rank);
@@ -232,7 +235,8 @@ static void sendrecv_check(void) {
         CHECK(replaced == 100 + left && status->MPI_TAG == 2);
         CHECK(!FORM(big, MPI_Isendrecv, &mine, 1, MPI_INT, left, 3, &got, 1, MPI_INT, right, 3, MPI_COMM_WORLD, &ring[0]));
         CHECK(!FORM(big, MPI_Isendrecv_replace, &replaced, 1, MPI_INT, left, 4, right, 4, MPI_COMM_WORLD, &ring[1]));
-        CHECK(!MPI_Waitall(2, ring, status) && got == right && replaced == 100 + rank); /* that of the rank comes back */
+        /* that of the rank comes back */
+        CHECK(!MPI_Waitall(2, ring, status) && got == right && replaced == 100 + rank);
     }
     CHECK(wrong == 0);
 }
@@ -249,8 +253,8 @@ static void refused_set_up(void) {
 
 #define REFUSED(error, name, ...) CHECK(class_of(FORM(big, name, __VA_ARGS__)) == (error))
 
-/* One of several receives that are waited for together fails, before the others' messages have come: as in MPICH, Waitall waits
- * for all, and reports up to the first that has failed. */
+/* One of several receives that are waited for together fails, before the others' messages have come: as in MPICH,
+ * Waitall waits for all, and reports up to the first that has failed. */
 static void one_of_several_fails(void) {
     enum { N = 4 };
     int data[2] = {rank, rank}, go = 0, got[N];

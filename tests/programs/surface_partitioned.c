@@ -114,7 +114,7 @@ static void pairs_check(void) {
     MPI_Comm_free(&twin);
 }
 
-/* ---- many at once, all under way before the first is received; received from the last to the first ---- */
+/* ---- many at once, all in progress before the first is received; received from the last to the first ---- */
 
 enum { CROWD = 3000 };
 static int crowd_out[CROWD], crowd_in[CROWD];

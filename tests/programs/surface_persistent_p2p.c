@@ -1,4 +1,5 @@
-/* Persistent point-to-point requests: made, started, completed, started again, with checkpoints and restarts between. See checkpointed.h. */
+/* Persistent point-to-point requests: made, started, completed, started again, with checkpoints and restarts between.
+ * See checkpointed.h. */
 #include "mpi_states.h"
 
 enum { MODES = 8, BUFFER = 100000 };
@@ -64,7 +65,7 @@ static void end(ring_t *ring) {
 
 static char buffer[BUFFER];
 
-/* Everything under way at the checkpoint. */
+/* Everything in progress at the checkpoint. */
 static ring_t active;
 
 static void active_set_up(void) {
@@ -113,8 +114,8 @@ static void idle_check(void) {
     end(&idle);
 }
 
-/* Sent before the checkpoint, receives started after it: from the store, a synchronous one told when it is matched. Datatypes freed
- * when the requests were made. */
+/* Sent before the checkpoint, receives started after it: from the store, a synchronous one told when it is matched.
+ * Datatypes freed when the requests were made. */
 static MPI_Request late_send[2], late_recv[2];
 static int late_out[8], late_in[8];
 
@@ -154,7 +155,8 @@ static void late_check(void) {
     for (int i = 0; i < 2; i++) MPI_Request_free(&late_send[i]), MPI_Request_free(&late_recv[i]);
 }
 
-/* Cancelled, freed while active, MPI_PROC_NULL; receives posted in order before the checkpoint match in that order after it. */
+/* Cancelled, freed while active, MPI_PROC_NULL; receives posted in order before the checkpoint match in that order
+ * after it. */
 static MPI_Request never, orphan, nobody, ordered[3];
 static int orphan_in = -1, nothing, in_order[3];
 
@@ -183,7 +185,8 @@ static void ends_check(void) {
     MPI_Wait(&never, MPI_STATUS_IGNORE);
     status = (MPI_Status){.MPI_SOURCE = 7, .MPI_TAG = 7, .MPI_ERROR = 7};
     MPI_Wait(&nobody, &status);
-    CHECK(status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG && status.MPI_ERROR == MPI_SUCCESS); /* as an inactive one */
+    /* as an inactive one */
+    CHECK(status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG && status.MPI_ERROR == MPI_SUCCESS);
     MPI_Start(&nobody);
     MPI_Waitany(1, &nobody, &flag, &status);
     CHECK(flag == MPI_UNDEFINED && MPI_Start(&nobody) == MPI_SUCCESS);

@@ -1,4 +1,5 @@
-/* One-sided communication: windows of all flavors with their epochs open over checkpoint and restart. See checkpointed.h.
+/* One-sided communication: windows of all flavors with their epochs open over checkpoint and restart. See
+ * checkpointed.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_rma [STATE...]
  */
@@ -76,7 +77,8 @@ static void allocate_set_up(void) {
     MPI_Win_lock_all(0, allocated);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, allocated_big);
     for (long i = 0; i < LONG; i++) flushed[i] = -(rank * 1000000l + i);
-    MPI_Put(flushed, LONG / 2, MPI_LONG, next, 0, LONG / 2, MPI_LONG, allocated); /* nobody flushes it before the checkpoint */
+    /* nobody flushes it before the checkpoint */
+    MPI_Put(flushed, LONG / 2, MPI_LONG, next, 0, LONG / 2, MPI_LONG, allocated);
 }
 
 static void allocate_check(void) {
@@ -572,7 +574,8 @@ static void errors_check(void) {
     MPI_Win garbage = (MPI_Win)0x12345, none;
     int v = 1, flag, *p, result;
     MPI_Comm_group(MPI_COMM_SELF, &self);
-    EXPECT(MPI_SUCCESS, MPI_Put(&v, 1, MPI_INT, 0, 0, 1, MPI_INT, wrong)); /* the fence before the checkpoint has opened an epoch */
+    /* the fence before the checkpoint has opened an epoch */
+    EXPECT(MPI_SUCCESS, MPI_Put(&v, 1, MPI_INT, 0, 0, 1, MPI_INT, wrong));
     EXPECT(MPI_ERR_RMA_SYNC, MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, wrong));
     EXPECT(MPI_ERR_RMA_SYNC, MPI_Win_post(self, 0, wrong));
     EXPECT(MPI_ERR_RMA_SYNC, MPI_Win_free(&wrong));

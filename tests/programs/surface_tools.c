@@ -1,7 +1,7 @@
 /* Surface: the MPI tool interface, before MPI_Init too. See checkpointed.h and test_surface.py.
  *
- * Which variables there are is the library's affair; MPICH's wheel has control variables, and neither performance variables nor events.
- * What it lacks is called and must say so.
+ * Which variables there are is the library's affair; MPICH's wheel has control variables, and neither performance
+ * variables nor events. What it lacks is called and must say so.
  */
 #include "checkpointed.h"
 
@@ -163,7 +163,8 @@ static void events_check(void) {
     CHECK(MPI_T_source_get_timestamp(n, &now) == MPI_T_ERR_INVALID_INDEX);
 }
 
-/* ---- what needs a registration or an instance: natively undefined without, so only under manapy, which has neither ---- */
+/* ---- what needs a registration or an instance: natively undefined without, so only under manapy, which has neither
+ * ---- */
 
 static void registrations_set_up(void) {}
 

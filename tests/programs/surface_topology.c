@@ -1,5 +1,5 @@
-/* Topologies: every function of the family [topo], and the collectives among neighbours in all their forms. See checkpointed.h
- * and test_surface.py; 4 ranks. */
+/* Topologies: every function of the family [topo], and the collectives among neighbours in all their forms. See
+ * checkpointed.h and test_surface.py; 4 ranks. */
 #include "mpi_states.h"
 
 static int kind_of(MPI_Comm comm) {
@@ -152,7 +152,8 @@ static void distributed_set_up(void) {
     int in, out, has;
     MPI_Dist_graph_neighbors_count(anywhere_weighted, &in, &out, &has);
     CHECK(has && in <= 2 && out <= 2);
-    MPI_Dist_graph_neighbors(anywhere_weighted, 2, sources, in_weights, 2, targets, out_weights); /* in which order is MPI's affair, but it stays */
+    /* in which order is MPI's affair, but it stays */
+    MPI_Dist_graph_neighbors(anywhere_weighted, 2, sources, in_weights, 2, targets, out_weights);
 }
 
 static void distributed_check(void) {
@@ -184,7 +185,8 @@ static void distributed_check(void) {
 
 enum { MOST = 3 };
 static MPI_Comm neighbours;
-static MPI_Comm kinds[3]; /* Cartesian ring, graph ring, distributed ring: from and to the rank before, then the next one */
+/* Cartesian ring, graph ring, distributed ring: from and to the rank before, then the next one */
+static MPI_Comm kinds[3];
 
 static void neighbourhoods_set_up(void) {
     int four = 4, yes = 1, index[4] = {2, 4, 6, 8}, ring_edges[8] = {3, 1, 0, 2, 1, 3, 2, 0}, ins[2] = {(rank + 3) % 4, (rank + 1) % 4};

@@ -1,6 +1,6 @@
-/* Surface: collective calls that fail on their arguments on some members only, who go on; the others make no such call. To MPI nothing has
- * been called: what comes after must match, identities of what is made after must be the same on all members, and a checkpoint must not
- * wait for anybody. See checkpointed.h and test_surface.py. */
+/* Surface: collective calls that fail on their arguments on some members only, who go on; the others make no such call.
+ * To MPI nothing has been called: what comes after must match, identities of what is made after must be the same on all
+ * members, and a checkpoint must not wait for anybody. See checkpointed.h and test_surface.py. */
 #include "mpi_states.h"
 
 /* The first class a call may give; MPICH has not always the one that the standard suggests. */
@@ -11,7 +11,8 @@
         CHECK(class_ != MPI_SUCCESS && class_ != MPI_ERR_OTHER); \
     } while (0)
 
-/* (MPICH 5.0 has more wrong calls that it notices too late, when it has communicated or counted them itself.) Each rank makes another number of wrong calls, the last one none. */
+/* (MPICH 5.0 has more wrong calls that it notices too late, when it has communicated or counted them itself.) Each rank
+ * makes another number of wrong calls, the last one none. */
 #define TIMES for (int k_ = rank; k_ < size - 1; k_++)
 
 static void sum_is_right(MPI_Comm on) {

@@ -2,8 +2,8 @@
 
     mpirun -n N python terminated.py [own]
 
-Prints "ready", then "step K" now and then until STOP exists in the working directory, then "ok". Without `own` it has said nothing about
-SIGTERM, and rank 0 sends it to itself at the end; with `own` it has a handler, which makes STOP.
+Prints "ready", then "step K" now and then until STOP exists in the working directory, then "ok". Without `own` it has
+said nothing about SIGTERM, and rank 0 sends it to itself at the end; with `own` it has a handler, which makes STOP.
 """
 
 import os

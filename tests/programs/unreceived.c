@@ -2,8 +2,9 @@
  *
  *     mpirun -n 2 unreceived early | met | returned | freed
  *
- * early: nobody looks at the network before MPI_Finalize; met: a barrier comes before it; returned: and errors are returned;
- * freed: on a communicator that is freed then, where errors are returned. Each rank prints whether its last call has failed. */
+ * early: nobody looks at the network before MPI_Finalize; met: a barrier comes before it; returned: and errors are
+ * returned; freed: on a communicator that is freed then, where errors are returned. Each rank prints whether its last
+ * call has failed. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-"""The machine with RDMA devices (tools/vm), one for all tests. Everything a test has started in it is ended after it."""
+"""The machine with RDMA devices (tools/vm), one for all tests. Everything a test has started in it is ended after
+it."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def rdma_share(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory in which this machine and the virtual one both write, at the same path. What tests make for the guest goes here:
-    it may not see changes elsewhere."""
+    """The directory in which this machine and the virtual one both write, at the same path. What tests make for the
+    guest goes here: it may not see changes elsewhere."""
     return tmp_path_factory.mktemp("shared")
 
 

@@ -1,9 +1,11 @@
-/* rewind_real.c - posts random work on real queue pairs whose path is then cut, asks the rewind what is outstanding, and compares with what was posted.
+/* rewind_real.c - posts random work on real queue pairs whose path is then cut, asks the rewind what is outstanding,
+ * and compares with what was posted.
  *
  *   rewind_real DEVICE GID_IP PEER_DEVICE PEER_GID_IP RAILS SEED ROUNDS
  *
- * RAILS: the command that cuts rail 0 (tools/vm/guest/rails). Each round makes a pair of queue pairs with random capacities, lets some work complete, cuts the
- * path (or forces the error state), posts more, and polls until everything has come back. Prints a line per round, "ok" at the end.
+ * RAILS: the command that cuts rail 0 (tools/vm/guest/rails). Each round makes a pair of queue pairs with random
+ * capacities, lets some work complete, cuts the path (or forces the error state), posts more, and polls until
+ * everything has come back. Prints a line per round, "ok" at the end.
  */
 #include "check.h"
 #include "requests/rewind.h"
@@ -110,8 +112,8 @@ static uint32_t below(uint32_t n) { return n ? (uint32_t)rand() % n : 0; }
 
 static uint64_t random64(void) { return (uint64_t)rand() << 40 ^ (uint64_t)rand() << 20 ^ (uint64_t)rand(); }
 
-/* A random scatter list in the host's memory: how many elements. equal: they are of one length, for rdma-core 44's ibv_wr_set_sge_list on rxe takes all for as
- * long as the first. */
+/* A random scatter list in the host's memory: how many elements. equal: they are of one length, for rdma-core 44's
+ * ibv_wr_set_sge_list on rxe takes all for as long as the first. */
 static int scatter(const host_t *h, struct ibv_sge *list, uint32_t most, uint32_t bytes, bool equal)
 {
     int n = (int)below(most + 1);
@@ -160,9 +162,9 @@ static void post_extended(const end_t *e, const struct ibv_send_wr *wr)
 
 enum { MAY = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED };
 
-/* Post one random send, and note it in the journal. Returns whether it takes a receive. may, must: flags. A fence only where nothing is sent again, because it was
- * lost or its answer is late on a busy machine: else Linux 6.1's rxe never gives up a fenced request that a read or atomic follows, or that is one: it waits for
- * these, and they for it. */
+/* Post one random send, and note it in the journal. Returns whether it takes a receive. may, must: flags. A fence only
+ * where nothing is sent again, because it was lost or its answer is late on a busy machine: else Linux 6.1's rxe never
+ * gives up a fenced request that a read or atomic follows, or that is one: it waits for these, and they for it. */
 static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted, bool extended, unsigned may, unsigned must)
 {
     static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
@@ -205,12 +207,14 @@ static void post_recv(const end_t *e, shift_journal_t *posted)
     struct ibv_sge list[32];
     struct ibv_recv_wr *bad, wr = {.wr_id = random64(), .sg_list = list};
     wr.num_sge = 1 + scatter(e->host, list + 1, e->made.cap.max_recv_sge - 1, MTU, false);
-    list[0] = (struct ibv_sge){.addr = (uintptr_t)e->host->memory, .length = 7 * MTU, .lkey = e->host->mr->lkey}; /* room for every message */
+    /* room for every message */
+    list[0] = (struct ibv_sge){.addr = (uintptr_t)e->host->memory, .length = 7 * MTU, .lkey = e->host->mr->lkey};
     CHECK(shift_journal_recv(posted, &wr));
     CHECK(!(e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad)));
 }
 
-/* Poll until nothing has come for as long as a flush may take, or `until` bad ones have. wr_ids of the bad ones; their number, and that of the good ones. */
+/* Poll until nothing has come for as long as a flush may take, or `until` bad ones have. wr_ids of the bad ones; their
+ * number, and that of the good ones. */
 static uint32_t drain(const end_t *e, uint64_t *bad, uint32_t until, uint32_t *good)
 {
     uint32_t n = 0;
@@ -298,7 +302,8 @@ static void rails(const char *command, const char *what)
 /* Work that completes, one request at a time; stops before the receive queue is full of receives that nobody takes. */
 static void work(const end_t *sender, const end_t *receiver, shift_journal_t *sent, shift_journal_t *posted, uint32_t count, bool extended)
 {
-    uint32_t room = receiver->made.cap.max_recv_wr - 1, unsignaled = 0; /* in a row: their places in the queue may still be taken */
+    /* in a row: their places in the queue may still be taken */
+    uint32_t room = receiver->made.cap.max_recv_wr - 1, unsignaled = 0;
     for (uint32_t taken = 0, i = 0; i < count && posted->next - taken < room; i++) {
         post_recv(receiver, posted);
         taken += post_send(sender, receiver, sent, extended, MAY, unsignaled + 1 == sender->made.cap.max_send_wr ? IBV_SEND_SIGNALED : 0);
@@ -351,7 +356,9 @@ static void round_of(host_t *a, host_t *b, const char *command, int number)
     if (cut) { /* every request comes back */
         n = drain(&sender, bad, outstanding, &good);
         CHECK(n == outstanding && !good);
-    } else { /* what was quick has completed, if it was unsignaled without a completion; what was posted in the error state is flushed */
+    } else {
+        /* what was quick has completed, if it was unsignaled without a completion; what was posted in the error state
+         * is flushed */
         sleep(1);
         n = 0;
         for (struct ibv_wc wc; ibv_poll_cq(sender.cq, 1, &wc) == 1;)

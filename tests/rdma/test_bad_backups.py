@@ -1,4 +1,4 @@
-"""SHIFT where backups are not as they should be: one clear line each, and the traffic on the default path doesn't suffer."""
+"""SHIFT with unsuitable backups: one clear line each, and traffic on the default path is not affected."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
     pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=limited(3_500_000), env=environment(rdma_vm))
     run_well(pair)
     for process, device in zip(pair.both, ("rxb1", "rxa1"), strict=True):
-        assert messages(process) == [f"manapy shift: {device} refuses to register memory (Cannot allocate memory): requests that use it can't be carried over"]
+        assert messages(process) == [f"manapy shift: {device} cannot register memory (Cannot allocate memory): requests that use it cannot move to a backup"]
 
 
 def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:
@@ -87,12 +87,13 @@ def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> 
     program = [*limited(9_000_000), rdma_program("late_memory.c"), "rxa0", "3000000", "4000000"]
     done = rdma_vm.run(program, env=environment(rdma_vm))
     assert done.returncode == 0 and done.stdout == "ok\n", done
-    assert "manapy shift: memory that can be locked is used up: what was registered on backups of rxa0 is given back; " in done.stderr, done
+    assert "manapy shift: lockable memory is exhausted: registrations on the backups of rxa0 are released; " in done.stderr, done
 
 
 @pytest.fixture
 def few_objects(rdma_vm: VM) -> Iterator[str]:
-    """A group of processes that may have 4 objects (queue pairs, completion queues, regions ...) on rxa1: its tasks file."""
+    """A group of processes that may have 4 objects (queue pairs, completion queues, regions ...) on rxa1: its tasks
+    file."""
     group = "/sys/fs/cgroup/few"
     rdma_vm.run(f"mount -o remount,rw /sys/fs/cgroup; echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir {group} && echo rxa1 hca_object=4 > {group}/rdma.max", check=True)
     yield f"{group}/cgroup.procs"
@@ -108,6 +109,6 @@ def test_objects_used_up(rdma_vm: VM, stamps: Path, few_objects: str) -> None:
 
 
 def test_limits_leave_other_connections_alone(rdma_vm: VM, stamps: Path) -> None:
-    """After all that: a connection with a good backup is protected as ever."""
+    """After all that: a connection with a good backup is protected as usual."""
     pair = start(rdma_vm, stamps)
     finish(pair)

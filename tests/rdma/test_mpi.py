@@ -1,4 +1,5 @@
-"""A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: what kills it without SHIFT it doesn't notice with it.
+"""A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: without SHIFT the failure
+kills it, with SHIFT it does not notice.
 
 The program is osu_bench/train.py. Its weights at the end are the same bit by bit, whatever has happened on the way.
 """
@@ -97,7 +98,8 @@ print(json.dumps([[int(e["rank"]), int(e["comm"]), trace.devices[e["tag"]], int(
 
 
 def check_recorded(vm: VM, job: Path) -> None:
-    """Beside the MPI calls there is what RDMA says: on both rails, counts that only rise, and never more completed than posted."""
+    """Beside the MPI calls there is what RDMA says: on both rails, counts that only rise, and never more completed than
+    posted."""
     records = json.loads(vm.run([sys.executable, "-c", RECORDED, job], check=True).stdout)
     for rank in (0, 1):
         assert {device[-1] for who, _, device, *_ in records if who == rank} == {"0", "1"}, records
@@ -132,7 +134,8 @@ def test_without_shift_it_dies(rdma_vm: VM, train: Train, lead: Lead, weights: l
 
 
 def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: list[str]) -> None:
-    """On the backup, and on its own rail again when that is whole: idle queue pairs too, and those of a rank with itself."""
+    """On the backup, and on its own rail again when that is whole: idle queue pairs too, and those of a rank with
+    itself."""
     lead(STEPS)
     process = train(shift.inside())
     process.wait_for("step 10 ")
@@ -152,7 +155,8 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: l
 
 
 def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
-    """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup continues on its own rail, protected anew."""
+    """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup
+    continues on its own rail, protected again."""
     job = shared_path / "job"
     lead(10)
     process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])

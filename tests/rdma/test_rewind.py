@@ -1,5 +1,5 @@
-"""The rewind (lowerhalf/rdma/requests/rewind*.c) on real queue pairs of Soft-RoCE: what it finds after a failure is what
-was posted."""
+"""The rewind (lowerhalf/rdma/requests/rewind*.c) on real queue pairs of Soft-RoCE: what it finds after a failure is
+what was posted."""
 
 from __future__ import annotations
 

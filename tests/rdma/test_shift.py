@@ -275,7 +275,7 @@ def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
-    """What can't be protected works as ever, and is said once."""
+    """What can't be protected works as usual, and is said once."""
     run = ["ib_send_bw", "-c", "UD", "-F", "-x", "1", "-s", "1024", "-n", "200", "-q", "2"]
     server = rdma_vm.start([*run, "-d", "rxb0"], env=environment(rdma_vm))
     rdma_vm.listening(18515)

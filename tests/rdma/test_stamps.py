@@ -1,4 +1,5 @@
-"""The checker of messages, without manapy: it passes where nothing fails, it finds every mistake, and it fails when its rail does."""
+"""The checker of messages, without manapy: it passes where nothing fails, it finds every mistake, and it fails when its
+rail does."""
 
 from __future__ import annotations
 
@@ -83,8 +84,8 @@ ENDLESS = ("-n", 10**9, "--kinds", "send,write")
     [("switch", None, ""), ("cable", "a", "a"), ("cable", "b", "b"), ("cable", None, "ab"), ("netem", "a", ""), ("netem", "b", ""), ("netem", None, "")],
 )
 def test_cut(rdma_vm: VM, stamps: Path, how: str, host: str | None, event: str) -> None:
-    """The sender's first bad completion says that it has retried too often. The receiver's queue hears nothing, and only who has
-    lost the carrier hears of the port."""
+    """The sender's first bad completion says that it has retried too often. The receiver's queue hears nothing, and
+    only who has lost the carrier hears of the port."""
     pair = Pair.start(rdma_vm, stamps, "--one-way", "-n", 10**9, "--kinds", "send")
     pair.server.wait_for("received 200\n")
     rdma_vm.cut(0, host, how=how)

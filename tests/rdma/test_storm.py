@@ -1,4 +1,4 @@
-"""Random failures: harmless on rails that nobody uses, and they reach those that somebody does."""
+"""Random failures: harmless on unused rails, and noticed on rails in use."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_death_is_noticed_at_once(rdma_vm: VM) -> None:
 
 
 def test_after_a_death(rdma_vm: VM) -> None:
-    """Another one runs (with the rails made anew)."""
+    """Another one runs (with the rails made again)."""
     assert len(rdma_vm.run("ls /sys/class/infiniband").stdout.split()) == 6
 
 

@@ -1,7 +1,7 @@
 """What the machine boots: Debian's kernel and a small initramfs of busybox and the modules that Soft-RoCE needs.
 
-Kept in ~/.cache/manapy/vm (XDG_CACHE_HOME): the kernel's package as downloaded, and an image for each package and version of this source. An
-image appears by one rename, so several tests may make it at the same time.
+Kept in ~/.cache/manapy/vm (XDG_CACHE_HOME): the kernel's package as downloaded, and an image for each package and
+version of this source. An image appears by one rename, so several tests may make it at the same time.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def missing() -> str | None:
 
 
 def image() -> Image:
-    """The image of the newest kernel that apt offers, made if it isn't there yet (a download of 70 MB, and some seconds). ImageError if
-    that isn't possible."""
+    """The image of the newest kernel that apt offers, made if it isn't there yet (a download of 70 MB, and some
+    seconds). ImageError if that isn't possible."""
     if reason := missing():
         raise ImageError(reason)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manapy" / "vm"
@@ -118,7 +118,8 @@ def _make(package: Path, where: Path) -> None:
 
 
 def _closure(root: Path, version: str, modules: Sequence[str]) -> list[Path]:
-    """Files of the modules and of all that they need, in the order in which they can be loaded; none of what is built in."""
+    """Files of the modules and of all that they need, in the order in which they can be loaded; none of what is built
+    in."""
     files: dict[Path, None] = {}
     for module in modules:
         for line in _command("modprobe", "-d", root, "-S", version, "--show-depends", module).splitlines():

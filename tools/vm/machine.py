@@ -7,12 +7,14 @@
         vm.cut(0, "a", how="cable")
         server.wait(60)
 
-The guest's files are the host's, seen at the boot; what it changes is lost with it, except in the shared directories, which are the
-host's own. Commands run in this process's directory and environment.
+The guest's files are the host's, seen at the boot; what it changes is lost with it, except in the shared directories,
+which are the host's own. Commands run in this process's directory and environment.
 
 Invariants
- 1. One thread reads the port and is the only one that changes what a GuestProcess knows; `changed` is notified at each change.
- 2. When the port closes the machine is dead: every process that still ran then fails with VMDied, at once, and the VM only boots again.
+ 1. One thread reads the port and is the only one that changes what a GuestProcess knows; `changed` is notified at each
+    change.
+ 2. When the port closes the machine is dead: every process that still ran then fails with VMDied, at once, and the VM
+    only boots again.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class GuestTimeout(VMError):
 
 
 class GuestProcess:
-    """A command in the guest. stdout, stderr: text so far. returncode: None while it runs, -N if signal N has ended it."""
+    """A command in the guest. stdout, stderr: text so far. returncode: None while it runs, -N if signal N has ended
+    it."""
 
     def __init__(self, vm: VM, number: int, command: str) -> None:
         self.vm, self.number, self.command = vm, number, command
@@ -92,7 +95,8 @@ class GuestProcess:
         return self._status
 
     def wait_for(self, what: str | Callable[[str], object], timeout: float = PATIENCE) -> str:
-        """Until standard output contains a text or satisfies a condition; the output. VMError if the process has ended without it, GuestTimeout if it takes too long."""
+        """Until standard output contains a text or satisfies a condition; the output. VMError if the process has ended
+        without it, GuestTimeout if it takes too long."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
         if not self._await(lambda: ready(self.stdout) or self.poll() is not None, timeout):
             raise GuestTimeout(f"{timeout:.0f} s without {what!r}\n{self.report()}")
@@ -101,7 +105,8 @@ class GuestProcess:
         return text
 
     def stream(self, out: BinaryIO, err: BinaryIO, timeout: float = PATIENCE) -> int:
-        """Copies all output to two files as it comes; the exit status. GuestTimeout after `timeout` seconds: the process runs on."""
+        """Copies all output to two files as it comes; the exit status. GuestTimeout after `timeout` seconds: the
+        process runs on."""
         deadline = time.monotonic() + timeout
         written = [0, 0]
         while True:
@@ -137,15 +142,15 @@ class GuestProcess:
         with self.vm.changed:
             return bool(self.vm.changed.wait_for(ready, timeout))
 
-# The guest's drivers have timers (a retry, a lease) that don't wait until a busy host has run the guest: so it goes before other work,
-# where that is allowed.
+# The guest's drivers have timers (a retry, a lease) that don't wait until a busy host has run the guest: so it goes
+# before other work, where that is allowed.
 PRIORITY = "-10"
 _FIRST = ["nice", "-n", PRIORITY] if os.geteuid() == 0 else []
 
 
 class VM:
-    """`share`: directories of the host in which both sides write. `rails`: how many (0: no RDMA devices). `accel`: QEMU's accelerator
-    (MANAPY_VM_ACCEL); the emulating one needs no rights and hangs nowhere."""
+    """`share`: directories of the host in which both sides write. `rails`: how many (0: no RDMA devices). `accel`:
+    QEMU's accelerator (MANAPY_VM_ACCEL); the emulating one needs no rights and hangs nowhere."""
 
     def __init__(self, share: Sequence[Path] = (), rails: int = 3, memory: str = "2G", cpus: int = 2, accel: str | None = None) -> None:
         self.share = [path.resolve() for path in share]
@@ -176,7 +181,8 @@ class VM:
                 [*_FIRST, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log("qemu").open("wb"), pass_fds=[guest_end.fileno()], start_new_session=True
             )
         if _FIRST:
-            with contextlib.suppress(OSError):  # a session of its own is a group of its own for the scheduler (sched(7), autogroup)
+            # a session of its own is a group of its own for the scheduler (sched(7), autogroup)
+            with contextlib.suppress(OSError):
                 Path(f"/proc/{self._qemu.pid}/autogroup").write_text(PRIORITY)
         self._ready, self._alive = False, True
         self.failed.clear()
@@ -215,7 +221,8 @@ class VM:
     # ---- commands
 
     def start(self, command: str | Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> GuestProcess:
-        """Starts a command: a line for bash, or a program and its arguments. `env` is added to this process's environment."""
+        """Starts a command: a line for bash, or a program and its arguments. `env` is added to this process's
+        environment."""
         arguments = ["/bin/bash", "-c", command] if isinstance(command, str) else [str(a) for a in command]
         process = GuestProcess(self, next(self._numbers), command if isinstance(command, str) else " ".join(arguments))
         with self.changed:
@@ -226,8 +233,8 @@ class VM:
         return process
 
     def run(self, command: str | Sequence[str | Path], timeout: float = PATIENCE, check: bool = False, **where: Any) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end. After `timeout` seconds it and all its processes are killed: GuestTimeout, with its output. With `check`, VMError if its exit
-        status isn't 0. `where`: env and cwd, as in start()."""
+        """Runs a command to its end. After `timeout` seconds it and all its processes are killed: GuestTimeout, with
+        its output. With `check`, VMError if its exit status isn't 0. `where`: env and cwd, as in start()."""
         process = self.start(command, **where)
         try:
             status = process.wait(timeout)
@@ -251,7 +258,8 @@ class VM:
     # ---- rails: their words are explained in guest/rails
 
     def cut(self, rail: int, host: Literal["a", "b"] | None = None, how: Cut = "switch", loss: float = 100) -> float:
-        """The rail fails, for one host or (None) for both. `loss`: percent, of netem. Returns when that was done, in seconds of the guest's CLOCK_MONOTONIC."""
+        """The rail fails, for one host or (None) for both. `loss`: percent, of netem. Returns when that was done, in
+        seconds of the guest's CLOCK_MONOTONIC."""
         self.failed.add(rail)
         return self.guest_rails("cut", rail, how, *([loss] if how == "netem" else []), *([host] if host else []))
 
@@ -278,8 +286,9 @@ class VM:
             raise VMError(f"a blank or comma in a path: {agent}, {share}")
         qemu = shutil.which("qemu-system-x86_64", path=SYSTEM_PATH)
         assert qemu is not None  # image() has looked
-        # A guest that hangs dies instead, and -no-reboot ends QEMU with it. Twice the watchdog's threshold is a hang: two minutes, as
-        # a sender's loop inside Soft-RoCE has been seen to take 22 s where the emulated processors share a busy machine.
+        # A guest that hangs dies instead, and -no-reboot ends QEMU with it. Twice the watchdog's threshold is a hang:
+        # two minutes, as a sender's loop inside Soft-RoCE has been seen to take 22 s where the emulated processors
+        # share a busy machine.
         hang = "softlockup_panic=1 watchdog_thresh=60 panic=-1"
         append = f"console=ttyS0 quiet loglevel=4 mitigations=off nokaslr random.trust_cpu=on tsc=reliable no_timer_check {hang} agent={agent} share={share}"
         arguments = [qemu, "-M", "q35", "-accel", self.accel, "-cpu", "host" if self.accel.startswith("kvm") else "max", "-smp", str(self.cpus), "-m", self.memory]
@@ -303,7 +312,8 @@ class VM:
         return "\n".join(parts)
 
     def _ask(self, **request: object) -> None:
-        with self._sending, contextlib.suppress(OSError):  # a dead machine: the reader finds out too, and says so to all processes
+        # a dead machine: the reader finds out too, and says so to all processes
+        with self._sending, contextlib.suppress(OSError):
             if self._port is not None:
                 self._port.sendall(json.dumps(request).encode() + b"\n")
 

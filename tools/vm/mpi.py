@@ -1,11 +1,14 @@
-"""Runs an MPI program over both hosts: rank 0 on host a, rank 1 on host b, over the verbs of one rail (UCX, as pip's MPICH 5 brings it).
+"""Runs an MPI program over both hosts: rank 0 on host a, rank 1 on host b, over the verbs of one rail (UCX, as pip's
+MPICH 5 brings it).
 
     process = start(vm, bin, [python, "train.py"], inside=shift.inside())
     process.wait_for("step 10 ")
 
-`bin` holds mpiexec. What is on one machine doesn't go through shared memory, and TCP is for hydra only: counters prove it.
+`bin` holds mpiexec. What is on one machine doesn't go through shared memory, and TCP is for hydra only: counters prove
+it.
 
-Without SHIFT the program dies when its rail is cut, after some two seconds. (With UCX's default of seven retries Soft-RoCE never gives up: it would hang.)
+Without SHIFT the program dies when its rail is cut, after some two seconds. (With UCX's default of seven retries
+Soft-RoCE never gives up: it would hang.)
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from .machine import PATIENCE, VM, GuestProcess
 
-# For queue pairs that must not fail: half a second of retries. By default it is half of that, and an emulated machine on a busy host may be that slow.
+# For queue pairs that must not fail: half a second of retries. By default it is half of that, and an emulated machine
+# on a busy host may be that slow.
 PATIENT = ("--timeout", 14, "--retry", 6)
 
 _ports = itertools.count(18700)

@@ -4,8 +4,8 @@
     storm.rage(pair, failures=200)
 
 Invariants
- 1. Traffic decides when: after each failure and each repair the next step waits until both sides have received more. Nothing is
-    timed but a short random delay, so that failures also meet what goes on after the first message.
+ 1. Traffic decides when: after each failure and each repair the next step waits until both sides have received more.
+    Nothing is timed but a short random delay, so that failures also meet what goes on after the first message.
  2. At most one of the rails is cut at a time (`together`: up to that many), so one always remains.
 """
 
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Storm:
-    """`messages`: at most so many between two steps. `delay`: at most so many seconds after them. `hows`: ways of failing.
-    on_step: is told the number of failures so far, and the step. steps: what has been done, one line each."""
+    """`messages`: at most so many between two steps. `delay`: at most so many seconds after them. `hows`: ways of
+    failing. on_step: is told the number of failures so far, and the step. steps: what has been done, one line each."""
 
     vm: VM
     seed: int
@@ -40,8 +40,8 @@ class Storm:
     steps: list[str] = field(default_factory=list)
 
     def rage(self, pair: Pair, failures: int) -> None:
-        """Cuts and repairs until there have been so many failures; all rails are whole at the end. VMError, with the steps so far, when traffic
-        doesn't go on."""
+        """Cuts and repairs until there have been so many failures; all rails are whole at the end. VMError, with the
+        steps so far, when traffic doesn't go on."""
         if self.together >= len(self.rails):
             raise ValueError("one rail must remain")
         dice = random.Random(self.seed)

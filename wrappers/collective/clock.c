@@ -1,27 +1,29 @@
 /* clock.c - the collective clock of one rank: identities, rows, and the slow path of a collective's entry and exit.
  *
- * Upper half, upper TLS, no libc. The model of the same state machine is manapy/clock; both pass the same vectors. The other
- * side of this shared memory is the control thread: it sets phase, target and needed, and bumps and wakes clock.wake; here
- * seq, thread states and version are changed, and svc->notify() called.
+ * Upper half, upper TLS, no libc. The model of the same state machine is manapy/clock; both pass the same vectors. The
+ * other side of this shared memory is the control thread: it sets phase, target and needed, and bumps and wakes
+ * clock.wake; here seq, thread states and version are changed, and svc->notify() called.
  *
  * Invariants
- *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states but for the
- *     plain stores of the inlines, before they read the phase, and their taking back: calls on one communicator are ordered by the program.
- *  2. A thread parks only at the entry of a collective, before it counts the call; never at an exit. Who may go: invariant 3 of
- *     manapy/clock/rank.py.
+ *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states except
+ *     for the plain stores of the inlines, before they read the phase, and their taking back: calls on one communicator
+ *     are ordered by the program.
+ *  2. A thread parks only at the entry of a collective, before it counts the call; never at an exit. Who may go:
+ *     invariant 3 of manapy/clock/rank.py.
  *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
- *  4. A thread that goes on has in_lower = 1 from the decision, taken under the lock, to the end of the collective: phase
- *     FROZEN, set under the same lock or seen by the re-read, can't slip in between.
- *  5. While pending, version rises with rows, with a SEQ that reaches or passes its TARGET or is taken back, and with entering or leaving a
- *     blocking collective, but not for parked, blocked and unblocked (they must not hinder a freeze). notify() follows the
- *     unlock in every case.
- *  6. SEQ counts the calls that MPI takes for made. One that fails on its arguments has not been: the library looks at them before it sends
- *     or receives anything, so the other members, which make no call that matches it, don't wait, and the program may go on. It is
- *     counted before the library can say so (or a freeze could slip in), and taken back if the class of the error is one that tells of
- *     arguments; other errors come from communication, and stay counted. If a checkpoint was requested meanwhile, the call may be in
- *     ROWS or a RAISE, and a TARGET of others by now: the coordinator is told (retracted) and asks everything anew. Until then this
- *     rank's TARGETs are too high, at worst; nothing is frozen, as version has risen and the coordinator hears of it before the rank's state.
- *     Were the judgement wrong, members would differ in SEQ: no safe state is found, none that isn't safe is taken for one.
+ *  4. A thread that goes on has in_lower = 1 from the decision, taken under the lock, to the end of the collective:
+ *     phase FROZEN, set under the same lock or seen by the re-read, can't slip in between.
+ *  5. While pending, version rises with rows, with a SEQ that reaches or passes its TARGET or is taken back, and with
+ *     entering or leaving a blocking collective, but not for parked, blocked and unblocked (they must not hinder a
+ *     freeze). notify() follows the unlock in every case.
+ *  6. SEQ counts the calls that MPI takes for made. One that fails on its arguments has not been: the library looks at
+ *     them before it sends or receives anything, so the other members, which make no call that matches it, don't wait,
+ *     and the program may go on. It is counted before the library can say so (or a freeze could slip in), and taken
+ *     back if the class of the error is one that tells of arguments; other errors come from communication, and stay
+ *     counted. If a checkpoint was requested meanwhile, the call may be in ROWS or a RAISE, and a TARGET of others by
+ *     now: the coordinator is told (retracted) and asks everything again. Until then this rank's TARGETs are too high,
+ *     at worst; nothing is frozen, as version has risen and the coordinator hears of it before the rank's state. Were
+ *     the judgement wrong, members would differ in SEQ: no safe state is found, none that isn't safe is taken for one.
  */
 #include "core/objects.h"
 #include "messages/internal_messages.h"
@@ -136,8 +138,9 @@ void mpy_row_leave(uint32_t index) {
     mpy_unlock(&CLOCK->lock);
 }
 
-/* While pending the row stays until a later call finds nothing pending: the control thread may not have reported yet that it has
- * reached its TARGET (or that it exists), and who isn't known to have reached it is waited for. */
+/* While a checkpoint is pending, the row stays until a later call finds nothing pending. The control thread may not
+ * have reported yet that the row has reached its TARGET (or that it exists), and a rank that is not known to have
+ * reached it is waited for. */
 void mpy_row_remove(uint32_t index) {
     mpy_lock(&CLOCK->lock);
     mpy_clock_row_t *row = &CLOCK->rows[index];
@@ -171,8 +174,8 @@ static bool is_other_parked_at(const mpy_thread_t *t, uint64_t cid) {
     return false;
 }
 
-/* Is a row below target that this thread, at the entry of `mine`, may have to help: its own, or one at whose entry no other is
- * parked (which would go)? */
+/* Is a row below target that this thread, at the entry of `mine`, may have to help: its own, or one at whose entry no
+ * other is parked (which would go)? */
 static bool is_wanted(const mpy_thread_t *t, const mpy_clock_row_t *mine) {
     for (uint32_t i = 0; i < CLOCK->nrows; i++) {
         const mpy_clock_row_t *row = &CLOCK->rows[i];
@@ -223,12 +226,12 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
     return false;
 }
 
-/* A thread that sleeps here or at the border (cross.c) while a checkpoint is pending; but MPI libraries make progress only in
- * calls: a message (also one of a collective that others are still in) may lie half sent here, or the put that another rank's
- * flush waits for may have to be carried out here, which even a freeze waits for. So it gives the library a chance now and then.
- * (On MPI_COMM_SELF it would look no further than this process. A probe that finds a message would look no further
- * either: an internal message that nobody takes in meanwhile.) With in_lower = 0; seldom, and never on the way to a
- * decision. */
+/* A thread that sleeps here or at the border (cross.c) while a checkpoint is pending; but MPI libraries make progress
+ * only in calls: a message (also one of a collective that others are still in) may lie half sent here, or the put that
+ * another rank's flush waits for may have to be carried out here, which even a freeze waits for. So it gives the
+ * library a chance now and then. (On MPI_COMM_SELF it would look no further than this process. A probe that finds a
+ * message would look no further either: an internal message that nobody takes in meanwhile.) With in_lower = 0; seldom,
+ * and never on the way to a decision. */
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;
@@ -249,10 +252,10 @@ void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake) {
     if (CLOCK->wake == wake) make_progress(t);
 }
 
-/* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, which isn't decided yet: taken
- * back first, before the wait for the lock, as the control thread, which may hold it, should see as little of it as may be. If it has
- * read the higher SEQ meanwhile, it has made it the row's TARGET, too: the row is below target and can't be frozen before the call that
- * was promised is made (promise() in manapy/clock/rank.py). */
+/* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, which isn't decided yet:
+ * taken back first, before the wait for the lock, as the control thread, which may hold it, should see as little of it
+ * as may be. If it has read the higher SEQ meanwhile, it has made it the row's TARGET, too: the row is below target and
+ * can't be frozen before the call that was promised is made (promise() in manapy/clock/rank.py). */
 void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
     row->seq--;
     t->state = MPY_STATE_RUNNING;
@@ -333,8 +336,8 @@ static bool same_peers(const mpy_thread_t *t, const int32_t *peers, uint32_t n) 
     return true;
 }
 
-/* `peers` are world ranks; `comm` may be NULL: nobody is waited for, who hasn't started a collective is below its target there.
- * Called again and again by a loop that keeps failing: only a change is reported. */
+/* `peers` are world ranks; `comm` may be NULL: nobody is waited for, who hasn't started a collective is below its
+ * target there. Called again and again by a loop that keeps failing: only a change is reported. */
 void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm, const int32_t *peers, uint32_t n, int all_members, int mode) {
     uint64_t cid = comm != NULL ? CLOCK->rows[comm->row].cid : 0;
     if (n > MPY_PEERS_MAX) all_members = 1;

@@ -1,8 +1,9 @@
 /* fold.c - user-defined operations in nonblocking and persistent reductions.
  *
- * Upper half, no libc. The real library would call the program's function in whatever call of ours makes progress, the
- * drain's included, where no code of the program may run. So it only brings the contributions together, packed; they
- * are folded here when the program completes the request. To the clock it is one collective, the program's.
+ * Upper half, no libc. The real library would call the program's function in any call that makes progress, also in the
+ * drain, where no code of the program may run. So the library only collects the packed contributions. They are folded
+ * here when the program completes the request. The clock counts one collective: the program's. To the clock it is one
+ * collective, the program's.
  *
  * Short contributions are gathered by one collective. Long ones stay with their ranks, which offer them (offer.c); the
  * collective tells the tags of the offers, and that all members have begun. Who gets a result receives a few pieces at

@@ -1,5 +1,5 @@
-/* fold.h - nonblocking and persistent reductions with an operation of the program: what the generated wrappers call when `op` isn't
- * predefined, and what persistent.c needs of them.
+/* fold.h - nonblocking and persistent reductions with an operation of the program: what the generated wrappers call
+ * when `op` isn't predefined, and what persistent.c needs of them.
  */
 #ifndef MANAPY_FOLD_H
 #define MANAPY_FOLD_H

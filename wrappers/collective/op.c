@@ -1,12 +1,12 @@
-/* op.c - user operations. The real library is given a thunk (op_thunks.S) instead of the program's function: the thunk's number
- * tells the operation; callback.c calls the function.
+/* op.c - user operations. The real library gets a thunk (op_thunks.S) instead of the program's function. The thunk's
+ * number identifies the operation; callback.c calls the function.
  *
  * Upper half; mpy_op_call runs with the lower TLS. No libc.
  *
  * Invariants
  *  1. A thunk belongs to one live operation; its code lies in the upper half, so its address survives a restart.
- *  2. The real library sees these operations in blocking calls only (fold.c does the other reductions), so that MPI_Op_free can
- *     free the real one at once. The object lives as long as reductions of fold.c refer to it.
+ *  2. The real library sees these operations in blocking calls only (fold.c does the other reductions), so that
+ *     MPI_Op_free can free the real one at once. The object lives as long as reductions of fold.c refer to it.
  */
 #include "core/objects.h"
 
@@ -33,7 +33,8 @@ static void reduce(void *argument) {
     mpy_op_apply(r->op, r->in, r->inout, r->count, &r->datatype);
 }
 
-/* Called by the thunks: (in, inout, &count, &datatype, thunk). `count` is an int or an MPI_Count; the functions take pointers. */
+/* Called by the thunks: (in, inout, &count, &datatype, thunk). `count` is an int or an MPI_Count; the functions take
+ * pointers. */
 MPY_HIDDEN void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk);
 void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk) {
     reduction_t r = {by_thunk[thunk], in, inout, count, mpy_datatype_virtual(*datatype)};

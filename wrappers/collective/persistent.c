@@ -1,5 +1,5 @@
-/* persistent.c - persistent collective requests: X_init, MPI_Start, and making them again after a restart. Completion is that of
- * any request (request.c): the real request is tested.
+/* persistent.c - persistent collective requests: X_init, MPI_Start, and making them again after a restart. Completion
+ * is that of any request (request.c): the real request is tested.
  *
  * Upper half, no libc. Only real persistent requests will do: members may start two of them in different orders, which
  * nonblocking collectives on the same communicator would pair wrongly.
@@ -7,17 +7,19 @@
  * Clock. X_init counts on its communicator, MPI_Start on a row of the request's own; so starts that cross on two
  * members are told apart. The row's identity is that of a child of (communicator, SEQ of the X_init).
  *
- * MPI_Request_free is local: while one member has freed its request, another may still have to start it as often as that one
- * did. Therefore the record and the row of a freed request stay ("retired"), and a restart makes the real request on
- * all members or on none. Nothing is started on it any more: at a safe state all members have started it equally often.
- * Retired records go with their communicator (comm_freed.c: when all members have freed it and all their requests), or
- * when the members agree, in an X_init now and then, that all have freed them. So the 65536 rows of the clock bound the requests of this process that at least one member holds.
+ * MPI_Request_free is local: while one member has freed its request, another may still have to start it as often as
+ * that one did. Therefore the record and the row of a freed request stay ("retired"), and a restart makes the real
+ * request on all members or on none. Nothing is started on it any more: at a safe state all members have started it
+ * equally often. Retired records go with their communicator (comm_freed.c: when all members have freed it and all their
+ * requests), or when the members agree, in an X_init now and then, that all have freed them. So the 65536 rows of the
+ * clock bound the requests of this process that at least one member holds.
  *
  * Invariants
- *  1. The list is in ascending order of identity. The records of one communicator are the same on all its members: an X_init that fails
- *     on its arguments leaves none and isn't counted (invariant 6 of clock.c), and fails otherwise only where memory is short.
- *  2. A record holds references to its communicator and datatypes, and copies of arrays and of the info: the program may free
- *     them all after the X_init.
+ *  1. The list is in ascending order of identity. The records of one communicator are the same on all its members: an
+ *     X_init that fails on its arguments leaves none and isn't counted (invariant 6 of clock.c), and fails otherwise
+ *     only where memory is short.
+ *  2. A record holds references to its communicator and datatypes, and copies of arrays and of the info: the program
+ *     may free them all after the X_init.
  */
 #include "comm/comm.h"
 #include "persistent.h"

@@ -1,21 +1,23 @@
-/* twophase.c - two-phase commit (manapy-launch --protocol 2pc): MANA's first algorithm, of the collective clock's paper (section
- * 2.2), for comparison with it.
+/* twophase.c - two-phase commit (manapy-launch --protocol 2pc): MANA's first algorithm, of the collective clock's paper
+ * (section 2.2), for comparison with it.
  *
- * Upper half, upper TLS, no libc. Before each blocking collective comes a barrier of our own on the communicator. A rank that waits
- * in it can be interrupted; one that has left it knows that all members have reached the collective.
+ * Upper half, upper TLS, no libc. Before each blocking collective comes a barrier of our own on the communicator. A
+ * rank that waits in it can be interrupted; one that has left it knows that all members have reached the collective.
  *
  * Invariants
- *  1. The collective is counted on its communicator's clock when the barrier is complete, the barrier never. So what a target
- *     promises is a collective that all members have come to, and the clock does the rest as ever.
- *  2. At a safe state a member has counted the collective and then all have, or none has: then those that are in the barrier, or
- *     behind it and not counted, make it again after a restart, which has forgotten it.
- *  3. Only blocking collectives of the collective chapter have the barrier. Constructors and the collectives on windows and files
- *     are counted as under the clock alone, which is all that they need; nonblocking and persistent ones end the job.
+ *  1. The collective is counted on its communicator's clock when the barrier is complete, the barrier never. So what a
+ *     target promises is a collective that all members have come to, and the clock does the rest as usual.
+ *  2. At a safe state a member has counted the collective and then all have, or none has: then those that are in the
+ *     barrier, or behind it and not counted, make it again after a restart, which has forgotten it.
+ *  3. Only blocking collectives of the collective chapter have the barrier. Constructors and the collectives on windows
+ *     and files are counted as under the clock alone, which is all that they need; nonblocking and persistent ones end
+ *     the job.
  */
 #include "core/objects.h"
 #include "core/request.h"
 
-/* Returns the generation of the lower half in which the barrier was complete, or failed: the collective will fail as well. */
+/* Returns the generation of the lower half in which the barrier was complete, or failed: the collective will fail as
+ * well. */
 static uint32_t barrier(mpy_thread_t *t, mpy_comm_t *c) {
     mpy_wait_t w = {.comm = c, .source = MPY_ALL_MEMBERS};
     uint32_t generation;

@@ -1,23 +1,27 @@
-/* attr.c - attributes and keyvals of communicators, datatypes and windows. They live here alone: the real objects have none of the
- * program's attributes, so no callback is ever called from the lower half.
+/* attr.c - attributes and keyvals of communicators, datatypes and windows. They exist only here: the real objects have
+ * none of the program's attributes, so that the lower half never calls a callback.
  *
  * Upper half, upper TLS; callbacks are the program's.
  *
  * Invariants
  *  1. A keyval lives while the program holds it or an attribute of it exists (obj.refs counts both). KEYVAL_FREED: only
  *     attributes hold it.
- *  2. Lists are newest first: MPI deletes attributes in the reverse order of setting (MPI-4 11.2.4), and copies keep it.
+ *  2. Lists are newest first: MPI deletes attributes in the reverse order of setting (MPI-4 11.2.4), and copies keep
+ *     it.
  *  3. Callbacks run with in_lower = 0, between changes of the list: they may call MPI, or leave with longjmp.
- *  4. A value has the type of the language it was set in. C sees an integer of Fortran through a pointer, Fortran an address of C as
- *     the integer (MPI-4 19.3.7).
- *  5. Lists and the reference counts of keyvals change under attr_lock: threads may make, look at and copy attributes of one object at a time.
+ *  4. A value has the type of the language it was set in. C sees an integer of Fortran through a pointer, Fortran an
+ *     address of C as the integer (MPI-4 19.3.7).
+ *  5. Lists and the reference counts of keyvals change under attr_lock: threads may make, look at and copy attributes
+ *     of one object at a time.
  */
 #include "core/objects.h"
 #include "window/win.h"
 
 enum { KEYVAL_FREED = 1 };
-typedef enum { ATTR_POINTER = 0, ATTR_AINT = 1, ATTR_INT = 3 } mpy_attr_type_t; /* MPIR_Attr_type of MPICH's Fortran library; odd: an integer */
-enum { FOR_COMM = 1 << 22, FOR_TYPE = 3 << 22, FOR_WIN = 8 << 22, FOR_MASK = 15 << 22 }; /* MPICH: kind of object in bits 22-25 */
+/* MPIR_Attr_type of MPICH's Fortran library; odd: an integer */
+typedef enum { ATTR_POINTER = 0, ATTR_AINT = 1, ATTR_INT = 3 } mpy_attr_type_t;
+/* MPICH: kind of object in bits 22-25 */
+enum { FOR_COMM = 1 << 22, FOR_TYPE = 3 << 22, FOR_WIN = 8 << 22, FOR_MASK = 15 << 22 };
 
 static uint32_t attr_lock; /* lists, and the flags of keyvals (invariant 5) */
 
@@ -229,8 +233,9 @@ int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to) {
 
 /* ---- predefined attributes: values of the real library, kept over a restart ----
  *
- * Without a process manager MPICH starts an mpiexec of its own to learn the size of the universe, and that one takes the end of the
- * program for a crash: it kills the process group, the script that we are in. So there it isn't asked, and the attribute isn't set. */
+ * Without a process manager MPICH starts an mpiexec of its own to learn the size of the universe, and that one takes
+ * the end of the program for a crash: it kills the process group, the script that we are in. So there it isn't asked,
+ * and the attribute isn't set. */
 
 static struct { int keyval, value, set; } predefined[] = {
     {MPI_TAG_UB, 0, 0}, {MPI_HOST, 0, 0}, {MPI_IO, 0, 0}, {MPI_WTIME_IS_GLOBAL, 0, 0}, {MPI_UNIVERSE_SIZE, 0, 0}, {MPI_LASTUSEDCODE, 0, 0}, {MPI_APPNUM, 0, 0},
@@ -277,7 +282,8 @@ static int comm_get(MPI_Comm comm, int keyval, void *value, int *flag, int type,
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++) {
-        if (predefined[i].keyval != keyval && predefined[i].keyval + 1 != keyval) continue; /* the even ones are Fortran's */
+        /* the even ones are Fortran's */
+        if (predefined[i].keyval != keyval && predefined[i].keyval + 1 != keyval) continue;
         *flag = predefined[i].set;
         if (*flag) *(void **)value = type == ATTR_POINTER ? (void *)&predefined[i].value : (void *)(intptr_t)predefined[i].value;
         return MPI_SUCCESS;

@@ -3,8 +3,8 @@
  * Upper half, no libc.
  *
  * Invariants, besides those of comm.h
- *  1. A communicator freed by the program lives on, without handle (0), while requests refer to it (refs), the real one too; and its record while
- *     another member may hold it (comm_freed.c).
+ *  1. A communicator freed by the program lives on, without handle (0), while requests refer to it (refs), the real one
+ *     too; and its record while another member may hold it (comm_freed.c).
  */
 #include "comm.h"
 #include "p2p/p2p.h"
@@ -282,7 +282,8 @@ static int give_up(MPI_Comm *comm, int slot, const char *name) {
         return mpy_error(c, rc, name);
     }
     rc = mpy_attrs_delete(*comm, &c->attrs);
-    if (rc != 0) return mpy_error(NULL, rc, name); /* as in MPICH: the communicator has lost its attributes, but lives */
+    /* as in MPICH: the communicator has lost its attributes, but lives */
+    if (rc != 0) return mpy_error(NULL, rc, name);
     void *buffer;
     MPI_Count size;
     mpy_buffer_detach(&c->buffer, &buffer, &size);

@@ -1,20 +1,20 @@
-/* comm_freed.c - communicators that this process has freed and another member perhaps not.
+/* comm_freed.c - communicators that this process has freed, but other members may not have.
  *
- * Upper half, no libc; called in the lower half. MPI_Comm_free is local: members free a communicator at different times, in
- * different orders, and some perhaps never. Its record and its row stay here meanwhile ("left"): the row says how many
- * collectives this process has started there, which may be the others' target; and a restart needs all members to make the
- * communicator again for those that hold it.
+ * Upper half, no libc; called in the lower half. MPI_Comm_free is local: members free a communicator at different
+ * times, in different orders, and some perhaps never. Its record and its row stay here meanwhile ("left"): the row says
+ * how many collectives this process has started there, which may be the others' target; and a restart needs all members
+ * to make the communicator again for those that hold it.
  *
  * Records that all members have left, and have no request on any more, go when the members agree on it. They do so in a
- * constructor now and then: a blocking collective in which they all are. Each adds up what it has left. A record goes if as
- * many have left it as it has members; so a member in which the communicator isn't there yet (another thread makes it just
- * now) keeps it.
+ * constructor now and then: a blocking collective in which they all are. Each adds up what it has left. A record goes
+ * if as many have left it as it has members; so a member in which the communicator isn't there yet (another thread
+ * makes it just now) keeps it.
  *
  * Invariants
- *  1. Which records of left communicators there are is the same on all their members at a safe state: they go inside a call
- *     that counts.
- *  2. A left communicator has no handle and nothing of the program but requests (refs). Its real one is freed when none of
- *     these is left.
+ *  1. Which records of left communicators there are is the same on all their members at a safe state: they go inside a
+ *     call that counts.
+ *  2. A left communicator has no handle and nothing of the program but requests (refs). Its real one is freed when none
+ *     of these is left.
  *  3. A record is in one agreement at a time (asked): threads may be in constructors of different communicators. Where
  *     members have it in different agreements, it stays until the next one.
  */
@@ -56,8 +56,8 @@ static void forget(mpy_comm_record_t *r) {
 
 /* ---- the agreement ---- */
 
-/* What all members add up, in both groups if there are two: each is told the other's sum, and then what one of the others has
- * been told. */
+/* What all members add up, in both groups if there are two: each is told the other's sum, and then what one of the
+ * others has been told. */
 static int add_up(uint64_t *values, int n, const mpy_comm_t *c) {
     if (c->remote_size == 0) return MPY_REAL(Allreduce)(MPI_IN_PLACE, values, n, MPI_UINT64_T, MPI_SUM, c->obj.real);
     size_t bytes = (size_t)n * sizeof *values;
@@ -112,7 +112,8 @@ typedef struct slot { uint64_t count, sum; } slot_t;
 
 /* Those that all members have left are taken out of the list, and go. */
 static void agree(const mpy_comm_t *c, const list_t *left) {
-    struct { uint64_t firsts, salt; } all = {left->firsts, since}; /* the salt is another one each time: no two records share a slot for ever */
+    /* the salt is another one each time: no two records share a slot for ever */
+    struct { uint64_t firsts, salt; } all = {left->firsts, since};
     if (add_up(&all.firsts, 2, c) != 0) return;
     uint64_t slots_n = SLOTS_MIN;
     while (slots_n < SLOTS_PER_RECORD * all.firsts) slots_n *= 2;
@@ -148,6 +149,7 @@ static void ask(const mpy_comm_t *c) {
 void mpy_comm_made(mpy_comm_t *parent, mpy_comm_t *child) {
     mpy_comm_record_t *p = (mpy_comm_record_t *)parent, *c = (mpy_comm_record_t *)child;
     if (p != NULL) p->made++;
-    if (p != NULL && c != NULL) c->made = p->made; /* so that a chain of duplicates, each freed after the next is made, comes to it, too */
+    /* so that a chain of duplicates, each freed after the next is made, comes to it, too */
+    if (p != NULL && c != NULL) c->made = p->made;
     if (p == NULL || p->made % ASK_EVERY == 0) ask(p != NULL ? parent : child);
 }

@@ -86,8 +86,8 @@ int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
 
 /* ---- nonblocking duplicates ----
  *
- * Handle, record and row are there from the initiation, as the program's handle is in MPICH: all but the real communicator is known
- * then. Until it is ready its row has no handle, so that the drain doesn't look into it. */
+ * Handle, record and row are there from the initiation, as the program's handle is in MPICH: all but the real
+ * communicator is known then. Until it is ready its row has no handle, so that the drain doesn't look into it. */
 
 static bool idup_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     mpy_comm_t *c = r->more;
@@ -191,7 +191,8 @@ enum { COUNT_LISTS = 4096 };
 typedef struct count { struct count *next; uint64_t id, n; int tag; } count_t;
 
 static count_t *count_of(uint64_t id, int tag) {
-    static count_t *counts[COUNT_LISTS]; /* never freed: members free their communicators at different times, and must go on counting alike */
+    /* never freed: members free their communicators at different times, and must go on counting alike */
+    static count_t *counts[COUNT_LISTS];
     count_t **list = &counts[((id ^ (uint64_t)(uint32_t)tag) * 0x9e3779b97f4a7c15ul >> 32) % COUNT_LISTS], *c = *list;
     while (c != NULL && (c->id != id || c->tag != tag)) c = c->next;
     if (c == NULL) {
@@ -217,8 +218,9 @@ void mpy_comm_count_back(uint64_t id, int tag) {
     mpy_unlock(&mpy_objects_lock);
 }
 
-/* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists (with
- * handle 0) from the entry on. A member that hasn't come yet is below target there and can't be frozen before it has. */
+/* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists
+ * (with handle 0) from the entry on. A member that hasn't come yet is below target there and can't be frozen before it
+ * has. */
 int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm, MPI_Comm *newcomm) {
     mpy_guard_in(t);
     int n, real = MPI_COMM_NULL;

@@ -61,5 +61,6 @@ int PMPI_Comm_set_info(MPI_Comm comm, MPI_Info info) {
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_set_info)(mpy_real_comm(comm), mpy_real_info(info));
     if (k.rc == 0 && k.parent != NULL) mpy_info_merge(&k.parent->info, info);
-    return mpy_construct_leave(&k, NULL, &none, "MPI_Comm_set_info"); /* other than the constructors it needn't wait for the others */
+    /* other than the constructors it needn't wait for the others */
+    return mpy_construct_leave(&k, NULL, &none, "MPI_Comm_set_info");
 }

@@ -1,14 +1,14 @@
-/* comm_rebuild.c - making the communicators again after a restart.
+/* comm_rebuild.c - makes the communicators again after a restart.
  *
  * Upper half, no libc; a hook, in the lower half.
  *
  * Invariants
  *  1. Rebuilding goes by ascending identity, the same order on all members: so the collective calls of different
  *     communicators can't wait for each other.
- *  2. Every communicator is made from MPI_COMM_WORLD and the world ranks of its groups: nothing is left of how the program made
- *     it, and its ranks are the same.
- *  3. A sum of floating-point numbers has the same bits after a restart as without one. Where ranks share a node and MPI
- *     is used by one thread, MPICH adds in another order from a communicator's fifth reduction on
+ *  2. Every communicator is made from MPI_COMM_WORLD and the world ranks of its groups: nothing is left of how the
+ *     program made it, and its ranks are the same.
+ *  3. A sum of floating-point numbers has the same bits after a restart as without one. Where ranks share a node and
+ *     MPI is used by one thread, MPICH adds in another order from a communicator's fifth reduction on
  *     (MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD). MPI_Allreduce counts on the communicator; MPI_Reduce, MPI_Bcast and
  *     MPI_Barrier count on one of the node below it. So a new communicator gets as many of each call as the old one has
  *     had, or ENOUGH. Nonblocking calls don't count: members agree by one, as they may differ in failed calls.
@@ -108,7 +108,8 @@ int mpy_comm_rebuild(char *error, uint64_t n) {
         failed = &records[i]->comm;
         rc = rebuild_one(records[i]);
         if (rc == 0) rc = age(failed);
-        if (rc == 0 && failed->obj.refs == 0) rc = MPY_REAL(Comm_free)(&failed->obj.real); /* left: made for the other members */
+        /* left: made for the other members */
+        if (rc == 0 && failed->obj.refs == 0) rc = MPY_REAL(Comm_free)(&failed->obj.real);
     }
     if (rc == 0) rc = age(failed = mpy_world);
     mpy_free(records, allocated * sizeof *records);

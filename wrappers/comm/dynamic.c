@@ -1,15 +1,16 @@
-/* dynamic.c - connections to processes outside the job: spawn, connect and accept, join, ports and names. They run natively; while
- * one is open no checkpoint is possible, since the other side can't be asked to stop or be made again.
+/* dynamic.c - connections to processes outside the job: spawn, connect and accept, join, ports and names. They run
+ * natively; while one is open no checkpoint is possible, since the other side can't be asked to stop or be made again.
  *
  * Upper half, no libc.
  *
  * Invariants
- *  1. MPY_UPPER->obstacle says why not, with clock.lock, whenever a foreign communicator exists or a call waits for processes
- *     outside: it names the oldest connection. Duplicates and merges of a foreign communicator are connections too.
- *  2. The two sides of a connection inside one job (two parts of it that accept and connect) agree on the identity of what they get
- *     from the groups, as neither knows the other's parent communicator.
- *  3. A port of the program keeps its name over a restart, where another one is opened for it; what it has published is published
- *     again. Names that other processes had been told before are worth nothing then: they look them up again.
+ *  1. MPY_UPPER->obstacle says why not, with clock.lock, whenever a foreign communicator exists or a call waits for
+ *     processes outside: it names the oldest connection. Duplicates and merges of a foreign communicator are
+ *     connections too.
+ *  2. The two sides of a connection inside one job (two parts of it that accept and connect) agree on the identity of
+ *     what they get from the groups, as neither knows the other's parent communicator.
+ *  3. A port of the program keeps its name over a restart, where another one is opened for it; what it has published is
+ *     published again. Names that other processes had been told before are worth nothing then: they look them up again.
  */
 #include "comm.h"
 
@@ -235,7 +236,8 @@ static int meet(int slot, const char *port_name, MPI_Info info, int root, MPI_Co
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
     mpy_comm_t *c = NULL;
-    const char *port = k.parent != NULL && k.parent->rank == root ? real_port(port_name) : port_name; /* elsewhere it means nothing */
+    /* elsewhere it means nothing */
+    const char *port = k.parent != NULL && k.parent->rank == root ? real_port(port_name) : port_name;
     mpy_fn_Comm_accept_t meet = (mpy_fn_Comm_accept_t)MPY_LOWER->mpi[slot];
     k.rc = meet(port, mpy_real_info(info), root, mpy_real_comm(comm), &k.real);
     if (k.rc == 0 && k.parent != NULL) c = adopt_pair(k.real, k.parent, k.seq, name);
@@ -277,7 +279,8 @@ int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_
     static const char name[] = "MPI_Comm_spawn_multiple";
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
-    bool root_here = k.parent != NULL && k.parent->rank == root && count > 0 && array_of_info != NULL; /* elsewhere the arrays mean nothing */
+    /* elsewhere the arrays mean nothing */
+    bool root_here = k.parent != NULL && k.parent->rank == root && count > 0 && array_of_info != NULL;
     int *infos = root_here ? mpy_alloc((size_t)count * sizeof *infos) : NULL;
     for (int i = 0; infos != NULL && i < count; i++) infos[i] = mpy_real_info(array_of_info[i]);
     k.rc = MPY_REAL(Comm_spawn_multiple)(count, array_of_commands, array_of_argv, array_of_maxprocs,

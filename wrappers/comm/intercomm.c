@@ -2,15 +2,16 @@
  *
  * Upper half, no libc.
  *
- * Intercomm_create. The two groups don't know each other before the call, so there is no row that all members could count on at
- * its entry. So the leaders first exchange their groups by messages, and each tells its own group by a broadcast, which counts on
- * the local communicator; then everybody knows the union, makes its row, counts there, and makes the real call. At each of these
- * steps a checkpoint finds a rank that is parked, counted, or waits for a message of a rank that it can name.
+ * Intercomm_create. The two groups don't know each other before the call, so there is no row that all members could
+ * count on at its entry. So the leaders first exchange their groups by messages, and each tells its own group by a
+ * broadcast, which counts on the local communicator; then everybody knows the union, makes its row, counts there, and
+ * makes the real call. At each of these steps a checkpoint finds a rank that is parked, counted, or waits for a message
+ * of a rank that it can name.
  *
  * Invariants
  *  1. The messages are calls of our own interface on mpy_internal_world, so no receive of the program matches them.
- *  2. A group with members outside the job can't be told anything: its leader sends NONE, and both sides then count on their
- *     local communicators only.
+ *  2. A group with members outside the job can't be told anything: its leader sends NONE, and both sides then count on
+ *     their local communicators only.
  */
 #include "comm.h"
 #include "core/request.h"
@@ -86,7 +87,8 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *local = mpy_comm(local_comm), *peer = mpy_comm(peer_comm);
     int real = MPI_COMM_NULL, rc = 0;
-    if (local != NULL && local->rank == local_leader && peer == NULL) return mpy_error(local, MPI_ERR_COMM, name); /* MPICH 5.0 crashes */
+    /* MPICH 5.0 crashes */
+    if (local != NULL && local->rank == local_leader && peer == NULL) return mpy_error(local, MPI_ERR_COMM, name);
     if (wrong(local, local_leader, peer, remote_leader, tag)) {
         mpy_cross_in(t);
         rc = MPY_REAL(Intercomm_create)(mpy_real_comm(local_comm), local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
@@ -134,7 +136,8 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
 
 int PMPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm) {
     const mpy_comm_t *c = mpy_comm(intercomm);
-    if (c != NULL && c->remote_world == NULL) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge"); /* MPICH 5.0 crashes */
+    /* MPICH 5.0 crashes */
+    if (c != NULL && c->remote_world == NULL) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge");
     mpy_construction_t k = mpy_construct_begin(intercomm);
     k.errhandler = MPI_ERRHANDLER_NULL; /* as in MPICH */
     k.rc = MPY_REAL(Intercomm_merge)(mpy_real_comm(intercomm), high, &k.real);

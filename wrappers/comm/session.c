@@ -1,13 +1,13 @@
-/* session.c - sessions, emulated on the world. The real MPI is initialized once, with MPI_Init, when the first session or the world
- * model of the program needs it; a session has a real one behind it that answers questions, but its groups and communicators are
- * made of the world's.
+/* session.c - sessions, emulated on the world. The real MPI is initialized once, with MPI_Init, when the first session
+ * or the world model of the program needs it; a session has a real one behind it that answers questions, but its groups
+ * and communicators are made of the world's.
  *
  * Upper half, no libc.
  *
  * Invariants
  *  1. A session, its real one and its place in the table come and go together, with in_lower set.
- *  2. Communicators and groups know the session they come from by its handle (0: none, the world model); the handle of a finalized
- *     session is found no more.
+ *  2. Communicators and groups know the session they come from by its handle (0: none, the world model); the handle of
+ *     a finalized session is found no more.
  *  3. While a session is open the real MPI isn't finalized (init.c).
  */
 #include "comm.h"
@@ -31,7 +31,8 @@ static int real_session(MPI_Session session) {
 
 /* ---- begin and end ---- */
 
-/* What the program asks for in its info, before the real library can look into it; MPI-4.1 11.3.1 recommends the default. */
+/* What the program asks for in its info, before the real library can look into it; MPI-4.1 11.3.1 recommends the
+ * default. */
 static int thread_level(int real_info) {
     static const char *const names[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
     char value[MPI_MAX_INFO_VAL + 1];

@@ -1,17 +1,18 @@
 /* topology.c - Cartesian, graph and distributed-graph topologies: constructors, and recipes to make them again.
  *
- * Upper half, no libc. Questions go to the real communicator (generated wrappers); which ranks a reordering gave to whom is kept
- * by the communicator's group, so a recipe is applied without reordering.
+ * Upper half, no libc. Questions go to the real communicator (generated wrappers); which ranks a reordering gave to
+ * whom is kept by the communicator's group, so a recipe is applied without reordering.
  *
  * Invariants
- *  1. A recipe is what the real communicator answers when it is asked, whatever call has made it (a constructor, Comm_dup,
- *     Cart_sub), in the order in which it answers: the order of neighbours is part of the topology.
+ *  1. A recipe is what the real communicator answers when it is asked, whatever call has made it (a constructor,
+ *     Comm_dup, Cart_sub), in the order in which it answers: the order of neighbours is part of the topology.
  */
 #include "comm.h"
 
 struct mpy_topology {
     int kind;
-    int n, m; /* MPI_CART: dimensions, -; MPI_GRAPH: nodes, edges; MPI_DIST_GRAPH: neighbours we receive from, send to */
+    /* MPI_CART: dimensions, -; MPI_GRAPH: nodes, edges; MPI_DIST_GRAPH: neighbours we receive from, send to */
+    int n, m;
     int weighted;
     size_t bytes; /* of all of it */
     int values[]; /* dims, periods | index, edges | sources, their weights, destinations, their weights */

@@ -2,11 +2,11 @@
  *
  * Invariants
  *  1. The lock is held only with in_lower = 1 or inside a hook (invariant 1 of lock.h): a hook never finds it taken.
- *  2. Blocks are zeroed. Small ones come from power-of-two classes, cut from chunks that are never returned; large ones are
- *     mappings of their own.
+ *  2. Blocks are zeroed. Small ones come from power-of-two classes, cut from chunks that are never returned; large ones
+ *     are mappings of their own.
  *  3. What is as long as a message of the program comes from mpy_try_alloc: where there is no memory for it, the call
- *     of the program fails (MPI_ERR_NO_MEM), or the checkpoint. Our own bookkeeping comes from mpy_alloc: without it the
- *     job can't go on.
+ *     of the program fails (MPI_ERR_NO_MEM), or the checkpoint. Our own bookkeeping comes from mpy_alloc: without it
+ *     the job can't go on.
  */
 #include "objects.h"
 

@@ -1,16 +1,18 @@
-/* callback.c - functions of the program that the real library calls: reductions in blocking calls. All others are called by the
- * wrappers, outside (attributes, error handlers, generalized requests).
+/* callback.c - functions of the program that the real library calls: reductions in blocking calls. All others are
+ * called by the wrappers, outside (attributes, error handlers, generalized requests).
  *
  * Upper half, no libc. Entered with the lower TLS.
  *
- * The function may call MPI (local calls are allowed, MPI-4 6.9.5) or never come back (longjmp). While it runs, its thread is still
- * inside the lower half and perhaps in a collective: no snapshot may come. So its calls must not end that. They get another
- * thread record, `shadow`, on which they come and go; to be led there they find, in place of the thread's own record, a `marker`
- * without lower TLS, which sends mpy_self() to the slow path. There, whether the callback still runs is told by the stack.
+ * The function may call MPI (local calls are allowed, MPI-4 6.9.5) or never come back (longjmp). While it runs, its
+ * thread is still inside the lower half and perhaps in a collective: no snapshot may come. So its calls must not end
+ * that. They get another thread record, `shadow`, on which they come and go; to be led there they find, in place of the
+ * thread's own record, a `marker` without lower TLS, which sends mpy_self() to the slow path. There, whether the
+ * callback still runs is told by the stack.
  *
  * Invariants
- *  1. The marker is the thread's record (mpy_self_tls) from just before the function to just after it, or to the first MPI call after
- *     a longjmp out of it, which puts back the thread's own and leaves the lower half for the frames that are gone.
+ *  1. The marker is the thread's record (mpy_self_tls) from just before the function to just after it, or to the first
+ *     MPI call after a longjmp out of it, which puts back the thread's own and leaves the lower half for the frames
+ *     that are gone.
  *  2. A call on a shadow never stops at the border: the thread it belongs to is inside already.
  */
 #include "objects.h"
@@ -33,7 +35,8 @@ static bool inside(const nest_t *n) {
     return sp < n->frame && *n->frame == n->calls;
 }
 
-/* With the upper TLS, and without a frame of the lower half that could be on another stack: callbacks run on their caller's. */
+/* With the upper TLS, and without a frame of the lower half that could be on another stack: callbacks run on their
+ * caller's. */
 static __attribute__((noinline)) void call(mpy_callback_t *function, void *argument, uint64_t lower, uint64_t upper) {
     mpy_thread_t *t = mpy_self_tls;
     if (t->used == MPY_MARKER) { /* a callback inside a callback */

@@ -5,8 +5,9 @@
  *
  * Invariants
  *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table; only in one copy of
- *     this library, the first that the process loads (another one offers no hooks; it hands on to the first, second_copy.c,
- *     or ends the job with one line when it is called); and only in the rank itself, not in children that it forks.
+ *     this library, the first that the process loads (another one offers no hooks; it hands on to the first,
+ *     second_copy.c, or ends the job with one line when it is called); and only in the rank itself, not in children
+ *     that it forks.
  *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local
  *     pointer, the slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.

@@ -1,5 +1,5 @@
-/* data_symbols.c - the data symbols of the MPICH ABI. They are ours, with addresses in the upper half: where one is an argument of a
- * supported function, the wrapper translates it. */
+/* data_symbols.c - the data symbols of the MPICH ABI. They are ours, with addresses in the upper half: where one is an
+ * argument of a supported function, the wrapper translates it. */
 #include "runtime.h"
 
 #define PUBLIC __attribute__((visibility("default")))

@@ -1,9 +1,9 @@
 /* handles.c - handles of the virtual objects. Upper half, either TLS, no libc.
  *
- * A handle looks like one MPICH makes: bits 30-31 "direct" (2), bits 26-29 the kind of object, below that our own: bits 18-21
- * a generation that changes whenever an index is used again, bits 0-17 the index. So a freed handle is recognised (up to 16
- * reuses), and lookup is one access and one comparison (runtime.h). Keyvals carry, as in MPICH, the kind of object they
- * belong to in bits 22-25.
+ * A handle looks like one MPICH makes: bits 30-31 "direct" (2), bits 26-29 the kind of object, below that our own: bits
+ * 18-21 a generation that changes whenever an index is used again, bits 0-17 the index. So a freed handle is recognised
+ * (up to 16 reuses), and lookup is one access and one comparison (runtime.h). Keyvals carry, as in MPICH, the kind of
+ * object they belong to in bits 22-25.
  *
  * Invariants
  *  1. A slot points to a live object whose `handle` is the one handed out, or is NULL.
@@ -70,7 +70,8 @@ void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj) {
     if (kind == MPY_OP) mpy_free(obj, sizeof(mpy_op_t));
 }
 
-/* ---- translation: predefined and null handles pass, anything unknown becomes 0, which no kind of MPICH object has ---- */
+/* ---- translation: predefined and null handles pass, anything unknown becomes 0, which no kind of MPICH object has
+ * ---- */
 
 static int real_handle(mpy_kind_t kind, int handle) {
     mpy_object_t *obj = mpy_lookup(kind, handle);

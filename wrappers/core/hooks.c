@@ -1,11 +1,11 @@
-/* hooks.c - what the lower half asks of the wrappers at a checkpoint and after a restart.
+/* hooks.c - functions of the wrappers that the lower half calls at a checkpoint and after a restart.
  *
  * Upper half; on the service stack, on the main thread, upper TLS; every other upper thread is stopped. No libc.
  *
  * Invariants
- *  1. Rebuilding follows the order in which objects need each other: infos, sessions, ports, error codes, datatypes, operations, communicators
- *     (groups are made from the world's group), groups, requests, and what is made of communicators: windows, files, persistent
- *     collectives.
+ *  1. Rebuilding follows the order in which objects need each other: infos, sessions, ports, error codes, datatypes,
+ *     operations, communicators (groups are made from the world's group), groups, requests, and what is made of
+ *     communicators: windows, files, persistent collectives.
  */
 #include "objects.h"
 

@@ -1,8 +1,8 @@
 /* lock.h - the locks of the wrappers. Usable with either TLS: no libc, no errno.
  *
  * Invariants
- *  1. A lock of the runtime is only held by a thread with in_lower = 1 (or inside a hook). No thread can then be stopped
- *     for a snapshot while it holds one, so hooks and the control thread may take them.
+ *  1. A lock of the runtime is only held by a thread with in_lower = 1 (or inside a hook). No thread can then be
+ *     stopped for a snapshot while it holds one, so hooks and the control thread may take them.
  *  2. They are the mutex of <manapy/lock.h>, which the control thread takes on clock.lock.
  */
 #ifndef MANAPY_LOCK_H

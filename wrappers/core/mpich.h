@@ -2,7 +2,8 @@
  * version. Written down here because the package is built without any mpi.h.
  *
  * Invariants
- *  1. Every name here has the value it has in MPICH's mpi.h; tests/unit/wrappers compares all of them with the real header.
+ *  1. Every name here has the value it has in MPICH's mpi.h; tests/unit/wrappers compares all of them with the real
+ *     header.
  *  2. Handles are int, as in MPICH, except MPI_File. Bits 30-31: 1 predefined, 2 created; bits 26-29: kind of object.
  */
 #ifndef MANAPY_MPICH_H

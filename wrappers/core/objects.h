@@ -1,10 +1,10 @@
-/* objects.h - the virtual objects besides communicators and requests, and what their files share.
+/* objects.h - the virtual objects besides communicators and requests, and the shared declarations of their files.
  *
  * Invariants
- *  1. All of it changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h), under mpy_objects_lock where several
- *     objects hang together.
- *  2. "adopt" functions take a new real handle, with the lower TLS, between mpy_cross_in and mpy_cross_out, and return the
- *     program's handle: no snapshot can come between the real object and its record.
+ *  1. All of it changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h), under mpy_objects_lock where
+ *     several objects hang together.
+ *  2. "adopt" functions take a new real handle, with the lower TLS, between mpy_cross_in and mpy_cross_out, and return
+ *     the program's handle: no snapshot can come between the real object and its record.
  *  3. Callbacks of the program are called with in_lower = 0 and no lock held.
  */
 #ifndef MANAPY_OBJECTS_H
@@ -30,12 +30,14 @@ MPY_HIDDEN bool mpy_hand_on(const void *own, const void *first);
 enum { MPY_MARKER = 3, MPY_SHADOW = 4 }; /* `used` of records that aren't in a slot; 0 to 2 are those that are */
 typedef void mpy_callback_t(void *argument);
 MPY_HIDDEN void mpy_callback(mpy_callback_t *function, void *argument); /* lower TLS; calls it with the upper one */
-MPY_HIDDEN mpy_thread_t *mpy_callback_self(mpy_thread_t *marker);       /* the record for a call made inside, or after leaving it */
+/* the record for a call made inside, or after leaving it */
+MPY_HIDDEN mpy_thread_t *mpy_callback_self(mpy_thread_t *marker);
 /* A longjmp has left the call that the newest open record of the trace is of, and what that has called (trace.c). */
 MPY_HIDDEN void mpy_trace_abandon(mpy_thread_t *t);
 
 /* ---- calls before MPI_Init and after MPI_Finalize (outside.c) ---- */
-extern MPY_HIDDEN void (*const mpy_outside[MPY_FN_COUNT])(void); /* generated, as mpy_names: NULL for functions that may be called at any time */
+/* generated, as mpy_names: NULL for functions that may be called at any time */
+extern MPY_HIDDEN void (*const mpy_outside[MPY_FN_COUNT])(void);
 extern MPY_HIDDEN const char *const mpy_names[MPY_FN_COUNT];
 MPY_HIDDEN void mpy_table_close(void); /* the real library isn't up; with in_lower set */
 MPY_HIDDEN void mpy_table_open(void);
@@ -80,7 +82,8 @@ typedef struct mpy_group {
 } mpy_group_t;
 MPY_HIDDEN int mpy_group_adopt(int real);
 MPY_HIDDEN mpy_group_t *mpy_group(int handle);
-/* World ranks of a real group of `size` members, in its order; sets *foreign if some are MPY_FOREIGN. In the lower half; mpy_alloc. */
+/* World ranks of a real group of `size` members, in its order; sets *foreign if some are MPY_FOREIGN. In the lower
+ * half; mpy_alloc. */
 MPY_HIDDEN int32_t *mpy_group_world(int real, int size, bool *foreign);
 MPY_HIDDEN const mpy_group_t *mpy_group_with_us(int handle); /* NULL also if this process isn't in it */
 
@@ -126,7 +129,8 @@ MPY_HIDDEN mpy_datatype_t *mpy_datatype_find_permanent(const mpy_datatype_t *lik
 MPY_HIDDEN int mpy_datatype_add(mpy_datatype_t *d); /* a handle for the program */
 
 enum { MPY_LOCAL_TYPES = 64 };
-/* Translation of an array into `real`, or into `local` if that is long enough, else allocated. A NULL array stays NULL. */
+/* Translation of an array into `real`, or into `local` if that is long enough, else allocated. A NULL array stays NULL.
+ */
 MPY_HIDDEN int *mpy_real_datatypes_to(const int *handles, int64_t n, int *real);
 MPY_HIDDEN int *mpy_real_datatypes(const int *handles, int64_t n, int *local);
 MPY_HIDDEN void mpy_real_datatypes_free(int *real, int64_t n, int *local);
@@ -156,7 +160,8 @@ typedef struct mpy_errhandler {
 } mpy_errhandler_t;
 /* MPICH's MPI::ERRORS_THROW_EXCEPTIONS: as with MPI_ERRORS_RETURN the call returns its code; its C++ library throws. */
 enum { MPY_ERRORS_THROW_EXCEPTIONS = 0x54000002 };
-/* Put `handle` into *slot, an object's handler; MPI_SUCCESS or MPI_ERR_ERRHANDLER. And the answer to X_get_errhandler. */
+/* Put `handle` into *slot, an object's handler; MPI_SUCCESS or MPI_ERR_ERRHANDLER. And the answer to X_get_errhandler.
+ */
 MPY_HIDDEN int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind);
 MPY_HIDDEN int mpy_errhandler_get(int slot, MPI_Errhandler *handle);
 MPY_HIDDEN bool mpy_errhandler_valid(int handle, mpy_errhandler_kind_t kind);
@@ -185,7 +190,8 @@ MPY_HIDDEN int mpy_session_rebuild(char *error, uint64_t n);
 MPY_HIDDEN void mpy_buffer_detach(mpy_buffer_t **slot, void **address, MPI_Count *size);
 
 /* ---- attributes ---- */
-/* How a callback of another language is called: the Fortran library gives keyvals made there its own two (MPII_Keyval_set_proxy). */
+/* How a callback of another language is called: the Fortran library gives keyvals made there its own two
+ * (MPII_Keyval_set_proxy). */
 typedef int mpy_attr_copy_proxy_t(MPI_Comm_copy_attr_function *function, int handle, int keyval, void *extra, int type, void *value, void **copy, int *flag);
 typedef int mpy_attr_delete_proxy_t(MPI_Comm_delete_attr_function *function, int handle, int keyval, int type, void *value, void *extra);
 typedef struct mpy_keyval {
@@ -196,8 +202,8 @@ typedef struct mpy_keyval {
     mpy_attr_copy_proxy_t *copy_proxy; /* NULL: functions of C */
     mpy_attr_delete_proxy_t *remove_proxy;
 } mpy_keyval_t;
-/* Call the callbacks; on the upper TLS, in_lower = 0. Return the error of one that fails: as in MPICH, deleting goes on and leaves an
- * empty list, copying stops and deletes the copies. */
+/* Call the callbacks; on the upper TLS, in_lower = 0. Return the error of one that fails: as in MPICH, deleting goes on
+ * and leaves an empty list, copying stops and deletes the copies. */
 MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to);
 MPY_HIDDEN int mpy_attrs_delete(int handle, mpy_attr_t **attrs);
 MPY_HIDDEN void mpy_attr_read_predefined(void); /* in the lower half, after the real MPI_Init */
@@ -211,12 +217,13 @@ MPY_HIDDEN void mpy_comm_finalize(void);  /* forget all of them */
 MPY_HIDDEN int mpy_comm_unref(mpy_comm_t *c);       /* see mpy_object_unref; the error of the real MPI_Comm_free */
 MPY_HIDDEN bool mpy_comm_gone(const mpy_comm_t *c); /* all members have freed it, and know */
 MPY_HIDDEN uint64_t mpy_comm_cid(const mpy_comm_t *c);
-/* All processes of the job, for messages of ours that can be waited for and checkpointed like the program's and that no wildcard
- * of the program can match: its handle is given to nobody. */
+/* All processes of the job, for messages of ours that can be waited for and checkpointed like the program's and that no
+ * wildcard of the program can match: its handle is given to nobody. */
 extern MPY_HIDDEN mpy_comm_t *mpy_internal_world;
 
-/* A new real communicator, intra or inter, gets a handle, an error handler and a row. In the lower half. Of members outside the job
- * it is `foreign`, and counts on a row of those inside. `cid`: the same on all members inside the job, and new. */
+/* A new real communicator, intra or inter, gets a handle, an error handler and a row. In the lower half. Of members
+ * outside the job it is `foreign`, and counts on a row of those inside. `cid`: the same on all members inside the job,
+ * and new. */
 MPY_HIDDEN mpy_comm_t *mpy_comm_adopt(int real, uint64_t cid, int errhandler);
 /* A constructor that all members of one communicator call, from begin to end in the lower half (comm_new.c):
  *     mpy_construction_t k = mpy_construct_begin(comm);      counts on the parent
@@ -235,12 +242,14 @@ MPY_HIDDEN mpy_construction_t mpy_construct_begin(MPI_Comm comm);
 MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name);
 
 /* ---- connections (dynamic.c); in the lower half or a guard ---- */
-MPY_HIDDEN void mpy_connections_changed(void); /* a foreign communicator came, went or was named: the obstacle is told anew */
+/* a foreign communicator came, went or was named: the obstacle is told again */
+MPY_HIDDEN void mpy_connections_changed(void);
 MPY_HIDDEN void mpy_parent_adopt(void);        /* after the real MPI_Init */
 MPY_HIDDEN void mpy_obstacle(const char *line); /* from now on no checkpoint is possible, and why */
 MPY_HIDDEN int mpy_port_rebuild(char *error, uint64_t n);
 
-/* Arguments that are weights of a graph: MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY have other addresses in the real library. */
+/* Arguments that are weights of a graph: MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY have other addresses in the real library.
+ */
 extern __attribute__((visibility("default"))) int *const MPI_UNWEIGHTED, *const MPI_WEIGHTS_EMPTY;
 static inline int *mpy_real_weights(const int *weights) {
     if (weights == MPI_UNWEIGHTED) return MPY_LOWER->mpi_data[MPY_DATA_UNWEIGHTED];

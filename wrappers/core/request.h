@@ -2,14 +2,15 @@
  * (generated.c too). request.c and wait.c implement it.
  *
  * Invariants
- *  1. All state of this header (request slots, free lists, counters, store) changes only while the thread has in_lower = 1,
- *     or inside a hook. So a snapshot, and the drain before it, finds it consistent: a message that the real library has
- *     accepted is counted and its request is in a slot, or the call has not happened.
- *  2. Therefore results are recorded between mpy_cross_in and mpy_cross_out, where the TLS is the lower one: nothing here
- *     uses a thread-local variable but mpy_p2p_self(), which is called before.
+ *  1. All state of this header (request slots, free lists, counters, store) changes only while the thread has in_lower
+ *     = 1, or inside a hook. So a snapshot, and the drain before it, finds it consistent: a message that the real
+ *     library has accepted is counted and its request is in a slot, or the call has not happened.
+ *  2. Therefore results are recorded between mpy_cross_in and mpy_cross_out, where the TLS is the lower one: nothing
+ *     here uses a thread-local variable but mpy_p2p_self(), which is called before.
  *  3. sent[p] / received[p] count messages by world rank over all communicators: sent when the real library accepts the
  *     send, received when the real receive (or Mrecv) completes. Delivery from the store counts nothing: the drain did.
- *  4. A slot with flags == 0 is an active operation of the real library, to be tested there; everything else is slow path.
+ *  4. A slot with flags == 0 is an active operation of the real library, to be tested there; everything else is slow
+ *     path.
  *  5. The store only grows in the drain, that is while every thread is out of the lower half. Between mpy_cross_in and
  *     mpy_cross_out a message can leave it (another thread), never come.
  */
@@ -24,10 +25,13 @@ typedef enum {
     MPY_REQ_SEND,     /* standard, ready; buffered ones are standard sends of a packed copy */
     MPY_REQ_SSEND,    /* synchronous: listed, see store.c */
     MPY_REQ_RECV,     /* re-posted after a restart if unmatched */
-    MPY_REQ_SENDRECV, /* Isendrecv(_replace), of a family: the slot's real request is the receive, re-posted like one; the drain ends the send */
+    /* Isendrecv(_replace), of a family: the slot's real request is the receive, re-posted like one; the drain ends the
+     * send */
+    MPY_REQ_SENDRECV,
     MPY_REQ_MRECV,    /* receive of a probed message: matched, so the drain completes it */
     MPY_REQ_MESSAGE,  /* a probed message (MPI_Message, same handle space as in MPICH) */
-    MPY_REQ_OTHER,    /* nonblocking collectives, I/O, request-based RMA: an active real request that the drain completes */
+    /* nonblocking collectives, I/O, request-based RMA: an active real request that the drain completes */
+    MPY_REQ_OTHER,
     MPY_REQ_FAMILY,   /* what it does is in r->family (persistent, generalized, partitioned ...); never "simple" */
 } mpy_request_kind_t;
 
@@ -39,7 +43,8 @@ enum {
     MPY_RF_CANCEL = 1 << 3,    /* MPI_Cancel was called: the status tells whether it came in time */
     MPY_RF_ORPHAN = 1 << 5,    /* the program freed it (or it is the send behind a Bsend): released when it finishes */
     MPY_RF_FAMILY = 1 << 6,    /* r->family is set: nothing about it is simple */
-    MPY_RF_INACTIVE = 1 << 7,  /* persistent, and not started: complete for every completion call, which leave it alone */
+    /* persistent, and not started: complete for every completion call, which leave it alone */
+    MPY_RF_INACTIVE = 1 << 7,
     MPY_RF_FINISHED = 1 << 8,  /* the family's finish has been true for this completion */
     /* what release has to give back */
     MPY_RF_REF_COMM = 1 << 16, /* the communicator was freed meanwhile and is kept alive for us */
@@ -58,41 +63,49 @@ struct mpy_wait_peers;
 
 struct mpy_trace_call; /* <manapy/trace_ring.h> */
 
-/* What makes a request more than a real one to be tested. Any function may be NULL. The slot's `more` is the family's own data.
+/* What makes a request more than a real one to be tested. Any function may be NULL. The slot's `more` is the family's
+ * own data.
  *
- * The kind of a family's slot says what the drain and a restart do with it, as for other requests (a persistent receive is a
- * RECV, a persistent collective may be an OTHER); MPY_REQ_FAMILY: only the family knows.
+ * The kind of a family's slot says what the drain and a restart do with it, as for other requests (a persistent receive
+ * is a RECV, a persistent collective may be an OTHER); MPY_REQ_FAMILY: only the family knows.
  *
- * A completion call (Wait*, Test*) pokes until what it needs is COMPLETE, and then calls finish until that is true, too;
- * calls query and dispose, in this order, for each request whose completion it reports; then gives out the status and
- * makes the slot INACTIVE or releases it. Before that the program knows nothing: it may be checkpointed and restarted
- * between any two of these steps. A callback that doesn't return (longjmp, exception) leaves a COMPLETE request.
- * Request_get_status* does the same up to query.
+ * A completion call (Wait*, Test*) pokes until what it needs is COMPLETE, and then calls finish until that is true,
+ * too; calls query and dispose, in this order, for each request whose completion it reports; then gives out the status
+ * and makes the slot INACTIVE or releases it. Before that the program knows nothing: it may be checkpointed and
+ * restarted between any two of these steps. A callback that doesn't return (longjmp, exception) leaves a COMPLETE
+ * request. Request_get_status* does the same up to query.
  */
 typedef struct mpy_request_family {
     const char *name;
     bool persistent; /* completion makes it INACTIVE and leaves the program's handle; else it's released */
-    bool in_drain;   /* of kind FAMILY: the drain must bring it to completion (collectives, I/O); else it may stay open over a checkpoint */
-    /* Lower half, also in the drain; of an orphan with mpy_p2p_lock held. Is it finished? Then status and error are in the slot.
-     * Not called when COMPLETE or INACTIVE; the caller sets COMPLETE. NULL: test r->real (if it is MPI_REQUEST_NULL, it's finished). */
+    /* of kind FAMILY: the drain must bring it to completion (collectives, I/O); else it may stay open over a checkpoint
+     */
+    bool in_drain;
+    /* Lower half, also in the drain; of an orphan with mpy_p2p_lock held. Is it finished? Then status and error are in
+     * the slot. Not called when COMPLETE or INACTIVE; the caller sets COMPLETE. NULL: test r->real (if it is
+     * MPI_REQUEST_NULL, it's finished). */
     bool (*poke)(struct mpy_p2p_thread *th, struct mpy_request *r);
-    /* In completion calls only, of a COMPLETE slot without error, until it is true: what the drain can't do. Lower half,
-     * with ways out for callbacks of the program. Doesn't wait. Sets r->error. */
+    /* In completion calls only, of a COMPLETE slot without error, until it is true: what the drain can't do. Lower
+     * half, with ways out for callbacks of the program. Doesn't wait. Sets r->error. */
     bool (*finish)(mpy_thread_t *t, struct mpy_p2p_thread *th, struct mpy_request *r);
-    /* These two on the upper TLS, in_lower = 0, no lock held: callbacks of the program. They return the request's error,
-     * which is r->error until then, and may change *status (r->status).
-     * query: each time a status is asked for. dispose: once, before the handle becomes null; also in Request_free of a
-     * finished request (but not of an INACTIVE one). */
+    /* These two on the upper TLS, in_lower = 0, no lock held: callbacks of the program. They return the request's
+     * error, which is r->error until then, and may change *status (r->status). query: each time a status is asked for.
+     * dispose: once, before the handle becomes null; also in Request_free of a finished request (but not of an INACTIVE
+     * one). */
     int (*query)(mpy_thread_t *t, struct mpy_request *r, MPI_Status *status);
     int (*dispose)(mpy_thread_t *t, struct mpy_request *r);
-    /* Upper TLS: MPI_Start, Startall. Given an INACTIVE slot it counts on the clock and crosses by itself (mpy_cross_in ... ), starts
-     * and calls mpy_request_activate before mpy_cross_out; or returns an error code (the caller calls the error handler). */
+    /* Upper TLS: MPI_Start, Startall. Given an INACTIVE slot it counts on the clock and crosses by itself (mpy_cross_in
+     * ... ), starts and calls mpy_request_activate before mpy_cross_out; or returns an error code (the caller calls the
+     * error handler). */
     int (*start)(mpy_thread_t *t, struct mpy_p2p_thread *th, struct mpy_request *r);
-    uint32_t op; /* mpy_trace_op_t: what MPI_Start is recorded to start; 0: not known, or `traced` says it, and what else the record says */
+    /* mpy_trace_op_t: what MPI_Start is recorded to start; 0: not known, or `traced` says it, and what else the record
+     * says */
+    uint32_t op;
     void (*traced)(const struct mpy_request *r, struct mpy_trace_call *call);
-    int (*cancel)(mpy_thread_t *t, struct mpy_request *r); /* upper TLS, active request. NULL: the real MPI_Cancel of r->real */
-    /* Upper TLS: Request_free of an active request that isn't finished. True: it will go by itself. False: it has finished
-     * meanwhile. NULL: it becomes an orphan, released when it's finished, without callbacks. */
+    /* upper TLS, active request. NULL: the real MPI_Cancel of r->real */
+    int (*cancel)(mpy_thread_t *t, struct mpy_request *r);
+    /* Upper TLS: Request_free of an active request that isn't finished. True: it will go by itself. False: it has
+     * finished meanwhile. NULL: it becomes an orphan, released when it's finished, without callbacks. */
     bool (*let_go)(mpy_thread_t *t, struct mpy_request *r);
     void (*release)(struct mpy_request *r); /* lower half: `more` goes */
     /* Who is waited for: mpy_wait_peer() for each. NULL: by the slot's kind. */
@@ -136,16 +149,17 @@ enum {
     MPY_CHUNKS_MAX = 4096,
 };
 
-extern MPY_HIDDEN mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX]; /* of MPY_CHUNK slots; behind them as many serials */
+/* of MPY_CHUNK slots; behind them as many serials */
+extern MPY_HIDDEN mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX];
 extern MPY_HIDDEN volatile uint32_t mpy_request_limit; /* slots that exist */
 extern MPY_HIDDEN uint64_t mpy_request_order;
 extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* synchronous sends, orphans, internal messages, store */
 
-/* Per registered thread; the slot of a thread that ended is inherited with its free slots and counts. A thread takes its
- * requests' slots from a list of its own, without a lock, and gives back to it what it has taken. What others have taken
- * it collects in a magazine (Bonwick and Adams), which goes to all threads when it is full: so slots go round, whoever
- * posts and whoever completes, and a list is never longer than what its thread has had open at a time and one magazine.
- * Slots aren't counted where one thread does both: a counter costs 5 ns a request (measured). */
+/* Per registered thread; the slot of a thread that ended is inherited with its free slots and counts. A thread takes
+ * its requests' slots from a list of its own, without a lock, and gives back to it what it has taken. What others have
+ * taken it collects in a magazine (Bonwick and Adams), which goes to all threads when it is full: so slots go round,
+ * whoever posts and whoever completes, and a list is never longer than what its thread has had open at a time and one
+ * magazine. Slots aren't counted where one thread does both: a counter costs 5 ns a request (measured). */
 enum { MPY_MAGAZINE = 64 };
 typedef struct mpy_p2p_thread {
     mpy_request_t *free;       /* slots that are its own */
@@ -206,8 +220,8 @@ static inline mpy_request_t *mpy_request_valid(int handle) {
 /* Whose error handler: a freed communicator has none any more. */
 static inline const mpy_comm_t *mpy_request_comm(const mpy_request_t *r) { return r->flags & MPY_RF_REF_COMM ? NULL : r->comm; }
 
-/* What its request is called in the trace (trace.h); 0: none of its own. Whoever gives the program a request says it (mpy_trace_posted), or that
- * it has none. */
+/* What its request is called in the trace (trace.h); 0: none of its own. Whoever gives the program a request says it
+ * (mpy_trace_posted), or that it has none. */
 static inline uint64_t *mpy_request_serial(const mpy_request_t *r) {
     uint32_t i = (uint32_t)r->handle ^ (uint32_t)MPY_REQUEST_BASE;
     return (uint64_t *)(mpy_request_chunks[i >> MPY_CHUNK_BITS] + MPY_CHUNK) + (i & (MPY_CHUNK - 1));
@@ -318,8 +332,8 @@ static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *
         mpy_count_received(th, r->comm, s);
 }
 
-/* A blocking receive that we made of a nonblocking one has finished. From MPI_PROC_NULL, MPICH 4 leaves the status of the
- * nonblocking one unset, but that of a blocking one is defined (MPI-4 3.11). */
+/* A blocking receive that we made of a nonblocking one has finished. From MPI_PROC_NULL, MPICH 4 leaves the status of
+ * the nonblocking one unset, but that of a blocking one is defined (MPI-4 3.11). */
 static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, MPI_Status *s) {
     if (MPY_UNLIKELY(source == MPI_PROC_NULL))
         mpy_status_set(s, MPI_PROC_NULL, MPI_ANY_TAG, 0);
@@ -327,8 +341,8 @@ static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c,
         mpy_count_received(th, c, s);
 }
 /* ---- waiting (wait.c) ---- */
-/* Between two failing rounds of a loop in the lower half: after a microsecond or two give way, as MPICH's own loops do: the peer
- * may need this processor. Always true, for use in a condition. */
+/* Between two failing rounds of a loop in the lower half: after a microsecond or two give way, as MPICH's own loops do:
+ * the peer may need this processor. Always true, for use in a condition. */
 enum { MPY_SPINS = 40 };
 static inline bool mpy_spin(uint32_t *spins) {
     if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_sys(SYS_sched_yield);

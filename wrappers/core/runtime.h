@@ -28,8 +28,8 @@
 #define MPY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MPY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define MPY_HIDDEN __attribute__((visibility("hidden")))
-/* Functions of the program's interface are defined as `MPY_API int PMPI_Send(...)`; MPI_Send is an alias that the linker makes
- * from the table (aliases.ld). */
+/* Functions of the program's interface are defined as `MPY_API int PMPI_Send(...)`; MPI_Send is an alias that the
+ * linker makes from the table (aliases.ld). */
 #define MPY_API __attribute__((visibility("default")))
 #define MPY_REAL(NAME) ((mpy_fn_##NAME##_t)MPY_LOWER->mpi[MPY_FN_##NAME])
 
@@ -44,8 +44,8 @@ static inline mpy_thread_t *mpy_self(void) {
     return t;
 }
 
-/* Called with in_lower set, when FROZEN or without a lower TLS (a restart may fall between mpy_self and mpy_cross_in): while
- * FROZEN clears in_lower and waits, then sets it again; binds the thread if lower_fs is 0. */
+/* Called with in_lower set, when FROZEN or without a lower TLS (a restart may fall between mpy_self and mpy_cross_in):
+ * while FROZEN clears in_lower and waits, then sets it again; binds the thread if lower_fs is 0. */
 MPY_HIDDEN void mpy_cross_stop(mpy_thread_t *t);
 
 /* Enter the lower half. Any MPI call but a collective that counts may use this directly: it stops only in phase FROZEN.
@@ -76,9 +76,9 @@ static inline void mpy_guard_out(mpy_thread_t *t) {
     t->in_lower = 0;
 }
 
-/* ---- memory (alloc.c; called with in_lower set or in a hook, since hooks allocate too and its lock must be free then): bump + size-class free lists over private mmap; zeroed.
- * mpy_alloc doesn't fail but ends the job with one line; mpy_try_alloc, for what is as long as the program's data, returns
- * NULL (invariant 3 of alloc.c) ---- */
+/* ---- memory (alloc.c; called with in_lower set or in a hook, since hooks allocate too and its lock must be free
+ * then): bump + size-class free lists over private mmap; zeroed. mpy_alloc doesn't fail but ends the job with one line;
+ * mpy_try_alloc, for what is as long as the program's data, returns NULL (invariant 3 of alloc.c) ---- */
 MPY_HIDDEN void *mpy_alloc(size_t size);
 MPY_HIDDEN void *mpy_try_alloc(size_t size);
 MPY_HIDDEN void mpy_free(void *p, size_t size);
@@ -93,11 +93,13 @@ typedef struct mpy_object { /* head of every object */
     uint32_t flags;
 } mpy_object_t;
 
-#define MPY_TABLE_KINDS MPY_REQUEST /* the kinds below have a table here; requests (and messages) have their own (request.c), files are pointers */
+/* the kinds below have a table here; requests (and messages) have their own (request.c), files are pointers */
+#define MPY_TABLE_KINDS MPY_REQUEST
 #define MPY_INDEX_BITS 18
 extern MPY_HIDDEN mpy_object_t *mpy_slots[MPY_TABLE_KINDS][1 << MPY_INDEX_BITS];
 
-/* NULL if `handle` isn't a live handle of that kind (garbage, freed, null handles, predefined ones but communicators). */
+/* NULL if `handle` isn't a live handle of that kind (garbage, freed, null handles, predefined ones but communicators).
+ */
 static inline mpy_object_t *mpy_lookup(mpy_kind_t kind, int handle) {
     mpy_object_t *obj = mpy_slots[kind][(uint32_t)handle & ((1u << MPY_INDEX_BITS) - 1)];
     return MPY_LIKELY(obj != NULL) && MPY_LIKELY(obj->handle == handle) ? obj : NULL;
@@ -105,8 +107,8 @@ static inline mpy_object_t *mpy_lookup(mpy_kind_t kind, int handle) {
 /* These two with in_lower set, like mpy_alloc. */
 MPY_HIDDEN int mpy_object_add(mpy_kind_t kind, mpy_object_t *obj); /* gives it a handle; returns it */
 MPY_HIDDEN void mpy_object_remove(mpy_kind_t kind, int handle);
-/* One more user, one user less; both in the lower half, with its TLS. At the last one the real object is freed and the memory
- * given back: an object lives as long as anything of ours refers to it. */
+/* One more user, one user less; both in the lower half, with its TLS. At the last one the real object is freed and the
+ * memory given back: an object lives as long as anything of ours refers to it. */
 static inline void mpy_object_ref(mpy_object_t *obj) { __atomic_add_fetch(&obj->refs, 1, __ATOMIC_RELAXED); }
 MPY_HIDDEN void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj);
 
@@ -130,7 +132,8 @@ typedef struct mpy_comm {
     int32_t *world;            /* world rank of each member, in the communicator's rank order */
     int32_t remote_size;       /* inter-communicators: of the other group; else 0 */
     int32_t *remote_world;     /* world ranks of the other group, or NULL */
-    int errhandler;            /* virtual handle, MPI_ERRHANDLER_NULL: never set; the real one always has MPI_ERRORS_RETURN */
+    /* virtual handle, MPI_ERRHANDLER_NULL: never set; the real one always has MPI_ERRORS_RETURN */
+    int errhandler;
     mpy_attr_t *attrs;         /* kept here only; the real communicator has none of the program's attributes */
     int topology;              /* MPI_UNDEFINED, MPI_CART, MPI_GRAPH or MPI_DIST_GRAPH */
     int indegree, outdegree;   /* neighbours we receive from and send to, with a topology */
@@ -145,19 +148,20 @@ typedef struct mpy_comm {
     uint64_t had[MPY_AGINGS];  /* how many of each */
 } mpy_comm_t;
 
-/* "World rank" of a process outside the job: the index behind the last one, where counters have a place for it. Nobody waits
- * for it in the protocol, and a checkpoint is refused while it is reachable. */
+/* "World rank" of a process outside the job: the index behind the last one, where counters have a place for it. Nobody
+ * waits for it in the protocol, and a checkpoint is refused while it is reachable. */
 #define MPY_FOREIGN (mpy_world->size)
 
 MPY_HIDDEN extern mpy_comm_t *mpy_world;
 static inline mpy_comm_t *mpy_comm(int handle) { return (mpy_comm_t *)mpy_lookup(MPY_COMM, handle); }
 
-/* Handle translation for arguments: predefined constants and null handles pass; a bad handle becomes a value that makes the
- * real library raise the error it would raise natively. */
+/* Handle translation for arguments: predefined constants and null handles pass; a bad handle becomes a value that makes
+ * the real library raise the error it would raise natively. */
 MPY_HIDDEN int mpy_real_comm(int handle);
 MPY_HIDDEN int mpy_real_datatype_slow(int handle);
 MPY_HIDDEN int mpy_real_op_slow(int handle);
-static inline bool mpy_is_builtin(int handle) { return (uint32_t)handle >> 30 == 1; } /* bits 30-31 of MPICH's handles */
+/* bits 30-31 of MPICH's handles */
+static inline bool mpy_is_builtin(int handle) { return (uint32_t)handle >> 30 == 1; }
 static inline int mpy_real_datatype(int handle) { return MPY_LIKELY(mpy_is_builtin(handle)) ? handle : mpy_real_datatype_slow(handle); }
 static inline int mpy_real_op(int handle) { return MPY_LIKELY(mpy_is_builtin(handle)) ? handle : mpy_real_op_slow(handle); }
 MPY_HIDDEN int mpy_real_group(int handle);
@@ -171,8 +175,8 @@ MPY_HIDDEN void mpy_clock_finish(mpy_thread_t *t);
 /* Until clock.wake, which was `wake`, is bumped, or for a while; with in_lower = 0. */
 MPY_HIDDEN void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake);
 
-/* At the entry of every blocking collective, before mpy_cross_in_collective: counts the call, or parks first. On return the
- * thread has in_lower = 1 (so that no freeze can slip in between) and seq is incremented. */
+/* At the entry of every blocking collective, before mpy_cross_in_collective: counts the call, or parks first. On return
+ * the thread has in_lower = 1 (so that no freeze can slip in between) and seq is incremented. */
 static inline void mpy_clock_enter(mpy_thread_t *t, mpy_clock_row_t *row) {
     t->in_lower = 1;
     /* Before phase is read: what the control thread misses of these belongs to a call that sees the phase. */
@@ -182,7 +186,8 @@ static inline void mpy_clock_enter(mpy_thread_t *t, mpy_clock_row_t *row) {
     __asm__ volatile("" ::: "memory");
     if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) mpy_clock_enter_slow(t, row);
 }
-/* The same for a blocking collective of the program on `c`; under two-phase commit a barrier comes first (twophase.c). */
+/* The same for a blocking collective of the program on `c`; under two-phase commit a barrier comes first (twophase.c).
+ */
 MPY_HIDDEN void mpy_two_phase_enter(mpy_thread_t *t, mpy_comm_t *c);
 static inline void mpy_collective_enter(mpy_thread_t *t, mpy_comm_t *c) {
     if (MPY_LIKELY(MPY_LOWER->protocol == MPY_PROTOCOL_CC))
@@ -190,7 +195,8 @@ static inline void mpy_collective_enter(mpy_thread_t *t, mpy_comm_t *c) {
     else
         mpy_two_phase_enter(t, c);
 }
-/* The same for one that leaves a request; two-phase commit has none: ends the job with one line that names `function`. */
+/* The same for one that leaves a request; two-phase commit has none: ends the job with one line that names `function`.
+ */
 MPY_HIDDEN void mpy_two_phase_refuse(const char *function) __attribute__((noreturn));
 static inline void mpy_clock_start(mpy_thread_t *t, mpy_clock_row_t *row, const char *function) {
     if (MPY_UNLIKELY(MPY_LOWER->protocol != MPY_PROTOCOL_CC)) mpy_two_phase_refuse(function);
@@ -213,8 +219,8 @@ static inline void mpy_cross_out_collective(mpy_thread_t *t) {
     mpy_hook_out(t);
     mpy_clock_leave(t);
 }
-/* A collective that counted on `row` has returned the error `rc`. True: its arguments were wrong, and it isn't counted (invariant 6 of
- * clock.c). In the lower half. */
+/* A collective that counted on `row` has returned the error `rc`. True: its arguments were wrong, and it isn't counted
+ * (invariant 6 of clock.c). In the lower half. */
 MPY_HIDDEN bool mpy_clock_failed(mpy_clock_row_t *row, int rc);
 static inline void mpy_collective_leave(mpy_thread_t *t, mpy_clock_row_t *row, int rc) {
     if (MPY_UNLIKELY(rc != 0)) mpy_clock_failed(row, rc);
@@ -225,7 +231,8 @@ MPY_HIDDEN uint64_t mpy_ggid(const int32_t *world, int n);
 MPY_HIDDEN uint64_t mpy_child_cid(uint64_t parent_cid, uint64_t parent_seq, int32_t smallest_world_rank);
 MPY_HIDDEN uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count);
 MPY_HIDDEN uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle);
-MPY_HIDDEN void mpy_row_leave(uint32_t row); /* freed here, perhaps not by all members: it stays, without handle and name */
+/* freed here, perhaps not by all members: it stays, without handle and name */
+MPY_HIDDEN void mpy_row_leave(uint32_t row);
 MPY_HIDDEN void mpy_row_remove(uint32_t row);
 /* State for the protocol while a blocking point-to-point call or failing poll waits (slow path: only while pending). */
 MPY_HIDDEN void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm_or_null, const int32_t *peers, uint32_t n, int all_members, int mode);
@@ -242,7 +249,8 @@ MPY_HIDDEN int mpy_datatype_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_op_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_group_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_comm_rebuild(char *error, uint64_t n);
-MPY_HIDDEN int mpy_win_rebuild(char *error, uint64_t n);        /* windows: memory at its old address, epochs open again */
+/* windows: memory at its old address, epochs open again */
+MPY_HIDDEN int mpy_win_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_file_rebuild(char *error, uint64_t n);       /* files: opened again, views and positions */
 MPY_HIDDEN int mpy_persistent_rebuild(char *error, uint64_t n); /* persistent collective requests */
 MPY_HIDDEN int mpy_tools_rebuild(char *error, uint64_t n);      /* MPI_T handles */

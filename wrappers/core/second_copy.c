@@ -1,4 +1,5 @@
-/* second_copy.c - a second copy of this library in one process (another file, loaded by its path) hands on to the first.
+/* second_copy.c - a second copy of this library in one process (another file, loaded by its path) passes all calls to
+ * the first.
  *
  * Upper half, upper TLS, in the constructor: libc may be used. All state is in the first copy: objects, threads, hooks.
  * The second one writes a jump to the first one's function over the entry of each function that it exports, and the

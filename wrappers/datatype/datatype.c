@@ -1,14 +1,14 @@
-/* datatype.c - datatypes as objects: life cycle, names, attributes, rebuilding. Constructors are in datatype_new.c, questions
- * about their make-up in datatype_query.c.
+/* datatype.c - datatypes as objects: life cycle, names, attributes, rebuilding. Constructors are in datatype_new.c,
+ * questions about their make-up in datatype_query.c.
  *
  * Upper half, no libc.
  *
- * A derived type is its recipe (combiner, integers, addresses, counts, base types), kept in standard-ABI values. The real
- * type is made from the recipe, at the constructor's call and at a rebuild alike.
+ * A derived type is its recipe (combiner, integers, addresses, counts, base types), kept in standard-ABI values. The
+ * real type is made from the recipe, at the constructor's call and at a rebuild alike.
  *
  * Invariants
- *  1. A type lives while the program holds it (handles) or something of ours refers to it (obj.refs: 1 for all the program's
- *     references, 1 for each type made from it, 1 for each pending request). The real type lives as long.
+ *  1. A type lives while the program holds it (handles) or something of ours refers to it (obj.refs: 1 for all the
+ *     program's references, 1 for each type made from it, 1 for each pending request). The real type lives as long.
  *  2. The list `all` is in order of creation: base types come before what is made from them.
  *  3. Predefined types have no object. What the program hangs on them (names, attributes) is in `predefined`.
  */

@@ -1,5 +1,6 @@
-/* datatype_new.c - datatype constructors. Each writes the recipe, as MPI_Type_get_contents would return it (MPI-4 5.1.13), and
- * mpy_datatype_construct makes the real type of any recipe: one function for the program's call and for the rebuild.
+/* datatype_new.c - datatype constructors. Each writes the recipe, as MPI_Type_get_contents would return it (MPI-4
+ * 5.1.13), and mpy_datatype_construct makes the real type of any recipe: one function for the program's call and for
+ * the rebuild.
  *
  * Upper half, no libc. Everything between begin() and end() is in the lower half.
  */
@@ -91,8 +92,10 @@ static int construct(mpy_datatype_t *d) {
 
 int mpy_datatype_construct(mpy_datatype_t *d) {
     int rc = construct(d), small = 0;
-    if (rc == 0 && MPY_REAL(Type_size)(d->obj.real, &small) == 0) d->size = small; /* older libraries have no Type_size_c */
-    if (rc == 0 && small < 0) MPY_REAL(Type_size_c)(d->obj.real, &d->size);        /* MPI_UNDEFINED: more than an int holds */
+    /* older libraries have no Type_size_c */
+    if (rc == 0 && MPY_REAL(Type_size)(d->obj.real, &small) == 0) d->size = small;
+    /* MPI_UNDEFINED: more than an int holds */
+    if (rc == 0 && small < 0) MPY_REAL(Type_size_c)(d->obj.real, &d->size);
     return rc;
 }
 

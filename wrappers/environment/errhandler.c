@@ -1,11 +1,12 @@
-/* errhandler.c - error handlers as objects. They are wholly ours: every real communicator has MPI_ERRORS_RETURN, and errors.c
- * calls the handler that the program has set.
+/* errhandler.c - error handlers as objects. They are wholly ours: every real communicator has MPI_ERRORS_RETURN, and
+ * errors.c calls the handler that the program has set.
  *
  * Upper half, no libc.
  *
  * Invariants
- *  1. An object lives while the program holds a handle of it or something has it as its handler (obj.refs counts both); the
- *     handle is valid only while handles > 0. find() tells. Both counts are atomic: who takes the last reference frees it.
+ *  1. An object lives while the program holds a handle of it or something has it as its handler (obj.refs counts both);
+ *     the handle is valid only while handles > 0. find() tells. Both counts are atomic: who takes the last reference
+ *     frees it.
  */
 #include "core/objects.h"
 

@@ -1,11 +1,11 @@
-/* errors.c - what happens when a call fails, and the error classes, codes and texts a program adds.
+/* errors.c - handles failed calls, and the error classes, codes and texts that a program adds.
  *
  * Upper half, upper TLS. No libc, but where the job ends; mpy_error calls the program's handlers.
  *
  * Invariants
  *  1. mpy_error is called with in_lower = 0 and no lock held: a handler may do anything.
- *  2. Codes and classes that the program added are replayed in order after a restart. Another version of the library may
- *     number them differently: the program keeps its values, and they are translated both ways here.
+ *  2. Codes and classes that the program added are replayed in order after a restart. Another version of the library
+ *     may number them differently: the program keeps its values, and they are translated both ways here.
  */
 #include "core/objects.h"
 #include "tools/trace.h"
@@ -180,10 +180,12 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     mpy_cross_in(t);
     MPY_REAL(Abort)(comm != NULL ? comm->obj.real : MPI_COMM_WORLD, code);
     mpy_cross_out(t);
-    exit(class); /* after a failed MPI_Finalize the library has no communicator to abort; the process manager ends the other ranks */
+    /* after a failed MPI_Finalize the library has no communicator to abort; the process manager ends the other ranks */
+    exit(class);
 }
 
-/* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since 4.3. */
+/* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since
+ * 4.3. */
 static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int code, const char *function) {
     if (!mpy_mpi_is_up(MPY_UPPER) && mpy_needs_mpi(function)) mpy_end_outside(mpy_self(), function);
     if (errhandler == MPI_ERRORS_RETURN || errhandler == MPY_ERRORS_THROW_EXCEPTIONS) return code;
@@ -193,7 +195,7 @@ static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int cod
         return code;
     }
     int given = code;
-    /* The handlers of all kinds of objects have one type but for what their first argument points to. */
+    /* The handlers of all kinds of objects have one type except for what their first argument points to. */
     if (e->proxy != NULL)
         e->proxy((int)e->kind, handle, &given, e->function);
     else
@@ -207,8 +209,8 @@ int mpy_error_of(void *handle, int errhandler, int code, const char *function) {
 
 static bool has_handler(const mpy_comm_t *c) { return c != NULL && c->errhandler != MPI_ERRHANDLER_NULL; }
 
-/* Errors of no communicator, or of one whose handler was never set, are MPI_COMM_SELF's (MPI-4 9.3); as in MPICH, those of the
- * world if that one's wasn't set either (MPI-3). */
+/* Errors of no communicator, or of one whose handler was never set, are MPI_COMM_SELF's (MPI-4 9.3); as in MPICH, those
+ * of the world if that one's wasn't set either (MPI-3). */
 int mpy_error(const mpy_comm_t *comm, int code, const char *function) {
     if (code == MPI_SUCCESS) return code;
     const mpy_comm_t *self = mpy_comm(MPI_COMM_SELF), *world = mpy_comm(MPI_COMM_WORLD);

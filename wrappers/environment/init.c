@@ -5,11 +5,12 @@
  * MPI_Finalize, or at exit if there are sessions then or were no MPI_Init.
  *
  * Invariants
- *  1. The world's row exists before the real MPI_Init: Init and Finalize are collectives on it. Its members come from what
- *     the process manager told the lower half.
+ *  1. The world's row exists before the real MPI_Init: Init and Finalize are collectives on it. Its members come from
+ *     what the process manager told the lower half.
  *  2. mpi_initialized is set when all objects of Init are complete, before in_lower is cleared.
- *  3. mpi_finalized is set only if the real MPI_Finalize has succeeded. It fails where messages were never received: the library
- *     is then half gone, the other ranks wait in it, and the end of this process has to look like a crash to them, as natively.
+ *  3. mpi_finalized is set only if the real MPI_Finalize has succeeded. It fails where messages were never received:
+ *     the library is then half gone, the other ranks wait in it, and the end of this process has to look like a crash
+ *     to them, as natively.
  */
 #include "core/objects.h"
 #include "p2p/p2p.h"
@@ -75,8 +76,8 @@ static int finish(mpy_thread_t *t) {
     return mpy_error(NULL, rc, "MPI_Finalize");
 }
 
-/* The real library is initialized once only, so it's kept when the last session ends: another may begin. A program that leaves a
- * session or the world open leaves MPI unfinished, as natively. */
+/* The real library is initialized once only, so it's kept when the last session ends: another may begin. A program that
+ * leaves a session or the world open leaves MPI unfinished, as natively. */
 static void finish_at_exit(void) {
     if (world_model != DURING && !mpy_session_any() && !MPY_UPPER->mpi_finalized && getpid() == init_pid) finish(mpy_self());
 }

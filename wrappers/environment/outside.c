@@ -1,8 +1,8 @@
 /* outside.c - calls before MPI_Init and after MPI_Finalize end the process with MPICH's own line.
  *
- * The real library would do that, too, but without a record of the call. So while it isn't up, all functions in its table that need it are
- * replaced by ones that lead here (generated.c): a call asks for nothing more at other times. What the wrappers answer without it is asked
- * for by mpy_error, as there are no objects then, or by mpy_require_mpi.
+ * The real library would do that, too, but without a record of the call. So while it isn't up, all functions in its
+ * table that need it are replaced by ones that lead here (generated.c): a call asks for nothing more at other times.
+ * What the wrappers answer without it is asked for by mpy_error, as there are no objects then, or by mpy_require_mpi.
  *
  * Upper half. The table is changed with in_lower = 1.
  */

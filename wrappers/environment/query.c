@@ -1,7 +1,7 @@
 /* query.c - small functions without objects: versions, clocks, addresses, memory, Fortran conversions of handles.
  *
- * Upper half, upper TLS, libc allowed: none of these runs in a hook, and memory that the program allocates through MPI is
- * the program's own (saved with it).
+ * Upper half, upper TLS, libc allowed: none of these runs in a hook, and memory that the program allocates through MPI
+ * is the program's own (saved with it).
  */
 #include "core/objects.h"
 #include "tools/trace.h"
@@ -28,7 +28,8 @@ int PMPI_Abi_get_version(int *abi_major, int *abi_minor) {
     return MPI_SUCCESS;
 }
 
-/* MPI 4.1, 15.2.4. 0: calls of this thread aren't recorded; 1 (the default) and 2: they are. Other levels mean nothing here, nor do any before there is MPI. */
+/* MPI 4.1, 15.2.4. 0: calls of this thread aren't recorded; 1 (the default) and 2: they are. Other levels mean nothing
+ * here, nor do any before there is MPI. */
 int PMPI_Pcontrol(const int level, ...) {
     if (mpy_above && MPY_LOWER->mpi[0] != NULL && level >= 0 && level <= 2) mpy_trace_control(mpy_self(), level != 0);
     return MPI_SUCCESS;

@@ -1,7 +1,8 @@
 /* datarep.c - data representations of files that the program registers.
  *
- * Upper half, no libc. ROMIO takes none with conversion functions and never calls the extent function, so it can be given the
- * program's. What is registered can't be undone, and a second time is an error: so it is kept, and registered again after a restart.
+ * Upper half, no libc. ROMIO takes none with conversion functions and never calls the extent function, so it can be
+ * given the program's. What is registered can't be undone, and a second time is an error: so it is kept, and registered
+ * again after a restart.
  */
 #include "file.h"
 

@@ -1,5 +1,6 @@
-/* file.c - MPI files as objects: the table of records, open and close, handles, error handlers. Views and hints are in file_view.c,
- * requests in file_access.c, what a checkpoint and a restart do in file_rebuild.c; nearly all accesses are generated.
+/* file.c - MPI files as objects: the table of records, open and close, handles, error handlers. Views and hints are in
+ * file_view.c, requests in file_access.c, what a checkpoint and a restart do in file_rebuild.c; nearly all accesses are
+ * generated.
  *
  * Upper half, no libc.
  */

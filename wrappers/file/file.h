@@ -1,17 +1,19 @@
 /* file.h - MPI files. For file/ and generated.c.
  *
- * MPI_File is a pointer in MPICH's ABI: the program gets the address of our record, which lies in a table, so that a garbage or
- * closed handle is recognised by arithmetic. Both halves' handles have the C type MPI_File; `real` is the lower half's.
+ * MPI_File is a pointer in MPICH's ABI: the program gets the address of our record, which lies in a table, so that a
+ * garbage or closed handle is recognised by arithmetic. Both halves' handles have the C type MPI_File; `real` is the
+ * lower half's.
  *
  * Invariants
  *  1. A record changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h).
- *  2. A file counts on a row of its own; MPI_File_open counts on the communicator's. All members leave MPI_File_close together.
- *  3. What the program has set (view, hints, atomicity) is in the record; what moves with every access (file pointers, size) only
- *     the library knows, and the drain asks for it.
- *  4. The real file is never opened with MPI_MODE_SEQUENTIAL, under which its shared file pointer could be neither asked for nor set.
- *     What that mode forbids is refused here.
- *  5. A split collective access is done whole by its first half, whose status waits in the record. So no real access is ever
- *     under way at a checkpoint (nonblocking ones are requests, which the drain completes).
+ *  2. A file counts on a row of its own; MPI_File_open counts on the communicator's. All members leave MPI_File_close
+ *     together.
+ *  3. What the program has set (view, hints, atomicity) is in the record; what moves with every access (file pointers,
+ *     size) only the library knows, and the drain asks for it.
+ *  4. The real file is never opened with MPI_MODE_SEQUENTIAL, under which its shared file pointer could be neither
+ *     asked for nor set. What that mode forbids is refused here.
+ *  5. A split collective access is done whole by its first half, whose status waits in the record. So no real access is
+ *     ever in progress at a checkpoint (nonblocking ones are requests, which the drain completes).
  */
 #ifndef MANAPY_FILE_H
 #define MANAPY_FILE_H
@@ -34,7 +36,8 @@ typedef struct mpy_file {
     bool split;      /* between the halves of a split collective access ... */
     bool atomic, external32;
     MPI_Status split_status; /* ... whose outcome is this */
-    int real_comm;           /* a duplicate of the communicator it was opened on, of ours: same members in the same order */
+    /* a duplicate of the communicator it was opened on, of ours: same members in the same order */
+    int real_comm;
     int size;
     int32_t *world;
     uint32_t row;
@@ -71,7 +74,8 @@ static inline bool mpy_file_between(MPI_File handle) { /* the halves of a split 
     return f != NULL && f->split;
 }
 
-/* A collective call on a file counts on its row; without a file it only fetches the native error. Between the two: the lower half. */
+/* A collective call on a file counts on its row; without a file it only fetches the native error. Between the two: the
+ * lower half. */
 typedef struct mpy_file_call {
     mpy_thread_t *t;
     mpy_file_t *f; /* or NULL */
@@ -102,8 +106,8 @@ MPY_HIDDEN void mpy_file_trace(mpy_file_t *f); /* into the table of communicator
 MPY_HIDDEN int mpy_file_error(const mpy_file_t *f, int code, const char *function);
 /* The second half of a split collective access. */
 MPY_HIDDEN int mpy_file_split_end(MPI_File handle, MPI_Status *status, const char *function);
-/* In the lower half: a slot for a nonblocking access whose real request is `real`; `collective`: the file, if it's a collective one,
- * else NULL. Returns the program's handle. And: wait for all collective ones. */
+/* In the lower half: a slot for a nonblocking access whose real request is `real`; `collective`: the file, if it's a
+ * collective one, else NULL. Returns the program's handle. And: wait for all collective ones. */
 MPY_HIDDEN MPI_Request mpy_file_request(mpy_thread_t *t, mpy_file_t *collective, int real, const void *buf, MPI_Count count, int datatype);
 MPY_HIDDEN void mpy_file_settle(mpy_file_t *f);
 

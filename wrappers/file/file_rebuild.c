@@ -1,17 +1,18 @@
-/* file_rebuild.c - MPI files over a checkpoint: file pointers and sizes are asked for at the drain, and files opened again, with all
- * the program has set, after a restart.
+/* file_rebuild.c - MPI files over a checkpoint: file pointers and sizes are asked for at the drain, and files opened
+ * again, with all the program has set, after a restart.
  *
  * Upper half, no libc. Hooks: main thread, all others stopped; between mpy_hook_in and mpy_hook_out in the lower half.
  *
- * Files are not part of a checkpoint. What was written before it is in the file system: a call that has returned has written, and
- * the drain completes the others. What was written after it is undone as for the program's own descriptors (lowerhalf/process/fds/fds_file.c):
- * a file open for writing that has grown is cut to its length then, and one that has become shorter is refused. But a file that
- * is to be deleted when it's closed may be gone: its content is saved, up to CONTENT_MAX bytes, by the first member.
+ * Files are not part of a checkpoint. What was written before it is in the file system: a call that has returned has
+ * written, and the drain completes the others. What was written after it is undone as for the program's own descriptors
+ * (lowerhalf/process/fds/fds_file.c): a file open for writing that has grown is cut to its length then, and one that
+ * has become shorter is refused. But a file that is to be deleted when it's closed may be gone: its content is saved,
+ * up to CONTENT_MAX bytes, by the first member.
  *
  * Invariants
- *  1. The drain (after that of requests) finds no access under way on any rank, so it needs no communication here.
- *  2. Files are opened again in the order of their identities, the same on all members: collective calls on different files
- *     can't wait for each other. Whether to cut or to refuse is decided by the first member for all.
+ *  1. The drain (after that of requests) finds no access in progress on any rank, so it needs no communication here.
+ *  2. Files are opened again in the order of their identities, the same on all members: collective calls on different
+ *     files can't wait for each other. Whether to cut or to refuse is decided by the first member for all.
  */
 #include "file.h"
 

@@ -45,8 +45,9 @@ static int duplicate(const mpy_view_type_t *v, MPI_Datatype *handle) {
 
 /* ---- the view ---- */
 
-/* The displacement that MPI_DISPLACEMENT_CURRENT stands for. The real file isn't in that mode (invariant 4 of file.h): so the
- * shared file pointer is asked for, between two calls that synchronize, as setting the view resets it. In the lower half. */
+/* The displacement that MPI_DISPLACEMENT_CURRENT stands for. The real file isn't in that mode (invariant 4 of file.h):
+ * so the shared file pointer is asked for, between two calls that synchronize, as setting the view resets it. In the
+ * lower half. */
 static int current_displacement(mpy_file_t *f, MPI_Offset *disp) {
     MPI_Offset position;
     MPY_REAL(Barrier)(f->real_comm);
@@ -60,7 +61,8 @@ static void record_view(mpy_file_t *f, MPI_Offset disp, int etype, int filetype,
     f->disp = disp;
     f->etype = mpy_view_type(etype);
     f->filetype = mpy_view_type(filetype);
-    f->external32 = mpy_text_equal(datarep, "external32") || mpy_text_equal(datarep, "EXTERNAL32"); /* the others are all native */
+    /* the others are all native */
+    f->external32 = mpy_text_equal(datarep, "external32") || mpy_text_equal(datarep, "EXTERNAL32");
     mpy_info_merge(&f->info, info);
     mpy_view_type_drop(&old[0]);
     mpy_view_type_drop(&old[1]);

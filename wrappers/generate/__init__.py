@@ -4,7 +4,8 @@
 
 Output (in the build tree; never edited)
     function_index.h   slots MPY_FN_*, MPY_FN_COUNT, MPY_TABLE_HASH; for both halves
-    function_names.h   mpy_function_names[]: the name of each slot and of each data symbol, for dlsym; for the lower half
+    function_names.h   mpy_function_names[]: the name of each slot and of each data symbol, for dlsym; for the lower
+                       half
     functions.h        prototypes of all PMPI_ functions, pointer types mpy_fn_*_t, names of the functions that
                        generated.c calls; for the wrappers
     generated.c        wrappers of class "generated"; checks for NULL in front of manual functions

@@ -24,7 +24,8 @@ def in_place(f: Function, a: Argument) -> str:
 
 
 def translation(f: Function, arrays: list[Argument], i: int, function: str, where: str) -> str:
-    """The real handles of an array. One given twice is translated once: MPI compares addresses to find aliased buffers."""
+    """The real handles of an array. One given twice is translated once: MPI compares addresses to find aliased
+    buffers."""
     array = arrays[i].name
     own = f"{function}({in_place(f, arrays[i])}, n_{array}, {where})"
     if i == 0:
@@ -117,7 +118,8 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
 
 
 def fold_lines(f: Function) -> list[str]:
-    """A nonblocking or persistent reduction with an operation of the program, whose function may not run in a drain, is made by fold.c."""
+    """A nonblocking or persistent reduction with an operation of the program, whose function may not run in a drain, is
+    made by fold.c."""
     if f.argument("OP") is None or f.argument("REQUEST_OUT") is None:
         return []
     user = "!mpy_is_builtin(op)) && mpy_lookup(MPY_OP, op) != NULL"

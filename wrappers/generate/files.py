@@ -12,7 +12,8 @@ NOT_SEQUENTIAL = re.compile(r"File_(i?(read|write)(_at)?(_all)?(_begin|_end)?|se
 
 
 def file_body(f: Function) -> list[str]:
-    """A call on a file: collective ones count on its row. A split access is done whole by its first half (file.h, invariant 5)."""
+    """A call on a file: collective ones count on its row. A split access is done whole by its first half (file.h,
+    invariant 5)."""
     if f.name.endswith("_end"):
         refused = f'    if (MPY_UNLIKELY(status == NULL)) return mpy_file_error(mpy_file(fh), MPI_ERR_ARG, "{f.symbol}");'
         return ["    (void)buf;", refused, f'    return mpy_file_split_end(fh, status, "{f.symbol}");']

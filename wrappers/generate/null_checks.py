@@ -13,8 +13,8 @@ VALUE = re.compile(r"(?!\w*ARRAY)\w+_(OUT|INOUT)|(F08_|FINT_)?STATUS|STRING")
 
 
 def nulls(f: Function) -> list[str]:
-    """The conditions under which a manual function isn't called. Of a string only the root of a collective knows; a text before
-    which its length stands may be left out, to ask for that; MPI_Init takes NULL."""
+    """The conditions under which a manual function isn't called. Of a string only the root of a collective knows; a
+    text before which its length stands may be left out, to ask for that; MPI_Init takes NULL."""
     if f.cls != "manual" or f.result != "INT" or f.family == "tools" or f.name in ("Init", "Init_thread"):
         return []
     found = []
@@ -33,7 +33,7 @@ def unchecked(f: Function) -> str:
 
 
 def error_of(f: Function) -> str:
-    """How an error of this function is raised, but for the code."""
+    """How an error of this function is raised, except for the code."""
     for kind, raised in (("WIN", "mpy_win_error(mpy_win({0})"), ("FILE", "mpy_file_error(mpy_file({0})"), ("SESSION", "mpy_session_error(mpy_session({0})"), ("COMM", "mpy_error(mpy_comm({0})")):
         if (a := f.argument(kind)) is not None:
             return raised.format(a.name)

@@ -11,7 +11,8 @@ ANY_TIME = re.compile(
     r"Session_(init|create_errhandler)|Status_[gs]et_(error|source|tag|cancelled)|\w+_(c2f|f2c|c2f08|f082c|f082f|f2f08|toint|fromint)|T_\w+"
 )
 
-# Families whose manual functions are answered without the real library, and without an object that is there only between the two.
+# Families whose manual functions are answered without the real library, and without an object that is there only
+# between the two.
 ALONE = ("query", "errhandler", "attr", "dynamic")
 
 

@@ -7,9 +7,11 @@ Output (never edited, lives in the build tree)
     recorder_calls.h   types mpy_fn_X_t, prototypes of the mpy_record_X that are written by hand
     recorder_calls.c   mpy_names[]; MPI_X and PMPI_X for every function that is recorded
     recorder.map       what libmanapy_trace.so exports
-    recorder_mpi3.map  the same without what came with MPI 4: some programs look whether such a function is there before they call it
+    recorder_mpi3.map  the same without what came with MPI 4: some programs look whether such a function is there before
+                       they call it
 
-What a function is recorded as follows from its arguments' kinds and its name. Handles are words here (preload.h), pointers are void *.
+What a function is recorded as follows from its arguments' kinds and its name. Handles are words here (preload.h),
+pointers are void *.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from .trace_record import trace_bytes, trace_op
 
 BANNER = "/* Made by wrappers/generate/recorder.py from wrappers/table/. Don't edit. */\n"
 
-# Written in lowerhalf/trace/preload: they complete, start and free requests, or find a message perhaps, or something begins, pauses or goes with them.
+# Written in lowerhalf/trace/preload: they complete, start and free requests, or find a message perhaps, or something
+# begins, pauses or goes with them.
 BY_HAND = {
     "Wait", "Waitall", "Waitany", "Waitsome", "Test", "Testall", "Testany", "Testsome", "Start", "Startall", "Cancel", "Request_free",
     "Iprobe", "Mprobe", "Improbe", "Mrecv", "Mrecv_c", "Imrecv", "Imrecv_c", "Init", "Init_thread", "Finalize",
@@ -66,7 +69,8 @@ def names(f: Function) -> str:
 
 
 def collective_of(f: Function) -> tuple[str, str] | None:
-    """Op and flag of one that moves data or synchronises: MPI_Iallreduce_c -> MPY_OP_ALLREDUCE, MPY_TRACE_NONBLOCKING."""
+    """Op and flag of one that moves data or synchronises: MPI_Iallreduce_c -> MPY_OP_ALLREDUCE,
+    MPY_TRACE_NONBLOCKING."""
     op, flag = trace_op(f), ""
     if f.argument("REQUEST_OUT"):
         flag = "MPY_TRACE_PERSISTENT" if base(f).endswith("_init") else "MPY_TRACE_NONBLOCKING"

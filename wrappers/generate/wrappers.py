@@ -18,7 +18,8 @@ def local_body(f: Function) -> list[str]:
     comm = f.argument("COMM")
     handler = f"mpy_comm({comm.name})" if comm else "NULL"
     raised = "mpy_file_error(NULL" if f.family == "io" else f"mpy_error({handler}"
-    failed = "rc" if f.family == "tools" else f'{raised}, rc, "{f.symbol}")'  # MPI-4 15.3.10: tools call no error handler
+    # MPI-4 15.3.10: tools call no error handler
+    failed = "rc" if f.family == "tools" else f'{raised}, rc, "{f.symbol}")'
     lines = ["    mpy_thread_t *t = mpy_self();"]
     lines += [f"    int real_{a.name};" for a in adopted]
     lines += ["    mpy_cross_in(t);", f"    int rc = {real_call(f, '')};"]

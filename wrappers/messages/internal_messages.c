@@ -1,11 +1,12 @@
-/* internal_messages.c - messages between the ranks' runtimes: acks of matched synchronous sends (store.c), data of partitioned communication
- * (partitioned.c). They travel on the private communicator and are no messages of the program.
+/* internal_messages.c - messages between the ranks' runtimes: acks of matched synchronous sends (store.c), data of
+ * partitioned communication (partitioned.c). They travel on the private communicator and are no messages of the
+ * program.
  *
  * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
  *
  * Invariants
  *  1. Internal messages are counted by world rank, when the real library accepts them and when they are received: the
- *     drain takes in all that are under way, so that none is in the network at a snapshot.
+ *     drain takes in all that are in progress, so that none is in the network at a snapshot.
  *  2. A message that is sent stays here until the real send has finished; its sender is told then. mpy_p2p_lock guards
  *     them.
  */

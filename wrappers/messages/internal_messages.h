@@ -29,10 +29,10 @@ MPY_HIDDEN mpy_internal_message_t *mpy_internal_message_alloc(size_t bytes); /* 
 MPY_HIDDEN void mpy_internal_message_free(mpy_internal_message_t *l);
 /* Some bytes, for which there is memory; sent. */
 MPY_HIDDEN int mpy_internal_message_send_short(const void *data, size_t bytes, int world, int tag);
-/* Takes the message over, also on failure. While it's under way it counts in *counter, if that isn't NULL. */
+/* Takes the message over, also on failure. While it's in progress it counts in *counter, if that isn't NULL. */
 MPY_HIDDEN int mpy_internal_message_send(mpy_internal_message_t *l, int world, int tag, uint32_t *counter);
 MPY_HIDDEN void mpy_internal_messages_disown(const uint32_t *counter); /* the counter goes away */
-MPY_HIDDEN bool mpy_internal_messages_all_sent(void);                        /* none is under way from here */
+MPY_HIDDEN bool mpy_internal_messages_all_sent(void);                        /* none is in progress from here */
 /* Give the messages of a tag that have arrived to `deliver`, which owns them then and is called with mpy_p2p_lock; true
  * if there was one. *rc: MPI_ERR_NO_MEM if there is no memory for one, which stays in the network. */
 MPY_HIDDEN bool mpy_internal_messages_take(int tag, void (*deliver)(mpy_internal_message_t *l), int *rc);

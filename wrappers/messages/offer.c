@@ -1,4 +1,4 @@
-/* offer.c - data for other ranks, who receive it when they come to it: contributions to reductions (fold.c).
+/* offer.c - data that other ranks receive when they need it: contributions to reductions (fold.c).
  *
  * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
  *

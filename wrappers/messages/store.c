@@ -1,19 +1,22 @@
-/* store.c - messages that a drain took off the network, until the program receives them; and synchronous sends across a drain.
+/* store.c - messages that a drain took off the network, until the program receives them; and synchronous sends across a
+ * drain.
  *
  * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
  *
- * A stored message is delivered by sending its bytes to ourselves on the private communicator and receiving them there with
- * the program's buffer, count and datatype: so type maps, truncation and short messages behave as natively.
+ * A stored message is delivered by sending its bytes to ourselves on the private communicator and receiving them there
+ * with the program's buffer, count and datatype: so type maps, truncation and short messages behave as natively.
  *
- * Synchronous sends. A drain takes a message although its receiver hasn't matched it; its sender must go on waiting. To name
- * the message to the receiver, the sender counts, per incomplete synchronous send, the later sends on the same (communicator,
- * destination, tag). MPI doesn't let messages of one such stream overtake each other, so the unmatched ones are its last ones,
- * and all of them are in the receiver's store after the drain: if `later` is below their number, the message is the
- * later-th from the end of them; else it was matched (drain.c does this exchange). When the program matches a marked message,
- * the receiver sends an ack (internal_messages.c), and a sender that waits or tests takes acks in.
+ * Synchronous sends. A drain takes a message although its receiver hasn't matched it; its sender must go on waiting. To
+ * name the message to the receiver, the sender counts, per incomplete synchronous send, the later sends on the same
+ * (communicator, destination, tag). MPI doesn't let messages of one such stream overtake each other, so the unmatched
+ * ones are its last ones, and all of them are in the receiver's store after the drain: if `later` is below their
+ * number, the message is the later-th from the end of them; else it was matched (drain.c does this exchange). When the
+ * program matches a marked message, the receiver sends an ack (internal_messages.c), and a sender that waits or tests
+ * takes acks in.
  *
  * Invariants
- *  1. The list is in order of arrival per (communicator, source); older drains' messages come first. Guarded by mpy_p2p_lock.
+ *  1. The list is in order of arrival per (communicator, source); older drains' messages come first. Guarded by
+ *     mpy_p2p_lock.
  *  2. mpy_store_count is the list's length; messages held by an MPI_Message are in no list.
  */
 #include "store.h"

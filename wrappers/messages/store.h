@@ -1,5 +1,5 @@
-/* store.h - messages that a drain took off the network, and synchronous sends across a drain (store.c). All in the lower
- * half. Invariant 5 of request.h says when the store changes.
+/* store.h - messages that a drain took off the network, and synchronous sends across a drain (store.c). All in the
+ * lower half. Invariant 5 of request.h says when the store changes.
  */
 #ifndef MANAPY_STORE_H
 #define MANAPY_STORE_H
@@ -17,13 +17,15 @@ struct mpy_stored {
 };
 extern MPY_HIDDEN volatile uint32_t mpy_store_count; /* read without lock: invariant 5 */
 
-/* Receive a stored message if one matches: true and *rc, with the status set as a receive would. `datatype` is a real handle. */
+/* Receive a stored message if one matches: true and *rc, with the status set as a receive would. `datatype` is a real
+ * handle. */
 MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag, mpy_comm_t *c,
                                   MPI_Status *status, int *rc);
 MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status);
 /* Take a matching message out (Improbe), or NULL. */
 MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag);
-/* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so). `datatype` is real. */
+/* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so).
+ * `datatype` is real. */
 MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc);
 /* Room for a message that was probed (drain): NULL if there is no memory. Then Mrecv it whole, as bytes. */
 MPY_HIDDEN mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed);
@@ -41,8 +43,8 @@ static inline void mpy_ssend_later(const mpy_comm_t *c, int dest, int tag) {
 /* Take in acks that have arrived; true if there was one. */
 MPY_HIDDEN bool mpy_ack_poll(void);
 
-/* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive (refs)
- * and its stored messages are dropped. */
+/* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive
+ * (refs) and its stored messages are dropped. */
 MPY_HIDDEN void mpy_p2p_comm_free(mpy_comm_t *comm);
 
 #endif

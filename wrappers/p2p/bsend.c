@@ -1,16 +1,18 @@
 /* bsend.c - buffered sends, the program's attached buffers, and requests that go on without the program.
  *
- * Upper half, no libc. A buffered send is a packed copy, in our memory, sent with a standard nonblocking send whose slot is an
- * orphan. So no real library ever holds the program's buffer: detaching waits in our loop, which a checkpoint can stop, and
- * a restart has nothing to attach again. An attached buffer only bounds how much may be under way. There is one for the process,
- * one for each communicator and one for each session; a send takes that of its communicator, else that of the session its
- * communicator comes from, else the process's (MPI-4.1 3.6).
+ * Upper half, no libc. A buffered send is a packed copy, in our memory, sent with a standard nonblocking send whose
+ * slot is an orphan. So no real library ever holds the program's buffer: detaching waits in our loop, which a
+ * checkpoint can stop, and a restart has nothing to attach again. An attached buffer only bounds how much may be in
+ * progress. There is one for the process, one for each communicator and one for each session; a send takes that of its
+ * communicator, else that of the session its communicator comes from, else the process's (MPI-4.1 3.6).
  *
  * Invariants
- *  1. Orphans are in the list under mpy_p2p_lock and belong to nobody else; a reap (any thread, in the lower half) releases
- *     those that finished. The drain completes all of their sends.
- *  2. A buffer's `used` is the sum of the packed sizes and overheads of the buffered sends among them that point to it (more).
- *  3. A buffer lives while it's attached, while a send of it is under way or a flush of it isn't complete (refs, with the lock).
+ *  1. Orphans are in the list under mpy_p2p_lock and belong to nobody else; a reap (any thread, in the lower half)
+ *     releases those that finished. The drain completes all of their sends.
+ *  2. A buffer's `used` is the sum of the packed sizes and overheads of the buffered sends among them that point to it
+ *     (more).
+ *  3. A buffer lives while it's attached, while a send of it is in progress or a flush of it isn't complete (refs, with
+ *     the lock).
  */
 #include "core/objects.h"
 #include "messages/offer.h"
@@ -201,7 +203,7 @@ static int attach(place_t p, void *address, MPI_Count size, const char *name) {
     return MPI_SUCCESS;
 }
 
-/* Wait until no buffered send is under way: of `b`, or of any buffer if it's NULL. */
+/* Wait until no buffered send is in progress: of `b`, or of any buffer if it's NULL. */
 static void flush(const mpy_buffer_t *b) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
@@ -263,7 +265,7 @@ static int detach(place_t p, void *address, MPI_Count *size, const char *name) {
     return MPI_SUCCESS;
 }
 
-/* ---- MPI_X_iflush: a request that is complete when no send of the buffer is under way ---- */
+/* ---- MPI_X_iflush: a request that is complete when no send of the buffer is in progress ---- */
 
 static bool flush_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     if (r->flags & MPY_RF_COMPLETE) return true;

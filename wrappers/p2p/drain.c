@@ -1,24 +1,25 @@
 /* drain.c - emptying the network before a snapshot, and posting again what a restart lost.
  *
- * Upper half, no libc. Runs as a hook: main thread, service stack, lower TLS between mpy_hook_in and mpy_hook_out, all other
- * threads stopped in upper code. All ranks drain together, so collectives on the private communicator are allowed. That
- * communicator is the real library's alone: the program never sees it, no object describes it, a restart makes a new one.
+ * Upper half, no libc. Runs as a hook: main thread, service stack, lower TLS between mpy_hook_in and mpy_hook_out, all
+ * other threads stopped in upper code. All ranks drain together, so collectives on the private communicator are
+ * allowed. That communicator is the real library's alone: the program never sees it, no object describes it, a restart
+ * makes a new one.
  *
  * Invariants
- *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking collective has
- *     finished (all members have started it: the clock sees to that), every internal message is in and every piece of
- *     an offer that was asked for (offer.h): then the real library holds nothing of ours but receives, and sends of
- *     offers, that match nothing.
- *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has failed takes
- *     part in it too. They go on, and vote again, while anything moves on any rank: there is one vote only if the network empties at
- *     once.
- *     So they do when the checkpoint is given up elsewhere (MPY_LOWER->cancelled): all learn it, and fail in the next vote. Whatever
- *     happens a rank comes to all collectives that the others wait for in a drain: the next one finds the communicator at rest.
- *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
- *     inside (invariant 1 of request.h).
+ *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking
+ *     collective has finished (all members have started it: the clock sees to that), every internal message is in and
+ *     every piece of an offer that was asked for (offer.h): then the real library holds nothing of ours but receives,
+ *     and sends of offers, that match nothing.
+ *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has
+ *     failed takes part in it too. They go on, and vote again, while anything moves on any rank: there is one vote only
+ *     if the network empties at once. So they do when the checkpoint is given up elsewhere (MPY_LOWER->cancelled): all
+ *     learn it, and fail in the next vote. Whatever happens a rank comes to all collectives that the others wait for in
+ *     a drain: the next one finds the communicator at rest.
+ *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but
+ *     not inside (invariant 1 of request.h).
  *  4. Error codes that stay in slots are classes: codes of the real library die with it.
- *  5. Without a coordinator ranks may go on singly: no wait here outlasts MPY_LOWER->abandoned. What a collective that was left
- *     may still write to isn't freed, and the private communicator neither; no drain follows.
+ *  5. Without a coordinator ranks may go on singly: no wait here outlasts MPY_LOWER->abandoned. What a collective that
+ *     was left may still write to isn't freed, and the private communicator neither; no drain follows.
  */
 #include "p2p.h"
 #include "core/objects.h"
@@ -52,8 +53,9 @@ int mpy_p2p_init(void) {
     return MPY_REAL(Comm_dup)(mpy_world->obj.real, &mpy_private_comm);
 }
 
-/* Inside MPI_Finalize's crossing, when no drain can come any more. Buffered sends were flushed before (mpy_p2p_flush). The real
- * MPI_Finalize frees the communicator: MPI_Comm_free would receive messages that nobody has asked for, and Finalize then fails. */
+/* Inside MPI_Finalize's crossing, when no drain can come any more. Buffered sends were flushed before (mpy_p2p_flush).
+ * The real MPI_Finalize frees the communicator: MPI_Comm_free would receive messages that nobody has asked for, and
+ * Finalize then fails. */
 void mpy_p2p_finalize(void) {
     mpy_orphan_reap(&mpy_p2p_threads[0]);
     if (mpy_private_comm == MPI_COMM_NULL) return;
@@ -178,7 +180,7 @@ static uint64_t sum_received(int world) {
     return n;
 }
 
-/* The first rank something is still under way from, or -1. */
+/* The first rank something is still in progress from, or -1. */
 static int missing_from(const column_t *expected, int size) {
     for (int p = 0; p < size; p++)
         if (sum_received(p) != expected[p].messages ||
@@ -331,15 +333,15 @@ static bool work(effort_t *e) {
     e->from = missing_from(e->expected, e->size);
     if (rc == MPI_ERR_NO_MEM) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, "there is no memory for a message that is under way");
+        mpy_text_format(e->error, e->n, "there is no memory for a message in flight");
     } else if (rc) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, "the MPI library failed while messages were taken in (error %d)", rc);
+        mpy_text_format(e->error, e->n, "the MPI library failed while messages were received (error %d)", rc);
     } else if (e->from < 0 && all_done && gone) {
         e->empty = true;
     } else if (MPY_LOWER->cancelled) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was given up");
+        mpy_text_format(e->error, e->n, MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was cancelled");
     }
     return moved;
 }
@@ -379,9 +381,9 @@ static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
 static void give_up(effort_t *e) {
     e->failed = true;
     if (e->from >= 0)
-        mpy_text_format(e->error, e->n, "a message from rank %d can't be received (was its communicator freed before?)", e->from);
+        mpy_text_format(e->error, e->n, "a message from rank %d cannot be received (was its communicator freed before?)", e->from);
     else
-        mpy_text_format(e->error, e->n, "a send or a nonblocking collective doesn't finish though everything was received");
+        mpy_text_format(e->error, e->n, "a send or a nonblocking collective does not complete although all messages were received");
 }
 
 /* Until the last vote; returns that of an error. */

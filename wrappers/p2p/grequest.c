@@ -4,8 +4,9 @@
  *
  * Invariants
  *  1. Those of request.h. Callbacks are called on the upper TLS, no lock held.
- *  2. `state` tells, atomically, which of MPI_Grequest_complete and MPI_Request_free comes last: that one calls free_fn, if
- *     the request isn't completed by a Wait or Test. Between the two the slot has no handle but the program's copy.
+ *  2. `state` tells, atomically, which of MPI_Grequest_complete and MPI_Request_free comes last: that one calls
+ *     free_fn, if the request isn't completed by a Wait or Test. Between the two the slot has no handle but the
+ *     program's copy.
  */
 #include "core/objects.h"
 #include "core/request.h"

@@ -111,7 +111,8 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
     return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
 }
 
-/* In the lower half, with ways out: the last callbacks of a family, and the error of one. True if the request will go by itself. */
+/* In the lower half, with ways out: the last callbacks of a family, and the error of one. True if the request will go
+ * by itself. */
 static bool let_go(mpy_thread_t *t, mpy_request_t *r, bool *finished, int *rc) {
     const mpy_request_family_t *f = r->family;
     if (!*finished && f->let_go) {

@@ -1,14 +1,15 @@
 /* p2p.c - sends, receives and their combinations.
  *
- * Upper half, no libc. A blocking call is the real nonblocking one and a loop of real Tests, in one crossing; it takes a slot
- * only when a checkpoint comes before it is finished. A nonblocking call is the real one and a slot.
+ * Upper half, no libc. A blocking call is the real nonblocking one and a loop of real Tests, in one crossing; it takes
+ * a slot only when a checkpoint comes before it is finished. A nonblocking call is the real one and a slot.
  *
  * Invariants
- *  1. Those of request.h: the communicator's real handle is read, and the outcome recorded, between mpy_cross_in and _out.
- *  2. A receive looks into the store before it is posted. One that was posted before the drain need not: the drain takes
- *     with Improbe only what no posted receive matched, so nothing in the store can match it (MPI-4 3.5: matching happens
- *     in order when a message meets a posted receive). A message that comes later than the store's is behind them in its
- *     (communicator, source) stream, so "store first, oldest first" is MPI's order.
+ *  1. Those of request.h: the communicator's real handle is read, and the outcome recorded, between mpy_cross_in and
+ *     _out.
+ *  2. A receive looks into the store before it is posted. One that was posted before the drain need not: the drain
+ *     takes with Improbe only what no posted receive matched, so nothing in the store can match it (MPI-4 3.5: matching
+ *     happens in order when a message meets a posted receive). A message that comes later than the store's is behind
+ *     them in its (communicator, source) stream, so "store first, oldest first" is MPI's order.
  *  3. A send that is accepted is counted, whatever becomes of it; one that is refused isn't.
  */
 #include "p2p.h"

@@ -11,7 +11,8 @@
  * mpy_internal_messages_take. */
 MPY_HIDDEN bool mpy_partitioned_take(int *rc);
 
-/* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half ---- */
+/* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half
+ * ---- */
 MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);
 MPY_HIDDEN bool mpy_orphan_reap(mpy_p2p_thread_t *th); /* releases the finished ones; true if none is left */
 
@@ -26,13 +27,16 @@ typedef struct mpy_packed {
     size_t capacity;
     MPI_Count bytes;
 } mpy_packed_t;
-MPY_HIDDEN int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out); /* a real datatype */
+/* a real datatype */
+MPY_HIDDEN int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out);
 MPY_HIDDEN void mpy_pack_free(mpy_packed_t *p);
 
 /* ---- what other files call ---- */
-/* After the real MPI_Init and after a restart (mpy_request_rebuild does it): makes the private communicator. Collective. */
+/* After the real MPI_Init and after a restart (mpy_request_rebuild does it): makes the private communicator.
+ * Collective. */
 MPY_HIDDEN int mpy_p2p_init(void);
-/* MPI_Finalize, first before it is counted (upper TLS): waits for the receivers of buffered sends; then inside its crossing. */
+/* MPI_Finalize, first before it is counted (upper TLS): waits for the receivers of buffered sends; then inside its
+ * crossing. */
 MPY_HIDDEN void mpy_p2p_flush(void);
 MPY_HIDDEN void mpy_p2p_finalize(void);
 MPY_HIDDEN void mpy_partitioned_comm_free(const mpy_comm_t *comm);

@@ -1,12 +1,15 @@
 /* probe.c - probes, probed messages and what a status says.
  *
- * Upper half, no libc. A blocking probe is a loop of real Iprobes or Improbes, in one crossing. A probed message (MPI_Message)
- * is a slot of kind MESSAGE in the request space: with the real message, or, when it comes from the store or a drain came
- * in between, with the stored one (real == MPI_MESSAGE_NULL). A matched receive changes the slot's kind to MRECV.
+ * Upper half, no libc. A blocking probe is a loop of real Iprobes or Improbes, in one crossing. A probed message
+ * (MPI_Message) is a slot of kind MESSAGE in the request space: with the real message, or, when it comes from the store
+ * or a drain came in between, with the stored one (real == MPI_MESSAGE_NULL). A matched receive changes the slot's kind
+ * to MRECV.
  *
  * Invariants
- *  1. Those of request.h. The store is looked into after every crossing: it may have grown while the thread was outside.
- *  2. A message is counted as received when its real Mrecv is complete, in the drain or here; from the store it was counted.
+ *  1. Those of request.h. The store is looked into after every crossing: it may have grown while the thread was
+ *     outside.
+ *  2. A message is counted as received when its real Mrecv is complete, in the drain or here; from the store it was
+ *     counted.
  */
 #include "p2p.h"
 #include "tools/trace.h"

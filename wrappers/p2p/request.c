@@ -1,15 +1,15 @@
 /* request.c - slots of virtual requests, and the program's completion calls: Wait*, Test*, Request_get_status*, Cancel.
  *
- * Upper half, no libc. A completion call has a fast path, taken when every request it names is simply active in the real
- * library: one crossing, the real Test, Testall, Testany or Testsome over the real handles, in a loop while no checkpoint is
- * pending if the call blocks. Everything else (a request finished by the drain, from the store, a checkpoint that comes
- * meanwhile) goes through mpy_request_poke slot by slot and leaves results in the slots (wait.c).
+ * Upper half, no libc. A completion call has a fast path, taken when every request it names is simply active in the
+ * real library: one crossing, the real Test, Testall, Testany or Testsome over the real handles, in a loop while no
+ * checkpoint is pending if the call blocks. Everything else (a request finished by the drain, from the store, a
+ * checkpoint that comes meanwhile) goes through mpy_request_poke slot by slot and leaves results in the slots (wait.c).
  *
  * Invariants
  *  1. Of request.h, 1 and 2: slots are released and the program's handles set to null before mpy_cross_out.
  *  2. A call that failed to complete anything leaves the slots unchanged, real handles included.
- *  3. An error handler runs after mpy_cross_out, when all is recorded. Callbacks of a family run between two crossings, before the
- *     program's handle or status changes.
+ *  3. An error handler runs after mpy_cross_out, when all is recorded. Callbacks of a family run between two crossings,
+ *     before the program's handle or status changes.
  */
 #include "p2p.h"
 #include "tools/trace.h"
@@ -33,7 +33,8 @@ void mpy_p2p_counters(mpy_p2p_thread_t *th) {
 
 mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t) {
     mpy_p2p_thread_t *th = &mpy_p2p_threads[t - MPY_UPPER->threads];
-    if (MPY_UNLIKELY(mpy_world == NULL)) mpy_end_outside(t, "MPI_Wait or MPI_Test"); /* where requests are looked at first */
+    /* where requests are looked at first */
+    if (MPY_UNLIKELY(mpy_world == NULL)) mpy_end_outside(t, "MPI_Wait or MPI_Test");
     if (th->sent == NULL) {
         uint32_t before = t->in_lower; /* allocation needs it (runtime.h) */
         if (!before) mpy_guard_in(t);
@@ -190,7 +191,8 @@ MPY_API int PMPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
 
 /* ---- several requests ---- */
 
-/* What gather found: all simply active, so the real call may see them; something for the slow path; not requests at all. */
+/* What gather found: all simply active, so the real call may see them; something for the slow path; not requests at
+ * all. */
 typedef enum { ALL_SIMPLE, SOME_SLOW, SOME_BAD } gather_t;
 
 /* Arrays for the real call; on the stack if they are small. Made and dropped in the lower half. */
@@ -268,8 +270,8 @@ static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, mpy_traced_t *tr
     return mpy_error(NULL, n < 0 ? MPI_ERR_COUNT : MPI_ERR_REQUEST, name);
 }
 
-/* Waitall reports no more behind the first request that has failed: as in MPICH the others stay the program's, MPI_ERR_PENDING.
- * Without statuses it reports all. */
+/* Waitall reports no more behind the first request that has failed: as in MPICH the others stay the program's,
+ * MPI_ERR_PENDING. Without statuses it reports all. */
 static inline bool stops(bool block, const MPI_Status *statuses) { return block && statuses != MPI_STATUSES_IGNORE; }
 
 /* The real call has finished a simple one, of which the program hears later. */
@@ -327,8 +329,8 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
 }
 
-/* What real calls have finished so far is in the slots then. `error`: what the last one returned; statuses, if there are any,
- * tell whose it is. */
+/* What real calls have finished so far is in the slots then. `error`: what the last one returned; statuses, if there
+ * are any, tell whose it is. */
 static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = g->slots[i];
@@ -340,8 +342,9 @@ static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
     }
 }
 
-/* Testall has found something open: until all have finished, or one has failed, or a checkpoint is pending. A Testall looks at
- * every request each time, so the last open one is waited for alone; the others have mostly finished when it has. */
+/* Testall has found something open: until all have finished, or one has failed, or a checkpoint is pending. A Testall
+ * looks at every request each time, so the last open one is waited for alone; the others have mostly finished when it
+ * has. */
 static int wait_all(mpy_p2p_thread_t *th, int n, gathered_t *g, int *done) {
     MPI_Status unused;
     uint32_t spins = 0;

@@ -1,8 +1,8 @@
 /* sendrecv.c - combined send and receive: Sendrecv, Isendrecv and their _replace forms.
  *
- * Upper half, no libc. Sendrecv is an Irecv and an Isend whose Tests share one loop. Isendrecv is a slot of a family: an Irecv in the
- * slot, an Isend in its `more`. The real Isendrecv is of no use: MPICH doesn't set its status, so nobody could tell from whom a message
- * came. The _replace forms send a packed copy.
+ * Upper half, no libc. Sendrecv is an Irecv and an Isend whose Tests share one loop. Isendrecv is a slot of a family:
+ * an Irecv in the slot, an Isend in its `more`. The real Isendrecv is of no use: MPICH doesn't set its status, so
+ * nobody could tell from whom a message came. The _replace forms send a packed copy.
  *
  * Invariants: those of request.h and p2p.c.
  */
@@ -131,7 +131,8 @@ static int sendrecv(const char *name, half_t send, half_t recv, bool replace, in
 
 /* ---- Isendrecv ---- */
 
-/* In `more` of a slot of kind SENDRECV; `real` of the slot is the receive. A half whose request is null has finished. */
+/* In `more` of a slot of kind SENDRECV; `real` of the slot is the receive. A half whose request is null has finished.
+ */
 typedef struct sending {
     int real, peer;
     mpy_packed_t packed; /* of the _replace forms */

@@ -1,8 +1,8 @@
 /* start.c - MPI_Start and MPI_Startall for persistent requests of every family; and persistent point-to-point.
  *
- * Upper half, no libc. A persistent send or receive keeps its arguments in its slot; to start it is to do on that slot what the
- * nonblocking call does on a new one. So the real library knows of it only while it's active, and when it isn't there is
- * nothing to build again after a restart.
+ * Upper half, no libc. A persistent send or receive keeps its arguments in its slot; to start it is to do on that slot
+ * what the nonblocking call does on a new one. So the real library knows of it only while it's active, and when it
+ * isn't there is nothing to build again after a restart.
  *
  * Invariants
  *  1. Those of request.h, p2p.c and request.c.

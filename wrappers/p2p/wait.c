@@ -1,13 +1,14 @@
 /* wait.c - how a blocking call waits, and what it tells the protocol while it does.
  *
- * Upper half, no libc. A wait runs inside the lower half, in one crossing, while no checkpoint is pending. When one is, each
- * round of tests is a crossing of its own, so that phase FROZEN stops the thread in upper code; after about a millisecond
- * the thread reports that it is blocked, and on whom, so that the coordinator can let a parked peer advance.
+ * Upper half, no libc. A wait runs inside the lower half, in one crossing, while no checkpoint is pending. When one is,
+ * each round of tests is a crossing of its own, so that phase FROZEN stops the thread in upper code; after about a
+ * millisecond the thread reports that it is blocked, and on whom, so that the coordinator can let a parked peer
+ * advance.
  *
  * Invariants
  *  1. A reported wait is taken back (mpy_p2p_done) by the call that gets on, whatever the phase is by then.
- *  2. Waiting for all of several: the peers that must act are named; wildcards are named only when nothing else is open.
- *     Waiting for any: everybody who could satisfy it. Nobody at all is reported too: the rank isn't running.
+ *  2. Waiting for all of several: the peers that must act are named; wildcards are named only when nothing else is
+ *     open. Waiting for any: everybody who could satisfy it. Nobody at all is reported too: the rank isn't running.
  *  3. A request finished by a round is recorded in its slot before the thread leaves the lower half.
  */
 #include "p2p.h"
@@ -47,7 +48,8 @@ static void peer_add(mpy_wait_peers_t *p, const mpy_comm_t *c, const mpy_comm_t 
 }
 
 void mpy_wait_peer(mpy_wait_peers_t *p, const mpy_request_t *r, int rank) {
-    bool rowless = r->flags & MPY_RF_REF_COMM && r->comm->foreign; /* other freed ones keep their row while there is a request */
+    /* other freed ones keep their row while there is a request */
+    bool rowless = r->flags & MPY_RF_REF_COMM && r->comm->foreign;
     peer_add(p, r->comm, rowless ? mpy_world : r->comm, rank);
 }
 

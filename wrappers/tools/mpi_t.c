@@ -1,24 +1,27 @@
-/* mpi_t.c - the MPI tool interface (MPI_T): what has handles. Numbers, names and indices are asked of the real library by generated wrappers.
+/* mpi_t.c - the MPI tool interface (MPI_T): what has handles. Numbers, names and indices are asked of the real library
+ * by generated wrappers.
  *
  * Upper half, no libc.
  *
- * A handle of the real library is a pointer into it and dies with it. So the program's handles are records here, which know what they
- * stand for by name, and are made again at a restart. Variables start then with the values of the new library: control variables
- * that the program has written are written again, performance variables count from their start.
+ * A handle of the real library is a pointer into it and dies with it. So the program's handles are records here, which
+ * know what they stand for by name, and are made again at a restart. Variables start then with the values of the new
+ * library: control variables that the program has written are written again, performance variables count from their
+ * start.
  *
  * Invariants
- *  1. A record is in the list as long as the program holds the handle; what isn't in the list is no handle. The last value written
- *     to a control variable stays, in one record of its name.
- *  2. Real handles are of the library of generation `made_for`. The rebuild makes them anew, and so does the first call after a
- *     restart without MPI (MPI_T lives before MPI_Init and after MPI_Finalize, when no rebuild is called). A record whose variable
- *     the new library lacks has none: MPI_T_ERR_INVALID_HANDLE.
+ *  1. A record is in the list as long as the program holds the handle; what isn't in the list is no handle. The last
+ *     value written to a control variable stays, in one record of its name.
+ *  2. Real handles are of the library of generation `made_for`. The rebuild makes them again, and so does the first
+ *     call after a restart without MPI (MPI_T lives before MPI_Init and after MPI_Finalize, when no rebuild is called).
+ *     A record whose variable the new library lacks has none: MPI_T_ERR_INVALID_HANDLE.
  *  3. Errors are returned; no error handler is called (MPI-4 15.3.10).
  */
 #include "core/objects.h"
 
 extern __attribute__((visibility("default"))) void *const MPI_T_PVAR_ALL_HANDLES; /* data_symbols.c */
 
-typedef enum { ENUM, CVAR, PVAR, PVAR_SESSION, WRITTEN } kind_t; /* WRITTEN: no handle any more, but a value to be written again */
+/* WRITTEN: no handle any more, but a value to be written again */
+typedef enum { ENUM, CVAR, PVAR, PVAR_SESSION, WRITTEN } kind_t;
 
 typedef struct record {
     struct record *next;
@@ -120,8 +123,8 @@ static int index_of(bool is_pvar, const char *name, int var_class, int *index) {
     return is_pvar ? MPY_REAL(T_pvar_get_index)(name, var_class, index) : MPY_REAL(T_cvar_get_index)(name, index);
 }
 
-/* The real handle of a bound object. Requests, messages, files and error handlers are other things there: nothing can be bound to
- * them (and MPICH binds nothing at all). */
+/* The real handle of a bound object. Requests, messages, files and error handlers are other things there: nothing can
+ * be bound to them (and MPICH binds nothing at all). */
 static bool bound_to(int bind, int object, int *real) {
     enum { COMM = 9701, DATATYPE, GROUP = 9705, OP, WIN = 9708, INFO = 9710, SESSION };
     static const struct { int bind; mpy_kind_t kind; } kinds[] = {
@@ -429,7 +432,8 @@ int PMPI_T_pvar_write(void *session, void *handle, const void *buf) {
     return leave(t, rc != 0 ? rc : MPY_REAL(T_pvar_write)(s->real, real, buf));
 }
 
-/* ---- events: they can be asked for, but not registered. MPICH raises none; the callbacks would come from inside the library, at any
+/* ---- events: they can be asked for, but not registered. MPICH raises none; the callbacks would come from inside the
+ * library, at any
  *      time. So there are neither registrations nor instances. ---- */
 
 int PMPI_T_event_get_info(int event_index, char *name, int *name_len, int *verbosity, MPI_Datatype array_of_datatypes[], MPI_Aint array_of_displacements[],

@@ -1,4 +1,5 @@
-/* trace.c - what of recording calls isn't inline: sizes of types, communicators, and calls on several requests. See trace.h.
+/* trace.c - what of recording calls isn't inline: sizes of types, communicators, and calls on several requests. See
+ * trace.h.
  *
  * Upper half, no libc; either TLS.
  */
@@ -157,7 +158,8 @@ void mpy_trace_refused(mpy_thread_t *t, const char *function, int class) {
     }
 }
 
-/* No snapshot may come between the record and the pointer. Inside of a callback it has no effect: the call outside goes on with the thread's own record. */
+/* No snapshot may come between the record and the pointer. Inside of a callback it has no effect: the call outside goes
+ * on with the thread's own record. */
 void mpy_trace_control(mpy_thread_t *t, bool on) {
     if (t->used == MPY_SHADOW) return;
     mpy_guard_in(t);

@@ -1,14 +1,16 @@
 /* trace.h - recording the program's calls (<manapy/trace.h>), in the pass that keeps the collective clock. See trace.c.
  *
- * A wrapper of a call that is recorded has two lines: `record = MPY_TRACE(t, ...)` where all is known and nothing can block yet, and
- * mpy_traced(t, record, rc) at the end. Without a trace each costs a branch. Reading the clock is most of what they cost; behind a switch of the thread pointer, as
- * in p2p.c, less of it than before one (wrfsbase waits for it): so the first line stands behind mpy_cross_in there, and the last one behind mpy_cross_out.
+ * A wrapper of a call that is recorded has two lines: `record = MPY_TRACE(t, ...)` where all is known and nothing can
+ * block yet, and mpy_traced(t, record, rc) at the end. Without a trace each costs a branch. Reading the clock is most
+ * of what they cost; behind a switch of the thread pointer, as in p2p.c, less of it than before one (wrfsbase waits for
+ * it): so the first line stands behind mpy_cross_in there, and the last one behind mpy_cross_out.
  *
  * Invariants
- *  1. `record` is a number, 0 if nothing is recorded; after a restart inside the call t->ring is another ring, in which it is still right
- *     (invariant 2 of trace_ring.h).
+ *  1. `record` is a number, 0 if nothing is recorded; after a restart inside the call t->ring is another ring, in which
+ *     it is still right (invariant 2 of trace_ring.h).
  *  2. Both lines may be on either TLS. In MPY_TRACE nothing is evaluated unless there is a ring.
- *  3. Records are put where t->trace is, NULL while recording is paused, and ended where t->ring is: a callback may pause it inside of a call.
+ *  3. Records are put where t->trace is, NULL while recording is paused, and ended where t->ring is: a callback may
+ *     pause it inside of a call.
  */
 #ifndef MANAPY_WRAPPERS_TRACE_H
 #define MANAPY_WRAPPERS_TRACE_H
@@ -42,7 +44,8 @@ static inline uint64_t mpy_trace_size(int datatype) {
     return MPY_LIKELY(mpy_is_builtin(datatype)) ? mpy_basic_size(datatype) : mpy_trace_size_slow(datatype);
 }
 static inline uint64_t mpy_trace_bytes(MPI_Count count, int datatype) { return count > 0 ? (uint64_t)count * mpy_trace_size(datatype) : 0; }
-MPY_HIDDEN uint64_t mpy_trace_sum(const int *counts, int64_t n, int datatype); /* of a list of counts, which may be NULL */
+/* of a list of counts, which may be NULL */
+MPY_HIDDEN uint64_t mpy_trace_sum(const int *counts, int64_t n, int datatype);
 MPY_HIDDEN uint64_t mpy_trace_sum_c(const MPI_Count *counts, int64_t n, int datatype);
 
 /* The fields of a call on point-to-point, and of a collective, whose clock counts it as the next one. */
@@ -57,7 +60,8 @@ MPY_HIDDEN uint64_t mpy_trace_sum_c(const MPI_Count *counts, int64_t n, int data
 
 /* The call posts an operation: its serial is that of its own record, which is the next one. */
 #define MPY_TRACE_POST .request = t->trace->serials + t->trace->head + 1
-/* ... and `r` is its slot. One that is posted while recording is paused has a serial that no record has: it may be started or completed later. */
+/* ... and `r` is its slot. One that is posted while recording is paused has a serial that no record has: it may be
+ * started or completed later. */
 MPY_HIDDEN uint64_t mpy_trace_serial_paused(const mpy_thread_t *t);
 static inline void mpy_trace_posted(const mpy_thread_t *t, uint64_t record, const mpy_request_t *r) {
     if (MPY_LIKELY(t->ring != NULL)) *mpy_request_serial(r) = MPY_LIKELY(record != 0) ? t->ring->serials + record : mpy_trace_serial_paused(t);
@@ -122,7 +126,8 @@ MPY_HIDDEN void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, c
 static inline void mpy_trace_outcome(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s, int error) {
     if (MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_outcome_slow(t, several, r, s, error);
 }
-/* A Waitall has completed all of its requests (NULL: a null handle) without an error. That it has is what its records say, if nothing else is told. */
+/* A Waitall has completed all of its requests (NULL: a null handle) without an error. That it has is what its records
+ * say, if nothing else is told. */
 MPY_HIDDEN void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests, const MPI_Status *statuses);
 static inline void mpy_trace_all(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests, const MPI_Status *statuses) {
     if (statuses != MPI_STATUSES_IGNORE && MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_all_slow(t, several, requests, statuses);
@@ -139,7 +144,8 @@ static inline void mpy_trace_waited(mpy_thread_t *t, mpy_traced_t *several, bool
         mpy_trace_polled(t->ring, several->since, 0);
 }
 
-/* A call of `function` has failed, and ends the job. It may have no record of its own: some fail before they begin. class: see MPY_OP_REFUSED. */
+/* A call of `function` has failed, and ends the job. It may have no record of its own: some fail before they begin.
+ * class: see MPY_OP_REFUSED. */
 MPY_HIDDEN void mpy_trace_refused(mpy_thread_t *t, const char *function, int class);
 
 /* Calls of this thread are recorded from now on, or not any more. */

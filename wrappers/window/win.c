@@ -3,8 +3,8 @@
  * Upper half, no libc.
  *
  * Invariants
- *  1. A constructor counts on the communicator; what all members do together later (fence, free, set_info) counts on the window's
- *     own row. Its identity is that of a communicator made by the same call, but for a salt.
+ *  1. A constructor counts on the communicator; what all members do together later (fence, free, set_info) counts on
+ *     the window's own row. Its identity is that of a communicator made by the same call, except for a salt.
  *  2. The program may free the communicator before the window: the window has one of its own.
  */
 #include "tools/trace.h"
@@ -139,8 +139,8 @@ int PMPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win) {
 
 /* ---- destructor ---- */
 
-/* All members leave it together, as MPI has it: nobody may reach its memory any more, and none drops its row while another's request for a checkpoint
- * still counts on it. */
+/* All members leave it together, as MPI has it: nobody may reach its memory any more, and none drops its row while
+ * another's request for a checkpoint still counts on it. */
 int PMPI_Win_free(MPI_Win *win) {
     mpy_win_t *w = mpy_win(*win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_free");
@@ -218,10 +218,12 @@ int PMPI_Win_detach(MPI_Win win, const void *base) {
 
 /* ---- questions ---- */
 
-/* Allocated memory of ours is shared with nobody; the real window, made by MPI_Win_create, would not say so in MPICH 4. */
+/* Allocated memory of ours is shared with nobody; the real window, made by MPI_Win_create, would not say so in MPICH 4.
+ */
 static int query_alone(const mpy_win_t *w, int rank, MPI_Aint *size, MPI_Aint *disp_unit, char **base) {
     if (rank < MPI_PROC_NULL || rank >= w->team.size) return MPI_ERR_RANK;
-    bool own = rank == MPI_PROC_NULL || rank == w->team.rank; /* MPI_PROC_NULL: the first rank with memory that we reach */
+    /* MPI_PROC_NULL: the first rank with memory that we reach */
+    bool own = rank == MPI_PROC_NULL || rank == w->team.rank;
     *size = own ? w->size : 0;
     *disp_unit = own ? w->disp_unit : 0;
     *base = own ? w->base : NULL;

@@ -1,14 +1,15 @@
 /* win.h - windows. For window/, attr.c and the generated operations (Put, Get, Accumulate ...).
  *
  * Invariants
- *  1. The real window is under one lock_all(NOCHECK) from its creation to its end. The epochs that the program opens and closes
- *     are ours (win_sync.c): what they wait for are words in memory that is saved, never a state of the real library.
- *  2. Those words lie in a second real window, the board, made with the first one. At a checkpoint each rank copies its own part
- *     to `saved`, and puts it back into the new board after a restart.
- *  3. Memory that the real library allocated is known to the program at an address in the arena only: the same pages, mapped a
- *     second time (win_memory.c). After a restart it is there again.
- *  4. Operations allocate nothing and take no lock; the calls that open and close epochs may. After an operation was given to the
- *     real library, mpy_win_issued says so.
+ *  1. The real window is under one lock_all(NOCHECK) from its creation to its end. The epochs that the program opens
+ *     and closes are ours (win_sync.c): what they wait for are words in memory that is saved, never a state of the real
+ *     library.
+ *  2. Those words lie in a second real window, the board, made with the first one. At a checkpoint each rank copies its
+ *     own part to `saved`, and puts it back into the new board after a restart.
+ *  3. Memory that the real library allocated is known to the program at an address in the arena only: the same pages,
+ *     mapped a second time (win_memory.c). After a restart it is there again.
+ *  4. Operations allocate nothing and take no lock; the calls that open and close epochs may. After an operation was
+ *     given to the real library, mpy_win_issued says so.
  *  5. An epoch's state changes with in_lower = 1 and w->lock held.
  */
 #ifndef MANAPY_WIN_H
@@ -34,12 +35,14 @@ enum { /* of one target */
     MPY_TARGET_STARTED = 8,
 };
 
-/* Words of one rank on the board. Only numbers that grow: nothing is ever lost by counting twice or in another order. */
+/* Words of one rank on the board. Only numbers that grow: nothing is ever lost by counting twice or in another order.
+ */
 enum {
     MPY_BOARD_USERS,   /* tickets of a fair readers-writer lock: the next one, ... */
     MPY_BOARD_READERS, /* ... the one that may enter if it wants to share, ... */
     MPY_BOARD_WRITERS, /* ... and the one that may enter alone */
-    MPY_BOARD_POSTS,   /* then for each rank how often it has posted to us, and behind them how often it has completed to us */
+    /* then for each rank how often it has posted to us, and behind them how often it has completed to us */
+    MPY_BOARD_POSTS,
 };
 
 typedef struct mpy_attached { struct mpy_attached *next; void *base; MPI_Aint size; } mpy_attached_t;
@@ -47,7 +50,8 @@ typedef struct mpy_attached { struct mpy_attached *next; void *base; MPI_Aint si
 /* Where the memory is that others reach. */
 typedef enum {
     MPY_MEMORY_PROGRAM = 1, /* the program's own */
-    MPY_MEMORY_ARENA,       /* ours: an allocated window that shares pages with nobody; the real one is made by MPI_Win_create */
+    /* ours: an allocated window that shares pages with nobody; the real one is made by MPI_Win_create */
+    MPY_MEMORY_ARENA,
     MPY_MEMORY_SHARED,      /* the real library's; the program has a second mapping of the node's segment */
 } mpy_memory_t;
 
@@ -61,7 +65,8 @@ typedef struct mpy_part {
 typedef struct mpy_win {
     mpy_object_t obj;
     mpy_link_t all;
-    mpy_comm_t team;     /* members, clock row, name, info, attributes, error handler; its real one is of this window alone. No handle */
+    /* members, clock row, name, info, attributes, error handler; its real one is of this window alone. No handle */
+    mpy_comm_t team;
     uint64_t cid;        /* identity, as of a communicator */
     uint32_t lock;
     uint32_t access;     /* mpy_access_t */
@@ -72,7 +77,8 @@ typedef struct mpy_win {
     int32_t *started, *posted; /* ranks in the group of the latest start and post */
     int32_t nstarted, nposted;
     uint64_t *posts_used, *completes_used; /* of each rank: how many of its words on our board are dealt with */
-    uint64_t *accesses, *exposures; /* of each rank: epochs of start and of post that were opened to it, so that the trace can name them */
+    /* of each rank: epochs of start and of post that were opened to it, so that the trace can name them */
+    uint64_t *accesses, *exposures;
 
     int board;           /* real handle */
     volatile uint64_t *words; /* own part of the board, in the lower half */
@@ -92,7 +98,8 @@ typedef struct mpy_win {
 
 static inline mpy_win_t *mpy_win(int handle) { return (mpy_win_t *)mpy_lookup(MPY_WIN, handle); }
 
-/* May an operation go to `rank` now? Everything else about its arguments is checked by the real library. NULL: MPI_ERR_WIN. */
+/* May an operation go to `rank` now? Everything else about its arguments is checked by the real library. NULL:
+ * MPI_ERR_WIN. */
 MPY_HIDDEN int mpy_win_access_slow(mpy_win_t *w, int rank);
 static inline int mpy_win_access(mpy_win_t *w, int rank) {
     return MPY_LIKELY(w != NULL && w->access >= MPY_ACCESS_FENCE) ? MPI_SUCCESS : mpy_win_access_slow(w, rank);
@@ -122,7 +129,8 @@ MPY_HIDDEN int mpy_win_map(mpy_win_t *w);
 MPY_HIDDEN void mpy_win_keep_own(mpy_win_t *w);
 /* After a restart: from the arena, where the image was read to, into the real library's memory. */
 MPY_HIDDEN void mpy_win_refill(mpy_win_t *w);
-/* Whole cache lines: a rank's words share none with another's; and MPICH 4.0 misplaces parts that are not multiples of 16 bytes. */
+/* Whole cache lines: a rank's words share none with another's; and MPICH 4.0 misplaces parts that are not multiples of
+ * 16 bytes. */
 static inline size_t mpy_board_bytes(const mpy_win_t *w) { return ((MPY_BOARD_POSTS + 2 * (size_t)w->team.size) * sizeof(uint64_t) + 63) & ~(size_t)63; }
 
 /* The window with the smallest identity above `last`, or NULL. */

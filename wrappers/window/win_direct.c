@@ -1,18 +1,18 @@
 /* win_direct.c - Put, Get and flush on memory of a node's segment, without the real library.
  *
- * Upper half, upper TLS, no libc but memmove. A window that the real library allocated is mapped here, too, with the parts of all
- * ranks of the node (win_memory.c). What the library would do with a contiguous Put there is to copy, so that is done here: a
- * crossing takes longer than a small copy. Everything else (derived types, large or wrong arguments, ranks of other nodes,
- * accumulations) is the real library's.
+ * Upper half, upper TLS, no libc but memmove. A window that the real library allocated is mapped here, too, with the
+ * parts of all ranks of the node (win_memory.c). What the library would do with a contiguous Put there is to copy, so
+ * that is done here: a crossing takes longer than a small copy. Everything else (derived types, large or wrong
+ * arguments, ranks of other nodes, accumulations) is the real library's.
  *
  * Invariants
- *  1. The copy is made with in_lower = 1: no snapshot finds half of it, and a restart, which may have other parts, comes before
- *     they are read or after the call.
- *  2. A part is `issued` from the return of a real operation on it until a real flush to its rank begins. Set after the operation
- *     and cleared before the flush: of two threads, the one that flushes is ordered after the other's operation by the program, or
- *     needn't complete it.
- *  3. A flush orders our copies before all that this thread reads or writes later (a full fence), as MPI says of the operations
- *     that it completes. What else closes an epoch is ordered behind them as stores are on x86.
+ *  1. The copy is made with in_lower = 1: no snapshot finds half of it, and a restart, which may have other parts,
+ *     comes before they are read or after the call.
+ *  2. A part is `issued` from the return of a real operation on it until a real flush to its rank begins. Set after the
+ *     operation and cleared before the flush: of two threads, the one that flushes is ordered after the other's
+ *     operation by the program, or needn't complete it.
+ *  3. A flush orders our copies before all that this thread reads or writes later (a full fence), as MPI says of the
+ *     operations that it completes. What else closes an epoch is ordered behind them as stores are on x86.
  *  4. MPI libraries make progress only in calls: of FLUSHES_SPARED flushes that need nothing one goes to the library.
  */
 #include "win.h"

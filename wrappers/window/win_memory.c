@@ -1,14 +1,16 @@
 /* win_memory.c - the real window and the board behind a window, and where its memory lies.
  *
- * Upper half, no libc; in the lower half's TLS. Windows that the real library allocates live in a segment that the ranks of a
- * node share. It is mapped a second time in the arena (mremap(2) of 0 bytes), which is what the program sees. Where there is nothing
- * to share (a rank alone on its node), the memory is ours from the start, and the real window is one of MPI_Win_create.
+ * Upper half, no libc; in the lower half's TLS. Windows that the real library allocates live in a segment that the
+ * ranks of a node share. It is mapped a second time in the arena (mremap(2) of 0 bytes), which is what the program
+ * sees. Where there is nothing to share (a rank alone on its node), the memory is ours from the start, and the real
+ * window is one of MPI_Win_create.
  *
  * Invariants
  *  1. All members agree on MPY_MEMORY_SHARED or _ARENA: the two are different collective calls.
  *  2. After a restart the segment has the layout it had, or the window becomes _ARENA; shared windows can't, and fail.
- *  3. While an image is written the segment holds our own part as the shared pages and nothing else; the image's reader doesn't
- *     need to know. A shared page that this process has not touched at that address would be taken for empty: so all are touched.
+ *  3. While an image is written the segment holds our own part as the shared pages and nothing else; the image's reader
+ *     doesn't need to know. A shared page that this process has not touched at that address would be taken for empty:
+ *     so all are touched.
  *  4. What goes wrong here, with arguments that the first real constructor has taken, goes wrong for all members (they
  *     have run out of communicators, say): so all take back together what is made.
  */
@@ -68,7 +70,8 @@ static int make_real(mpy_win_t *w, int flavor, int comm, int info, void **base) 
 
 /* ---- where the memory of an allocated window lies ---- */
 
-typedef struct segment { uintptr_t lo, hi, own; } segment_t; /* pages of all ranks of the node, as the real library has them */
+/* pages of all ranks of the node, as the real library has them */
+typedef struct segment { uintptr_t lo, hi, own; } segment_t;
 
 static void segment_add(segment_t *s, void *base, MPI_Aint size) {
     uintptr_t lo = PAGE_DOWN(base), hi = PAGE_UP((char *)base + size);

@@ -3,10 +3,10 @@
  * Upper half, no libc; hooks: main thread, service stack, other threads stopped.
  *
  * Invariants
- *  1. When an image is written nothing is under way on any window, at no rank: each has flushed, and waited for the others, before
- *     it looks at its own memory. Only then is it what the image must hold.
- *  2. Rebuilding goes by ascending identity, the same order on all members (invariant 4 of comm.c), and no member leaves a window
- *     before all have put its content back.
+ *  1. When an image is written nothing is in progress on any window, at no rank: each has flushed, and waited for the
+ *     others, before it looks at its own memory. Only then is it what the image must hold.
+ *  2. Rebuilding goes by ascending identity, the same order on all members (invariant 4 of comm.c), and no member
+ *     leaves a window before all have put its content back.
  */
 #include "win.h"
 #include "tools/trace.h"

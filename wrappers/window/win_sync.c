@@ -1,14 +1,15 @@
 /* win_sync.c - epochs: fence, lock, post-start-complete-wait, flush.
  *
- * Upper half, no libc. The real window is always open (invariant 1 of win.h), so operations can be issued at any time; here is
- * decided when the program may, and what it waits for. Locks are taken with tickets (Mellor-Crummey and Scott's fair
- * readers-writer lock): each user draws one, and enters when its number is up; a reader lets the next one in at once if that is
- * a reader too. So a lock is granted in the order of asking, as natively.
+ * Upper half, no libc. The real window is always open (invariant 1 of win.h), so operations can be issued at any time;
+ * here is decided when the program may, and what it waits for. Locks are taken with tickets (Mellor-Crummey and Scott's
+ * fair readers-writer lock): each user draws one, and enters when its number is up; a reader lets the next one in at
+ * once if that is a reader too. So a lock is granted in the order of asking, as natively.
  *
  * Invariants
- *  1. Every wait is a loop over words of the board that leaves the lower half while a checkpoint is pending, and says whom it waits
- *     for: any member for a lock (who holds it isn't known), the rank by name for a post or a completion.
- *  2. What remains, the flushes, need only progress at the target: a thread that is stopped or parked gives it (clock.c).
+ *  1. Every wait is a loop over words of the board that leaves the lower half while a checkpoint is pending, and says
+ *     whom it waits for: any member for a lock (who holds it isn't known), the rank by name for a post or a completion.
+ *  2. What remains, the flushes, need only progress at the target: a thread that is stopped or parked gives it
+ *     (clock.c).
  *  3. The order of errors is MPICH's: arguments first, then the epoch.
  */
 #include "tools/trace.h"
@@ -23,8 +24,8 @@ static void progress(const mpy_win_t *w) {
 
 enum { TURNS = MPY_BOARD_POSTS };
 
-/* Adds to a rank's lock words and reads what they were, or only reads them. A request, since a flush could not be left while the
- * target computes. */
+/* Adds to a rank's lock words and reads what they were, or only reads them. A request, since a flush could not be left
+ * while the target computes. */
 static int turns(mpy_p2p_thread_t *th, mpy_win_t *w, int rank, const uint64_t *add, uint64_t *before, mpy_request_t **request) {
     static const uint64_t nothing[TURNS];
     int real, rc = MPY_REAL(Rget_accumulate)(add != NULL ? add : nothing, TURNS, MPI_UINT64_T, before, TURNS, MPI_UINT64_T, rank, 0, TURNS, MPI_UINT64_T,
@@ -90,7 +91,8 @@ enum { SOME = MPI_UNDEFINED }; /* no rank */
 
 int mpy_win_access_slow(mpy_win_t *w, int rank) {
     if (w == NULL) return MPI_ERR_WIN;
-    if (rank < 0 || rank >= w->team.size) return MPI_SUCCESS; /* MPI_PROC_NULL, or an error that the real library finds */
+    /* MPI_PROC_NULL, or an error that the real library finds */
+    if (rank < 0 || rank >= w->team.size) return MPI_SUCCESS;
     switch ((mpy_access_t)w->access) {
     case MPY_ACCESS_NONE:
         return MPI_ERR_RMA_SYNC;
@@ -253,7 +255,8 @@ int PMPI_Win_unlock_all(MPI_Win win) {
 
 /* ---- post, start, complete, wait ---- */
 
-/* The window's ranks of a group, to be freed with ranks_free, each of which is counted in `times`; with in_lower set. */
+/* The window's ranks of a group, to be freed with ranks_free, each of which is counted in `times`; with in_lower set.
+ */
 static int ranks_of(const mpy_win_t *w, MPI_Group group, int32_t **ranks, int32_t *n, uint64_t *times) {
     const mpy_group_t *g = mpy_group(group);
     int32_t size = g != NULL ? g->size : 0;
@@ -282,7 +285,8 @@ static void ranks_free(int32_t **ranks, int32_t *n) {
     *n = 0;
 }
 
-/* In the trace: a record for each rank of the epoch, the first of them. `times`: how many such epochs there were with each rank; `since`: mpy_trace_look. */
+/* In the trace: a record for each rank of the epoch, the first of them. `times`: how many such epochs there were with
+ * each rank; `since`: mpy_trace_look. */
 typedef struct epoch { uint64_t first; int n; } epoch_t;
 static epoch_t epoch_enter(mpy_thread_t *t, const mpy_win_t *w, mpy_trace_op_t op, uint64_t since, const int32_t *ranks, int32_t n, const uint64_t *times) {
     epoch_t records = {.n = n == 0 ? 1 : n < MPY_TRACE_REQUESTS ? n : MPY_TRACE_REQUESTS};

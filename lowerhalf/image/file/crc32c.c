@@ -1,14 +1,14 @@
 /* crc32c.c - CRC-32C. No libc, no thread-local variable, no state that changes but the choice made at the first call.
  *
- * The crc32 instruction has a latency of 3 cycles and a throughput of 1, so three streams of STREAM bytes are summed side by
- * side and joined: appending n zero bytes to a message multiplies its CRC by x^(8n) mod P, which is one carry-less
- * multiplication by a constant and one crc32 instruction for the reduction (Gopal et al., "Fast CRC Computation for iSCSI
- * Polynomial Using CRC32 Instruction", Intel 2011).
+ * The crc32 instruction has a latency of 3 cycles and a throughput of 1, so three streams of STREAM bytes are summed
+ * side by side and joined: appending n zero bytes to a message multiplies its CRC by x^(8n) mod P, which is one
+ * carry-less multiplication by a constant and one crc32 instruction for the reduction (Gopal et al., "Fast CRC
+ * Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011).
  *
  * Invariants
  *  1. Inside, `c` is the raw remainder; the complement is applied once at each edge.
- *  2. SHIFT_1 and SHIFT_2 are the reflected x^(8n-33) mod P for n = STREAM and 2 STREAM: the product of two reflected 32-bit
- *     values is short of one factor x, and the crc32 instruction adds x^32.
+ *  2. SHIFT_1 and SHIFT_2 are the reflected x^(8n-33) mod P for n = STREAM and 2 STREAM: the product of two reflected
+ *     32-bit values is short of one factor x, and the crc32 instruction adds x^32.
  */
 #include "crc32c.h"
 

@@ -13,7 +13,8 @@
 
 MPY_CRC_API uint32_t mpy_crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* Checksum of a followed by b, from the checksums of a and of b and the length of b: lets parts be summed in parallel. */
+/* Checksum of a followed by b, from the checksums of a and of b and the length of b: lets parts be summed in parallel.
+ */
 MPY_CRC_API uint32_t mpy_crc32c_join(uint32_t crc_a, uint32_t crc_b, uint64_t bytes_b);
 
 /* The fallback for CPUs without SSE4.2 and PCLMUL; public so that a test can compare both. */

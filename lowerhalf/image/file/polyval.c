@@ -1,7 +1,7 @@
 /* polyval.c - POLYVAL of RFC 8452: sums of products in GF(2^128), bits of a block in little-endian order. No libc.
  *
- * A product a.b here is a times b times x^-128 (the RFC's dot), which is associative. So four blocks are multiplied side by side, by H^4,
- * H^3, H^2 and H, and their sum is reduced once.
+ * A product a.b here is a times b times x^-128 (the RFC's dot), which is associative. So four blocks are multiplied
+ * side by side, by H^4, H^3, H^2 and H, and their sum is reduced once.
  */
 #include "polyval.h"
 
@@ -10,7 +10,8 @@
 #include <wmmintrin.h>
 
 enum { BLOCK = MPY_POLYVAL_BYTES };
-#define FOLD 0xc200000000000000ull /* x^127 + x^126 + x^121 of the polynomial's lower half; its 1 is in what is folded */
+/* x^127 + x^126 + x^121 of the polynomial's lower half; its 1 is in what is folded */
+#define FOLD 0xc200000000000000ull
 
 typedef struct wide { __m128i low, high; } wide_t;
 

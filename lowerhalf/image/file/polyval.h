@@ -1,5 +1,5 @@
-/* polyval.h - POLYVAL (RFC 8452): the keyed hash under the seals of images (seal.h), fast enough for gigabytes. It is no seal by itself: who
- * sees its value could find the key. Pure functions of their arguments.
+/* polyval.h - POLYVAL (RFC 8452): the keyed hash under the seals of images (seal.h), fast enough for gigabytes. Its
+ * value is not a seal: it would reveal the key. Pure functions of their arguments.
  */
 #ifndef MANAPY_POLYVAL_H
 #define MANAPY_POLYVAL_H

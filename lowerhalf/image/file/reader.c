@@ -1,11 +1,11 @@
 /* reader.c - open an image: header and sections, with every bound checked before it is used. Lower half, libc allowed.
  *
  * Invariants
- *  1. No byte of the file is believed before its checksum is right, no offset before it is inside the file: a truncated or
- *     altered image gives a message, never a crash.
- *  2. After mpy_image_open: regions and runs are ascending, page-aligned and do not overlap; every run lies in one region;
- *     DATA lies between the header page and the end of the file; a FILE run's region is mapped from a file that is listed;
- *     strings end in NUL. If seals are looked at, the header's fits, so all this was written by the job.
+ *  1. No byte of the file is used before its checksum is verified, and no offset before it is known to be inside the
+ *     file: a truncated or altered image causes a message, never a crash.
+ *  2. After mpy_image_open: regions and runs are ascending, page-aligned and do not overlap; every run lies in one
+ *     region; DATA lies between the header page and the end of the file; a FILE run's region is mapped from a file that
+ *     is listed; strings end in NUL. If seals are checked, the header's seal is right, so the job has written all this.
  */
 #include "reader.h"
 
@@ -146,7 +146,7 @@ static int check_seal(const mpy_image_t *im, char *err, size_t n) {
         mpy_hmac_update(&m, content[s->kind], s->bytes);
     }
     mpy_image_seal_finish(&m, &im->header, seal);
-    if (memcmp(seal, im->header.seal, sizeof seal)) FAIL("%s: was not written so by its job: its seal is wrong", im->path);
+    if (memcmp(seal, im->header.seal, sizeof seal)) FAIL("%s: changed after its job had written it: its seal is wrong", im->path);
     return 0;
 }
 

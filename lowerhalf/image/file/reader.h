@@ -1,5 +1,5 @@
-/* reader.h - reading an image: open, look at it, check it. Used by the restore, by the launcher and, as libmanapy_image.so,
- * by Python. Plain libc code of the lower half; knows no MPI and no boundary block.
+/* reader.h - reading an image: open, look at it, check it. Used by the restore, by the launcher and, as
+ * libmanapy_image.so, by Python. Plain libc code of the lower half; knows no MPI and no boundary block.
  *
  * Every function that can fail returns 0 or -1 with one line in err, which starts with the path of the file.
  */
@@ -38,8 +38,8 @@ typedef struct mpy_image_sum {
 void mpy_image_sum_begin(const mpy_image_t *image, mpy_image_sum_t *sum);
 void mpy_image_sum_add(const mpy_image_t *image, mpy_image_sum_t *sum, const void *data, size_t n);
 
-/* rank and size: what the caller expects, or -1. keys: of the job that has written it, valid as long as the image is open; NULL: it is believed
- * without. On failure nothing stays open. */
+/* rank and size: what the caller expects, or -1. keys: of the job that has written it, valid as long as the image is
+ * open; NULL: seals are not checked. On failure nothing stays open. */
 int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err, size_t n);
 void mpy_image_close(mpy_image_t *image);
 

@@ -1,5 +1,5 @@
-/* seal.h - what proves that an image was written by a rank of its job: keyed hashes (image.h says of what) under keys that come from the job's
- * secret. Checksums tell damage; they can be made to fit by anybody.
+/* seal.h - seals prove that a rank of the job has written an image: keyed hashes (image.h lists their input) under keys
+ * from the job's secret. Checksums only detect damage; anybody can compute them.
  */
 #ifndef MANAPY_IMAGE_SEAL_H
 #define MANAPY_IMAGE_SEAL_H
@@ -20,7 +20,8 @@ __attribute__((visibility("default"))) void mpy_image_keys(mpy_image_keys_t *key
 /* Of a DATA run: `hash` has seen its pages. */
 __attribute__((visibility("default"))) void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run, mpy_polyval_t *hash, uint8_t seal[MPY_RUN_SEAL]);
 
-/* Of header and sections: begin, add the sections in their order, finish with the header, all of it but seal and checksum being set. */
+/* Of header and sections: begin, add the sections in their order, finish with the header, all of it but seal and
+ * checksum being set. */
 void mpy_image_seal_begin(mpy_hmac_t *m, const mpy_image_keys_t *keys);
 void mpy_image_seal_finish(mpy_hmac_t *m, const mpy_image_header_t *header, uint8_t seal[MPY_IMAGE_SEAL]);
 

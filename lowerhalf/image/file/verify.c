@@ -1,9 +1,9 @@
-/* verify.c - check the page data of an image, and that the mapped files it relies on still hold what they held. Lower half or
- * Python's process; libc allowed.
+/* verify.c - check the page data of an image, and that the mapped files it relies on still hold what they held. Lower
+ * half or Python's process; libc allowed.
  *
  * Invariants
- *  1. A FILE run is compared through its checksum, in pieces as long as the run: beyond the end of the file the pages of a
- *     mapping are zero up to the page's end, so they are here.
+ *  1. A FILE run is compared through its checksum, in pieces as long as the run: beyond the end of the file the pages
+ *     of a mapping are zero up to the page's end, so they are here.
  *  2. Nothing is mapped: a file that shrinks while we look gives a message, not SIGBUS.
  */
 #include "crc32c.h"
@@ -57,7 +57,7 @@ int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, mpy_i
     if (!im->keys) return 0;
     mpy_image_seal_run(im->keys, run, &sum->hash, seal);
     if (memcmp(seal, run->seal, sizeof seal))
-        FAIL("%s: was not written so by its job: the seal of the memory at 0x%llx is wrong", im->path, (unsigned long long)run->address);
+        FAIL("%s: changed after its job had written it: the seal of the memory at 0x%llx is wrong", im->path, (unsigned long long)run->address);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* boundary.h - where the two halves meet, and the only place where they do.
+/* boundary.h - the only interface between the two halves.
  *
  * The lower half (manapy-launch, libc and MPI of its own) and the upper half (the program with its own ld.so, libc and
  * our libmpi.so.12) share one address space but no symbol. They meet in two blocks at fixed addresses at the bottom of
@@ -20,18 +20,20 @@
  *   0x7ff.            its stack, the kernel's vDSO   /
  *
  * Invariants
- *  1. Everything the upper half maps lies in the arena (or below 4 GiB); nothing of the lower half does, but the blocks
- *     named here.
+ *  1. Everything that the upper half maps lies in the arena (or below 4 GiB). Of the lower half only the blocks named
+ *     here lie there.
  *  2. A thread is "in the lower half" from the store t->in_lower = 1 to the store t->in_lower = 0. A snapshot is taken
  *     only when no upper thread is.
  *  3. After storing in_lower = 1 a wrapper reads lower->phase again; the control thread stores phase, executes
  *     membarrier(PRIVATE_EXPEDITED) and then reads in_lower. So one of them sees the other (asymmetric Dekker).
  *  4. Code that runs between the two FS switches touches no thread-local variable of the upper half.
- *  5. A thread that forbids checkpoints adds 1 to upper->disabled and then reads lower->phase; if that is FROZEN it takes the 1 back
- *     and waits for another phase, in the others it calls notify(). The control thread stores FROZEN, executes the same membarrier and
- *     then reads disabled: a rank is frozen only with 0. (What it shows while frozen means nothing: somebody tries.)
- *  6. No thread is halted in the wrappers' own code but in a system call: between two instructions there it may hold what a restart replaces
- *     (a ring's address, a handle of the lower half's), without being in the lower half.
+ *  5. A thread that forbids checkpoints adds 1 to upper->disabled and then reads lower->phase; if that is FROZEN it
+ *     takes the 1 back and waits for another phase, in the others it calls notify(). The control thread stores FROZEN,
+ *     executes the same membarrier and then reads disabled: a rank is frozen only with 0. (What it shows while frozen
+ *     means nothing: somebody tries.)
+ *  6. In the wrappers' own code a thread is halted only in a system call: between two other instructions it may hold
+ *     something that a restart replaces (a ring's address, a handle of the lower half), without being in the lower
+ *     half.
  *  7. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
  */
 #ifndef MANAPY_BOUNDARY_H
@@ -54,15 +56,16 @@
 #define MPY_SERVICE_STACK_SIZE 0x100000ul
 #define MPY_HEAP_LO    0x200010000000ul /* first address the arena allocator gives out */
 
-/* Auxiliary-vector entry by which the wrapper library finds out that it runs above a lower half (value: MPY_LOWER_ADDR). */
+/* Auxiliary-vector entry that tells the wrapper library that it runs above a lower half (value:
+ * MPY_LOWER_ADDR). */
 #define MPY_AT_BOUNDARY 0x6d616e61
 
-/* Queued to a rank's process, with this value, by a child process that has called MPI, which is the rank's alone: a rank that was only a
- * wrapper around it (timeout, a script) doesn't end then as if all were well. */
+/* A child process that has called MPI, which only the rank may do, queues this value to the rank's process. So a rank
+ * that was only a wrapper around the child (timeout, a script) does not end with exit code 0. */
 #define MPY_SIGNAL_RESERVED 62
 #define MPY_VALUE_MISLED 0x6d69736c
 
-/* How collectives are made safe to interrupt (manapy-launch --protocol). */
+/* How a checkpoint interrupts collectives (manapy-launch --protocol). */
 typedef enum {
     MPY_PROTOCOL_CC = 0,  /* the collective clock */
     /* two-phase commit: a barrier before every blocking collective (comparator; wrappers/collective/twophase.c) */
@@ -82,7 +85,8 @@ typedef enum {
     MPY_PHASE_FROZEN = 3, /* every MPI call stops at its entry; blocked calls have left the lower half */
 } mpy_phase_t;
 
-/* State of one upper thread as the protocol sees it; written by the thread itself, under clock.lock, only while pending. */
+/* State of one upper thread as the protocol sees it; written by the thread itself, under clock.lock, only while
+ * pending. */
 typedef enum {
     MPY_STATE_RUNNING = 0,       /* computing, or in an MPI call that does not block */
     MPY_STATE_BLOCKED_P2P = 1,   /* waits for peers (mode ALL or ANY) */
@@ -104,8 +108,11 @@ typedef struct mpy_thread {
     uint32_t state;     /* mpy_state_t */
     uint64_t upper_fs;  /* FS base of this thread in the upper half */
     uint64_t lower_fs;  /* FS base lent by the lower half; 0 = none yet. Zeroed by the restore in every slot */
-    mpy_trace_ring_t *trace; /* where calls that it makes now are recorded; NULL: nowhere. Set by thread_bind; as lower_fs zeroed by the restore */
-    mpy_trace_ring_t *ring;  /* the same, also while recording is paused (MPI_Pcontrol): calls that were open then end there */
+    /* where calls that it makes now are recorded; NULL: nowhere. Set by thread_bind; as lower_fs zeroed by the restore
+     */
+    mpy_trace_ring_t *trace;
+    /* the same, also while recording is paused (MPI_Pcontrol): calls that were open then end there */
+    mpy_trace_ring_t *ring;
     uint64_t state_cid; /* communicator of IN_COLLECTIVE / PARKED / BLOCKED_P2P */
     uint32_t block_mode;
     uint32_t nblock;
@@ -114,16 +121,19 @@ typedef struct mpy_thread {
     uint32_t pad[3];
 } mpy_thread_t;
 
-/* One communicator in the collective clock (the design's SEQ and TARGET). `members` points to world ranks in the order of
- * the communicator's ranks, in upper-half memory. An inter-communicator counts on the union of both groups, ascending. */
-#define MPY_ROW_FREED 0xffffffffu /* no handle: the communicator was freed here, perhaps not by all members, or while a checkpoint was pending */
+/* One communicator in the collective clock (the design's SEQ and TARGET). `members` points to world ranks in the order
+ * of the communicator's ranks, in upper-half memory. An inter-communicator counts on the union of both groups,
+ * ascending. */
+/* no handle: the communicator was freed here, perhaps not by all members, or while a checkpoint was pending */
+#define MPY_ROW_FREED 0xffffffffu
 typedef struct mpy_clock_row {
     uint64_t cid;  /* agreed identity: child_identity(parent cid, parent SEQ, smallest world rank); 0 = free row */
     uint64_t ggid; /* FNV-1a 64 over the sorted world ranks as little-endian uint32 */
     volatile uint64_t seq;    /* collective calls initiated here; plain increment by the wrapper */
     volatile uint64_t target; /* meaningful while pending */
     uint32_t nmembers;
-    uint32_t handle;        /* the program's (virtual) handle, for messages to people; 0: under construction; or MPY_ROW_FREED */
+    /* the program's (virtual) handle, for messages to people; 0: under construction; or MPY_ROW_FREED */
+    uint32_t handle;
     const int32_t *members;
     const char *name; /* MPI_Comm_set_name, or NULL */
     uint64_t reported; /* highest SEQ sent to the coordinator as a RAISE in this epoch; control thread only */
@@ -134,23 +144,24 @@ typedef struct mpy_clock {
     uint32_t version;     /* +1 with every change of a thread's state or of a row while pending */
     volatile uint32_t needed; /* control thread: between ADVANCE and WITHDRAW */
     volatile uint32_t wake;   /* futex on which parked threads sleep; bumped and woken by the control thread */
-    uint32_t retracted;       /* a call counted in this epoch is taken back; the control thread tells the coordinator, and clears it */
+    /* a call counted in this epoch is taken back; the control thread tells the coordinator, and clears it */
+    uint32_t retracted;
     uint32_t nrows;           /* rows in use are below this index; a freed row has cid 0 */
     uint32_t protocol;        /* mpy_protocol_t of the launch; a restart goes on with it */
     mpy_clock_row_t *rows;    /* MPY_ROWS_MAX of them, mapped without reservation */
 } mpy_clock_t;
 
-/* What the wrapper runtime offers to the lower half. Hooks run on the service stack, on the main thread, with the upper TLS,
- * while every other upper thread is stopped at an arbitrary instruction: they call no malloc, stdio or lock of the upper
- * libc. They return 0, or fill `error` with one line and return -1. */
+/* What the wrapper runtime offers to the lower half. Hooks run on the service stack, on the main thread, with the upper
+ * TLS, while every other upper thread is stopped at an arbitrary instruction: they call no malloc, stdio or lock of the
+ * upper libc. They return 0, or fill `error` with one line and return -1. */
 typedef struct mpy_hooks {
     int (*drain)(char *error, uint64_t n);   /* all ranks call it together at a safe state: empty the network */
     int (*rebuild)(char *error, uint64_t n); /* after a restart, real MPI initialized: make every MPI object again */
     int (*resume)(char *error, uint64_t n);  /* after a checkpoint without restart; may be NULL */
 } mpy_hooks_t;
 
-/* A ring as it stood when the image was written (lowerhalf/trace/recorder.c): its numbers go on after a restart, and calls that were open then are open
- * there, too. */
+/* A ring as it stood when the image was written (lowerhalf/trace/recorder.c): its numbers go on after a restart, and
+ * calls that were open then are open there, too. */
 #define MPY_TRACE_OPEN_MAX 8
 typedef struct mpy_trace_saved {
     uint64_t head, mark;
@@ -167,17 +178,19 @@ typedef struct mpy_upper {
     uint32_t mpi_finalized;
     int32_t mpi_thread_required; /* thread level asked for, to be asked for again at a restart (MPI values: 0..3) */
     volatile uint32_t disabled;  /* threads of the program that forbid checkpoints (wrappers/dmtcp.c); invariant 5 */
-    uint32_t checkpoints;        /* published, after which this process went on; those it was restarted from count in lower->generation */
+    /* published, after which this process went on; those it was restarted from count in lower->generation */
+    uint32_t checkpoints;
     mpy_hooks_t hooks;
     uint64_t code_begin, code_end; /* of the wrappers; invariant 6 */
-    char obstacle[256]; /* while not empty no checkpoint is possible; one line that says why (wrappers, with clock.lock) */
+    /* while not empty no checkpoint is possible; one line that says why (wrappers, with clock.lock) */
+    char obstacle[256];
     mpy_clock_t clock;
     mpy_thread_t threads[MPY_THREADS_MAX];
     mpy_trace_saved_t trace[MPY_TRACE_RINGS];
 } mpy_upper_t;
 
-/* Services of the lower half. Those marked [L] are called between mpy_cross_in() and mpy_cross_out() (lower TLS), the others
- * on the upper TLS from any context. */
+/* Services of the lower half. Those marked [L] are called between mpy_cross_in() and mpy_cross_out() (lower TLS), the
+ * others on the upper TLS from any context. */
 typedef struct mpy_services {
     /* Lend a lower TLS to a thread that calls MPI for the first time (also after a restart): sets t->lower_fs. */
     void (*thread_bind)(mpy_thread_t *t);
@@ -196,15 +209,18 @@ typedef struct mpy_services {
     int64_t (*request_checkpoint)(void);
     /* The last answer. t > 0: tickets up to t are published. t < 0: that for ticket -t failed. 0: none yet. */
     int64_t (*checkpoint_done)(void);
-    /* Later checkpoints go to a directory that the program names so, and that lies there (absolute). One caller at a time. */
+    /* Later checkpoints go to a directory that the program names so, and that lies there (absolute). One caller at a
+     * time. */
     void (*set_checkpoint_dir)(const char *name, const char *path);
-    /* Enter a communicator into the trace: mpy_trace_comm_add of lowerhalf/trace/file.h; MPY_TRACE_NO_COMM without a trace. */
+    /* Enter a communicator into the trace: mpy_trace_comm_add of lowerhalf/trace/file.h; MPY_TRACE_NO_COMM without a
+     * trace. */
     uint32_t (*trace_comm)(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name);
     /* The calling thread begins phase `mark` (manapy.trace.mark). Returns whether it is recorded. */
     int (*trace_mark)(uint64_t mark);
     /* [L] MPI_Finalize is about to return. */
     void (*trace_end)(void);
-    /* [L] Bytes that this process's TCP connections have moved so far: only the difference of two answers means something. */
+    /* [L] Bytes that this process's TCP connections have moved so far: only the difference of two answers means
+     * something. */
     uint64_t (*tcp_bytes)(void);
 } mpy_services_t;
 
@@ -215,7 +231,8 @@ typedef struct mpy_lower {
     volatile uint32_t phase; /* mpy_phase_t */
     int32_t rank; /* world rank as the process manager gave it */
     int32_t size;
-    volatile uint32_t abandoned; /* the coordinator is lost: no checkpoint any more; hooks.drain leaves, as other ranks may never come */
+    /* the coordinator is lost: no checkpoint any more; hooks.drain leaves, as other ranks may never come */
+    volatile uint32_t abandoned;
     uint64_t table_hash; /* of the generated function table; both halves must agree */
     const mpy_services_t *svc;
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
@@ -224,15 +241,19 @@ typedef struct mpy_lower {
      * when the handler has returned. */
     int (*signal_above)(const void *ucontext, uint64_t mark);
     uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
-    volatile uint32_t allow_awaited; /* a checkpoint waits for upper->disabled to become 0: who makes it so calls notify() */
+    /* a checkpoint waits for upper->disabled to become 0: the thread that makes it 0 calls notify() */
+    volatile uint32_t allow_awaited;
     uint32_t singleton;   /* started without a process manager */
     uint32_t drain_seconds; /* a drain in which nothing has moved for so long gives up */
-    volatile uint32_t cancelled; /* the checkpoint is given up while a step of it still runs here: it may end early (control thread) */
+    /* the checkpoint is given up while a step of it still runs here: it may end early (control thread) */
+    volatile uint32_t cancelled;
     uint32_t pad;
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
-    char checkpoint_dir[1024]; /* where checkpoints go, as the program has named it; before: job_dir, or where that checkpoint lies */
-    void *mpi_data[MPY_MPI_DATA]; /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */
+    /* where checkpoints go, as the program has named it; before: job_dir, or where that checkpoint lies */
+    char checkpoint_dir[1024];
+    /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */
+    void *mpi_data[MPY_MPI_DATA];
     void *mpi[MPY_MPI_SLOTS]; /* real functions in the order of the generated table; never NULL after mpi_load */
 } mpy_lower_t;
 

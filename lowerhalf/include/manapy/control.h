@@ -1,53 +1,67 @@
-/* control.h - the control protocol between a rank's control thread (C, lower half) and the coordinator (Python). One source:
- * manapy/ckpt/protocol.py mirrors it and a test compares both.
+/* control.h - the control protocol between a rank's control thread (C, lower half) and the coordinator (Python). One
+ * source: manapy/ckpt/protocol.py mirrors it and a test compares both.
  *
- * Transport: one TCP connection per rank, and one per command (`manapy checkpoint` ...), to the coordinator's socket, which is
- * bound to loopback, or to the job's interface if the job spans hosts. Text lines, '\n'-terminated, at most MPY_LINE_MAX
- * bytes without their seal (JSON may be longer); fields separated by one blank; integers decimal, identities 16 hex digits; strings percent-encoded (bytes <= 0x20,
- * '%' and >= 0x7f), the empty string is "%"; lists comma-separated without blanks ("-" = empty).
+ * Transport: one TCP connection per rank, and one per command (`manapy checkpoint` ...), to the coordinator's socket,
+ * which is bound to loopback, or to the job's interface if the job spans hosts. Text lines, '\n'-terminated, at most
+ * MPY_LINE_MAX bytes without their seal (JSON may be longer); fields separated by one blank; integers decimal,
+ * identities 16 hex digits; strings percent-encoded (bytes <= 0x20, '%' and >= 0x7f), the empty string is "%"; lists
+ * comma-separated without blanks ("-" = empty).
  *
  * Authentication (both directions, HMAC-SHA-256 with the 32-byte secret of DIR/secret, mode 0600):
  *   server: MANAPY <protocol version> <server nonce: 32 hex>
- *   client: AUTH <role: rank|command> <client nonce: 32 hex> <HMAC("client" | server nonce | client nonce | role): 64 hex>
+ *   client: AUTH <role: rank|command> <client nonce: 32 hex>
+ *           <HMAC("client" | server nonce | client nonce | role): 64 hex>
  *   server: OK <HMAC("server" | client nonce | server nonce): 64 hex>          or  DENIED, or BUSY reason (and closes)
  * ("|" is plain concatenation of the ASCII texts.) BUSY: the coordinator can't take a rank now; it may try again.
  *
- * From then on each line is sealed, in both directions: SEAL LINE, with SEAL the first 32 hex digits of HMAC-SHA-256 over END NUMBER LINE, under
- * the connection's key HMAC("session" | server nonce | client nonce | role). END is client or server, who sends it; NUMBER counts its lines from
- * 0. So nothing can be put in, left out, repeated or altered on the way: a connection in which a seal doesn't fit is closed. Lines are not secret.
+ * From then on each line is sealed, in both directions: SEAL LINE. SEAL is the first 32 hex digits of HMAC-SHA-256 over
+ * END NUMBER LINE, under the connection's key HMAC("session" | server nonce | client nonce | role). END is the sender
+ * (client or server). NUMBER counts the sender's lines, beginning with 0. So nobody on the network can insert, drop,
+ * repeat or change a line: a connection with a wrong seal is closed. Lines are not secret.
  *
  * rank -> coordinator
  *   HELLO rank size host pid generation checkpoint(or %)      first line of a rank
- *   PROGRAM mpi_state(none|up|finalized) text segments        what runs, for status; the real MPI's files in /dev/shm, which
- *                                                             the coordinator removes when the job was killed
+ *   PROGRAM mpi_state(none|up|finalized) text segments        what runs, for status; the real MPI's files in /dev/shm:
+ *                                                             the coordinator removes them if the job is killed
  *   CHECKED epoch                                             nothing here prevents a checkpoint
  *   REFUSED epoch reason                                      something does; names the fd or pid
- *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED follow when it has
- *                                                             enabled them
- *   ROWS epoch version more n row...                          row = cid:ggid:seq:members(list; a-b = consecutive ranks):handle:name
- *                                                             first: all rows; later: rows made since. handle 0: under construction;
- *                                                             more = 1: the next line goes on with the list, so no line is too long
+ *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED
+ *                                                             follow when it has enabled them
+ *   ROWS epoch version more n row...                          row = cid:ggid:seq:members:handle:name; members = list,
+ *                                                             a-b = consecutive ranks. The first time: all rows;
+ *                                                             later: rows made since. handle 0: under construction.
+ *                                                             more = 1: the next line continues the list, so that no
+ *                                                             line is too long
  *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)
- *   RETRACT epoch version                                     a call that may be in what was reported isn't counted any more (it failed on
- *                                                             its arguments): everything must be asked anew, by an INTENT
- *   STATE epoch version applied n thread...                   the threads that are not running; thread = state:cid:mode:peers, state =
- *                                                             blocked|collective|parked|finished, and behind them disabled if the
- *                                                             program has disabled checkpoints; mode = all|any; blocked with peers "-": on
- *                                                             every member of cid (nobody if 0); applied = messages of the clock received in
- *                                                             this epoch, INTENT included. Version rules: messages.py
+ *   RETRACT epoch version                                     a call that may have been reported is no longer counted
+ *                                                             (it failed on its arguments): the coordinator must ask
+ *                                                             for everything again, by an INTENT
+ *   STATE epoch version applied n thread...                   the threads that are not running; thread =
+ *                                                             state:cid:mode:peers, state =
+ *                                                             blocked|collective|parked|finished, and behind them
+ *                                                             disabled if the program has disabled checkpoints; mode =
+ *                                                             all|any; blocked with peers "-": on every member of cid
+ *                                                             (nobody if 0); applied = messages of the clock received
+ *                                                             in this epoch, INTENT included. Version rules:
+ *                                                             messages.py
  *   FROZEN epoch version       NOTFROZEN epoch version
- *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower half
+ *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower
+ *                                                             half
  *   DRAINED epoch
- *   WRITTEN epoch bytes file_bytes crc seconds host seal      image is complete and fsynced under the temporary directory; seal: its header's
+ *   WRITTEN epoch bytes file_bytes crc seconds host seal      image is complete and fsynced under the temporary
+ *                                                             directory; seal: its header's
  *   FAILED epoch reason                                       could not; the rank will resume on ABORT
  *   RESUMED epoch
- *   READY generation                                          after a restart: image verified, memory restored, MPI rebuilt
+ *   READY generation                                          after a restart: image verified, memory restored, MPI
+ *                                                             rebuilt
  *   REQUEST ticket                                            the program itself asks for a checkpoint
- *   PLACE directory                                           the program wants later checkpoints there (dmtcp_set_ckpt_dir); absolute
- *   DONE code                                                 the program ends, with this exit code: no further checkpoint
+ *   PLACE directory                                           the program wants later checkpoints there
+ *                                                             (dmtcp_set_ckpt_dir); absolute
+ *   DONE code                                                 the program ends, with this exit code: no further
+ *                                                             checkpoint
  * coordinator -> rank
  *   CHECK epoch grace_ms                                      look for what can't be saved; nothing stops yet
- *   INTENT epoch                                              also while another one is pending, which ends so
+ *   INTENT epoch                                              also while another one is pending; that one ends
  *   TARGETS epoch more n cid:seq...                           rows left out are at their target; more as with ROWS
  *   TARGET epoch cid seq
  *   ADVANCE epoch       WITHDRAW epoch
@@ -59,17 +73,19 @@
  *   ABORT epoch reason                                        nothing published; continue
  *   TICKET ticket ok|failed path_or_reason                    answer to REQUEST (the lower block learns it)
  *   GO                                                        after all READY: run
- *   NOTED                                                     answer to DONE: how this rank, or the job, has ended stands in job.json; in a chain
- *                                                             a rank doesn't leave before
+ *   NOTED                                                     answer to DONE: job.json says how this rank, or the job,
+ *                                                             has ended; in a chain a rank waits for this before it
+ *                                                             ends
  *   KILL code reason                                          another rank died or the job is stopped
  *
  * command -> coordinator: one request line, then answers until the server closes
  *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
- *                                                             hold: the ranks stay stopped until they are killed (STOP 0)
+ *                                                             hold: the ranks stay stopped until they are killed (STOP
+ *                                                             0)
  * coordinator -> command
  *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
- *                                                             died: ranks have; perhaps they were killed and restarted, and this coordinator
- *                                                             is the one of before
+ *                                                             died: ranks have died; perhaps they were killed and
+ *                                                             restarted, and this is the earlier coordinator
  */
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H

@@ -1,9 +1,9 @@
-/* image.h - format of an image file: the upper half of one rank. Read by the restore (C), by libmanapy_image.so and, through
- * manapy/ckpt/store/image.py (a mirror that a test compares with this file), by Python.
+/* image.h - format of an image file: the upper half of one rank. Read by the restore (C), by libmanapy_image.so and,
+ * through manapy/ckpt/store/image.py (a mirror that a test compares with this file), by Python.
  *
- * Layout: header page | page data, 4 KiB aligned, in ascending address order | sections (each 8-byte aligned). All integers
- * little-endian. The writer streams the data, then writes the sections, then the header, then fsyncs: a file whose header
- * is missing or whose header_crc is wrong was interrupted.
+ * Layout: header page | page data, 4 KiB aligned, in ascending address order | sections (each 8-byte aligned). All
+ * integers little-endian. The writer streams the data, then writes the sections, then the header, then fsyncs: a file
+ * whose header is missing or whose header_crc is wrong was interrupted.
  *
  * Sections
  *   REGIONS  mpy_image_region_t[count]  the mappings of the upper half, ascending
@@ -15,11 +15,12 @@
  *
  * Invariants
  *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc.
- *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed; its crc is that of
- *     their content, and the restore compares it with the file it finds. So "the file is still the same" is proved.
+ *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed; its crc is that
+ *     of their content, and the restore compares it with the file it finds. So "the file is still the same" is proved.
  *  3. The format changes only together with MPY_IMAGE_VERSION.
- *  4. Checksums tell damage. What proves that the job has written it are seals, under keys that come from its secret (lowerhalf/image/file/seal.h): of
- *     each DATA run, over its address, its length and its content; and of the header, over all sections, which hold those, and itself.
+ *  4. Checksums detect damage. Seals prove that the job has written the image; their keys come from the job's secret
+ *     (lowerhalf/image/file/seal.h). Each DATA run has a seal over its address, its length and its content. The header
+ *     has a seal over all sections, which contain the runs' seals, and over itself.
  */
 #ifndef MANAPY_IMAGE_H
 #define MANAPY_IMAGE_H
@@ -67,7 +68,7 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_SHARED = 1,  /* MAP_SHARED */
     MPY_REGION_FILE = 2,    /* mapped from files[file] at file_offset */
     MPY_REGION_GROWSDOWN = 4,
-    /* What the program has told the kernel about it (lowerhalf/process/advice.c) */
+    /* The program's advice to the kernel about it (lowerhalf/process/advice.c) */
     MPY_REGION_LOCKED = 8,
     MPY_REGION_LOCKED_ON_FAULT = 16,
     MPY_REGION_HUGE = 32,

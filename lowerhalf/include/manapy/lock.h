@@ -1,11 +1,11 @@
-/* lock.h - the futex mutex that guards mpy_clock_t, taken by threads of both halves, and the other locks of the wrapper runtime.
- * Header only; no libc, no TLS, no errno.
+/* lock.h - the futex mutex that guards mpy_clock_t, taken by threads of both halves, and the other locks of the wrapper
+ * runtime. Header only; no libc, no TLS, no errno.
  *
  * Invariants
- *  1. The word is 0 (free), 1 (held) or 2 (held, and somebody may sleep on it; Drepper, "Futexes Are Tricky", mutex 2). Futexes are FUTEX_PRIVATE, here and on
- *     mpy_clock_t.wake: a sleeper and its waker must agree on it.
- *  2. The holder makes no call that can block, and no checkpoint stops a thread of the upper half while the control thread
- *     needs the lock: between STOP and RESUME the control thread does not take it.
+ *  1. The word is 0 (free), 1 (held) or 2 (held, and somebody may sleep on it; Drepper, "Futexes Are Tricky", mutex 2).
+ *     Futexes are FUTEX_PRIVATE, here and on mpy_clock_t.wake: a sleeper and its waker must agree on it.
+ *  2. The holder makes no call that can block, and no checkpoint stops a thread of the upper half while the control
+ *     thread needs the lock: between STOP and RESUME the control thread does not take it.
  */
 #ifndef MANAPY_SHARED_LOCK_H
 #define MANAPY_SHARED_LOCK_H

@@ -1,4 +1,4 @@
-/* own.h - may this process believe a file? Only if nobody but its user, or root, can have written it. */
+/* own.h - checks that only this process's user or root can have written a file, so that it can be trusted. */
 #ifndef MANAPY_OWN_H
 #define MANAPY_OWN_H
 
@@ -14,7 +14,7 @@ static inline int mpy_own_check(const char *path, const struct stat *st, mode_t 
         return -1;
     }
     if (st->st_mode & others) {
-        snprintf(error, n, "%s may be written by others (mode %04o): it is not used; if it is as you left it: chmod go-w", path, (unsigned)(st->st_mode & 07777));
+        snprintf(error, n, "%s is writable for others (mode %04o): it is not used; if nobody has changed it: chmod go-w", path, (unsigned)(st->st_mode & 07777));
         return -1;
     }
     return 0;

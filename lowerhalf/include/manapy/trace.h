@@ -1,7 +1,8 @@
-/* trace.h - the rings that MPI calls and RDMA traffic are recorded in, and the file of one process that holds them.
+/* trace.h - the rings in which MPI calls and RDMA traffic are recorded, and the file of one process that contains them.
  *
- * Written by the wrappers (libmpi.so.12), by the preloaded recorder (libmanapy_trace.so) and by libmanapy_shift.so; read by manapy/trace,
- * while the program runs and after its death. The Python mirror is manapy/trace/capture/format.py; a test compares both.
+ * Written by the wrappers (libmpi.so.12), by the preloaded recorder (libmanapy_trace.so) and by libmanapy_shift.so;
+ * read by manapy/trace, while the program runs and after its death. The Python mirror is
+ * manapy/trace/capture/format.py; a test compares both.
  *
  * One file a process and generation, sparse, in shared memory and so outside of what a checkpoint saves:
  *
@@ -14,17 +15,19 @@
  *
  * Invariants
  *  1. A ring has one producer: one thread. It never waits and never fails; it overwrites its oldest record.
- *  2. A record is published at the ENTRY of its call, so that a call which never returns is there: seq 0, then the fields, then seq with
- *     release. At the exit only `exit` is stored, and what was not known before (peer, tag and bytes of a receive): fields first, `exit`
- *     with release. exit = 0: the call is open.
- *  3. A reader copies a record and reads seq before and after: both must be the seq that belongs to the place (place = (seq - 1) mod capacity). Anything
- *     else was being overwritten, and is lost; the reader counts it, and claims no absence across a gap.
- *  4. `head` of a ring is the seq of its newest record. It is stored after the record: a process killed in between loses that one record.
- *     After a restart the rings of the new generation go on behind `past`, and what earlier generations hold behind it was taken back. A call
- *     that was open in the checkpoint is behind it: open once more.
- *  5. An entry of the side table never changes once `comms` covers it. Its index is what records carry; its identity is cid, over all
- *     ranks and generations (wrappers/collective/clock.c).
- *  6. Times are ticks of the time-stamp counter (rdtsc). ticks_per_second and the clock samples lead to seconds and to other hosts' clocks.
+ *  2. A record is published at the ENTRY of its call, so that a call which never returns is there: seq 0, then the
+ *     fields, then seq with release. At the exit only `exit` is stored, and what was not known before (peer, tag and
+ *     bytes of a receive): fields first, `exit` with release. exit = 0: the call is open.
+ *  3. A reader copies a record and reads seq before and after: both must be the seq that belongs to the place (place =
+ *     (seq - 1) mod capacity). Anything else was being overwritten, and is lost; the reader counts it, and claims no
+ *     absence across a gap.
+ *  4. `head` of a ring is the seq of its newest record. It is stored after the record: a process killed in between
+ *     loses that one record. After a restart the rings of the new generation go on behind `past`, and what earlier
+ *     generations hold behind it was taken back. A call that was open in the checkpoint is behind it: open once more.
+ *  5. An entry of the side table never changes once `comms` covers it. Its index is what records carry; its identity is
+ *     cid, over all ranks and generations (wrappers/collective/clock.c).
+ *  6. Times are ticks of the time-stamp counter (rdtsc). ticks_per_second and the clock samples lead to seconds and to
+ *     other hosts' clocks.
  *  7. A change of layout or of the meaning of a field changes MPY_TRACE_VERSION; another version is refused.
  */
 #ifndef MANAPY_TRACE_H
@@ -52,40 +55,53 @@ typedef enum {
     MPY_OP_WAITALL = 17, /* one record for each request, all but the last with MORE */
     MPY_OP_WAITANY = 18, /* the same; also Waitsome */
     MPY_OP_TEST = 19,    /* recorded when it completed something; failing ones count in `polls` */
-    MPY_OP_START = 20,   /* of a persistent request: communicator, peer, tag and bytes are its; for a collective the tag is the number of the start, from 1, and
-                            context SEQ of the call that made the request. Flags: MPY_TRACE_STARTS */
+    /* of a persistent request: communicator, peer, tag and bytes are its; for a collective the tag is the number of the
+     * start, from 1, and context SEQ of the call that made the request. Flags: MPY_TRACE_STARTS */
+    MPY_OP_START = 20,
     MPY_OP_CANCEL = 21, MPY_OP_REQUEST_FREE = 22,
     /* collectives: peer is the root or NONE, context is SEQ of the communicator's collective clock */
     MPY_OP_BARRIER = 32, MPY_OP_BCAST = 33, MPY_OP_REDUCE = 34, MPY_OP_ALLREDUCE = 35, MPY_OP_GATHER = 36, MPY_OP_SCATTER = 37,
     MPY_OP_ALLGATHER = 38, MPY_OP_ALLTOALL = 39, MPY_OP_REDUCE_SCATTER = 40, MPY_OP_SCAN = 41, MPY_OP_EXSCAN = 42, MPY_OP_NEIGHBOR = 43,
     MPY_OP_COMM_CREATE = 44, /* dup, split, create, free ...: all that is collective on the parent */
     MPY_OP_WIN_CREATE = 45, MPY_OP_FILE = 46, MPY_OP_INIT = 47, MPY_OP_FINALIZE = 48,
-    /* one-sided synchronisation: peer is the target or NONE. Of POST, START, COMPLETE, WAIT: one record for each rank of the group, all but the last with MORE;
-       context is how many such epochs (of access: START, COMPLETE; of exposure: POST, WAIT) this rank has opened to that one on this window, from 1 */
+    /* one-sided synchronisation: peer is the target or NONE. Of POST, START, COMPLETE, WAIT: one record for each rank
+       of the group, all but the last with MORE; context is how many such epochs (of access: START, COMPLETE; of
+       exposure: POST, WAIT) this rank has opened to that one on this window, from 1 */
     MPY_OP_WIN_FENCE = 64, MPY_OP_WIN_LOCK = 65, MPY_OP_WIN_UNLOCK = 66, MPY_OP_WIN_POST = 67, MPY_OP_WIN_START = 68,
     MPY_OP_WIN_COMPLETE = 69, MPY_OP_WIN_WAIT = 70, MPY_OP_WIN_FLUSH = 71,
-    /* not a call: what the program says about itself (manapy.trace.mark) and its recording, and what RDMA says of a queue pair */
+    /* not a call: what the program says about itself (manapy.trace.mark) and its recording, and what RDMA says of a
+     * queue pair */
     MPY_OP_MARK = 96,    /* context: the new phase mark */
-    MPY_OP_RDMA_QP = 97, /* comm: queue pair number; request: work requests posted so far; context: completed so far; bytes: of those posted;
-                            peer: the remote queue pair's number; tag: of the device, an index that the producer names in its entries of the side table */
-    MPY_OP_PAUSE = 98,   /* from its entry to its exit nothing else is recorded of this thread, though it may call MPI (MPI_Pcontrol). Open: it is the ring's newest record */
-    MPY_OP_REFUSED = 99, /* a call has failed, and its error handler ends the job. tag: the error class, or 0: it was called before MPI_Init or after
-                            MPI_Finalize; bytes, request, context: the function's name, 24 characters, of which the record behind (MORE) has more */
+    /* comm: queue pair number; request: work requests posted so far; context: completed so far; bytes: of those posted;
+     * peer: the remote queue pair's number; tag: of the device, an index that the producer names in its entries of the
+     * side table */
+    MPY_OP_RDMA_QP = 97,
+    /* from its entry to its exit nothing else is recorded of this thread, though it may call MPI (MPI_Pcontrol). Open:
+     * it is the ring's newest record */
+    MPY_OP_PAUSE = 98,
+    /* a call has failed, and its error handler ends the job. tag: the error class, or 0: it was called before MPI_Init
+     * or after MPI_Finalize; bytes, request, context: the function's name, 24 characters, of which the record behind
+     * (MORE) has more */
+    MPY_OP_REFUSED = 99,
 } mpy_trace_op_t;
 
 enum {
     MPY_TRACE_NONBLOCKING = 1 << 0, /* the call starts an operation; request is its serial */
     MPY_TRACE_PERSISTENT = 1 << 1,  /* the call makes a request to be started */
-    MPY_TRACE_MORE = 1 << 2,        /* the next record of this ring belongs to the same call (Waitall; Sendrecv is a SEND with MORE and a RECV) */
-    MPY_TRACE_WILDCARD = 1 << 3,    /* the receive named no source or no tag; after its exit peer and tag are what came */
+    /* the next record of this ring belongs to the same call (Waitall; Sendrecv is a SEND with MORE and a RECV) */
+    MPY_TRACE_MORE = 1 << 2,
+    /* the receive named no source or no tag; after its exit peer and tag are what came */
+    MPY_TRACE_WILDCARD = 1 << 3,
     MPY_TRACE_FAILED = 1 << 4,      /* returned an error */
     MPY_TRACE_STOPPED = 1 << 5,     /* a checkpoint or a restart fell into the call: its duration is no measure */
     MPY_TRACE_CUT = 1 << 6,         /* more requests than records are written for */
     MPY_TRACE_PENDING = 1 << 7,     /* after the exit of a WAITANY: this one of its requests was not completed */
-    MPY_TRACE_STARTS = 8,          /* not a flag: in a START, what it starts (mpy_trace_op_t, 0: not known) is in the bits from this one on */
+    /* not a flag: in a START, what it starts (mpy_trace_op_t, 0: not known) is in the bits from this one on */
+    MPY_TRACE_STARTS = 8,
 };
 
-/* In `peer` (ANY in `tag`, too); other peers are ranks in the communicator (of the remote group in an inter-communicator). */
+/* In `peer` (ANY in `tag`, too); other peers are ranks in the communicator (of the remote group in an
+ * inter-communicator). */
 enum { MPY_TRACE_NO_PEER = -32768, MPY_TRACE_ANY = -32767, MPY_TRACE_NULL = -32766 };
 #define MPY_TRACE_NO_COMM 0xffffffffu
 
@@ -93,15 +109,18 @@ typedef struct mpy_trace_record { /* one cache line */
     uint64_t seq;     /* 1 for the first record of the thread; 0 while it is written */
     uint64_t enter;   /* ticks */
     uint64_t exit;    /* ticks; 0: open */
-    uint64_t bytes;   /* that this rank gives: a send, its part of a collective; of a receive: what came, before its exit (and in
-                         a Waitall without statuses) what there is room for */
+    /* that this rank gives: a send, its part of a collective; of a receive: what came, before its exit (and in a
+     * Waitall without statuses) what there is room for */
+    uint64_t bytes;
     uint32_t comm;    /* index into the side table */
     uint16_t op;      /* mpy_trace_op_t */
     uint16_t flags;
     int32_t peer;
     int32_t tag;
     uint64_t request; /* serial, unique in the process; 0: none */
-    uint64_t context; /* SEQ of the collective clock after this call was counted; of other calls, if nothing else is said above, the thread's phase mark */
+    /* SEQ of the collective clock after this call was counted; of other calls, if nothing else is said above, the
+     * thread's phase mark */
+    uint64_t context;
 } mpy_trace_record_t;
 
 typedef struct mpy_trace_comm {
@@ -111,7 +130,8 @@ typedef struct mpy_trace_comm {
     uint32_t remote;    /* of them, at the end: the other group of an inter-communicator */
     int32_t first;      /* world rank of the first member, and if stride isn't 0 member i is first + i * stride */
     int32_t stride;
-    uint64_t place;     /* if stride is 0: index of the first member in the pool; UINT64_MAX: the pool is full, members unknown */
+    /* if stride is 0: index of the first member in the pool; UINT64_MAX: the pool is full, members unknown */
+    uint64_t place;
     char name[24];      /* MPI_Comm_set_name when it was entered here, cut */
 } mpy_trace_comm_t;
 
@@ -148,7 +168,8 @@ typedef struct mpy_trace_file {
     char producer[32];        /* "manapy-launch", "preload", "shift" */
     char program[256];
     mpy_trace_sample_t sample[MPY_TRACE_SAMPLES];
-    uint64_t past[MPY_TRACE_RINGS]; /* of each ring, seq of the last record of earlier generations that counts; 0 at the start */
+    /* of each ring, seq of the last record of earlier generations that counts; 0 at the start */
+    uint64_t past[MPY_TRACE_RINGS];
 } mpy_trace_file_t;
 
 typedef struct mpy_trace_ring { /* followed, one page on, by the records */

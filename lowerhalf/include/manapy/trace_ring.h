@@ -1,9 +1,11 @@
-/* trace_ring.h - writing into the rings of trace.h. Header only; no libc, no thread-local variable, no lock: for every recorder.
+/* trace_ring.h - writing into the rings of trace.h. Header only; no libc, no thread-local variable, no lock: for every
+ * recorder.
  *
  * Invariants
  *  1. Those of trace.h. Only the thread that a ring was taken for calls these.
- *  2. A call is known by the seq of its record, not by the record's address: after a restart the ring is in another file and at another
- *     address, and goes on with the same numbers. An exit whose record isn't there any more (deeper calls have overwritten it) is dropped.
+ *  2. A call is known by the seq of its record, not by the record's address: after a restart the ring is in another
+ *     file and at another address, and goes on with the same numbers. An exit whose record isn't there any more (deeper
+ *     calls have overwritten it) is dropped.
  */
 #ifndef MANAPY_TRACE_RING_H
 #define MANAPY_TRACE_RING_H
@@ -22,7 +24,7 @@ MPY_TRACE_INLINE mpy_trace_record_t *mpy_trace_record(mpy_trace_ring_t *ring, ui
     return (mpy_trace_record_t *)((char *)ring + MPY_TRACE_PAGE) + ((seq - 1) & (MPY_TRACE_CAPACITY - 1));
 }
 
-/* What is known of a call at its entry; the names are those of mpy_trace_record_t. */
+/* The known fields of a call at its entry, by the names of mpy_trace_record_t. */
 typedef struct mpy_trace_call {
     uint32_t op, flags, comm;
     int32_t peer, tag;
@@ -79,7 +81,7 @@ MPY_TRACE_INLINE void mpy_trace_received_at(mpy_trace_ring_t *ring, uint64_t seq
     mpy_trace_exit_at(ring, seq, exit, flags);
 }
 
-/* A call that only looks (Test, Iprobe) has found nothing. `ticks`: when it began. */
+/* A testing call (Test, Iprobe) has found nothing. `ticks`: when it began. */
 MPY_TRACE_INLINE void mpy_trace_polled(mpy_trace_ring_t *ring, uint64_t ticks, uint64_t request) {
     ring->polled_request = request;
     ring->polled = ticks;
@@ -93,10 +95,11 @@ MPY_TRACE_INLINE void mpy_trace_mark(mpy_trace_ring_t *ring, uint64_t mark) {
     mpy_trace_put(ring, now, now, (mpy_trace_call_t){.op = MPY_OP_MARK, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = mark});
 }
 
-/* Added to the serials of what is posted while recording is paused. No ring has so many records, and manapy/trace/model/match.py keeps 38 bits. */
+/* Added to the serials of what is posted while recording is paused. No ring has so many records, and
+ * manapy/trace/model/match.py keeps 38 bits. */
 #define MPY_TRACE_PAUSED_SERIALS (1ul << 37)
 
-/* The program's calls aren't recorded from now on, and are again. Between the two nothing is put into the ring. */
+/* Pause and resume the recording of the program's calls. In between nothing is put into the ring. */
 MPY_TRACE_INLINE void mpy_trace_pause(mpy_trace_ring_t *ring) {
     mpy_trace_enter(ring, (mpy_trace_call_t){.op = MPY_OP_PAUSE, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = ring->mark});
 }

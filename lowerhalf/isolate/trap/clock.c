@@ -1,10 +1,11 @@
-/* clock.c - the program's monotonic clocks, which never go backwards: not over a restart on another machine either.
+/* clock.c - the program's monotonic clocks, which never go backwards, not even after a restart on another machine.
  *
  * Half: lower. What is called from traps and from the proxy vDSO runs on the upper TLS: no libc there.
  *
- * After a restart under another boot (or in another time namespace) each clock shows the machine's plus an offset, so that it goes on
- * from the checkpoint, and counts the time between as it would have on one machine. Absolute times that the program gives to the
- * kernel are corrected the other way. Where the machine's clock has gone on by itself there is no offset, and nothing is trapped.
+ * After a restart under another boot (or in another time namespace) each clock is the machine's clock plus an offset.
+ * So it continues from the checkpoint, and counts the time in between as on one machine. Absolute times that the
+ * program passes to the kernel are corrected the other way. If the machine's clock itself has gone on, there is no
+ * offset, and nothing is trapped.
  *
  * Invariants
  *  1. Offsets are whole seconds: of a time to sleep until, one word changes (trampoline.S).
@@ -21,7 +22,8 @@
 #define NS 1000000000l
 #define SLACK_NS 20000000l /* by which CLOCK_MONOTONIC_COARSE may lag behind what was noted of CLOCK_MONOTONIC */
 #define BOOT_ID_BYTES 36
-#define TIMES_OF_DAY NS    /* seconds: absolute times beyond, 2001, are CLOCK_REALTIME's; no machine is up for 31 years */
+/* seconds: absolute times beyond, 2001, are CLOCK_REALTIME's; no machine is up for 31 years */
+#define TIMES_OF_DAY NS
 
 extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[], mpy_code_masked_none[], mpy_code_masked_done[];
 
@@ -114,8 +116,8 @@ long mpy_trap_clock_gettime(mpy_trap_t *t) {
     return r;
 }
 
-/* It must not sleep in this handler, where all signals are blocked: the program makes the call when the handler has returned, with
- * a corrected copy of the time. */
+/* It must not sleep in this handler, where all signals are blocked: the program makes the call when the handler has
+ * returned, with a corrected copy of the time. */
 long mpy_trap_sleep_until(mpy_trap_t *t) {
     greg_t *g = t->uc->uc_mcontext.gregs;
     int futex = t->nr == SYS_futex;

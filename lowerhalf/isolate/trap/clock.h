@@ -7,7 +7,8 @@
 void mpy_clocks_note(void);     /* before a snapshot: what the program's clocks show */
 void mpy_clocks_continue(void); /* after a restart, with the trap block back: they go on from there */
 int mpy_clocks_shifted(void);
-void mpy_clocks_correct(ucontext_t *uc); /* a thread that was halted in a sleep until a time that an earlier restart has corrected */
+/* a thread that was halted in a sleep until a time that an earlier restart has corrected */
+void mpy_clocks_correct(ucontext_t *uc);
 /* clock_gettime of the vDSO for a program whose clocks are shifted; on the upper TLS. */
 long mpy_clock_gettime(clockid_t clock, struct timespec *t);
 

@@ -1,10 +1,10 @@
-/* foreign.c - MPI libraries that the program must not load: those that aren't manapy's.
+/* foreign.c - refuses MPI libraries other than manapy's.
  *
- * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may hold code;
- * the program's loader makes them for libraries at its start, and for dlopen.
+ * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may
+ * hold code; the program's loader makes them for libraries at its start, and for dlopen.
  *
- * manapy's own library stands in for libmpi.so.12 (lib/manapy/upper). With any other one, the program would run without
- * manapy: Open MPI's ranks under another launcher are all rank 0, and nothing of it is seen by a checkpoint.
+ * manapy's own library replaces libmpi.so.12 (lib/manapy/upper). With any other library the program would run without
+ * manapy: Open MPI's ranks under another launcher are all rank 0, and a checkpoint sees nothing of the library.
  */
 #include "foreign.h"
 #include "base/sys.h"
@@ -36,11 +36,11 @@ static const char *advice(const char *path) {
     const char *name = base_name(path), *number;
     if (contains(path, "/manapy/upper/")) return NULL;
     if (after(name, "libmpi_abi.so") != NULL)
-        return ": a library of the MPI-5 standard ABI, which this version of manapy doesn't serve; build the program with MPICH or Intel MPI";
+        return ": a library of the MPI-5 standard ABI, which this version of manapy does not support; build the program with MPICH or Intel MPI";
     if ((number = after(name, "libmpi.so.")) != NULL && after(number, "12") == NULL)
-        return ": Open MPI, or another library without MPICH's ABI, which this version of manapy doesn't serve; build the program with MPICH or Intel MPI";
+        return ": Open MPI, or another library without MPICH's ABI, which this version of manapy does not support; build the program with MPICH or Intel MPI";
     if (number != NULL || after(name, "libmpich.so.") != NULL)
-        return " by its path or a DT_RPATH; manapy has a library in its place, which is found as libmpi.so.12 without one (`manapy doctor PROGRAM`)";
+        return " by its path or a DT_RPATH; manapy's own library takes its place, and is found as libmpi.so.12 without a path (`manapy doctor PROGRAM`)";
     return NULL;
 }
 

@@ -91,7 +91,8 @@ static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy
 
 /* ---- the rest ---- */
 
-static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; } /* glibc then does without; its area would go stale at a restart */
+/* glibc then does without; its area would go stale at a restart */
+static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; }
 
 static long protect_close(mpy_trap_t *t) { return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]); }
 
@@ -116,8 +117,8 @@ static long exit_group(mpy_trap_t *t) {
     return mpy_sys(SYS_exit_group, code);
 }
 
-/* Only those whose first argument may be the lower half's; whose second has TIMER_ABSTIME (TFD_TIMER_ABSTIME, which is the same);
- * FUTEX_WAIT_BITSET by the monotonic clock. */
+/* Only those whose first argument may be the lower half's; whose second has TIMER_ABSTIME (TFD_TIMER_ABSTIME, which is
+ * the same); FUTEX_WAIT_BITSET by the monotonic clock. */
 typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL } condition_t;
 enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
 typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
@@ -182,7 +183,8 @@ static void on_sigsys(int sig, siginfo_t *info, void *context) {
     ucontext_t *uc = context;
     greg_t *g = uc->uc_mcontext.gregs;
     (void)sig;
-    if (info->si_code != 1 /* SYS_SECCOMP */) return; /* somebody sent SIGSYS: the program can't catch it (LIMITATIONS.md) */
+    /* somebody sent SIGSYS: the program can't catch it (LIMITATIONS.md) */
+    if (info->si_code != 1 /* SYS_SECCOMP */) return;
     mpy_trap_t t = {info->si_syscall, {g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]}, uc};
     for (int i = 0; i < ROWS; i++)
         if (table[i].nr == t.nr) { g[REG_RAX] = table[i].handle(&t); return; }

@@ -15,8 +15,10 @@ typedef struct mpy_low_calls { uint32_t n, lo, hi, after[MPY_LOW_CALLS_MAX]; } m
 
 void mpy_code_install(void);                     /* map the code page at MPY_CODE_ADDR */
 void mpy_trap_install(void);                     /* SIGSYS handler; call in every new lower half, before the filter */
-typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t; /* the latter where the program's ids or clocks aren't the kernel's */
-int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when); /* seccomp filter for calls trapped then; 0 or -errno */
+/* the latter where the program's ids or clocks aren't the kernel's */
+typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t;
+/* seccomp filter for calls trapped then; 0 or -errno */
+int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when);
 extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the code to exit with */
 
 /* The code page's symbols (trampoline.S), and where one of them lies in the page. */
@@ -37,7 +39,8 @@ long mpy_trap_mlockall(mpy_trap_t *t);
 long mpy_trap_sigaction(mpy_trap_t *t);
 long mpy_trap_sigprocmask(mpy_trap_t *t);
 long mpy_trap_with_mask(mpy_trap_t *t);
-void mpy_signals_shield(void);    /* SIGTERM from outside doesn't end the rank any more unless the program says so; once */
+/* SIGTERM from outside doesn't end the rank any more unless the program says so; once */
+void mpy_signals_shield(void);
 void mpy_signals_reinstall(void); /* after a restart: the kernel gets the program's actions again */
 void mpy_signals_collect(void);   /* before a snapshot: refresh the table from the kernel */
 /* trap_clone.c */
@@ -45,6 +48,7 @@ long mpy_trap_clone(mpy_trap_t *t);
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);
-/* For exec by the rank's own process: path of manapy-launch, how it finds its job again, the process manager's descriptor. */
+/* For exec by the rank's own process: path of manapy-launch, how it finds its job again, the process manager's
+ * descriptor. */
 void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option, const char *failover_option, int trace, int pmi_fd);
 #endif

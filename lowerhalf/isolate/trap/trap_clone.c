@@ -1,13 +1,12 @@
-/* trap_clone.c - new threads and child processes of a restarted rank, under ids that mean nobody else.
+/* trap_clone.c - new threads and child processes of a restarted rank, with unambiguous ids.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS, and in the new thread or process before it is the
  * program's: no libc.
  *
- * After a restart the program goes on using the ids that it knew, which the kernel may now give to a new thread or
- * child. glibc has a thread's id from clone itself, so two threads would have one id (as owners of locks, say),
- * and a signal for the child would reach the thread or the rank whose shown id it has. Nobody chooses the kernel's
- * numbers. So a thread that gets such an id stays with it, asleep for ever, and a process ends at once; then it is
- * tried again.
+ * After a restart the program keeps its ids, and the kernel may give the same ids to new threads or children. glibc
+ * gets a thread's id from clone itself, so two threads would have one id (for example as owners of locks), and a signal
+ * for the child would reach the thread or rank with this id. Nobody can choose the kernel's numbers. So a thread that
+ * gets such an id keeps it and sleeps for ever, and a process ends at once; then the call is tried again.
  *
  * Invariants
  *  1. In the list of ids an entry is written in one piece; one whose thread has ended is {0, 0}, which translates
@@ -48,7 +47,7 @@ static int taken(int32_t id, long group) {
     return 0;
 }
 
-/* A new thread or process has this id of the kernel's: who had it before is gone. */
+/* A new thread or process has this kernel id: its former owner is gone. */
 static void renew(int32_t id) {
     for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
         if (mpy_id_pair(i).real == id) drop(i);
@@ -104,8 +103,8 @@ static long make(const request_t *r, uint64_t sp, void (*fn)(void *), void *arg)
     return fn ? mpy_clone(SYS_clone3, args, fn, arg) : mpy_sys(SYS_clone3, args[0], args[1]);
 }
 
-/* A process that ends at once, unless it doesn't know its id (in a namespace of its own). The program never hears
- * of it, but for SIGCHLD. */
+/* A process that ends at once, unless it does not know its id (in its own namespace). The program only notices a
+ * SIGCHLD. */
 static void reap(const request_t *r, long pid) {
     mpy_sys(SYS_kill, pid, SIGKILL);
     mpy_sys(SYS_wait4, pid, 0, WALL, 0);

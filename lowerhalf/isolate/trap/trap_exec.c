@@ -2,11 +2,12 @@
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
- * A rank whose process execs (a shell script that ends in `exec python app.py`, a pyenv shim) would leave the lower half behind.
- * So its exec becomes an exec of manapy-launch with the new program. Children exec as they like.
+ * A rank whose process execs (a shell script that ends in `exec python app.py`, a pyenv shim) would leave the lower
+ * half behind. So its exec becomes an exec of manapy-launch with the new program. Children exec as they like.
  *
  * Invariants
- *  1. The handler runs with every signal blocked; the program's mask is put back before an exec, which would inherit ours.
+ *  1. The handler runs with every signal blocked; the program's mask is put back before an exec, which would inherit
+ *     ours.
  */
 #include "base/sys.h"
 #include "trap.h"

@@ -1,4 +1,5 @@
-/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; mlockall, which nobody else remembers.
+/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; mlockall, whose flags
+ * only this file remembers.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
@@ -59,7 +60,8 @@ long mpy_trap_mremap(mpy_trap_t *t) {
         if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
         return r;
     }
-    /* In place, if nobody else has the addresses behind it: the kernel doesn't know what is reserved but not mapped (the heap). */
+    /* In place, if nobody else has the addresses behind it: the kernel doesn't know what is reserved but not mapped
+     * (the heap). */
     uint64_t more = bytes > old_bytes ? bytes - old_bytes : 0;
     long r = ENOMEM_;
     if (flags & MREMAP_DONTUNMAP) {
@@ -99,7 +101,8 @@ long mpy_trap_brk(mpy_trap_t *t) {
 
 long mpy_trap_shmat(mpy_trap_t *t) {
     if (t->a[1]) return mpy_sys(SYS_shmat, t->a[0], t->a[1], t->a[2]);
-    struct { long pad[6]; uint64_t bytes; long rest[16]; } info; /* struct shmid64_ds: ipc64_perm is 48 bytes, then the size */
+    /* struct shmid64_ds: ipc64_perm is 48 bytes, then the size */
+    struct { long pad[6]; uint64_t bytes; long rest[16]; } info;
     long r = mpy_sys(SYS_shmctl, t->a[0], 2 /* IPC_STAT */, &info);
     if (mpy_sys_failed(r)) return r;
     uint64_t at = mpy_arena_take(info.bytes);

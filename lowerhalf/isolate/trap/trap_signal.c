@@ -3,14 +3,15 @@
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
  * Invariants
- *  1. The kernel's handler for a signal the program catches is the signal entry in the code page; the program's own action is in
- *     the trap block. The kernel is asked for the old action first: a vfork child shares the table, not the actions.
- *     So the table is written only for actions with a handler function.
- *  2. SIGSYS and MPY_SIGNAL_STOP are never blocked (a trap with SIGSYS blocked kills the process) and never the program's:
- *     its actions for them are remembered and shown, not installed.
- *  3. In a chain, where SIGTERM from outside announces the end of an allocation, and a checkpoint before it, SIGTERM by default
- *     doesn't end the rank: the kernel has `shield` as its handler, the program is shown SIG_DFL. A handler, not SIG_IGN: an exec resets it
- *     to the default, and it can tell who is meant. Children without exec, and who sends it to himself, end as ever.
+ *  1. The kernel's handler for a signal the program catches is the signal entry in the code page; the program's own
+ *     action is in the trap block. The kernel is asked for the old action first: a vfork child shares the table, not
+ *     the actions. So the table is written only for actions with a handler function.
+ *  2. SIGSYS and MPY_SIGNAL_STOP are never blocked (a trap with SIGSYS blocked kills the process) and never the
+ *     program's: its actions for them are remembered and shown, not installed.
+ *  3. In a chain, where SIGTERM from outside announces the end of an allocation, and a checkpoint before it, SIGTERM by
+ *     default doesn't end the rank: the kernel has `shield` as its handler, the program is shown SIG_DFL. A handler,
+ *     not SIG_IGN: an exec resets it to the default, and it can tell who is meant. Children without exec, and a process
+ *     that sends it to itself, end as usual.
  */
 #include "base/sys.h"
 #include "trap.h"
@@ -26,7 +27,8 @@ static int reserved(long sig) { return sig == SIGSYS || sig == MPY_SIGNAL_STOP; 
 
 static int shielded; /* this rank is part of a chain */
 
-/* Every signal is blocked in it, the stop signal too: no image may hold a thread inside it, at an address of this lower half. */
+/* Every signal is blocked in it, the stop signal too: no image may hold a thread inside it, at an address of this lower
+ * half. */
 static void shield(int sig, siginfo_t *info, void *context) {
     (void)context;
     long pid = mpy_sys(SYS_getpid);

@@ -2,17 +2,21 @@
  *
  * Half: lower; libc may be called.
  *
- * The program's libc resolves clock_gettime & co. once, in the shared object named by AT_SYSINFO_EHDR. The kernel's vDSO moves with
- * every process, so we give it an ELF image of our own at a fixed address, whose functions jump through a table that each new
- * lower half refills. Without AT_SYSINFO_EHDR a clock read would be a system call (282 ns instead of 22).
+ * The program's libc resolves clock_gettime & co. once, in the shared object named by AT_SYSINFO_EHDR. The kernel's
+ * vDSO moves with every process, so we give it an ELF image of our own at a fixed address, whose functions jump through
+ * a table that each new lower half refills. Without AT_SYSINFO_EHDR a clock read would be a system call (282 ns instead
+ * of 22).
  *
  * Where the program's clocks are shifted (clock.c), clock_gettime leads to ours, which adds.
  *
- * Layout from MPY_VDSO_ADDR: page 0 ELF headers, dynamic section, symbols, strings, hash, stubs (R+X); page 1 jump table (R+W).
+ * Layout from MPY_VDSO_ADDR: page 0 ELF headers, dynamic section, symbols, strings, hash, stubs (R+X); page 1 jump
+ * table (R+W).
  *
  * Invariants
- *  1. glibc wants one PT_LOAD at vaddr 0 and a PT_DYNAMIC with flags R; it checks versions only if there is a versym table.
- *  2. Image and symbol order never change for one MPY_BOUNDARY_VERSION: a restored libc has cached the stubs' addresses.
+ *  1. glibc wants one PT_LOAD at vaddr 0 and a PT_DYNAMIC with flags R; it checks versions only if there is a versym
+ *     table.
+ *  2. Image and symbol order never change for one MPY_BOUNDARY_VERSION: a restored libc has cached the stubs'
+ *     addresses.
  */
 #include "vdso.h"
 #include "clock.h"
@@ -54,7 +58,8 @@ uint64_t mpy_vdso_install(void) {
         uint8_t *stub = m + STUBS + i * STUB_BYTES; /* jmp *disp32(%rip) */
         int32_t disp = (int32_t)(TABLE + 8 * i) - (int32_t)(STUBS + i * STUB_BYTES + 6);
         stub[0] = 0xff; stub[1] = 0x25; memcpy(stub + 2, &disp, 4);
-        uint8_t *back = m + FALLBACK + i * STUB_BYTES; /* mov $nr,%eax; syscall; ret: for a kernel without that function */
+        /* mov $nr,%eax; syscall; ret: for a kernel without that function */
+        uint8_t *back = m + FALLBACK + i * STUB_BYTES;
         back[0] = 0xb8; memcpy(back + 1, &syscall_numbers[i], 4); back[5] = 0x0f; back[6] = 0x05; back[7] = 0xc3;
     }
     bucket[0] = 1;
@@ -90,7 +95,8 @@ static uint64_t kernel_function(const char *name) {
         if (d->d_tag == DT_GNU_HASH) gnu = (void *)(base + d->d_un.d_ptr);
     }
     if (!sym || !strings || (!hash && !gnu)) return 0;
-    uint32_t count = 64; /* newer kernels have only the GNU hash; the vDSO's symbol table directly precedes its strings */
+    /* newer kernels have only the GNU hash; the vDSO's symbol table directly precedes its strings */
+    uint32_t count = 64;
     if (hash) count = hash[1];
     else if ((const char *)sym < strings) count = (uint32_t)((const Elf64_Sym *)strings - sym);
     for (uint32_t i = 1; i < count; i++)

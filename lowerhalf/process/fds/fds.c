@@ -42,7 +42,8 @@ static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
         int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(d->number, &d->st, d->flags, stopped);
-        if (inherited >= 0) { /* pipes and sockets that mpirun or the shell left open: theirs, whatever they look like */
+        /* pipes and sockets that mpirun or the shell left open: theirs, whatever they look like */
+        if (inherited >= 0) {
             d->kind = MPY_FD_INHERITED;
             d->which = inherited;
         } else if (ops[d->kind]->check(t, d, err, n) || mpy_fdlocks_check(d, err, n) || async_check(d, err, n)) {
@@ -195,7 +196,8 @@ static int make(mpy_fdtable_t *t, char *err, size_t n)
         int flags = fcntl(d->made, F_GETFL), want = d->flags & SET_FLAGS;
         if (d->flags & O_PATH)
             continue;
-        if (d->kind == MPY_FD_STDIO || d->kind == MPY_FD_INHERITED) /* shared with others: add what the program needs, take nothing away */
+        /* shared with others: add what the program needs, take nothing away */
+        if (d->kind == MPY_FD_STDIO || d->kind == MPY_FD_INHERITED)
             want = flags | (d->flags & O_NONBLOCK);
         if (fcntl(d->made, F_SETFL, want) && fcntl(d->made, F_SETFL, want & ~(O_NOATIME | O_DIRECT)))
             return mpy_reason(err, n, "can't set the flags of descriptor %d: %s", d->number, strerror(errno));
@@ -208,7 +210,7 @@ static int place(mpy_fdtable_t *t, char *err, size_t n)
     for (int i = 0; i < t->nnumbers; i++) {
         const mpy_fdnumber_t *number = &t->numbers[i];
         if (mpy_fd_is_lower(number->number))
-            return mpy_reason(err, n, "descriptor %d of the program is taken by the new process's own connections: too many descriptors were open at the checkpoint", number->number);
+            return mpy_reason(err, n, "descriptor %d of the program is in use by the new process's own connections: too many descriptors were open at the checkpoint", number->number);
         if (dup3(t->descs[number->desc].made, number->number, number->cloexec ? O_CLOEXEC : 0) < 0)
             return mpy_reason(err, n, "can't put descriptor %d back: %s", number->number, strerror(errno));
     }

@@ -1,4 +1,5 @@
-/* fds.h - saving and restoring the program's file descriptors (every descriptor that fdguard.h doesn't call the lower half's).
+/* fds.h - saving and restoring the program's file descriptors (every descriptor that fdguard.h doesn't call the lower
+ * half's).
  *
  * Lower half; libc allowed.
  *
@@ -8,12 +9,13 @@
  *   checkpoint:          mpy_fds_check()       the program is running: nothing is changed; refuse early
  *                        mpy_fds_save()        every thread of the program stopped on every rank
  *   restart:             mpy_fds_restore()     single-threaded; every program descriptor of the new process is replaced
- *                        mpy_fds_commit()      the last moment, on every rank before any rank resumes: cuts files that have
- *                                              grown since the checkpoint. A restart that fails before it has damaged nothing
+ *                        mpy_fds_commit()      the last moment, on every rank before any rank resumes: cuts files that
+ *                                              have grown since the checkpoint. A restart that fails before it has
+ *                                              damaged nothing
  *
  * Invariants
  *  1. check and save leave every descriptor as they found it: offsets, flags, buffered bytes, locks.
- *  2. What can't be restored is refused by check or save with one line that names the descriptor, never dropped.
+ *  2. A descriptor that cannot be restored is never dropped: check or save refuses it, with one line that names it.
  *  3. Descriptors that share an open file description (dup) share it again after a restart.
  */
 #ifndef MANAPY_STATE_FDS_H

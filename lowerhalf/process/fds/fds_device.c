@@ -2,12 +2,13 @@
  *
  * Lower half; libc allowed.
  *
- * Standard streams belong to the place where the program runs: after a restart 0, 1, 2 and their dups are those of the new
- * process. How a number is known as one of them: at the start their identity is noted. For pipes and sockets the inode is
- * enough; for files and devices, which the program may open again by itself, a duplicate is kept and compared. (No duplicate
- * of pipes: it would keep their reader waiting after the program has closed its end.) Whatever else was open before the program
- * ran is the launcher's: known by its inode, too, or by a duplicate where all of a kind have one inode (inotify, epoll ...), and
- * where it is a file that somebody above us has locked: the program never took that lock.
+ * Standard streams belong to the place where the program runs: after a restart 0, 1, 2 and their dups are those of the
+ * new process. How a number is known as one of them: at the start their identity is noted. For pipes and sockets the
+ * inode is enough; for files and devices, which the program may open again by itself, a duplicate is kept and compared.
+ * (No duplicate of pipes: it would keep their reader waiting after the program has closed its end.) Whatever else was
+ * open before the program ran is the launcher's: known by its inode, too, or by a duplicate where all of a kind have
+ * one inode (inotify, epoll ...), and where it is a file that somebody above us has locked: the program never took that
+ * lock.
  */
 #define _GNU_SOURCE
 #include "fds.h"
@@ -177,12 +178,14 @@ static int inherited_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char
 
 /* ---- character devices ---- */
 
-enum { MAJOR_MEMORY = 1, MAJOR_CONSOLE = 4, MAJOR_TTY = 5, MAJOR_PTY_FIRST = 136, MAJOR_PTY_LAST = 143 }; /* devices.txt of the kernel */
+/* devices.txt of the kernel */
+enum { MAJOR_MEMORY = 1, MAJOR_CONSOLE = 4, MAJOR_TTY = 5, MAJOR_PTY_FIRST = 136, MAJOR_PTY_LAST = 143 };
 
 static int is_memory(dev_t rdev)
 {
     unsigned m = minor(rdev);
-    return major(rdev) == MAJOR_MEMORY && (m == 3 || m == 5 || m == 7 || m == 8 || m == 9); /* null zero full random urandom */
+    /* null zero full random urandom */
+    return major(rdev) == MAJOR_MEMORY && (m == 3 || m == 5 || m == 7 || m == 8 || m == 9);
 }
 
 static int is_terminal(dev_t rdev)

@@ -46,7 +46,8 @@ static int remake(const mpy_desc_t *d, const mpy_reader_t *r, const char *what, 
 
 /* ---- eventfd ---- */
 
-/* Kernels before 6.8 don't tell: a semaphore gives 1 for each read, an ordinary one all it has. The count is put back. */
+/* Kernels before 6.8 don't tell: a semaphore gives 1 for each read, an ordinary one all it has. The count is put back.
+ */
 static int semaphore_by_trial(int fd, uint64_t count)
 {
     uint64_t add = count < 2 ? 2 - count : 0, got = 0, one;

@@ -10,7 +10,8 @@
  *
  * Invariants
  *  1. Nothing of the program's files is changed before mpy_fd_file_commit().
- *  2. No descriptor of a file on which the program holds fcntl locks is opened and closed while saving: that would drop them.
+ *  2. No descriptor of a file on which the program holds fcntl locks is opened and closed while saving: that would drop
+ *     them.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -55,7 +56,7 @@ static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     struct stat st;
     (void)t;
     if (strlen(d->path) >= 4096 || lstat(d->path, &st))
-        return mpy_reason(err, n, "descriptor %d is open on %s, which can't be found by that name any more: %s", d->number, d->path, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d is open on %s, which no longer exists under that name: %s", d->number, d->path, strerror(errno));
     if ((st.st_mode & S_IFMT) != (d->st.st_mode & S_IFMT) && !S_ISLNK(st.st_mode))
         return mpy_reason(err, n, "descriptor %d is open on %s, but another file has that name now", d->number, d->path);
     return 0;
@@ -98,9 +99,9 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (r->failed || offset < 0 || bytes < 0)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     if (((d->flags & O_PATH && d->flags & O_NOFOLLOW) ? lstat : stat)(path, &st))
-        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, can't be found: %s", path, d->number, strerror(errno));
+        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, cannot be found: %s", path, d->number, strerror(errno));
     if ((st.st_mode & S_IFMT) != (d->st.st_mode & S_IFMT))
-        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, isn't a %s any more", path, d->number, directory ? "directory" : "file");
+        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, is no longer a %s", path, d->number, directory ? "directory" : "file");
 
     int flags = d->flags & OPEN_FLAGS;
     if (!(flags & O_PATH))
@@ -108,7 +109,8 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (!directory)
         flags &= ~O_DIRECTORY; /* part of O_TMPFILE */
     int fd = open(path, flags | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0 && (errno == EPERM || errno == EINVAL)) /* hints: not the owner any more, or a file system without O_DIRECT */
+    /* hints: not the owner any more, or a file system without O_DIRECT */
+    if (fd < 0 && (errno == EPERM || errno == EINVAL))
         fd = open(path, (flags & ~(O_NOATIME | O_DIRECT)) | O_CLOEXEC | O_NOCTTY);
     d->made = mpy_fdtable_temp(t, fd);
     if (d->made < 0)
@@ -117,7 +119,7 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
         return 0;
     if (S_ISREG(st.st_mode) && !is_virtual(path)) {
         if (writable(flags) && st.st_size < bytes)
-            return mpy_reason(err, n, "%s, which the program was writing, is shorter now (%lld bytes) than at the checkpoint (%lld)", path, (long long)st.st_size, (long long)bytes);
+            return mpy_reason(err, n, "%s, which the program was writing, is shorter (%lld bytes) than at the checkpoint (%lld)", path, (long long)st.st_size, (long long)bytes);
         if (st.st_size < offset && offset <= bytes)
             return mpy_reason(err, n, "%s, which the program was reading at byte %lld, has only %lld bytes now", path, (long long)offset, (long long)st.st_size);
         if (writable(flags) && st.st_size > bytes && cut_later(d, bytes))

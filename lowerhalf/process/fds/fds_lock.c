@@ -1,7 +1,7 @@
 /* fds_lock.c - flock(2), fcntl(2) and open-file-description locks on files: read from fdinfo, taken again at a restart.
  *
- * Lower half; libc allowed. Locks are taken last, after every temporary descriptor is closed: closing any descriptor of a
- * file drops all fcntl locks the process holds on it.
+ * Lower half; libc allowed. Locks are taken last, after every temporary descriptor is closed: closing any descriptor of
+ * a file drops all fcntl locks the process holds on it.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"

@@ -2,11 +2,12 @@
  *
  * Lower half; libc allowed.
  *
- * A pipe whose other end is closed everywhere is fine too (a reader will see its end of file, a writer EPIPE). One whose other
- * end is in another process is refused: nobody could connect it again. poll(2) tells the two apart.
+ * A pipe whose other end is closed everywhere is fine too (a reader will see its end of file, a writer EPIPE). One
+ * whose other end is in another process is refused: nobody could connect it again. poll(2) tells the two apart.
  *
- * Buffered bytes are copied with tee(2), which leaves them where they are; where the kernel's limit on pipe pages makes that
- * impossible they are read and written back (both ends are ours, and nobody else runs). Packets (O_DIRECT pipes) stay packets.
+ * Buffered bytes are copied with tee(2), which leaves them where they are; where the kernel's limit on pipe pages makes
+ * that impossible they are read and written back (both ends are ours, and nobody else runs). Packets (O_DIRECT pipes)
+ * stay packets.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -58,7 +59,8 @@ static int write_all(int fd, const uint8_t *p, size_t bytes)
     return 0;
 }
 
-/* Reads until the (non-blocking) pipe is empty; each read becomes one record: the packet boundaries of an O_DIRECT pipe. */
+/* Reads until the (non-blocking) pipe is empty; each read becomes one record: the packet boundaries of an O_DIRECT
+ * pipe. */
 static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
 {
     static const size_t most = 1 << 20;
@@ -168,8 +170,8 @@ static int content_restore(int fd, mpy_reader_t *r)
     return r->failed ? -1 : 0;
 }
 
-/* The first description of a pipe makes it and keeps a read-write descriptor until the end, from which the others are opened:
- * so no end is ever seen closed too early. */
+/* The first description of a pipe makes it and keeps a read-write descriptor until the end, from which the others are
+ * opened: so no end is ever seen closed too early. */
 static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     d->object = mpy_reader_u64(r);
@@ -183,7 +185,8 @@ static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
         int ends[2];
         if (pipe2(ends, O_CLOEXEC | O_NONBLOCK | (packets ? O_DIRECT : 0)))
             return mpy_reason(err, n, "can't make the pipe of descriptor %d again: %s", d->number, strerror(errno));
-        fcntl(ends[1], F_SETPIPE_SZ, (int)capacity); /* a smaller limit here: the pipe works all the same if the content fits */
+        /* a smaller limit here: the pipe works all the same if the content fits */
+        fcntl(ends[1], F_SETPIPE_SZ, (int)capacity);
         d->extra = mpy_fdtable_reopen(t, ends[0], O_RDWR | O_NONBLOCK);
         int rc = content_restore(ends[1], r);
         mpy_fd_close(ends[0]);
@@ -204,7 +207,7 @@ static int fifo_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     struct stat st;
     int bytes = 0;
     if (stat(d->path, &st) || !S_ISFIFO(st.st_mode))
-        return mpy_reason(err, n, "descriptor %d is the FIFO %s, which can't be found by that name any more", d->number, d->path);
+        return mpy_reason(err, n, "descriptor %d is the FIFO %s, which no longer exists under that name", d->number, d->path);
     if ((d->flags & O_ACCMODE) == O_RDONLY && end_of(t, d, O_WRONLY) < 0 && ioctl(d->number, FIONREAD, &bytes) == 0 && bytes)
         return mpy_reason(err, n, "descriptor %d is the FIFO %s with %d bytes from another process in it; read them before the checkpoint", d->number, d->path, bytes);
     return 0;

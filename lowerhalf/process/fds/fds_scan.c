@@ -1,7 +1,7 @@
 /* fds_scan.c - finds the program's descriptors, what kind each is, and which of them share an open file description.
  *
- * Lower half; libc allowed. /proc/thread-self, not /proc/self: the latter is empty once the thread that started the process
- * has ended.
+ * Lower half; libc allowed. /proc/thread-self, not /proc/self: the latter is empty once the thread that started the
+ * process has ended.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -86,8 +86,8 @@ int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags)
     return mpy_fdtable_temp(t, open(path, flags | O_CLOEXEC | O_NOCTTY));
 }
 
-/* Is the flag of `b` changed by changing it for `a`? O_APPEND exists for every kind and, unlike O_NONBLOCK, disturbs nobody
- * who is in a system call. */
+/* Is the flag of `b` changed by changing it for `a`? O_APPEND exists for every kind and, unlike O_NONBLOCK, disturbs
+ * nobody who is in a system call. */
 static int same_by_flag(int a, int b)
 {
     int flags = fcntl(a, F_GETFL), same = 0;
@@ -210,7 +210,8 @@ static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags
 {
     for (int i = 0; i < t->ndescs; i++) {
         const mpy_desc_t *d = &t->descs[i];
-        if (which >= 0 || d->kind == MPY_FD_STDIO) { /* stdio by stream, not by description: they may part at the restart */
+        /* stdio by stream, not by description: they may part at the restart */
+        if (which >= 0 || d->kind == MPY_FD_STDIO) {
             if (which >= 0 && d->kind == MPY_FD_STDIO && d->which == which)
                 return i;
         } else if (alike(d, st, flags) && mpy_fd_same(d->number, fd, stopped)) {

@@ -1,10 +1,11 @@
-/* fds_socket.c - sockets: connected AF_UNIX pairs inside the process (socketpair: event loops wake themselves with one), and
- * sockets that aren't connected to anything, listening ones included. Connections to others are refused.
+/* fds_socket.c - sockets: connected AF_UNIX pairs inside the process (socketpair: event loops wake themselves with
+ * one), and sockets that aren't connected to anything, listening ones included. Connections to others are refused.
  *
- * Lower half; libc allowed. The other end of a connected AF_UNIX socket is asked from the kernel (sock_diag(7), UNIX_DIAG).
+ * Lower half; libc allowed. The other end of a connected AF_UNIX socket is asked from the kernel (sock_diag(7),
+ * UNIX_DIAG).
  *
- * What is queued for a socket is copied with MSG_PEEK and SO_PEEK_OFF, which leave it there, and at a restart sent again
- * through its partner: datagrams stay datagrams, descriptors in flight are refused.
+ * What is queued for a socket is copied with MSG_PEEK and SO_PEEK_OFF, which leave it there, and at a restart sent
+ * again through its partner: datagrams stay datagrams, descriptors in flight are refused.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -84,7 +85,7 @@ static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 {
     unix_state_t state;
     if (unix_state(d->st.st_ino, &state))
-        return mpy_reason(err, n, "descriptor %d is a connected Unix socket and this kernel doesn't tell to whom (no unix_diag); close it before the checkpoint", d->number);
+        return mpy_reason(err, n, "descriptor %d is a connected Unix socket, and this kernel does not say to what (no unix_diag); close it before the checkpoint", d->number);
     if (state.peer && !by_inode(t, state.peer)) {
         struct sockaddr_un peer = {0};
         socklen_t bytes = sizeof peer;
@@ -180,7 +181,7 @@ static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, s
     mpy_blob_put_u32(b, 0);
     if (!buffer || setsockopt(d->number, SOL_SOCKET, SO_PEEK_OFF, &zero, sizeof zero)) {
         free(buffer);
-        return mpy_reason(err, n, "descriptor %d: what is queued in this Unix socket can't be read: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number, strerror(errno));
     }
     ssize_t got = 0;
     ioctl(d->number, FIONREAD, &pending);
@@ -196,7 +197,7 @@ static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, s
     if (rights)
         return mpy_reason(err, n, "descriptor %d is a Unix socket in which descriptors are being passed; receive them before the checkpoint", d->number);
     if (failed)
-        return mpy_reason(err, n, "descriptor %d: what is queued in this Unix socket can't be read: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number, strerror(errno));
     mpy_blob_set_u32(b, at, count);
     return 0;
 }
@@ -216,8 +217,8 @@ static int pair_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
     return queue_save(d, type, b, err, n);
 }
 
-/* The first of a pair makes both and keeps the partner in `extra`: for the second one, or, if the partner is gone, to fill the
- * queue before it is closed. */
+/* The first of a pair makes both and keeps the partner in `extra`: for the second one, or, if the partner is gone, to
+ * fill the queue before it is closed. */
 static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     d->object = mpy_reader_u64(r);
@@ -230,7 +231,8 @@ static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (first) {
         d->made = fcntl(first->extra, F_DUPFD_CLOEXEC, t->temp_base);
         mpy_fd_lower_add(d->made);
-        d->extra = fcntl(first->made, F_DUPFD_CLOEXEC, t->temp_base); /* each has the other: both fill their queue through it */
+        /* each has the other: both fill their queue through it */
+        d->extra = fcntl(first->made, F_DUPFD_CLOEXEC, t->temp_base);
         mpy_fd_lower_add(d->extra);
     } else if (socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0) {
         d->made = mpy_fdtable_temp(t, pair[0]);
@@ -326,7 +328,7 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
         struct tcp_info info = {0};
         bytes = sizeof info;
         if (getsockopt(d->number, IPPROTO_TCP, TCP_INFO, &info, &bytes) || (info.tcpi_state != TCP_STATE_CLOSE && info.tcpi_state != TCP_STATE_LISTEN))
-            return mpy_reason(err, n, "descriptor %d is a TCP socket whose connection isn't over yet; close it before the checkpoint", d->number);
+            return mpy_reason(err, n, "descriptor %d is a TCP socket whose connection has not ended yet; close it before the checkpoint", d->number);
         if (info.tcpi_state == TCP_STATE_LISTEN && info.tcpi_unacked)
             return mpy_reason(err, n, "descriptor %d is a listening TCP socket with a connection waiting; accept it before the checkpoint", d->number);
     }

@@ -1,4 +1,5 @@
-/* fds_table.h - the table that fds.c works on and the operations each kind of descriptor offers. Private to lowerhalf/process.
+/* fds_table.h - the table that fds.c works on and the operations each kind of descriptor offers. Private to
+ * lowerhalf/process.
  *
  * A descriptor is a number; what it refers to is an open file description (mpy_desc_t). One ops table per kind:
  *   check   may this description be saved? The program may be running: look only

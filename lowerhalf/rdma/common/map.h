@@ -1,8 +1,9 @@
 /* map.h - from a 64-bit key (an object's address, a queue pair's number, a memory key) to our record of it.
  *
- * Data verbs look up here, so a look-up is a multiplication and, nearly always, one probe, without a lock; changes are made under the map's own lock.
- * Invariants: key 0 is never used; a slot's key is written after its value; a slot once taken keeps its key until the map grows; the old slots of a
- * map that has grown stay readable as long as the map (look-ups may be under way in them).
+ * Data verbs look up here, so a look-up is a multiplication and, nearly always, one probe, without a lock; changes are
+ * made under the map's own lock. Invariants: key 0 is never used; a slot's key is written after its value; a slot once
+ * taken keeps its key until the map grows; the old slots of a map that has grown stay readable as long as the map
+ * (look-ups may be in progress in them).
  */
 #ifndef MANAPY_RDMA_MAP_H
 #define MANAPY_RDMA_MAP_H

@@ -24,7 +24,8 @@ static const void *dynamic(const struct link_map *m, Elf64_Sxword tag)
     return NULL;
 }
 
-/* Address of a defined symbol of one object, by its GNU hash table (System V ABI; gnu_hash as in binutils' documentation of DT_GNU_HASH). */
+/* Address of a defined symbol of one object, by its GNU hash table (System V ABI; gnu_hash as in binutils'
+ * documentation of DT_GNU_HASH). */
 static void *lookup(const struct link_map *m, const char *name)
 {
     const uint32_t *table = dynamic(m, DT_GNU_HASH);

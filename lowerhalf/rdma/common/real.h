@@ -1,5 +1,6 @@
-/* real.h - the real libibverbs. It is the program that loads it (linked or by dlopen); we only look up its functions, at the first verb.
- * Verbs that are inline in verbs.h (ibv_post_send ...) go through the tables of the context and need no entry here. */
+/* real.h - the real libibverbs. It is the program that loads it (linked or by dlopen); we only look up its functions,
+ * at the first verb. Verbs that are inline in verbs.h (ibv_post_send ...) go through the tables of the context and need
+ * no entry here. */
 #ifndef MANAPY_RDMA_REAL_H
 #define MANAPY_RDMA_REAL_H
 
@@ -30,7 +31,8 @@ typedef struct shift_real {
     __typeof__(_ibv_query_gid_ex) *query_gid_ex;
 } shift_real_t;
 
-/* Looked up once. Aborts, with a message, when a verb is called and no libibverbs is loaded: then nobody can have called it. */
+/* Looked up once. Aborts, with a message, when a verb is called and no libibverbs is loaded: then nobody can have
+ * called it. */
 const shift_real_t *shift_real(void);
 
 /* libc's own dlsym and dlvsym, which preload.S stands in front of: NULL until shift_find_libc. For preload.c and

@@ -1,13 +1,15 @@
-/* sections.h - which data verbs are under way, for those who must wait until none is.
+/* sections.h - which data verbs are in progress, for threads that must wait until none is.
  *
- * In the default state a data verb takes no lock: its thread writes the object's address into a slot of its own, looks at the object's state, calls the
- * provider, and clears the slot. Who has changed the state orders a memory barrier on every thread of the process (membarrier(2)) and looks through the
- * slots: whoever isn't in one sees the new state. (Hazard pointers, with the expensive half of the fence on the rare side.)
+ * In the default state a data verb takes no lock: its thread writes the object's address into a slot of its own, looks
+ * at the object's state, calls the provider, and clears the slot. A thread that has changed the state executes a memory
+ * barrier on every thread of the process (membarrier(2)) and checks the slots. Every verb that is not in a slot then
+ * sees the new state. (Hazard pointers, with the expensive half of the fence on the rare side.)
  *
  * Invariants:
  * - Slots are never unmapped; a thread that ends gives its own to the next one.
- * - Sections nest as signal handlers do; those that are too many for a slot are counted instead, and stand for every object.
- * - Nothing here locks, or calls libc on the way of a data verb, but for the thread's very first one.
+ * - Sections nest as signal handlers do; those that are too many for a slot are counted instead, and stand for every
+ *   object.
+ * - Nothing here locks, or calls libc on the way of a data verb, except for the thread's first one.
  */
 #ifndef MANAPY_RDMA_SECTIONS_H
 #define MANAPY_RDMA_SECTIONS_H
@@ -64,7 +66,8 @@ static inline void shift_leave(shift_thread_t *me)
 /* Every section that begins after this sees what the caller has written before. */
 SHIFT_HIDDEN void shift_barrier(void);
 
-/* Is a thread in a section of this object that began before the last shift_barrier? Once false, it stays so for these. */
+/* Is a thread in a section of this object that began before the last shift_barrier? Once false, it stays so for these.
+ */
 SHIFT_HIDDEN bool shift_inside(const void *object);
 
 #endif

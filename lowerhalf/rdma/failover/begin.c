@@ -1,7 +1,7 @@
 /* begin.c - how a switch begins: a leg is seen to be broken, the queue pair waits its turn, the leg is fenced.
  *
- * Nothing here takes a switch further: switch.c does that. So everybody who meets an error may call it: posts, polls,
- * shared receive queues, the peer's messages.
+ * Nothing here takes a switch further: switch.c does that. So all functions that meet an error may call it: posts,
+ * polls, shared receive queues, the peer's messages.
  *
  * With the device's lock held.
  */
@@ -12,7 +12,7 @@
 #include "objects/legs.h"
 
 enum {
-    AT_ONCE = 32,           /* more than are under way between the two sides at any time */
+    AT_ONCE = 32,           /* more than are in progress between the two sides at any time */
     STALLED_NS = 250000000, /* no answer for so long: whoever waits for his turn waits in vain */
 };
 
@@ -70,7 +70,8 @@ static bool stalled(const shift_link_t *l) { return shift_now() - l->answered > 
 /* May a switch of it be begun now? */
 bool shift_turn(const shift_qp_t *q) { return !q->linked || q->link->switching < AT_ONCE || stalled(q->link); }
 
-/* It is. A peer that doesn't answer in time may be slow, and would be slower if all came at once: as many again are begun, and then it has its time again. */
+/* A peer that does not answer in time may be slow, and all switches at once would make it slower. So only as many again
+ * are begun, and then it gets its time again. */
 void shift_take_turn(const shift_qp_t *q)
 {
     shift_link_t *l = q->link;
@@ -82,7 +83,7 @@ void shift_take_turn(const shift_qp_t *q)
         l->answered = shift_now();
 }
 
-/* Between its two sides a switch of it is under way: one of them may wait for the other's next step. */
+/* Between its two sides a switch of it is in progress: one of them may wait for the other's next step. */
 bool shift_under_way(const shift_qp_t *q)
 {
     return (q->phase != SHIFT_STEADY && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->states.sq == SHIFT_SQ_WAIT_SINKED;

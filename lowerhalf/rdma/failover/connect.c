@@ -61,7 +61,7 @@ int shift_leg_bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a)
     struct ibv_gid_entry *gid = path ? &via->gid : &q->gid;
     if (path ? via->ethernet : q->has_gid) {
         if (!shift_gid_find(path ? via->context : q->qp->context, gid)) {
-            shift_report("%s has lost the address that its connections use: they wait for it to come back", via->name);
+            shift_report("%s has lost the address that its connections use; they wait until it returns", via->name);
             return EADDRNOTAVAIL;
         }
         a->ah_attr.grh.sgid_index = (uint8_t)gid->gid_index;

@@ -28,7 +28,8 @@ static void finish_first(shift_qp_t *q)
     shift_journal_drop(&q->sends, 1);
 }
 
-/* A good completion of a leg: the entries that it retires. Requests found executed at a switch (done) come before it in order: theirs are made up. */
+/* A good completion of a leg: the entries that it retires. Requests found executed at a switch (done) come before it in
+ * order: theirs are made up. */
 void shift_retire(shift_qp_t *q, const struct ibv_wc *wc)
 {
     if (q->unread)
@@ -84,7 +85,7 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
             shift_fail(q, NULL);
         return;
     case SHIFT_SRQ_LATE:
-        shift_release(q, "a message came in after its path was left");
+        shift_release(q, "a message arrived after its path was left");
         return;
     case SHIFT_SRQ_DELIVER:
         if (wc->status != IBV_WC_SUCCESS)
@@ -182,7 +183,8 @@ bool shift_catch_up(shift_cq_t *c)
     return done;
 }
 
-/* There is an error among these: they all go the slow way, behind what other polls have stashed. False: they can't; c->lock held. */
+/* There is an error among these: they all go the slow way, behind what other polls have stashed. False: they can't;
+ * c->lock held. */
 bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
 {
     if (c->stashed + n > c->stash_room) {

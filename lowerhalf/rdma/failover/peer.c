@@ -1,7 +1,7 @@
 /* peer.c - the peer's FENCE: it has begun a switch, or answers ours. messages.c takes the other messages.
  *
  * Invariants:
- * 1. Both sides come to the same leg, whoever began and whatever each has chosen (agree).
+ * 1. Both sides choose the same leg, whichever side began and whatever each has chosen before (agree).
  * 2. A message may come twice, or before the one that was sent first: epochs tell.
  */
 #include "common/report.h"
@@ -23,7 +23,7 @@ static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
     int from = (int)(b >> 8 & 0xff), to = (int)(b & 0xff);
     bool moved = b >> 16 & 1;
     if (from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
-        shift_release(q, "its peer went another way");
+        shift_release(q, "its peer has taken another path");
         return;
     }
     shift_away(q, true);
@@ -48,7 +48,8 @@ static void abandon(shift_qp_t *q, int path)
     shift_qp_fence(leg->qp);
 }
 
-/* Both began, and each has made a choice. Where they differ both take the same one: rather another leg than the same again, rather a smaller number. */
+/* Both began, and each has made a choice. Where they differ both take the same one: rather another leg than the same
+ * again, rather a smaller number. */
 static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
 {
     int to = (int)(b & 0xff), mine = q->target, from = q->path;
@@ -56,7 +57,7 @@ static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
     bool theirs = mine < 0 || !told || mine == from || (to != from && to < mine);
     int chosen = theirs ? to : mine, other = theirs ? mine : to;
     if (to >= q->o.device->paths || (chosen != from && !q->legs[chosen].ready)) {
-        shift_release(q, "its peer went another way");
+        shift_release(q, "its peer has taken another path");
         return;
     }
     if (told && other != chosen && other != from)

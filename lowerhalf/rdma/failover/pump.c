@@ -8,8 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* The request as this path must have it: local and remote keys exchanged, and what the peer has already executed of it left out. 0, -EAGAIN: the peer's
- * key isn't known yet (q->missing_rkey), -ENOKEY: a local region isn't registered there. */
+/* The request as this path must have it: local and remote keys exchanged, and what the peer has already executed of it
+ * left out. 0, -EAGAIN: the peer's key isn't known yet (q->missing_rkey), -ENOKEY: a local region isn't registered
+ * there. */
 static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
     shift_device_t *d = q->o.device;
@@ -85,7 +86,8 @@ void shift_pump_recvs(shift_qp_t *q)
     if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_CLEARING || q->phase == SHIFT_DRAINING || q->states.rq == SHIFT_RQ_RELEASED)
         return;
     shift_device_t *d = q->o.device;
-    int path = q->phase == SHIFT_WAITING ? q->target : q->path; /* while the peer is awaited they are on the new leg already */
+    /* while the peer is awaited they are on the new leg already */
+    int path = q->phase == SHIFT_WAITING ? q->target : q->path;
     if (!q->legs[path].ready) /* the same leg, not renewed yet: they would be lost with its state */
         return;
     struct ibv_sge sge[q->recvs.max_sge + 1];

@@ -1,11 +1,13 @@
-/* readback.c - what is outstanding on the default leg of a queue pair that keeps no journal: from the provider's queues, once they are drained.
+/* readback.c - what is outstanding on the default leg of a queue pair that keeps no journal: from the provider's
+ * queues, once they are drained.
  *
- * Every request that did not complete well comes back as an error completion, the sentinels (switch.c) last of all. How many are sends is known from their
- * completion queue or, when sends and receives share one, from the backend: an error completion doesn't say. The queues tell the rest; the wr_ids of the
- * error completions are compared with theirs, for nothing may be sent again that wasn't outstanding.
+ * Every request that did not complete well comes back as an error completion, the sentinels (switch.c) last of all. How
+ * many are sends is known from their completion queue or, when sends and receives share one, from the backend: an error
+ * completion doesn't say. The queues tell the rest; the wr_ids of the error completions are compared with theirs, for
+ * nothing may be sent again that wasn't outstanding.
  *
- * Invariant: either both journals begin with all that was outstanding, in order and with packet numbers, followed by what was held back, or nothing is
- * changed.
+ * Invariant: either both journals begin with all that was outstanding, in order and with packet numbers, followed by
+ * what was held back, or nothing is changed.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -57,7 +59,8 @@ void shift_rewind_detach(shift_qp_t *q)
     free(q->errors);
 }
 
-/* In order of completion. The opcode of an error completion means nothing: here it tells the queue, as far as that is known. */
+/* In order of completion. The opcode of an error completion means nothing: here it tells the queue, as far as that is
+ * known. */
 void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc)
 {
     if (q->errors_count == q->errors_room) {
@@ -181,7 +184,7 @@ const char *shift_read_back(shift_qp_t *q)
 {
     shift_journal_t sends = {0}, recvs = {0};
     if (!q->legs[0].drained_sends || !q->legs[0].drained_recvs)
-        return "its RNIC does not give back what was posted to it";
+        return "its RNIC does not return the requests that were posted to it";
     switch (decode(q, &sends, &recvs)) {
     case 0:
         append_sends(q, &sends);
@@ -192,10 +195,10 @@ const char *shift_read_back(shift_qp_t *q)
     case -EOPNOTSUPP:
         shift_journal_free(&sends);
         shift_journal_free(&recvs);
-        return "a request was outstanding that can't be repeated";
+        return "an outstanding request cannot be repeated";
     default:
         shift_journal_free(&sends);
         shift_journal_free(&recvs);
-        return "what was outstanding can't be told from its RNIC's queues";
+        return "its RNIC's queues do not show which requests were outstanding";
     }
 }

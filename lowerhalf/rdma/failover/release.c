@@ -1,7 +1,7 @@
-/* release.c - a connection that can't be saved, or that the program has ended, is the provider's again.
+/* release.c - gives a connection back to the provider, because it cannot be saved or the program has ended it.
  *
- * Invariant: the program gets what a queue pair in the error state gives (InfiniBand specification 10.3.1): every request once and in order, the oldest with
- * the error, the others flushed.
+ * Invariant: the program gets what a queue pair in the error state gives (InfiniBand specification 10.3.1): every
+ * request once and in order, the oldest with the error, the others flushed.
  */
 #include "common/report.h"
 #include "failover/srq.h"
@@ -28,7 +28,8 @@ static void flush_held_back(shift_qp_t *q)
     shift_qp_fence(q->qp); /* Soft-RoCE looks at its receives when told to */
 }
 
-/* The provider's again: the program gets the error, then what a queue pair in the error state gives (IB 10.3.1): all its requests, flushed. */
+/* The provider's again: the program gets the error, then what a queue pair in the error state gives (IB 10.3.1): all
+ * its requests, flushed. */
 void shift_release(shift_qp_t *q, const char *why)
 {
     if (q->states.sq == SHIFT_SQ_RELEASED)

@@ -1,16 +1,19 @@
 /* srq.c - shared receive queues.
  *
- * Receives of a shared queue complete out of order and belong to no queue pair, so that neither a ring nor a sequence number tells which of them are
- * outstanding: each is noted in an `entry` of ours, whose address is the wr_id that the provider gets; its completion gives the program's own back.
+ * Receives of a shared queue complete out of order and belong to no queue pair, so that neither a ring nor a sequence
+ * number tells which of them are outstanding: each is noted in an `entry` of ours, whose address is the wr_id that the
+ * provider gets; its completion gives the program's own back.
  *
- * When some of its queue pairs are on a backup, the receives must be on both paths' queues, but no verb takes a posted receive back. So each path has a
- * *tap*, a queue pair on the shared queue that is connected to itself: an empty SEND of it takes one receive out. Receives are shared out by the number of
- * queue pairs that receive on each path. A queue that nobody receives on any more is given up at once: its entries are free to be posted elsewhere; what is
- * left in the provider's queue (`stale`) the tap removes before anybody receives there again. If a path can't be tapped (its RNIC is dead), all queue pairs
- * of the shared queue leave it.
+ * When some of its queue pairs are on a backup, the receives must be on both paths' queues, but no verb takes a posted
+ * receive back. So each path has a *tap*, a queue pair on the shared queue that is connected to itself: an empty SEND
+ * of it takes one receive out. Receives are shared out by the number of queue pairs that receive on each path. A queue
+ * that nobody receives on any more is given up at once: its entries are free to be posted elsewhere; what is left in
+ * the provider's queue (`stale`) the tap removes before anybody receives there again. If a path can't be tapped (its
+ * RNIC is dead), all queue pairs of the shared queue leave it.
  *
  * Invariants:
- * - An entry is free, loose (held back) or posted to exactly one path; `level` counts those posted. With `direct` all of them are on path 0.
+ * - An entry is free, loose (held back) or posted to exactly one path; `level` counts those posted. With `direct` all
+ *   of them are on path 0.
  * - Nothing is posted to, and nobody receives on, a path with stale receives.
  * - A shared queue's lock is the innermost of all. The slow path holds the device's, too.
  */
@@ -166,7 +169,8 @@ int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
     if (r != 0)
         *bad = w;
     int provider = head ? d->ops.post_srq_recv(srq, head, &refused) : 0;
-    if (provider != 0) { /* it refused `refused` and what follows: the program's request at the same place in its list is the bad one */
+    /* it refused `refused` and what follows: the program's request at the same place in its list is the bad one */
+    if (provider != 0) {
         struct ibv_recv_wr *theirs = wr, *ours = head;
         for (; ours != refused; ours = ours->next)
             theirs = theirs->next;
@@ -201,7 +205,8 @@ void shift_srq_translate(struct ibv_wc *wc, int n)
     }
 }
 
-/* A completion that the slow path has taken from a path's queue; again: what failed because of the path will be sent again. */
+/* A completion that the slow path has taken from a path's queue; again: what failed because of the path will be sent
+ * again. */
 shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc)
 {
     shift_entry_t *e = wc->status != IBV_WC_SUCCESS || (wc->opcode & IBV_WC_RECV) ? entry_of(wc->wr_id) : NULL;
@@ -365,7 +370,8 @@ static uint32_t wanted(const shift_srq_t *s, int path, uint32_t all)
         users += s->on[p].users;
     if (users == 0)
         return path == 0 ? all : 0;
-    return (uint32_t)(((uint64_t)all * s->on[path].users + users - 1) / users); /* rounded up: every one finds its place */
+    /* rounded up: every one finds its place */
+    return (uint32_t)(((uint64_t)all * s->on[path].users + users - 1) / users);
 }
 
 /* The path that lacks most, or has most too many (sign -1); -1: none. */
@@ -451,7 +457,7 @@ bool shift_srq_clean(const shift_srq_t *s, int path) { return s->on[path].stale 
 
 bool shift_srq_ready(const shift_srq_t *s, int path) { return shift_srq_clean(s, path) && (s->on[path].level > 0 || held(s) == 0); }
 
-/* Something is under way that only the worker's looking at it brings forward. */
+/* Something is in progress that only the worker's looking at it brings forward. */
 bool shift_srq_busy(const shift_srq_t *s)
 {
     for (int p = 0; p < SHIFT_PATHS; p++)

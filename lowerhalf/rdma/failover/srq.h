@@ -21,7 +21,8 @@ bool shift_srq_clean(const shift_srq_t *s, int path);
 bool shift_srq_ready(const shift_srq_t *s, int path); /* clean, and some of the receives are there */
 void shift_srq_step(shift_srq_t *s);                  /* by the worker */
 bool shift_srq_busy(const shift_srq_t *s);
-shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr); /* without the lock; so are the next two */
+/* without the lock; so are the next two */
+shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr);
 void shift_srq_close_taps(shift_srq_t *s);
 void shift_srq_remove(shift_srq_t *s);
 

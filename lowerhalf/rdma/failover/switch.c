@@ -1,23 +1,26 @@
 /* switch.c - moving a queue pair's traffic from one path to another, with nothing lost, doubled or reordered.
  *
  * One switch (an `epoch`, counted alike on both sides):
- *   1. fence: the leg in use goes to the error state, so that nothing more happens on it; its completions are drained, those of executed requests go to
- *      the program;
- *   2. the packet sequence number that the leg expected next says exactly how far the peer's requests were executed here: FENCE carries it to the peer,
- *      once our receives are posted on the new leg;
- *   3. the peer's FENCE says how far ours were executed there: those that were are completed without being sent again, a half-written RDMA write goes on
- *      behind its last packet, the rest is posted on the new leg.
- * Both sides do the same whoever began, so two that begin at once do one switch. Section 4.2.2 of the SHIFT paper replays everything that was not acknowledged; what is
- * different here closes the hole of its 4.3 (acknowledgements lost). The old leg may be reset only when both FENCEs are there: a reset forgets its number.
+ *   1. fence: the leg in use goes to the error state, so that nothing more happens on it; its completions are drained,
+ *      those of executed requests go to the program;
+ *   2. the packet sequence number that the leg expected next says exactly how far the peer's requests were executed
+ *      here: FENCE carries it to the peer, once our receives are posted on the new leg;
+ *   3. the peer's FENCE says how far ours were executed there: those that were are completed without being sent again,
+ *      a half-written RDMA write goes on behind its last packet, the rest is posted on the new leg.
+ * Both sides do the same whoever began, so two that begin at once do one switch. Section 4.2.2 of the SHIFT paper
+ * replays everything that was not acknowledged; what is different here closes the hole of its 4.3 (acknowledgements
+ * lost). The old leg may be reset only when both FENCEs are there: a reset forgets its number.
  *
- * When no other path is usable, but the link still works on this one, the switch is to the same leg, made ready again on both sides (*renewed*) between
- * the FENCEs and the replay: a path that was only too slow for a moment doesn't cost the connection.
+ * When no other path is usable, but the link still works on this one, the switch is to the same leg, made ready again
+ * on both sides (*renewed*) between the FENCEs and the replay: a path that was only too slow for a moment doesn't cost
+ * the connection.
  *
- * All queue pairs that have lost a path are switched by one thread on either side. So only a few of a link are begun at once, or each would wait for its
- * answer as long as the peer needs for all; the others wait their turn. Those that the peer has begun don't: it decides about its own.
+ * All queue pairs that have lost a path are switched by one thread on either side. So only a few of a link are begun at
+ * once, or each would wait for its answer as long as the peer needs for all; the others wait their turn. Those that the
+ * peer has begun don't: it decides about its own.
  *
- * While no path at all is up, a switch waits where it is until the link has found one (links.h) or gives up: then the connections are released, and the
- * programs get the standard error.
+ * While no path at all is up, a switch waits where it is until the link has found one (links.h) or gives up: then the
+ * connections are released, and the programs get the standard error.
  */
 #include "common/report.h"
 #include "failover/srq.h"
@@ -30,7 +33,8 @@
 enum {
     DRAIN_MS = 1000,
     UNREAD_MS = 5000,
-    PEER_MS = 60000, /* for its answer, while a path is up: it may have a thousand others, or an SRQ of many receives to move */
+    /* for its answer, while a path is up: it may have a thousand others, or an SRQ of many receives to move */
+    PEER_MS = 60000,
     RECEIVES_MS = 200, /* receives of a shared queue on the way to another path */
     LAST_NS = 20000000,  /* for LAST_WQE_REACHED: of leg 0 it comes to the program, which may not read it */
     SETTLE_NS = 1000000, /* where there is no such event */
@@ -97,9 +101,10 @@ static bool find_target(shift_qp_t *q)
     return q->target >= 0;
 }
 
-/* Requests posted to a queue pair in the error state come back flushed, after all that were posted before: when these two are back, no completion is
- * missing. To a shared receive queue none can be posted for this queue pair: its RNIC says when it has taken the last one (LAST_WQE_REACHED; InfiniBand
- * specification 10.3.1). If that isn't heard it gets a moment, and what is later still is noticed (srq.c). */
+/* Requests posted to a queue pair in the error state come back flushed, after all that were posted before: when these
+ * two are back, no completion is missing. To a shared receive queue none can be posted for this queue pair: its RNIC
+ * says when it has taken the last one (LAST_WQE_REACHED; InfiniBand specification 10.3.1). If that isn't heard it gets
+ * a moment, and what is later still is noticed (srq.c). */
 static bool drained(shift_qp_t *q)
 {
     shift_leg_t *leg = &q->legs[q->path];
@@ -118,7 +123,8 @@ static bool drained(shift_qp_t *q)
         leg->settled = shift_now() + (q->o.device->tells_last ? LAST_NS : SETTLE_NS);
     if (leg->drained_sends && (q->srq ? leg->last_reached || shift_now() > leg->settled : leg->drained_recvs))
         return true;
-    /* A dead RNIC flushes nothing: what has not completed counts as outstanding; if nobody else knows what that is, it is waited for longer. */
+    /* A dead RNIC flushes nothing: what has not completed counts as outstanding; if nobody else knows what that is, it
+     * is waited for longer. */
     return shift_now() - q->since > (uint64_t)(q->unread ? UNREAD_MS : DRAIN_MS) * 1000000u;
 }
 
@@ -134,7 +140,7 @@ static bool receives_ready(shift_qp_t *q)
     if (shift_srq_clean(q->srq, q->target))
         return ms > DRAIN_MS + RECEIVES_MS;
     if (ms > PEER_MS)
-        shift_release(q, "its shared receive queue can't be emptied for the way back");
+        shift_release(q, "its shared receive queue cannot be emptied for the return");
     return false;
 }
 
@@ -146,7 +152,7 @@ static void tell_progress(shift_qp_t *q)
     struct ibv_qp_init_attr init;
     q->times.drained = shift_now();
     if (shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0)
-        shift_report("%s can't be asked how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
+        shift_report("%s does not say how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
     q->legs[q->path].closed = true;
     q->posted_recvs = q->recvs.first;
     shift_phase(q, SHIFT_WAITING);
@@ -176,7 +182,8 @@ static int32_t psn_distance(uint32_t from, uint32_t to) { return (int32_t)((to -
 
 static bool answers(enum ibv_wr_opcode o) { return o == IBV_WR_RDMA_READ || o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD; }
 
-/* What the peer has executed of our outstanding requests. False: that can't be told without a doubt, or can't be made good. */
+/* What the peer has executed of our outstanding requests. False: that can't be told without a doubt, or can't be made
+ * good. */
 static bool settle(shift_qp_t *q)
 {
     shift_journal_t *j = &q->sends;
@@ -207,8 +214,9 @@ static bool settle(shift_qp_t *q)
     return true;
 }
 
-/* Soft-RoCE (Linux 6.1) doesn't forget at a reset that it was in the middle of a READ's answer: the first acknowledgement afterwards completes the oldest
- * request, executed or not (soft-roce.md). An empty READ as the first request makes up for it. */
+/* Soft-RoCE (Linux 6.1) doesn't forget at a reset that it was in the middle of a READ's answer: the first
+ * acknowledgement afterwards completes the oldest request, executed or not (soft-roce.md). An empty READ as the first
+ * request makes up for it. */
 static void wash(shift_qp_t *q)
 {
     struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->washing, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
@@ -219,7 +227,8 @@ static void wash(shift_qp_t *q)
     }
 }
 
-/* Back to the default state, once nothing is held back, no completion has to be made up, and none of our own can come on the program's queue. */
+/* Back to the default state, once nothing is held back, no completion has to be made up, and none of our own can come
+ * on the program's queue. */
 static void leave(shift_qp_t *q)
 {
     if (q->path != 0 || q->washing || q->posted_sends != q->sends.next || q->posted_recvs != q->recvs.next)
@@ -258,7 +267,7 @@ static void switched(shift_qp_t *q)
     shift_retire_done(q);
     q->path = q->target;
     if (!sound) {
-        shift_release(q, "a request was executed whose result did not come back, and it can't be repeated");
+        shift_release(q, "a request was executed, but its result was lost, and it cannot be repeated");
         return;
     }
     q->has_trouble = false;

@@ -1,15 +1,18 @@
-/* watch.c - queue pairs that have stopped and don't say so.
+/* watch.c - finds queue pairs that have stopped without an error.
  *
- * Not every lost packet ends in an error completion: Soft-RoCE has a fault that makes a fenced request wait for itself (soft-roce.md), firmware may hang. So
- * the worker looks now and then how far each send queue has got, without the data path's doing anything for it: in the default state in the provider's
- * queues (rewind.h), otherwise, and where those don't tell, in the journal. A queue pair that has requests outstanding and has not
- * got on for longer than all its retries take is stuck, and is switched as if it had failed.
+ * Not every lost packet ends in an error completion: Soft-RoCE has a fault that makes a fenced request wait for itself
+ * (soft-roce.md), firmware may hang. So the worker looks now and then how far each send queue has got, without the data
+ * path's doing anything for it: in the default state in the provider's queues (rewind.h), otherwise, and where those
+ * don't tell, in the journal. A queue pair that has requests outstanding and has not got on for longer than all its
+ * retries take is stuck, and is switched as if it had failed.
  *
- * A journal gets on when the program polls, and only signaled requests have completions. So one is watched only while it holds a signaled request, and in the
- * default state, before it is believed, the worker takes out of the completion queue what the program has left there.
+ * A journal gets on when the program polls, and only signaled requests have completions. So one is watched only while
+ * it holds a signaled request, and in the default state, before it is believed, the worker takes out of the completion
+ * queue what the program has left there.
  *
- * A receiver that posts no receives may keep a sender waiting for ever, which is no failure. So if the oldest request needs a receive, the peer is
- * asked whether it has posted some; only when it says so and nothing moves for as long again, the queue pair is stuck.
+ * A receiver that posts no receives may keep a sender waiting for ever, which is no failure. So if the oldest request
+ * needs a receive, the peer is asked whether it has posted some; only when it says so and nothing moves for as long
+ * again, the queue pair is stuck.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -19,7 +22,8 @@ enum {
     LOOK_NS = 250000000,
     MARGIN_NS = 1000000000,
     AHEAD = 256, /* requests of a journal that are looked at */
-    SLOWEST = 1 << 20, /* bytes/s: of a journal's requests only completions are seen, and long ones may take their time */
+    /* bytes/s: of a journal's requests only completions are seen, and long ones may take their time */
+    SLOWEST = 1 << 20,
 };
 
 static bool needs_receive(enum ibv_wr_opcode opcode)
@@ -52,7 +56,8 @@ static bool journal_pending(const shift_qp_t *q, shift_pending_t *p)
 /* The provider's queues say how far it is. */
 static bool reads_queues(const shift_qp_t *q) { return q->rewind && q->rewind->pending && q->rewind->receivable; }
 
-/* Of one in the default state: up to its oldest signaled request, if that isn't far off. Any of those before it may be the one that waits for a receive. */
+/* Of one in the default state: up to its oldest signaled request, if that isn't far off. Any of those before it may be
+ * the one that waits for a receive. */
 static bool noted_pending(shift_qp_t *q, shift_pending_t *p)
 {
     bool found = false;

@@ -1,8 +1,8 @@
-/* way_back.c - back to the default path, and to another on command.
+/* way_back.c - moves traffic back to the default path, or to another path on command.
  *
- * The way back is a switch like any other (switch.c), begun when both sides' legs on the default path are ready again and their send queues have sunk
- * (SHIFT paper, section 4.2.3), so that it finds nothing to replay; a peer that waits for us in the meantime would wait for ever, so sinking has a time limit: then the
- * replay does its work.
+ * The way back is a switch like any other (switch.c), begun when both sides' legs on the default path are ready again
+ * and their send queues have sunk (SHIFT paper, section 4.2.3), so that it finds nothing to replay; a peer that waits
+ * for us in the meantime would wait for ever, so sinking has a time limit: then the replay does its work.
  */
 #include "common/report.h"
 #include "failover/switch.h"
@@ -51,7 +51,9 @@ void shift_way_back(shift_qp_t *q)
             /* fall through */
     case SHIFT_SQ_WAIT_SIGNALED:
         if (!q->marker_posted)
-            post_marker(q); /* the paper waits for the program's next signaled request; it might never post one, and the peer would wait with it */
+            /* the paper waits for the program's next signaled request; it might never post one, and the peer would wait
+             * with it */
+            post_marker(q);
         if (!q->marker_posted)
             break;
         shift_transition(&q->states, SHIFT_SIGNALED);
@@ -105,6 +107,6 @@ void shift_take_commands(shift_device_t *d)
         if (sscanf(line, "MOVE %31s %63s", which, device) == 2)
             move(d, which, device);
         else
-            shift_report("the agent asks for something unknown: %s", line);
+            shift_report("the agent has sent an unknown request: %s", line);
     }
 }

@@ -9,7 +9,8 @@ uint32_t shift_outstanding(const shift_qp_t *q)
     return p.count + shift_journal_count(&q->sends);
 }
 
-/* What is outstanding is read from queues that a switch empties and fills anew, so for a while it may be too much: what has completed never falls. */
+/* What is outstanding is read from queues that a switch empties and fills again, so for a while it may be too much:
+ * what has completed never falls. */
 shift_counts_t shift_count(shift_qp_t *q)
 {
     uint64_t outstanding = shift_outstanding(q), completed = q->posted > outstanding ? q->posted - outstanding : 0;

@@ -39,7 +39,8 @@ static void tell_counts(const shift_counts_t *n, char *json, size_t room)
                  (unsigned long long)n->bytes);
 }
 
-/* Only noted here: the agent may be slow, and a thread of the program may be waiting for the lock. The oldest go when too many are waiting. */
+/* Only noted here: the agent may be slow, and a thread of the program may be waiting for the lock. The oldest go when
+ * too many are waiting. */
 void shift_tell(shift_qp_t *q, const char *event)
 {
     shift_device_t *d = q->o.device;
@@ -73,7 +74,8 @@ void shift_tell_agent(shift_device_t *d)
     char json[TOLD * sizeof d->events[0].json];
     while (d->kv && d->event_first != d->event_next) {
         size_t n = 0;
-        for (int i = 0; i < TOLD && d->event_first != d->event_next; i++) /* commas and brackets take the place of terminators */
+        /* commas and brackets take the place of terminators */
+        for (int i = 0; i < TOLD && d->event_first != d->event_next; i++)
             n += (size_t)snprintf(json + n, sizeof json - n, "%c%s", i ? ',' : '[', d->events[d->event_first++ % (sizeof d->events / sizeof d->events[0])].json);
         snprintf(json + n, sizeof json - n, "]");
         pthread_mutex_unlock(&d->lock);

@@ -1,5 +1,5 @@
-/* journal.h - what others learn of us: peers through the key-value store, people and the agent. For links/, failover/,
- * worker/ and verbs/. With the device's lock held, unless a line says otherwise. */
+/* journal.h - information for others: for peers through the key-value store, for people, and for the agent. For links/,
+ * failover/, worker/ and verbs/. With the device's lock held, unless a line says otherwise. */
 #ifndef MANAPY_RDMA_JOURNAL_H
 #define MANAPY_RDMA_JOURNAL_H
 

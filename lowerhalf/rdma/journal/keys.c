@@ -1,8 +1,9 @@
 /* keys.c - names of what the peers can find of us in the key-value store, and keeping it true (shadow.c puts it there).
  *
- * A thread of the program that destroys something only notes that its entry is to go; the worker does it. Invariant: withdrawals are carried out
- * in their order, each before anything newer is put under its key, since keys are put by the worker, too, and it does this first. What the worker has noted
- * with the client goes to the agent many keys at a time, once a round.
+ * A thread of the program that destroys something only notes that its entry is to go; the worker does it. Invariant:
+ * withdrawals are carried out in their order, each before anything newer is put under its key, since keys are put by
+ * the worker, too, and it does this first. What the worker has noted with the client goes to the agent many keys at a
+ * time, once a round.
  */
 #include "base/hex.h"
 #include "common/report.h"

@@ -1,10 +1,12 @@
-/* traffic.c - how far each protected queue pair has got, as records among those of the process's MPI calls (<manapy/trace.h>, MPY_OP_RDMA_QP).
+/* traffic.c - how far each protected queue pair has got, as records among those of the process's MPI calls
+ * (<manapy/trace.h>, MPY_OP_RDMA_QP).
  *
- * The file is that of whoever records the MPI calls: manapy-launch, or libmanapy_trace.so before a program of `manapy trace run`. Where nobody does (a program
- * without MPI, --no-trace), or not yet, nothing is recorded; `manapy rdma status` and `events` don't need it.
+ * The file belongs to the recorder of the MPI calls: manapy-launch, or libmanapy_trace.so before a program of `manapy
+ * trace run`. Without a recorder (a program without MPI, --no-trace), or before it has begun, nothing is recorded.
+ * `manapy rdma status` and `events` do not need it.
  *
  * Invariants:
- * 1. A device's ring has one producer at a time: who has the device's lock.
+ * 1. A device's ring has one producer at a time: the thread that holds the device's lock.
  * 2. A record says what is known: none is written of a queue pair that nobody counts (counts.c).
  */
 #include "journal/journal.h"

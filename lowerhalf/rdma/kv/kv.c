@@ -1,13 +1,18 @@
-/* kv.c - see kv.h; the lines are described in kv_protocol.h. Runs inside other programs: no signals, nothing printed, nothing but libc.
+/* kv.c - see kv.h; the lines are described in kv_protocol.h. Runs inside other programs: no signals, nothing printed,
+ * nothing but libc.
  *
  * Invariants
- *  1. Every key that was put, and not deleted since, is in the table. What the agent doesn't have, because an answer didn't come or because it is another
- *     agent than before, is in the list of what is `pending`: it is sent again, as far as time allows, before the next call that needs keys goes on. A
- *     key whose deletion is pending has size 0. Putting or deleting twice does no harm.
- *  2. An answer belongs to the request whose number it repeats; what comes for an older one is dropped. So a late answer needs no new connection.
- *  3. After a call has waited in vain, the agent is `stuck` until something comes from it: meanwhile calls fail at once, but for one in STUCK_MS. Who has many
- *     keys to ask for isn't held up by each.
- *  4. The handle belongs to the process that has opened it. In a forked child all calls fail (-ECHILD), and closing it says nothing to the agent.
+ *  1. Every key that was put, and not deleted since, is in the table. What the agent doesn't have, because an answer
+ *     didn't come or because it is another agent than before, is in the list of what is `pending`: it is sent again, as
+ *     far as time allows, before the next call that needs keys goes on. A key whose deletion is pending has size 0.
+ *     Putting or deleting twice does no harm.
+ *  2. An answer belongs to the request whose number it repeats; what comes for an older one is dropped. So a late
+ *     answer needs no new connection.
+ *  3. After a call has waited in vain, the agent is `stuck` until something comes from it: meanwhile calls fail at
+ *     once, except for one in STUCK_MS. So a
+ *     caller with many keys is not held up by each.
+ *  4. The handle belongs to the process that has opened it. In a forked child all calls fail (-ECHILD), and closing it
+ *     says nothing to the agent.
  *  5. Of commands that nobody takes the newest COMMANDS are kept.
  */
 #define _GNU_SOURCE
@@ -36,7 +41,7 @@ typedef struct entry {
     struct entry *next;
     struct entry *next_pending;
     uint16_t size; /* 0: to be deleted */
-    bool pending, carried; /* by the request under way */
+    bool pending, carried; /* by the request in progress */
     uint8_t value[SHIFT_KV_VALUE];
     char key[];
 } entry_t;
@@ -110,7 +115,7 @@ static void set_pending(shift_kv_t *kv, entry_t *e) {
     kv->n_pending++;
 }
 
-/* The agent has what the request under way has carried. */
+/* The agent has what the request in progress has carried. */
 static void settled(shift_kv_t *kv) {
     entry_t **at = &kv->pending, *e;
     while ((e = *at) != NULL) {
@@ -151,7 +156,7 @@ static int send_line(shift_kv_t *kv, const char *line, size_t n, int64_t deadlin
             int rc = wait_for(kv, POLLOUT, deadline);
             if (rc != 0) { /* half a line can't be taken back */
                 disconnect(kv);
-                return failed(kv, rc, "the agent takes no requests");
+                return failed(kv, rc, "the agent accepts no requests");
             }
         } else if (errno != EINTR) {
             int rc = -errno;
@@ -258,12 +263,13 @@ static int ask(shift_kv_t *kv, char **fields, int64_t deadline) {
         char *reason = strchr(answer + 6, ' ');
         return failed(kv, error_code(answer + 6), reason != NULL ? reason + 1 : "the agent refuses");
     }
-    return failed(kv, -EPROTO, "the agent's answer makes no sense");
+    return failed(kv, -EPROTO, "the agent's answer is invalid");
 }
 
 /* ---- requests that carry keys ---- */
 
-/* Bring what is pending, of one kind and as much as goes into a request, to the agent; what was to be deleted is gone from the table then. */
+/* Bring what is pending, of one kind and as much as goes into a request, to the agent; what was to be deleted is gone
+ * from the table then. */
 static int settle(shift_kv_t *kv, int64_t deadline) {
     bool put = kv->pending->size > 0;
     int n = 0;
@@ -316,7 +322,7 @@ static int greet(shift_kv_t *kv, const uint8_t secret[MPY_SECRET_BYTES], int64_t
     int version = SHIFT_KV_VERSION, rc = wait_line(kv, &line, deadline);
     if (rc != 0) return rc;
     if (mpy_handshake_answer(&h, line, SHIFT_KV_SERVICE, &version, "program", secret) != MPY_HANDSHAKE_GOOD)
-        return failed(kv, -EPROTO, "what listens there is no agent, or one of another version");
+        return failed(kv, -EPROTO, "another program listens there, or an agent of another version");
     size_t n = strlen(h.line);
     h.line[n] = '\n';
     rc = send_line(kv, h.line, n + 1, deadline);
@@ -347,7 +353,8 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
     if (kv->fd < 0) kv->fd = low;
     else close(low);
     kv->start = kv->end = 0;
-    if (connect(kv->fd, (struct sockaddr *)&address, sizeof address) != 0) { /* EAGAIN: the agent's queue is full, it is stuck */
+    /* EAGAIN: the agent's queue is full, it is stuck */
+    if (connect(kv->fd, (struct sockaddr *)&address, sizeof address) != 0) {
         rc = errno == EAGAIN ? -ETIMEDOUT : errno == ENOENT ? -ECONNREFUSED : -errno;
         disconnect(kv);
         return failed(kv, rc, rc == -ETIMEDOUT ? "the agent does not answer" : "there is no agent");
@@ -364,7 +371,8 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
     return rc;
 }
 
-/* Before each request: connected; with keys, the agent also has what it must have (invariant 1). *deadline: of the whole call. */
+/* Before each request: connected; with keys, the agent also has what it must have (invariant 1). *deadline: of the
+ * whole call. */
 static int prepare(shift_kv_t *kv, bool keys, int64_t *deadline) {
     if (getpid() != kv->owner) return failed(kv, -ECHILD, "the connection to the agent belongs to the parent process");
     int64_t begin = mpy_now_ms();
@@ -487,7 +495,7 @@ static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
     bool none = digits == 0 && *end == '-';
     end += none;
     bool ends = *end == ' ' || *end == '\0';
-    if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value makes no sense");
+    if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value is invalid");
     found->size = (uint32_t)digits / 2;
     for (size_t i = 0; i < found->size; i++) found->value[i] = (uint8_t)mpy_hex_byte(*fields + 2 * i);
     *fields = *end == ' ' ? end + 1 : end;
@@ -515,7 +523,7 @@ int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room) {
     strcpy(asked.key, key);
     int rc = shift_kv_find(kv, &asked, 1);
     if (rc != 0) return rc;
-    if (asked.size > room) return failed(kv, -EMSGSIZE, "the value is longer than the room for it");
+    if (asked.size > room) return failed(kv, -EMSGSIZE, "the value is longer than its buffer");
     memcpy(value, asked.value, asked.size);
     return (int)asked.size;
 }
@@ -544,7 +552,7 @@ int shift_kv_command(shift_kv_t *kv, char *line, size_t room) {
     const char *command = kv->commands[kv->first_command % COMMANDS];
     size_t n = strlen(command);
     kv->first_command++, kv->n_commands--;
-    if (n >= room) return failed(kv, -EMSGSIZE, "the command is longer than the room for it");
+    if (n >= room) return failed(kv, -EMSGSIZE, "the command is longer than its buffer");
     memcpy(line, command, n + 1);
     return (int)n;
 }

@@ -1,8 +1,10 @@
-/* backoff.h - when a path that has failed is probed again: each time later, if it fails again and again though it answers.
+/* backoff.h - when a path that has failed is probed again: each time later, if it fails again and again though it
+ * answers.
  *
- * A path may answer probes and fail as soon as there is traffic on it (packets of some size are lost, or one in a hundred). Connections would go there and
- * back for ever. So a path that has been up for less than STABLE_NS when it fails waits twice as long as the last time, at most MOST_NS. A probe
- * that fails shows an outage, which is over when one succeeds: then what was before is forgotten, as it is when the path has been up for STABLE_NS.
+ * A path may answer probes and fail as soon as there is traffic on it (packets of some size are lost, or one in a
+ * hundred). Connections would go there and back for ever. So a path that has been up for less than STABLE_NS when it
+ * fails waits twice as long as the last time, at most MOST_NS. A probe that fails shows an outage, which is over when
+ * one succeeds: then what was before is forgotten, as it is when the path has been up for STABLE_NS.
  *
  * Pure: the caller gives the time, ns (shift_now), which is never 0. All zero: a path that has never been up.
  */

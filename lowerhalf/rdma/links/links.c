@@ -1,4 +1,6 @@
-/* links.c - see links.h. All functions run with the device's lock held, but for the key-value requests of the set-up. */
+/* links.c - see links.h. All functions run with the device's lock held, except for the key-value requests of the
+ * set-up.
+ */
 #include "common/report.h"
 #include "journal/journal.h"
 #include "links/backoff.h"
@@ -133,7 +135,8 @@ static bool connect_leg(shift_link_t *l, int path)
                                         .grh = {.dgid = leg->peer_gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
     if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0)
         return false;
-    shift_link_poll(l->device, path); /* none comes after the reset: a slot that is used again is not taken for what it was */
+    /* none comes after the reset: a slot that is used again is not taken for what it was */
+    shift_link_poll(l->device, path);
     for (int k = SHIFT_LINK_DEPTH; k <= 2 * SHIFT_LINK_DEPTH; k++) {
         wait_again(l, slot_at(leg, k));
         slot_at(leg, k)->used = false;
@@ -489,7 +492,8 @@ static void learn(shift_link_t *l, uint32_t *keys)
     }
 }
 
-/* Regions are numbered in order of registration: ask for the next ones until there is none (yet), for twice as many each time. */
+/* Regions are numbered in order of registration: ask for the next ones until there is none (yet), for twice as many
+ * each time. */
 static void learn_rkeys(shift_link_t *l)
 {
     shift_device_t *d = l->device;

@@ -1,14 +1,18 @@
 /* links.h - control messages between one device of this process and its peer process, on whatever path is up.
  *
- * One control queue pair per path. Messages are small SENDs: the receiver's worker is woken by a CQ event (SHIFT paper, section 3.1, C#3; there a WRITE_WITH_IMM
- * on the backup queue pair itself: with a queue pair of its own one message may carry more than 32 bits, its receives never mix with the program's, and
- * the number of posted receives doesn't grow with the number of queue pairs; what several of them have to say goes in one SEND). A message is kept until its completion says that the peer's RNIC
- * has it; if the path breaks before, it goes again on another, so messages may arrive twice, or out of order, and must be idempotent.
+ * One control queue pair per path. Messages are small SENDs: the receiver's worker is woken by a CQ event (SHIFT paper,
+ * section 3.1, C#3; there a WRITE_WITH_IMM on the backup queue pair itself: with a queue pair of its own one message
+ * may carry more than 32 bits, its receives never mix with the program's, and the number of posted receives doesn't
+ * grow with the number of queue pairs; what several of them have to say goes in one SEND). A message is kept until its
+ * completion says that the peer's RNIC has it; if the path breaks before, it goes again on another, so messages may
+ * arrive twice, or out of order, and must be idempotent.
  *
- * A path that was lost is probed until it works again (when: backoff.h). For that the control queue pairs of both sides begin anew, with the packet sequence numbers of an
- * agreed *generation*: the greatest that either side has wished for. Each tells the other the generation at which its own is ready; when they are
- * equal, the side with the smaller id writes nothing to the other, and its completion says that the path is up. While no path is up, what is told goes
- * through the key-value store (`link/<id>/<peer's id>`), where each looks once a second otherwise: it may not know yet that it has been cut off.
+ * A path that was lost is probed until it works again (when: backoff.h). For that the control queue pairs of both sides
+ * begin again, with the packet sequence numbers of an agreed *generation*: the greatest that either side has wished
+ * for. Each tells the other the generation at which its own is ready; when they are equal, the side with the smaller id
+ * writes nothing to the other, and its completion says that the path is up. While no path is up, what is told goes
+ * through the key-value store (`link/<id>/<peer's id>`), where each looks once a second otherwise: it may not know yet
+ * that it has been cut off.
  */
 #ifndef MANAPY_RDMA_LINK_H
 #define MANAPY_RDMA_LINK_H
@@ -48,9 +52,9 @@ typedef struct shift_link_leg {
     union ibv_gid peer_gid;
     uint16_t peer_lid;
     bool connected, up;
-    bool broken;                          /* in the error state: to begin anew */
+    bool broken;                          /* in the error state: to begin again */
     bool told;                            /* the peer, of the generation */
-    bool probing;                         /* an empty write is under way */
+    bool probing;                         /* an empty write is in progress */
     uint32_t generation, peer_generation; /* at which it is ready; at which the peer's is, as far as we know */
     uint64_t next_begin, next_probe;      /* ns, not before that */
     shift_backoff_t backoff;              /* of probes, by the side that probes */
@@ -83,7 +87,8 @@ struct shift_link {
 shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive);
 void shift_links_free(shift_device_t *d);
 void shift_link_step(shift_link_t *l);                          /* by the worker, lock held: set-up, probes, keys */
-void shift_link_send(shift_link_t *l, const shift_message_t *m); /* soon: when there are several, or at the next flush */
+/* soon: when there are several, or at the next flush */
+void shift_link_send(shift_link_t *l, const shift_message_t *m);
 void shift_link_flush(shift_link_t *l);                          /* by the worker, at the end of each round */
 void shift_link_poll(shift_device_t *d, int path);
 void shift_link_down(shift_link_t *l, int path, bool tell);

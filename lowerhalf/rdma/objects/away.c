@@ -1,20 +1,21 @@
 /* away.c - the default state of queue pairs and completion queues: how it is left, and entered again.
  *
- * In the default state the data verbs (post.c, poll.c) are *straight*: the provider's own, within a section (sections.h), and nothing is noted, for the
- * requests that are outstanding when a path fails are read back from the provider's queues (rewind.h). Where the provider's queues can't be read, a post
- * appends the request to the journal, too, under the queue pair's spinlock, and a poll, under the CQ's, retires what has completed (`noted`). Everything else
- * is slow and under the device's lock: a CQ is `special` while one of its queue pairs is away from the default state or completions wait in `stash` or
- * `ready`; then its completions are first gathered from all paths.
+ * In the default state the data verbs (post.c, poll.c) are *straight*: the provider's own, within a section
+ * (sections.h), and nothing is noted, for the requests that are outstanding when a path fails are read back from the
+ * provider's queues (rewind.h). Where the provider's queues can't be read, a post appends the request to the journal,
+ * too, under the queue pair's spinlock, and a poll, under the CQ's, retires what has completed (`noted`). Everything
+ * else is slow and under the device's lock: a CQ is `special` while one of its queue pairs is away from the default
+ * state or completions wait in `stash` or `ready`; then its completions are first gathered from all paths.
  *
- * Invariant: who ends the default state waits, without holding up others, until the straight verbs that began before it are over: for a queue pair before
- * its leg is fenced, for a CQ before it is polled by another.
+ * Invariant: a thread that ends the default state waits, without holding up others, until the straight verbs that began
+ * before it are over: for a queue pair before its leg is fenced, for a CQ before another thread polls it.
  *
  * With the device's lock held.
  */
 #include "objects/away.h"
 
-/* An object's straight section goes from one data verb to another: in between, only `section` tells. It changes while its thread's slot names the object,
- * so one of the three looks meets it. */
+/* An object's straight section goes from one data verb to another: in between, only `section` tells. It changes while
+ * its thread's slot names the object, so one of the three looks meets it. */
 static bool under_way(const bool *section, const void *object)
 {
     shift_barrier();
@@ -81,7 +82,8 @@ void shift_away(shift_qp_t *q, bool away)
         count_away(q, 1);
         shift_attend(q, true);
     }
-    shift_spin_lock(&q->lock); /* a noted post under way on the default leg ends first; for a straight one, see shift_qp_busy */
+    /* a noted post in progress on the default leg ends first; for a straight one, see shift_qp_busy */
+    shift_spin_lock(&q->lock);
     q->direct = !away;
     if (!away && q->rewinds) { /* what is in flight is in the ring, too */
         q->sends.first = q->sends.next;

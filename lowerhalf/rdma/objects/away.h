@@ -8,7 +8,7 @@
 void shift_away(shift_qp_t *q, bool away); /* enter or leave the slow path */
 /* After a change of what it depends on; c->lock held, or nobody uses it yet. */
 void shift_cq_mode(shift_cq_t *c);
-/* Is a straight post, or section of posts, under way that began before shift_away? */
+/* Is a straight post, or section of posts, in progress that began before shift_away? */
 bool shift_qp_busy(const shift_qp_t *q);
 /* A straight poll that began before `straight` was false? */
 bool shift_cq_busy(const shift_cq_t *c);

@@ -1,6 +1,6 @@
 /* completions.c - completions that wait for the program's next poll, and events on its own completion channel.
  *
- * Who delivers a completion sees to the order: gather.c, release.c, readback.c.
+ * The code that delivers a completion keeps the order: gather.c, release.c, readback.c.
  */
 #include "common/report.h"
 #include "objects/away.h"
@@ -60,7 +60,8 @@ void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_statu
         shift_deliver(q->send_cq, &wc);
 }
 
-/* A queue pair in the error state completes whatever is posted to it: so an event can be made on the program's own CQ and channel. Device lock held. */
+/* A queue pair in the error state completes whatever is posted to it: so an event can be made on the program's own CQ
+ * and channel. Device lock held. */
 void shift_ring_bell(shift_cq_t *c)
 {
     if (!c->cq->channel)
@@ -82,7 +83,8 @@ void shift_ring_bell(shift_cq_t *c)
         shift_qp_step(c->bell, &attr, IBV_QPS_INIT);
         shift_qp_fence(c->bell);
     }
-    /* A receive: its error is an event also for who waits for solicited ones only. Soft-RoCE flushes it when the state is set, not when it is posted. */
+    /* A receive: its error is an event also for who waits for solicited ones only. Soft-RoCE flushes it when the state
+     * is set, not when it is posted. */
     struct ibv_recv_wr wr = {0}, *bad;
     c->o.device->ops.post_recv(c->bell, &wr, &bad);
     shift_qp_fence(c->bell);

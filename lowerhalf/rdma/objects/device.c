@@ -17,7 +17,8 @@ enum { WAIT_S = 30 };
 
 shift_map_t shift_devices = SHIFT_MAP_INIT, shift_pds = SHIFT_MAP_INIT, shift_qps = SHIFT_MAP_INIT, shift_cqs = SHIFT_MAP_INIT, shift_srqs = SHIFT_MAP_INIT;
 
-/* Names of the backups of a device, in order, from MANAPY_SHIFT_BACKUP: "DEV,DEV" for every device (but itself), or "DEFAULT:DEV[:DEV],..." */
+/* Names of the backups of a device, in order, from MANAPY_SHIFT_BACKUP: "DEV,DEV" for every device (but itself), or
+ * "DEFAULT:DEV[:DEV],..." */
 static void name_backups(shift_device_t *d)
 {
     const char *list = getenv("MANAPY_SHIFT_BACKUP"), *own = d->path[0].name;
@@ -38,7 +39,8 @@ static void name_backups(shift_device_t *d)
     }
 }
 
-/* A link that comes back, or a switch that starts again, takes some ten seconds; a peer that has ended isn't waited for. */
+/* A link that comes back, or a switch that starts again, takes some ten seconds; a peer that has ended isn't waited
+ * for. */
 static uint64_t longest_wait(void)
 {
     const char *given = getenv("MANAPY_SHIFT_WAIT");
@@ -53,7 +55,8 @@ static uint64_t longest_wait(void)
 
 static bool is_rxe(const struct ibv_device *device)
 {
-    char parent[sizeof device->ibdev_path + 16]; /* the attribute that Soft-RoCE has and hardware has not: its network device */
+    /* the attribute that Soft-RoCE has and hardware has not: its network device */
+    char parent[sizeof device->ibdev_path + 16];
     snprintf(parent, sizeof parent, "%s/parent", device->ibdev_path);
     return access(parent, F_OK) == 0;
 }
@@ -199,7 +202,7 @@ static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_
     path->pd = real->alloc_pd(path->context);
     path->cq = path->channel ? real->create_cq(path->context, 4096, NULL, path->channel, 0) : NULL;
     if (!path->pd || !path->cq || path->cq->context->ops.req_notify_cq(path->cq, 0) != 0)
-        return "its resources are used up (or RLIMIT_MEMLOCK is too low)";
+        return "its resources are exhausted (or RLIMIT_MEMLOCK is too low)";
     return NULL;
 }
 

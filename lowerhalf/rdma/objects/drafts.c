@@ -13,8 +13,8 @@ void shift_build_with(struct ibv_qp_ex *x, const struct ibv_qp_ex *functions)
     memcpy((char *)x + BUILDERS, (const char *)functions + BUILDERS, BUILDERS_END - BUILDERS);
 }
 
-/* Device lock held. False: a draft is being made, so it isn't over yet. Otherwise the next section may be straight, and the caller says so
- * before shift_draft_ended. */
+/* Device lock held. False: a draft is being made, so it isn't over yet. Otherwise the next section may be straight, and
+ * the caller says so before shift_draft_ended. */
 bool shift_draft_ends(shift_qp_t *q)
 {
     if (!q->provider)

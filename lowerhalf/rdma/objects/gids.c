@@ -1,8 +1,8 @@
 /* gids.c - the GIDs of RNICs, by value.
  *
  * A queue pair is given the index of a GID in its port's table. When an address or a link is taken away and comes back,
- * the same GID may stand at another index: others may have come first, and a queue pair that uses the old entry keeps the
- * kernel from filling that again. So what is remembered is the GID; where it stands is looked up before each use.
+ * the same GID may stand at another index: others may have come first, and a queue pair that uses the old entry keeps
+ * the kernel from filling that again. So what is remembered is the GID; where it stands is looked up before each use.
  */
 #include "objects/gids.h"
 

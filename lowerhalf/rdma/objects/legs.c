@@ -1,7 +1,9 @@
-/* legs.c - what is done to a queue pair the same way whichever path it is on, and whether it carries the program's traffic or a link's. */
+/* legs.c - what is done to a queue pair the same way whichever path it is on, and whether it carries the program's
+ * traffic or a link's. */
 #include "objects/legs.h"
 
-/* The attributes that a reliable connected queue pair must be given for each state (InfiniBand specification 11.2.5.2; ibv_modify_qp(3)). */
+/* The attributes that a reliable connected queue pair must be given for each state (InfiniBand specification 11.2.5.2;
+ * ibv_modify_qp(3)). */
 int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to)
 {
     static const int masks[] = {
@@ -47,7 +49,8 @@ int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)
     return shift_verbs_on(q->o.device, path)->post_recv(q->legs[path].qp, wr, &bad);
 }
 
-/* Packets that a request takes, that is: by how much it advances the packet sequence number (InfiniBand specification, 9.7.2). */
+/* Packets that a request takes, that is: by how much it advances the packet sequence number (InfiniBand specification,
+ * 9.7.2). */
 static uint32_t packets_of(const shift_send_t *e, uint32_t mtu)
 {
     switch (e->wr.opcode) {

@@ -1,13 +1,14 @@
 /* objects.h - what SHIFT keeps of a program's RDMA objects. For every layer above base/, kv/ and requests/.
  *
- * The program holds the provider's own objects, so every verb that we don't know of works as ever; ours are found from theirs (map.h).
- * A *path* is one way to the peer: path 0 is the program's own device on both sides, path p the p-th backup of both sides. A queue pair has a *leg* on
- * each path: leg 0 is the program's, the others are ours. A *link* joins this device to one peer process with a control queue pair on every path.
+ * The program holds the provider's own objects, so every verb that we don't know of works as usual; ours are found from
+ * theirs (map.h). A *path* is one way to the peer: path 0 is the program's own device on both sides, path p the p-th
+ * backup of both sides. A queue pair has a *leg* on each path: leg 0 is the program's, the others are ours. A *link*
+ * joins this device to one peer process with a control queue pair on every path.
  *
- * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching, links), cq->lock, qp->lock,
- * srq->lock (spinlocks, which the data verbs in the default state do without: away.c). The worker (worker.c, one thread per device) holds device->lock but
- * for verbs on backups and for key-value
- * requests; an object it works on without the lock is `busy`, and is not freed meanwhile.
+ * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching,
+ * links), cq->lock, qp->lock, srq->lock (spinlocks, which the data verbs in the default state do without: away.c). The
+ * worker (worker.c, one thread per device) holds device->lock except for verbs on backups and for key-value requests;
+ * an object it works on without the lock is `busy`, and is not freed meanwhile.
  *
  * Here are the records only. Each file of functions has a header of its own, or its layer has one.
  */
@@ -33,7 +34,8 @@ typedef struct shift_link shift_link_t;
 
 typedef enum shift_kind { SHIFT_PD, SHIFT_MR, SHIFT_CQ, SHIFT_SRQ, SHIFT_QP } shift_kind_t;
 
-/* The head of every recorded object. Its verbs are executed again on the backups by the worker, in any order that works (shadow.c). */
+/* The head of every recorded object. Its verbs are executed again on the backups by the worker, in any order that works
+ * (shadow.c). */
 typedef struct shift_object {
     shift_kind_t kind;
     shift_device_t *device;
@@ -75,10 +77,11 @@ typedef struct shift_cq {
     shift_object_t o;
     struct ibv_cq *cq;
     int (*poll)(struct ibv_cq *, int, struct ibv_wc *); /* the provider's */
-    bool straight;       /* what polls find goes to the program as it is, unless there is an error: not `special`, and not `noted` */
+    /* what polls find goes to the program as it is, unless there is an error: not `special`, and not `noted` */
+    bool straight;
     bool noted;          /* some queue pair of it keeps a journal in the default state */
     bool special;        /* not all completions come straight from the default queue: see away.c */
-    bool settled;        /* no straight poll that began before it was special is still under way */
+    bool settled;        /* no straight poll that began before it was special is still in progress */
     struct ibv_cq *on[SHIFT_PATHS];
     shift_spin_t lock;
     bool shared;         /* some of its receives are of shared queues: srq.c */
@@ -91,7 +94,7 @@ typedef struct shift_cq {
     struct ibv_wc *ready; /* completions that the program is still to get, oldest first */
     uint32_t first, count, room;
     struct ibv_cq_ex *provider; /* extended.c: its functions; NULL: no ibv_start_poll */
-    bool reading;               /* a straight section of ibv_start_poll .. ibv_end_poll is under way */
+    bool reading;               /* a straight section of ibv_start_poll .. ibv_end_poll is in progress */
     bool emulated;              /* in the object are our functions, not the provider's */
     pthread_mutex_t polling;    /* one of ours is */
     struct ibv_wc current;
@@ -108,7 +111,7 @@ typedef struct shift_shared {
     uint32_t users; /* queue pairs that receive here */
     struct ibv_qp *tap;
     struct ibv_cq *cq; /* of the tap */
-    uint32_t tapping;  /* sends of the tap under way */
+    uint32_t tapping;  /* sends of the tap in progress */
     bool tap_works;    /* is connected */
     uint64_t tap_again; /* ns: not before this */
 } shift_shared_t;
@@ -192,7 +195,9 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     const shift_rewind_t *rewind; /* of leg 0; NULL: its queues can't be read */
     void *queues;                 /* the rewind's */
     bool rewinds; /* it keeps no journals in the default state */
-    bool unread; /* what is outstanding on leg 0 is only in the provider's queues; the journals hold what was posted since the switch began */
+    /* what is outstanding on leg 0 is only in the provider's queues; the journals hold what was posted since the switch
+     * began */
+    bool unread;
     struct ibv_wc *errors; /* taken from leg 0 since the switch began, of which the program hasn't heard: readback.c */
     uint32_t errors_count, errors_room;
     enum ibv_qp_state state; /* that the program has brought it to */
@@ -203,7 +208,7 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     bool has_gid;
 
     shift_spin_t lock;
-    bool direct; /* posts go to leg 0 at once: no switch under way, default state */
+    bool direct; /* posts go to leg 0 at once: no switch in progress, default state */
     shift_states_t states;
     shift_phase_t phase;
     shift_journal_t sends, recvs;
@@ -222,7 +227,8 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     struct ibv_wc trouble; /* the error completion that began the switch, should the program have to see it */
     bool has_trouble;
     bool peer_fenced;      /* the peer's progress of this epoch is here */
-    bool has_early;        /* and that of the next one: messages may overtake each other, and the peer may have found us first */
+    /* and that of the next one: messages may overtake each other, and the peer may have found us first */
+    bool has_early;
     uint32_t early_epoch, early_a, early_b;
     uint32_t peer_psn;
     uint64_t since;        /* ns, begin of this phase */
@@ -230,10 +236,10 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     shift_times_t times;
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     bool cut_off; /* no path was up during this switch, and that was told */
-    bool washing; /* the first request on a leg that was reset is under way: switch.c */
+    bool washing; /* the first request on a leg that was reset is in progress: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
     struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
-    bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is under way */
+    bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is in progress */
     bool uncounted;             /* there has been one: `posted` and `bytes` are too small */
     bool drafted;               /* in the object are our functions, not the provider's */
     pthread_mutex_t drafting;   /* one of ours is */
@@ -278,7 +284,8 @@ struct shift_device {
     uint64_t id; /* random; names this context to its peers */
     uint64_t longest_wait; /* ns, of connections while no path works */
     bool rxe;
-    bool tells_last; /* it has IBV_EVENT_QP_LAST_WQE_REACHED: all RNICs do, but not every Soft-RoCE (Linux 6.1 hasn't) */
+    /* it has IBV_EVENT_QP_LAST_WQE_REACHED: all RNICs do, but not every Soft-RoCE (Linux 6.1 hasn't) */
+    bool tells_last;
     int paths; /* 1 + number of backups named */
     shift_path_t path[SHIFT_PATHS];
 

@@ -1,11 +1,13 @@
 /* states.h - the states of a protected queue pair and the only function that changes them (SHIFT paper, section 4.2).
  *
- *   send queue    DEFAULT ──FAIL──> FALLBACK ──RECOVERED──> WAIT_SIGNALED ──SIGNALED──> WAIT_SINKED ──RETURNED──> DEFAULT
+ *   send queue    DEFAULT ──FAIL──> FALLBACK ──RECOVERED──> WAIT_SIGNALED ──SIGNALED──> WAIT_SINKED ──RETURNED──>
+ *                 DEFAULT
  *                                      ^───────── FAIL (the way back, or the path in use, was lost again) ───┘
  *   receive queue DEFAULT ──FAIL──> FALLBACK ──RETURNED──> DEFAULT
  *
- * FAIL also stands for a switch that was asked for (`manapy rdma move`): from here on it is the same. RELEASED, reached by GIVE_UP from everywhere, is
- * outside the paper's states: the queue pair is the provider's again and the program sees what happens to it.
+ * FAIL also stands for a switch that was asked for (`manapy rdma move`): from here on it is the same. RELEASED, reached
+ * by GIVE_UP from everywhere, is outside the paper's states: the queue pair is the provider's again and the program
+ * sees what happens to it.
  */
 #ifndef MANAPY_RDMA_STATES_H
 #define MANAPY_RDMA_STATES_H

@@ -1,5 +1,5 @@
-/* preload.c - how the library gets in front of libibverbs: by LD_PRELOAD for programs that link it, by dlsym (preload.S)
- * for those that dlopen it.
+/* preload.c - puts the library in front of libibverbs: by LD_PRELOAD for programs that link it, by dlsym (preload.S)
+ * for programs that dlopen it.
  *
  * A soname shim would do both, too, but it would have to hand on libibverbs's private symbols to the provider
  * libraries, version by version.

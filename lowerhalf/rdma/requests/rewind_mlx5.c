@@ -1,18 +1,20 @@
 /* rewind_mlx5.c - the rewind of NVIDIA's ConnectX RNICs.
  *
- * NEVER RUN ON HARDWARE: written after infiniband/mlx5dv.h and the provider's source (rdma-core, providers/mlx5/qp.c), and tested on queues that the tests
- * fill in.
+ * NEVER RUN ON HARDWARE: written after infiniband/mlx5dv.h and the provider's source (rdma-core, providers/mlx5/qp.c),
+ * and tested on queues that the tests fill in.
  *
- * mlx5dv_init_obj tells where the queues and the doorbell record are. How far the provider has posted is in the doorbell record; its head and tail and the
- * table of wr_ids are private, so the wr_ids are those of the error completions.
+ * mlx5dv_init_obj tells where the queues and the doorbell record are. How far the provider has posted is in the
+ * doorbell record; its head and tail and the table of wr_ids are private, so the wr_ids are those of the error
+ * completions.
  *
- * The send queue is a ring of 64-byte blocks. A request takes one or more of them, begins with a control segment, and may wrap around the ring's end at any
- * 16-byte segment, inline data at any byte.
+ * The send queue is a ring of 64-byte blocks. A request takes one or more of them, begins with a control segment, and
+ * may wrap around the ring's end at any 16-byte segment, inline data at any byte.
  *
  * Invariants:
- * 1. A block that begins a request carries its own index (16 bits, more than the ring has), the queue pair's number, and the request's size. Requests lie back to back, so the last n
- *    are found by stepping back from the producer. Inline data could imitate a control segment; then two requests seem to end at one place, and we refuse
- *    (-EBADMSG) rather than guess.
+ * 1. A block that begins a request carries its own index (16 bits, more than the ring has), the queue pair's number,
+ *    and the request's size. Requests lie back to back, so the last n are found by stepping back from the producer.
+ *    Inline data could imitate a control segment; then two requests seem to end at one place, and we refuse (-EBADMSG)
+ *    rather than guess.
  * 2. The hardware writes nothing into the queues.
  */
 #include "requests/rewind.h"
@@ -160,7 +162,8 @@ static bool decode_payload(const queues_t *q, uint32_t block, uint32_t k, uint32
     return true;
 }
 
-/* Segments of the remote address and, for atomics, the operands, into wr: how many segments come before the payload, 0 when we can't replay this. */
+/* Segments of the remote address and, for atomics, the operands, into wr: how many segments come before the payload, 0
+ * when we can't replay this. */
 static uint32_t decode_operation(const queues_t *q, uint32_t block, uint8_t opcode, struct ibv_send_wr *wr)
 {
     const struct mlx5_wqe_raddr_seg *remote = segment(q, block, 1);
@@ -245,7 +248,8 @@ static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
     return rc;
 }
 
-/* ---- the receive queue: slots of one size, each a scatter list that ends at an element of no bytes or with the slot ---- */
+/* ---- the receive queue: slots of one size, each a scatter list that ends at an element of no bytes or with the slot
+ * ---- */
 
 static int decode_recv(const queues_t *q, uint32_t index, uint64_t wr_id, shift_journal_t *to)
 {

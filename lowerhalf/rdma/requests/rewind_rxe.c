@@ -1,17 +1,22 @@
 /* rewind_rxe.c - the rewind of Soft-RoCE (rdma_rxe).
  *
- * The queues are rings that kernel and provider share, of the layout in <rdma/rdma_user_rxe.h>. The provider's queue pair object holds a pointer to the
- * start of each mapping, at places that differ between versions of rdma-core.
+ * The queues are rings that kernel and provider share, of the layout in <rdma/rdma_user_rxe.h>. The provider's queue
+ * pair object holds a pointer to the start of each mapping, at places that differ between versions of rdma-core.
  *
  * Invariants:
- * 1. A pointer is taken for a ring's only if it equals the start of a mapping of the uverbs device, or lies where the first queue pair had one that does;
- *    and if the ring has the number and size of slots that follow from the queue pair's capacities (drivers/infiniband/sw/rxe/rxe_queue.c). Of two rings
- *    that both fit, the receive queue's pointer comes first in the object. If this should ever be wrong, the completions' wr_ids don't match.
- * 2. Between the post and the flush the kernel changes in a slot only status, state, mask, the packet numbers, iova and the cursor (resid, cur_sge,
- *    sge_offset) of the scatter list: rxe_req.c, rxe_comp.c and rxe_resp.c of Linux 6.1. The rest is as the provider wrote it.
- * 3. consumer_index is the kernel's and says nothing after an error: slots count back from producer_index. A slot lives until it is posted to again.
- * 4. A send that is flushed has a status other than success in its slot: rxe_comp.c of Linux 6.1. (If not even the last one has, the kernel doesn't tell.)
- * 5. A slot of which `mask` is 0 was never looked at by the kernel since the queue pair was reset, when it clears the ring.
+ * 1. A pointer is taken for a ring's only if it equals the start of a mapping of the uverbs device, or lies where the
+ *    first queue pair had one that does; and if the ring has the number and size of slots that follow from the queue
+ *    pair's capacities (drivers/infiniband/sw/rxe/rxe_queue.c). Of two rings that both fit, the receive queue's pointer
+ *    comes first in the object. If this should ever be wrong, the completions' wr_ids don't match.
+ * 2. Between the post and the flush the kernel changes in a slot only status, state, mask, the packet numbers, iova and
+ *    the cursor (resid, cur_sge, sge_offset) of the scatter list: rxe_req.c, rxe_comp.c and rxe_resp.c of Linux 6.1.
+ *    The rest is as the provider wrote it.
+ * 3. consumer_index is the kernel's and says nothing after an error: slots count back from producer_index. A slot lives
+ *    until it is posted to again.
+ * 4. A send that is flushed has a status other than success in its slot: rxe_comp.c of Linux 6.1. (If not even the last
+ *    one has, the kernel doesn't tell.)
+ * 5. A slot of which `mask` is 0 was never looked at by the kernel since the queue pair was reset, when it clears the
+ *    ring.
  */
 #include "requests/rewind.h"
 
@@ -95,7 +100,8 @@ static ring_t *pointer_at(const struct ibv_qp *qp, size_t offset)
     return p;
 }
 
-/* Where queue pair objects of this process's provider hold the pointers; 0: not known yet. All objects are of one type. */
+/* Where queue pair objects of this process's provider hold the pointers; 0: not known yet. All objects are of one type.
+ */
 static _Atomic size_t sends_at, recvs_at;
 
 static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made)
@@ -126,7 +132,8 @@ static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made)
 static ring_t *known(const struct ibv_qp *qp, size_t at)
 {
     ring_t *ring = at ? pointer_at(qp, at) : NULL;
-    return ring && (uintptr_t)ring % PAGE == 0 && msync(ring, PAGE, MS_ASYNC) == 0 ? ring : NULL; /* msync: is it mapped? */
+    /* msync: is it mapped? */
+    return ring && (uintptr_t)ring % PAGE == 0 && msync(ring, PAGE, MS_ASYNC) == 0 ? ring : NULL;
 }
 
 static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state)
@@ -251,8 +258,8 @@ static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
     return rings->recvs ? decode(rings->recvs, decode_recv, wr_ids, n, to) : -ENOTSUP;
 }
 
-/* The slot before the oldest outstanding one holds the last request that completed: its packets are known for certain, while an outstanding one may never
- * have been started, or have been started again. */
+/* The slot before the oldest outstanding one holds the last request that completed: its packets are known for certain,
+ * while an outstanding one may never have been started, or have been started again. */
 static int first_psn(void *state, uint32_t n, uint32_t *psn)
 {
     rings_t *rings = state;

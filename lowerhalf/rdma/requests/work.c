@@ -1,8 +1,9 @@
-/* work.c - the journal of work.h: a ring of entries of one size, each made of the fixed part, room for the scatter list, and room for inline bytes.
+/* work.c - the journal of work.h: a ring of entries of one size, each made of the fixed part, room for the scatter
+ * list, and room for inline bytes.
  *
- * Memory is one anonymous mapping: appending never allocates, calls no libc function that locks, and pages that are never reached cost nothing.
- * Entries begin at cache lines. Appending is in the path of every post: members are written one by one, for a whole entry would first be put together
- * elsewhere, which takes three times as long as all the rest.
+ * Memory is one anonymous mapping: appending never allocates, calls no libc function that locks, and pages that are
+ * never reached cost nothing. Entries begin at cache lines. Appending is in the path of every post: members are written
+ * one by one, for a whole entry would first be put together elsewhere, which takes three times as long as all the rest.
  */
 #include "requests/work.h"
 
@@ -17,7 +18,8 @@ static size_t bytes(const shift_journal_t *j) { return ((size_t)j->mask + 1) * j
 
 static int make(shift_journal_t *j, uint32_t depth, uint32_t max_sge, uint32_t max_inline, size_t head)
 {
-    shift_journal_t made = {.max_sge = max_sge ? max_sge : 1, .max_inline = max_inline, .head_size = (uint32_t)head}; /* inline data needs one element */
+    /* inline data needs one element */
+    shift_journal_t made = {.max_sge = max_sge ? max_sge : 1, .max_inline = max_inline, .head_size = (uint32_t)head};
     while (made.mask < depth - (depth > 0))
         made.mask = made.mask << 1 | 1;
     made.stride = (head + made.max_sge * sizeof(struct ibv_sge) + max_inline + LINE - 1) / LINE * LINE;
@@ -88,7 +90,8 @@ shift_send_t *shift_journal_send(shift_journal_t *j, const struct ibv_send_wr *w
     if (wr->opcode == IBV_WR_BIND_MW)
         entry->wr = *wr;
     else
-        memcpy(&entry->wr, wr, offsetof(struct ibv_send_wr, qp_type)); /* the rest is for binding, XRC and segmentation */
+        /* the rest is for binding, XRC and segmentation */
+        memcpy(&entry->wr, wr, offsetof(struct ibv_send_wr, qp_type));
     memset(&entry->length, 0, sizeof *entry - offsetof(shift_send_t, length));
     entry->length = length;
     entry->wr.next = NULL;

@@ -1,15 +1,17 @@
 /* extended.c - the extended data verbs: ibv_wr_* (ibv_wr_start .. ibv_wr_complete) and ibv_start_poll .. ibv_end_poll.
  *
- * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the provider's stay there, but for
- * those that begin, end and go on: such a section of the program's is *straight*. In every other state ours take their places: requests are drafted, and posted at
- * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So all that is said in away.c, post.c,
- * poll.c and gather.c holds.
+ * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the
+ * provider's stay there, except for those that begin, end and go on: such a section of the program's is *straight*. In
+ * every other state ours take their places: requests are drafted, and posted at wr_complete as ibv_post_send would;
+ * completions are polled one by one as ibv_poll_cq would. So all that is said in away.c, post.c, poll.c and gather.c
+ * holds.
  *
  * Invariants:
- * - Between wr_start and wr_complete or wr_abort the queue pair is the calling thread's, between start_poll and end_poll the CQ: by the provider's own lock in
- *   straight sections, by a mutex of ours in the others. The two never overlap: who begins one of ours waits for a straight one to end, and
- *   the default state does not begin (shift_draft_ends) or isn't used (`emulated`) while there is one of ours.
- * - Pointers are exchanged by who has made sure that there is no section.
+ * - Between wr_start and wr_complete or wr_abort the queue pair is the calling thread's, between start_poll and
+ *   end_poll the CQ: by the provider's own lock in straight sections, by a mutex of ours in the others. The two never
+ *   overlap: who begins one of ours waits for a straight one to end, and the default state does not begin
+ *   (shift_draft_ends) or isn't used (`emulated`) while there is one of ours.
+ * - Pointers are exchanged only after a check that there is no section.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -250,7 +252,8 @@ static struct ibv_qp_ex drafters = {
 
 static shift_cq_t *of_cq(struct ibv_cq_ex *x) { return shift_map_get(&shift_cqs, (uintptr_t)x); }
 
-/* The provider's current completion, by value: it goes the way of those that ibv_poll_cq finds. The other members mean nothing after an error. */
+/* The provider's current completion, by value: it goes the way of those that ibv_poll_cq finds. The other members mean
+ * nothing after an error. */
 static bool hide(shift_cq_t *c, const struct ibv_cq_ex *x)
 {
     struct ibv_cq_ex *current = (struct ibv_cq_ex *)(uintptr_t)x;
@@ -315,8 +318,8 @@ static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, sh
     return r;
 }
 
-/* A straight section has met an error: that goes the slow way, and the rest of the section is one of ours. (It is not gone on with: at the end of the queue,
- * next_poll of Soft-RoCE's provider in rdma-core 44 loses its place.) */
+/* A straight section has met an error: that goes the slow way, and the rest of the section is one of ours. (It is not
+ * gone on with: at the end of the queue, next_poll of Soft-RoCE's provider in rdma-core 44 loses its place.) */
 static int turn(struct ibv_cq_ex *x, shift_cq_t *c)
 {
     if (!hide(c, x))

@@ -1,7 +1,9 @@
-/* memory.c - protection domains and memory regions as the program makes them: the provider's verb first, then a record of it for the backups (shadow.c).
+/* memory.c - protection domains and memory regions as the program makes them: the provider's verb first, then a record
+ * of it for the backups (shadow.c).
  *
  * Invariants:
- * - A region is recorded under its lkey for as long as the provider has it. What can't be registered on a backup costs no more than the requests that use it.
+ * - A region is recorded under its lkey for as long as the provider has it. What can't be registered on a backup costs
+ *   no more than the requests that use it.
  * - Backups never keep the program from locking memory: what they have locked is given back when it runs out.
  */
 #include "common/report.h"
@@ -29,8 +31,8 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     return pd;
 }
 
-/* To the backups it is the protection domain that it was made of. A thread domain is left out: it lets the provider do without its locks, and the worker uses
- * the program's objects, too. */
+/* To the backups it is the protection domain that it was made of. A thread domain is left out: it lets the provider do
+ * without its locks, and the worker uses the program's objects, too. */
 struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
@@ -80,7 +82,7 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
     m->memory = *asked;
     m->memory.fd = -1;
     if (asked->dmabuf && p->o.device->paths > 1 && (m->memory.fd = shift_dup(asked->fd)) < 0)
-        shift_report("no descriptor for dmabuf memory (%s): requests that use it can't be carried over", strerror(errno));
+        shift_report("no descriptor for dmabuf memory (%s): requests that use it cannot move to a backup", strerror(errno));
     if (shift_map_put(&p->o.device->mrs, mr->lkey, m) < 0) {
         free_mr(m);
         return mr;
@@ -90,7 +92,8 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
     return mr;
 }
 
-/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own. Were any given back? */
+/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own.
+ * Were any given back? */
 static bool give_back_mrs(const struct ibv_pd *pd)
 {
     shift_device_t *d = errno == ENOMEM ? shift_map_get(&shift_devices, (uintptr_t)pd->context) : NULL;
@@ -119,7 +122,7 @@ static bool give_back_mrs(const struct ibv_pd *pd)
     }
     pthread_mutex_unlock(&d->lock);
     if (any)
-        shift_report("memory that can be locked is used up: what was registered on backups of %s is given back; requests that use it can't be carried over", d->path[0].name);
+        shift_report("lockable memory is exhausted: registrations on the backups of %s are released; requests that use it cannot move to a backup", d->path[0].name);
     return any;
 }
 
@@ -194,7 +197,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
     if (r == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION))
         now = (shift_memory_t){.address = addr, .length = length, .iova = (uintptr_t)addr, .access = now.access};
     if (now.dmabuf) /* the program has its descriptor, if anybody */
-        shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it can't be carried over");
+        shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it cannot move to a backup");
     else
         record_mr(mr->pd, mr, &now);
     return r;

@@ -1,9 +1,11 @@
 /* post.c - the data verbs that post, straight, noted or slow (away.c).
  *
  * Invariants:
- * 1. Journal entries [first, posted) are on the leg in use, [posted, next) are held back. In the default state none is held back. While a queue pair is
- *    `unread` its journals hold only what is held back: what is outstanding comes before it.
- * 2. `first` of a journal is changed under the lock of the CQ that it completes to, `next` under the queue pair's; a switch holds the device's and both.
+ * 1. Journal entries [first, posted) are on the leg in use, [posted, next) are held back. In the default state none is
+ *    held back. While a queue pair is `unread` its journals hold only what is held back: what is outstanding comes
+ *    before it.
+ * 2. `first` of a journal is changed under the lock of the CQ that it completes to, `next` under the queue pair's; a
+ *    switch holds the device's and both.
  */
 #include "failover/failover.h"
 #include "objects/device.h"
@@ -49,8 +51,9 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
     return r;
 }
 
-/* The journal is as deep as the queue that the program has asked for. A provider may take more (Soft-RoCE frees a slot at the acknowledgement, not at the
- * poll): then the oldest requests are acknowledged, and their completions, not polled yet, will find nothing to retire. */
+/* The journal is as deep as the queue that the program has asked for. A provider may take more (Soft-RoCE frees a slot
+ * at the acknowledgement, not at the poll): then the oldest requests are acknowledged, and their completions, not
+ * polled yet, will find nothing to retire. */
 static bool make_room(shift_qp_t *q)
 {
     shift_spin_lock(&q->send_cq->lock);

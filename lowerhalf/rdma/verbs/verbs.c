@@ -1,8 +1,8 @@
-/* verbs.c - the control verbs as the program calls them, but for those of memory (memory.c): the provider's verb first, then a record of it for the backups
- * (shadow.c).
+/* verbs.c - the control verbs as the program calls them, except for those of memory (memory.c): the provider's verb
+ * first, then a record of it for the backups (shadow.c).
  *
- * Invariant: what the program gets back is what libibverbs gave, and no control verb waits for a backup; but destroying something waits for
- * the one shadow verb that is being executed on it.
+ * Invariant: what the program gets back is what libibverbs gave, and no control verb waits for a backup; but destroying
+ * something waits for the one shadow verb that is being executed on it.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -291,7 +291,8 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
     return qp;
 }
 
-/* Soft-RoCE tries for ever with these values (perftest's and UCX's defaults): no error would ever tell that the path is cut. */
+/* Soft-RoCE tries for ever with these values (perftest's and UCX's defaults): no error would ever tell that the path is
+ * cut. */
 static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *attr, int mask)
 {
     if (!d->rxe)
@@ -302,7 +303,7 @@ static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *at
         attr->timeout = 14;
 }
 
-/* Who only received so far goes on to RTS; a leg that we have connected anew is there already. Device lock held. */
+/* Who only received so far goes on to RTS; a leg that we have connected again is there already. Device lock held. */
 static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
 {
     const shift_leg_t *own = &q->legs[0];
@@ -471,8 +472,8 @@ static bool hidden(shift_device_t *d, const struct ibv_async_event *e)
     return ours;
 }
 
-/* Who has seen that there is an event, and then finds none (the descriptor doesn't block), may take that for a failure, as UCX does: it is told what is
- * true for it, that a port is active. */
+/* A program that has seen an event and then finds none (the descriptor does not block) may consider that a failure, as
+ * UCX does. So it gets a true event: a port is active. */
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
     for (bool hid = false;; hid = true) {

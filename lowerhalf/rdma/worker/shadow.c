@@ -1,15 +1,22 @@
-/* shadow.c - the shadow verbs: what the program has set up on its RNIC, executed again on the backups (SHIFT paper, section 4.1).
+/* shadow.c - the shadow verbs: what the program has set up on its RNIC, executed again on the backups (SHIFT paper,
+ * section 4.1).
  *
- * Objects remember what is missing of them; the worker goes through them again and again and does what can be done. A step that needs something that
- * isn't there yet (the peer's backup attributes above all) is left for the next round, so no order of set-up on the two sides can lock them up.
+ * Objects remember what is missing of them; the worker goes through them again and again and does what can be done. A
+ * step that needs something that isn't there yet (the peer's backup attributes above all) is left for the next round,
+ * so no order of set-up on the two sides can lock them up.
  *
- * A thousand queue pairs are set up in a second or two only if the key-value agent isn't asked a thousand times over: what is to be published is noted, and
- * goes out many keys at a time (keys.c); so do the questions for peers, and a peer that isn't there yet is asked for ever more rarely, by its own clock.
+ * A thousand queue pairs are set up in a second or two only if the key-value agent isn't asked a thousand times over:
+ * what is to be published is noted, and goes out many keys at a time (keys.c); so do the questions for peers, and a
+ * peer that isn't there yet is asked for ever more rarely, by its own clock.
  *
- * What the peers must know of each other goes through the key-value agent (kv.h), by attributes that the programs themselves have exchanged:
- *   qp/<GID or LID>/<number>   of the default queue pair as the peer addresses it -> struct qp_value: the legs on the backups
- *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on each backup; zeros: gone
- * A number may be that of a queue pair that was: a value is believed only if it is connected to us and expects our packet sequence number.
+ * What the peers must know of each other goes through the key-value agent (kv.h), by attributes that the programs
+ * themselves have exchanged:
+ *   qp/<GID or LID>/<number>   of the default queue pair as the peer addresses it -> struct qp_value: the legs on the
+ *                              backups
+ *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on
+ *                              each backup; zeros: gone
+ * A number may belong to a former queue pair: a value is used only if that queue pair is connected to us and expects
+ * our packet sequence number.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -69,7 +76,7 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
         if (!m->on[i] && !m->given_back)
             UNLOCKED(d, m->on[i] = shift_register(pd, &m->memory));
         if (!m->on[i] && !m->given_back)
-            shift_report("%s refuses to register memory (%s): requests that use it can't be carried over", d->path[i].name, strerror(errno));
+            shift_report("%s cannot register memory (%s): requests that use it cannot move to a backup", d->path[i].name, strerror(errno));
         else if (m->on[i])
             keys[i] = m->on[i]->rkey;
     }
@@ -93,7 +100,7 @@ static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
             if (cq)
                 cq->context->ops.req_notify_cq(cq, 0);
             else
-                shift_report("%s gives no completion queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+                shift_report("%s cannot make a completion queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
             c->on[i] = cq;
         }
     return true;
@@ -110,7 +117,7 @@ static bool shadow_srq(shift_device_t *d, shift_srq_t *s)
             return false;
         UNLOCKED(d, srq = shift_real()->create_srq(s->pd->on[i], &init));
         if (!srq)
-            shift_report("%s gives no shared receive queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+            shift_report("%s cannot make a shared receive queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
         s->on[i].srq = srq;
     }
     return true;
@@ -129,7 +136,7 @@ static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
     struct ibv_qp *qp;
     UNLOCKED(d, qp = shift_real()->create_qp(q->pd->on[path], &init));
     if (!qp) {
-        shift_report("%s gives no queue pair (%s): connections that need it are not protected", d->path[path].name, strerror(errno));
+        shift_report("%s cannot make a queue pair (%s): connections that need it are not protected", d->path[path].name, strerror(errno));
         return false;
     }
     leg->qp = qp;
@@ -165,7 +172,8 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
     }
     bool any = false;
     q->peer_shares = v.shares;
-    if (q->state != IBV_QPS_RTS) /* it has no number of its own for what it sends; ours on the way back must be the one that the peer expects */
+    /* it has no number of its own for what it sends; ours on the way back must be the one that the peer expects */
+    if (q->state != IBV_QPS_RTS)
         q->legs[0].send_psn = q->legs[0].next_psn = v.expected_psn;
     for (int i = 1; i < d->paths && i < v.paths; i++) {
         shift_leg_t *leg = &q->legs[i];

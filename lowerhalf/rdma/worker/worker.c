@@ -1,6 +1,7 @@
 /* worker.c - the background thread of a device: shadow verbs, links, switches. It starts with the first connection.
  *
- * It sleeps until a backup's completion channel, an asynchronous event, the agent or another thread (d->wake) has something, or a time limit is near.
+ * It sleeps until a backup's completion channel, an asynchronous event, the agent or another thread (d->wake) has
+ * something, or a time limit is near.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -135,8 +136,9 @@ static void step_under_way(shift_device_t *d)
         shift_srq_step(s);
 }
 
-/* A thousand queue pairs may switch at once, or have lost a leg that is made ready again. Who is in the midst of a switch doesn't wait until all have had
- * their turn: a peer waits for him. Nor do threads of the program for the lock: without a gap they would hardly ever get it. */
+/* A thousand queue pairs may switch at once, or have lost a leg that is made ready again. A queue pair in the
+ * midst of a switch does not wait until all have had their turn, because a peer waits for it. Nor do threads of the
+ * program wait that long for the lock: without a gap they would hardly ever get it. */
 static void step_queue_pairs(shift_device_t *d)
 {
     uint64_t since = shift_now();
@@ -201,7 +203,7 @@ static void *work(void *arg)
         poll(fds, (nfds_t)n, ms);
         uint64_t woken;
         if (read(d->wake, &woken, sizeof woken) < 0 && errno != EAGAIN)
-            shift_report("the background thread can't read its event: %s", strerror(errno));
+            shift_report("the background thread cannot read its event: %s", strerror(errno));
         pthread_mutex_lock(&d->lock);
         shift_take_commands(d);
         for (int p = 0; p < d->paths; p++)

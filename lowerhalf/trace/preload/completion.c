@@ -2,8 +2,9 @@
  * generated (wrappers/generate/recorder.py).
  *
  * Invariants
- *  1. Wait and Waitall take their operations off the table before the call: when the library has completed them it may give their handles to other
- *     threads. Those that may leave an operation uncompleted drop it afterwards, by its serial.
+ *  1. Wait and Waitall take their operations off the table before the call: when the library has completed them it may
+ *     give their handles to other threads. Those that may leave an operation uncompleted drop it afterwards, by its
+ *     serial.
  *  2. At most CUT requests of one call are recorded; the last record says so.
  */
 #include "preload.h"
@@ -223,7 +224,8 @@ static void exit_some(mpy_trace_ring_t *ring, const batch_t *b, int rc, const ui
         if (!o->persistent && o->serial != 0) mpy_request_drop(handles[i], o->serial);
         completed(o);
     }
-    for (int i = 0; i < b->n; i++) mpy_close_at(ring, b->first + (uint64_t)i, now, rc == 0 ? MPY_TRACE_PENDING : MPY_TRACE_FAILED); /* those still open */
+    /* those still open */
+    for (int i = 0; i < b->n; i++) mpy_close_at(ring, b->first + (uint64_t)i, now, rc == 0 ? MPY_TRACE_PENDING : MPY_TRACE_FAILED);
     if (b->n == 0) mpy_close_at(ring, b->first, now, mpy_failed(rc));
 }
 

@@ -1,8 +1,8 @@
 /* epochs.c - records of post-start-complete-wait on windows: one for each rank of an epoch's group. See preload.h.
  *
  * Invariants
- *  1. The group of an epoch is kept from the call that opens it to the one that ends it, and its memory for the next one. Calls on one side (access, exposure)
- *     of a window don't overlap: MPI forbids it.
+ *  1. The group of an epoch is kept from the call that opens it to the one that ends it, and its memory for the next
+ *     one. Calls on one side (access, exposure) of a window don't overlap: MPI forbids it.
  *  2. At most CUT ranks of one call are recorded; the last record says so. All are counted.
  */
 #include "preload.h"

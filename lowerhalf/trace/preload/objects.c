@@ -1,9 +1,12 @@
-/* objects.c - communicators, windows and files of a recorded program: who belongs to them, and how many collectives they have seen. See preload.h.
+/* objects.c - communicators, windows and files of a recorded program: who belongs to them, and how many collectives
+ * they have seen. See preload.h.
  *
  * Invariants
- *  1. A table is read without a lock while another thread enters something: an entry's object is stored before its handle, and a larger table is filled
- *     before it is the table. Old tables stay in memory: they add up to less than the new one.
- *  2. An object that is gone keeps its memory (threads may still hold it, as may requests) and its entry in the side table.
+ *  1. A table is read without a lock while another thread enters something: an entry's object is stored before its
+ *     handle, and a larger table is filled before it is the table. Old tables stay in memory: they add up to less than
+ *     the new one.
+ *  2. An object that is gone keeps its memory (threads may still hold it, as may requests) and its entry in the side
+ *     table.
  */
 #include "preload.h"
 #include <manapy/fnv.h>
@@ -13,7 +16,8 @@
 
 enum { FIRST_TABLE = 64 };
 
-typedef struct slot { uint64_t handle; mpy_object_t *object; } slot_t; /* handle 0: free; object NULL: gone, free again for the same handle */
+/* handle 0: free; object NULL: gone, free again for the same handle */
+typedef struct slot { uint64_t handle; mpy_object_t *object; } slot_t;
 typedef struct table { uint64_t mask, used; slot_t slots[]; } table_t;
 static table_t *comms, *windows, *files;
 static uint32_t lock;

@@ -1,21 +1,24 @@
-/* preload.h - the recorder that is preloaded into any MPI program (libmanapy_trace.so), without the split process: contract of the files here.
+/* preload.h - the recorder that is preloaded into any MPI program (libmanapy_trace.so), without the split process:
+ * contract of the files here.
  *
- * It stands before the MPI library with functions of the same names, made by wrappers/generate/recorder.py from the table
- * of the wrappers. It knows no mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when the
- * program's MPI library is seen (abi.c).
+ * It stands before the MPI library with functions of the same names, made by wrappers/generate/recorder.py from the
+ * table of the wrappers. It knows no mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when
+ * the program's MPI library is seen (abi.c).
  *
  * Invariants
- *  1. Every call goes on to the next function of that name, and its arguments, results and return value are untouched; but for a status that the program
- *     ignores: then the recorder's own is handed on, to learn what came.
+ *  1. Every call goes on to the next function of that name, and its arguments, results and return value are untouched;
+ *     except for a status that the program ignores: then the recorder's own is handed on, to learn what came.
  *  2. A handle is passed on as the 64 bits it came in; mpy_handle() makes of them what it is compared by.
- *  3. A thread that is in a recorded call records no other one (`busy`): what MPI libraries call of themselves, Fortran's functions that call C's,
- *     and a profiling library between the program and MPI give no second record.
+ *  3. A thread that is in a recorded call records no other one (`busy`): what MPI libraries call of themselves,
+ *     Fortran's functions that call C's, and a profiling library between the program and MPI give no second record.
  *  4. Anything that goes wrong in here costs records, never the program.
  *  5. cid is equal on all members and differs between communicators: it is computed as in
  *     wrappers/collective/clock.c, from the parent's cid, its SEQ at the
- *     call and the smallest world rank, or, for those that are not collective on a parent, from the groups, the tag and a count.
- *  6. While recording is paused all of that goes on: objects come and go, collectives count, requests have serials of their own. Only no clock is read and no
- *     record written: the thread's ring is one without records (`first` is 0), which hands out numbers. Between trace_ring.h and the rings stand mpy_now to mpy_received_at.
+ *     call and the smallest world rank, or, for those that are not collective on a parent, from the groups, the tag and
+ *     a count.
+ *  6. While recording is paused all of that goes on: objects come and go, collectives count, requests have serials of
+ *     their own. Only no clock is read and no record written: the thread's ring is one without records (`first` is 0),
+ *     which hands out numbers. Between trace_ring.h and the rings stand mpy_now to mpy_received_at.
  */
 #ifndef MANAPY_TRACE_PRELOAD_H
 #define MANAPY_TRACE_PRELOAD_H
@@ -24,9 +27,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef uint64_t mpy_word_t; /* a handle as it is passed: an int in MPICH's interface (the upper half is garbage), a pointer in Open MPI's */
+/* a handle as it is passed: an int in MPICH's interface (the upper half is garbage), a pointer in Open MPI's */
+typedef uint64_t mpy_word_t;
 
-/* What follows in a call of a function with `...`, as far as it comes in registers: enough for MPI_Pcontrol, which has one. */
+/* What follows in a call of a function with `...`, as far as it comes in registers: enough for MPI_Pcontrol, which has
+ * one. */
 #define MPY_VARARGS void *a, void *b, void *c, void *d, void *e
 #define MPY_VARARGS_NAMES a, b, c, d, e
 
@@ -45,7 +50,8 @@ extern mpy_abi_t mpy_abi;
 extern const char *const mpy_names[]; /* "PMPI_Send", by index (made) */
 extern void *mpy_real[][2];           /* MPI_X and PMPI_X: what comes after us; NULL: not looked for yet */
 
-void *mpy_resolve(int index, int p);      /* doesn't return if there is none: the program calls what its MPI library hasn't got */
+/* doesn't return if there is none: the program calls what its MPI library does not have */
+void *mpy_resolve(int index, int p);
 void *mpy_library_function(const char *name); /* of the MPI library itself, or NULL */
 bool mpy_abi_find(const char **why_not);
 
@@ -84,7 +90,8 @@ typedef struct mpy_object {
 mpy_object_t *mpy_comm_of(mpy_word_t comm); /* NULL: none */
 mpy_object_t *mpy_win_of(mpy_word_t win);
 mpy_object_t *mpy_file_of(mpy_word_t file);
-/* After a collective on `parent` that has made it (NULL: none), when SEQ was `seq`. `handle` is where the program's is. */
+/* After a collective on `parent` that has made it (NULL: none), when SEQ was `seq`. `handle` is where the program's is.
+ */
 void mpy_comm_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
 void mpy_win_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
 void mpy_file_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
@@ -110,7 +117,8 @@ typedef struct mpy_operation {
 void mpy_request_put(uint64_t handle, const mpy_operation_t *operation);
 bool mpy_request_get(uint64_t handle, mpy_operation_t *out);
 uint32_t mpy_request_started(uint64_t handle, uint64_t serial); /* the number of this start of a persistent one */
-/* Forget the operation of this serial. One handle may stand for several operations that were complete when they were posted. */
+/* Forget the operation of this serial. One handle may stand for several operations that were complete when they were
+ * posted. */
 void mpy_request_drop(uint64_t handle, uint64_t serial);
 void mpy_message_put(uint64_t handle, const mpy_operation_t *operation);
 bool mpy_message_take(uint64_t handle, mpy_operation_t *out);
@@ -154,7 +162,8 @@ static inline mpy_trace_ring_t *mpy_begin(void) {
     mpy_tls.busy = true;
     return ring;
 }
-static inline uint64_t mpy_serial(const mpy_trace_ring_t *ring) { return ring->serials + ring->head + 1; } /* of a record that comes next */
+/* of a record that comes next */
+static inline uint64_t mpy_serial(const mpy_trace_ring_t *ring) { return ring->serials + ring->head + 1; }
 
 static inline uint64_t mpy_enter(mpy_trace_ring_t *ring, const mpy_object_t *o, mpy_trace_call_t call) {
     call.comm = o != NULL ? o->index : MPY_TRACE_NO_COMM;

@@ -1,8 +1,8 @@
 /* recorder.c - beginning and end of the recording of one process, and its threads. See preload.h.
  *
  * Invariants
- *  1. The file is made when MPI_Init has returned (the rank isn't known before), and only for a program's own world: what MPI_Comm_spawn has started
- *     isn't recorded.
+ *  1. The file is made when MPI_Init has returned (the rank isn't known before), and only for a program's own world:
+ *     what MPI_Comm_spawn has started isn't recorded.
  *  2. A child of fork records nothing: the rings are its parent's.
  */
 #include "preload.h"
@@ -119,7 +119,8 @@ int mpy_record_Finalize(mpy_fn_Finalize_t real) {
     return rc;
 }
 
-/* ---- MPI_Pcontrol (MPI 4.1, 15.2.4): 0 pauses the recording of this thread's calls, 1 (the default) and 2 go on; other levels are for others ---- */
+/* ---- MPI_Pcontrol (MPI 4.1, 15.2.4): 0 pauses the recording of this thread's calls, 1 (the default) and 2 go on;
+ * other levels are for others ---- */
 
 static void pause_or_resume(bool on) {
     mpy_tls_t *t = &mpy_tls;

@@ -1,9 +1,10 @@
 /* requests.c - which operation a request handle (or a message of Mprobe) stands for. See preload.h.
  *
  * Invariants
- *  1. Open addressing, linear probing; what is removed is closed up (Knuth 6.4, algorithm R), so that searches stay short however many come and go.
- *  2. One handle may be there several times: libraries give one constant handle to all operations that were complete at once. Those of one handle stand in
- *     the order they were put, as removing keeps the order along a run.
+ *  1. Open addressing, linear probing; what is removed is closed up (Knuth 6.4, algorithm R), so that searches stay
+ *     short however many come and go.
+ *  2. One handle may be there several times: libraries give one constant handle to all operations that were complete at
+ *     once. Those of one handle stand in the order they were put, as removing keeps the order along a run.
  *  3. The lock is taken only where threads may call MPI at the same time.
  */
 #include "preload.h"

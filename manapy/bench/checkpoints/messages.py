@@ -1,4 +1,5 @@
-"""Messages and rounds of the protocols with more ranks than a machine has processors, counted in the model (manapy/clock)."""
+"""Messages and rounds of the protocols with more ranks than a machine has processors, counted in the model
+(manapy/clock)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from ..shared.samples import Row, Rows
 
 
 def messages(setting: Setting) -> list[Row]:
-    """For one checkpoint: control messages a rank and rounds; for an undisturbed run: messages that the protocol adds to a collective."""
+    """For one checkpoint: control messages a rank and rounds; for an undisturbed run: messages that the protocol adds
+    to a collective."""
     sizes = [size for size in scale.SIZES if size <= setting.simulated]
     counted: list[scale.Row] = []
     for i, size in enumerate(sizes):

@@ -1,4 +1,5 @@
-"""DeepSpeed, installed from PyPI on demand into the user's cache directory: for CPUs, without operators of its own, beside the torch that is here."""
+"""DeepSpeed, installed from PyPI on demand into the user's cache directory: for CPUs, without operators of its own,
+beside the torch that is here."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from ..calls.imb import cache
 from ..shared.commands import LeftOutError, Setting
 
 PACKAGE = "deepspeed==0.19.8"
-NEEDS = ("einops", "hjson", "msgpack", "ninja", "packaging", "psutil", "py-cpuinfo", "pydantic", "tqdm")  # what it declares, but for torch and numpy
+# what it declares, except for torch and numpy
+NEEDS = ("einops", "hjson", "msgpack", "ninja", "packaging", "psutil", "py-cpuinfo", "pydantic", "tqdm")
 INSTALL_SECONDS = 300.0
 
 

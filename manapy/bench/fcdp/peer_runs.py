@@ -1,6 +1,8 @@
-"""A running osu_bench/peers: one training by one library over the nodes of an emulated cluster, which takes a step when it is told to.
+"""A running osu_bench/peers: one training by one library over the nodes of an emulated cluster, which takes a step when
+it is told to.
 
-manapy's ranks are started by mpirun on the first node, those of torch.distributed one by one. What a step has sent is read from the nodes' interfaces, headers included.
+manapy's ranks are started by mpirun on the first node, those of torch.distributed one by one. What a step has sent is
+read from the nodes' interfaces, headers included.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ class Training:
 
 @contextlib.contextmanager
 def training(setting: Setting, cluster: Cluster, ranks: int, by: str, *options: str, path: Path | None = None) -> Iterator[Training]:
-    """With `ranks` on each node, for the time being. path: where Python finds the library, if that isn't where it is anyway."""
+    """With `ranks` on each node, for the time being. path: where Python finds the library, if that isn't where it is
+    anyway."""
     errors = setting.fresh("errors")
     program: list[str | Path] = [setting.tools.python, setting.tools.sources / "peers", "--by", by, *options]
     processes: list[subprocess.Popen[str]] = []
@@ -129,7 +132,8 @@ def losses_alone(setting: Setting, ranks: int, steps: int, *options: str) -> lis
 
 
 class _Memory(threading.Thread):
-    """Looks again and again at the memory of some processes on each node: what they have to themselves, and their part of what they share with others, but for files (libraries)."""
+    """Looks again and again at the memory of some processes on each node: what they have to themselves, and their part
+    of what they share with others, except for files (libraries)."""
 
     def __init__(self, nodes: list[list[int]]) -> None:
         super().__init__(daemon=True)

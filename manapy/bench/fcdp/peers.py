@@ -1,7 +1,9 @@
-"""manapy's sharded training beside that of other libraries, over emulated nodes with slow links: FSDP2 and DeepSpeed, in turn with manapy, from the same values on the same data.
+"""manapy's sharded training beside that of other libraries, over emulated nodes with slow links: FSDP2 and DeepSpeed,
+in turn with manapy, from the same values on the same data.
 
-1. A run is one start of one library with one workload: two steps at full speed, the second one for the memory; then some at each rate, of which the median is a sample. The first step,
-   which fetches what stays, is no sample of anything but itself.
+1. A run is one start of one library with one workload: two steps at full speed, the second one for the memory; then
+   some at each rate, of which the median is a sample. The first step, which fetches what stays, is no sample of
+   anything but itself.
 2. All runs' losses are those of one process, or the row says so.
 3. Times of others divide by manapy's of the same round.
 """
@@ -31,7 +33,8 @@ RATES = {FULL: "full speed", GIGABIT: "1 Gb/s", HUNDRED: "100 Mb/s", TEN: "10 Mb
 
 @dataclass(frozen=True)
 class Library:
-    """One way to train. by, options: of osu_bench/peers; several: only workloads of several micro-batches, where alone it differs from the others; patient: at 10 Mb/s, too."""
+    """One way to train. by, options: of osu_bench/peers; several: only workloads of several micro-batches, where alone
+    it differs from the others; patient: at 10 Mb/s, too."""
 
     by: str
     options: tuple[str, ...] = ()
@@ -50,7 +53,8 @@ class Workload:
 
 
 OURS = {FCDP: Library("fcdp", patient=True)}
-KEPT = {"fcdp, τ=1": Library("fcdp", ("--tau", "1", "--budget", str(1 << 32)))}  # FCDP-Cache, where the device has room for everything
+# FCDP-Cache, where the device has room for everything
+KEPT = {"fcdp, τ=1": Library("fcdp", ("--tau", "1", "--budget", str(1 << 32)))}
 FSDP2 = {
     "FSDP2": Library("fsdp2", patient=True),
     "FSDP2 in nodes": Library("fsdp2-node"),

@@ -1,4 +1,5 @@
-"""Bytes that sharded training sends between nodes: at the interfaces of emulated nodes, beside the engine's own counters and the closed forms (the FCDP paper's Table VII).
+"""Bytes that sharded training sends between nodes: at the interfaces of emulated nodes, beside the engine's own
+counters and the closed forms (the FCDP paper's Table VII).
 
 A count that differs from the closed form by more than LIMIT is a failure, not just a figure.
 """
@@ -16,20 +17,24 @@ from ..shared.samples import Row, Rows
 NODES, RANKS = 2, 2  # RANKS of each node
 LIMIT = 5.0  # %
 MODELS = {"full": "full", "lora": "LoRA"}
-GPT_30B, ADAPTERS, PAPER_RANKS = 31.03e9, 17e6, 8  # parameters; as many trainable ones as the bytes of Table VII fit, 0.05 % and not the 1 % of section V-D; ranks of a node
+# parameters; as many trainable ones as the bytes of Table VII fit, 0.05 % and not the 1 % of section V-D; ranks of a
+# node
+GPT_30B, ADAPTERS, PAPER_RANKS = 31.03e9, 17e6, 8
 MEASURED = ("fcdp", "zero3", "hpz_naive", "fcdp_sched", "fcdp_comm")
 TABLE_VII = "paper: ZeRO++ and FCDP-Sched 49.3 %, FCDP-Comm 99.9 %"
 PARTS = {"forward": "gathers for the forward pass", "backward": "gathers for the backward pass", "reduce": "gradients", "step": "a step in all", "first": "the first step"}
 
 
 def bytes_sent(setting: Setting) -> list[Row]:
-    """What a node sends, by phase, in a step and in the first one; for each strategy, model and number of micro-batches."""
+    """What a node sends, by phase, in a step and in the first one; for each strategy, model and number of
+    micro-batches."""
     rows = Rows("fcdp-bytes")
     size = ["--hidden", "1024", "--layers", "4", "--rank", "64"] if setting.scale >= 1 else ["--hidden", "512", "--layers", "2", "--rank", "64"]
     micro_batches = ("1", "2", "4") if setting.scale >= 1 else ("1", "2")
     program = [setting.tools.python, setting.tools.sources / "sharded.py", "bytes", *size, "--models", *MODELS, "--micro-batches", *micro_batches]
     with cluster.cluster(setting.tools, NODES) as nodes:
-        groups = [[strategy] for strategy in STRATEGIES] if setting.scale >= 1 else [list(STRATEGIES)]  # runs by themselves, but for their start
+        # runs by themselves, except for their start
+        groups = [[strategy] for strategy in STRATEGIES] if setting.scale >= 1 else [list(STRATEGIES)]
         for number, strategies in enumerate(groups):
             setting.progress(number / len(groups), ", ".join(strategies))
             try:
@@ -73,13 +78,15 @@ def form(record: dict[str, Any]) -> dict[str, float]:
 
 
 def farthest(record: dict[str, Any], expected: dict[str, float], count: str) -> tuple[str, float]:
-    """The part whose count differs most from the closed form, and by how much, in % of a step (of the first step, for that one)."""
+    """The part whose count differs most from the closed form, and by how much, in % of a step (of the first step, for
+    that one)."""
     differences = {part: 100 * abs(record[part][count] - expected[part]) / expected["first" if part == "first" else "step"] for part in PARTS}
     return max(differences.items(), key=lambda item: item[1])
 
 
 def reduction(setting: Setting) -> list[Row]:
-    """Table VII: of GPT-30B by the closed forms, and of a model with as small a share of trainable parameters at the interfaces."""
+    """Table VII: of GPT-30B by the closed forms, and of a model with as small a share of trainable parameters at the
+    interfaces."""
     rows = Rows("fcdp-reduction")
     add_table(rows)
     size = ["--hidden", "2048", "--layers", "3"] if setting.scale >= 1 else ["--hidden", "512", "--layers", "2"]
@@ -96,7 +103,8 @@ def reduction(setting: Setting) -> list[Row]:
 
 
 def add_table(rows: Rows) -> None:
-    """Table VII by the closed forms, as the paper has it: rings of fp16, gradients reduced in fp32 and counted as of the backward pass, the sum of both nodes in GiB."""
+    """Table VII by the closed forms, as the paper has it: rings of fp16, gradients reduced in fp32 and counted as of
+    the backward pass, the sum of both nodes in GiB."""
     steps = {
         strategy: bytes_per_node(strategy, NODES, PAPER_RANKS, 2 * ADAPTERS, 2 * GPT_30B, 4 * ADAPTERS, collective="ring") for strategy in MEASURED
     }

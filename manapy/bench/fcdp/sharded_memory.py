@@ -1,7 +1,9 @@
-"""Memory of sharded training: the largest batch that a device takes (the FCDP paper's Tables V and VI), and what a host needs.
+"""Memory of sharded training: the largest batch that a device takes (the FCDP paper's Tables V and VI), and what a host
+needs.
 
-Really run: models of the proportions of the paper's, 16 times narrower, on nodes that the engine emulates, on devices that are limits on memory. That, and the closed
-forms for the paper's own models, whose activations the paper doesn't tell.
+Really run: models of the proportions of the paper's, 16 times narrower, on nodes that the engine emulates, on devices
+that are limits on memory. That, and the closed forms for the paper's own models, whose activations the paper doesn't
+tell.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ PAPER = {  # nodes: what ZeRO-3 and FCDP take, and ZeRO++
     4: {"GPT-10B": (512, 512), "GPT-15B": (512, 256), "GPT-20B": (256, 256), "GPT-25B": (256, 256), "GPT-30B": (256, 128)},
 }
 A40 = 48e9  # bytes
-TOKENS = 224  # of a sample: the paper doesn't say; with this number ZeRO-3's and FCDP's batches are the paper's in all ten cases
+# of a sample: the paper doesn't say; with this number ZeRO-3's and FCDP's batches are the paper's in all ten cases
+TOKENS = 224
 NARROWER, LAYERS = 16, 8  # of the models that are run
-BUDGET = 7.0  # bytes of a device for each parameter of the widest model that is run on 2 nodes: as tight as an A40 is for GPT-30B
+# bytes of a device for each parameter of the widest model that is run on 2 nodes: as tight as an A40 is for GPT-30B
+BUDGET = 7.0
 
 
 def memory(setting: Setting) -> list[Row]:
@@ -68,7 +72,8 @@ def add_forms(rows: Rows) -> None:
 
 
 def largest(strategy: str, nodes: int, name: str) -> int:
-    """Samples on all devices. Activations as by Korthikanti et al., arXiv 2205.05198, section 4.1: s h (34 + 5 a s / h) bytes for each block, nothing recomputed."""
+    """Samples on all devices. Activations as by Korthikanti et al., arXiv 2205.05198, section 4.1: s h (34 + 5 a s / h)
+    bytes for each block, nothing recomputed."""
     layers, hidden, heads = MODELS[name]
     parameters = 12 * layers * hidden**2 + 2 * VOCABULARY * hidden
     needed = costs.memory(strategy, nodes, 8, parameters, 0, costs.PRECISIONS["mixed"], unit=parameters / layers)
@@ -76,7 +81,8 @@ def largest(strategy: str, nodes: int, name: str) -> int:
 
 
 def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
-    """What a node's ranks have in memory while they train: fcdp's beyond zero3's is the window and, with several micro-batches, the node's sum of gradients."""
+    """What a node's ranks have in memory while they train: fcdp's beyond zero3's is the window and, with several
+    micro-batches, the node's sum of gradients."""
     for model, micro_batches in (("lora", 1), ("full", 1), ("full", 2)):
         title = f"{'LoRA' if model == 'lora' else model}, k={micro_batches}"
         seen = {}

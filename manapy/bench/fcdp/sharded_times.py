@@ -1,5 +1,5 @@
-"""How long sharded training takes on emulated nodes: paths (the FCDP paper's Table III), with and without the cache on the device (Figures 5 to 8), over bandwidth (Figure 9),
-and what crosses the network when (Figure 10).
+"""How long sharded training takes on emulated nodes: paths (the FCDP paper's Table III), with and without the cache on
+the device (Figures 5 to 8), over bandwidth (Figure 9), and what crosses the network when (Figure 10).
 
 All ranks share this machine's processors, and devices are its memory: ratios say something, seconds don't.
 """
@@ -21,7 +21,8 @@ from ..shared.commands import Command, Setting, records
 from ..shared.samples import FCDP, Row, Rows
 
 NODES, RANKS = 2, 2  # RANKS of each node
-ALONE, CACHED = "alone", "fcdp-tau"  # as sharded_times.py calls them: computing alone; fcdp that leaves on the device what it has gathered
+# as sharded_times.py calls them: computing alone; fcdp that leaves on the device what it has gathered
+ALONE, CACHED = "alone", "fcdp-tau"
 MODELS = {"lora": "LoRA", "full": "full"}
 PATHS = {"host": "from the host's memory", "node": "from the ranks of the node", "network": "from all nodes"}
 SLOW = 100e6  # bits a second
@@ -42,7 +43,8 @@ def _program(setting: Setting, *options: str) -> Command:
 
 
 def paths(setting: Setting) -> list[Row]:
-    """GB/s with which a unit comes to each device: copied from the node's window, gathered in the node, gathered over the network."""
+    """GB/s with which a unit comes to each device: copied from the node's window, gathered in the node, gathered over
+    the network."""
     rows = Rows("fcdp-paths")
     size, rounds = ("64", setting.rounds) if setting.scale >= 1 else ("4", 1)
     rates = (1e9, SLOW) if setting.scale >= 1 else (1e9,)
@@ -99,7 +101,8 @@ def _steps(setting: Setting, nodes: cluster.Cluster, model: str, variants: Seque
 
 
 def retention(setting: Setting) -> list[Row]:
-    """LoRA over ever slower links, at which W / (bandwidth × computing) grows a hundredfold; what is left of the throughput on the fastest."""
+    """LoRA over ever slower links, at which W / (bandwidth × computing) grows a hundredfold; what is left of the
+    throughput on the fastest."""
     rows = Rows("fcdp-retention")
     size = ["--hidden", "768", "--layers", "4", "--rank", "1", "--batch", "512"] if setting.scale >= 1 else ["--hidden", "128", "--layers", "2", "--rank", "4", "--batch", "16"]
     rates = RATES if setting.scale >= 1 else (RATES[0], RATES[2])
@@ -133,8 +136,8 @@ def _median(row: Row, variant: str) -> float:
 
 @dataclass
 class Trace:
-    """Of one training. times: seconds since its first step began; rates: at each of them, MB/s that the first node has sent since the one before;
-    phases: [seconds, what], "step" at the beginning of each."""
+    """Of one training. times: seconds since its first step began; rates: at each of them, MB/s that the first node has
+    sent since the one before; phases: [seconds, what], "step" at the beginning of each."""
 
     strategy: str
     times: list[float] = field(default_factory=list)
@@ -142,7 +145,8 @@ class Trace:
     phases: list[tuple[float, str]] = field(default_factory=list)
 
     def chosen(self, name: str) -> list[float]:
-        """Rates in the forward passes, or from the beginning of the backward pass on ("backward"), of all steps but the first."""
+        """Rates in the forward passes, or from the beginning of the backward pass on ("backward"), of all steps but the
+        first."""
         return [rate for moment, rate in zip(self.times, self.rates, strict=True) if self._part(moment) == name]
 
     def _part(self, moment: float) -> str | None:
@@ -154,7 +158,8 @@ class Trace:
 
 
 def timeline(setting: Setting) -> list[Row]:
-    """Some steps of LoRA for each strategy: bytes at the first node's interface, every 20 ms (timeline.csv, figure10-network.png)."""
+    """Some steps of LoRA for each strategy: bytes at the first node's interface, every 20 ms (timeline.csv,
+    figure10-network.png)."""
     rows = Rows("fcdp-timeline")
     size = ["--hidden", "1024", "--layers", "4", "--rank", "16", "--batch", "64"] if setting.scale >= 1 else ["--hidden", "256", "--layers", "2", "--rank", "16"]
     traces = []

@@ -1,4 +1,5 @@
-"""What connections cost with SHIFT: control verbs (the paper's Figure 9), small writes (Table 1), set-up of the backups, memory."""
+"""What connections cost with SHIFT: control verbs (the paper's Figure 9), small writes (Table 1), set-up of the
+backups, memory."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _ports = itertools.count(20000)
 
 
 def control(setting: Setting) -> list[Row]:
-    """ns of each verb, the median and the slowest one of a run; and ms from a connection to its protection, which no verb waits for."""
+    """ns of each verb, the median and the slowest one of a run; and ms from a connection to its protection, which no
+    verb waits for."""
     rows = Rows("control")
     cycles = CYCLES if setting.scale >= 0.1 else 2
     logs: dict[int, str] = {}
@@ -96,8 +98,8 @@ def _table(group: str, output: str) -> Iterable[Sample]:
 
 
 def memory(setting: Setting) -> list[Row]:
-    """KB that a protected queue pair takes beyond a plain one: of the process, and of the machine as a whole (the kernel's too). And the time until many
-    connections are protected."""
+    """KB that a protected queue pair takes beyond a plain one: of the process, and of the machine as a whole (the
+    kernel's too). And the time until many connections are protected."""
     rows = Rows("memory")
     count = IDLE_SHIFT if setting.scale >= 0.1 else 10
     rounds = min(setting.rounds, 3)

@@ -1,8 +1,9 @@
 """How long a fallback takes, and each step of it, by what SHIFT says of its switches (MANAPY_SHIFT_VERBOSE;
 shift_times_t of lowerhalf/rdma/objects/objects.h).
 
-One side sends messages, the other only its counter of what it has consumed: the paper's sender and receiver. Mostly the sender sees the error, and the
-other one is told of it; where the receiver was first, its answer is there already (0 ms).
+One side sends messages, the other only its counter of what it has consumed: the paper's sender and receiver. Mostly the
+sender sees the error, and the other one is told of it; where the receiver was first, its answer is there already (0
+ms).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ PHASES = ("fence", "drain", "copy", "answer", "replay")  # as in the events, eac
 
 
 def fallback(setting: Setting) -> list[Row]:
-    """Milliseconds. One sample per failover: of several queue pairs' the median, and for the last rows from the first one's begin to the last one's end."""
+    """Milliseconds. One sample per failover: of several queue pairs' the median, and for the last rows from the first
+    one's begin to the last one's end."""
     rows = Rows("fallback")
     counts = {n: max(2, round(count * setting.scale)) for n, count in COUNTS.items()} if setting.scale >= 0.1 else {1: 2}
     total, done = sum(counts.values()), 0
@@ -47,7 +49,8 @@ def _start(setting: Setting, vm: Any, n: int) -> Any:
 
 
 def _failover(setting: Setting, vm: Any, pair: Any, n: int) -> tuple[float, list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """When rail 0 was cut, ns of the machine's clock; the sender's and the receiver's fallbacks, and the sender's first completions; all is back when it returns."""
+    """When rail 0 was cut, ns of the machine's clock; the sender's and the receiver's fallbacks, and the sender's first
+    completions; all is back when it returns."""
     shift = setting.guest.part("shift")
     before = [shift.count(process, "fallback") for process in (pair.client, pair.server)]
     returns = max(shift.count(process, "return") for process in pair.both)

@@ -1,5 +1,6 @@
-"""The failure storm: random failures of the two rails and repairs, under a program that checks every byte, in many ways of using verbs (tools/vm/storm.py,
-tests/programs/rdma/stamps.c). Zero lost, doubled, reordered or wrong bytes, and no error that the program sees; else the row says which seed failed."""
+"""The failure storm: random failures of the two rails and repairs, under a program that checks every byte, in many ways
+of using verbs (tools/vm/storm.py, tests/programs/rdma/stamps.c). Zero lost, doubled, reordered or wrong bytes, and no
+error that the program sees; else the row says which seed failed."""
 
 from __future__ import annotations
 

@@ -35,8 +35,9 @@ _ports = itertools.count(19000)
 
 @dataclass
 class Run:
-    """One run. times: seconds, of the machine's clock; rates: at each of them, for each rail, MB/s since the one before. cut, repaired, fallback, back: when that
-    happened; ended: when the program did, with an error; said: its last words."""
+    """One run. times: seconds, of the machine's clock; rates: at each of them, for each rail, MB/s since the one
+    before. cut, repaired, fallback, back: when that happened; ended: when the program did, with an error; said: its
+    last words."""
 
     failure: str
     variant: str
@@ -63,7 +64,8 @@ class Run:
 
 
 def throughput(program: str, setting: Setting) -> list[Row]:
-    """MB/s before a failure, on the backup and afterwards, and how long nothing went; one run of each for seven pairs of other jobs."""
+    """MB/s before a failure, on the backup and afterwards, and how long nothing went; one run of each for seven pairs
+    of other jobs."""
     rows = Rows(program)
     runs: list[Run] = []
     rounds = max(1, setting.rounds // 7)

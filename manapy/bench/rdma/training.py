@@ -1,7 +1,9 @@
-"""A small training job (osu_bench/train.py) on two hosts while their rail fails: the five cases of the SHIFT paper's section 5.2, and its Figure 10.
+"""A small training job (osu_bench/train.py) on two hosts while their rail fails: the five cases of the SHIFT paper's
+section 5.2, and its Figure 10.
 
-As there, 4 epochs, a checkpoint after each, and the failure after 1.78 epochs. MPI runs over verbs (UCX on Soft-RoCE). What is measured is progress: how
-much has to be done again, and for how long nothing goes. All runs must end with the same weights, bit by bit.
+As there, 4 epochs, a checkpoint after each, and the failure after 1.78 epochs. MPI runs over verbs (UCX on Soft-RoCE).
+What is measured is progress: how much has to be done again, and for how long nothing goes. All runs must end with the
+same weights, bit by bit.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Case:
 
 @dataclass
 class Run:
-    """One case. points: seconds since the first step, and steps done; saved: the same, for checkpoints; cut, repaired: seconds; weights: a digest."""
+    """One case. points: seconds since the first step, and steps done; saved: the same, for checkpoints; cut, repaired:
+    seconds; weights: a digest."""
 
     case: Case
     points: list[tuple[float, int]] = field(default_factory=list)
@@ -161,7 +164,8 @@ CASES = (
 
 
 def training(setting: Setting) -> list[Row]:
-    """Seconds from the first step to the end, steps done again and the longest standstill, of each case; one run of each."""
+    """Seconds from the first step to the end, steps done again and the longest standstill, of each case; one run of
+    each."""
     if importlib.util.find_spec("mpi4py") is None:
         raise LeftOutError("no mpi4py (pip install mpi4py)")
     rows = Rows("training")

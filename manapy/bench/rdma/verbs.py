@@ -1,4 +1,5 @@
-"""What the data verbs of RDMA cost through libmanapy_shift.so, over a provider that does nothing: the same program with and without it."""
+"""What the data verbs of RDMA cost through libmanapy_shift.so, over a provider that does nothing: the same program with
+and without it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ GOALS = dict.fromkeys([*VERBS, "ibv_wr_rdma_write, start to complete", "ibv_star
 
 
 def verbs(setting: Setting) -> list[Row]:
-    """ns per call; the median and the minimum over the batches of each run. The provider's second device is the backup, so all is protected."""
+    """ns per call; the median and the minimum over the batches of each run. The provider's second device is the backup,
+    so all is protected."""
     library = installation.library("libmanapy_shift.so")
     if library is None:
         raise LeftOutError("this manapy was built without its RDMA part (apt install libibverbs-dev)")

@@ -1,7 +1,8 @@
-"""Emulated clusters: nodes that are network namespaces, joined by links of a given speed (tools/nodes), programs across them, and what their interfaces count.
+"""Emulated clusters: nodes that are network namespaces, joined by links of a given speed (tools/nodes), programs across
+them, and what their interfaces count.
 
-1. Whatever is made here is removed on leaving, also after an error. Nodes are named after this process, so that nobody else's are touched; those of a process that was
-   killed are removed by the next one.
+1. Whatever is made here is removed on leaving, also after an error. Nodes are named after this process, so that nobody
+   else's are touched; those of a process that was killed are removed by the next one.
 2. Interfaces are looked at from outside, so that looking takes nothing from what runs on the nodes, and sends nothing.
 3. UCX is told to use TCP only: otherwise processes on two such nodes talk through memory, and no byte crosses a link.
 """
@@ -34,7 +35,8 @@ class Cluster:
     _counters: list[int] = field(default_factory=list)  # of each node, a descriptor
 
     def shape(self, bits: float) -> None:
-        """Let no more than `bits` a second into and out of each node. What may pass at once is what takes 4 ms, but no less than 16 KB: at low rates all that is free of charge."""
+        """Let no more than `bits` a second into and out of each node. What may pass at once is what takes 4 ms, but no
+        less than 16 KB: at low rates all that is free of charge."""
         _nodes(self.tool, "shape", f"{bits:.0f}bit", f"{max(16_384, bits / 8 * 0.004):.0f}b", *self.names)
 
     def command(self, setting: Setting, ranks: int, program: Command, **environment: str) -> list[str | Path]:
@@ -63,7 +65,8 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(tools: Tools, count: int) -> Iterator[Cluster]:
-    """`count` nodes for the time being, with links as fast as the machine. Raises LeftOutError where there can't be any."""
+    """`count` nodes for the time being, with links as fast as the machine. Raises LeftOutError where there can't be
+    any."""
     tool = _tool(tools)
     for names in orphans():
         _nodes(tool, "down", *names)
@@ -101,7 +104,8 @@ def made(tool: Path, names: Sequence[str]) -> Iterator[Cluster]:
 
 
 def _interfaces(name: str) -> int:
-    """A descriptor of a node's /proc/net/dev: opened for a process of the node, it goes on showing that node's interfaces."""
+    """A descriptor of a node's /proc/net/dev: opened for a process of the node, it goes on showing that node's
+    interfaces."""
     process = subprocess.Popen(["ip", "netns", "exec", name, "sh", "-c", "echo; read -r _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -114,7 +118,7 @@ def _interfaces(name: str) -> int:
 def _tool(tools: Tools) -> Path:
     found = next((path for path in (tools.sources / "nodes", tools.sources.parent / "tools" / "nodes") if path.exists()), None)
     if found is None:
-        raise ManapyError("tools/nodes is missing: this manapy is not installed completely")
+        raise ManapyError("tools/nodes is missing: this installation of manapy is incomplete")
     return found
 
 

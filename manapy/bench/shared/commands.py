@@ -36,10 +36,11 @@ class LeftOutError(ManapyError):
 class Setting:
     """Where and how much is measured.
 
-    rounds: runs of each variant; ms: milliseconds for each figure inside one run; megabytes: random data a rank in the largest image;
-    scale: length of the programs that run as a whole; limit: seconds for one command; simulated: ranks in the model, at most; imb: see imb.programs;
-    guest: the machine with RDMA devices; storm: failures in the storm, of which `seed` is the first seed; minutes: of healthy training; pictures: a folder for them.
-    progress(fraction, text) is called as a job goes on.
+    rounds: runs of each variant; ms: milliseconds for each figure inside one run; megabytes: random data a rank in the
+    largest image; scale: length of the programs that run as a whole; limit: seconds for one command; simulated: ranks
+    in the model, at most; imb: see imb.programs; guest: the machine with RDMA devices; storm: failures in the storm, of
+    which `seed` is the first seed; minutes: of healthy training; pictures: a folder for them. progress(fraction, text)
+    is called as a job goes on.
     """
 
     work: Path
@@ -70,7 +71,8 @@ class Setting:
         return path
 
     def variant(self, variant: str, ranks: int, program: Command, **env: str) -> str:
-        """Standard output of a program under mpirun: natively, recorded, or under manapy-launch with one of its protocols."""
+        """Standard output of a program under mpirun: natively, recorded, or under manapy-launch with one of its
+        protocols."""
         variables = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
         if variant == NATIVE:
             return self.run([*variables, *self.native(ranks, *program)])
@@ -93,7 +95,8 @@ class Setting:
         return [env, path, self.tools.manapy, "trace", "run", "--dir", directory, "--", *command]
 
     def launched(self, variant: str, ranks: int, directory: Path, *program: str | Path) -> list[str | Path]:
-        """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM; calls are recorded, but with UNTRACED"""
+        """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM; calls are recorded, but with
+        UNTRACED"""
         how = ["--protocol", CLOCK, "--no-trace"] if variant == UNTRACED else ["--protocol", variant]
         return [self.tools.mpirun, "-n", str(ranks), self.tools.launch, "--dir", directory, *how, *program]
 
@@ -231,7 +234,8 @@ class Stepping:
 
 @contextlib.contextmanager
 def stepping(setting: Setting, command: Command, job: Path | None) -> Iterator[Stepping]:
-    """A job that is ended on leaving, if it still runs: by `manapy stop` where it is one of manapy's, else by SIGTERM to mpirun."""
+    """A job that is ended on leaving, if it still runs: by `manapy stop` where it is one of manapy's, else by SIGTERM
+    to mpirun."""
     running = Stepping(command, setting)
     try:
         yield running

@@ -25,11 +25,11 @@ def compare(
     part: Part = (0, 1),
     goals: dict[str, str] | None = None,
 ) -> None:
-    """Run every variant once a round, in alternating order, and add what `read` finds in the output (default: the program's JSON lines).
-    `run` gives the output of one variant, if that isn't a program under mpirun.
+    """Run every variant once a round, in alternating order, and add what `read` finds in the output (default: the
+    program's JSON lines). `run` gives the output of one variant, if that isn't a program under mpirun.
 
-    A variant that fails is left out of the further rounds: its rows say why. If that is the native one, there is nothing to compare
-    with, and the others go on all the same.
+    A variant that fails is left out of the further rounds: its rows say why. If that is the native one, there is
+    nothing to compare with, and the others go on all the same.
     """
     count = setting.rounds if rounds is None else rounds
     parse = read or json_lines

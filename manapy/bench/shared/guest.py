@@ -1,4 +1,5 @@
-"""The virtual machine in which SHIFT is measured (tools/vm): booted when the first job needs it, whole and empty for each.
+"""The virtual machine in which SHIFT is measured (tools/vm): booted when the first job needs it, whole and empty for
+each.
 
 Everything in it is emulated: the figures are for order, and for comparison with each other.
 """
@@ -29,7 +30,8 @@ class DiedError(BenchError):
 
 
 class Guest:
-    """The machine, not booted yet. `work` is the directory that both sides write in: what is compiled for it is there."""
+    """The machine, not booted yet. `work` is the directory that both sides write in: what is compiled for it is
+    there."""
 
     def __init__(self, tools: Tools, work: Path) -> None:
         self._tools, self._work = tools, work
@@ -41,15 +43,15 @@ class Guest:
         """A module of tools/vm; "" is the package."""
         place = next((path for path in (self._tools.sources, self._tools.sources.parent / "tools") if (path / "vm" / "machine.py").exists()), None)
         if place is None:
-            raise ManapyError("tools/vm is missing: this manapy is not installed completely")
+            raise ManapyError("tools/vm is missing: this installation of manapy is incomplete")
         if str(place) not in sys.path:
             sys.path.insert(0, str(place))
         return importlib.import_module(f"vm.{name}" if name else "vm")
 
     @contextlib.contextmanager
     def used(self, *programs: str) -> Iterator[Any]:
-        """The machine (vm.VM), all rails whole and nothing running, afterwards too. Raises LeftOutError if this host can't boot it or lacks one of
-        perftest's programs, BenchError if something in it doesn't happen."""
+        """The machine (vm.VM), all rails whole and nothing running, afterwards too. Raises LeftOutError if this host
+        can't boot it or lacks one of perftest's programs, BenchError if something in it doesn't happen."""
         package = self.part("")
         self._look(package, programs)
         try:
@@ -86,7 +88,8 @@ class Guest:
             raise BenchError(f"the key-value agent ended with {self._agent.returncode}; it said: {said}")
         if not self._shift:
             rdma = f"{self._tools.manapy} rdma"
-            self._agent = self._machine.start(f"exec {rdma} agent --job {JOB}")  # one that `run` starts would end with its command
+            # one that `run` starts would end with its command
+            self._agent = self._machine.start(f"exec {rdma} agent --job {JOB}")
             ready = f"until {rdma} status {JOB} >/dev/null 2>&1; do sleep 0.1; done"
             lines = self._machine.run(f"{ready}; {rdma} run --job {JOB} --backup {self.part('shift').BACKUPS} -- env", check=True).stdout.splitlines()
             self._shift = {name: value for name, _, value in (line.partition("=") for line in lines) if name.startswith("MANAPY_SHIFT_") or name == "LD_PRELOAD"}

@@ -34,7 +34,8 @@ def sent(rows: Sequence[Row]) -> Any:
 
 
 def where_time_goes(rows: Sequence[Row]) -> Any:
-    """Figure 2: a step without a slow link, and what a link adds to it; a line of panels for each job, of one micro-batch a step."""
+    """Figure 2: a step without a slow link, and what a link adds to it; a line of panels for each job, of one
+    micro-batch a step."""
     lines = [chosen for job in JOBS if (chosen := [row for row in rows if row.job == job and row.samples and _is_slow(row)])]
     if not lines:
         return None

@@ -1,4 +1,5 @@
-"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 to 10 of SHIFT's, 9 and 10 of FCDP's), from the rows of a run. Needs matplotlib."""
+"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 to 10 of SHIFT's, 9 and 10 of FCDP's), from
+the rows of a run. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def _recorders(rows: Sequence[Row]) -> Any:
 
 
 def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
-    """SHIFT's Figure 8: throughput while a rail fails and comes back, a panel for each failure, natively above and with SHIFT below."""
+    """SHIFT's Figure 8: throughput while a rail fails and comes back, a panel for each failure, natively above and with
+    SHIFT below."""
     import matplotlib as mpl
 
     mpl.use("Agg")

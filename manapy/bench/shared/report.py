@@ -57,7 +57,8 @@ def lines(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def record(rows: Sequence[Row], left_out: dict[str, str], seconds: dict[str, float], facts: dict[str, str], setting: dict[str, Any]) -> dict[str, Any]:
-    """Everything, as JSON. seconds: that each job took; samples of a variant are a list with one entry a round, null where a run failed."""
+    """Everything, as JSON. seconds: that each job took; samples of a variant are a list with one entry a round, null
+    where a run failed."""
     return {
         "format": FORMAT,
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),

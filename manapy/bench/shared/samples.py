@@ -1,7 +1,7 @@
 """Samples of several variants of the same thing, and what is said about them.
 
-The runs of the variants alternate, so samples of the same round met the same mood of the machine: difference and ratio are formed
-round by round, and their median and its 95 % bootstrap interval are reported, not the quotient of two means.
+The runs of the variants alternate, so samples of the same round met the same mood of the machine: difference and ratio
+are formed round by round, and their median and its 95 % bootstrap interval are reported, not the quotient of two means.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Estimate:
 class Row:
     """One line of a result.
 
-    unit: of all samples; baseline: what NATIVE holds, in words; goal: what the project aims at, in words. samples: variant -> round
-    -> value; failures: variant -> one line. A variant that was not measured is in neither.
+    unit: of all samples; baseline: what NATIVE holds, in words; goal: what the project aims at, in words. samples:
+    variant -> round -> value; failures: variant -> one line. A variant that was not measured is in neither.
     """
 
     job: str
@@ -77,7 +77,8 @@ class Rows:
         self.row(name, unit, goal=goal).samples.setdefault(variant, {})[number] = value
 
     def fail(self, group: str, names: set[str], variant: str, why: str) -> None:
-        """A run of `variant` failed that should have filled the rows `names`; if there are none yet, a row `group` says so."""
+        """A run of `variant` failed that should have filled the rows `names`; if there are none yet, a row `group` says
+        so."""
         for row in [self._rows[name] for name in sorted(names)] or [self.row(group, "")]:
             row.failures[variant] = why
 

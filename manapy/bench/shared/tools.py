@@ -1,4 +1,5 @@
-"""What a benchmark needs of the machine: mpirun, the real MPI, a C compiler; and the compiled programs of osu_bench/."""
+"""What a benchmark needs of the machine: mpirun, the real MPI, a C compiler; and the compiled programs of
+osu_bench/."""
 
 from __future__ import annotations
 
@@ -55,18 +56,20 @@ def sources() -> Path:
     tree = Path(__file__).resolve().parents[3] / "osu_bench"
     found = installation.library("osu_bench") or (tree if tree.is_dir() else None)
     if found is None:
-        raise ManapyError("osu_bench is missing: this manapy is not installed completely")
+        raise ManapyError("osu_bench is missing: this installation of manapy is incomplete")
     return found
 
 
 def rdma_source(tools: Tools, name: str) -> Path:
-    """A verbs program's source. Some are the tests' as well: in a source tree they are with those, installed all are in one place."""
+    """A verbs program's source. Some are the tests' as well: in a source tree they are with those, installed all are in
+    one place."""
     places = (tools.sources / name, tools.sources.parent / "tests" / "programs" / "rdma" / name)
     return next((path for path in places if path.exists()), places[0])
 
 
 def compile_programs(tools: Tools, target: Path) -> None:
-    """Each osu_bench/NAME.c to target/NAME. They are plain MPI programs: linked with the real library, without manapy."""
+    """Each osu_bench/NAME.c to target/NAME. They are plain MPI programs: linked with the real library, without
+    manapy."""
     header = _header(tools.library)
     for name in PROGRAMS:
         compile_one(tools.sources / f"{name}.c", target / name, f"-I{header}", str(tools.library), "-Wl,--allow-shlib-undefined", "-lm")
@@ -90,7 +93,7 @@ def compile_one(source: Path, target: Path, *flags: str) -> None:
 def _needed(name: str) -> Path:
     found = installation.executable(name)
     if found is None:
-        raise ManapyError(f"{name} is missing: this manapy is not installed completely")
+        raise ManapyError(f"{name} is missing: this installation of manapy is incomplete")
     return found
 
 

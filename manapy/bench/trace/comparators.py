@@ -1,6 +1,8 @@
-"""Rules that others find hung and slow ranks by, for comparison. Each is inspired by a published system and keeps its idea only; none is that system.
+"""Rules that others find hung and slow ranks by, for comparison. Each is inspired by a published system and keeps its
+idea only; none is that system.
 
-Hangs: what is open in a Trace for longer than PENDING. Slowdowns: the Timing of an iteration beside healthy ones (History). All say the rank they accuse, or None.
+Hangs: what is open in a Trace for longer than PENDING. Slowdowns: the Timing of an iteration beside healthy ones
+(History). All say the rank they accuse, or None.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def _open_collectives(trace: Trace) -> list[tuple[set[int], set[int]]]:
 
 
 def jit(trace: Trace) -> int | None:
-    """Inspired by JIT's watchdog (Gupta et al., EuroSys'24): a collective is pending for too long; the suspect is a member that has not entered and is in no call."""
+    """Inspired by JIT's watchdog (Gupta et al., EuroSys'24): a collective is pending for too long; the suspect is a
+    member that has not entered and is in no call."""
     waiting = set(trace.events["rank"][trace.events["exit"] == OPEN].tolist())
     for members, entered in _open_collectives(trace):
         if missing := sorted(members - entered - waiting):
@@ -55,7 +58,8 @@ def jit(trace: Trace) -> int | None:
 
 
 def c4(trace: Trace) -> int | None:
-    """Inspired by C4 (Dong et al., 2024): all members have entered and none gets out, or both ends of a message wait: a communication fault, of the first of them."""
+    """Inspired by C4 (Dong et al., 2024): all members have entered and none gets out, or both ends of a message wait: a
+    communication fault, of the first of them."""
     for members, entered in _open_collectives(trace):
         if members == entered:
             return min(members)
@@ -73,7 +77,8 @@ def megascale_hang(trace: Trace) -> int | None:
 
 
 def megascale(history: History, timing: Timing, length: float) -> int | None:
-    """Inspired by MegaScale's heat map (Jiang et al., NSDI'24): a rank's mean latency of a forward or backward pass, against a fixed threshold over the mean of all ranks."""
+    """Inspired by MegaScale's heat map (Jiang et al., NSDI'24): a rank's mean latency of a forward or backward pass,
+    against a fixed threshold over the mean of all ranks."""
     schedule = history.schedule
     own = timing.compute.sum(axis=1)
     backward = np.array([block.backward for stage in range(schedule.pp) for block in schedule.blocks_of(stage)])
@@ -87,7 +92,8 @@ def megascale(history: History, timing: Timing, length: float) -> int | None:
 
 
 def minder(history: History, timing: Timing, length: float) -> int | None:
-    """Inspired by Minder (Deng et al., NSDI'25): each rank's load in the window, z-scored over the ranks; the one whose distance to all others stands out."""
+    """Inspired by Minder (Deng et al., NSDI'25): each rank's load in the window, z-scored over the ranks; the one whose
+    distance to all others stands out."""
     schedule = history.schedule
     own = timing.compute.sum(axis=1).reshape(schedule.pp, -1, schedule.dp, schedule.tp).sum(axis=1)
     usual = history.own.reshape(schedule.pp, -1, schedule.dp, schedule.tp).sum(axis=1)
@@ -100,7 +106,8 @@ def minder(history: History, timing: Timing, length: float) -> int | None:
 
 
 def holmes(history: History, timing: Timing, length: float) -> int | None:
-    """Inspired by Holmes (Yao et al., NSDI'25): operations that are anomalous for themselves, by a robust z-score; the rank with most of the excess has the vote."""
+    """Inspired by Holmes (Yao et al., NSDI'25): operations that are anomalous for themselves, by a robust z-score; the
+    rank with most of the excess has the vote."""
     schedule = history.schedule
     own = timing.compute.sum(axis=1)
     z = (own - history.own) / history.spread

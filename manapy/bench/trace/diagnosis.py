@@ -39,7 +39,8 @@ STUCK = (
     State.LATE,
 )  # the paper calls both a hang: of a rank that spins nobody can tell that it won't go on
 PERFORMANCE = 0.9
-PAPER = {64: 0.001, 128: 0.002, 256: 0.004, 512: 0.008, 1024: 0.015, 2048: 0.036, 4096: 0.066}  # seconds, its Figure 8, optimised
+# seconds, its Figure 8, optimised
+PAPER = {64: 0.001, 128: 0.002, 256: 0.004, 512: 0.008, 1024: 0.015, 2048: 0.036, 4096: 0.066}
 BATCH = 250  # healthy iterations side by side
 
 
@@ -134,7 +135,8 @@ def hangs(setting: Setting) -> list[Row]:
 
 
 def draw(rng: np.random.Generator, model: Model, kind: Kind, iteration: int | None = None, seconds: float = 0.0) -> Fault:
-    """A fault somewhere: stage, replica, shard, micro-batch, direction and, where it can be chosen, phase are uniform."""
+    """A fault somewhere: stage, replica, shard, micro-batch, direction and, where it can be chosen, phase are
+    uniform."""
     schedule = model.schedule
     backward = bool(rng.integers(2))
     work = Phase.BACKWARD if backward else Phase.FORWARD
@@ -330,7 +332,8 @@ def thresholds(setting: Setting) -> list[Row]:
 
 
 def scaling(setting: Setting) -> list[Row]:
-    """E5: from one iteration's recorded calls to a verdict, one processor, nothing pruned (the paper's Figure 8: 66 ms for 4096 ranks, pruned)."""
+    """E5: from one iteration's recorded calls to a verdict, one processor, nothing pruned (the paper's Figure 8: 66 ms
+    for 4096 ranks, pruned)."""
     rows = Rows("analysis")
     curve = []
     sizes = [64, 128, 256, 512, 1024, 2048, 4096, 65536] if setting.scale >= 1 else [64, 512]
@@ -365,7 +368,8 @@ def scaling(setting: Setting) -> list[Row]:
 
 
 def alarms(setting: Setting) -> list[Row]:
-    """Healthy iterations, 10^6 of them: any finding is a false alarm. Timings go into the monitor as they are, without calls being made of them."""
+    """Healthy iterations, 10^6 of them: any finding is a false alarm. Timings go into the monitor as they are, without
+    calls being made of them."""
     count = max(BATCH, round(1_000_000 * setting.scale) // BATCH * BATCH)
     model = Model(parse(SCHEDULES[0]), layers=2)
     graph = graph_of(model.schedule)

@@ -1,7 +1,9 @@
-"""Real training jobs (osu_bench/pipeline.py) that are watched while they run: what watching takes (the MegaTrace paper's Figure 11), its two case studies (E7), and false alarms.
+"""Real training jobs (osu_bench/pipeline.py) that are watched while they run: what watching takes (the MegaTrace
+paper's Figure 11), its two case studies (E7), and false alarms.
 
-A job is recorded by `manapy trace run` and ended when it has been watched for long enough. Verdicts are those of `manapy why --watch`, as a person would get them;
-only for false alarms each look is counted, those included that say that nothing can be said.
+A job is recorded by `manapy trace run` and ended when it has been watched for long enough. Verdicts are those of
+`manapy why --watch`, as a person would get them; only for false alarms each look is counted, those included that say
+that nothing can be said.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def training(setting: Setting, ranks: int, plan: str, *options: str) -> Iterator
 
 @dataclass(frozen=True)
 class Usage:
-    """Of one tool beside one job. moments: seconds since its start; shares: % of one processor since the moment before; memory: resident, MB."""
+    """Of one tool beside one job. moments: seconds since its start; shares: % of one processor since the moment before;
+    memory: resident, MB."""
 
     tool: str
     load: str
@@ -184,7 +187,8 @@ CASES = (
 
 
 def cases(setting: Setting) -> list[Row]:
-    """Both, some times each: what the first verdict of its kind names that `manapy why --watch` gives after the fault, and when it comes. The sentences are kept."""
+    """Both, some times each: what the first verdict of its kind names that `manapy why --watch` gives after the fault,
+    and when it comes. The sentences are kept."""
     rows = Rows("cases")
     rounds = (setting.rounds + 1) // 2
     said: list[str] = []
@@ -206,7 +210,8 @@ def cases(setting: Setting) -> list[Row]:
 
 
 def _judged(setting: Setting, case: Case) -> tuple[dict[str, Any], float, int]:
-    """The first verdict of the case's state after the fault, the seconds between them, and how many others came before it."""
+    """The first verdict of the case's state after the fault, the seconds between them, and how many others came before
+    it."""
     said = setting.fresh("verdicts")
     with training(setting, case.ranks, case.plan, "--iterations", str(FOR_EVER), "--hidden", "256", "--fault", case.fault) as job:
         write = f'echo "$(date +%s.%N) $MANAPY_VERDICT" >> {said}'
@@ -250,8 +255,9 @@ def _said(path: Path) -> list[tuple[float, dict[str, Any]]]:
 
 
 def healthy(setting: Setting) -> list[Row]:
-    """Every second a look at jobs with which nothing is wrong: one with pipeline stages, in turn with its schedule and without, and one that is as good as without any.
-    Each thing that is said otherwise counts once; that a rank had to wait for its processor is no false alarm, and counts for itself."""
+    """Every second a look at jobs with which nothing is wrong: one with pipeline stages, in turn with its schedule and
+    without, and one that is as good as without any. Each thing that is said otherwise counts once; that a rank had to
+    wait for its processor is no false alarm, and counts for itself."""
     rows = Rows("healthy")
     seconds = 60 * setting.minutes
     starved = Cause.STARVED.value

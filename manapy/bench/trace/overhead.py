@@ -1,10 +1,12 @@
-"""What recording costs a training loop (E6, the MegaTrace paper's Figure 9): without a recorder, with manapy's, and with recorders of other kinds, in turn.
+"""What recording costs a training loop (E6, the MegaTrace paper's Figure 9): without a recorder, with manapy's, and
+with recorders of other kinds, in turn.
 
-A sample is the median iteration of one run, on rank 0, without the first ones. Other recorders are inspired by a tool each (osu_bench/recorders.py, textlog.c);
-none is that tool. All runs must end with the same weights.
+A sample is the median iteration of one run, on rank 0, without the first ones. Other recorders are inspired by a tool
+each (osu_bench/recorders.py, textlog.c); none is that tool. All runs must end with the same weights.
 
-Two runs differ by more than recording costs. So there is a run of each of manapy's recorders in which every other iteration isn't recorded (MPI_Pcontrol): a sample is
-an iteration, a round a pair of them, one behind the other in random order.
+Two runs differ by more than recording costs. So there is a run of each of manapy's recorders in which every other
+iteration isn't recorded (MPI_Pcontrol): a sample is an iteration, a round a pair of them, one behind the other in
+random order.
 """
 
 from __future__ import annotations

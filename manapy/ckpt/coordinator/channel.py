@@ -1,7 +1,7 @@
 """The coordinator's end of a connection: sealed lines (core/handshake.py) over asyncio's streams.
 
 Invariants
- 1. A stream in which a seal doesn't fit ends there, as if the connection were lost; the log says so.
+ 1. A stream ends at the first wrong seal, as if the connection were lost. The log says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Channel:
         self._reader, self._writer, self._seals = reader, writer, seals
 
     async def receive(self) -> tuple[str, list[str], str]:
-        """One line as (kind, fields, line); ("", [], "") at the end of the connection."""
+        """Receive one line, as (kind, fields, line). Returns ("", [], "") at the end of the connection."""
         try:
             data = await self._reader.readline()
         except (ConnectionError, ValueError):  # ValueError: longer than it may be
@@ -38,14 +38,14 @@ class Channel:
         return kind, fields, line
 
     def send(self, line: str) -> None:
-        """One line; nothing happens if the connection is gone."""
+        """Send one line. Does nothing if the connection is gone."""
         self._writer.write(self._seals.seal(line.encode()) + b"\n")
 
     async def drain(self) -> None:
-        """Until what was sent is on its way."""
+        """Wait until all sent lines have left the buffer."""
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 
     def close(self) -> None:
-        """Any number of times."""
+        """Close the connection. Further calls do nothing."""
         self._writer.close()

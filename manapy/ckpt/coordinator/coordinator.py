@@ -1,13 +1,16 @@
-"""The coordinator of a job: one process, started by rank 0's launcher before the program runs (lowerhalf/join/rendezvous.c).
+"""The coordinator of a job: one process, started by rank 0's launcher before the program runs
+(lowerhalf/join/rendezvous.c).
 
-It owns the job directory, accepts the ranks' and commands' connections on a socket that is already bound, drives checkpoints
-(flow.py) and ends with the job, which its ranks decide (ranks.py). It is in a session of its own, so signals for mpirun's process group do not reach it.
+It owns the job directory. It accepts connections of ranks and commands on a socket that is already bound. It drives
+checkpoints (flow.py). It ends with the job; the ranks decide when that is (ranks.py). It is in its own session, so that
+signals for mpirun's process group do not reach it.
 
 Invariants
- 1. All state is touched by the event loop's thread only.
- 2. A scheduler may kill us with the last task of this host, however well we hide (Slurm does with proctrack/cgroup). So in a chain ranks that end
-    wait for NOTED: how the job has ended is on disk, and no checkpoint is half done. With an error it is noted at once, for the others may be about
-    to be killed for it; else when all ranks have ended.
+ 1. Only the thread of the event loop touches the state.
+ 2. A scheduler may kill the coordinator with the last task of this host (Slurm does, with proctrack/cgroup). So in a
+    chain, ranks that end wait for NOTED. Then job.json says how the job has ended, and no checkpoint is half done.
+    After an error the end is recorded at once, because the other ranks may soon be killed; else when all ranks have
+    ended.
 """
 
 from __future__ import annotations
@@ -39,14 +42,14 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10.0
 BACKLOG = 1 << 16  # connections that wait to be accepted; the kernel takes as many as net.core.somaxconn allows
-LATE_SECONDS = 10.0  # after our start: that ranks are missing is worth an explanation
-CONNECT_SECONDS = 330.0  # after our start: ranks that haven't come have given it up (CONNECT_TRIES_MS of control.c)
+LATE_SECONDS = 10.0  # after our start; from then on missing ranks are explained
+CONNECT_SECONDS = 330.0  # after our start; ranks no longer try to connect (CONNECT_TRIES_MS of control.c)
 PROGRESS_AFTER, PROGRESS_EVERY = 1.5, 1.0  # seconds; a quick checkpoint shows none
-STOP_CODE = 143  # of the ranks after `manapy stop --no-checkpoint`; as after SIGTERM
+STOP_CODE = 143  # exit code of the ranks after `manapy stop --no-checkpoint`, as after SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the launcher passes."""
+    """The options that the launcher passes."""
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--fd", type=int, required=True, help="listening socket")
     parser.add_argument("--ranks", type=int, required=True)
@@ -58,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until the job ends. Errors go to the log (stderr is coordinator.log)."""
+    """Serve until the job ends. Errors go to the log (stderr is coordinator.log)."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     processes.raise_limit()
     settings = Settings(options.ranks, options.rank0_pid, options.resume, options.interval, options.keep, options.child_grace_ms)
@@ -73,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of a job. Times in seconds where the name doesn't say otherwise; 0: none, or all."""
+    """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all."""
 
     ranks: int
     rank0_pid: int = 0
@@ -102,10 +105,11 @@ class Coordinator:
         self._commands: set[asyncio.Task[Any]] = set()
         self._segments: set[str] = set()  # shared memory of the real MPI on this host
         self._begun = time.monotonic()
-        self._busy = ""  # why a rank was sent away
-        self._noting = asyncio.Event()  # ranks have ended, which is to be noted
-        self._noted = ""  # how the job has ended, as noted while ranks were still there: what comes later doesn't undo it
-        self._to_tell: list[int] = []  # of those, the ones that have ended with an error
+        self._busy = ""  # why a rank's connection was refused
+        self._noting = asyncio.Event()  # set when ranks have ended and job.json must say so
+        # the end of the job, as recorded while ranks were still connected; later events do not change it
+        self._noted = ""
+        self._to_tell: list[int] = []  # the ranks among them that have ended with an error
         self._pruning: asyncio.Task[None] | None = None
 
     # ---- life
@@ -125,14 +129,14 @@ class Coordinator:
         await self.ranks.over.wait()
         if self.state in job.LIVE:
             if not self.ranks.known and self.settings.ranks == 1:
-                self.state = "ended"  # it was so short that it didn't wait for us; or it was killed
+                self.state = "ended"  # the job was too short to wait for us, or was killed
             else:
                 self.state = "done" if self.ranks.all_done else "failed"
             self.record |= self.ranks.ending()
         server.close()
         self.requests.fail_all("the job has ended")
         self._write_record()
-        if self._commands:  # so that waiting commands get their answer
+        if self._commands:  # let waiting commands get their answer
             await asyncio.wait(self._commands, timeout=2.0)
         for task in self._tasks:
             task.cancel()
@@ -147,7 +151,7 @@ class Coordinator:
             log.info("removed what was left by an interrupted checkpoint: %s", ", ".join(p.name for p in left))
         found = publish.checkpoints(self.dir)
         self._last = found[-1] if found else None
-        if self.settings.resume is not None:  # the launcher knows only the checkpoint, people know the program
+        if self.settings.resume is not None:  # the launcher names the checkpoint; show the program instead
             with contextlib.suppress(publish.ManifestError):
                 manifest = publish.read_manifest(Path(self.settings.resume))
                 self.record |= {"argv": manifest.argv, "protocol": manifest.record.get("protocol", "cc")}
@@ -158,7 +162,8 @@ class Coordinator:
         self._set_state("starting")
 
     def _remove_segments(self) -> None:
-        """MPICH unlinks its files in /dev/shm in MPI_Finalize, which a killed job never reaches. Only this host's."""
+        """Remove MPICH's files in /dev/shm of this host. MPICH does so in MPI_Finalize, which a killed job never
+        calls."""
         for segment in self._segments:
             if Path(segment).parent == Path("/dev/shm"):
                 Path(segment).unlink(missing_ok=True)
@@ -183,7 +188,7 @@ class Coordinator:
         task.add_done_callback(_log_failure)
 
     async def _note_ends(self) -> None:
-        """Invariant 2; what comes at the same time is noted together."""
+        """Record the ends of ranks (invariant 2), all that are there in one step."""
         while True:
             await self._noting.wait()
             await self.flow.idle.wait()
@@ -273,11 +278,13 @@ class Coordinator:
             self._prune()
 
     async def _until_started(self) -> None:
-        """CheckpointError if ranks have never come, and won't any more."""
+        """Wait until all ranks have connected. Raises CheckpointError if ranks are missing and no longer try."""
         while missing := self.ranks.missing():
             left = self._begun + CONNECT_SECONDS - time.monotonic()
             if left <= 0:
-                raise CheckpointError(f"{self._explain(missing)}; they don't try any more: this run of the job can't be checkpointed")
+                raise CheckpointError(
+                    f"{self._explain(missing)}; they no longer try: this run of the job cannot be checkpointed"
+                )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._started.wait(), min(left, LATE_SECONDS))
         await self._started.wait()
@@ -289,7 +296,8 @@ class Coordinator:
         self._answer_tickets(self.requests.published(path), "ok", str(path))
 
     def _prune(self) -> None:
-        """Delete old checkpoints, when the ranks go on again and while they do; what is left behind by our end, the next time."""
+        """Start to delete old checkpoints, beside the running ranks. If the job ends first, a later run deletes the
+        rest."""
         if self.settings.keep > 0 and (self._pruning is None or self._pruning.done()):
             self._pruning = asyncio.ensure_future(asyncio.to_thread(self._prune_now))
 
@@ -305,7 +313,8 @@ class Coordinator:
         return {"manapy": __version__, "job": self.record["id"], "generation": generation, **{k: self.record.get(k) for k in keys}}
 
     def _on_place(self, rank: int, choice: str) -> None:
-        """Whoever says it last decides, for all ranks: a checkpoint is one directory."""
+        """A rank has chosen a directory for checkpoints. The last choice applies to all ranks: a checkpoint is one
+        directory."""
         self.flow.place = publish.place(self.dir, choice)
         log.info("rank %d sends checkpoints to %s", rank, self.flow.place)
         self.record["checkpoint_dir"] = str(self.flow.place)
@@ -357,7 +366,7 @@ class Coordinator:
             writer.close()
 
     def _refusal(self, role: str, fd: int) -> str:
-        """A rank tries again; a command must be able to say what is wrong."""
+        """Why a connection is refused, or empty. A rank tries again later; a command prints the reason."""
         if role != "rank" or not (reason := processes.is_scarce(fd)):
             return ""
         if reason != self._busy:
@@ -431,7 +440,7 @@ class Coordinator:
     def _explain(self, missing: list[int]) -> str:
         if time.monotonic() - self._begun < LATE_SECONDS and not self._busy:
             return f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"
-        why = self._busy or f"see what they say on their standard error, and {self.dir / 'coordinator.log'}"
+        why = self._busy or f"see their standard error and {self.dir / 'coordinator.log'}"
         return f"{name_ranks(missing)} {'has' if len(missing) == 1 else 'have'} not connected to the coordinator: {why}"
 
     def status(self) -> dict[str, Any]:

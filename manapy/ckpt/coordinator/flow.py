@@ -4,12 +4,14 @@
           -> publish -> RESUME
 
 Invariants
- 1. A step starts when every rank has answered the one before. The first failure (REFUSED, FAILED, a lost or finishing rank) ends
-    the checkpoint: ABORT to all ranks that have heard of it, the temporary directory removed, older checkpoints untouched.
- 2. After publication nothing fails any more: a rank that is lost then does not take the checkpoint back.
- 3. A rank whose program has disabled checkpoints answers CHECK when that has enabled them. If it disables them later, the clock waits
-    (invariant 5 of clock/controller.py). Once the rank is frozen it can't.
- 4. The next checkpoint's CHECK waits on each rank until that has let go of this one, so there is no answer to ABORT.
+ 1. A step starts when every rank has answered the previous step. The first failure (REFUSED, FAILED, a lost or
+    finishing rank) ends the checkpoint: ABORT goes to all ranks that know of it, the temporary directory is removed,
+    and older checkpoints remain.
+ 2. After publication nothing can fail: a rank that is lost then does not undo the checkpoint.
+ 3. A rank whose program has disabled checkpoints answers CHECK when the program has enabled them again. If the program
+    disables them later, the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen, it cannot
+    disable them.
+ 4. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ log = logging.getLogger(__name__)
 
 CLOCK_KINDS = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
 MEASURE_SECONDS = 0.5  # between looks at what was written
-STALL_SECONDS = 10.0  # without any report: a dependency outside MPI is suspected
+STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is suspected
 
 
 class Phase(Enum):
@@ -78,17 +80,19 @@ class Flow:
     # ---- what the coordinator calls
 
     async def take(self, grace_ms: int, then: Callable[[], str], record: dict[str, Any], on_begin: Callable[[], None], on_published: Callable[[publish.Checkpoint], None]) -> Path:
-        """Take one checkpoint; its path, when all ranks go on again. Raises CheckpointError; then nothing was published.
+        """Take one checkpoint. Returns its path when all ranks run again. Raises CheckpointError; then nothing is
+        published.
 
-        ``then`` is asked when the ranks are let go; ``on_begin`` is called when the ranks' state begins to matter, ``on_published``
-        as soon as the checkpoint is in place.
+        ``then`` is called before the ranks are released, ``on_begin`` before the ranks stop, ``on_published`` as soon
+        as the checkpoint is published.
         """
         self.epoch += 1
         begin = time.monotonic()
         try:
             await self._all(Phase.CHECK, "CHECKED", f"CHECK {self.epoch} {grace_ms}")
             self.written, self._measured = 0, 0.0
-            self.temporary = publish.begin(self.directory, self.place)  # not before: CHECKED comes after a PLACE that was said until then
+            # not earlier: a rank sends its PLACE before CHECKED
+            self.temporary = publish.begin(self.directory, self.place)
             on_begin()
             await self._converge()
             safe = time.monotonic()
@@ -129,8 +133,8 @@ class Flow:
         return True
 
     def on_done(self, rank: int) -> None:
-        """No further checkpoint: a rank is finishing."""
-        # Not through on_message alone: it would abort, and the step that waits must hear of it. _abort tells the ranks.
+        """A rank is finishing: there will be no further checkpoint."""
+        # on_message alone would abort the clock without ending the step that waits. _abort tells the ranks.
         self.controller.finishing = True
         self._on_gone(rank, f"the job is finishing: rank {rank} has ended its part")
 
@@ -155,7 +159,7 @@ class Flow:
     # ---- for people
 
     def waiting(self) -> list[str]:
-        """Why the checkpoint isn't further, one line each."""
+        """What the checkpoint waits for, one line each."""
         if self.phase is Phase.CLOCK:
             return [self._with_time(text) for text in self.controller.status()]
         missing = [rank for rank in range(self.size) if rank not in self._answers]
@@ -172,7 +176,8 @@ class Flow:
         return []
 
     async def measure(self) -> None:
-        """Bring ``written`` up to date, if it isn't; in a thread, for there may be as many images as ranks, on a slow file system."""
+        """Update ``written`` if it is out of date. A thread does this: a slow file system may have one image per
+        rank."""
         temporary = self.temporary
         if temporary is None:
             self.written = 0
@@ -181,7 +186,7 @@ class Flow:
             self.written = await asyncio.to_thread(_bytes_in, temporary)
 
     def rank_state(self, rank: int) -> tuple[str, str | None]:
-        """What a rank does, in a word, and whom it waits for."""
+        """The state of a rank, in one word, and what it waits for."""
         if self.phase is Phase.CLOCK:
             thread = self.controller.ranks[rank].first
             return thread.state.value, self._waits_for(thread)
@@ -253,10 +258,11 @@ class Flow:
             self._send_all(self.controller.on_message(rank, from_wire(line)))  # type: ignore[arg-type]
         except (WireError, LookupError, ValueError) as error:
             log.exception("rank %d sent %r", rank, line[:500])
-            self.fail(f"rank {rank} sent a report that does not fit ({error})")
+            self.fail(f"rank {rank} sent an invalid report ({error})")
             return
         if self.controller.epoch != self.epoch:
-            log.info("checkpoint %d goes on as %d: a collective call of rank %d failed on its arguments", self.epoch, self.controller.epoch, rank)
+            text = "checkpoint %d continues as %d: a collective call of rank %d failed on its arguments"
+            log.info(text, self.epoch, self.controller.epoch, rank)
             self.epoch = self.controller.epoch
         if self.controller.converged:
             self._finish_step(None)
@@ -272,7 +278,7 @@ class Flow:
         if self.phase not in (Phase.IDLE, Phase.CHECK):
             if self.controller.pending:
                 self._send_all(self.controller.abort(reason))
-            else:  # the controller gave up by itself; ranks that have heard of it already ignore this
+            else:  # the controller gave up by itself; ranks that know this already ignore the message
                 for rank in range(self.size):
                     self._send(rank, protocol.join("ABORT", self.epoch, reason))
         if self.temporary is not None:
@@ -312,7 +318,7 @@ def _entry(rank: int, fields: list[str]) -> publish.Entry:
         size, file_bytes, crc, seconds, host, seal = fields
         return publish.Entry(rank, f"rank-{rank:05d}.img", int(size), int(file_bytes), int(crc), float(seconds), protocol.decode_text(host), protocol.decode_text(seal))
     except ValueError as error:
-        raise CheckpointError(f"rank {rank} reported its image in a way that does not fit: {fields}") from error
+        raise CheckpointError(f"rank {rank} sent an invalid report of its image: {fields}") from error
 
 
 def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes) -> publish.Checkpoint:
@@ -329,7 +335,7 @@ def _bytes_in(directory: Path) -> int:
 
 
 def name_ranks(ranks: list[int]) -> str:
-    """For people; of many the first."""
+    """The names of ranks for a message; of many ranks only the first."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return "ranks " + ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

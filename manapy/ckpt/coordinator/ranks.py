@@ -1,13 +1,15 @@
-"""The ranks of a job, as their connections to the coordinator tell: who is here, who has ended or died, and whether the job is over.
+"""The ranks of a job, as seen through their connections to the coordinator: which ranks are connected, which have ended
+or died, and whether the job is over.
 
 Invariants
- 1. Ranks decide whether the job lives: it is over when no rank is connected any more and none can come.
- 2. A rank whose connection ends without DONE has died: if mpirun hasn't ended the others after GRACE_SECONDS they get KILL, so that
-    nobody waits for ever for the dead one.
- 3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank: a rank
-    is dead when its process is, or, on another host, when it doesn't come back within EXEC_SECONDS.
- 4. Failures are in the order in which connections were lost: a rank of another host is known to be dead later than one of this host.
- 5. What happens once for each rank costs no look at all ranks: they are counted.
+ 1. The job is over when no rank is connected and none can connect any more.
+ 2. A rank whose connection ends without DONE has died. If mpirun has not ended the other ranks after GRACE_SECONDS,
+    they get KILL, so that none waits for ever for the dead rank.
+ 3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank:
+    the rank is dead when its process is dead or, on another host, when it has not returned within EXEC_SECONDS.
+ 4. Failures are ordered by the loss of their connections, because the death of a rank is known later for another host
+    than for this host.
+ 5. An event that occurs once per rank does not scan all ranks: ranks are counted.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 1.0  # between the death of a rank and KILL to the others
 EXEC_SECONDS = 1.0  # a rank that has exec'ed another program comes back within this time
 END_SECONDS = 20.0  # between KILL and giving up on ranks that stay
-LAST_WORDS_SECONDS = 0.2  # after a process has ended: what it has sent last is read first
-LATE_SECONDS = 2.0  # after rank 0 has ended, and all others that came: those that didn't won't any more
+LAST_WORDS_SECONDS = 0.2  # after the end of a process, to read the last lines that it has sent
+LATE_SECONDS = 2.0  # after rank 0 and all connected ranks have ended; other ranks will not connect any more
 
 
 @dataclass(eq=False)
 class Rank:
-    """One rank's connection. ``code``: with which it ended, if it is done; ``gone``: for good."""
+    """One rank's connection. ``code``: the exit code, if the rank is done; ``gone``: it will not return."""
 
     number: int
     host: str
@@ -56,7 +58,10 @@ class Rank:
 
 
 class Ranks:
-    """All ranks of one job. ``on_lost(rank)``: its connection is, it may come back; ``on_dead(rank)``: it won't."""
+    """All ranks of one job.
+
+    ``on_lost(rank)`` is called when its connection is lost and may return, ``on_dead(rank)`` when it will not return.
+    """
 
     def __init__(self, size: int, on_lost: Callable[[int], None], on_dead: Callable[[int], None]) -> None:
         self.size = size
@@ -71,7 +76,7 @@ class Ranks:
 
     @property
     def all_came(self) -> bool:
-        """Since the beginning."""
+        """Have all ranks connected at some time?"""
         return len(self.known) == self.size
 
     @property
@@ -81,22 +86,27 @@ class Ranks:
 
     @property
     def dying(self) -> bool:
-        """Is the job at its end, other than by its own will?"""
+        """Is the job being ended from outside, or by a death?"""
         return self.over.is_set() or bool(self.killed) or any(not (rank.connected or rank.done) for rank in self.known.values())
 
     def missing(self) -> list[int]:
-        """Ranks that haven't come yet."""
+        """The ranks that have not connected yet."""
         return [number for number in range(self.size) if number not in self.known]
 
     def ending(self) -> dict[str, Any]:
-        """How it ended, for job.json: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None)."""
+        """How the job has ended, for job.json.
+
+        The exit code is that of the first rank with one. The first failure is the rank that failed first, with its
+        exit code, or None if it died.
+        """
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
-        failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]  # another one: it came back (invariant 3)
+        # if another object has its number, the rank has returned (invariant 3)
+        failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]
         failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
         return {"code": code, "first_failure": failures[0] if failures else None}
 
     def send(self, number: int, line: str) -> None:
-        """Never blocks; nothing is sent to a rank that isn't there."""
+        """Send a line. Never blocks. Does nothing if the rank is not connected."""
         rank = self.known.get(number)
         if rank is not None and rank.connected:
             rank.channel.send(line)
@@ -104,26 +114,26 @@ class Ranks:
     # ---- coming and going
 
     def admit(self, fields: list[str], channel: Channel) -> Rank | None:
-        """Who says HELLO; None: it is none of ours."""
+        """The rank that has sent HELLO; None if it does not belong to this job."""
         number, size = int(fields[0]), int(fields[1])
         before = self.known.get(number)
         if size != self.size or not 0 <= number < size or (before is not None and (before.connected or before.done)):
-            log.error("rank %d of %d does not belong to this job, or is here already", number, size)
+            log.error("rank %d of %d does not belong to this job, or is already connected", number, size)
             return None
         self._gone -= before is not None and before.gone
         rank = self.known[number] = Rank(number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel)
-        if rank.here:  # a child of it may hold its connection open
+        if rank.here:  # a child of the process may hold its connection open
             self._watch(rank.pid, lambda: self._on_gone(rank))
         if self.killed:
             self.send(number, protocol.join("KILL", 1, self.killed))
         return rank
 
     def watch_rank0(self, pid: int) -> None:
-        """Its process, whether or not it comes: it starts the job."""
+        """Watch the process of rank 0 from the beginning, because it starts the job."""
         self._watch(pid, self._on_rank0_gone)
 
     def on_done(self, rank: Rank, code: int) -> None:
-        """It has ended its part."""
+        """A rank has sent DONE: it has ended its part."""
         if rank.done:
             return
         rank.done, rank.code = True, code
@@ -146,12 +156,12 @@ class Ranks:
             asyncio.get_running_loop().call_later(EXEC_SECONDS, self._on_gone, rank)
 
     def kill(self, reason: str, code: int = 1, after: float = 0.0) -> None:
-        """All ranks end with this code, after so many seconds."""
+        """End all ranks with this exit code, after so many seconds."""
         self.killed = reason
         asyncio.get_running_loop().call_later(after, self._kill, code)
 
     def _kill(self, code: int) -> None:
-        reason = self.killed  # one rank says it; the others just end
+        reason = self.killed  # one rank prints the reason; the others just end
         for number, rank in sorted(self.known.items()):
             if rank.connected:
                 self.send(number, protocol.join("KILL", code, reason))

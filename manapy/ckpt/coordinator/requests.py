@@ -1,9 +1,9 @@
-"""Requests for checkpoints and how they share them.
+"""Requests for checkpoints, and how several requests share one.
 
-A request that arrives before the ranks are told (while ranks are still starting, or are being checked) joins the checkpoint
-that is being prepared; a later one waits and gets the next. All requests that wait share that next one. If one of several asks for
-exit, the job exits; if one asks for hold, the ranks stay stopped until they are killed. To a request that says so, the checkpoint in work, or one
-that was published a short time before, will do.
+A request that arrives before the ranks are told (while ranks start, or are being checked) joins the checkpoint that is
+being prepared. A later request waits for the next checkpoint, and shares it with all others that wait. If one of
+several requests asks for exit, the job exits. If one asks for hold, the ranks stay stopped until they are killed. A
+request may also accept a checkpoint that is in progress, or that was published a short time ago.
 
 Invariants
  1. Every request is answered exactly once: with the path, or with one line that says why there is none.
@@ -19,7 +19,7 @@ from pathlib import Path
 from ...core.errors import CheckpointError
 
 TICKET_SECONDS = 5.0  # how long the first rank's request waits for the others'
-STRENGTH = ("continue", "exit", "hold")  # what becomes of the ranks if several ask
+STRENGTH = ("continue", "exit", "hold")  # if requests differ, the last of these words wins
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class Batch:
 
 
 class Requests:
-    """The batch in work and the one that collects."""
+    """The batch in progress, and the batch that collects new requests."""
 
     def __init__(self) -> None:
         self.current: Batch | None = None
@@ -61,7 +61,7 @@ class Requests:
         return future
 
     def ask_recent(self, within: float) -> asyncio.Future[Path]:
-        """The same; one that is in work, or was published within so many seconds, will do."""
+        """The same, but accepts a checkpoint that is in progress or was published within so many seconds."""
         future: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
         if self._published is not None and time.monotonic() - self._published[0] < within:
             future.set_result(self._published[1])
@@ -74,7 +74,7 @@ class Requests:
         self._batch("continue", -1).tickets.extend(tickets)
 
     async def take(self) -> Batch:
-        """The next batch; it is in work, and open, from now on."""
+        """The next batch. From now on it is in progress, and open for further requests."""
         await self.arrived.wait()
         assert self.next is not None
         self.arrived.clear()
@@ -82,7 +82,7 @@ class Requests:
         return self.current
 
     def close(self) -> None:
-        """The ranks are told now: nobody may join any more."""
+        """The ranks are being told: no further request may join."""
         self.open = False
 
     def published(self, path: Path) -> list[tuple[int, int]]:
@@ -100,11 +100,11 @@ class Requests:
         for future in batch.futures:
             if not future.done():
                 future.set_exception(CheckpointError(reason))
-                future.exception()  # nobody may wait for it any more; that is not worth a warning
+                future.exception()  # fetch it: asyncio would warn if nobody waits for it
         return batch.tickets
 
     def fail_all(self, reason: str) -> None:
-        """The job ends."""
+        """The job ends: all requests fail."""
         while self.current is not None or self.next is not None:
             if self.current is None:
                 self.current, self.next = self.next, None
@@ -117,7 +117,10 @@ class Requests:
 
 
 class Tickets:
-    """manapy.checkpoint(), which is collective: one request for all ranks, once all have called it or TICKET_SECONDS after the first."""
+    """Calls of manapy.checkpoint(), which is collective.
+
+    They become one request, once all ranks have called it, or TICKET_SECONDS after the first call.
+    """
 
     def __init__(self, size: int, requests: Requests) -> None:
         self.called: dict[int, int] = {}  # rank: ticket, of those that wait for the others

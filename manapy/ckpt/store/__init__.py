@@ -1,1 +1,1 @@
-"""Jobs and checkpoints on disk: job directories, publishing, images, and what may be believed of them."""
+"""Jobs and checkpoints on disk: job directories, publishing, images, and which of them can be trusted."""

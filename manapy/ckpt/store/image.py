@@ -1,8 +1,8 @@
 """Image files: the mirror of lowerhalf/include/manapy/image.h.
 
-The structures below have the layout of the C structures; tests/unit/ckpt/test_image.py compiles a probe from image.h and
-compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code that a restart
-uses, so the two can't disagree about what a good image is.
+The structures below have the layout of the C structures; tests/unit/ckpt/test_image.py compiles a probe from image.h
+and compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code that a
+restart uses, so that both always agree on what a good image is.
 
     image = Image.open(path)        # header and sections, checksums verified
     image.header.rank, image.regions, image.runs, image.threads
@@ -122,7 +122,7 @@ STRUCTURES: dict[str, type[ctypes.LittleEndianStructure]] = {
 
 @dataclass(frozen=True)
 class Header:
-    """What an image says about itself."""
+    """The header of an image: what it contains, and of which job and rank."""
 
     rank: int
     size: int
@@ -193,7 +193,7 @@ class Image:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Image:
-        """Read header and sections; ImageError if the file is no image, truncated or damaged there."""
+        """Read header and sections. Raises ImageError if the file is not an image, or is truncated or damaged there."""
         path = Path(path)
         with _opened(path) as stream:
             header = _header(path, stream)
@@ -223,17 +223,18 @@ class Image:
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-    """The header alone; ImageError as Image.open."""
+    """Read only the header. Raises ImageError as Image.open does."""
     path = Path(path)
     with _opened(path) as stream:
         return _convert_header(_header(path, stream))
 
 
 def verify(path: str | os.PathLike[str], rank: int = -1, size: int = -1, progress: Callable[[int], None] | None = None, secret: bytes | None = None) -> None:
-    """Check every byte of an image and the mapped files it relies on; ImageError says what is wrong.
+    """Check every byte of an image and of the mapped files that it needs. Raises ImageError with the reason.
 
-    rank, size: what the image must be of (-1: any). secret: of the job that must have written it (None: any). progress gets the number of bytes checked since its last call. Runs
-    without the interpreter lock, so several images can be checked in parallel threads.
+    rank, size: the rank and the number of ranks that the image must have (-1: any). secret: the secret of the job that
+    must have written it (None: any). progress is called with the number of bytes checked since its last call. The check
+    runs without the interpreter lock, so that threads can check several images in parallel.
     """
     error = ctypes.create_string_buffer(2048)
     callback = _PROGRESS(progress) if progress else _PROGRESS()
@@ -273,7 +274,7 @@ _PROGRESS = ctypes.CFUNCTYPE(None, c_uint64)
 def _library() -> ctypes.CDLL:
     path = installation.library("libmanapy_image.so")
     if path is None:
-        raise ImageError("libmanapy_image.so is missing: this manapy is not installed completely")
+        raise ImageError("libmanapy_image.so is missing: this installation of manapy is incomplete")
     library = ctypes.CDLL(str(path))
     library.mpy_image_verify.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, _PROGRESS, ctypes.c_char_p, ctypes.c_size_t]
     library.mpy_image_verify.restype = ctypes.c_int

@@ -2,7 +2,7 @@
 
 Invariants
  1. job.json is replaced by rename: a reader sees the old one or the new one.
- 2. A job is live if its coordinator answers an authenticated connection; what job.json says about its state is history.
+ 2. A job is live if its coordinator answers an authenticated connection. The state in job.json may be out of date.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ class Job(NamedTuple):
                 raise CoordinatorError(complaint)
             return (self.dir / "secret").read_bytes()
         except PermissionError as error:
-            raise CoordinatorError(f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}), to which nobody else but root may say anything") from error
+            raise CoordinatorError(
+                f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}):"
+                " only this user and root may send it commands"
+            ) from error
         except OSError as error:
             raise CoordinatorError(why(error, self.dir / "secret")) from error
 
     def end(self) -> str | None:
-        """How it has ended, as a line for people, if job.json says so (now, not when this was read)."""
+        """How the job has ended, as a line for people; None if it has not. Reads job.json again."""
         try:
             record = read(self.dir).record
         except JobError:
@@ -64,9 +67,9 @@ class Job(NamedTuple):
                 "failed": f"exit code {code}" if code else "ranks died",
                 "checkpointed": "after a checkpoint",
                 "stopped": "by manapy stop",
-            }.get(record["state"], "nobody saw how")
+            }.get(record["state"], "for an unknown reason")
         when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(record["changed"])) if "changed" in record else ""
-        return f"{self.dir}: the job is not running any more: it has ended{when}, {how}"
+        return f"{self.dir}: the job is no longer running: it has ended{when}, {how}"
 
     def is_live(self) -> bool:
         """Does its coordinator answer?"""
@@ -79,7 +82,7 @@ class Job(NamedTuple):
         return True
 
     def again(self) -> Job:
-        """The job as its job.json says now. Raises JobError."""
+        """Read job.json again. Raises JobError."""
         return read(self.dir)
 
     def checkpoints(self) -> list[publish.Checkpoint]:
@@ -137,8 +140,10 @@ def readable(directories: Iterable[Path]) -> list[Job]:
 
 
 def find_live(which: str | None) -> Job:
-    """The job meant by a directory, a name (known.py), one of its checkpoints, or nothing: then the only live one here.
-    Raises JobError; the job's liveness is checked only where it decides (the command that follows finds out)."""
+    """The job with this directory, name (known.py) or checkpoint; without one, the only live job here. Raises JobError.
+
+    Whether the job is live is checked only where it decides; else the command finds out when it connects.
+    """
     here = Path()
     if which is not None:
         if (directory := known.find(which, is_job)) is not None:
@@ -146,12 +151,16 @@ def find_live(which: str | None) -> Job:
         checkpoint = known.find(which, publish.is_checkpoint)
         if checkpoint is not None and is_job(directory := publish.owner(checkpoint.resolve().parent)):
             return read(directory)
-        raise JobError(f"{which}: no such job (neither a job's directory nor its name; 'manapy list --all' shows yours)")
+        raise JobError(
+            f"{which}: no such job (neither a job's directory nor its name; 'manapy list --all' shows yours)"
+        )
     if is_job(here):
         return read(here)
     live = [job for job in jobs_in(here) if job.is_live()]
     if not live:
         raise JobError(f"no job is running in {here.resolve()}: name one ('manapy list --all' shows yours)")
     if len(live) > 1:
-        raise JobError(f"{len(live)} jobs are running here, name one: {', '.join(os.path.relpath(job.dir) for job in live)}")
+        raise JobError(
+            f"{len(live)} jobs are running here, name one: {', '.join(os.path.relpath(job.dir) for job in live)}"
+        )
     return live[0]

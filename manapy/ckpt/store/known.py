@@ -2,8 +2,8 @@
 
     ~/.local/state/manapy/known/NAME-xxxxxxxx -> directory
 
-NAME is the directory's name; xxxxxxxx tells directories of the same name apart. XDG_STATE_HOME, if it is set, stands for ~/.local/state
-(XDG Base Directory Specification 0.8).
+NAME is the directory's name; xxxxxxxx tells directories of the same name apart. XDG_STATE_HOME, if it is set, stands
+for ~/.local/state (XDG Base Directory Specification 0.8).
 
 Invariants
  1. Nothing but looking up names depends on the folder. If it can't be read or written, only paths name things.
@@ -74,7 +74,9 @@ def find(which: str, wanted: Callable[[Path], bool]) -> Path | None:
         with contextlib.suppress(OSError):
             found += [path] if wanted(path) else []
     if len(found) > 1:
-        raise JobError(f"{which}: several directories have this name, give the path of one: {', '.join(map(str, found[:5]))}")
+        raise JobError(
+            f"{which}: several directories have this name, give the path of one: {', '.join(map(str, found[:5]))}"
+        )
     return found[0] if found else None
 
 

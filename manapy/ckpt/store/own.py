@@ -1,4 +1,6 @@
-"""May a file be believed? Only if nobody but this user, or root, can have written it: the mirror of lowerhalf/include/manapy/own.h."""
+"""Which files can be trusted: those that only this user or root can have written. Mirror of
+lowerhalf/include/manapy/own.h.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ WRITERS = 0o022  # permission bits that let others write
 
 
 def complaint(path: Path) -> str | None:
-    """Why not, in one line; None: it may, or isn't there."""
+    """Why a path must not be trusted, in one line; None if it may be, or does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -22,5 +24,6 @@ def complaint(path: Path) -> str | None:
     if found.st_uid not in (os.geteuid(), 0):
         return f"{path} belongs to another user (uid {found.st_uid}): it is not used"
     if found.st_mode & WRITERS:
-        return f"{path} may be written by others (mode {stat.S_IMODE(found.st_mode):04o}): it is not used; if it is as you left it: chmod go-w"
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        return f"{path} is writable for others (mode {mode}): it is not used; if nobody has changed it: chmod go-w"
     return None

@@ -4,25 +4,28 @@
     ckpt-000007/       the same directory after the rename
     latest             symbolic link to the newest
 
-A program may send later checkpoints to a directory of its choice (dmtcp_set_ckpt_dir). They get a directory of the job's own in there, its
-place, for other jobs may be sent there, too; the job directory shows them as its own:
+A program may choose another directory for later checkpoints (dmtcp_set_ckpt_dir). Other jobs may choose the same one,
+so each job has its own subdirectory there, its place. The job directory links to the checkpoints in its place:
 
-    CHOICE/manapy-<hash of the job directory's path>/    the place: checkpoints as above, `latest`, and `manapy-job`, a link to the job directory
+    CHOICE/manapy-<hash of the job directory's path>/    the place: checkpoints as above, `latest`, and `manapy-job`, a
+                                                         link to the job directory
     ckpt-000008 -> CHOICE/manapy-.../ckpt-000008         in the job directory
 
 Invariants
- 1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the manifest was
-    written last. What goes wrong before the rename leaves older checkpoints and `latest` as they were.
- 2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the one before.
- 3. A checkpoint is deleted under a temporary name, so that half of one is never taken for a whole one.
- 4. The link to a checkpoint in another place is there, and durable, before any of it is written: so the one rename publishes it for the job
-    directory, too, and what is left behind there is found. A link to what isn't there is no checkpoint, and its number is taken: perhaps that file
-    system isn't mounted.
+ 1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the
+    manifest was written last. A failure before the rename leaves older checkpoints and `latest` unchanged.
+ 2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the previous
+    checkpoint.
+ 3. A checkpoint is deleted under a temporary name, so that a part of one is never mistaken for a complete one.
+ 4. The link to a checkpoint in another place is durable before the checkpoint is written. So the one rename publishes
+    the checkpoint in the job directory, too, and remains of an interrupted one are found. A link without a target is
+    not a checkpoint, but its number is used: perhaps that file system is not mounted.
  5. Nothing in another place is deleted unless it is this job's.
- 6. Nothing is written into, or restarted from, a directory in which another user could have put something: own.py. The manifest is signed with the
-    job's secret, and names the seals of all images (image.h), which are made with it, too.
+ 6. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
+    manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
 
-Records are named tuples here and in job.py: `manapy checkpoint` is mostly the interpreter's start, and dataclasses costs it a third more.
+Records here and in job.py are named tuples: most of the time of `manapy checkpoint` is the interpreter's start, and
+importing dataclasses would add a third.
 """
 
 from __future__ import annotations
@@ -43,13 +46,14 @@ from . import known, own
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
-PATH_MAX = 1000  # bytes of a checkpoint's path; boundary.h has room for so many
+PATH_MAX = 1000  # bytes of a checkpoint's path; the limit of boundary.h
 _NAME = re.compile(r"ckpt-(\d{6,})\Z")
 _OWNER = "manapy-job"  # in another place: a link to the job directory
 
 
 class Entry(NamedTuple):
-    """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of the file."""
+    """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of
+    the file."""
 
     rank: int
     image: str
@@ -62,7 +66,11 @@ class Entry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What manifest.json says. ``time`` in seconds since the epoch; ``mpirun``: what started the job, if known: a path, or srun and its options."""
+    """The content of manifest.json.
+
+    ``time`` in seconds since the epoch; ``mpirun``: the command that started the job, if known: a path, or srun and its
+    options.
+    """
 
     ranks: list[Entry]
     argv: list[str]
@@ -93,8 +101,10 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def resolve(which: str | Path) -> Path:
-    """The checkpoint directory meant by a path or a name (known.py): itself, or the latest one of a job directory.
-    Raises ManifestError; JobError if several have the name."""
+    """The checkpoint directory of a path or a name (known.py): the path itself, or the latest one of a job directory.
+
+    Raises ManifestError; JobError if several have the name.
+    """
     path = known.find(str(which), lambda path: is_checkpoint(path) or (path / "job.json").is_file()) or Path(which)
     if is_checkpoint(path):
         return path.resolve()
@@ -109,7 +119,8 @@ def resolve(which: str | Path) -> Path:
 
 
 def latest(directory: Path) -> Path | None:
-    """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest number."""
+    """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest
+    number."""
     link = directory / "latest"
     if is_checkpoint(link):
         return link.resolve()
@@ -141,7 +152,8 @@ def checkpoints(directory: Path) -> list[Checkpoint]:
 
 
 def numbered(directory: Path) -> list[tuple[int, Path]]:
-    """What looks like a checkpoint of a job directory, with its number, lowest first; readable or not."""
+    """All entries of a job directory with a checkpoint's name, and their numbers, lowest first; also unreadable
+    ones."""
     try:
         names = os.listdir(directory)
     except OSError:
@@ -153,21 +165,23 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
 
 
 def sign(record: dict[str, Any], secret: bytes) -> str:
-    """The signature of a manifest, over all of it but a signature that it has."""
+    """The signature of a manifest, over everything except an existing signature."""
     text = json.dumps({key: value for key, value in record.items() if key != "signature"}, sort_keys=True, separators=(",", ":"))
     return hmac.digest(hmac.digest(secret, b"manifest", "sha256"), text.encode(), "sha256").hex()
 
 
 def secret_of(path: Path) -> tuple[bytes | None, str]:
-    """The secret of the job that has taken a checkpoint, or None and why: it lies in the job directory, or, where that is elsewhere by now, in the
-    checkpoint, to which somebody has copied it."""
+    """The secret of the job that has taken a checkpoint, or None and the reason.
+
+    It lies in the job directory. If the checkpoint was moved, somebody may have copied the secret into the checkpoint.
+    """
     home = owner(path.parent)
     for file in (path / "secret", home / "secret"):
         if why := own.complaint(file):
             return None, why
         with contextlib.suppress(OSError):
             return file.read_bytes(), ""
-    return None, f"{home / 'secret'} isn't there"
+    return None, f"{home / 'secret'} does not exist"
 
 
 # ---- places
@@ -184,7 +198,7 @@ def place(directory: Path, choice: str) -> Path:
 
 
 def owner(where: Path) -> Path:
-    """The job directory whose checkpoints lie here: this one, or, if this is another place of a job's, that job's."""
+    """The job directory whose checkpoints lie here: this directory, or the owner if this is a job's place."""
     link = where / _OWNER
     return where if (where / "job.json").is_file() or not link.is_symlink() else link.resolve()
 
@@ -194,10 +208,11 @@ def _belongs(where: Path, directory: Path) -> bool:
 
 
 def _open_place(where: Path, directory: Path) -> None:
-    where.parent.mkdir(mode=0o700, exist_ok=True)  # but no more than this one, as DMTCP does
+    where.parent.mkdir(mode=0o700, exist_ok=True)  # make only one parent, as DMTCP does
     where.mkdir(mode=0o700, exist_ok=True)
     if where.is_symlink() or (why := own.complaint(where)):
-        raise CheckpointError(f"the program sends checkpoints to a place that can't be used: {f'{where} is a link' if where.is_symlink() else why}")
+        reason = f"{where} is a link" if where.is_symlink() else why
+        raise CheckpointError(f"the program's directory for checkpoints cannot be used: {reason}")
     if not (where / _OWNER).is_symlink():
         (where / _OWNER).symlink_to(directory)
 
@@ -209,7 +224,7 @@ def begin(directory: Path, where: Path | None = None) -> Path:
     """Make the temporary directory of a new checkpoint of a job, in ``where`` if that isn't the job directory. Raises CheckpointError."""
     where = directory if where is None else where
     if where != directory and not where.is_absolute():
-        raise CheckpointError(f"the program sends checkpoints to '{where}', which is no directory's absolute path")
+        raise CheckpointError(f"the program's directory for checkpoints is not an absolute path: '{where}'")
     if len(os.fsencode(where)) > PATH_MAX:
         raise CheckpointError(f"the program sends checkpoints to a directory whose path is too long: {where}")
     with explained(CheckpointError, where, "cannot make "):
@@ -226,7 +241,10 @@ def begin(directory: Path, where: Path | None = None) -> Path:
 
 
 def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secret: bytes) -> Path:
-    """Publish; the final path. ``record`` is completed with what this module knows, and signed with the job's ``secret``. Raises CheckpointError."""
+    """Publish a checkpoint. Returns its final path. Raises CheckpointError.
+
+    ``record`` is completed with the ranks, time and format, and signed with the job's ``secret``.
+    """
     directory = temporary.parent
     number = int(temporary.name.split("-")[1])
     final = directory / f"ckpt-{number:06d}"
@@ -264,13 +282,13 @@ def _link_latest(directory: Path, name: str) -> None:
 
 
 def cancel(temporary: Path) -> None:
-    """Delete what an unpublished checkpoint has left."""
+    """Delete the remains of an unpublished checkpoint."""
     discard(temporary)
     _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
 
 
 def clean(directory: Path) -> list[Path]:
-    """Delete what interrupted checkpoints and deletions have left; only for the owner of the directory."""
+    """Delete the remains of interrupted checkpoints and deletions. Only for the owner of the directory."""
     links = [directory / name for name in os.listdir(directory) if _NAME.match(name) and (directory / name).is_symlink()]
     places = {where for link in links if _belongs(where := Path(os.readlink(link)).parent, directory)}
     left = [where / name for where in {directory, *places} for name in os.listdir(where) if name.startswith("tmp-")]
@@ -284,7 +302,7 @@ def clean(directory: Path) -> list[Path]:
 
 
 def prune(directory: Path, keep: int) -> list[Path]:
-    """Delete all but the ``keep`` newest checkpoints (and the one that `latest` names); returns the deleted ones' paths."""
+    """Delete all checkpoints except the ``keep`` newest and the one that `latest` names. Returns the deleted paths."""
     spared = latest(directory)
     removed = []
     for _, path in numbered(directory)[:-keep]:

@@ -1,4 +1,4 @@
-"""Is a checkpoint one that its job has written, for this user, and is every byte of it as it was?"""
+"""Checks of a checkpoint: has its job written it, does it belong to this user, and is every byte intact?"""
 
 from __future__ import annotations
 
@@ -13,23 +13,32 @@ from . import image, own, publish
 from .publish import Manifest
 
 THREADS_MAX = 8
-ANYWAY = "manapy restart --unsigned takes it as it is"
+ANYWAY = "manapy restart --unsigned uses it anyway"
 
 
 def origin(checkpoint: Path, manifest: Manifest) -> str | None:
-    """What is wrong with it, if its job can't be shown to have written it; None: nothing."""
+    """Why there is no proof that the job has written this checkpoint; None if there is a proof."""
     secret, why = publish.secret_of(checkpoint)
     if "signature" not in manifest.record:
-        return f"{checkpoint}: its manifest isn't signed: an older manapy has made it, or somebody has changed it; {ANYWAY}"
+        return (
+            f"{checkpoint}: its manifest is not signed: an older manapy has written it, or somebody has changed it;"
+            f" {ANYWAY}"
+        )
     if secret is None:
-        return f"{checkpoint}: its signature can't be checked, for the secret of its job isn't there ({why}): copy it from the job directory into the checkpoint; {ANYWAY}"
+        return (
+            f"{checkpoint}: its signature cannot be checked without the job's secret ({why}):"
+            f" copy the secret from the job directory into the checkpoint; {ANYWAY}"
+        )
     if not hmac.compare_digest(publish.sign(manifest.record, secret), str(manifest.record["signature"])):
-        return f"{checkpoint}: its manifest was not written so by its job: the signature is wrong"
+        return f"{checkpoint}: its manifest was changed after the job had written it: the signature is wrong"
     return None
 
 
 def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tuple[dict[int, image.Header], list[str]]:
-    """Headers by rank, compared with the manifest; and one line for each bad one. ``signed``: it must come from its job, too."""
+    """The headers by rank, compared with the manifest, and one line for each bad image.
+
+    ``signed``: the job must have written the checkpoint.
+    """
     strange = own.complaint(checkpoint) or own.complaint(checkpoint / "manifest.json") or (origin(checkpoint, manifest) if signed else None)
     if strange:
         return {}, [strange]
@@ -43,16 +52,21 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
             problems.append(str(error))
             continue
         if found[entry.rank].crc != entry.crc:
-            problems.append(f"{path}: not the image that the manifest names (checksum {found[entry.rank].crc:08x} instead of {entry.crc:08x})")
+            problems.append(
+                f"{path}: not the image that the manifest names (checksum {found[entry.rank].crc:08x} instead of "
+                f"{entry.crc:08x})"
+            )
         elif found[entry.rank].seal != entry.seal:
-            problems.append(f"{path}: not the image that the manifest names (its seal is another)")
+            problems.append(f"{path}: not the image that the manifest names (its seal differs)")
     return found, problems
 
 
 def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None, *, signed: bool = True) -> list[str]:
-    """Every byte of every image; one line for each bad one, in rank order. ``advance`` is called with bytes done, ``signed`` as above.
+    """Check every byte of every image. Returns one line for each bad image, in rank order.
 
-    The library runs without the interpreter lock, so images are checked side by side.
+    ``advance`` is called with the bytes done; ``signed`` as above.
+
+    The library runs without the interpreter lock, so that images are checked in parallel.
     """
 
     secret = publish.secret_of(checkpoint)[0] if signed else None

@@ -1,4 +1,7 @@
-"""What one host of a job knows, for `manapy why` and `manapy trace` on another one; not for people. Started by trace/capture/collect.py through a remote shell."""
+"""Sends what one host of a job knows to `manapy why` or `manapy trace` on another host; not for people.
+
+trace/capture/collect.py starts it through a remote shell.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from ..shared.output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: requests come on standard input."""
+    """No options: requests arrive on standard input."""
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Until standard input ends."""
+    """Serve until standard input ends."""
     from ...trace.capture import collect
 
     collect.serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -8,14 +8,14 @@ from ..shared.output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What lowerhalf/join/rendezvous.c passes."""
+    """The options that lowerhalf/join/rendezvous.c passes."""
     from ...ckpt.coordinator import coordinator
 
     coordinator.add_arguments(parser)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Until the job ends; then recordings of earlier jobs are removed, if there are too many."""
+    """Serve until the job ends. Then remove recordings of earlier jobs if there are too many."""
     from ...ckpt.coordinator import coordinator
     from ...trace.capture import tidy
 

@@ -9,14 +9,15 @@ from ..shared.output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What rdma.c passes."""
+    """The options that rdma.c passes."""
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--guard", action="store_true", help="checkpoint the job when traffic falls back")
     parser.add_argument("--pid", type=int, required=True)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """OK, the agent's socket, the job and the backups; NONE and why no RNIC can stand in for another; or ERROR and why."""
+    """Print OK, the agent's socket, the job and the backups; or NONE and why there is no backup; or ERROR and the
+    reason."""
     from ...core.errors import ManapyError
     from ...rdma import place, prepare
 

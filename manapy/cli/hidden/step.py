@@ -12,13 +12,13 @@ TAKES_MORE = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What chain.c passes; the program and its arguments follow '--'."""
+    """The options that chain.c passes; the program and its arguments follow '--'."""
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--dir", type=Path)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """NEW, RESUME, DONE or ERROR."""
+    """Print NEW, RESUME, DONE or ERROR."""
     from ...chain import record, steps
     from ...core.errors import ManapyError
 
@@ -26,12 +26,20 @@ def run(options: argparse.Namespace, out: Output) -> int:
         chain = record.read(Path(os.environ["MANAPY_CHAIN"]))
         attempts = chain.events("attempt")
         if not attempts:
-            raise ManapyError(f"MANAPY_CHAIN names {chain.dir}, of which no attempt has begun: it is for manapy run and manapy slurm to set")
+            raise ManapyError(
+                f"MANAPY_CHAIN names {chain.dir}, of which no attempt has begun: it is for manapy run and manapy slurm "
+                "to set"
+            )
         if os.environ.get("MANAPY_CHAIN_ATTEMPT", str(len(attempts))) != str(len(attempts)):
-            raise ManapyError(f"{chain.dir}: this script belongs to attempt {os.environ['MANAPY_CHAIN_ATTEMPT']}, which is over: attempt {len(attempts)} runs now")
+            raise ManapyError(
+                f"{chain.dir}: this script belongs to attempt {os.environ['MANAPY_CHAIN_ATTEMPT']}, which is over: "
+                f"attempt {len(attempts)} runs now"
+            )
         job = attempts[-1]["id"]
         if job and job != os.environ.get("SLURM_JOB_ID"):
-            raise ManapyError(f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted")
+            raise ManapyError(
+                f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted"
+            )
         out.line(steps.decide(chain, options.after, options.ranks, options.dir, out.error).line())
     except (ManapyError, OSError) as error:
         out.line(f"ERROR {error}")

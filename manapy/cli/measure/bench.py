@@ -1,8 +1,10 @@
-"""Measure what manapy costs here: the same programs natively, under two-phase commit (2pc) and under the collective clock (cc).
+"""Measure what manapy costs here: run the same programs natively, under two-phase commit (2pc) and under the collective
+clock (cc).
 
-Runs alternate. The table shows medians over all rounds; differences and ratios are formed round by round and shown as median and 95 %
-bootstrap interval: one that holds 0 (or 1) means "not distinguishable here". Needs a machine with nothing else to do, a C compiler and
-the mpi.h of the MPI in use. Writes every sample (result.json) and pictures like those of the paper.
+The three kinds of runs alternate. The table shows medians over all rounds. Differences and ratios are computed per
+round, and shown as their median and its 95 % bootstrap interval. If the interval contains 0 (or 1), the runs cannot be
+distinguished here. The command needs an otherwise idle machine, a C compiler and the mpi.h of the MPI in use. It writes
+every sample (result.json) and pictures like those of the paper.
 """
 
 from __future__ import annotations
@@ -31,32 +33,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ...bench import JOBS
 
     lines = [f"  {name:<12} {job.title}, {job.seconds:.0f} s" for name, job in JOBS.items()]
-    parser.epilog = "\n".join(["jobs, with about the time they take on two processors:", *lines])
+    parser.epilog = "\n".join(["jobs, with their approximate time on two processors:", *lines])
     add = parser.add_argument
     add(
         "what", nargs="?", choices=["shift", "trace", "fcdp"], metavar="shift|trace|fcdp",
-        help="shift: RDMA traffic through failing NICs, in a virtual machine, the jobs from verbs to training; "
-        "trace: how well hung and slow ranks are found and what that costs, the jobs from hangs to healthy; "
-        "fcdp: sharded training on emulated nodes, bytes, memory and time, the jobs fcdp-... (default: all the others)",
+        help="shift: RDMA traffic while NICs fail, in a virtual machine (jobs verbs to training); "
+        "trace: how well hung and slow ranks are found, and at what cost (jobs hangs to healthy); "
+        "fcdp: bytes, memory and time of sharded training on emulated nodes (jobs fcdp-...) (default: all other jobs)",
     )  # fmt: skip
-    add("--only", metavar="JOB,JOB", type=_jobs, help="some of the jobs below")
-    add("--quick", action="store_true", help="only show that everything runs; the figures mean nothing")
-    add("--pairs", metavar="N", type=arguments.positive, help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)")
+    add("--only", metavar="JOB,JOB", type=_jobs, help="run only these of the jobs below")
+    add("--quick", action="store_true", help="only check that everything runs; the figures mean nothing")
+    add(
+        "--pairs",
+        metavar="N",
+        type=arguments.positive,
+        help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)",
+    )
     add("--ms", metavar="MS", type=arguments.positive, help="milliseconds for each figure inside one run (default: 50)")
-    add("--megabytes", metavar="MB", type=arguments.positive, help="data a rank in the largest image (default: 500)")
-    add("--simulated", metavar="N", type=arguments.positive, help="ranks in job messages, at most (default: 4096; 100000 takes 10 minutes more)")
-    arguments.add_file_system(parser, "where images are written: this file system is measured (default: here)", Path())
-    add("--out", metavar="D", type=Path, help="where result.json and the pictures go (default: manapy-bench-<date>-<host>/ here)")
-    add("--storm", metavar="N", type=arguments.positive, help="failures in job storm (default: 200)")
-    add("--seed", metavar="N", type=arguments.positive, help="its first seed; every 20 failures have one. Also of the simulated training jobs (default: 1)")
-    add("--minutes", metavar="N", type=arguments.positive, help="of healthy training that is watched, in job healthy (default: 10)")
-    add("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, 130 MB)")
-    add("--timeout", metavar="TIME", type=arguments.seconds, default=120.0, help="limit for one command, such as 90s or 5m (default: 2m)")
-    add("--json", action="store_true", help="print what result.json holds, no table")
+    add("--megabytes", metavar="MB", type=arguments.positive, help="data per rank in the largest image (default: 500)")
+    add(
+        "--simulated",
+        metavar="N",
+        type=arguments.positive,
+        help="job messages: largest number of ranks (default: 4096; 100000 takes 10 minutes more)",
+    )
+    arguments.add_file_system(
+        parser, "write images to this directory; its file system is measured (default: here)", Path()
+    )
+    add(
+        "--out",
+        metavar="D",
+        type=Path,
+        help="write result.json and the pictures to D (default: manapy-bench-<date>-<host>/ here)",
+    )
+    add("--storm", metavar="N", type=arguments.positive, help="job storm: number of failures (default: 200)")
+    add(
+        "--seed",
+        metavar="N",
+        type=arguments.positive,
+        help="job storm: first seed, one for every 20 failures; also the seed of simulated training jobs (default: 1)",
+    )
+    add(
+        "--minutes",
+        metavar="N",
+        type=arguments.positive,
+        help="job healthy: minutes of training that are watched (default: 10)",
+    )
+    add(
+        "--imb",
+        metavar="PATH",
+        type=Path,
+        help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, 130 MB)",
+    )
+    add(
+        "--timeout",
+        metavar="TIME",
+        type=arguments.seconds,
+        default=120.0,
+        help="time limit of one command, such as 90s or 5m (default: 2m)",
+    )
+    add("--json", action="store_true", help="print the content of result.json instead of the table")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Measure, print, write; 1 if a command failed that was to be measured, or if nothing could be measured."""
+    """Measure, print, write. Returns 1 if a measured command failed, or if nothing could be measured."""
     from ...bench import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, measure
     from ...bench.shared import machine, plots, report, tools
     from ...core.errors import ManapyError
@@ -78,7 +118,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     names = options.only or groups[options.what]
     guest = Guest(found, work)
     total = sum(JOBS[name].seconds for name in names)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended, and nodes are removed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that `finally` ends all processes and removes nodes
     done = 0.0
     try:
         facts = machine.facts(found, work)
@@ -107,7 +147,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         shutil.rmtree(work, ignore_errors=True)
     result = report.record(rows, left_out, seconds, facts, values)
     written = [report.write(where, result)]
-    title = f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy {facts['manapy']}"
+    title = (
+        f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy "
+        f"{facts['manapy']}"
+    )
     if plots.available():
         plots.draw(rows, where, title)
         written += sorted(where.glob("*.png"))

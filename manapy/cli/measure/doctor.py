@@ -1,6 +1,6 @@
-"""Tell whether this machine, and a program, can be checkpointed, and what would stand in the way.
+"""Check whether this machine and a program can be checkpointed, and list what prevents it.
 
-Exit code 1 if something does.
+The exit code is 1 if something prevents it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from ..shared.output import Output
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("program", nargs="?", metavar="PROG", help="also look at this program")
-    parser.add_argument("--mpi", metavar="PATH", help="as for manapy-launch: the MPI library, or a directory that holds it")
-    add_file_system(parser, "where job directories will be: this file system is checked (default: here)")
+    parser.add_argument("program", nargs="?", metavar="PROG", help="check this program, too")
+    parser.add_argument(
+        "--mpi", metavar="PATH", help="the MPI library, or the prefix of its installation, as for manapy-launch"
+    )
+    add_file_system(parser, "check the file system of this directory, where job directories will be (default: here)")
     parser.add_argument("--json", action="store_true")
 
 
@@ -31,5 +33,5 @@ def run(options: argparse.Namespace, out: Output) -> int:
     out.table(("", "what", "finding"), [(f.level.value, f.subject, f.text) for f in findings])
     bad = [f for f in findings if f.level is Level.BAD]
     if bad:
-        out.error(f"{len(bad)} thing{'s' * (len(bad) > 1)} in the way: {', '.join(f.subject for f in bad)}")
+        out.error(f"{len(bad)} problem{'s' * (len(bad) > 1)}: {', '.join(f.subject for f in bad)}")
     return 1 if bad else 0

@@ -1,10 +1,11 @@
-"""RDMA traffic that survives its network card (RNIC).
+"""Move RDMA traffic to another network card (RNIC) when a card fails, and back when it works again.
 
-    manapy rdma run -- ib_write_bw ...             run a program whose traffic moves to another RNIC when its own fails, and back
-    mpirun -n 8 manapy rdma run --kv URL -- PROG   the same for each rank; hosts find each other through the store at URL
-    manapy rdma devices                            the RNICs of this host, and which stands in for which
+    manapy rdma run -- ib_write_bw ...             run a program with backup RNICs
+    mpirun -n 8 manapy rdma run --kv URL -- PROG   the same for each rank; hosts find each other in the store at URL
+    manapy rdma devices                            list the RNICs of this host and the backups of each
 
-Programs that talk with each other must belong to the same job and use the same store. status, events and move are about the programs of this host.
+Programs that communicate must belong to the same job and use the same store. The commands status, events and move
+concern the programs on this host.
 """
 
 from __future__ import annotations
@@ -30,32 +31,114 @@ TAKES_MORE = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
-    commands = parser.add_subparsers(dest="what", required=True, metavar="run | agent | status | events | move | devices")
+    metavar = "run | agent | status | events | move | devices"
+    commands = parser.add_subparsers(dest="what", required=True, metavar=metavar)
+    _add_run_and_agent(commands)
+    _add_status_and_events(commands)
+    _add_move(commands)
+    devices = commands.add_parser(
+        "devices",
+        help="list the RNICs of this host and their backups",
+        description="List the RNICs of this host, their place in the topology, and their backups.",
+    )
+    devices.add_argument("--sysfs", metavar="DIR", type=Path, help=argparse.SUPPRESS)
+    devices.add_argument("--json", action="store_true")
+
+
+def _add_run_and_agent(commands: Any) -> None:
     run = commands.add_parser("run", help="run a program with backup RNICs", description="Run the command after '--' with backup RNICs.")
-    agent = commands.add_parser("agent", help="this host's agent of a job", description="Serve the programs of a job on this host; `manapy rdma run` starts one if there is none.")
+    agent = commands.add_parser(
+        "agent",
+        help="run the agent of a job on this host",
+        description=(
+            "Run the agent that serves a job's programs on this host. `manapy rdma run` starts an agent if there is "
+            "none."
+        ),
+    )
     for command in (run, agent):
-        command.add_argument("--kv", metavar="URL", help="the store that the job's hosts share: etcd://host:port,... or sqlite:///path/file.db (default: MANAPY_SHIFT_KV; else one of this host's own)")
-        command.add_argument("--job", metavar="NAME", help="(default: MANAPY_SHIFT_JOB, else Slurm's, else one job for all that this user runs)")
-        command.add_argument("--ttl", metavar="TIME", type=arguments.seconds, default=10.0, help="how long the keys of a dead host live on (default 10s)")
-        command.add_argument("--linger", metavar="TIME", type=arguments.seconds, help="the agent ends so long after its last program (default: half a minute if run starts it, else never)")
-    run.add_argument("--backup", metavar="DEV,...", help="RNICs that stand in for others, best first, or DEV:BACKUP:BACKUP,... for each (default: MANAPY_SHIFT_BACKUP, else auto: by topology)")
+        command.add_argument(
+            "--kv",
+            metavar="URL",
+            help=(
+                "the store that the job's hosts share: etcd://host:port,... or sqlite:///path/file.db (default: "
+                "MANAPY_SHIFT_KV; else a store of this host only)"
+            ),
+        )
+        command.add_argument(
+            "--job",
+            metavar="NAME",
+            help=(
+                "name of the job (default: MANAPY_SHIFT_JOB, else Slurm's job, else one job for all programs of this "
+                "user)"
+            ),
+        )
+        command.add_argument(
+            "--ttl",
+            metavar="TIME",
+            type=arguments.seconds,
+            default=10.0,
+            help="how long the keys of a dead host remain (default 10s)",
+        )
+        command.add_argument(
+            "--linger",
+            metavar="TIME",
+            type=arguments.seconds,
+            help="end the agent TIME after its last program has ended (default: 30s if run starts it, else never)",
+        )
+    run.add_argument(
+        "--backup",
+        metavar="DEV,...",
+        help=(
+            "backup RNICs, best first; or the backups of each RNIC: DEV:BACKUP:BACKUP,... (default: "
+            "MANAPY_SHIFT_BACKUP, else auto: by topology)"
+        ),
+    )
     agent.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     agent.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     agent.add_argument("--stay", type=int, metavar="PID", help=argparse.SUPPRESS)  # at least as long as this process
-    status = commands.add_parser("status", help="queue pairs: state, device, counters", description="What the queue pairs of this host's programs are doing.")
-    events = commands.add_parser("events", help="what has happened to them", description="What has happened to the queue pairs of this host's programs: one line of JSON each.")
-    events.add_argument("--follow", action="store_true", help="go on until the agent ends")
+
+
+def _add_status_and_events(commands: Any) -> None:
+    status = commands.add_parser(
+        "status",
+        help="show queue pairs: state, device, counters",
+        description="Show the state of the queue pairs of this host's programs.",
+    )
+    events = commands.add_parser(
+        "events",
+        help="print the events of queue pairs",
+        description="Print the events of the queue pairs of this host's programs, each as one line of JSON.",
+    )
+    events.add_argument("--follow", action="store_true", help="print new events until the agent ends")
     for command in (status, events):
-        command.add_argument("job", nargs="?", metavar="JOB", help="a job as for 'manapy status', or the name that 'manapy rdma run' was given (default: the only one with an agent on this host; of status: all)")
-    move = commands.add_parser("move", help="move traffic to another RNIC now", description="Move the traffic of programs on this host to another RNIC, e.g. before maintenance.")
+        command.add_argument(
+            "job",
+            nargs="?",
+            metavar="JOB",
+            help=(
+                "a job as for 'manapy status', or the name given to 'manapy rdma run' (default: the only job with an "
+                "agent on this host; for status: all jobs)"
+            ),
+        )
+    status.add_argument("--json", action="store_true")
+
+
+def _add_move(commands: Any) -> None:
+    move = commands.add_parser(
+        "move",
+        help="move traffic to another RNIC now",
+        description="Move the traffic of programs on this host to another RNIC, for example before maintenance.",
+    )
     move.add_argument("job", metavar="JOB", help="as for 'manapy rdma status'")
-    move.add_argument("target", metavar="RANK|PID|*", help="which program; '*': all of the job on this host")
-    move.add_argument("device", metavar="DEV", help="the RNIC that is to carry it: a backup, or the default one")
-    move.add_argument("--qp", metavar="N", default="*", help="this queue pair only")
-    devices = commands.add_parser("devices", help="the RNICs of this host and their backups", description="The RNICs of this host, where they are, and which stand in for which.")
-    devices.add_argument("--sysfs", metavar="DIR", type=Path, help=argparse.SUPPRESS)
-    for command in (status, devices):
-        command.add_argument("--json", action="store_true")
+    move.add_argument(
+        "target",
+        metavar="RANK|PID|*",
+        help="the program, by its rank or process id; '*': all programs of the job on this host",
+    )
+    move.add_argument(
+        "device", metavar="DEV", help="the RNIC that carries the traffic from now on: a backup, or the default RNIC"
+    )
+    move.add_argument("--qp", metavar="N", default="*", help="move only this queue pair")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -68,12 +151,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _place(options: argparse.Namespace) -> tuple[Place, str]:
-    """Of the job, and the store's URL."""
+    """The job's place on this host, and the store's URL."""
     from ...core.errors import UsageError
     from ...rdma import place, prepare
 
     if options.ttl < 1:
-        raise UsageError("--ttl must be at least 1s: it is what a busy agent may be late")
+        raise UsageError("--ttl must be at least 1s: a busy agent may be late by this time")
     where = place.make(options.job or place.default_job())
     return where, options.kv or prepare.store_url(where)
 
@@ -92,7 +175,8 @@ def _agent(options: argparse.Namespace, out: Output) -> int:
 
     def ready(text: str) -> None:
         if options.ready_fd is not None:
-            with suppress(BrokenPipeError), open(options.ready_fd, "w") as stream:  # who has started it may be killed; other ranks need it all the same
+            # The process that started the agent may have been killed. Other ranks still need the agent.
+            with suppress(BrokenPipeError), open(options.ready_fd, "w") as stream:
                 stream.write(text + "\n")
 
     try:
@@ -106,7 +190,7 @@ def _agent(options: argparse.Namespace, out: Output) -> int:
     else:
         with where.locked():
             if where.is_alive():
-                raise AgentError(f"an agent of job {where.job} runs on this host already ({where.address})")
+                raise AgentError(f"an agent of job {where.job} already runs on this host ({where.address})")
             listener = where.listen()
     agent.serve(where, url, keys, listener, ready, options.linger, options.ttl, options.stay)
     return 0
@@ -122,19 +206,22 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     from ...rdma import prepare
 
     if not options.after:
-        raise UsageError("what is to be run? manapy rdma run -- PROGRAM")
+        raise UsageError("the program is missing: manapy rdma run -- PROGRAM")
     program = shutil.which(options.after[0])
     if program is None:
         raise UsageError(f"{options.after[0]}: no such program")
     library = installation.library("libmanapy_shift.so")
     if library is None:
-        raise ManapyError("this manapy was built without libmanapy_shift.so: its build needs the headers of libibverbs (Debian: libibverbs-dev)")
+        raise ManapyError(
+            "this manapy was built without libmanapy_shift.so; the build needs the headers of libibverbs (Debian: "
+            "libibverbs-dev)"
+        )
     backups, why = prepare.backups(options.backup)
     if why is not None:
         out.error(f"{why}: the program runs unprotected")
     where, url = _place(options)
     if (trouble := prepare.agent(where, url, prepare.LINGER_SECONDS if options.linger is None else options.linger, options.ttl)) is not None:
-        out.error(f"{trouble}; nothing is protected until it can be reached")
+        out.error(f"{trouble}; nothing is protected until the agent can be reached")
     os.environ["MANAPY_SHIFT_AGENT"] = str(where.address)
     os.environ["MANAPY_SHIFT_JOB"] = where.job
     os.environ["MANAPY_SHIFT_BACKUP"] = backups
@@ -146,7 +233,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _running(job: str | None) -> list[Place]:
-    """The job's place if it is named, else those of all that run here. Raises AgentError if there is none."""
+    """The place of the named job, or of all jobs that run here. Raises AgentError if there is none."""
     from ...core.errors import AgentError
     from ...rdma import place
 
@@ -178,7 +265,9 @@ def _only(job: str | None) -> Place:
 
     found = _running(job)
     if len(found) > 1:
-        raise UsageError(f"{len(found)} jobs have agents here, name one: {', '.join(where.job for where in found)}")
+        raise UsageError(
+            f"{len(found)} jobs have agents here; name one of them: {', '.join(where.job for where in found)}"
+        )
     return found[0]
 
 
@@ -215,7 +304,7 @@ def _show(status: dict[str, Any], out: Output) -> None:
 
 
 def _traffic(state: dict[str, Any]) -> tuple[str, str]:
-    """Posted and completed sends, and bytes; a program that posts by ibv_wr_* is not counted (null)."""
+    """Posted and completed sends, and bytes. If a program posts with ibv_wr_*, they are not counted (null)."""
     if "posted" not in state:
         return "", ""
     if state["posted"] is None:
@@ -247,10 +336,16 @@ def _move(options: argparse.Namespace, out: Output) -> int:
     from ...rdma import client, protocol
 
     if not protocol.is_move(options.target, options.qp, options.device):
-        raise UsageError(f"not a program (a rank, a process id or '*'), queue pair and device: {options.target}, {options.qp}, {options.device}")
+        raise UsageError(
+            f"expected a program (a rank, a process id or '*'), a queue pair and a device, not: {options.target}, "
+            f"{options.qp}, {options.device}"
+        )
     with client.Connection(_only(options.job)) as connection:
         told = int(connection.ask("MOVE", options.target, options.qp, options.device))
-    out.line(f"asked {told} RNIC{'s' * (told != 1)} of programs to move to {options.device}; 'manapy rdma events {options.job}' tells when they have")
+    out.line(
+        f"asked {told} RNIC{'s' * (told != 1)} of programs to move to {options.device}; 'manapy rdma events "
+        f"{options.job}' shows when they have moved"
+    )
     return 0
 
 
@@ -280,5 +375,5 @@ def _devices(options: argparse.Namespace, out: Output) -> int:
     out.table(("device", "port", "state", "link", "rate", "MTU", "GID", "PCI", "NUMA", "GPUs", "backups, best first"), rows)
     for device in found:
         for other, why in device.unfit.items():
-            out.line(f"{other} can't stand in for {device.name}: {why}")
+            out.line(f"{other} cannot be a backup of {device.name}: {why}")
     return 0

@@ -1,6 +1,7 @@
 """Take a checkpoint of a running job.
 
-Returns when the checkpoint is complete on disk and published, and prints its path. What must wait says whom it waits for.
+The command returns when the checkpoint is complete on disk and published. It prints the checkpoint's path. If it has to
+wait, it prints which rank it waits for.
 """
 
 from __future__ import annotations
@@ -15,9 +16,24 @@ from ..shared.output import Output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_job(parser)
-    parser.add_argument("--then", choices=("continue", "exit"), default="continue", help="what the job does afterwards (default: continue)")
-    parser.add_argument("--child-grace", metavar="TIME", type=arguments.seconds, help="how long to wait for child processes to end (5s, 2m; default: as at launch)")
-    parser.add_argument("--unless-within", metavar="TIME", type=arguments.seconds, help="not if one is being taken, or was published within this time: that one will do")
+    parser.add_argument(
+        "--then",
+        choices=("continue", "exit"),
+        default="continue",
+        help="what the job does after the checkpoint (default: continue)",
+    )
+    parser.add_argument(
+        "--child-grace",
+        metavar="TIME",
+        type=arguments.seconds,
+        help="how long to wait for child processes to end, such as 5s or 2m (default: as at launch)",
+    )
+    parser.add_argument(
+        "--unless-within",
+        metavar="TIME",
+        type=arguments.seconds,
+        help="take no new checkpoint if one is in progress or was published within TIME; return that one",
+    )
     parser.add_argument("--json", action="store_true")
 
 
@@ -27,7 +43,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ...core.errors import UsageError
 
     if options.unless_within is not None and (options.then != "continue" or options.child_grace is not None):
-        raise UsageError("--unless-within takes neither --then nor --child-grace: the checkpoint may be another's")
+        raise UsageError(
+            "--unless-within cannot be combined with --then or --child-grace: the checkpoint may be another command's"
+        )
     where = naming.job(options.job)
     begin = time.monotonic()
     with out.activity("checkpoint requested") as show:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: program, ranks, memory, threads. With --rank R, the memory map of one rank."""
+"""Show what a checkpoint contains: program, ranks, memory, threads. With --rank R, show the memory map of one rank."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..shared.output import Output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_checkpoint(parser)
-    parser.add_argument("--rank", metavar="R", type=int, help="regions and threads of one rank")
+    parser.add_argument("--rank", metavar="R", type=int, help="show the memory regions and threads of rank R")
     parser.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Read manifest and images (headers and sections, not page data)."""
+    """Read the manifest and the images (headers and sections, not page data), and print them."""
     from ...ckpt.store import image, publish
     from ...core.errors import ManapyError
 
@@ -37,7 +37,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         _one(images[0], out)
         return 0
     taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.time))
-    out.line(f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       {len(manifest.ranks)}\nmanapy      {manifest.version}")
+    out.line(
+        f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       "
+        f"{len(manifest.ranks)}\nmanapy      {manifest.version}"
+    )
     out.table(("rank", "host", "image", "memory saved", "of files", "mapped", "regions", "threads"), [_row(i) for i in images])
     return 0
 

@@ -13,8 +13,10 @@ from ..shared.output import Output
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("what", nargs="?", metavar="DIR|JOB", help="a directory with jobs, or a job (default: this directory)")
-    parser.add_argument("--all", action="store_true", help="all of this user's jobs, wherever their directories are")
+    parser.add_argument(
+        "what", nargs="?", metavar="DIR|JOB", help="a directory that contains jobs, or a job (default: this directory)"
+    )
+    parser.add_argument("--all", action="store_true", help="list all jobs of this user, in any directory")
     parser.add_argument("--json", action="store_true")
 
 

@@ -11,12 +11,14 @@ from ..shared.output import Output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("job", metavar="JOB", help="a job, by its directory, its name or its chain")
-    parser.add_argument("--keep", metavar="K", type=arguments.positive, required=True, help="how many to keep")
+    parser.add_argument(
+        "--keep", metavar="K", type=arguments.positive, required=True, help="keep the K newest checkpoints"
+    )
     parser.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Delete and say what was."""
+    """Delete, and print what was deleted."""
     from ...ckpt.store import known, publish
     from ...core.errors import JobError
 

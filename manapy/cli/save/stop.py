@@ -11,7 +11,11 @@ from ..shared.output import Output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_job(parser)
-    parser.add_argument("--no-checkpoint", action="store_true", help="what was computed since the last checkpoint is lost")
+    parser.add_argument(
+        "--no-checkpoint",
+        action="store_true",
+        help="take no final checkpoint; the work since the last checkpoint is lost",
+    )
     parser.add_argument("--json", action="store_true")
 
 

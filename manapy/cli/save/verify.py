@@ -1,6 +1,7 @@
-"""Check every byte of a checkpoint: all images, against their checksums and seals and the signed manifest, and the mapped files they rely on.
+"""Check every byte of a checkpoint.
 
-Exit code 1 if something is wrong.
+The command checks all images against their checksums, their seals and the signed manifest. It also checks the mapped
+files that the images need. The exit code is 1 if something is wrong.
 """
 
 from __future__ import annotations

@@ -25,7 +25,11 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         "job",
         nargs="?",
         metavar="JOB",
-        help="a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in this directory)",
+        help=(
+            "a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in "
+            "this "
+            "directory)"
+        ),
     )
 
 
@@ -34,30 +38,55 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        help="a checkpoint's directory, JOB/ckpt-N, or a job: its latest checkpoint",
+        help="a checkpoint's directory, JOB/ckpt-N, or a job (its latest checkpoint is used)",
     )
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
     """--schedule of a training job."""
     names = "tp=2,pp=4,dp=2,micro=8[,kind=1f1b|gpipe|interleaved]"
-    parser.add_argument("--schedule", metavar="S", type=schedule, help=f"of a training job, so that its micro-batches are named: {names} (default: found in its calls, if it can be)")
+    parser.add_argument(
+        "--schedule",
+        metavar="S",
+        type=schedule,
+        help=(
+            f"schedule of a training job; verdicts then name micro-batches: {names} (default: inferred from the calls, "
+            "where possible)"
+        ),
+    )
 
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
-    """JOB of what is recorded, where it runs, and how to get there: `recording` needs all three."""
+    """JOB, --hosts and --rsh: a recording, where it runs and how to reach its hosts; `recording` needs all three."""
     parser.add_argument(
         "job",
         nargs="?",
         metavar="JOB",
-        help="a job as for 'manapy status', the name of a recording, or a folder of trace files (default: the only live job in this directory)",
+        help=(
+            "a job as for 'manapy status', the name of a recording, or a folder of trace files (default: the only live "
+            "job in this directory)"
+        ),
     )
-    parser.add_argument("--hosts", metavar="HOST,...", type=names, default=[], help="the job's hosts (default: those of a job of manapy-launch)")
-    parser.add_argument("--rsh", metavar="CMD", type=shlex.split, help="how to get to them: a host's name and a command are put behind it (default: srun in an allocation of Slurm, else ssh)")
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST,...",
+        type=names,
+        default=[],
+        help="the job's hosts (default: known for a job under manapy-launch)",
+    )
+    parser.add_argument(
+        "--rsh",
+        metavar="CMD",
+        type=shlex.split,
+        help=(
+            "the remote shell that reaches these hosts; manapy appends a host's name and a command (default: srun in a "
+            "Slurm allocation, else ssh)"
+        ),
+    )
 
 
 def recording(options: argparse.Namespace, out: Output) -> Found:
-    """The recording that JOB, --hosts and --rsh mean; said, if nobody has named it. Raises JobError."""
+    """The recording that JOB, --hosts and --rsh select. Prints a note if JOB was not given. Raises JobError."""
     from ...core.errors import JobError
     from ...trace.capture import locate
 
@@ -73,7 +102,7 @@ def recording(options: argparse.Namespace, out: Output) -> Found:
 
 
 class _Renamed(argparse.Action):
-    """An old name of an option: it works, and says what the option is called now."""
+    """An old name of an option. It still works, and prints the new name."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None) -> None:
         new = next(action for action in parser._actions if action.dest == self.dest and action is not self)
@@ -88,7 +117,7 @@ def add_file_system(parser: argparse.ArgumentParser, text: str, default: Path | 
 
 
 def schedule(text: str) -> Schedule:
-    """The schedule that a text names. numpy is needed for it, and imported with the option only."""
+    """Parse a schedule. This needs numpy, which is imported only when the option is used."""
     from ...trace.model.schedule import ScheduleError, parse
 
     try:
@@ -98,7 +127,7 @@ def schedule(text: str) -> Schedule:
 
 
 def seconds(text: str) -> float:
-    """A time such as 500ms, 30s, 10m or 2h, as manapy-launch takes it."""
+    """Seconds, from a time such as 500ms, 30s, 10m or 2h: the same syntax as manapy-launch's."""
     for suffix, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)):
         if text.endswith(suffix):
             try:
@@ -112,21 +141,21 @@ def seconds(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """A number of at least 1."""
+    """An integer of at least 1."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"not a number of at least 1: '{text}'")
     return int(text)
 
 
 def natural(text: str) -> int:
-    """A number, or 0."""
+    """An integer of at least 0."""
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"not a number: '{text}'")
     return int(text)
 
 
 def names(text: str) -> list[str]:
-    """A list with commas."""
+    """A list of names, separated by commas."""
     found = text.split(",")
     if not all(found):
         raise argparse.ArgumentTypeError(f"an empty name in the list '{text}'")
@@ -134,17 +163,47 @@ def names(text: str) -> list[str]:
 
 
 def add_chain(parser: argparse.ArgumentParser) -> None:
-    """How a chain takes checkpoints, and when it gives up."""
-    parser.add_argument("--interval", metavar="TIME", type=seconds, help="between checkpoints (default: by --mtbf; else only before the end)")
-    parser.add_argument("--mtbf", metavar="TIME", type=seconds, help="mean time between failures: the interval is Daly's, of this and of the measured cost")
-    parser.add_argument("--margin", metavar="FACTOR", type=float, default=1.5, help="a checkpoint may take so many times what the last ones took (default 1.5)")
-    parser.add_argument("--max-restarts", metavar="N", type=natural, help="(default: any number)")
-    parser.add_argument("--max-crashes", metavar="N", type=positive, default=3, help="give up after so many crashes in a row, with less than two checkpoints between them (default 3)")
-    parser.add_argument("--budget", metavar="TIME", type=seconds, help="give up when all runs together have taken so long")
+    """Options for when a chain takes checkpoints and when it gives up."""
+    parser.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=seconds,
+        help=(
+            "time between checkpoints (default: computed from --mtbf; without --mtbf only one checkpoint, before the "
+            "end)"
+        ),
+    )
+    parser.add_argument(
+        "--mtbf",
+        metavar="TIME",
+        type=seconds,
+        help=(
+            "mean time between failures; Daly's formula gives the interval from it and from the measured cost of a "
+            "checkpoint"
+        ),
+    )
+    parser.add_argument(
+        "--margin",
+        metavar="FACTOR",
+        type=float,
+        default=1.5,
+        help="reserve FACTOR times the time of the last checkpoints for the final one (default 1.5)",
+    )
+    parser.add_argument(
+        "--max-restarts", metavar="N", type=natural, help="give up after N restarts (default: no limit)"
+    )
+    parser.add_argument(
+        "--max-crashes",
+        metavar="N",
+        type=positive,
+        default=3,
+        help="give up after N crashes in a row, with fewer than two checkpoints between them (default 3)",
+    )
+    parser.add_argument("--budget", metavar="TIME", type=seconds, help="give up when all runs together have taken TIME")
 
 
 def policy(options: argparse.Namespace) -> Policy:
-    """Of add_chain's options. Raises UsageError."""
+    """The policy from add_chain's options. Raises UsageError."""
     from ...chain.attempt import Policy
     from ...core.errors import UsageError
 
@@ -157,7 +216,7 @@ def policy(options: argparse.Namespace) -> Policy:
 
 
 def limits(options: argparse.Namespace) -> Limits:
-    """Of add_chain's options."""
+    """The limits from add_chain's options."""
     from ...chain.policy import Limits
 
     return Limits(options.max_restarts, options.budget, options.max_crashes)

@@ -10,7 +10,10 @@ from .output import Output
 
 
 def check(checkpoint: Path, manifest: Manifest, out: Output, *, signed: bool = True) -> list[str]:
-    """Check that the job has written it (unless ``signed`` is False), and every image against the manifest and byte by byte; one line for each bad one, in rank order."""
+    """Check every image of a checkpoint against the manifest and byte by byte; return one line per bad image, by rank.
+
+    Unless ``signed`` is False, also check that the job has written the checkpoint.
+    """
     headers, problems = verify.headers(checkpoint, manifest, signed=signed)
     if problems:
         return problems

@@ -1,4 +1,4 @@
-"""Ctrl-C as the way to end a command that goes on and on: between two steps, never in the middle of one."""
+"""Ctrl-C ends a command that runs for ever: between two steps, never in the middle of one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 
 
 class _Woken(BaseException):
-    """A signal has come while nothing was done."""
+    """A signal has arrived during a wait."""
 
 
 class Leaving:
-    """asked: a signal has come. The second one ends the step, too, as KeyboardInterrupt. A signal that whoever started this wants to be ignored is."""
+    """Turns signals into a request to leave. asked: a signal has arrived.
+
+    The second signal ends the step, too, as KeyboardInterrupt. A signal that was ignored at the start stays ignored.
+    """
 
     def __init__(self, *signals: signal.Signals) -> None:
         self.asked = False
@@ -31,7 +34,7 @@ class Leaving:
             signal.signal(number, before)
 
     def wait(self, seconds: float) -> bool:
-        """So long, or until one is asked to leave; whether one is."""
+        """Wait so long, or until a signal asks to leave. Returns whether one has."""
         with contextlib.suppress(_Woken):
             self._waits = True
             if not self.asked:

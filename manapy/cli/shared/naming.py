@@ -5,7 +5,8 @@
     CHAIN       a chain's directory, its name, or a JOB of it
 
 A name is that of the directory; "manapy-" at its beginning may be left out. Where the directories of names are found:
-ckpt/store/known.py. Recordings of programs that have no job directory have names of their own (trace/capture/locate.py).
+ckpt/store/known.py. Recordings of programs that have no job directory have names of their own
+(trace/capture/locate.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person sees: rich tables and bars on a terminal, plain text in a pipe, JSON where asked for.
+"""Output of commands: rich tables and bars on a terminal, plain text in a pipe, JSON on request.
 
 Results go to `file` (stdout), progress and errors to `err` (stderr), so that `$(manapy checkpoint)` is a path. rich is
 imported only when something is drawn on a terminal: its import costs more than all the rest of `manapy status`.
@@ -22,25 +22,25 @@ class Output:
         self.err = err if err is not None else sys.stderr
 
     def line(self, text: str) -> None:
-        """One line of result; nothing with --json."""
+        """Print one line of result; nothing with --json."""
         if not self.json:
             print(text, file=self.file, flush=True)
 
     def data(self, value: Any) -> None:
-        """The result as JSON, with --json only."""
+        """Print the result as JSON, only with --json."""
         if self.json:
             print(json.dumps(value, indent=2, default=str), file=self.file, flush=True)
 
     def error(self, text: str) -> None:
-        """What went wrong, in one line."""
+        """Print an error, in one line."""
         print(f"manapy: {text}", file=self.err, flush=True)
 
     def note(self, text: str) -> None:
-        """Something worth knowing that isn't the result."""
+        """Print a remark that is not part of the result."""
         print(text, file=self.err, flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> None:
-        """A table; numbers are set right. Nothing with --json."""
+        """Print a table; numbers are right-aligned. Prints nothing with --json."""
         if self.json:
             return
         right = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
@@ -68,7 +68,8 @@ class Output:
 
     @contextmanager
     def bar(self, description: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A progress bar over `total` bytes; yields what to call with each number of bytes done. Only on a terminal."""
+        """A progress bar over `total` bytes, only on a terminal. Yields a function to call with each number of bytes
+        done."""
         if self.json or not self.err.isatty():
             yield lambda done: None
             return
@@ -82,9 +83,10 @@ class Output:
 
     @contextmanager
     def progress(self, terminal: bool | None = None) -> Iterator[Callable[[float, str], None]]:
-        """A progress bar for work of many kinds; yields what to call with the fraction done (0 to 1) and what is being done. Only on a terminal.
+        """A progress bar for any work, only on a terminal.
 
-        terminal: whether that is where `err` appears, if isatty() can't tell (terminal.py).
+        Yields a function to call with the fraction done (0 to 1) and a text. terminal: whether `err` appears on one, if
+        isatty() cannot tell (terminal.py).
         """
         if self.json or not (self.err.isatty() if terminal is None else terminal):
             yield lambda fraction, text: None
@@ -99,7 +101,7 @@ class Output:
 
     @contextmanager
     def activity(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Something of unknown length is going on; yields what to call with each new text."""
+        """Show work of unknown length. Yields a function to call with each new text."""
         if self.json:
             yield lambda text: None
         elif not self.err.isatty():
@@ -115,7 +117,7 @@ _STYLES = {"ok": "green", "note": "yellow", "bad": "bold red", "running": "green
 
 
 def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Lines with columns below each other. right: columns that are set right."""
+    """Lines with aligned columns. right: columns that are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)).rstrip() for line in cells]
 

@@ -20,7 +20,8 @@ def size(text: str) -> int:
 
 
 def bandwidth(text: str) -> float:
-    """Bytes per second, more than 0: 10G and 10Gbit/s are bits, as networks are sold; 32GB/s are bytes, as buses are."""
+    """Bytes per second, more than 0. 10G and 10Gbit/s are in bits, as for networks; 32GB/s is in bytes, as for
+    buses."""
     found = _number(text, _DECIMAL, "B/s")
     if found is None and (bits := _number(text, _DECIMAL, "(bit/s|bps)?")) is not None:
         found = bits / 8

@@ -1,4 +1,7 @@
-"""Does what this process writes appear on a terminal? Of a rank, it may although isatty() says no: an mpirun on this host reads it from a pipe, and passes it on."""
+"""Does the output of this process appear on a terminal?
+
+The output of a rank may do so although isatty() says no: an mpirun on this host reads it from a pipe and passes it on.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ TERMINALS = ("/dev/pts/", "/dev/tty")
 
 
 def shown(stream: TextIO) -> bool:
-    """stream: stdout or stderr, on the terminal itself or on that of the launcher that reads it."""
+    """Is a stream (stdout or stderr) on a terminal, or on that of the launcher that reads it?"""
     try:
         number = stream.fileno()
         return os.isatty(number) or (stat.S_ISFIFO(os.fstat(number).st_mode) and _launcher_has_one(number))
-    except (OSError, ValueError):  # no descriptor, or a process that ends, or somebody else's
+    except (OSError, ValueError):  # no descriptor, or a process that ends, or another user's process
         return False
 
 
 def _launcher_has_one(number: int) -> bool:
-    """As the descriptor of that number."""
+    """Is this descriptor number a terminal in the launcher?"""
     for process in _ancestors():
         if (process / "comm").read_text().strip() in LAUNCHERS:
             return os.readlink(process / "fd" / str(number)).startswith(TERMINALS)
@@ -32,7 +35,7 @@ def _launcher_has_one(number: int) -> bool:
 
 
 def _ancestors() -> Iterator[Path]:
-    """Their folders, the parent's first."""
+    """The /proc folders of our ancestors, the parent's first."""
     pid = os.getppid()
     while pid > 1:
         process = Path(f"/proc/{pid}")

@@ -1,8 +1,11 @@
-"""Continue a job from a checkpoint: check all images, then become `mpirun -n N OPTIONS manapy-restart CHECKPOINT`.
+"""Continue a job from a checkpoint.
 
-What stands after '--' goes to mpirun. mpirun is the one given by --mpirun, else what the job was started with if it is
-still there, else the one beside manapy, else the one on PATH; none of Open MPI's. It may be a command with options: a job that
-srun has started goes on under `srun --mpi=pmi2`. The exit code is the job's.
+The command checks all images. Then it runs `mpirun -n N OPTIONS manapy-restart CHECKPOINT` in its place, and the exit
+code is the job's. Arguments after '--' go to mpirun.
+
+manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
+one on PATH. It never takes Open MPI's. The mpirun may be a command with options: a job that srun has started continues
+under `srun --mpi=pmi2`.
 """
 
 from __future__ import annotations
@@ -24,15 +27,23 @@ if TYPE_CHECKING:
     from ...ckpt.store.publish import Manifest
 
 TAKES_MORE = True
-VERSION_SECONDS = 10.0  # for mpirun to say whose it is
+VERSION_SECONDS = 10.0  # time limit of `mpirun --version`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_checkpoint(parser)
-    parser.add_argument("--mpirun", metavar="COMMAND", help="the mpirun to use, or e.g. 'srun --mpi=pmi2'")
-    parser.add_argument("-n", dest="ranks", metavar="N", type=arguments.positive, help="fail if the checkpoint doesn't hold N ranks")
-    parser.add_argument("--unsigned", action="store_true", help="although nothing proves that its job has written the checkpoint: the job's secret is lost")
+    parser.add_argument("--mpirun", metavar="COMMAND", help="use this mpirun, or a command such as 'srun --mpi=pmi2'")
+    parser.add_argument(
+        "-n", dest="ranks", metavar="N", type=arguments.positive, help="fail if the checkpoint does not have N ranks"
+    )
+    parser.add_argument(
+        "--unsigned",
+        action="store_true",
+        help=(
+            "restart although the job's secret is lost, so that nothing proves that the job has written the checkpoint"
+        ),
+    )
     passed_on = {
         "--mpi": "the real MPI",
         "--interval": "time between automatic checkpoints",
@@ -55,10 +66,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
     manifest = publish.read_manifest(path)
     ranks = len(manifest.ranks)
     if options.ranks not in (None, ranks):
-        raise ManapyError(f"{path} holds {ranks} ranks: it can't be restarted with {options.ranks}")
+        raise ManapyError(f"{path} has {ranks} ranks: it cannot be restarted with {options.ranks}")
     restart = installation.executable("manapy-restart")
     if restart is None:
-        raise ManapyError("manapy-restart is missing: this manapy is not installed completely")
+        raise ManapyError("manapy-restart is missing: this installation of manapy is incomplete")
     mpirun = find_mpirun(options.mpirun, manifest)
     if problems := check(path, manifest, out, signed=not options.unsigned):
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
@@ -76,7 +87,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
-    """The absolute path of an executable and its options, by the rules above; ManapyError if there is none."""
+    """The absolute path of an mpirun and its options, by the rules above. Raises ManapyError if there is none."""
     from ...core.errors import ManapyError
     from ...core.processes import LAUNCHERS
 
@@ -102,7 +113,7 @@ def _is_named_openmpis(command: list[str]) -> bool:
 
 
 def _is_openmpis(command: list[str]) -> bool:
-    """Does it say so? What says nothing may be a script of the site's."""
+    """Is this Open MPI's, by its name or its --version? A program that prints neither may be a script of the site."""
     if Path(command[0]).name == "srun":
         return False
     if _is_named_openmpis(command):
@@ -114,8 +125,11 @@ def _is_openmpis(command: list[str]) -> bool:
 
 
 def _command(text: str) -> list[str] | None:
-    """A program's path or name, blanks and all, or a command line whose first word is one; None if there is no such program."""
-    with contextlib.suppress(ValueError):  # a quotation that doesn't end
+    """The words of a command: text is a program's path or name (blanks included), or a command line.
+
+    None if there is no such program.
+    """
+    with contextlib.suppress(ValueError):  # an unterminated quotation
         for words in ([text], shlex.split(text)):
             if words and (found := shutil.which(words[0])):
                 return [os.path.abspath(found), *words[1:]]

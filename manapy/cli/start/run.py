@@ -1,10 +1,11 @@
-"""Run an MPI job until it has ended, whatever happens on the way: after a crash it goes on from its last checkpoint.
+"""Run an MPI job to its end. After each crash the job continues from its last checkpoint.
 
     manapy run -- mpirun -n 4 manapy-launch python solver.py
 
-What stands after '--' may be any command or script whose MPI programs are started with manapy-launch; it is run again, and each
-manapy-launch in it continues where it was, or gives the exit code it had. Ctrl-C takes a final checkpoint; the same directory given
-with --dir continues. The exit code is the command's.
+The command after '--' may be any command or script that starts its MPI programs with manapy-launch. After a crash
+manapy runs it again. Each manapy-launch in it then continues its program, or returns the program's exit code if the
+program has ended already. Ctrl-C takes a final checkpoint and stops; `manapy run --dir DIR` with the same directory
+continues. The exit code is the command's.
 """
 
 from __future__ import annotations
@@ -23,16 +24,35 @@ TAKES_MORE = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-<time>/ here); an old one is continued")
+    parser.add_argument(
+        "--dir",
+        metavar="DIR",
+        type=Path,
+        help="the chain's directory; an existing chain is continued (default: a new manapy-chain-<time>/ here)",
+    )
     arguments.add_chain(parser)
-    parser.add_argument("--back-off", metavar="TIME", type=arguments.seconds, help="before the first restart, doubled at each further one, at most a minute (default 1s)")
-    parser.add_argument("--hosts", metavar="HOST[:N],...", type=arguments.names, default=[], help="for MPICH's mpirun, by the names that `hostname` says there; a host where a rank died is left out")
-    parser.add_argument("--time", metavar="TIME", type=arguments.seconds, help="save the job and stop after so long")
-    parser.add_argument("--force", action="store_true", help="one more attempt although the chain has given up")
+    parser.add_argument(
+        "--back-off",
+        metavar="TIME",
+        type=arguments.seconds,
+        help="wait TIME before the first restart; each further restart doubles it, up to a minute (default 1s)",
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST[:N],...",
+        type=arguments.names,
+        default=[],
+        help=(
+            "hosts for MPICH's mpirun, by the names that `hostname` prints there; after a rank has died on a host, "
+            "manapy leaves the host out"
+        ),
+    )
+    parser.add_argument("--time", metavar="TIME", type=arguments.seconds, help="save the job and stop after TIME")
+    parser.add_argument("--force", action="store_true", help="make one more attempt although the chain has given up")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Supervise; exit code of the command, 130 after Ctrl-C, 1 if the chain gives up."""
+    """Supervise the command. Returns its exit code, 130 after Ctrl-C, or 1 if the chain gives up."""
     from ...chain import record, run as chain_run
     from ...chain.supervisor import Supervisor
     from ...core.errors import UsageError
@@ -51,7 +71,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
             return int(over["code"])
         os.chdir(chain.record["cwd"])
     elif not command:
-        raise UsageError("what is to be run? manapy run -- mpirun -n 4 manapy-launch PROGRAM")
+        raise UsageError("the command is missing: manapy run -- mpirun -n 4 manapy-launch PROGRAM")
     elif shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program")
     else:

@@ -1,14 +1,17 @@
-"""Chains of Slurm jobs: a job that needs more time than an allocation has.
+"""Run a job that needs more time than one Slurm allocation, as a chain of allocations.
 
-    manapy slurm chain [options] job.sh [arguments]     submit a script that knows nothing of this
+Either submit an unchanged script:
 
-or two lines in a script that is submitted with sbatch as ever:
+    manapy slurm chain [options] job.sh [arguments]
+
+or add two lines to a script and submit it with sbatch as usual:
 
     #SBATCH --requeue --open-mode=append
     [ "$MANAPY_CHAIN" ] || exec manapy slurm guard -- "$0" "$@"
 
-MPI programs in the script are started with manapy-launch (srun --mpi=pmi2 manapy-launch PROGRAM, or mpiexec manapy-launch PROGRAM). Before an
-allocation ends they are saved; the next one runs the script again, in which each manapy-launch continues where it was.
+The script starts its MPI programs with manapy-launch (srun --mpi=pmi2 manapy-launch PROGRAM, or mpiexec manapy-launch
+PROGRAM). manapy saves them before an allocation ends. The next allocation runs the script again, and each manapy-launch
+in it continues its program.
 """
 
 from __future__ import annotations
@@ -28,16 +31,43 @@ TAKES_MORE = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Two commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="chain | guard")
-    chain = commands.add_parser("chain", help="submit a script as a chain", description="Submit a script as a chain of allocations; prints the job's id.")
-    chain.add_argument("--sbatch", metavar="OPTIONS", default="", help="for sbatch, in one word: --sbatch='-N 2 --time=30'")
-    chain.add_argument("--checkpoint-time", metavar="TIME", type=arguments.seconds, help="what a checkpoint takes, if known: is the time limit long enough?")
+    chain = commands.add_parser(
+        "chain",
+        help="submit a script as a chain",
+        description="Submit a script as a chain of allocations, and print the job's id.",
+    )
+    chain.add_argument(
+        "--sbatch", metavar="OPTIONS", default="", help="options for sbatch, as one word: --sbatch='-N 2 --time=30'"
+    )
+    chain.add_argument(
+        "--checkpoint-time",
+        metavar="TIME",
+        type=arguments.seconds,
+        help="expected time of a checkpoint; manapy then checks that the time limit is long enough",
+    )
     chain.add_argument("script", type=Path, metavar="job.sh")
     chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
     guard = commands.add_parser("guard", help="in a job: run a script under supervision", description="In a batch job: run the script after '--' as part of a chain.")
     for command in (chain, guard):
-        command.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-... in the job's working directory)")
-        command.add_argument("--mode", choices=("requeue", "chain"), default="requeue", help="the same job again (default), or dependent jobs")
-        command.add_argument("--poll", metavar="TIME", type=arguments.seconds, default=15.0, help="how often Slurm is asked about deadline and nodes (default 15s)")
+        command.add_argument(
+            "--dir",
+            metavar="DIR",
+            type=Path,
+            help="the chain's directory (default: a new manapy-chain-... in the job's working directory)",
+        )
+        command.add_argument(
+            "--mode",
+            choices=("requeue", "chain"),
+            default="requeue",
+            help="requeue the same job (default), or submit dependent jobs",
+        )
+        command.add_argument(
+            "--poll",
+            metavar="TIME",
+            type=arguments.seconds,
+            default=15.0,
+            help="ask Slurm for deadline and nodes every TIME (default 15s)",
+        )
         arguments.add_chain(command)
 
 
@@ -52,7 +82,10 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     from ...core.errors import UsageError
 
     if options.after:
-        raise UsageError("nothing may follow '--': arguments of the script follow it directly, options of sbatch go into --sbatch")
+        raise UsageError(
+            "'--' is not allowed here: put the script's arguments directly after the script, and sbatch's options into "
+            "--sbatch"
+        )
     how = arguments.policy(options)
     script = options.script.read_text()
     directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
@@ -62,7 +95,10 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     except BaseException:
         files.discard(chain.dir)
         raise
-    out.note(f"chain {os.path.relpath(chain.dir)}: job {job}, {'no time limit' if limit is None else f'allocations of {limit / 60:.0f} min'}")
+    out.note(
+        f"chain {os.path.relpath(chain.dir)}: job {job}, "
+        f"{'no time limit' if limit is None else f'allocations of {limit / 60:.0f} min'}"
+    )
     out.line(job)
     return 0
 
@@ -77,7 +113,7 @@ def _guard(options: argparse.Namespace, out: Output) -> int:
 
 
 def _guard_options(options: argparse.Namespace) -> list[str]:
-    """What later allocations need to know, as words of a command line."""
+    """The options that later allocations need, as words of a command line."""
     words = []
     for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget", "poll"):
         if (value := getattr(options, name)) is not None:

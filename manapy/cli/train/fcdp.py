@@ -1,14 +1,16 @@
 """Sharded training (FCDP: Fully Cached Data Parallel).
 
-    manapy fcdp advise --params 30B --nodes 4 --gpus 8 --bandwidth 10G     what each strategy sends, needs and takes, and which to use
-    mpirun -n 4 manapy fcdp train                                          a small GPT trained, with what was sent and needed
+    manapy fcdp advise --params 30B --nodes 4 --gpus 8 --bandwidth 10G   compute traffic, memory and time per strategy
+    mpirun -n 4 manapy fcdp train                                        train a small GPT and measure it
 
-advise: all from closed forms (manapy/fcdp/costs.py): nothing is run or measured. Bandwidths with bits are as networks are sold, 10G = 10 Gbit/s; with bytes as buses are, 32GB/s.
+advise uses closed forms (manapy/fcdp/costs.py). It runs and measures nothing. Bandwidths may be in bits, as for
+networks (10G is 10 Gbit/s), or in bytes, as for buses (32GB/s).
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -27,42 +29,145 @@ PCIE = 32e9  # bytes/s of PCIe 4.0 x16, as in the paper's Table II
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="advise|train")
-    _add_advise(commands.add_parser("advise", help="which strategy, and why", description="Bytes per step, memory, and time of a step for each strategy, and which to use. Exit code 1 if none fits."))
+    _add_advise(
+        commands.add_parser(
+            "advise",
+            help="compare the strategies, and recommend one",
+            description=(
+                "Print the bytes, memory and time of a step for each strategy, and recommend one. The exit code is 1 "
+                "if none fits."
+            ),
+        )
+    )
     about = "train a small GPT on all ranks"
     fcdp_train.add_arguments(commands.add_parser("train", help=about, description=fcdp_train.DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter))
 
 
 def _add_advise(parser: argparse.ArgumentParser) -> None:
-    from ...fcdp.costs import COLLECTIVES, PRECISIONS
-
     def add(name: str, metavar: str | None, kind: Any, text: str, **more: Any) -> None:
         parser.add_argument(name, metavar=metavar, type=kind, help=text, **more)
 
-    add("--params", "N", quantities.count, "parameters of the model, such as 30B or 350M", required=True)
-    add("--nodes", "N", arguments.positive, "nodes", required=True)
-    add("--gpus", "G", arguments.positive, "devices of each node", required=True)
-    add("--bandwidth", "B", quantities.bandwidth, "of each node's network, each way, such as 10G", required=True)
-    add("--intra-bandwidth", "B", quantities.bandwidth, "of a device to others of its node (default 32GB/s: PCIe 4.0 x16)", default=PCIE)
-    add("--host-bandwidth", "B", quantities.bandwidth, "of a device to the host's memory (default likewise)", default=PCIE)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--trainable", metavar="SHARE|N", type=_trainable, help="how many of the parameters are trained: 1%%, 0.01, or a number such as 15M (default: all)")
-    what.add_argument("--lora", metavar="RANK", type=arguments.positive, help="train adapters of this rank beside the four attention projections; needs --layers and --hidden")
-    add("--layers", "L", arguments.positive, "blocks, each a unit; without it, parameters that are whole for a moment are not counted as memory")
-    add("--hidden", "H", arguments.positive, "size of the model's hidden states")
-    add("--dtype", None, str, "mixed: bf16 or fp16 with fp32 master weights; reduced in the same, or in fp32 (default mixed)", choices=tuple(PRECISIONS), default="mixed")
-    add("--micro-batches", "K", arguments.positive, "of a step: forward and backward passes before the optimizer's step (default 1)", default=1)
-    add("--batch", "N", arguments.positive, "samples of a micro-batch on one device (default 1)", default=1)
-    add("--activations", "SIZE", quantities.size, "memory of one sample on a device (default: not counted)", default=0)
-    add("--device-memory", "SIZE", quantities.size, "of one device: which strategies fit, and how large tau can be")
-    add("--host-memory", "SIZE", quantities.size, "of one node that caches may take")
-    add("--tau", "T", quantities.fraction, "keep parameters on the device while less of its memory is in use (default 0: never)", default=0.0)
-    add("--compute", "TIME", arguments.seconds, "computation of a step, such as 900ms")
-    add("--tflops", "T", quantities.count, "instead: what one device really achieves, in TFLOP/s, with --tokens")
-    add("--tokens", "N", quantities.count, "of a step, on all devices together")
-    add("--overlap", "SHARE", quantities.fraction, "of computation and transfers: 0 one after the other, an upper bound; 1 all at once, a lower one (default 0)", default=0.0)
-    add("--collective", None, str, "how those that aren't manapy's gather and reduce over all ranks (default ring)", choices=COLLECTIVES, default="ring")
-    parser.add_argument("--local-weights", action="store_true", help="fcdp: every node reads frozen parameters from its own disk")
+    _add_cluster(add)
+    _add_model(add, parser)
+    _add_step(add)
+    parser.add_argument(
+        "--local-weights", action="store_true", help="fcdp: every node reads frozen parameters from its own disk"
+    )
     parser.add_argument("--json", action="store_true")
+
+
+def _add_cluster(add: Callable[..., None]) -> None:
+    add("--params", "N", quantities.count, "number of the model's parameters, such as 30B or 350M", required=True)
+    add("--nodes", "N", arguments.positive, "number of nodes", required=True)
+    add("--gpus", "G", arguments.positive, "number of devices per node", required=True)
+    add(
+        "--bandwidth",
+        "B",
+        quantities.bandwidth,
+        "bandwidth of each node's network, in each direction, such as 10G",
+        required=True,
+    )
+    add(
+        "--intra-bandwidth",
+        "B",
+        quantities.bandwidth,
+        "bandwidth between devices of a node (default 32GB/s: PCIe 4.0 x16)",
+        default=PCIE,
+    )
+    add(
+        "--host-bandwidth",
+        "B",
+        quantities.bandwidth,
+        "bandwidth between a device and the host's memory (default 32GB/s)",
+        default=PCIE,
+    )
+
+
+def _add_model(add: Callable[..., None], parser: argparse.ArgumentParser) -> None:
+    from ...fcdp.costs import PRECISIONS
+
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--trainable",
+        metavar="SHARE|N",
+        type=_trainable,
+        help="share or number of the parameters that are trained: 1%%, 0.01, or 15M (default: all)",
+    )
+    what.add_argument(
+        "--lora",
+        metavar="RANK",
+        type=arguments.positive,
+        help="train adapters of this rank beside the four attention projections; needs --layers and --hidden",
+    )
+    add(
+        "--layers",
+        "L",
+        arguments.positive,
+        "number of blocks; each is one unit. Without this option the memory of gathered parameters is not counted",
+    )
+    add("--hidden", "H", arguments.positive, "size of the model's hidden states")
+    add(
+        "--dtype",
+        None,
+        str,
+        (
+            "mixed: bf16 or fp16 with fp32 master weights; gradients are reduced in the same type, or in fp32 (default "
+            "mixed)"
+        ),
+        choices=tuple(PRECISIONS),
+        default="mixed",
+    )
+
+
+def _add_step(add: Callable[..., None]) -> None:
+    from ...fcdp.costs import COLLECTIVES
+
+    add(
+        "--micro-batches",
+        "K",
+        arguments.positive,
+        "forward and backward passes per step of the optimizer (default 1)",
+        default=1,
+    )
+    add("--batch", "N", arguments.positive, "samples per micro-batch on one device (default 1)", default=1)
+    add("--activations", "SIZE", quantities.size, "memory of one sample on a device (default: not counted)", default=0)
+    add(
+        "--device-memory",
+        "SIZE",
+        quantities.size,
+        "memory of one device; shows which strategies fit and how large tau can be",
+    )
+    add("--host-memory", "SIZE", quantities.size, "memory of one node that caches may use")
+    add(
+        "--tau",
+        "T",
+        quantities.fraction,
+        "keep parameters on the device while less than this share of its memory is in use (default 0: never)",
+        default=0.0,
+    )
+    add("--compute", "TIME", arguments.seconds, "computing time of a step, such as 900ms")
+    add(
+        "--tflops",
+        "T",
+        quantities.count,
+        "instead of --compute: what one device really achieves, in TFLOP/s; needs --tokens",
+    )
+    add("--tokens", "N", quantities.count, "tokens per step, on all devices together")
+    add(
+        "--overlap",
+        "SHARE",
+        quantities.fraction,
+        "overlap of computation and transfers: 0 none (upper bound of the time), 1 complete (lower bound) (default 0)",
+        default=0.0,
+    )
+    add(
+        "--collective",
+        None,
+        str,
+        "how strategies other than manapy's gather and reduce over all ranks (default ring)",
+        choices=COLLECTIVES,
+        default="ring",
+    )
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -89,7 +194,7 @@ def _advise(options: argparse.Namespace, out: Output) -> int:
     out.line(f"\n{said.reason}")
     safe = next(option for option in found if option.strategy == "fcdp").largest_tau
     if safe is not None and job.tau > safe:
-        out.note(f"manapy fcdp: with a tau above {safe:.2f} parameters may be kept that must go again when activations need the room")
+        out.note(f"manapy fcdp: above a tau of {safe:.2f}, kept parameters may have to make room for activations again")
     return 0
 
 
@@ -110,7 +215,7 @@ def _job(options: argparse.Namespace) -> Job:
         if not (options.layers and options.hidden):
             raise UsageError("--lora needs --layers and --hidden")
         if options.lora > options.hidden:
-            raise UsageError(f"--lora {options.lora} is no low rank: --hidden is {options.hidden}")
+            raise UsageError(f"--lora {options.lora} is larger than --hidden {options.hidden}")
         trainable, frozen = float(4 * 2 * options.lora * options.hidden * options.layers), options.params
     elif options.trainable is not None:
         trainable = options.trainable * (options.params if options.trainable <= 1 else 1)
@@ -118,9 +223,9 @@ def _job(options: argparse.Namespace) -> Job:
             raise UsageError(f"--trainable {options.trainable:g} is more than --params {options.params:g}")
         frozen = options.params - trainable
     if options.compute is not None and (options.tflops or options.tokens):
-        raise UsageError("--compute, or --tflops and --tokens, not both")
+        raise UsageError("--compute cannot be combined with --tflops and --tokens")
     if bool(options.tflops) != bool(options.tokens):
-        raise UsageError("--tflops and --tokens belong together")
+        raise UsageError("--tflops and --tokens need each other")
     compute = options.compute or 0.0
     if options.tflops:
         compute = flops(trainable, frozen, options.tokens) / (options.tflops * 1e12 * options.nodes * options.gpus)
@@ -136,12 +241,12 @@ def _show(job: Job, found: list[Option], options: argparse.Namespace, out: Outpu
     out.table(
         ("strategy", "forward", "backward", "reduce", "step", "first step", "within node", "to and from host", "as"),
         [_traffic(option) for option in found],
-        title="Bytes a node sends over the network, by phase and in all; and inside",
+        title="Bytes that a node sends over the network, by phase and per step; bytes inside the node",
     )
     out.line("")
-    known = "computation and transfers" if job.compute else "transfers alone (no --compute)"
+    known = "computation and transfers" if job.compute else "transfers only (no --compute)"
     columns = ("strategy", "device", "host", "fits", "largest batch", "largest tau", "network alone", "step")
-    # A column in which nothing is known is left out.
+    # Columns without any value are left out.
     rows = [_needs(option) for option in found]
     shown = [i for i in range(len(columns)) if any(row[i] != "" for row in rows)]
     if job.device is None and job.host is None:

@@ -1,4 +1,4 @@
-"""Looks at a recording and says what it tells: for `manapy why`, its watch, and `manapy trace top`."""
+"""Reads a recording and prints the verdicts on it: for `manapy why`, its --watch, and `manapy trace top`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ def look(
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> tuple[Trace, list[Verdict]]:
-    """The recording and what it says. A process that has ended since it was read may have finalized MPI before: then it
-    is read again, until no more have ended."""
+    """Read a recording. Returns it and the verdicts.
+
+    A process that has ended since it was read may have finalized MPI before. So the recording is read again until no
+    more processes have ended.
+    """
     from ...trace.capture import rings
 
     gone: frozenset[int] = frozenset()
@@ -55,7 +58,7 @@ def look(
 
 
 def _gone(found: Found, trace: Trace) -> frozenset[int]:
-    """Ranks that have not finalized MPI, as far as was read, and whose processes have ended."""
+    """The ranks whose processes have ended and that have not finalized MPI in the part that was read."""
     from ...trace.host import proc
 
     here = {rank for rank, seen in proc.sight(trace).seen.items() if seen.state in (proc.DEAD, proc.ZOMBIE)}
@@ -64,12 +67,12 @@ def _gone(found: Found, trace: Trace) -> frozenset[int]:
 
 
 def _problems(trace: Trace) -> list[str]:
-    """What is wrong with the recording, one line each."""
+    """The defects of the recording, one line each."""
     return list(dict.fromkeys([*trace.problems, *(problem for known in trace.ranks.values() for problem in known.problems)]))
 
 
 def note(trace: Trace, said: set[str], out: Output) -> None:
-    """Say what is wrong with it, unless that was said already."""
+    """Print the defects of a recording that were not printed before."""
     new = [problem for problem in _problems(trace) if problem not in said]
     said.update(new)
     for problem in new[:PROBLEMS]:
@@ -89,10 +92,13 @@ def judge(
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> list[Verdict]:
-    """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too.
-    sampler: what it has seen of them so far. watched: the job is looked at again and again, and these were the earlier looks: only what is worth an alarm is said
-    of slow iterations. probe: of the network between hosts. looked: earlier looks, too: at what ranks do that others
-    wait for."""
+    """The verdicts on a recording.
+
+    A job that seems stuck may be held by a checkpoint, so its coordinator is asked. live: look at its processes, too.
+    sampler: what it has seen of the processes so far. watched: the earlier looks of a watch; of slow iterations only
+    those worth an alarm are reported. probe: of the network between hosts. looked: earlier looks at what ranks do for
+    which others wait.
+    """
     from ...ckpt.store import job
     from ...trace.live.diagnose import diagnose
     from ...trace.model.verdict import State
@@ -122,7 +128,7 @@ def judge(
 
 
 def _parked(found: Found) -> frozenset[int]:
-    """Ranks that a checkpoint holds, as the coordinator says."""
+    """The ranks that a checkpoint holds, by the coordinator's status."""
     from ...ckpt import command
     from ...core.errors import JobError
 
@@ -137,7 +143,7 @@ def _parked(found: Found) -> frozenset[int]:
 def say(
     found: Found, trace: Trace, verdicts: list[Verdict], out: Output, waits: list[dict[str, Any]] | None = None
 ) -> str:
-    """Print all of it; returns the job's state."""
+    """Print the verdicts. Returns the job's state."""
     from ...trace.live.diagnose import state
     from ...trace.model.verdict import lines
 

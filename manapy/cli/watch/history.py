@@ -1,4 +1,4 @@
-"""What a chain has done so far: a table of its attempts, and a timeline as a picture."""
+"""Show what a chain has done so far: a table of its attempts, and a picture with a timeline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,19 @@ from ..shared.output import Output
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("chain", nargs="?", metavar="CHAIN", help="a chain, by its directory, its name or one of its jobs (default: the newest chain in this directory)")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="where the picture goes (default: history.png in the chain's directory)")
-    parser.add_argument("--no-plot", action="store_true", help="table only")
+    parser.add_argument(
+        "chain",
+        nargs="?",
+        metavar="CHAIN",
+        help="a chain, by its directory, its name or one of its jobs (default: the newest chain in this directory)",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=Path,
+        help="write the picture to FILE (default: history.png in the chain's directory)",
+    )
+    parser.add_argument("--no-plot", action="store_true", help="print only the table")
     parser.add_argument("--json", action="store_true")
 
 

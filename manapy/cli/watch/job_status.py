@@ -10,7 +10,7 @@ from ..shared.output import Output
 
 
 def show(status: dict[str, Any], out: Output) -> None:
-    """The status for people."""
+    """Print the status."""
     protocol = "" if status["protocol"] == "cc" else f", protocol {status['protocol']}"
     out.line(f"job {status['id']} in {status['dir']}: {status['state']}, {status['size']} ranks{protocol}")
     rows = [(r["rank"], r["host"], r["pid"], r["state"], r.get("waits_for") or "", r.get("program") or "") for r in status["ranks"]]

@@ -1,6 +1,7 @@
-"""What a job's ranks are doing, who waits for whom, and its last checkpoint; or how far a chain is.
+"""Show what a job's ranks do, which ranks wait for which, and the last checkpoint; or the state of a chain.
 
-With --watch the view is kept up to date until the job, or the chain, has ended; where it isn't shown on a terminal, each change is a line.
+With --watch the view is updated until the job or chain has ended. If the output is not a terminal, each change is
+printed as a line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_job(parser)
-    parser.add_argument("--watch", action="store_true", help="go on showing it until the end")
+    parser.add_argument("--watch", action="store_true", help="update the view until the end")
     parser.add_argument("--json", action="store_true")
 
 
@@ -53,7 +54,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _chain(which: str | None) -> Chain | None:
-    """The chain meant, if one is: by its directory or name, or, if nothing is named and no job lives here, the newest one here."""
+    """The chain with this directory or name; if nothing is named and no job is live here, the newest one here; or
+    None."""
     from ...chain import record
     from ...ckpt.store import job
     from ...core.errors import JobError

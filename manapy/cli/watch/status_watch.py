@@ -23,7 +23,7 @@ EVERY = 1.0  # seconds
 
 
 def watch(chain: Chain | None, which: str | None, out: Output) -> int:
-    """Until it has ended."""
+    """Show the chain or job until it has ended."""
     if chain is not None and not out.file.isatty():
         return _follow(chain, out)
     from ...core.errors import JobError
@@ -47,7 +47,7 @@ def watch(chain: Chain | None, which: str | None, out: Output) -> int:
 
     try:
         return _live(text, over, out)
-    except JobError as error:  # it has ended meanwhile
+    except JobError as error:  # the job has ended meanwhile
         out.note(str(error))
         return 0
 
@@ -73,7 +73,10 @@ def _live(text: Callable[[], list[str]], over: Callable[[], bool], out: Output) 
 
 
 def draw(picture: Callable[[], tuple[Text, float | None]], out: Output) -> None:
-    """On a terminal: a picture, and after so many seconds the next one in its place, until one is the last (None) or Ctrl-C."""
+    """Draw pictures on a terminal, each in place of the last one.
+
+    picture returns a text and the seconds until the next one; None: it was the last. Ctrl-C ends it.
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -83,7 +86,8 @@ def draw(picture: Callable[[], tuple[Text, float | None]], out: Output) -> None:
         nonlocal left
         left = True
 
-    # Ctrl-C is how one leaves, but not in the middle of a picture. While this thread draws, one that numpy has made gets the signal: then the handler runs.
+    # Ctrl-C ends the view, but never in the middle of a picture. While this thread draws, a thread of numpy may get the
+    # signal; then the handler runs.
     handler = signal.signal(signal.SIGINT, leave)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -99,7 +103,7 @@ def draw(picture: Callable[[], tuple[Text, float | None]], out: Output) -> None:
 
 
 def _follow(chain: Chain, out: Output) -> int:
-    """Each new event is a line."""
+    """Print each new event as a line."""
     seen = 0
     while True:
         over = chain.over() is not None
@@ -123,7 +127,9 @@ def job_lines(where: object) -> list[str]:
 
 
 def lines(chain: Chain) -> list[str]:
-    """A chain's state: attempts and time used, deadline, checkpoints, steps with their ranks, what the script has printed last, the last events."""
+    """A chain's state: attempts, time used, deadline, checkpoints, steps with their ranks, the last line of output, and
+    the last events.
+    """
     from ...chain import view
     from ...ckpt import command
     from ...ckpt.store import job
@@ -131,11 +137,20 @@ def lines(chain: Chain) -> list[str]:
 
     now, stands = time.time(), view.summary(chain)
     allocations = f" in {stands['allocations']} allocations" if stands["allocations"] else ""
-    found = [f"chain {stands['dir']}: {stands['state']}", f"{stands['attempts']} attempts{allocations}, {ago(stands['used'])} used"]
+    found = [
+        f"chain {stands['dir']}: {stands['state']}",
+        f"{stands['attempts']} attempts{allocations}, {ago(stands['used'])} used",
+    ]
     if stands["deadline"] is not None:
-        found.append(f"this allocation ends in {ago(max(stands['deadline'] - now, 0))}; the job is saved in {ago(max(stands['leaves_at'] - now, 0))} at the latest")
+        found.append(
+            f"this allocation ends in {ago(max(stands['deadline'] - now, 0))}; the job is saved in "
+            f"{ago(max(stands['leaves_at'] - now, 0))} at the latest"
+        )
     if last := stands["last_checkpoint"]:
-        found.append(f"{stands['checkpoints']} checkpoints, the last one {ago(now - last['time'])} ago, {size(last['bytes'])} in {last['seconds']:.2f} s: {last['path']}")
+        found.append(
+            f"{stands['checkpoints']} checkpoints, the last one {ago(now - last['time'])} ago, {size(last['bytes'])} "
+            f"in {last['seconds']:.2f} s: {last['path']}"
+        )
     else:
         found.append("no checkpoint yet")
     if done := sum(step["done"] for step in stands["steps"]):
@@ -144,7 +159,10 @@ def lines(chain: Chain) -> list[str]:
         if step["done"]:
             continue
         what = "continued" if step["verdict"] == "resume" else "from the beginning"
-        found.append(f"step {step['step']}, {step['ranks']} ranks, {what}: {textwrap.shorten(' '.join(step['argv']), 100, placeholder=' ...')}")
+        found.append(
+            f"step {step['step']}, {step['ranks']} ranks, {what}: "
+            f"{textwrap.shorten(' '.join(step['argv']), 100, placeholder=' ...')}"
+        )
         try:
             status = command.status(job.read(Path(step["dir"])))
         except JobError:
@@ -157,7 +175,7 @@ def lines(chain: Chain) -> list[str]:
 
 
 def event_line(event: Event) -> str:
-    """An event of the history for people."""
+    """A line for an event of the history."""
     clock = time.strftime("%H:%M:%S", time.localtime(event["time"]))
     texts = {
         "attempt": lambda e: f"attempt {e['attempt']} begins" + (f" in job {e['id']} on {','.join(e['nodes'])}" if e["id"] else ""),
@@ -166,7 +184,7 @@ def event_line(event: Event) -> str:
         "failed": lambda e: f"checkpoint failed ({e['cause']}): {e['reason']}",
         "skipped": lambda e: f"damaged, left out: {e['path']}: {e['reason']}",
         "note": lambda e: str(e["text"]),
-        "successor": lambda e: f"job {e['id']} goes on after this one",
+        "successor": lambda e: f"job {e['id']} continues after this one",
         "end": lambda e: f"attempt {e['attempt']} {e['how']}" + (f": {e['reason']}" if e["reason"] else ""),
         "finished": lambda e: f"finished with exit code {e['code']}",
         "stopped": lambda e: f"stopped: {e['reason']}",

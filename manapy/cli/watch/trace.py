@@ -1,15 +1,16 @@
-"""What MPI programs do, recorded and looked at.
+"""Record the MPI calls of programs, and show or export the recording.
 
-    manapy trace run -- mpirun -n 4 PROG        record a program that doesn't run under manapy-launch (which records by itself)
-    manapy trace record JOB --out DIR           keep what a running job records, on disk
-    manapy trace export JOB --format perfetto   what was recorded, for other tools
-    manapy trace report JOB                     what was recorded, and what it says, as a page of HTML
-    manapy trace top JOB                        what each rank is doing now
+    manapy trace run -- mpirun -n 4 PROG        record a program that runs without manapy-launch
+    manapy trace record JOB --out DIR           copy the recording of a running job to disk
+    manapy trace export JOB --format perfetto   convert a recording for other tools
+    manapy trace report JOB                     write a recording and its verdicts as a page of HTML
+    manapy trace top JOB                        show what each rank is doing now
 
-A program may pause the recording of a thread's calls by MPI_Pcontrol(0), until MPI_Pcontrol(1).
+manapy-launch records by itself. A program pauses the recording of a thread's calls with MPI_Pcontrol(0), and resumes it
+with MPI_Pcontrol(1).
 
-`manapy why` says what is wrong with a job that is recorded. JOB: a job, what `trace run` was given as --dir
-(its last part is enough if no other recording has it), or a folder with trace files.
+JOB is a job, the --dir of `manapy trace run`, or a folder with trace files. Of a --dir the last part is enough if it
+is unique. `manapy why` reports what is wrong with a recorded job.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ...core.units import size
 from ..shared import arguments, quantities
@@ -32,36 +34,122 @@ from ..shared.output import Output
 
 TAKES_MORE = True
 RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by what starts ranks
-LOOK = 0.1  # seconds between two looks whether it is recorded already
-SHORTEST = 0.1  # seconds between two looks: processor time is counted in ticks of 10 ms
+LOOK = 0.1  # seconds between two checks whether the recording has begun
+SHORTEST = 0.1  # seconds between two looks at the job; processor time is counted in ticks of 10 ms
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="run | record | export | report | top")
+    for add in (_add_run, _add_record, _add_export, _add_report, _add_top):
+        add(commands)
+
+
+def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="record a program", description="Run the command after '--' and record the MPI calls of its programs.")
-    run.add_argument("--dir", metavar="DIR", type=Path, help="what this job is called for other commands (default: a new manapy-trace-<time> here; nothing is written there)")
-    run.add_argument("--mpi", choices=("mpich", "openmpi", "intel"), help="whose library the program uses (default: found out from the command)")
-    record = commands.add_parser("record", help="keep on disk what a job records", description="Copy what a job records to disk, until it has ended or Ctrl-C; other commands take the folder for JOB.")
+    run.add_argument(
+        "--dir",
+        metavar="DIR",
+        type=Path,
+        help=(
+            "name of this recording for other commands; nothing is written there (default: a new manapy-trace-<time> "
+            "here)"
+        ),
+    )
+    run.add_argument(
+        "--mpi",
+        choices=("mpich", "openmpi", "intel"),
+        help="the MPI library that the program uses (default: inferred from the command)",
+    )
+
+
+def _add_record(commands: Any) -> None:
+    record = commands.add_parser(
+        "record",
+        help="copy a job's recording to disk",
+        description=(
+            "Copy a job's recording to disk until the job has ended or Ctrl-C. Other commands accept the folder as JOB."
+        ),
+    )
     arguments.add_recording(record)
-    record.add_argument("--out", metavar="DIR", type=Path, required=True, help="a folder for it")
-    record.add_argument("--limit", metavar="SIZE", type=quantities.size, default=10**9, help="at most so much, the newest of all ranks, such as 200MB (default 1GB)")
-    record.add_argument("--every", metavar="TIME", type=arguments.seconds, default=0.1, help="before rings have gone round: 65536 calls of a thread (default 100ms)")
-    record.add_argument("--for", metavar="TIME", type=arguments.seconds, dest="duration", help="stop after so long")
-    export = commands.add_parser("export", help="for other tools", description="Write what was recorded in another format.")
+    record.add_argument("--out", metavar="DIR", type=Path, required=True, help="write the copy to folder DIR")
+    record.add_argument(
+        "--limit",
+        metavar="SIZE",
+        type=quantities.size,
+        default=10**9,
+        help="keep at most SIZE, the newest records of all ranks, such as 200MB (default 1GB)",
+    )
+    record.add_argument(
+        "--every",
+        metavar="TIME",
+        type=arguments.seconds,
+        default=0.1,
+        help=(
+            "copy every TIME; must be shorter than a thread takes for 65536 calls, else records are lost (default "
+            "100ms)"
+        ),
+    )
+    record.add_argument("--for", metavar="TIME", type=arguments.seconds, dest="duration", help="stop after TIME")
+
+
+def _add_export(commands: Any) -> None:
+    export = commands.add_parser(
+        "export", help="convert a recording for other tools", description="Write a recording in another format."
+    )
     arguments.add_recording(export)
-    export.add_argument("--format", choices=("json", "openmetrics", "perfetto", "otf2"), required=True, help="otf2 makes a folder and needs pip install 'manapy[trace]'")
-    export.add_argument("--out", metavar="FILE", type=Path, help="(default: trace.json, .prom, .pftrace or .otf2 here)")
-    report = commands.add_parser("report", help="a page of HTML", description="Write what was recorded, and what `manapy why` says of it, as one page of HTML that needs nothing else.")
+    export.add_argument(
+        "--format",
+        choices=("json", "openmetrics", "perfetto", "otf2"),
+        required=True,
+        help="the format; otf2 writes a folder and needs pip install 'manapy[trace]'",
+    )
+    export.add_argument(
+        "--out", metavar="FILE", type=Path, help="write to FILE (default: trace.json, .prom, .pftrace or .otf2 here)"
+    )
+
+
+def _add_report(commands: Any) -> None:
+    report = commands.add_parser(
+        "report",
+        help="write a page of HTML",
+        description="Write a recording, and the verdicts of `manapy why` on it, as one self-contained page of HTML.",
+    )
     arguments.add_recording(report)
-    report.add_argument("--out", metavar="FILE", type=Path, default=Path("report.html"), help="(default: report.html here)")
+    report.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        default=Path("report.html"),
+        help="write to FILE (default: report.html here)",
+    )
     arguments.add_schedule(report)
-    top = commands.add_parser("top", help="what each rank is doing now", description="A live view: a line for each rank, and what is wrong. Ctrl-C leaves it.")
+
+
+def _add_top(commands: Any) -> None:
+    top = commands.add_parser(
+        "top",
+        help="show what each rank is doing now",
+        description="Show a live view: a line for each rank, and what is wrong. Ctrl-C ends it.",
+    )
     arguments.add_recording(top)
-    top.add_argument("--interval", metavar="TIME", type=arguments.seconds, default=1.0, help="between two looks; longer if a look costs too much (default 1s)")
-    top.add_argument("--once", action="store_true", help="look once and print (where stdout is no terminal, always)")
-    top.add_argument("--json", action="store_true", help="the same as data; once")
-    top.add_argument("--sort", choices=("rank", "wait", "state"), default="rank", help="state: the most conspicuous first (default rank)")
+    top.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=arguments.seconds,
+        default=1.0,
+        help="update the view every TIME; less often if an update costs too much (default 1s)",
+    )
+    top.add_argument(
+        "--once", action="store_true", help="print the view once and end; always so if stdout is not a terminal"
+    )
+    top.add_argument("--json", action="store_true", help="print the view once, as JSON")
+    top.add_argument(
+        "--sort",
+        choices=("rank", "wait", "state"),
+        default="rank",
+        help="order of the ranks; state: the most conspicuous ones first (default rank)",
+    )
     arguments.add_schedule(top)
 
 
@@ -78,29 +166,32 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _run(options: argparse.Namespace, out: Output) -> int:
-    """The command's exit code; 1 if it ended well and nothing was recorded."""
+    """Run a command and record it. Returns its exit code, or 1 if it returned 0 and nothing was recorded."""
     from ...core import installation
     from ...core.errors import ManapyError, UsageError
     from ...trace.capture import format as trace_format, preload, tidy
 
     command = options.after
     if not command:
-        raise UsageError("what is to be run? manapy trace run -- mpirun -n 4 PROGRAM")
+        raise UsageError("the command is missing: manapy trace run -- mpirun -n 4 PROGRAM")
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program")
     if options.dir is None and any(name in os.environ for name in RANK):
-        raise UsageError("this is a rank already: 'manapy trace run' stands before mpirun (manapy trace run -- mpirun -n 4 PROGRAM), or needs --dir, the same for all ranks")
+        raise UsageError(
+            "this process is a rank: put 'manapy trace run' before mpirun (manapy trace run -- mpirun -n 4 PROGRAM), "
+            "or give --dir, the same for all ranks"
+        )
     if any(Path(word).name in ("manapy-launch", "manapy-restart") for word in command):
         raise UsageError("manapy-launch records by itself: run the command without 'manapy trace run'")
     needed = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
     library = installation.library(needed)
     if library is None:
-        raise ManapyError(f"{needed} isn't part of this installation of manapy")
+        raise ManapyError(f"{needed} is not part of this installation of manapy")
     directory = options.dir or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
     job = trace_format.job_name(directory)
     folder = trace_format.root() / job
     tidy.tidy()
-    if not any(name in os.environ for name in RANK):  # other ranks have begun perhaps
+    if not any(name in os.environ for name in RANK):  # for a rank, others may have begun to record already
         _set_aside(folder, directory)
     known = _files(folder)
     name = shlex.quote(str(directory.absolute()))
@@ -108,7 +199,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     def recorded() -> bool:
         if _files(folder) <= known:
             return False
-        out.note(f"manapy: recorded as {directory}: 'manapy why {name}' says what the program is doing")
+        out.note(f"manapy: recorded as {directory}: 'manapy why {name}' reports what the program is doing")
         return True
 
     code, was = _supervise(command, preload.environment(library, job, os.environ), recorded)
@@ -123,7 +214,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _files(folder: Path) -> set[tuple[str, int]]:
-    """Trace files that are there, by name and inode."""
+    """The trace files in a folder, by name and inode."""
     found = set()
     for path in folder.glob("rank-*.trace"):
         with contextlib.suppress(FileNotFoundError):
@@ -132,19 +223,24 @@ def _files(folder: Path) -> set[tuple[str, int]]:
 
 
 def _set_aside(folder: Path, directory: Path) -> None:
-    """What an earlier run has left under this name is removed: it would be taken for this one's, if this one records
-    less. Raises UsageError if it still runs."""
+    """Remove the recording of an earlier run of this name: parts of it could be taken for this run's.
+
+    Raises UsageError if the earlier run is still alive.
+    """
     from ...core.errors import UsageError
     from ...trace.capture import tidy
 
     if tidy.lives(folder):
-        raise UsageError(f"{directory}: a job that still runs is recorded under this name; give another --dir")
+        raise UsageError(f"{directory}: a running job is recorded under this name; give another --dir")
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _supervise(command: list[str], env: dict[str, str], recorded: Callable[[], bool]) -> tuple[int, bool]:
-    """Run it; it gets the signals that end jobs. Exit code, 128 + signal if one ended it; and whether anything was
-    recorded, which is asked until it is so."""
+    """Run the command and pass on the signals that end jobs.
+
+    Returns its exit code (128 + signal if a signal ended it), and whether anything was recorded. `recorded` is called
+    until it returns True.
+    """
     process = subprocess.Popen(command, env=env)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda got, _: process.send_signal(got))
@@ -170,7 +266,7 @@ def _record(options: argparse.Namespace, out: Output) -> int:
     if options.every <= 0:
         raise UsageError("--every must be more than 0")
     if any(options.out.glob("rank-*.trace")):
-        raise UsageError(f"{options.out} holds a recording already")
+        raise UsageError(f"{options.out} already contains a recording")
     found = arguments.recording(options, out)
     recording = disk_copy.Recording(found.folder, options.out, options.limit, found.others)
     end = None if options.duration is None else time.monotonic() + options.duration
@@ -183,7 +279,7 @@ def _record(options: argparse.Namespace, out: Output) -> int:
                 if last:
                     break
                 leaving.wait(options.every)
-        except OSError as error:  # what was written until then can be read
+        except OSError as error:  # the part that was written can be read
             failed = True
             out.error(why(error))
     for problem in recording.problems:
@@ -219,7 +315,9 @@ def _report(options: argparse.Namespace, out: Output) -> int:
     text = report.page(trace, verdicts, labels_of(trace, options.schedule)[0])
     options.out.write_text(text, encoding="utf-8")
     out.line(verdicts[0].sentence)
-    out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {options.out} ({size(options.out.stat().st_size)})")
+    out.line(
+        f"{len(trace.events)} records of {len(trace.ranks)} ranks in {options.out} ({size(options.out.stat().st_size)})"
+    )
     return 0
 
 

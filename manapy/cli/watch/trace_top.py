@@ -1,8 +1,10 @@
 """The live view of `manapy trace top`: what each rank is doing now.
 
 Invariants
- 1. The view takes at most ROWS_SHARE + WHY_SHARE of a processor: what a look costs decides how long it is until the next one.
- 2. Rows are made of the newest calls of each thread (ROWS of them in the whole job), the verdict of more (WHY); `manapy why` looks at all.
+ 1. The view takes at most ROWS_SHARE + WHY_SHARE of a processor: the cost of a look decides the time until the next
+    one.
+ 2. Rows use the newest calls of each thread (ROWS in the whole job), the verdict uses more (WHY). `manapy why` uses
+    all.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ ROWS_SHARE, WHY_SHARE = 0.05, 0.04  # of a processor
 ROWS, WHY = 1 << 15, 1 << 17  # records
 FEWEST = 64  # of a thread
 EVERY = 3.0  # seconds between verdicts, at least
-LINES = 80  # where there is no screen
+LINES = 80  # if stdout is not a terminal
 
 Line = tuple[str, str]  # text and its style
 _STYLES = {
@@ -55,8 +57,11 @@ _JUDGED = {Judged.HEALTHY: "green", Judged.LATE: "yellow", Judged.SLOW: "yellow"
 
 
 class View:
-    """Looks again and again at one job. given: its schedule, None: it is inferred. trace, rows, verdicts: of the last look; misfit: why the given
-    schedule can't be used. due: when the next verdict is, seconds of the monotonic clock."""
+    """Looks at one job repeatedly.
+
+    given: its schedule, None: it is inferred. trace, rows, verdicts: of the last look. misfit: why the given schedule
+    cannot be used. due: time of the next verdict, in seconds of the monotonic clock.
+    """
 
     def __init__(self, found: Found, given: Schedule | None) -> None:
         self.found, self.given, self.plan = found, given, given
@@ -64,15 +69,16 @@ class View:
         self.rows: list[Row] = []
         self.verdicts: list[Verdict] = []
         self.misfit = ""
-        self.judging = 0.0  # seconds of a processor that all verdicts took
+        self.judging = 0.0  # processor time of all verdicts, in seconds
         self.due = 0.0
         self._sight: proc.Sight | None = None
-        self._sampler = runqueue.Sampler()  # at each look: a verdict knows who had to wait for a processor since the first
+        # sampled at each look: verdicts know which ranks waited for a processor since the first
+        self._sampler = runqueue.Sampler()
         self._files = max(sum(1 for _ in found.folder.glob("rank-*.trace")), 1)
         self._reader = rings.Reader(found.folder, keep=self._each(WHY), others=found.others)
 
     def look(self) -> None:
-        """Rows of the time since the last look; and a verdict, if one is due, or at the end."""
+        """Update the rows, for the time since the last look; and the verdicts, if they are due or at the end."""
         self._reader.poll()
         trace = self._reader.trace(self._each(ROWS))
         self._files = max(len(trace.ranks), 1)
@@ -88,17 +94,17 @@ class View:
 
     @property
     def over(self) -> bool:
-        """Is there nothing more to be seen?"""
+        """Has the job ended?"""
         return not self.found.live or self.trace is not None and rank_rows.over(self.trace)
 
     def _each(self, records: int) -> int:
-        """Of so many, the share of one thread."""
+        """One thread's share of so many records."""
         return max(records // self._files, FEWEST)
 
     def _judge(self, before: proc.Sight) -> None:
         began = time.process_time()
         assert self._sight is not None
-        self._reader.poll()  # who was dead at the look at its process has recorded all that it did
+        self._reader.poll()  # a process that was dead at that look has already recorded everything
         trace = proc.described(self._reader.trace(self._each(WHY)), before, self._sight)
         self.verdicts = judge(self.found, trace, self.given, live=False, sampler=self._sampler)
         if self.given is None:
@@ -119,7 +125,7 @@ class View:
 
 
 def _inferred(trace: Trace) -> Schedule | None:
-    """Without stages, a schedule says nothing of a program that isn't a training job."""
+    """The schedule that the calls show; None without stages: it may not be a training job."""
     try:
         plan = stages.infer(trace)
     except ScheduleError:
@@ -128,13 +134,14 @@ def _inferred(trace: Trace) -> Schedule | None:
 
 
 def top(found: Found, plan: Schedule | None, interval: float, once: bool, sort: str, out: Output) -> None:
-    """Until the job has ended, or Ctrl-C; once: a single time, of a live job after `interval` seconds."""
+    """Show the view until the job has ended, or Ctrl-C. once: print it once, for a live job after `interval`
+    seconds."""
     view = View(found, plan)
     if once:
         view.look()
         if not view.over:
             time.sleep(interval)
-            view.due = 0.0  # processes have been seen twice now, and what they do is known
+            view.due = 0.0  # processes have been seen twice now, so that their activity is known
             view.look()
         out.data(data(view))
         for line, _ in lines(view, sort, LINES):
@@ -152,8 +159,8 @@ def top(found: Found, plan: Schedule | None, interval: float, once: bool, sort: 
         width, height = os.get_terminal_size(out.file.fileno())
         for i, (line, style) in enumerate(lines(view, sort, (height or 24) - 1, width or 80)):
             shown.append("\n" * bool(i) + line, style)
-        so_far = time.process_time() - view.judging  # with the drawing of the last picture
-        cost, spent = so_far - spent if spent else 0.0, so_far  # the first look reads all, and isn't like the others
+        so_far = time.process_time() - view.judging  # includes the drawing of the last picture
+        cost, spent = so_far - spent if spent else 0.0, so_far  # the first look reads everything and does not count
         return shown, None if view.over else max(max(interval, cost / ROWS_SHARE) - (time.monotonic() - began), 0.0)
 
     status_watch.draw(picture, out)
@@ -163,7 +170,7 @@ def top(found: Found, plan: Schedule | None, interval: float, once: bool, sort: 
 
 
 def data(view: View) -> dict[str, Any]:
-    """All of it."""
+    """The whole view, for JSON."""
     assert view.trace is not None
     return {
         "recording": str(view.found.folder),
@@ -179,11 +186,14 @@ def data(view: View) -> dict[str, Any]:
 
 
 def lines(view: View, sort: str, room: int, width: int | None = None) -> list[Line]:
-    """For people, in so many lines: if not all ranks have room, the most conspicuous ones, and hosts. What is wrong is to be read whole in that width."""
+    """The view for people, in at most ``room`` lines.
+
+    If there is no room for all ranks, it has the most conspicuous ranks, and hosts. Verdicts are wrapped to ``width``.
+    """
     assert view.trace is not None
     below = [*[(text, "yellow") for text in _problems(view)[:2]], *_why(view.verdicts, width)]
     hosts = [host for host in rank_rows.hosts(view.rows) if host.host]
-    room -= 2 + len(below)  # the head, and that of the table
+    room -= 2 + len(below)  # the head line, and the table's head
     table: list[Line] = []
     shown = view.rows
     if len(shown) > max(room, 1):
@@ -192,7 +202,10 @@ def lines(view: View, sort: str, room: int, width: int | None = None) -> list[Li
     shown = sorted(shown, key=rank_rows.SORTS[sort])
     left_out = f", {len(shown)} of them shown" if len(shown) < len(view.rows) else ""
     unseen = sum(row.state is State.UNRECORDED for row in view.rows)
-    head = f"{view.trace.job or view.found.folder.name}: {len(view.rows)} ranks{f' on {len(hosts)} hosts' if len(hosts) > 1 else ''}{left_out}"
+    head = (
+        f"{view.trace.job or view.found.folder.name}: {len(view.rows)} "
+        f"ranks{f' on {len(hosts)} hosts' if len(hosts) > 1 else ''}{left_out}"
+    )
     head += (f", {unseen} not recorded here" if unseen else "") + time.strftime(", %H:%M:%S", time.localtime(view.trace.now / rank_rows.SECOND))
     return [(head, "bold"), *_ranks(shown, several_hosts=len(hosts) > 1, iterations=any(row.iteration is not None for row in view.rows)), *table, *below]
 
@@ -228,7 +241,7 @@ def _ranks(rows: Sequence[Row], several_hosts: bool, iterations: bool) -> list[L
 
 
 def _fitting(hosts: list[Host], rows: Sequence[Row], room: int) -> list[Host]:
-    """The most conspicuous hosts, and the others in one line."""
+    """The most conspicuous hosts, and one line for the others."""
     if len(hosts) <= room:
         return hosts
     found = sorted(hosts, key=lambda host: host.conspicuous)[: room - 1]
@@ -261,7 +274,7 @@ def _rdma(known: Rdma) -> str:
 
 
 def _call(row: Row) -> str:
-    """The call it is in or was in last, and who waits for whom."""
+    """The current or last call of a rank, and which ranks wait."""
     if row.state in (State.WAITING, State.TRANSFER):
         whom = calls.ranks(row.waits_for)
         named = len(row.waits_for) == 1 and f"rank {whom}," in f"{row.call},"

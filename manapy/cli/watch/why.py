@@ -1,18 +1,16 @@
-"""Why is the job stuck, or slow? One sentence, then the evidence, other explanations, and what to do next.
+"""Report why a job is stuck or slow: one sentence, then the evidence, other explanations, and what to do next.
 
-Looks at what its ranks have recorded: live, or after its end, or in a folder of saved trace files. With --watch it goes
-on looking until the job has ended, says
-what is new, and takes back what has turned out otherwise; then the exit code is that of the gravest thing that still
-holds.
+The command reads what the job's ranks have recorded: of a running job, of a job that has ended, or in a folder of saved
+trace files. With --watch it looks again until the job has ended. It prints new verdicts, and withdraws verdicts that no
+longer hold. The exit code is then that of the gravest verdict that still holds.
 
 exit code  state    meaning
-        0  healthy  nobody is stuck, late or slow
-        1  unknown  it can't be told, or nothing is recorded
+        0  healthy  no rank is stuck, late or slow
+        1  unknown  the recording does not allow a verdict, or nothing is recorded
         2           wrong usage
-        3  late     others wait for a rank longer than ever before; it computes, reads or writes, or can't be seen: it
-        may go on
+        3  late     others wait for a rank longer than ever before; it may go on: it works, or cannot be observed
         3  slow     a rank or a link makes the job slower
-        4  hung     a rank is dead, stopped, or does nothing at all; calls that can't belong together; a deadlock
+        4  hung     a rank is dead, stopped, or does nothing at all; calls do not match; a deadlock
 """
 
 from __future__ import annotations
@@ -31,47 +29,69 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--json", action="store_true", help="as data; in `unreachable` the hosts that could not be looked at, and why")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; `unreachable` has the hosts that could not be reached, and why"
+    )
     arguments.add_recording(parser)
     arguments.add_schedule(parser)
-    parser.add_argument("--waits", action="store_true", help="also a table of what each rank has waited in which calls, and for whom")
-    parser.add_argument("--watch", action="store_true", help="go on until the job has ended, or Ctrl-C; each new verdict is said")
-    parser.add_argument("--every", metavar="TIME", type=arguments.seconds, default=1.0, help="with --watch (default 1s); while every rank goes on, what is only slow is looked for each 5s")
-    acts = "each verdict that is sure (90 %%) and that three looks in a row have found"
-    env = "which it finds in MANAPY_VERDICT (JSON) and MANAPY_SENTENCE"
+    parser.add_argument(
+        "--waits",
+        action="store_true",
+        help="also print a table of how long each rank has waited, in which calls, and for which rank",
+    )
+    parser.add_argument(
+        "--watch", action="store_true", help="look again until the job has ended or Ctrl-C, and print each new verdict"
+    )
+    parser.add_argument(
+        "--every",
+        metavar="TIME",
+        type=arguments.seconds,
+        default=1.0,
+        help="with --watch: look every TIME (default 1s); while all ranks make progress, look for slow ones every 5s",
+    )
+    acts = "each verdict that has a confidence of 90 %% and that three looks in a row have found"
+    env = "the variables MANAPY_VERDICT (JSON) and MANAPY_SENTENCE contain it"
     parser.add_argument(
         "--run",
         metavar="CMD",
-        help=f"with --watch: a shell command for {acts}, {env}; --patience holds here, too, except for what is slow",
+        help=f"with --watch: run a shell command for {acts}; {env}. --patience applies, except to slow ranks and links",
     )
     parser.add_argument(
         "--run-limit",
         metavar="TIME",
         type=arguments.seconds,
         default=300.0,
-        help="the command is ended after so long (default 5m)",
+        help="end the command of --run after TIME (default 5m)",
     )
-    told = "exit code 0 if it works between the hosts MANAPY_FROM and MANAPY_TO, 1 if it doesn't: 'ssh $MANAPY_FROM ping -c 1 $MANAPY_TO'"
-    parser.add_argument("--probe", metavar="CMD", type=_probe, help=f"a shell command that is asked before the network is blamed: {told}")
-    what = (
-        "do that when the job is hung by a verdict that is sure (90 %%), that three looks in a row have found,"
-        " and that has stood for --patience; then end"
+    told = (
+        "its exit code is 0 if the network between the hosts MANAPY_FROM and MANAPY_TO works, else 1:"
+        " 'ssh $MANAPY_FROM ping -c 1 $MANAPY_TO'"
     )
     parser.add_argument(
-        "--on-hang", choices=("checkpoint", "kill"), help=f"with --watch: {what}. A rank that is late is never acted on"
+        "--probe",
+        metavar="CMD",
+        type=_probe,
+        help=f"a shell command that manapy runs before it blames the network; {told}",
     )
-    at_once = "(default 5m); a dead or stopped rank and a proven deadlock need none"
+    what = (
+        "do this once a verdict says that the job is hung, with a confidence of 90 %%, in three looks in a row,"
+        " and for --patience; then end"
+    )
+    parser.add_argument(
+        "--on-hang", choices=("checkpoint", "kill"), help=f"with --watch: {what}. A late rank never causes this"
+    )
+    at_once = "(default 5m); not for a dead or stopped rank and a proven deadlock"
     parser.add_argument(
         "--patience",
         metavar="TIME",
         type=arguments.seconds,
         default=300.0,
-        help=f"for how long a verdict has to stand before --on-hang and --run {at_once}",
+        help=f"how long a verdict must stand before --on-hang and --run act {at_once}",
     )
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Find the recording, look, say."""
+    """Find the recording, look at it, and print the verdicts."""
     from ...core.errors import UsageError
 
     if not options.watch and (options.run or options.on_hang):
@@ -89,18 +109,19 @@ def run(options: argparse.Namespace, out: Output) -> int:
     said = say(found, trace, verdicts, out, waits)
     if waits is not None:
         out.line("")
-        out.table(("rank", "call", "calls", "time, ms", "waiting", "transfer", "mostly for"), [tuple("" if v is None else v for v in row.values()) for row in waits])
+        columns = ("rank", "call", "calls", "time, ms", "waiting", "transfer", "mostly for")
+        out.table(columns, [tuple("" if v is None else v for v in row.values()) for row in waits])
     return EXITS[said]
 
 
 def _probe(command: str) -> Probe:
-    from ...trace.hang import network  # numpy: with the option only
+    from ...trace.hang import network  # imports numpy: only when the option is used
 
     return network.by_command(command)
 
 
 def _waits(trace: Trace) -> list[dict[str, Any]]:
-    """The table of --waits: times in ms."""
+    """The rows of the table of --waits; times in ms."""
     from ...trace.model import calls, match, waits
 
     found = waits.classify(trace, match.match(trace))

@@ -1,5 +1,6 @@
-"""`manapy why --watch`: looks again and again, says what is new, takes back what has turned out otherwise, and acts on
-what has stood for long enough (standing.py)."""
+"""`manapy why --watch`: looks repeatedly, prints new verdicts, withdraws verdicts that no longer hold, and acts on
+verdicts that have stood for long enough (standing.py).
+"""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
     from ...trace.model.events import Trace
     from ...trace.model.verdict import Verdict
 
-SAFE_SECONDS = 20.0  # a stuck job's checkpoint may wait so long for a moment at which all ranks can be saved
+SAFE_SECONDS = 20.0  # limit for the checkpoint of a stuck job to find a moment at which all ranks can be saved
 
 
 def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
-    """Until the job has ended, or Ctrl-C, or it was acted on. Exit code."""
+    """Watch until the job has ended, Ctrl-C, or --on-hang has acted. Returns the exit code."""
     from ...core.errors import UsageError
     from ...trace.host.runqueue import Sampler
 
@@ -79,20 +80,23 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
                 found,
                 trace,
                 verdicts,
-                f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in {ago(time.monotonic() - began)}",
+                (
+                    f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in "
+                    f"{ago(time.monotonic() - began)}"
+                ),
                 out,
             )
-        over = _over(found, trace)  # of what came after this look another one tells
+        over = _over(found, trace)  # then one more look sees what came after this one
         due = time.monotonic() + (WINDOW if found.others is None else 0.0)
         leaving.wait(0.0 if over else options.every)
         while (
             not over and not leaving.asked and time.monotonic() < due and pulse.beats()
-        ):  # nobody is stuck, and what is slow can wait
+        ):  # no rank is stuck, and slow ranks can wait
             leaving.wait(options.every)
 
 
 def _take_back(news: News, over: bool, out: Output) -> None:
-    """What was said and no longer holds."""
+    """Print verdicts that no longer hold."""
     from ...trace.live.diagnose import as_json
 
     if news.back:
@@ -100,13 +104,16 @@ def _take_back(news: News, over: bool, out: Output) -> None:
     for verdict, stood in news.back:
         whose = f"rank {verdict.rank}" if verdict.rank is not None else "the job"
         out.line(
-            f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: {verdict.sentence}"
+            f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: "
+            f"{verdict.sentence}"
         )
 
 
 def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: str, out: Output) -> int:
-    """The last words of a watch that has found no fault. Of a job that has ended without a word, that is no proof of
-    its health."""
+    """The last output of a watch that has found no fault.
+
+    If the job's end was not recorded, this does not prove that it was healthy.
+    """
     from ...trace.live.diagnose import state
     from ...trace.model.verdict import State
 
@@ -117,7 +124,7 @@ def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: st
 
 
 def _over(found: Found, trace: Trace) -> bool:
-    """Has the job ended, as far as can be seen from here?"""
+    """Has the job ended, as far as this host can see?"""
     from ...trace.host import proc
 
     if all(known.ended for known in trace.ranks.values()):
@@ -129,8 +136,7 @@ def _over(found: Found, trace: Trace) -> bool:
 
 
 def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -> None:
-    """Run the user's command on a verdict; that it fails, or takes too long, is said, and no reason to stop
-    watching."""
+    """Run the user's command on a verdict. If it fails or takes too long, print that and go on watching."""
     import json
 
     from ...trace.live.diagnose import as_json
@@ -151,7 +157,7 @@ def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -
 
 
 def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Output) -> int:
-    """Save or end a job that is stuck. Raises JobError where it can't be saved."""
+    """Save or end a job that is stuck. Raises JobError if it cannot be saved."""
     from ...ckpt import command
     from ...core.errors import JobError
     from ...trace.host import proc
@@ -161,7 +167,7 @@ def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Ou
         assert found.job is not None
         if halted := [
             verdict for verdict in verdicts if verdict.cause in (Cause.DEAD, Cause.STOPPED)
-        ]:  # it would be waited for, for ever
+        ]:  # a checkpoint would wait for it for ever
             raise JobError(f"no checkpoint can be made: {halted[0].sentence}")
         out.line(f"checkpoint: {_saved(found.job, out)}")
         return EXITS["hung"]
@@ -181,7 +187,8 @@ def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Ou
 
 
 def _is_owners(pid: int, folder: Path) -> bool:
-    """Does a process belong to whom the recording belongs to? Root must not kill what another user's file names."""
+    """Does a process belong to the recording's owner? Root must not kill a process because another user's file names
+    it."""
     try:
         return os.stat(f"/proc/{pid}").st_uid == folder.stat().st_uid
     except FileNotFoundError:
@@ -189,9 +196,11 @@ def _is_owners(pid: int, folder: Path) -> bool:
 
 
 def _saved(job: Job, out: Output) -> Path:
-    """A checkpoint of a stuck job. Raises JobError if there is no safe moment: where some ranks are in a collective,
-    the others must come to it first, and that they don't
-    may be just why the job is stuck. The coordinator goes on trying."""
+    """Take a checkpoint of a stuck job. Raises JobError if there is no safe moment.
+
+    If some ranks are in a collective, the others must enter it first, and may never do so: this may be why the job is
+    stuck. The coordinator goes on trying.
+    """
     from ...ckpt import command
     from ...ckpt.coordinator.flow import Phase
     from ...core.errors import JobError, ManapyError
@@ -219,5 +228,6 @@ def _saved(job: Job, out: Output) -> Path:
             since = time.monotonic()
         elif time.monotonic() - since > SAFE_SECONDS:
             raise JobError(
-                f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: {'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
+                f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: "
+                f"{'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
             )

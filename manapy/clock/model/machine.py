@@ -1,9 +1,11 @@
-"""Machine: the ranks of an abstract MPI program with their threads, and the network between them. What each operation of the program
-does is here, one step at a time; whose step it is, and what becomes of the reports, is the simulator's (model.py).
+"""Machine: the ranks of an abstract MPI program with their threads, and the network between them. What each operation
+of the program does is here, one step at a time; whose step it is, and what becomes of the reports, is the simulator's
+(model.py).
 
 Invariants
  1. A step never waits: a thread that can't go on says so, and looks again when its rank is woken.
- 2. A thread whose clock has stopped it starts no MPI call, but one that it is inside of (a collective, a flush) goes on to its end.
+ 2. A thread whose clock has stopped it starts no MPI call, but one that it is inside of (a collective, a flush) goes on
+    to its end.
  3. A collective reaches the network only after the clock has let it pass; one that fails on its arguments never does.
 """
 
@@ -76,7 +78,8 @@ class _Rank:
     comms: dict[str, _Comm]
     threads: list[int] = field(default_factory=list)  # indices into Machine.threads
     groups: dict[tuple[int, int], int] = field(default_factory=dict)
-    left: dict[int, tuple[int, ...]] = field(default_factory=dict)  # keys and members of rows whose communicator is freed here
+    # keys and members of rows whose communicator is freed here
+    left: dict[int, tuple[int, ...]] = field(default_factory=dict)
     woken: int = 0  # clock.wake as of the last look
 
 
@@ -106,8 +109,8 @@ class _Thread:
 
 
 class Machine:
-    """One program and the clocks it runs on. ``ready(thread)`` and ``arriving(channel)`` say who may be able to act; ``patience``, ``promises`` and ``broken``
-    as for the Simulator, whose random numbers it shares."""
+    """One program and the clocks it runs on. ``ready(thread)`` and ``arriving(channel)`` say who may be able to act;
+    ``patience``, ``promises`` and ``broken`` as for the Simulator, whose random numbers it shares."""
 
     def __init__(
         self,
@@ -397,7 +400,8 @@ class Machine:
         """Not complete: say whom the thread waits for.
 
         Waiting for all: the named peers first, wildcards (one at a time) when nothing else is missing. A nonblocking
-        collective needs no help but the targets: it asks nobody, and in a wait for any of several nobody needs to be asked.
+        collective needs no help but the targets: it asks nobody, and in a wait for any of several nobody needs to be
+        asked.
         """
         wild = [q for q in reqs if q.kind == "recv" and q.peer == ANY]
         named = tuple(sorted({q.peer for q in reqs if q.kind != "coll" and q.peer != ANY}))

@@ -1,8 +1,8 @@
 """Simulator: abstract MPI programs on RankClock and Controller, under a seeded random scheduler.
 
-Actors are the threads of every rank (machine.py), both directions of every control connection, and every nonempty network channel; one step
-of one actor at a time, in any order the seed gives. Nothing has a duration, so time-outs cannot hide in here: a job that can't go
-on is a Deadlock, one that goes on for ever is a Livelock.
+Actors are the threads of every rank (machine.py), both directions of every control connection, and every nonempty
+network channel; one step of one actor at a time, in any order the seed gives. Nothing has a duration, so time-outs
+cannot hide in here: a job that can't go on is a Deadlock, one that goes on for ever is a Livelock.
 
 Invariants (checked at every safe state; Violation says which)
  1. Every rank is frozen, none is inside a collective, and SEQ is equal on all members of every communicator.
@@ -83,12 +83,12 @@ class Checkpoint:
 class Simulator:
     """Runs one program once.
 
-    ``requests``: steps at which a checkpoint is asked for (put off while one is pending). ``patience``: failed tests before a
-    rank says that it's blocked. ``wire``: send every control message as text. ``stall``: when nobody can go on, use the
-    coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock). ``lazy``: the
-    control thread is an actor of its own, which reports what has changed since its last turn (as the C one does).
-    ``promises``: how likely that one sees a call which isn't decided yet.
-    ``broken`` names a part of the protocol to take out (mutants.py).
+    ``requests``: steps at which a checkpoint is asked for (put off while one is pending). ``patience``: failed tests
+    before a rank says that it's blocked. ``wire``: send every control message as text. ``stall``: when nobody can go
+    on, use the coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock).
+    ``lazy``: the control thread is an actor of its own, which reports what has changed since its last turn (as the C
+    one does). ``promises``: how likely that one sees a call which isn't decided yet. ``broken`` names a part of the
+    protocol to take out (mutants.py).
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class Simulator:
         self.checkpoints: list[Checkpoint] = []
 
     def run(self, *, until_checkpoint: bool = False) -> list[list[Received]]:
-        """Run to the end (or to that of the first checkpoint); returns what each rank has received, thread after thread. Raises
-        Deadlock, Livelock or Violation."""
+        """Run to the end (or to that of the first checkpoint); returns what each rank has received, thread after
+        thread. Raises Deadlock, Livelock or Violation."""
         pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [self._ready, self._arriving, self._reporting, self._rising, self._falling]
         while True:
             if self._requests and self.steps >= self._requests[0] and not self.controller.pending:
@@ -250,7 +250,9 @@ class Simulator:
         for t in self.machine.threads:
             if not t.ended:
                 clock = self.clocks[t.rank]
-                at.append(f"rank {t.rank} thread {t.number} at {t.ops[t.pc]}: {clock.phase.name} {clock.state(t.number).name}")
+                at.append(
+                    f"rank {t.rank} thread {t.number} at {t.ops[t.pc]}: {clock.phase.name} {clock.state(t.number).name}"
+                )
         return "\n".join([f"after {self.steps} steps, stage {self.controller.stage}", *at[:20], *self.controller.status()[:20]])
 
 

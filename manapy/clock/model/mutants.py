@@ -1,4 +1,5 @@
-"""The protocol with a part taken out, for the tests of the tests: each must be found out by some program. What `broken` names:
+"""The protocol with a part taken out, for the tests of the tests: each must be found out by some program. What `broken`
+names:
 
     by group       one SEQ for congruent communicators (the paper's clock)
     not transitive a needed rank that is blocked asks nobody

@@ -1,14 +1,15 @@
-"""The MPI library of the model: point-to-point matching, collectives, and what a checkpoint does with messages in flight.
+"""The MPI library of the model: point-to-point matching, collectives, and what a checkpoint does with messages in
+flight.
 
-Strong progress is assumed: what the library can complete it completes without further calls. (A real MPI needs to be polled
-now and then; parked and frozen ranks must do that, or a peer inside a collective may wait for a buffered send.)
+Strong progress is assumed: what the library can complete it completes without further calls. (A real MPI needs to be
+polled now and then; parked and frozen ranks must do that, or a peer inside a collective may wait for a buffered send.)
 
 Invariants
- 1. Messages from one rank to another arrive in the order sent; a receive matches the earliest message it can, a message the
-    earliest posted receive it can (MPI-4 section 3.5).
+ 1. Messages from one rank to another arrive in the order sent; a receive matches the earliest message it can, a message
+    the earliest posted receive it can (MPI-4 section 3.5).
  2. A synchronous send completes when its message is matched, an eager one at once.
- 3. A collective is complete when every member has started it. Calls are matched per communicator in the order of their starts,
-    counted here and not taken from the clock, so that the network can convict the clock.
+ 3. A collective is complete when every member has started it. Calls are matched per communicator in the order of their
+    starts, counted here and not taken from the clock, so that the network can convict the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Collective:
 
     size: int
     started: list[int] = field(default_factory=list)
-    left: dict[int, frozenset[int]] = field(default_factory=dict)  # what each member had freed when it came (blocking ones)
+    # what each member had freed when it came (blocking ones)
+    left: dict[int, frozenset[int]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -35,7 +37,8 @@ class Collective:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A send, a receive or a nonblocking collective. ``peer`` is ANY for a wildcard receive, meaningless for a collective."""
+    """A send, a receive or a nonblocking collective. ``peer`` is ANY for a wildcard receive, meaningless for a
+    collective."""
 
     owner: int
     kind: str  # "send", "recv", "coll"
@@ -55,7 +58,8 @@ class Request:
 
 
 class Network:
-    """``wake(rank)``: something the rank waits for may have completed; ``arrive(channel)``: a channel is no longer empty."""
+    """``wake(rank)``: something the rank waits for may have completed; ``arrive(channel)``: a channel is no longer
+    empty."""
 
     def __init__(self, size: int, wake: Callable[[int], None], arrive: Callable[[tuple[int, int]], None]) -> None:
         self._wake = wake
@@ -109,7 +113,8 @@ class Network:
         return bool(channel)
 
     def drain(self) -> int:
-        """At a safe state: all that is in flight arrives (posted receives first, the rest into the store); returns how many."""
+        """At a safe state: all that is in flight arrives (posted receives first, the rest into the store); returns how
+        many."""
         moved = 0
         for key in sorted(self.channels):
             while key in self.channels:

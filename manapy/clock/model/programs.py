@@ -1,9 +1,9 @@
 """Abstract MPI programs for the model: one list of operations a rank, which may fork into several threads.
 
 Communicators have names, local to a rank by the rules of MPI and equal on all members by those of this module; those of
-requests are a thread's. A window is a communicator here; a persistent collective one too (it has a row of its own): Split makes it,
-Icoll starts it, Drop is its MPI_Request_free.
-A program must be correct even if collectives synchronize and sends wait for their receive; the tests generate only such.
+requests are a thread's. A window is a communicator here; a persistent collective one too (it has a row of its own):
+Split makes it, Icoll starts it, Drop is its MPI_Request_free. A program must be correct even if collectives synchronize
+and sends wait for their receive; the tests generate only such.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class CreateGroup:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Comm_free: a local call. The row stays until all members have freed the communicator, and agree on that in a later Split."""
+    """Comm_free: a local call. The row stays until all members have freed the communicator, and agree on that in a
+    later Split."""
 
     comm: str
 
@@ -152,7 +153,8 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """The thread goes on with the first body, new threads take the others; at its end it waits, outside MPI, for theirs."""
+    """The thread goes on with the first body, new threads take the others; at its end it waits, outside MPI, for
+    theirs."""
 
     bodies: tuple[Sequence[Op], ...]
 

@@ -2,8 +2,8 @@
 
 `manapy bench --only messages` runs it.
 
-Each row is one program on one number of ranks under one protocol, with one checkpoint asked for in the middle of it. Nothing in the
-model has a duration: these are counts, not times.
+Each row is one program on one number of ranks under one protocol, with one checkpoint asked for in the middle of it.
+Nothing in the model has a duration: these are counts, not times.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ Builder = Callable[[int], Program]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``control``: messages between coordinator and ranks for one checkpoint; ``rounds``: the longest chain of them, there and back;
-    ``steady``: messages between ranks that the protocol adds to an undisturbed run, per rank and collective; ``steady_rounds``: how
-    many of them are one behind the other; ``steps``: of the simulation, from the request to the safe state (cc only)."""
+    """``control``: messages between coordinator and ranks for one checkpoint; ``rounds``: the longest chain of them,
+    there and back; ``steady``: messages between ranks that the protocol adds to an undisturbed run, per rank and
+    collective; ``steady_rounds``: how many of them are one behind the other; ``steps``: of the simulation, from the
+    request to the safe state (cc only)."""
 
     program: str
     protocol: str
@@ -70,7 +71,8 @@ PROGRAMS: Mapping[str, Builder] = {"world": world, "grid": grid, "ring": ring}
 
 
 def measure(sizes: Sequence[int] = SIZES, programs: Mapping[str, Builder] = PROGRAMS, *, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
-    """One row for each program, size and protocol. ``progress`` is told what comes next; a size of 100 000 takes minutes."""
+    """One row for each program, size and protocol. ``progress`` is told what comes next; a size of 100 000 takes
+    minutes."""
     rows = []
     for size in sizes:
         for name, builder in programs.items():
@@ -100,8 +102,8 @@ def _two_phase(name: str, program: Program, seed: int) -> Row:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Three panels over the number of ranks: control messages per rank, rounds, and what an undisturbed collective costs. Needs
-    matplotlib; the format follows from the path's suffix."""
+    """Three panels over the number of ranks: control messages per rank, rounds, and what an undisturbed collective
+    costs. Needs matplotlib; the format follows from the path's suffix."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,7 +1,8 @@
 """Two-phase commit in the model, to compare the clock with: MANA's first algorithm (section 2.2 of the paper).
 
-Before each collective comes a barrier, made of messages (dissemination: in round k each member sends to the one 2^k behind it),
-which the clock has not. A rank may be stopped while it waits in the barrier, not inside the collective. A checkpoint:
+Before each collective comes a barrier, made of messages (dissemination: in round k each member sends to the one 2^k
+behind it), which the clock has not. A rank may be stopped while it waits in the barrier, not inside the collective. A
+checkpoint:
 
     INTENT to all -> each answers with where it is; from now on it stops behind a barrier, before the collective
     -> where a member is inside a collective already, GO to the others; each of them answers when it has left it
@@ -11,7 +12,8 @@ Programs are those of programs.py, as far as they consist of Compute, Coll, Spli
 collectives. Sends are eager.
 
 Invariants
- 1. A member is inside a collective only if all members have entered its barrier, so all of them come without anybody's help.
+ 1. A member is inside a collective only if all members have entered its barrier, so all of them come without anybody's
+    help.
  2. At a safe state no rank is inside, and no collective was entered by some members only (checked).
 """
 
@@ -29,7 +31,8 @@ __all__ = ["Cost", "TwoPhase"]
 
 @dataclass(slots=True)
 class Cost:
-    """``barrier_messages``: of the inserted barriers that a rank has passed; ``collectives``: how many those are, all ranks together."""
+    """``barrier_messages``: of the inserted barriers that a rank has passed; ``collectives``: how many those are, all
+    ranks together."""
 
     control: int = 0  # messages of the checkpoint between coordinator and ranks
     rounds: int = 0  # there and back
@@ -52,8 +55,8 @@ class _Rank:
 
 
 class TwoPhase:
-    """Runs one program up to the end of the checkpoint that is asked for at step ``request``, or when ranks have entered ``after``
-    collectives, all counted together; or, without one, to the program's end."""
+    """Runs one program up to the end of the checkpoint that is asked for at step ``request``, or when ranks have
+    entered ``after`` collectives, all counted together; or, without one, to the program's end."""
 
     def __init__(self, program: Program, *, seed: int = 0, request: int | None = None, after: int | None = None) -> None:
         self.rng = random.Random(seed)
@@ -67,7 +70,8 @@ class TwoPhase:
         self._ready = list(world)
         self._queued = set(world)
         self._group = {world: 0}
-        self._letters: defaultdict[tuple[object, ...], int] = defaultdict(int)  # on their way: barrier rounds and messages
+        # on their way: barrier rounds and messages
+        self._letters: defaultdict[tuple[object, ...], int] = defaultdict(int)
         self._begun: Counter[tuple[int, int]] = Counter()  # (group, number) -> members inside or through, unless all
         self._down: deque[tuple[int, str]] = deque()
         self._answers = 0

@@ -1,15 +1,16 @@
 """Named test vectors for the rank side: what each call on a clock answers and puts into the outbox, in flat lists.
 
-A *scenario* plays several RankClocks against a Controller, step by step; each rank's calls are recorded as one vector. The
-verdicts are written down in the scenario by hand (an error there raises), the outboxes are what the model says. A C test
-replays a vector on the wrapper's clock: it calls what ``call`` says, feeds the line of a ``receive`` to the control thread's
-side, flushes its reports after each step and compares. Within one step it may order STATE and RAISE otherwise, repeat a STATE
-or number versions higher; what must agree is which messages there are and what they say but for ``version``.
+A *scenario* plays several RankClocks against a Controller, step by step; each rank's calls are recorded as one vector.
+The verdicts are written down in the scenario by hand (an error there raises), the outboxes are what the model says. A C
+test replays a vector on the wrapper's clock: it calls what ``call`` says, feeds the line of a ``receive`` to the
+control thread's side, flushes its reports after each step and compares. Within one step it may order STATE and RAISE
+otherwise, repeat a STATE or number versions higher; what must agree is which messages there are and what they say but
+for ``version``.
 
     python -m manapy.clock.model.vectors         writes vectors.json beside this file (a test compares both)
 
-Step: {"call", "args", "result" (null, "go" or "park"), "outbox" (lines)}, and "thread" unless it's 0. Identities are 16 hex digits,
-as on the wire.
+Step: {"call", "args", "result" (null, "go" or "park"), "outbox" (lines)}, and "thread" unless it's 0. Identities are 16
+hex digits, as on the wire.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Scenario:
         self._down: list[tuple[int, ToRank]] = []
 
     def comm(self, *members: int, only: tuple[int, ...] | None = None, cid: int | None = None, handle: int = 1) -> int:
-        """A communicator of ``members``, as if made by a constructor on WORLD; the rows appear on ``only`` (default: all)."""
+        """A communicator of ``members``, as if made by a constructor on WORLD; the rows appear on ``only`` (default:
+        all)."""
         if cid is None:
             self._made += 1
             cid = child_identity(WORLD, self._made, min(members))
@@ -131,7 +133,8 @@ def idle(s: Scenario) -> None:
 
 
 def inside_at_request(s: Scenario) -> None:
-    """Ranks 1 and 2 are inside a collective that rank 0 has not entered: rank 0 goes, the others don't enter the next."""
+    """Ranks 1 and 2 are inside a collective that rank 0 has not entered: rank 0 goes, the others don't enter the
+    next."""
     s.enter(1, WORLD)
     s.enter(2, WORLD)
     s.request()
@@ -311,7 +314,8 @@ def any_source(s: Scenario) -> None:
 
 
 def crossed_ibarriers(s: Scenario) -> None:
-    """Congruent communicators a and b; rank 0 has started Ibarrier(a), rank 1 Ibarrier(b): both must start the other."""
+    """Congruent communicators a and b; rank 0 has started Ibarrier(a), rank 1 Ibarrier(b): both must start the
+    other."""
     a, b = s.comm(0, 1), s.comm(0, 1)
     s.enter(0, a, blocking=False)
     s.enter(1, b, blocking=False)
@@ -326,7 +330,8 @@ def crossed_ibarriers(s: Scenario) -> None:
 
 
 def group_while_pending(s: Scenario) -> None:
-    """Comm_create_group counts on its own new row. Rank 1 doesn't know the row, so it's asked by ADVANCE; then it's made."""
+    """Comm_create_group counts on its own new row. Rank 1 doesn't know the row, so it's asked by ADVANCE; then it's
+    made."""
     group = (0, 1)
     cid = group_identity(ggid(group), 0, 1)
     s.comm(*group, only=(0,), cid=cid, handle=0)
@@ -350,7 +355,8 @@ def group_while_pending(s: Scenario) -> None:
 
 
 def dup_while_pending(s: Scenario) -> None:
-    """Inside Comm_dup at the request. Rank 0 leaves it first and uses the new communicator; rank 1's row comes later."""
+    """Inside Comm_dup at the request. Rank 0 leaves it first and uses the new communicator; rank 1's row comes
+    later."""
     s.enter(0, WORLD)
     s.enter(1, WORLD)
     s.request()
@@ -408,7 +414,8 @@ def aborted(s: Scenario) -> None:
 
 
 def parked_beside_inside(s: Scenario) -> None:
-    """P0's first thread is inside a collective with P1; P1 waits for a message of P0's second thread, which is parked: ADVANCE."""
+    """P0's first thread is inside a collective with P1; P1 waits for a message of P0's second thread, which is parked:
+    ADVANCE."""
     a, b = s.comm(0, 1), s.comm(0)
     s.enter(0, a)
     s.request()
@@ -427,7 +434,8 @@ def parked_beside_inside(s: Scenario) -> None:
 
 
 def blocked_beside_inside(s: Scenario) -> None:
-    """P0's first thread is inside a collective with P1, the second waits for a message of P2, which is parked: P2 is asked."""
+    """P0's first thread is inside a collective with P1, the second waits for a message of P2, which is parked: P2 is
+    asked."""
     a, b, c = s.comm(0, 1), s.comm(0, 1), s.comm(2)
     s.enter(0, b)
     s.enter(1, a)
@@ -450,7 +458,8 @@ def blocked_beside_inside(s: Scenario) -> None:
 
 
 def threads_at_two_rows(s: Scenario) -> None:
-    """P0 is below target on b by two. The thread at b goes; only when it's in there, and still another call is missing, the one at a."""
+    """P0 is below target on b by two. The thread at b goes; only when it's in there, and still another call is missing,
+    the one at a."""
     a, b = s.comm(0, 1), s.comm(0, 1)
     for _ in range(2):
         s.enter(1, b)
@@ -474,7 +483,8 @@ def threads_at_two_rows(s: Scenario) -> None:
 
 
 def wrong_call(s: Scenario) -> None:
-    """P0's call on a is wrong, before the request, between two others' reports, and when it has raised the targets already."""
+    """P0's call on a is wrong, before the request, between two others' reports, and when it has raised the targets
+    already."""
     a = s.comm(0, 1)
     s.enter(0, a)
     s.fail(0)

@@ -1,11 +1,14 @@
-"""The device's memory, as far as training accounts for it.
+"""The device's memory that training accounts for.
 
-1. Whatever lies on the device is taken from the arena and given back to it: shards, caches, gathered units, gradients, activations.
-2. used never exceeds limit. What doesn't fit waits until the reclaimers, one after the other, have given back enough; if they can't, it raises BudgetError.
-3. Only the program's thread takes and frees, in the order of its calls: what is in use doesn't depend on the speed of the network, but for units that a front end
-   has copied ahead (copies_ahead of engine.py), which may be there earlier or later.
+1. All memory on the device is taken from the arena and given back to it: shards, caches, gathered units, gradients,
+   activations.
+2. used never exceeds limit. If something does not fit, the reclaimers give back memory, one after the other, until it
+   fits; if they cannot, BudgetError is raised.
+3. Only the program's thread takes and frees, in the order of its calls. So the memory in use does not depend on the
+   speed of the network, except for units that a front end has copied ahead (copies_ahead of engine.py), which may
+   arrive earlier or later.
 
-On a CPU the arena is numpy memory under a limit, so that claims about device memory can be tested without a device.
+On a CPU the arena is numpy memory under a limit, so that tests of device memory need no device.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ EMPTY = np.empty(0, np.uint8)
 
 
 class Place(Protocol):
-    """Where a front end wants a unit: memory of its own, for one block at a time."""
+    """The front end's memory for a gathered unit, for one block at a time."""
 
     def take(self) -> np.ndarray:
-        """All of its bytes, contents undefined; memory of the host. Or, read-only, the unit in the node's window (node_window.py), from where the place copies by itself."""
+        """All of its bytes, contents undefined; memory of the host. Or, read-only, the unit in the node's window
+        (node_window.py), from where the place copies by itself."""
 
     def filled(self) -> None:
         """The array of take() has its contents. May be called on another thread than the rest."""
@@ -40,7 +44,8 @@ class Place(Protocol):
 
 @dataclass
 class Block:
-    """Memory taken. array: flat, contents undefined; empty for memory that the caller has elsewhere and only accounts for."""
+    """Memory taken. array: flat, contents undefined; empty for memory that the caller has elsewhere and only accounts
+    for."""
 
     nbytes: int
     arena: Arena
@@ -53,7 +58,7 @@ class Block:
             self.place.filled()
 
     def free(self) -> None:
-        """Give it back; a second time does nothing."""
+        """Give the memory back. A second call does nothing."""
         self.array = EMPTY
         if self.place is not None:
             self.place.give_back()
@@ -62,7 +67,8 @@ class Block:
 
 
 class Arena:
-    """limit: bytes, None for no limit; used, peak: bytes. reclaimers: each gives something back and says so, or has nothing to give; the first are asked first."""
+    """limit: bytes, None for no limit; used, peak: bytes. reclaimers: each gives something back and says so, or has
+    nothing to give; the first are asked first."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -76,7 +82,7 @@ class Arena:
         return self.used / self.limit if self.limit else 0.0
 
     def fits(self, nbytes: int) -> bool:
-        """Whether there is room now."""
+        """Does so much fit now?"""
         return self.limit is None or self.used + nbytes <= self.limit
 
     def hold(self, nbytes: int, what: str) -> Block:
@@ -86,7 +92,10 @@ class Arena:
         if not self.fits(nbytes):
             assert self.limit is not None
             missing = self.used + nbytes - self.limit
-            raise BudgetError(f"{what} needs {amount(nbytes)} of the device, {amount(self.used)} of {amount(self.limit)} are in use: {amount(missing)} are missing")
+            raise BudgetError(
+                f"{what} needs {amount(nbytes)} of the device, {amount(self.used)} of {amount(self.limit)} are in use: "
+                f"{amount(missing)} are missing"
+            )
         self.used += nbytes
         self.peak = max(self.peak, self.used)
         return Block(nbytes, self)
@@ -99,6 +108,6 @@ class Arena:
         return block
 
     def give_back(self, block: Block) -> None:
-        """For Block.free."""
+        """Take memory back; called by Block.free."""
         self.used -= block.nbytes
         block.nbytes = 0

@@ -1,7 +1,9 @@
-"""How much device memory a strategy needs, before anything is allocated: what stays, and what one unit in use takes.
+"""The device memory that a strategy needs, computed before anything is allocated: permanent memory, and the memory of
+one unit in use.
 
-Stays: the rank's values and, of trainable units, their gradients; the slice, if the strategy keeps it on the device; one slice to receive gradients into.
-In use: a gathered unit and those gathered ahead of it, and the whole gradient of one of them. Activations are the program's and come on top.
+Permanent: the rank's values and, for trainable units, their gradients; the slice, if the strategy keeps it on the
+device; one slice to receive gradients into. In use: a gathered unit and those gathered ahead of it, and the whole
+gradient of one of them. The program's activations are not included.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def resident(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strateg
 
 
 def working(units: Sequence[Unit], layouts: Sequence[Layout], index: int, ahead: int) -> int:
-    """Bytes while unit `index` is in use and `ahead` further ones are gathered: those behind it in the backward pass, which computes its gradient, too."""
+    """Bytes while unit `index` is in use and `ahead` further ones are gathered: those behind it in the backward pass,
+    which computes its gradient, too."""
     full = [layout.padded * np.dtype(unit.gathered).itemsize for unit, layout in zip(units, layouts, strict=True)]
     forward = sum(full[index : index + ahead + 1])
     backward = sum(full[max(0, index - ahead) : index + 1]) + (layouts[index].padded * _itemsize(units[index]) if units[index].trainable else 0)
@@ -45,7 +48,8 @@ def working(units: Sequence[Unit], layouts: Sequence[Layout], index: int, ahead:
 
 
 def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, limit: int | None, wanted: int, *, copies_ahead: bool = False) -> int:
-    """How many units can be gathered ahead: `wanted` or fewer, as the limit allows. copies_ahead: what is in the host's memory is brought to the device ahead."""
+    """How many units can be gathered ahead: `wanted` or fewer, as the limit allows. copies_ahead: what is in the host's
+    memory is brought to the device ahead."""
     if strategy.keep is Keep.HOST and not copies_ahead:
         return 0  # what is fetched ahead is in the host's memory
     if limit is None:
@@ -56,14 +60,18 @@ def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy
 
 
 def check(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, limit: int | None) -> None:
-    """Raise BudgetError, with the unit that needs most and how much is missing, if the units can't be used one at a time."""
+    """Raise BudgetError, with the unit that needs most and how much is missing, if the units can't be used one at a
+    time."""
     if limit is None:
         return
     stays = resident(units, layouts, strategy)
     needs, index = max((working(units, layouts, index, 0), -index) for index in range(len(units)))
     missing = stays + needs - limit
     if missing > 0:
-        raise BudgetError(f"unit '{units[-index].name}' needs {amount(needs)} of the device beside {amount(stays)} of shards and caches, the budget is {amount(limit)}: {amount(missing)} are missing")
+        raise BudgetError(
+            f"unit '{units[-index].name}' needs {amount(needs)} of the device beside {amount(stays)} of shards and "
+            f"caches, the budget is {amount(limit)}: {amount(missing)} are missing"
+        )
 
 
 def _itemsize(unit: Unit) -> int:

@@ -1,6 +1,7 @@
-"""An error of one rank becomes an error of all, in calls that all ranks make.
+"""Turns an error of one rank into an error of all ranks, in calls that all ranks make.
 
-In the setting up, before any data flows, over a communicator, on the caller's thread. Later over the engine, whose allgather ends if a rank fails elsewhere (failure_broadcast.py).
+In the setting up, before any data flows, over a communicator, on the caller's thread. Later over the engine, whose
+allgather ends if a rank fails elsewhere (failure_broadcast.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Ranks(Protocol):
 
 
 def agree(ranks: Ranks, error: Exception | None) -> None:
-    """Collective: returns if no rank has an error, else raises one on every rank: its own, or the first rank's with that rank's number; RemoteError for one that isn't ours."""
+    """Collective. Returns if no rank has an error. Else each rank raises its own error, or the first rank's error with
+    this rank's number; RemoteError for errors of other classes than ours."""
     errors = ranks.allgather(None if error is None else _told(error))
     if error is not None:
         raise error
@@ -32,7 +34,8 @@ def agree(ranks: Ranks, error: Exception | None) -> None:
 
 
 def agreed(ranks: Ranks, job: Callable[[], T]) -> T:
-    """Collective: runs it on every rank; this rank's result. What one rank raises is raised on all, and only when all are done."""
+    """Collective. Runs a function on every rank, and returns this rank's result. If one rank raises an error, all raise
+    it, but only when all have finished."""
     results: list[T] = []
     agree(ranks, error_of(lambda: results.append(job())))
     return results[0]

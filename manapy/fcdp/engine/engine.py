@@ -1,6 +1,8 @@
-"""The engine: units are gathered for use and released, gradients are reduced, and the strategy decides what crosses the network for it.
+"""The engine: units are gathered for use and released, gradients are reduced, and the strategy decides what crosses the
+network for it.
 
-What sits on top (numpy layers, modules of another library) calls, on every rank in the same order, and inside `with engine:`
+A front end (numpy layers, modules of another library) makes these calls, on every rank in the same order, and inside
+`with engine:`
 
     load(unit, values)                               once per unit
     for each micro-batch, with last_micro_batch set for the last one of a step:
@@ -12,9 +14,10 @@ What sits on top (numpy layers, modules of another library) calls, on every rank
     the optimizer changes shard.values by shard.gradient for each of shards
     updated()
 
-Between steps state/ reads and sets `parts`, what this rank keeps of each unit.
+Between steps, state/ reads and sets `parts`: the part of each unit that this rank keeps.
 
-The engine sets up and keeps the order of calls; the work is parameters.py's and gradients.py's, on the thread of messenger.py.
+The engine does the set-up and checks the order of calls. parameters.py and gradients.py do the work, on the thread of
+messenger.py.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ from .units import Layout, Unit
 
 
 class Engine:
-    """One rank's part of a sharded training job. arena: the device; traffic: what this rank has sent; last_micro_batch: whether finish() ends a step."""
+    """One rank's part of a sharded training job. arena: the device; traffic: what this rank has sent; last_micro_batch:
+    whether finish() ends a step."""
 
     def __init__(
         self,
@@ -58,10 +62,12 @@ class Engine:
         places: Mapping[str, Place] | None = None,
         copies_ahead: bool = False,
     ) -> None:
-        """Collective. tau: share of the device up to which gathered units stay there; budget: of the device, in bytes; prefetch: units gathered ahead;
-        places: of units that aren't gathered into memory of the engine's, by name; copies_ahead: places have copies of their own to make, also of what is in the host's memory.
+        """Collective. tau: share of the device up to which gathered units stay there; budget: of the device, in bytes;
+        prefetch: units gathered ahead; places: of units that aren't gathered into memory of the engine's, by name;
+        copies_ahead: places have copies of their own to make, also of what is in the host's memory.
 
-        Raises on all ranks SetupError if options or units can't be used or differ between ranks, BudgetError if a unit doesn't fit.
+        Raises on all ranks SetupError if options or units can't be used or differ between ranks, BudgetError if a unit
+        doesn't fit.
         """
         self.topology = topology
         self.strategy = _agreed_strategy(topology, tuple(units), strategy, tau, prefetch)
@@ -136,7 +142,9 @@ class Engine:
         self.arena.reclaimers.clear()  # the one cycle: without it, memory goes with the last reference to the engine
 
     def load(self, name: str, values: Mapping[str, np.ndarray]) -> None:
-        """Set a unit's parameters; all ranks give all of it. Raises SetupError if names or shapes are wrong, or values differ between ranks."""
+        """Set a unit's parameters. All ranks pass the whole unit. Raises SetupError if names or shapes are wrong, or if
+        values differ between ranks.
+        """
         mine = self._unit(name)
         if mine.residence is Residence.IN_USE:
             raise OrderError(f"unit '{name}' is in use: it can't be loaded")
@@ -151,7 +159,8 @@ class Engine:
         self._parameters.outdate(mine)
 
     def _check_same(self, name: str, values: np.ndarray, period: int) -> None:
-        """Collective. Raise SetupError unless ranks have the same values as each rank `period` places further on, node by node."""
+        """Collective. Raise SetupError unless ranks have the same values as each rank `period` places further on, node
+        by node."""
         digest = np.frombuffer(hashlib.blake2b(values, digest_size=16).digest(), np.uint8)
         rows = self._messenger.rows(digest, Operation.LOAD)
         for row in range(period, len(rows)):
@@ -162,22 +171,26 @@ class Engine:
     # ---- between steps ----
 
     def parts(self) -> list[Part]:
-        """What this rank keeps, in the order of units. Raises OrderError in the middle of a step."""
+        """The parts that this rank keeps, in the order of units. Raises OrderError in the middle of a step."""
         if self._accumulating or any(mine.residence is Residence.IN_USE for mine in self._order):
-            raise OrderError("a step has begun, and its gradients are no part of a state: save and load after updated()")
+            raise OrderError(
+                "a step has begun, and its gradients are not part of a state: save and load after updated()"
+            )
         return [Part(mine.unit, mine.layout, mine.start, mine.values) for mine in self._order]
 
     def load_part(self, part: Part, values: np.ndarray) -> None:
-        """Set what this rank keeps of a unit, as large as part.values; all ranks set theirs."""
+        """Set this rank's part of a unit, of the size of part.values. All ranks must set their parts."""
         mine = self._unit(part.unit.name)
         mine.values[:] = values
         self._parameters.outdate(mine)
 
     def load_slice(self, name: str, read: Callable[[int, int], np.ndarray]) -> None:
-        """Collective. Set a unit from what each node has by itself, on its own disk say: until it changes, nothing crosses the network for it, if the strategy keeps slices.
+        """Collective. Set a unit from data that each node has itself, for example on its own disk. If the strategy
+        keeps slices, nothing crosses the network for the unit until it changes.
 
-        read: is given where this rank's slice begins and ends, and returns these elements of the flat unit (parameters one after the other, zeros behind them).
-        Raises on all ranks what read raises on one, and SetupError if two nodes have different values.
+        read: is given where this rank's slice begins and ends, and returns these elements of the flat unit (parameters
+        one after the other, zeros behind them). Raises on all ranks what read raises on one, and SetupError if two
+        nodes have different values.
         """
         mine = self._unit(name)
         if mine.residence is Residence.IN_USE:
@@ -195,11 +208,12 @@ class Engine:
 
     @property
     def in_step(self) -> bool:
-        """Whether gradients have been computed that aren't used up: by updated() or discard()."""
+        """Are there gradients that neither updated() nor discard() has consumed?"""
         return self._accumulating
 
     def set_prefetch(self, prefetch: int) -> None:
-        """Collective, between passes. Units gathered ahead of the one in use, fewer if the budget says so. Raises SetupError on all ranks if it is negative or not the same."""
+        """Collective, between passes. Units gathered ahead of the one in use, fewer if the budget says so. Raises
+        SetupError on all ranks if it is negative or not the same."""
         error = SetupError(f"prefetch must not be negative, as {prefetch} is") if prefetch < 0 else None
         agree(self, error)
         wanted = self.allgather((prefetch, self._deepest(prefetch)))
@@ -210,24 +224,28 @@ class Engine:
         self._parameters.ahead = min(depth for _, depth in wanted)
 
     def allgather(self, value: Any) -> list[Any]:
-        """Collective. Every rank's value, by rank: something small that can be pickled. Raises RemoteError if a rank has failed."""
+        """Collective. The values of all ranks, by rank; each must be small and picklable. Raises RemoteError if a rank
+        has failed.
+        """
         return self._messenger.objects(value)
 
     # ---- parameters ----
 
     def gather(self, name: str, phase: Phase) -> dict[str, np.ndarray]:
-        """The parameters of a unit, on the device until release(). Raises BudgetError if there is no room, RemoteError if another rank has failed."""
+        """The parameters of a unit, on the device until release(). Raises BudgetError if there is no room, RemoteError
+        if another rank has failed."""
         self._messenger.check_open()
         return self._parameters.gather(self._unit(name), phase)
 
     def release(self, name: str) -> None:
-        """The unit isn't needed for now. It stays on the device while less than tau of that is in use."""
+        """Release a gathered unit. It stays on the device while less than tau of the device is in use."""
         self._parameters.release(self._unit(name))
 
     # ---- gradients ----
 
     def gradients(self, name: str) -> dict[str, np.ndarray]:
-        """Zeros of the shapes of a trainable unit's parameters, to add this micro-batch's gradients to. Raises BudgetError."""
+        """Zeros of the shapes of a trainable unit's parameters, to add this micro-batch's gradients to. Raises
+        BudgetError."""
         mine = self._unit(name)
         if mine.gradient is None:
             raise OrderError(f"unit '{name}' is frozen: it has no gradients")
@@ -237,13 +255,15 @@ class Engine:
         return self._gradients.arrays(mine)
 
     def reduce(self, name: str, ready: Callable[[], object] = lambda: None) -> None:
-        """The arrays of gradients() are complete for this micro-batch, once ready() has returned: sum them over the ranks, in the background. ready runs there, too."""
+        """The arrays of gradients() are complete for this micro-batch, once ready() has returned: sum them over the
+        ranks, in the background. ready runs there, too."""
         self._gradients.reduce(self._unit(name), self.last_micro_batch, ready)
 
     # ---- steps ----
 
     def finish(self) -> None:
-        """End a micro-batch; with last_micro_batch, gradients are complete afterwards. Raises RemoteError if another rank has failed."""
+        """End a micro-batch; with last_micro_batch, gradients are complete afterwards. Raises RemoteError if another
+        rank has failed."""
         if self.last_micro_batch:
             self._gradients.complete()
         self._settle()
@@ -251,13 +271,13 @@ class Engine:
         self._summed = self.last_micro_batch
 
     def _settle(self) -> None:
-        """Wait for all communication that has been asked for."""
+        """Wait for all communication that was requested."""
         self._gradients.settle()
         self._parameters.settle()
 
     @property
     def shards(self) -> Iterator[Shard]:
-        """What the optimizer updates, in the order of units."""
+        """The shards that the optimizer updates, in the order of units."""
         return self._gradients.shards
 
     @property
@@ -268,12 +288,13 @@ class Engine:
     def check_complete(self) -> None:
         """Raise OrderError unless the step's gradients are complete."""
         if not self._summed:
-            raise OrderError("gradients aren't complete: finish() with last_micro_batch comes first")
+            raise OrderError("gradients are incomplete: call finish() with last_micro_batch first")
 
     def clip_gradients(self, max_norm: float) -> float:
         """Collective. Scale all gradients so that their global 2-norm is at most max_norm; returns the norm before.
 
-        Raises GradientError if it isn't finite, SetupError if max_norm is negative, no number, or not the same on all ranks.
+        Raises GradientError if it isn't finite, SetupError if max_norm is negative, no number, or not the same on all
+        ranks.
         """
         self.check_complete()
         if not max_norm >= 0:
@@ -281,12 +302,13 @@ class Engine:
         return self._gradients.clip(max_norm)
 
     def updated(self) -> None:
-        """The optimizer has changed the shards' values: what was gathered of trainable units is out of date, and gradients begin at zero."""
+        """The optimizer has changed the shards' values: gathered trainable units are out of date, and gradients begin
+        at zero."""
         if not self._summed:
-            raise OrderError("updated() comes after finish() with last_micro_batch")
+            raise OrderError("call updated() after finish() with last_micro_batch")
         in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
         if in_use:
-            raise OrderError(f"unit '{in_use.unit.name}' is in use: release() comes before updated()")
+            raise OrderError(f"unit '{in_use.unit.name}' is in use: call release() before updated()")
         self._summed = self._accumulating = False
         for mine in self._order:
             if mine.gradient is not None:
@@ -294,15 +316,17 @@ class Engine:
                 self._parameters.outdate(mine)
 
     def discard(self) -> None:
-        """Collective. Forget the step's gradients, whether they are complete or in the middle of a micro-batch that won't be finished: the next one begins a step.
+        """Collective. Drop the step's gradients, complete or not. A micro-batch that was begun is not finished; the
+        next one begins a step.
 
-        Raises OrderError if ranks have gone on to different operations meanwhile.
+        Raises OrderError if ranks are at different operations.
         """
         in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
         if in_use:
-            raise OrderError(f"unit '{in_use.unit.name}' is in use: release() comes before discard()")
+            raise OrderError(f"unit '{in_use.unit.name}' is in use: call release() before discard()")
         self._settle()
-        self.allgather(None)  # here, and not with wrong sums, ends who has reduced something else than others
+        # a rank that has reduced something else than others fails here, and not by wrong sums later
+        self.allgather(None)
         self._parameters.drop_unused()
         self._gradients.discard()
         self._summed = self._accumulating = False
@@ -310,7 +334,9 @@ class Engine:
     # ---- looking ----
 
     def hold(self, nbytes: int, what: str) -> Block:
-        """Account for device memory that the program uses, for activations say; free it by the block. Raises BudgetError."""
+        """Account for device memory that the program uses, for example for activations. Free it through the returned
+        block. Raises BudgetError.
+        """
         return self.arena.hold(nbytes, what)
 
     def report(self) -> dict[str, dict[str, int]]:
@@ -321,7 +347,9 @@ class Engine:
         return table(rows[first : first + self.topology.ranks_per_node].sum(axis=0).reshape(self.traffic.bytes.shape))
 
     def placement(self) -> dict[str, Placement]:
-        """Where this rank's next gather of each unit would find it. After a forward pass: which units tau has left on the device (FCDP-Cache)."""
+        """Where this rank's next gather would find each unit. After a forward pass this shows which units tau has kept
+        on the device (FCDP-Cache).
+        """
         return self._parameters.placement()
 
     @property
@@ -341,7 +369,8 @@ class Engine:
 
 
 def _agreed_strategy(topology: Topology, units: tuple[Unit, ...], name: str, tau: float, prefetch: int) -> Strategy:
-    """Collective. The strategy of that name. Raises SetupError on all ranks if options or units can't be used, or aren't the same everywhere."""
+    """Collective. The strategy of that name. Raises SetupError on all ranks if options or units can't be used, or
+    aren't the same everywhere."""
 
     def check() -> None:
         find(name, tau)

@@ -1,10 +1,11 @@
-"""All-gather and reduce-scatter among the ranks of a group, from messages that are counted.
+"""All-gather and reduce-scatter among the ranks of a group, made of counted messages.
 
 1. All functions run on the communication thread, in the same order on all ranks of the group.
-2. A message's tag names the operation. The receiver looks at the tag before it receives: a rank that is at another operation raises OrderError, as does the rank
-   that it meets, instead of mixing up data or waiting for ever.
-3. A rank sends to each other rank only what that one needs: (m - 1) chunks each for all-gather and reduce-scatter of m ranks, the least that is possible, for
-   every m. MPI's own collectives choose algorithms by size and number of ranks, some of which send more; nobody could count their bytes.
+2. A message's tag names the operation. The receiver checks the tag before it receives. If two ranks are at different
+   operations, both raise OrderError, instead of mixing up data or waiting for ever.
+3. A rank sends to each other rank only what that one needs: (m - 1) chunks each for all-gather and reduce-scatter of m
+   ranks, the minimum, for every m. MPI's own collectives choose algorithms by size and number of ranks. Some of them
+   send more, and their bytes could not be counted.
 4. Sums are made in the order of distance, the same in every run: results are reproducible bit by bit.
 """
 
@@ -36,13 +37,15 @@ class Group:
         self.size, self.index = comm.size, comm.rank
 
     def all_gather(self, buffer: np.ndarray, tag: int, phase: Phase) -> None:
-        """buffer: (m * chunk,), of which each rank has filled its own chunk, in the order of ranks; afterwards all chunks are filled."""
+        """buffer: (m * chunk,), of which each rank has filled its own chunk, in the order of ranks; afterwards all
+        chunks are filled."""
         chunks = buffer.reshape(self.size, -1)
         for to, source in self._pairs():
             self._swap(chunks[self.index], to, chunks[source], source, tag, phase)
 
     def reduce_scatter(self, buffer: np.ndarray, scratch: np.ndarray, tag: int, phase: Phase) -> None:
-        """buffer: (m * chunk,); afterwards each rank's own chunk of it is the sum of all ranks'. scratch: at least one chunk, overwritten."""
+        """buffer: (m * chunk,); afterwards each rank's own chunk of it is the sum of all ranks'. scratch: at least one
+        chunk, overwritten."""
         chunks = buffer.reshape(self.size, -1)
         incoming = scratch[: chunks.shape[1]]
         for to, source in self._pairs():
@@ -55,7 +58,7 @@ class Group:
             self._swap(NOTHING, to, NOTHING, source, tag, Phase.CONTROL)
 
     def close(self) -> None:
-        """Collective in the group; no operation may be under way."""
+        """Collective in the group; no operation may be in progress."""
         self._comm.Free()
 
     def _pairs(self) -> list[tuple[int, int]]:
@@ -69,7 +72,8 @@ class Group:
         message = self._alarm.wait(lambda: self._comm.Improbe(source, MPI.ANY_TAG, status))
         if status.tag != tag or status.Get_count(MPI.BYTE) != incoming.nbytes:
             raise OrderError(
-                f"rank {self._ranks[self.index]} is at {self._describe(tag)} ({incoming.nbytes} bytes), rank {self._ranks[source]} at {self._describe(status.tag)}"
+                f"rank {self._ranks[self.index]} is at {self._describe(tag)} ({incoming.nbytes} bytes), rank "
+                f"{self._ranks[source]} at {self._describe(status.tag)}"
                 f" ({status.Get_count(MPI.BYTE)} bytes): all ranks must use the same units in the same order"
             )
         received = message.Irecv([incoming, MPI.BYTE])

@@ -1,9 +1,11 @@
-"""A failure of one rank ends the waits of all.
+"""Makes a failure of one rank end the waits of all ranks.
 
-1. Who fails sends its message to every other rank, once, and goes on to raise its own error.
-2. Every wait of the communication thread looks for such a message; one that came is raised as RemoteError. So no rank waits for one that has given up.
-3. After a failure messages may be on their way that nobody will receive, so MPI_Finalize may not return. The process therefore ends by MPI_Abort at its exit:
-   once all ranks are at their exits, and have said what happened, or after GRACE seconds, if a rank waits for ever in something that isn't ours.
+1. A rank that fails sends its message to every other rank, once, and then raises its own error.
+2. Every wait of the communication thread checks for such a message, and raises it as RemoteError. So no rank waits for
+   a rank that has given up.
+3. After a failure there may be messages that nobody will receive, so that MPI_Finalize may not return. Therefore the
+   process ends by MPI_Abort at its exit: once all ranks are at their exits and have printed their errors, or after
+   GRACE seconds, if a rank waits for ever outside the engine.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE = 10.0  # seconds
-SHORTEST_PAUSE, LONGEST_PAUSE = 1e-4, 1e-3  # seconds between two looks, each of which takes some 40 µs of a processor from the computation
+# seconds between two checks; each takes some 40 µs of processor time from the computation
+SHORTEST_PAUSE, LONGEST_PAUSE = 1e-4, 1e-3
 
 T = TypeVar("T")
 

@@ -1,8 +1,11 @@
-"""Gradients: computed whole, summed over the ranks of the node in every micro-batch, and over nodes when the strategy says.
+"""Gradients: each rank computes whole gradients. They are summed over the ranks of the node in every micro-batch, and
+over nodes when the strategy says so.
 
-1. They are sums, over ranks and micro-batches: the program scales its loss.
-2. At most one gradient is being reduced while the next is computed, or as many small ones as take no more than SMALL; fewer if the device has no room.
-3. A sum that has to wait for later micro-batches does so in host memory (partial), which is taken when the first such sum is made. In a step of one micro-batch none has to.
+1. Gradients are sums over ranks and micro-batches. The program must scale its loss.
+2. While a gradient is computed, at most one other is being reduced, or several small ones of at most SMALL bytes; fewer
+   if the device has no room.
+3. Sums that wait for later micro-batches are in host memory (partial). It is allocated for the first such sum; steps of
+   one micro-batch do not need it.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class Gradients:
         return mine.unit.views(mine.whole_gradient.array)
 
     def reduce(self, mine: LocalUnit, last: bool, ready: Callable[[], object]) -> None:
-        """Sum the arrays over the ranks, in the background, after ready(). last: no micro-batch of this step comes after this one."""
+        """Sum the arrays over the ranks, in the background, after ready(). last: no micro-batch of this step comes
+        after this one."""
         block, mine.whole_gradient = mine.whole_gradient, None
         if block is None:
             raise OrderError(f"unit '{mine.unit.name}' is reduced without gradients")
@@ -102,7 +106,8 @@ class Gradients:
                     array[:] = 0
 
     def clip(self, max_norm: float) -> float:
-        """Collective, when they are complete. Scale them so that their global 2-norm is at most max_norm; returns the norm before.
+        """Collective, when they are complete. Scale them so that their global 2-norm is at most max_norm; returns the
+        norm before.
 
         Raises GradientError if it isn't finite, SetupError if max_norm isn't the same on all ranks.
         """
@@ -117,7 +122,9 @@ class Gradients:
         for index in range(len(rows)):
             if rows[index, 1] >= 0:
                 unit, rank = shards[int(rows[index, 1])].unit, self._messenger.rank_of_row(index)
-                raise GradientError(f"gradients of unit '{unit}' aren't finite (in the shard of rank {rank}): they can't be clipped")
+                raise GradientError(
+                    f"gradients of unit '{unit}' aren't finite (in the shard of rank {rank}): they can't be clipped"
+                )
         if self._strategy.keep is Keep.SHARD:
             rows = rows[: self._topology.ranks_per_node]  # every node has all gradients
         norm = math.sqrt(rows[:, 0].sum())
@@ -127,7 +134,8 @@ class Gradients:
         return norm
 
     def _collects(self, mine: LocalUnit, last: bool) -> bool:
-        """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and nothing is there that must go with them."""
+        """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and
+        nothing is there that must go with them."""
         return self._strategy.reduce is not Reduce.EVERY and (self._strategy.keep is Keep.SHARD or not last or mine.unsummed)
 
     def _new_partial(self, mine: LocalUnit) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""What a rank sends and receives: one thread, and the groups of ranks that it talks to.
+"""The communication of a rank: one thread, and the groups of ranks with which it communicates.
 
-1. The thread does one thing after another, in the order of submit(). It alone sends and receives.
-2. A message's tag stands for an operation and a unit: so ranks that are at different ones find out (exchange.py).
-3. What goes wrong on the thread is told to all ranks at once, and raised where the result is asked for.
+1. Only this thread sends and receives. It runs jobs one after the other, in the order of submit().
+2. A message's tag stands for an operation and a unit, so that ranks at different operations notice it (exchange.py).
+3. An error on the thread is sent to all ranks at once, and raised where the result is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Operation(IntEnum):
 
 
 class Messenger:
-    """node, cross: the ranks of this node, and those of this local number on all nodes; for jobs on the thread. traffic: what this rank has sent."""
+    """node, cross: the ranks of this node, and those of this local number on all nodes; for jobs on the thread.
+    traffic: what this rank has sent."""
 
     def __init__(self, topology: Topology, units: Sequence[str]) -> None:
         """Collective. units: names, in order."""
@@ -106,5 +107,6 @@ class Messenger:
             self._alarm.check()
             return job()
         except BaseException as error:
-            self._alarm.spread(error)  # here and not where the result is looked at: the caller may be computing for long
+            # here and not where the result is looked at: the caller may be computing for long
+            self._alarm.spread(error)
             raise

@@ -1,10 +1,13 @@
-"""The node's copy of the parameters, in host memory that its ranks share: one window, made once and kept for all of the training.
+"""The node's copy of the parameters, in host memory that its ranks share: one window, made once and kept for all of the
+training.
 
-1. Every byte is written by one rank only: that of its slice. So the rank's first touch puts a slice on its own NUMA node, if the rank is bound to one.
-2. Memory is touched when the window is made: a host that is too small fails before training, not in it. Then each rank locks its slices (mlock(2)), so that they are never
-   paged out, on all ranks or on none: where RLIMIT_MEMLOCK forbids it, training goes on without, and says so once.
-3. A slice changes only between two barriers of the node: before the first, all readers are done; after the second, all may read (MPI 4.1, section 12.5:
-   one lock_all for good, MPI_Win_sync on both sides of a barrier).
+1. Only one rank writes each byte: the owner of the slice. So the owner's first touch puts the slice on its own NUMA
+   node, if the rank is bound to one.
+2. The memory is touched when the window is made, so that a host that is too small fails before the training. Then each
+   rank locks its slices (mlock(2)), so that they are never paged out; all ranks do so, or none. If RLIMIT_MEMLOCK
+   forbids it, training continues without locks, with one message.
+3. A slice changes only between two barriers of the node: before the first, all readers are done; after the second, all
+   may read (MPI 4.1, section 12.5: one lock_all for good, MPI_Win_sync on both sides of a barrier).
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ ALIGNMENT = 64  # bytes: a cache line, so that no two units share one
 
 
 class HostCache:
-    """copies: per unit, its flat array (padded,), the same memory on all ranks of the node; memory: of all of them, in bytes. locked: whether it stays in memory."""
+    """copies: per unit, its flat array (padded,), the same memory on all ranks of the node; memory: of all of them, in
+    bytes. locked: whether it stays in memory."""
 
     def __init__(self, topology: Topology, units: Sequence[tuple[Layout, str]]) -> None:
         """Collective. units: layout and type of each."""

@@ -1,8 +1,9 @@
-"""Parameters on their way: from other nodes into the cache, from there to the device, and off it.
+"""Moves parameters: from other nodes into the cache, from there to the device, and off the device.
 
-1. A unit is `changed` until its slice has been fetched again (the paper's dirty flag, refreshed lazily); where the strategy keeps slices, nothing else makes one cross the network.
-2. Whether to keep a gathered unit on the device (tau) is each rank's own decision: it changes no message. What changes messages (order, units gathered ahead) is
-   the same on all ranks.
+1. A unit is `changed` until its slice has been fetched again (the paper's dirty flag, refreshed lazily); if the
+   strategy keeps slices, only this makes a slice cross the network.
+2. Whether to keep a gathered unit on the device (tau) is each rank's own decision: it changes no message. Decisions
+   that change messages (order, units gathered ahead) are the same on all ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from .unit_state import SMALL, LocalUnit, Placement, Residence
 
 
 class Parameters:
-    """tau, places: of the engine; ahead: units gathered ahead of the one in use; host: the node's copy, where the strategy keeps one."""
+    """tau, places: of the engine; ahead: units gathered ahead of the one in use; host: the node's copy, where the
+    strategy keeps one."""
 
     def __init__(
         self,
@@ -44,7 +46,8 @@ class Parameters:
         self._tau, self._places = tau, places
 
     def gather(self, mine: LocalUnit, phase: Phase) -> dict[str, np.ndarray]:
-        """The unit's parameters on the device, until release(). Raises BudgetError if there is no room, RemoteError if another rank has failed."""
+        """The unit's parameters on the device, until release(). Raises BudgetError if there is no room, RemoteError if
+        another rank has failed."""
         if mine.residence is Residence.IN_USE:
             raise OrderError(f"unit '{mine.unit.name}' is gathered already")
         if mine.residence is Residence.ABSENT:
@@ -76,7 +79,8 @@ class Parameters:
             self._drop(mine)
 
     def place(self, mine: LocalUnit, values: np.ndarray) -> None:
-        """Collective. The rank's slice, from elsewhere than the other nodes: where the strategy keeps slices, it needn't be fetched until it changes."""
+        """Collective. The rank's slice, from elsewhere than the other nodes: where the strategy keeps slices, it
+        needn't be fetched until it changes."""
         self.outdate(mine)
         if mine.cached is not None:
             mine.changed = False
@@ -90,7 +94,8 @@ class Parameters:
                 unit.arrival.result()
 
     def finish(self) -> None:
-        """A micro-batch has ended: drop what was gathered ahead and not asked for, and what the strategy fetches for every micro-batch."""
+        """A micro-batch has ended: drop what was gathered ahead and not asked for, and what the strategy fetches for
+        every micro-batch."""
         self.drop_unused()
         for unit in self._units:
             if self._strategy.fetch is Fetch.MICRO_BATCH and unit.residence is not Residence.IN_USE:
@@ -136,7 +141,8 @@ class Parameters:
         return self._units[max(0, mine.index - self.ahead) : mine.index][::-1]
 
     def _is_near(self, other: LocalUnit) -> bool:
-        """Whether it can be gathered ahead: what comes from the host's memory makes no messages, and is waited for when it is used."""
+        """Whether it can be gathered ahead: what comes from the host's memory makes no messages, and is waited for when
+        it is used."""
         return self._host is None or (not other.changed and other.fetched is not None and other.fetched.done())
 
     def _request(self, mine: LocalUnit, phase: Phase) -> None:
@@ -159,7 +165,8 @@ class Parameters:
         self._messenger.traffic.add(phase, Scope.INTRA, block.nbytes * (self._topology.ranks_per_node - 1) // self._topology.ranks_per_node)
 
     def _fetch_changed(self, phase: Phase) -> None:
-        """Begin to fetch all changed units: the host's memory has room for them, so the network need not wait for the computation."""
+        """Begin to fetch all changed units: the host's memory has room for them, so the network need not wait for the
+        computation."""
         for group in _groups([unit for unit in self._units if unit.changed]):
             fetched = self._messenger.submit(lambda group=group: self._refresh(group, lambda: self._fetch_all(group, phase)))
             for unit in group:
@@ -209,7 +216,8 @@ class Parameters:
 
 
 def _groups(units: Sequence[LocalUnit]) -> Iterator[list[LocalUnit]]:
-    """The units in order, small ones together: around adapters of some KB, barriers would take longer than what is between them."""
+    """The units in order, small ones together: around adapters of some KB, barriers would take longer than what is
+    between them."""
     group: list[LocalUnit] = []
     size = 0
     for unit in units:

@@ -1,7 +1,7 @@
-"""Small things that every rank tells every other: checksums, norms, counts of bytes, errors, and what a saved state needs.
+"""Exchanges small values among all ranks: checksums, norms, counts of bytes, errors, and data of a saved state.
 
-All functions run on the communication thread, in the same order on all ranks. Messages are those of exchange.py, counted as control: a failure of another rank
-ends the wait for them.
+All functions run on the communication thread, in the same order on all ranks. Messages are those of exchange.py,
+counted as control: a failure of another rank ends the wait for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the strategies differ in: where a rank keeps its slice of a unit, when that is fetched from the other nodes, and when gradients are summed over them.
+"""The differences between strategies: where a rank keeps its slice of a unit, when the slice is fetched from the other
+nodes, and when gradients are summed over nodes.
 
     strategy    slice kept           fetched                        gradients across nodes
     fcdp        host                 when it has changed            after the last micro-batch
@@ -9,8 +10,8 @@
     fcdp_sched  host                 for every micro-batch          after every micro-batch     the paper's FCDP-Sched: a backward pass makes all dirty, frozen weights included
     fcdp_comm   host                 when it has changed            after every micro-batch     the paper's FCDP-Comm: an optimizer step makes trainable ones dirty
 
-Sources: FCDP paper, sections IV-C, IV-E, VI and algorithm 1; "fetched when it has changed" is its dirty flag. It has no micro-batches: IV-C marks the cache dirty after
-each backward pass, algorithm 1 after the optimizer's step.
+Sources: FCDP paper, sections IV-C, IV-E, VI and algorithm 1; "fetched when it has changed" is its dirty flag. It has no
+micro-batches: IV-C marks the cache dirty after each backward pass, algorithm 1 after the optimizer's step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..errors import SetupError
 
 
 class Keep(Enum):
-    """Where the slice of a unit is between uses."""
+    """The place of a unit's slice between uses."""
 
     NOWHERE = "nowhere"
     DEVICE = "device"
@@ -72,12 +73,13 @@ STRATEGIES = {
 
 
 def find(name: str, tau: float) -> Strategy:
-    """The strategy of that name. tau: share of the device up to which gathered units stay there (FCDP-Cache). Raises SetupError."""
+    """The strategy of that name. tau: share of the device up to which gathered units stay there (FCDP-Cache). Raises
+    SetupError."""
     if name not in STRATEGIES:
         raise SetupError(f"unknown strategy '{name}': choose {', '.join(STRATEGIES)}")
     if not 0 <= tau <= 1:
         raise SetupError(f"tau must be between 0 and 1, not {tau:g}")
     strategy = STRATEGIES[name]
     if tau and strategy.keep is not Keep.HOST:
-        raise SetupError(f"tau is for fcdp, fcdp_sched and fcdp_comm; {name} has nothing to put back into the host's memory")
+        raise SetupError(f"tau is for fcdp, fcdp_sched and fcdp_comm; {name} keeps no parameters in the host's memory")
     return strategy

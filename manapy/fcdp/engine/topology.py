@@ -1,11 +1,14 @@
 """Which rank sits on which node.
 
-1. All nodes have the same number of ranks. A rank is (node, local); nodes are numbered by their lowest rank, ranks in a node by their rank.
-2. `node` joins the ranks of one node, ordered by local; `cross` the ranks of one local number on all nodes, ordered by node.
+1. All nodes have the same number of ranks. A rank is (node, local); nodes are numbered by their lowest rank, ranks in a
+   node by their rank.
+2. `node` joins the ranks of one node, ordered by local; `cross` the ranks of one local number on all nodes, ordered by
+   node.
 3. The communicators are duplicates: no message of the program can meet one of ours.
 
-Nodes are what MPI_Comm_split_type(MPI_COMM_TYPE_SHARED) says (MPI 4.1, section 7.4.2). `ranks_per_node`, or MANAPY_FCDP_RANKS_PER_NODE, cuts them into
-smaller, emulated ones, so that one host can stand for several. Importing this module initialises MPI.
+Nodes are what MPI_Comm_split_type(MPI_COMM_TYPE_SHARED) says (MPI 4.1, section 7.4.2). `ranks_per_node`, or
+MANAPY_FCDP_RANKS_PER_NODE, cuts them into smaller, emulated ones, so that one host can stand for several. Importing
+this module initialises MPI.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ VARIABLE = "MANAPY_FCDP_RANKS_PER_NODE"
 class Topology:
     """Ranks in nodes.
 
-    nodes, ranks_per_node: how many (N and g of the paper); node_index, local: this rank's place; rank, size: in the communicator given.
+    nodes, ranks_per_node: how many (N and g of the paper); node_index, local: this rank's place; rank, size: in the
+    communicator given.
     """
 
     def __init__(self, comm: MPI.Comm = MPI.COMM_WORLD, ranks_per_node: int | None = None) -> None:
-        """Collective. Raises TopologyError on all ranks if nodes are uneven, if they can't be cut as asked, or without MPI_THREAD_MULTIPLE."""
+        """Collective. Raises TopologyError on all ranks if nodes are uneven, if they can't be cut as asked, or without
+        MPI_THREAD_MULTIPLE."""
         self.comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
         agree(self.comm, _check_threads())
@@ -53,7 +58,10 @@ class Topology:
 
 def _check_threads() -> TopologyError | None:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        return TopologyError("MPI must be initialised with MPI_THREAD_MULTIPLE (mpi4py does so unless mpi4py.rc.thread_level says otherwise): a thread of its own communicates")
+        return TopologyError(
+            "MPI must be initialised with MPI_THREAD_MULTIPLE (mpi4py's default, see mpi4py.rc.thread_level): manapy "
+            "communicates in a thread of its own"
+        )
     return None
 
 
@@ -63,5 +71,7 @@ def _wanted(given: int | None) -> tuple[int | None, TopologyError | None]:
     if not text:
         return None, None
     if not text.isdecimal() or int(text) == 0:
-        return None, TopologyError(f"{VARIABLE if given is None else 'ranks_per_node'} must be a positive number, not {text}")
+        return None, TopologyError(
+            f"{VARIABLE if given is None else 'ranks_per_node'} must be a positive number, not {text}"
+        )
     return int(text), None

@@ -1,7 +1,7 @@
-"""What a rank has sent, counted where it is sent, by phase and by whether it leaves the node.
+"""Counts the bytes that a rank sends, where they are sent, by phase, and by whether they leave the node.
 
-Bytes of message data, without the envelopes of MPI or of the network. Within a node, reading what another rank has put into shared memory counts as what
-that rank would have sent.
+Bytes of message data, without the envelopes of MPI or of the network. Within a node, reading from shared
+memory counts as if the writer had sent it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Scope(IntEnum):
 
 
 class Traffic:
-    """bytes: int64 of shape (phases, scopes), since the last reset. Only the communication thread and, for shared memory, the caller's add; never both to one cell at once."""
+    """bytes: int64 of shape (phases, scopes), since the last reset. Only the communication thread and, for shared
+    memory, the caller's add; never both to one cell at once."""
 
     def __init__(self) -> None:
         self.bytes = np.zeros((len(Phase), len(Scope)), np.int64)

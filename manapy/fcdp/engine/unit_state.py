@@ -1,4 +1,5 @@
-"""One unit as one rank has it: what it keeps for good, what is gathered on its device, and what is under way."""
+"""The state of one unit on one rank: its permanent part, the gathered unit on its device, and operations in
+progress."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .arena import Block
 from .units import Layout, Unit
 
 
-SMALL = 1 << 20  # bytes: up to there, units or gradients are taken together, for the sake of computations that go on meanwhile
+# bytes: up to there, units or gradients are taken together, for the sake of computations that go on meanwhile
+SMALL = 1 << 20
 
 
 class Residence(Enum):
@@ -35,7 +37,8 @@ class Placement(Enum):
 
 @dataclass(frozen=True)
 class Shard:
-    """What this rank's optimizer updates of a unit: flat arrays of one size, on the device. values are changed in place (values[:] -= ...); gradient is the sum of all ranks'.
+    """What this rank's optimizer updates of a unit: flat arrays of one size, on the device. values are changed in place
+    (values[:] -= ...); gradient is the sum of all ranks'.
 
     start: where they begin in the flat unit. They may reach into its padding.
     """
@@ -48,7 +51,8 @@ class Shard:
 
 @dataclass(frozen=True)
 class Part:
-    """What this rank keeps of a unit, trainable or frozen. values: flat, elements [start, start + values.size) of the unit with its padding."""
+    """What this rank keeps of a unit, trainable or frozen. values: flat, elements [start, start + values.size) of the
+    unit with its padding."""
 
     unit: Unit
     layout: Layout
@@ -68,7 +72,9 @@ class LocalUnit:
     gradient: np.ndarray | None  # of the same size; None if frozen
     cached: np.ndarray | None = None  # the slice between uses, where the strategy keeps one
     node_copy: np.ndarray | None = None  # the whole unit in the host's window
-    partial: np.ndarray | None = None  # gradients of the slice, summed over the node and over micro-batches, not yet over nodes; made when a micro-batch needs it
+    # gradients of the slice, summed over the node and over micro-batches, not yet over nodes; made when a micro-batch
+    # needs it
+    partial: np.ndarray | None = None
     unsummed: bool = False  # partial holds something
     changed: bool = True
     fetched: Future[None] | None = None

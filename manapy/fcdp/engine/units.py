@@ -1,9 +1,11 @@
 """Units: parameters that are gathered and reduced together, as one flat array.
 
-1. A unit is all trainable or all frozen, and of one type. It may be gathered in another, narrower type than the one in which it is updated and its gradients are summed.
-2. Its parameters lie one after the other, in the order given, C order, and zeros behind them up to P chunks of one size (P = N nodes of g ranks).
-3. The chunk of (node, local) is number local * N + node. So the N chunks that ranks of one local number hold are neighbours: the rank's slice of the unit
-   arrives contiguously from the other nodes, and the g slices make the unit.
+1. A unit is all trainable or all frozen, and of one type. It may be gathered in another, narrower type than the one in
+   which it is updated and its gradients are summed.
+2. Its parameters lie one after the other, in the order given, C order, and zeros behind them up to P chunks of one size
+   (P = N nodes of g ranks).
+3. The chunk of (node, local) is number local * N + node. So the N chunks that ranks of one local number hold are
+   neighbours: the rank's slice of the unit arrives contiguously from the other nodes, and the g slices make the unit.
 
 No MPI here.
 """
@@ -21,7 +23,8 @@ from ..errors import SetupError
 
 @dataclass(frozen=True)
 class Unit:
-    """name: unique in the model; parameters: (name, shape) in order; dtype: of all of them; gathered_as: another type, in which they travel and are used."""
+    """name: unique in the model; parameters: (name, shape) in order; dtype: of all of them; gathered_as: another type,
+    in which they travel and are used."""
 
     name: str
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
@@ -102,7 +105,7 @@ def check(units: Iterable[Unit]) -> None:
             raise SetupError(f"two parameters of unit '{unit.name}' have the same name")
         for dtype in (unit.dtype, unit.gathered):
             if not _is_floating(dtype):
-                raise SetupError(f"unit '{unit.name}' is of type {dtype}: parameters are floating-point numbers")
+                raise SetupError(f"unit '{unit.name}' is of type {dtype}: parameters must be floating-point numbers")
     if not seen:
         raise SetupError("there are no units")
 
@@ -138,4 +141,7 @@ def _first_difference(here: Unit, there: Unit) -> str:
 
 
 def _kind(unit: Unit) -> str:
-    return f"{'trainable' if unit.trainable else 'frozen'} {unit.dtype}{f' gathered as {unit.gathered}' if unit.gathered_as else ''}"
+    return (
+        f"{'trainable' if unit.trainable else 'frozen'} "
+        f"{unit.dtype}{f' gathered as {unit.gathered}' if unit.gathered_as else ''}"
+    )

@@ -1,9 +1,10 @@
-"""The training of a small GPT behind `manapy fcdp train`: an example of manapy.fcdp.pytorch that is complete, and a trial of a cluster.
+"""The training of a small GPT by `manapy fcdp train`: a complete example of manapy.fcdp.pytorch, and a test of a
+cluster.
 
-    model.py    the GPT: plain PyTorch, which knows nothing of sharding
-    lora.py     adapters for any model: frozen layers with something small and trainable beside them
+    model.py    the GPT: plain PyTorch, without sharding
+    lora.py     adapters for any model: small trainable layers beside frozen ones
     text.py     bytes to learn from
-    options.py  what is trained and how, and what a saved state says of it
-    training.py the training: fully_shard, steps, validation, what was sent
+    options.py  the options of a training, and their part in a saved state
+    training.py the training: fully_shard, steps, validation, traffic
     plot.py     the loss as a picture
 """

@@ -1,4 +1,5 @@
-"""Low-rank adapters ("LoRA", Hu et al., arXiv 2106.09685): a model is frozen, and beside chosen layers two small matrices are trained. Plain PyTorch, for any model.
+"""Low-rank adapters ("LoRA", Hu et al., arXiv 2106.09685): a model is frozen, and beside chosen layers two small
+matrices are trained. Plain PyTorch, for any model.
 
 PEFT's adapters work on sharded modules as well; these need no package.
 """
@@ -15,7 +16,8 @@ SCALE = 2.0  # of what an adapter adds: alpha / r of the paper, with alpha twice
 
 
 class Adapted(nn.Module):
-    """base(x) + SCALE x Aᵀ Bᵀ: A is (rank, inputs), B is (outputs, rank) and zero at first, so that training begins where the base is."""
+    """base(x) + SCALE x Aᵀ Bᵀ: A is (rank, inputs), B is (outputs, rank) and zero at first, so that training begins
+    where the base is."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()

@@ -1,5 +1,6 @@
-"""A small GPT over bytes, as in "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019): normalisation before each layer, learned positions, and an
-output layer whose weight is the embedding's. Plain PyTorch: nothing here knows of sharding.
+"""A small GPT over bytes, as in "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019):
+normalisation before each layer, learned positions, and an output layer whose weight is the embedding's. Plain PyTorch:
+nothing here knows of sharding.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class GPT(nn.Module):
                 nn.init.normal_(layer.weight, std=0.02 / math.sqrt(2 * layers))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(sequences, tokens) of integers to (sequences, tokens, TOKENS): logarithms of probabilities, but for a constant."""
+        """(sequences, tokens) of integers to (sequences, tokens, TOKENS): logarithms of probabilities, except for a
+        constant."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)

@@ -1,7 +1,8 @@
-"""What is trained, how, and what a saved state says of it. No MPI, no PyTorch.
+"""The options of a training, and their part in a saved state. No MPI, no PyTorch.
 
-1. Training is what a state keeps: whoever goes on from it needs to say none of it again. Run is free each time: any ranks and strategy go on.
-2. A base gives a model and its values; what is resumed gives all of Training, the step and the losses so far.
+1. A state keeps Training, so that a run that continues it need not give these options again. Run may differ each time:
+   any number of ranks and any strategy can continue.
+2. A base provides a model and its values. A resumed state provides all of Training, the step and the losses so far.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ SHAPE = ("layers", "hidden", "heads", "context")
 
 @dataclass(frozen=True)
 class Training:
-    """layers to context: the GPT's shape; lora: rank of adapters, 0 to train all; batch: sequences of a step, on all ranks together; rate: of learning."""
+    """layers to context: the GPT's shape; lora: rank of adapters, 0 to train all; batch: sequences of a step, on all
+    ranks together; rate: of learning."""
 
     layers: int = 4
     hidden: int = 128
@@ -36,7 +38,7 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
-            raise UsageError(f"--heads must divide --hidden: {self.heads} heads don't share {self.hidden} evenly")
+            raise UsageError(f"--heads must divide --hidden: {self.heads} does not divide {self.hidden}")
 
     @property
     def shape(self) -> dict[str, int]:
@@ -46,7 +48,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Run:
-    """steps: in all, those of a resumed state included; device_memory: bytes; text: None for Python's own; base, resume, save: states; out: where the result is written."""
+    """steps: in all, those of a resumed state included; device_memory: bytes; text: None for Python's own; base,
+    resume, save: states; out: where the result is written."""
 
     steps: int = 100
     strategy: str = "fcdp"
@@ -62,9 +65,9 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.base and self.resume:
-            raise UsageError("--base begins a training, --resume goes on with one: not both")
+            raise UsageError("--base begins a training, --resume continues one: give only one of them")
         if self.tau and self.device_memory is None:
-            raise UsageError("--tau is a share of --device-memory, which isn't given")
+            raise UsageError("--tau is a share of --device-memory, which is not given")
 
 
 @dataclass(frozen=True)
@@ -89,15 +92,17 @@ def saved(directory: Path) -> Saved:
             raise KeyError
         return Saved(Training(**extra["training"]), int(extra["step"]), str(extra["text"]), [float(loss) for loss in extra["losses"]])
     except (KeyError, TypeError, ValueError):
-        raise StateError(f"{directory} is no state of `{KIND}`") from None
+        raise StateError(f"{directory} is not a state of `{KIND}`") from None
 
 
 def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
-    """What is trained, from the options that were given and the state that is begun from; and what is resumed. Raises UsageError, StateError."""
+    """Determine Training from the given options and the base or resumed state; and the resumed state. Raises
+    UsageError, StateError.
+    """
     if run.base:
         base = saved(run.base).training
         if base.lora:
-            raise UsageError(f"{run.base} has adapters (--lora {base.lora}): a base is one that was trained as a whole")
+            raise UsageError(f"{run.base} has adapters (--lora {base.lora}): a base must be a whole model")
         return Training(**_same(base.shape, given, run.base), **{name: value for name, value in given.items() if name not in SHAPE}), None
     if run.resume:
         before = saved(run.resume)
@@ -106,7 +111,7 @@ def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
         _same({**before.training.shape, "lora": before.training.lora}, given, run.resume)
         return Training(**{**asdict(before.training), **given}), before
     if given.get("lora"):
-        raise UsageError(f"--lora trains adapters of a model: --base DIR, which `{KIND} --save DIR` has written")
+        raise UsageError(f"--lora needs the model to adapt: --base DIR, written by `{KIND} --save DIR`")
     return Training(**given), None
 
 
@@ -119,12 +124,15 @@ def _same(there: dict[str, int], given: Mapping[str, Any], where: Path) -> dict[
 
 
 def check_targets(run: Run) -> None:
-    """Before hours of training. Raises StateError, OSError."""
+    """Check that results can be written, before hours of training. Raises StateError, OSError."""
     if run.save:
         if run.save.exists():
             raise StateError(f"{run.save} exists already")
         if importlib.util.find_spec("safetensors") is None:
-            raise StateError("states are written and read by the package safetensors, which isn't installed: pip install 'manapy[fcdp]'")
+            raise StateError(
+                "states are written and read by the package safetensors, which is not installed: pip install "
+                "'manapy[fcdp]'"
+            )
     for directory in filter(None, (run.out, run.save and run.save.parent)):
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):

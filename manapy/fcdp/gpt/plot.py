@@ -28,7 +28,11 @@ def draw(done: Result, file: Path) -> None:
     if done.first:
         axis.axvline(done.first, color="#7f7f7f", linewidth=0.8, linestyle=":", label="resumed")
     what = f"adapters of rank {done.training.lora}" if done.training.lora else "all parameters"
-    axis.set(xlabel="step", ylabel="loss, nats per byte", title=f"{what}, {done.run.strategy} on {done.nodes} x {done.ranks_per_node} ranks; {done.text}")
+    axis.set(
+        xlabel="step",
+        ylabel="loss, nats per byte",
+        title=f"{what}, {done.run.strategy} on {done.nodes} x {done.ranks_per_node} ranks; {done.text}",
+    )
     axis.grid(alpha=0.3)
     axis.legend()
     figure.savefig(file, dpi=150, bbox_inches="tight")

@@ -1,4 +1,5 @@
-"""Bytes to learn from: a file, or texts that come with Python, so that nothing is downloaded. The last tenth is for validation."""
+"""The text of the training: a file, or texts that come with Python, so that nothing is downloaded. The last tenth is
+the validation set."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ WINDOWS = 64  # sequences of the validation
 
 @dataclass(frozen=True)
 class Text:
-    """name: for people; digest: of all bytes, so that a training goes on with the same ones; training, validation: uint8."""
+    """name: for people; digest: of all bytes, so that a training goes on with the same ones; training, validation:
+    uint8."""
 
     name: str
     digest: str
@@ -39,7 +41,8 @@ def _windows(data: np.ndarray, starts: np.ndarray, context: int) -> np.ndarray:
 
 
 def load(file: Path | None, adapters: bool, context: int) -> Text:
-    """The file; without one, the language reference, and for adapters something else than their base has learned: modules' sources.
+    """Load the file. Without one, load the language reference; for adapters, the sources of modules, which their base
+    has not been trained on.
 
     Raises SetupError if there is no text, or too little of it for the context; OSError.
     """
@@ -47,7 +50,10 @@ def load(file: Path | None, adapters: bool, context: int) -> Text:
     bytes_ = np.frombuffer(data, np.uint8)
     cut = bytes_.size * 9 // 10
     if bytes_.size - cut < context + 1:
-        raise SetupError(f"{name}: {bytes_.size} bytes are too few: the last tenth is for validation and needs more than a context, {context} bytes")
+        raise SetupError(
+            f"{name}: {bytes_.size} bytes are too few: the last tenth is the validation set and must be longer than a "
+            f"context, {context} bytes"
+        )
     return Text(name, hashlib.blake2b(data, digest_size=16).hexdigest(), bytes_[:cut], bytes_[cut:])
 
 

@@ -1,7 +1,10 @@
-"""The training of the GPT: what a program with manapy.fcdp.pytorch looks like, with bytes and memory beside what costs.py says.
+"""The training of the GPT: an example of a program with manapy.fcdp.pytorch. It compares bytes and memory with the
+closed forms of costs.py.
 
-1. Every step has its batch from seed and step alone, on any number of ranks: each micro-batch is divided among ranks.
-2. What every rank can see to be wrong is raised on all ranks before the engine begins; what a state turns out to be, after all have left it. So the job ends with one message.
+1. The batch of a step depends only on the seed and the step, on any number of ranks: each micro-batch is divided among
+   the ranks.
+2. Errors that every rank can detect are raised on all ranks before the engine begins; errors in a state, after all
+   ranks have left it. So the job ends with one message.
 """
 
 from __future__ import annotations
@@ -40,9 +43,10 @@ Show = Callable[[int, float], None]  # gets step and loss
 
 @dataclass
 class Result:
-    """What came of it. Bytes are those that the ranks of a node send; memory is in bytes.
+    """The result of a training. Bytes are those that the ranks of a node send; memory is in bytes.
 
-    losses: of all steps, those before a resume included; sent: by step of this run; form: what costs.py says of a step that isn't the first; device: most that was in use on a rank.
+    losses: of all steps, those before a resume included; sent: by step of this run; form: what costs.py says of a step
+    that isn't the first; device: most that was in use on a rank.
     """
 
     training: Training
@@ -68,7 +72,8 @@ def is_first() -> bool:
 
 
 def train(given: Mapping[str, Any], run: Run, show: Show) -> Result:
-    """Collective. given: those of Training's fields that aren't to be defaults, or those of the state that is begun from; show: called on every rank after each step.
+    """Collective. given: those of Training's fields that aren't to be defaults, or those of the state that is begun
+    from; show: called on every rank after each step.
 
     Raises on all ranks ManapyError, OSError.
     """
@@ -108,15 +113,22 @@ def _prepare(given: Mapping[str, Any], run: Run, topology: Topology) -> tuple[Tr
     training, before = options.settle(given, run)
     share = topology.size * run.micro_batches
     if training.batch % share:
-        raise SetupError(f"--batch {training.batch} isn't a multiple of {share}: {topology.size} ranks, {run.micro_batches} micro-batches")
+        raise SetupError(
+            f"--batch {training.batch} isn't a multiple of {share}: {topology.size} ranks, {run.micro_batches} "
+            "micro-batches"
+        )
     data = text.load(run.text, bool(training.lora), training.context)
     if before and before.text != data.digest:
-        raise SetupError(f"{run.resume} has learned another text than {data.name}: --base begins a new training with its model")
+        raise SetupError(
+            f"{run.resume} was trained on another text than {data.name}: use --base to begin a new training with its "
+            "model"
+        )
     return training, before, data
 
 
 def _model(training: Training, run: Run) -> GPT:
-    """The same on all ranks. A base's values are set before there are adapters, whose layers have other names. Raises SetupError if memory is short."""
+    """The same on all ranks. A base's values are set before there are adapters, whose layers have other names. Raises
+    SetupError if memory is short."""
     torch.manual_seed(training.seed)
     try:
         model = GPT(**training.shape)

@@ -1,4 +1,5 @@
-"""Adam over flat arrays (Kingma and Ba 2015, algorithm 1). It is elementwise, so each rank can update its shards alone. No MPI here."""
+"""Adam over flat arrays (Kingma and Ba 2015, algorithm 1). It is elementwise, so each rank can update its shards alone.
+No MPI here."""
 
 from __future__ import annotations
 

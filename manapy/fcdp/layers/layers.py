@@ -1,7 +1,7 @@
 """Layers in numpy, with their forward and backward passes written out: the front end of the core, and what tests train.
 
-A layer names its units; whoever runs it brings their parameters as one dictionary, and arrays of zeros for the gradients of the trainable ones.
-Activations are (batch, features), float32. No MPI here, and nothing of the engine.
+A layer names its units. The caller passes their parameters as one dictionary, and arrays of zeros for the gradients of
+the trainable ones. Activations are (batch, features), float32. No MPI here, and nothing of the engine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Dense:
 
 
 class Adapted:
-    """A frozen Dense and a trainable product of two thin matrices beside it (LoRA: Hu et al. 2021): inputs @ (weight + down @ up) + bias."""
+    """A frozen Dense and a trainable product of two thin matrices beside it (LoRA: Hu et al. 2021): inputs @ (weight +
+    down @ up) + bias."""
 
     def __init__(self, name: str, inputs: int, outputs: int, rank: int) -> None:
         base = Unit(name, (("weight", (inputs, outputs)), ("bias", (outputs,))), trainable=False)
@@ -98,7 +99,8 @@ class Tanh:
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray, scale: float) -> tuple[float, np.ndarray]:
-    """scale times the sum over the batch of the cross entropy of softmax(logits) (batch, classes) and labels (batch,); and its slope by the logits."""
+    """scale times the sum over the batch of the cross entropy of softmax(logits) (batch, classes) and labels (batch,);
+    and its slope by the logits."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     probabilities = np.exp(shifted)
     total = probabilities.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Layers on the engine: one micro-batch, with the order of calls that engine.py asks for."""
+"""Runs layers on the engine: one micro-batch, in the order of calls that engine.py requires."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def initialise(engine: Engine, layers: Sequence[Layer], random: np.random.Genera
 
 
 def micro_batch(engine: Engine, layers: Sequence[Layer], inputs: np.ndarray, labels: np.ndarray, scale: float) -> float:
-    """Collective. Forward and backward pass over this rank's examples: inputs (batch, features), labels (batch,); returns scale times the sum of their losses.
+    """Collective. Forward and backward pass over this rank's examples: inputs (batch, features), labels (batch,);
+    returns scale times the sum of their losses.
 
-    For the mean over the global batch, scale is one over the number of its examples, on all ranks and in all micro-batches of the step.
+    For the mean over the global batch, scale is one over the number of its examples, on all ranks and in all
+    micro-batches of the step.
     """
     activations = inputs
     saved = []

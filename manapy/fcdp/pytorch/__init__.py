@@ -1,4 +1,5 @@
-"""FCDP for PyTorch modules: fully_shard() and the Sharded that it gives, blocks() as default for what travels together. See README.md of manapy/fcdp.
+"""FCDP for PyTorch modules: fully_shard(), the Sharded that it returns, and blocks(), the default division into units.
+See README.md of manapy/fcdp.
 
 Needs PyTorch: pip install 'manapy[torch]'.
 """

@@ -1,16 +1,21 @@
-"""Where a model computes, and how values come there and gradients come back.
+"""The device of a model: copies values to the device, and gradients back.
 
-    gather    host array (the node's window, or staging; page-locked) --in-stream--> gathered unit: filled() starts the copy, show() makes computation wait for it, and for nothing else
-    reduce    parameter's gradient --out-stream--> page-locked array: whoever reduces it waits for the copy, not the program
+    gather    host array (the node's window, or staging; page-locked) --in-stream--> gathered unit: filled() starts the
+              copy, show() makes computation wait for it, and for nothing else
+    reduce    parameter's gradient --out-stream--> page-locked array: whoever reduces it waits for the copy, not the
+              program
 
-1. A copy in begins after all computation asked for so far: the memory may have been another unit's. So what is gathered ahead is copied while the unit in use computes.
+1. A copy in begins after all computation requested so far, because the memory may have belonged to another unit. So
+   units that are gathered ahead are copied while the unit in use computes.
 2. A staging buffer is used again when the copy from it is complete.
-3. Memory is given back after computation waits for the copy into it: a unit that was gathered in vain may still be arriving.
-4. Shards, and with them optimizers, are the host's. What crosses nodes and processes is in host memory.
-5. Each rank page-locks its node's window, where there is one, and copies from there; where that is refused, over staging. The window doesn't change under a copy: who
-   refreshes it waits.
+3. Memory is given back only after the computation waits for the copy into it: an unused gathered unit may still be
+   arriving.
+4. Shards, and with them optimizers, are in host memory, and so is all data that crosses nodes and processes.
+5. Each rank page-locks its node's window, if there is one, and copies from there; if that is refused, through staging
+   buffers. The window does not change during a copy: a refresh waits.
 
-Cuda needs a GPU, which no test of ours has had; Threads is a device with memory of its own and the same order of copies, on a CPU, for tests.
+Cuda needs a GPU; it has not been tested. Threads is a device for tests on a CPU, with its own memory and the same order
+of copies.
 """
 
 from __future__ import annotations
@@ -56,7 +61,8 @@ class Device(Protocol):
         """Computation asked for from now on begins after the event."""
 
     def lock(self, memory: np.ndarray) -> str | None:
-        """Let copies be made from this memory of the host's as from that of host(), until unlock(). Returns None, or why that can't be."""
+        """Let copies be made from this memory of the host's as from that of host(), until unlock(). Returns None, or
+        why that can't be."""
 
     def unlock(self, memory: np.ndarray) -> None:
         """Nothing is copied from there any more."""
@@ -66,7 +72,8 @@ PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs of the process
 
 
 class Cuda:
-    """The current GPU of torch's. Computation is the stream that is current when this is made; autograd uses the same."""
+    """The current GPU of torch's. Computation is the stream that is current when this is made; autograd uses the
+    same."""
 
     def __init__(self) -> None:
         self.place = torch.device("cuda", torch.cuda.current_device())
@@ -97,7 +104,8 @@ class Cuda:
         error = int(torch.cuda.cudart().cudaHostRegister(memory.ctypes.data, memory.nbytes, PORTABLE))
         if not error:
             return None
-        with suppress(RuntimeError):  # CUDA reports an error once more to whom asks next: not to a computation of the program's
+        # CUDA reports an error once more to whom asks next: not to a computation of the program's
+        with suppress(RuntimeError):
             torch.ones(1, device=self.place)
         return str(torch.cuda.CudaError(error))
 
@@ -126,7 +134,8 @@ class _Done:
 
 
 class Threads:
-    """A device in host memory, with a thread for each stream. Computation is the program's thread: what has been asked for is done."""
+    """A device in host memory, with a thread for each stream. Computation is the program's thread: what has been asked
+    for is done."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.place = torch.device("cpu")
@@ -159,11 +168,13 @@ class Threads:
 
 
 class Staging:
-    """Buffers of one size to copy from, made as needed up to `count`, which is at least the number of units that are being gathered at once."""
+    """Buffers of one size to copy from, made as needed up to `count`, which is at least the number of units that are
+    being gathered at once."""
 
     def __init__(self, host: Callable[[int], torch.Tensor], nbytes: int, count: int) -> None:
         self._host, self._nbytes, self._left = host, nbytes, count
-        self._used: deque[tuple[torch.Tensor, Event | None]] = deque()  # given back: the oldest first, with the copy from it
+        # given back: the oldest first, with the copy from it
+        self._used: deque[tuple[torch.Tensor, Event | None]] = deque()
 
     def take(self) -> torch.Tensor:
         """A buffer that nothing is copied from any more (rule 2)."""

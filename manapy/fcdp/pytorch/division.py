@@ -1,8 +1,10 @@
-"""A model divided into units, and the engine for them; divided anew when requires_grad has changed.
+"""Divides a model into units, and makes the engine for them; again when requires_grad has changed.
 
-1. Between steps only: what is moved is each rank's part of the values, and what optimizers keep for it. The old engine ends before the new one is made: a node has room for one.
-2. Groups are the same modules every time; their units are others.
-3. Parameters built on the meta device have no values until they are given: by fully_shard's `values`, or loaded. Until then no pass begins.
+1. Only between steps. Each rank's part of the values, and the optimizers' state for it, are moved. The old engine ends
+   before the new one is made, because a node has memory for only one.
+2. Groups are always the same modules; their units change.
+3. Parameters on the meta device have no values until fully_shard's `values` or a load provides them. Until then no pass
+   can begin.
 """
 
 from __future__ import annotations
@@ -39,10 +41,12 @@ VALUES = "values of the parameter"
 
 
 class Division:
-    """engine, groups, storages (by unit): now. unset: names of parameters and buffers that have no values yet. pieces: what optimizers see."""
+    """engine, groups, storages (by unit): now. unset: names of parameters and buffers that have no values yet. pieces:
+    what optimizers see."""
 
     def __init__(self, module: nn.Module, topology: Topology, units: Units, policy: MixedPrecisionPolicy, device: str | Device, options: dict[str, Any]) -> None:
-        """Collective. options: of Engine; its budget is the device's memory unless it is given. Raises SetupError on all ranks, BudgetError."""
+        """Collective. options: of Engine; its budget is the device's memory unless it is given. Raises SetupError on
+        all ranks, BudgetError."""
         self.module = module
         self._topology, self._units, self._policy, self._options = topology, units, policy, options
         self.device: Device | None = agreed(topology.comm, lambda: find_device(device))
@@ -57,7 +61,10 @@ class Division:
         own = {parameter.dtype for parameter in self.module.parameters() if parameter.requires_grad}
         if self._policy.reduce_dtype and own - {self._policy.reduce_dtype}:
             summed = ", ".join(sorted(map(str, own)))
-            raise SetupError(f"mp_policy asks for gradients in {self._policy.reduce_dtype}: they are summed in the type of the parameters ({summed})")
+            raise SetupError(
+                f"mp_policy asks for gradients in {self._policy.reduce_dtype}: they are summed in the type of the "
+                f"parameters ({summed})"
+            )
         return groups
 
     def _engine(self) -> Engine:
@@ -69,11 +76,20 @@ class Division:
         return engine
 
     def _lock(self, device: Device, host: HostCache) -> bool:
-        """Collective. Let the device copy from the node's window itself. False where it can't, which one rank says: its copies are made over staging buffers."""
+        """Collective. Let the device copy from the node's window itself. False where it can't, which one rank says: its
+        copies are made over staging buffers."""
         refusals = self._topology.comm.allgather(device.lock(host.memory))
         refused = next((rank for rank, refusal in enumerate(refusals) if refusal), None)
         if refused == self._topology.rank:
-            log.warning("rank %d can't page-lock the node's copy of parameters, %s, for its device, and copies from there over a buffer: %s", refused, amount(host.nbytes), refusals[refused])
+            log.warning(
+                (
+                    "rank %d can't page-lock the node's copy of parameters, %s, for its device, and copies from there "
+                    "over a buffer: %s"
+                ),
+                refused,
+                amount(host.nbytes),
+                refusals[refused],
+            )
         if refusals[self._topology.rank]:
             return False
         for storage, copy in zip(self.storages.values(), host.copies, strict=True):
@@ -103,7 +119,7 @@ class Division:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # After a failure copies may be under way: the memory stays locked.
+        # After a failure copies may be in progress: the memory stays locked.
         if self.device is not None and self._locked is not None and not is_failure(error):
             for storage in self.storages.values():
                 storage.settle()
@@ -112,7 +128,8 @@ class Division:
         self.engine.__exit__(kind, error, trace)
 
     def fill(self, values: Values | None) -> None:
-        """Collective, once. Shard the parameters' values; those on the meta device become real ones, with values from rank 0 if there are any."""
+        """Collective, once. Shard the parameters' values; those on the meta device become real ones, with values from
+        rank 0 if there are any."""
         buffers = materialise(self.module, self._topology.comm, values)
         for member, part in zip(self._members, self.engine.parts(), strict=True):
             absent = [name for name, parameter in member.parameters.items() if parameter.is_meta]
@@ -135,11 +152,15 @@ class Division:
         return all(parameter.requires_grad is trainable for parameter, trainable in self._trainable)
 
     def check_values(self) -> None:
-        """Raise OrderError if a parameter or buffer has none. A buffer has values when the program has written to it, or put another in its place."""
+        """Raise OrderError if a parameter or buffer has none. A buffer has values when the program has written to it,
+        or put another in its place."""
         if self.unset:
             self.unset -= {name for name, buffer in self.module.named_buffers() if name in self._empty and (buffer is not self._empty[name] or buffer._version > 0)}
         if self.unset:
-            raise OrderError(f"{min(self.unset)} was on the meta device and has no values yet: load() or load_file() them, or give fully_shard values=")
+            raise OrderError(
+                f"{min(self.unset)} was on the meta device and has no values yet: load() or load_file() them, or give "
+                "fully_shard values="
+            )
 
     def have_values(self, trainable: bool, buffers: Iterable[str] = ()) -> None:
         """Parameters have been loaded, all or the trainable ones, and these buffers."""
@@ -152,7 +173,8 @@ class Division:
         self._options["prefetch"] = units
 
     def renew(self) -> None:
-        """Collective, between steps: requires_grad has changed. Raises SetupError on all ranks if that isn't the same everywhere, or can't be, BudgetError; OrderError within a step."""
+        """Collective, between steps: requires_grad has changed. Raises SetupError on all ranks if that isn't the same
+        everywhere, or can't be, BudgetError; OrderError within a step."""
         if self.engine.in_step:
             raise OrderError("requires_grad has changed within a step: optimizer.step() or discard() comes first")
         before, parts = self.engine, self.engine.parts()

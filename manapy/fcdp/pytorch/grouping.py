@@ -1,9 +1,11 @@
-"""Which parameters of a module travel together.
+"""Divides the parameters of a module into groups that are gathered together.
 
-1. A group is a module and the parameters that its forward pass needs and no group inside it has. It is gathered when its module is called, or a part of it that needs them is
-   called by itself (an encoder, a head).
-2. What is left over, and what several groups share (tied weights), is a group of the lowest module that contains all places of use.
-3. A group is split into units: trainable and frozen parameters, and each type, apart. A parameter keeps its name: the first one that the model gives it.
+1. A group is a module with the parameters that its forward pass needs and no inner group has. It is gathered when the
+   module is called, or a part of the module that needs them is called by itself (an encoder, a head).
+2. The remaining parameters, and those that several groups share (tied weights), are a group of the lowest module that
+   contains all their places of use.
+3. A group is split into units: trainable and frozen parameters, and each type, apart. A parameter keeps its name: the
+   first one that the model gives it.
 
 No MPI here.
 """
@@ -34,7 +36,8 @@ class Member:
 
 @dataclass
 class Group:
-    """Members are gathered and released together. entries: the module, and those in it whose forward pass needs the group's parameters, too."""
+    """Members are gathered and released together. entries: the module, and those in it whose forward pass needs the
+    group's parameters, too."""
 
     module: nn.Module
     members: list[Member]
@@ -42,19 +45,21 @@ class Group:
 
 
 def blocks(root: nn.Module) -> list[nn.Module]:
-    """The children of the outermost ModuleLists and Sequentials: the blocks of a transformer, the layers of a perceptron."""
+    """The children of the outermost ModuleLists and Sequentials: the blocks of a transformer, the layers of a
+    perceptron."""
     return [block for child in root.children() for block in ([child] if isinstance(root, nn.ModuleList | nn.Sequential) and not _is_container(child) else blocks(child))]
 
 
 def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = None) -> list[Group]:
     """Groups in the order in which their modules come in the model, outer ones first.
 
-    units: the modules that are to be groups; param_dtype: the type in which parameters are used, None for their own. Raises SetupError.
+    units: the modules that are to be groups; param_dtype: the type in which parameters are used, None for their own.
+    Raises SetupError.
     """
     paths = {module: path for path, module in root.named_modules()}
     chosen = set(units(root))
     if not chosen <= paths.keys():
-        raise SetupError("units gives modules that are no part of the model")
+        raise SetupError("units contains modules that are not part of the model")
     chosen_paths = {paths[module] for module in chosen}
     places = _places(root)
     homes: dict[str, str | None] = {}  # None: what is left over or shared
@@ -110,9 +115,12 @@ def _check(name: str, parameter: nn.Parameter) -> None:
     if parameter.device.type not in ("cpu", "cuda", "meta"):
         raise SetupError(f"parameter {name} is on {parameter.device}: only CPUs and CUDA can be used")
     if not parameter.dtype.is_floating_point:
-        raise SetupError(f"parameter {name} is of type {kind}: parameters are floating-point numbers")
+        raise SetupError(f"parameter {name} is of type {kind}: parameters must be floating-point numbers")
     if parameter.requires_grad and parameter.dtype not in TRAINABLE:
-        raise SetupError(f"parameter {name} is {kind} and trainable: its gradients are summed and it is updated in float32 or float64; mp_policy says in which type it is used")
+        raise SetupError(
+            f"parameter {name} is {kind}: trainable parameters must be float32 or float64;"
+            " mp_policy gives the type in which they are used"
+        )
 
 
 def _members(root: nn.Module, path: str, names: list[str], param_dtype: torch.dtype | None) -> list[Member]:

@@ -1,7 +1,8 @@
-"""Models built under torch.device("meta"): no rank ever holds all of one.
+"""Models built under torch.device("meta"): no rank ever has the whole model in memory.
 
-Parameters become real tensors without memory, as sharded ones are. Their values come from rank 0, unit by unit, each rank receiving its own part; or later, by load() or
-load_file(), where each rank reads its own part. Messages are those of the setting up: over the topology's communicator, on the program's thread, after an agreement.
+Parameters become real tensors without memory, as sharded ones are. Their values come from rank 0, unit by unit, each
+rank receiving its own part; or later, by load() or load_file(), where each rank reads its own part. Messages are those
+of the setting up: over the topology's communicator, on the program's thread, after an agreement.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Values = Callable[[str], torch.Tensor]  # of a parameter or buffer, by its name 
 
 
 def materialise(module: nn.Module, comm: MPI.Comm, values: Values | None) -> dict[str, torch.Tensor]:
-    """Collective. Buffers on the meta device become real, with rank 0's values if there are any; returns them by name."""
+    """Collective. Buffers on the meta device become real, with rank 0's values if there are any; returns them by
+    name."""
     found = {name: buffer for name, buffer in module.named_buffers() if buffer.is_meta}
     real = {id(buffer): torch.zeros_like(buffer, device="cpu") for buffer in found.values()}
     for part in module.modules():
@@ -37,7 +39,8 @@ def materialise(module: nn.Module, comm: MPI.Comm, values: Values | None) -> dic
 
 
 def without_values(engine: Engine, part: Part, member: Member, values: Values | None) -> None:
-    """Collective. Parameters of a unit, some of them on the meta device, become real: with rank 0's values, and those from `values` for what has none; zeros without it."""
+    """Collective. Parameters of a unit, some of them on the meta device, become real: with rank 0's values, and those
+    from `values` for what has none; zeros without it."""
     comm = engine.topology.comm
     flat = np.zeros(part.layout.padded if comm.rank == 0 else 0, part.unit.dtype)
     agree(comm, error_of(lambda: _collect(flat, member, values)) if comm.rank == 0 else None)
@@ -68,5 +71,5 @@ def _collect(flat: np.ndarray, member: Member, values: Values | None) -> None:
 def _fill(target: np.ndarray, name: str, values: Values) -> None:
     found = to_numpy(values(name))
     if found.shape != target.shape:
-        raise SetupError(f"values gives {name} in shape {found.shape}, the model has {target.shape}")
+        raise SetupError(f"values gives {name} with shape {found.shape}, the model has {target.shape}")
     target[...] = found

@@ -1,6 +1,7 @@
-"""Arrays laid out as one division of a model into units lays them out, brought into another division's layout.
+"""Moves arrays from the layout of one division of a model into units to the layout of another division.
 
-Unit by unit over the engine's messages for state: a rank holds what all ranks have of one unit at a time. Rare (requires_grad has changed), so simple rather than frugal.
+It moves unit by unit, with the engine's messages for state; a rank holds all ranks' data of one unit at a time. This is
+rare (requires_grad has changed), so the code is simple rather than economical.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ Arrays = dict[str, np.ndarray]
 
 
 def moved(ranks: Ranks, before: Iterable[Part], kept: Callable[[str], Arrays], wanted: Mapping[str, Span | None]) -> Iterator[tuple[str, Arrays]]:
-    """Collective. For each parameter of the units before: its name, and of each of its arrays the elements that this rank has now.
+    """Collective. For each parameter of the units before: its name, and of each of its arrays the elements that this
+    rank has now.
 
-    kept: by parameter, arrays of the elements that this rank had (with other elements of the part, none); wanted: by parameter, the elements that it has now.
+    kept: by parameter, arrays of the elements that this rank had (with other elements of the part, none); wanted: by
+    parameter, the elements that it has now.
     """
     for part in before:
         had = {span.parameter: span for span in spans(part.unit, part.start, part.start + part.values.size)}

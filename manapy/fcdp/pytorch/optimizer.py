@@ -1,9 +1,12 @@
 """torch optimizers over the shards of an engine.
 
-1. They see parameters one by one, by name, each with the piece that lies in this rank's shard; the pieces share the shard's memory. All ranks have all names, so parameter groups
-   and state have the same structure everywhere; a piece may be empty.
-2. A piece is the same tensor object for good: when units are divided anew (division.py), other elements come into it, and what optimizers keep for it moves along.
-3. Gradients are attached for the time of step() alone: zero_grad() takes nothing away. Frozen parameters have none, so torch's optimizers pass over them.
+1. Optimizers get parameters one by one, by name, each as the piece in this rank's shard; the pieces share the shard's
+   memory. All ranks have all names, so that parameter groups and state have the same structure everywhere. A piece may
+   be empty.
+2. A piece is the same tensor object for good: when units are divided again (division.py), other elements come into it,
+   and what optimizers keep for it moves along.
+3. Gradients are attached for the time of step() alone: zero_grad() takes nothing away. Frozen parameters have none, so
+   torch's optimizers pass over them.
 4. After the step() of the last optimizer the engine begins a new step.
 """
 
@@ -31,7 +34,8 @@ Factory = Callable[[dict[str, nn.Parameter]], Optimizer]
 
 @dataclass(eq=False)
 class Piece:
-    """What this rank's part of a unit has of one parameter: values and gradient (None if frozen) are flat, and the part's own memory. size: of the part; span: None if it has nothing."""
+    """What this rank's part of a unit has of one parameter: values and gradient (None if frozen) are flat, and the
+    part's own memory. size: of the part; span: None if it has nothing."""
 
     name: str
     values: nn.Parameter
@@ -78,15 +82,15 @@ class Pieces:
                 self._of[name] = Piece(name, values, part.unit.name, part.values.size, span, gradient)
 
     def add(self, factory: Factory) -> Optimizer:
-        """The factory's optimizer, made to work on the engine's shards. Raises SetupError if it has a parameter that isn't one of the pieces, or is another optimizer's, or treats
-        parameters as a whole.
+        """The factory's optimizer, made to work on the engine's shards. Raises SetupError if it has a parameter that
+        isn't one of the pieces, or is another optimizer's, or treats parameters as a whole.
         """
         optimizer = factory({piece.name: piece.values for piece in self})
         taken = {id(values) for other in self.optimizers for values in parameters_of(other)}
         names = {id(piece.values): piece.name for piece in self}
         for values in parameters_of(optimizer):
             if id(values) not in names:
-                raise SetupError("an optimizer's parameters are those that the factory gets")
+                raise SetupError("the optimizer must use the parameters that the factory receives")
             if id(values) in taken:
                 raise SetupError(f"parameter {names[id(values)]} has an optimizer already")
         _check_elementwise(optimizer)
@@ -96,9 +100,13 @@ class Pieces:
         return optimizer
 
     def check(self) -> None:
-        """Raise OrderError if some optimizers have stepped and others not: caches wouldn't know that they are out of date."""
+        """Raise OrderError if some optimizers have stepped and others not: caches wouldn't know that they are out of
+        date."""
         if self._stepped:
-            raise OrderError(f"{len(self._stepped)} of {len(self.optimizers)} optimizers have stepped: all do, one after the other, or discard() ends the step")
+            raise OrderError(
+                f"{len(self._stepped)} of {len(self.optimizers)} optimizers have stepped: call step() of each, or end "
+                "the step with discard()"
+            )
 
     def end_step(self) -> None:
         """Without those that haven't stepped."""
@@ -108,9 +116,12 @@ class Pieces:
 
     def _attach(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._engine.is_complete:
-            raise OrderError("gradients aren't complete: step() follows the step's last backward(), the one outside of no_sync(), and takes no closure that makes one")
+            raise OrderError(
+                "gradients are incomplete: call step() after the step's last backward(), outside no_sync(), and "
+                "without a closure that calls backward()"
+            )
         if optimizer in self._stepped:
-            raise OrderError(f"{type(optimizer).__name__} has stepped already, other optimizers haven't")
+            raise OrderError(f"{type(optimizer).__name__} has stepped already, but other optimizers have not")
         gradients = {id(piece.values): piece.gradient for piece in self}
         for values in parameters_of(optimizer):
             values.grad = gradients[id(values)]
@@ -134,13 +145,19 @@ def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
 
 @contextmanager
 def refused(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Inside, optimizers that have these parameters can't step: a sharded module's get no gradients, and a step would silently do nothing."""
+    """Inside this context, optimizers with these parameters raise an error in step().
+
+    A sharded module's own parameters get no gradients, so that a step would silently do nothing.
+    """
     ours = {id(parameter) for parameter in parameters}
 
     def check(optimizer: Optimizer, *_: Any) -> None:
         if not ours.isdisjoint(map(id, parameters_of(optimizer))):
             kind = type(optimizer).__name__
-            raise OrderError(f"this {kind} has the sharded module's own parameters: sharded.shard_optimizer(lambda shards: {kind}(shards.values(), ...)) makes one that trains them")
+            raise OrderError(
+                f"this {kind} has the sharded module's own parameters, and cannot train them: make it with"
+                f" sharded.shard_optimizer(lambda shards: {kind}(shards.values(), ...))"
+            )
 
     handle = register_optimizer_step_pre_hook(check)
     try:
@@ -150,7 +167,8 @@ def refused(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def _check_elementwise(optimizer: Optimizer) -> None:
-    """Raise SetupError if a vector is treated otherwise than its halves: ranks have pieces of parameters. Tried, with other parameters in the optimizer's first group."""
+    """Raise SetupError if a vector is treated otherwise than its halves: ranks have pieces of parameters. Tried, with
+    other parameters in the optimizer's first group."""
 
     def after_steps(*pieces: torch.Tensor) -> torch.Tensor:
         probe = object.__new__(type(optimizer))

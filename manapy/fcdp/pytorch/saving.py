@@ -1,8 +1,9 @@
-"""What manapy.fcdp.state saves of a PyTorch training: torch optimizers over shards, torch's generator.
+"""The parts of a PyTorch training that manapy.fcdp.state saves: torch optimizers over shards, torch's generator.
 
-1. What an optimizer keeps for a parameter is as large as its piece (moments), or a number (steps). Settings of parameter groups are saved, too: a scheduler's rate.
-2. Arrays are saved per unit, numbers and settings as scalars, which are the same on all ranks: so any number of ranks can go on. Scalars say for which parameters there are arrays:
-   what is in a unit's array for others is of no meaning.
+1. What an optimizer keeps for a parameter is as large as its piece (moments), or a number (steps). Settings of
+   parameter groups are saved, too: a scheduler's rate.
+2. Arrays are saved per unit, numbers and settings as scalars, which are the same on all ranks: so any number of ranks
+   can go on. Scalars say for which parameters there are arrays: what is in a unit's array for others is of no meaning.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class SavedOptimizers:
         kind, groups, entries = (state.scalars.get(key) for key in ("kind", "groups", "entries"))
         ours = self._groups()
         if kind != self._kind or groups is None or entries is None or len(groups) != len(ours):
-            raise StateError(f"the state is one of {kind} with {len(groups or ())} parameter groups, the optimizer is {self._kind} with {len(ours)}")
+            raise StateError(
+                f"the state is one of {kind} with {len(groups or ())} parameter groups, the optimizer is {self._kind} "
+                f"with {len(ours)}"
+            )
         pieces = {id(piece.values): piece for piece in self._pieces}
         for optimizer in self._pieces.optimizers:
             found = {}
@@ -80,11 +84,15 @@ class SavedOptimizers:
 
 
 def is_elementwise(piece: Piece, key: str, value: Any) -> bool:
-    """Whether what an optimizer keeps is as large as the piece; otherwise it is a number. Raises StateError if it is neither."""
+    """Whether what an optimizer keeps is as large as the piece; otherwise it is a number. Raises StateError if it is
+    neither."""
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return False
     if value.shape != piece.values.shape:
-        raise StateError(f"the optimizer keeps '{key}' of shape {tuple(value.shape)} for {piece.name}: only elementwise state and numbers can be saved or moved")
+        raise StateError(
+            f"the optimizer keeps '{key}' of shape {tuple(value.shape)} for {piece.name}: only elementwise state and "
+            "numbers can be saved or moved"
+        )
     return True
 
 

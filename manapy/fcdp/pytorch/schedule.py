@@ -1,17 +1,25 @@
-"""When units are gathered, released and reduced: hooks on the modules and parameters of one model.
+"""Gathers, releases and reduces units at the right time, by hooks on the modules and parameters of one model.
 
-    forward pass     before a group's module, or the outermost of its entries: gather; after it: release, and wait for gradients of its outputs
-    backward pass    the first gradient of an output: gather. A unit's last gradient: reduce, release. The end: what is left is reduced and released, finish()
+    forward pass     before a group's module, or the outermost of its entries: gather; after it: release, and wait for
+                     gradients of its outputs
+    backward pass    the first gradient of an output: gather. A unit's last gradient: reduce, release. The end: what is
+                     left is reduced and released, finish()
 
-1. All hooks fire in the order of the program and of its graph, which is the same on all ranks if these compute the same.
-2. A trainable unit is reduced and released when all of its parameters that get gradients in this pass have theirs: whatever reads a parameter in the backward pass comes before
-   that. Autograd knows which ones get any; they may be others on each rank (a mixture of experts). If there are none, zeros are reduced where the pass comes to the group.
-3. A group's frozen units are released when, besides, the inputs of its calls have their gradients: every path through the group ends at one or the other. (Inputs to which
-   frozen parameters alone lead get none.) Paths through a group with others inside end there, too: its frozen units stay until the end.
-4. In the backward pass a module is called only to compute activations again (torch.utils.checkpoint): it stays gathered, and is not waited for a second time.
-5. What doesn't fire (gradients that a function leaves out, inputs without gradient) is dealt with at the end of the backward pass.
-6. One backward pass at a time, known by autograd's number for it. One that is still there when another begins, or a forward pass, has raised: what it has summed is no gradient of
-   anything, and discard() comes first. A forward pass that raises leaves nothing.
+1. All hooks fire in the order of the program and of its graph, which is the same on all ranks if these compute the
+   same.
+2. A trainable unit is reduced and released when all of its parameters that get gradients in this pass have theirs:
+   whatever reads a parameter in the backward pass comes before that. Autograd knows which ones get any; they may be
+   others on each rank (a mixture of experts). If there are none, zeros are reduced where the pass comes to the group.
+3. A group's frozen units are released when, besides, the inputs of its calls have their gradients: every path through
+   the group ends at one or the other. (Inputs to which frozen parameters alone lead get none.) Paths through a group
+   with others inside end there, too: its frozen units stay until the end.
+4. In the backward pass a module is called only to compute activations again (torch.utils.checkpoint): it stays
+   gathered, and is not waited for a second time.
+5. What doesn't fire (gradients that a function leaves out, inputs without gradient) is dealt with at the end of the
+   backward pass.
+6. One backward pass at a time, known by autograd's number for it. One that is still there when another begins, or a
+   forward pass, has raised: what it has summed is no gradient of anything, and discard() comes first. A forward pass
+   that raises leaves nothing.
 7. A backward pass that reaches no trainable parameter (autograd.grad for inputs) is no micro-batch.
 """
 
@@ -29,7 +37,8 @@ from torch.autograd import Variable
 from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.hooks import RemovableHandle
-from torch.utils._pytree import tree_leaves, tree_map  # what torch's own sharding takes apart outputs with: knows those of other libraries
+# what torch's own sharding takes apart outputs with: knows those of other libraries
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..engine.engine import Engine
 from ..engine.traffic import Phase
@@ -51,7 +60,8 @@ class _Unit:
     gathered: bool = False
     awaited: int = 0  # parameters that have no gradient yet, and get one
     expected: bool = False  # none has been reduced in this pass
-    sums: dict[str, torch.Tensor] = field(default_factory=dict)  # where gradients go, from the first one until they are reduced
+    # where gradients go, from the first one until they are reduced
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
     arriving: list[Callable[[], None]] = field(default_factory=list)  # adds to them what is copied from a device
 
     @property
@@ -69,7 +79,10 @@ class Hook:
         return self._call(*arguments)
 
     def __reduce__(self) -> Any:
-        raise OrderError("a sharded module can't be copied or pickled: copy it before fully_shard, or take state_dict() inside `with sharded.summon_full_params():`")
+        raise OrderError(
+            "a sharded module can't be copied or pickled: copy it before fully_shard, or take state_dict() inside "
+            "`with sharded.summon_full_params():`"
+        )
 
 
 class _Hooked:
@@ -78,7 +91,7 @@ class _Hooked:
     def __init__(self, module: nn.Module, outer: bool) -> None:
         self.module = module
         self.outer = outer  # has other groups inside
-        self.calls: list[nn.Module] = []  # under way, of the module and of entries in it, outermost first
+        self.calls: list[nn.Module] = []  # in progress, of the module and of entries in it, outermost first
         self.open_inputs = 0  # inputs of its calls that have no gradients yet
         self.units: list[_Unit] = []
 
@@ -90,7 +103,8 @@ class _Hooked:
 
 
 class Schedule:
-    """The hooks of a model on the engine of its division. They stay for good: a sharded module is of no use without them."""
+    """The hooks of a model on the engine of its division. They stay for good: a sharded module is of no use without
+    them."""
 
     def __init__(self, division: Division, policy: MixedPrecisionPolicy) -> None:
         self._division = division
@@ -124,9 +138,13 @@ class Schedule:
         return self._division.engine
 
     def prepare(self) -> None:
-        """Before a pass, and what comes between steps. Collective if requires_grad has changed: divides the model anew. Raises OrderError if it isn't the time."""
+        """Before a pass, and what comes between steps. Collective if requires_grad has changed: divides the model
+        again. Raises OrderError if it isn't the time."""
         if self._pass != NO_PASS:
-            raise OrderError("a backward pass has raised, and gradients are incomplete: discard() ends the step on all ranks")
+            raise OrderError(
+                "a backward pass has raised an exception, and gradients are incomplete: end the step with discard() on "
+                "all ranks"
+            )
         if any(unit.gathered for group in self._groups for unit in group.units):
             return  # within a forward pass, or whole
         self._division.pieces.check()
@@ -166,7 +184,8 @@ class Schedule:
         if self._policy.param_dtype and self._policy.cast_forward_inputs:
             args, kwargs = cast((args, kwargs), self._policy.param_dtype)
         if group.frozen and not group.outer and self._pass == NO_PASS and torch.is_grad_enabled():
-            for tensor in _with_gradient((args, kwargs)):  # not register_multi_grad_hook: waiting for all, it keeps a graph that has no backward pass for ever
+            # not register_multi_grad_hook: waiting for all, it keeps a graph that has no backward pass for ever
+            for tensor in _with_gradient((args, kwargs)):
                 group.open_inputs += 1
                 tensor.register_hook(lambda _: self._input_done(group))
         return args, kwargs
@@ -188,7 +207,10 @@ class Schedule:
     def _before_backward(self, group: _Hooked) -> None:
         self._begin_backward()
         if torch.is_grad_enabled():
-            raise OrderError("gradients of gradients (create_graph=True) aren't supported: sharded parameters are there for one backward pass only")
+            raise OrderError(
+                "gradients of gradients (create_graph=True) aren't supported: sharded parameters are there for one "
+                "backward pass only"
+            )
         self._gather(group, Phase.BACKWARD)
         for unit in group.trainable:
             if unit.expected and unit.awaited == 0:
@@ -204,10 +226,12 @@ class Schedule:
             reaches = any(unit.awaited for unit in units)  # rule 7
             for unit in units:
                 unit.expected = reaches
-            Variable._execution_engine.queue_callback(self._end_backward)  # as torch's own sharding does: autograd has no public way
+            # as torch's own sharding does: autograd has no public way
+            Variable._execution_engine.queue_callback(self._end_backward)
         elif self._pass != _current_pass():
             raise OrderError(
-                "a backward pass begins before another one has ended: activation checkpointing needs use_reentrant=False; if a backward pass has raised, discard() comes first"
+                "a backward pass begins before another one has ended: activation checkpointing needs "
+                "use_reentrant=False; if a backward pass has raised an exception, call discard() first"
             )
 
     def _accumulated(self, group: _Hooked, unit: _Unit, name: str, parameter: nn.Parameter) -> None:
@@ -226,7 +250,10 @@ class Schedule:
         """Have zeros to add gradients to."""
         if not unit.sums:
             if self._engine.is_complete:
-                raise OrderError("gradients are complete: optimizer.step() comes next, and all but the last backward() of a step are inside no_sync()")
+                raise OrderError(
+                    "gradients are complete: call optimizer.step() next; all backward() calls of a step except the "
+                    "last one must be inside no_sync()"
+                )
             unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
 
     def _add(self, unit: _Unit, name: str, gradient: torch.Tensor) -> None:
@@ -296,7 +323,9 @@ class Schedule:
         self._division.check_values()
         self.prepare()
         if self._summoned or any(unit.gathered for group in self._groups for unit in group.units):
-            raise OrderError("parameters are summoned outside of the forward and the backward pass, and once at a time")
+            raise OrderError(
+                "summon_full_params() is allowed only outside the forward and the backward pass, and not inside itself"
+            )
         parts = self._engine.parts() if writeback else []
         for group in self._groups:
             self._gather(group, Phase.STATE)
@@ -312,7 +341,8 @@ class Schedule:
             self._engine.load_part(part, part.values)
 
     def guard(self, module: nn.Module) -> None:
-        """For the module as a whole: its state isn't taken while parameters are empty, and its outputs are of the type that the policy says."""
+        """For the module as a whole: its state isn't taken while parameters are empty, and its outputs are of the type
+        that the policy says."""
         for part in module.modules():
             part.register_state_dict_pre_hook(Hook(self._before_state_dict))
             part.register_load_state_dict_pre_hook(Hook(self._before_load_state_dict))
@@ -325,7 +355,10 @@ class Schedule:
 
     def _before_load_state_dict(self, *_: Any) -> None:
         if not self._written_back:
-            raise OrderError("parameters are sharded: load_state_dict() inside `with sharded.summon_full_params(writeback=True):`, or use load_file()")
+            raise OrderError(
+                "parameters are sharded: load_state_dict() inside `with sharded.summon_full_params(writeback=True):`, "
+                "or use load_file()"
+            )
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -338,9 +371,10 @@ def _current_pass() -> int:
 
 
 def _gets_gradient(parameter: nn.Parameter) -> bool:
-    """In the backward pass that is under way."""
+    """In the backward pass that is in progress."""
     try:
-        return torch._C._will_engine_execute_node(get_gradient_edge(parameter).node)  # as torch.autograd.graph's hooks do
+        # as torch.autograd.graph's hooks do
+        return torch._C._will_engine_execute_node(get_gradient_edge(parameter).node)
     except RuntimeError:  # autograd.grad for the parameter itself: it is returned, not accumulated
         return False
 

@@ -7,9 +7,12 @@
             sharded.clip_grad_norm_(1.0)
             optimizer.step()
 
-1. The module stays the program's: it is called, switched to eval mode and looked at as before; parameters keep their names and shapes.
-2. A step ends with backward(), or with the last one of no_sync() or accumulate(): then gradients are complete, and optimizer.step() comes next.
-3. Gradients are means over ranks and sums over micro-batches, as in torch's own data parallelism: the program divides its loss by the number of micro-batches.
+1. The program uses its module as before: it calls it, switches it to eval mode and inspects it. Parameters keep their
+   names and shapes.
+2. A step ends with backward(), or with the last one of no_sync() or accumulate(): then gradients are complete, and
+   optimizer.step() comes next.
+3. Gradients are means over ranks and sums over micro-batches, as in torch's own data parallelism: the program divides
+   its loss by the number of micro-batches.
 """
 
 from __future__ import annotations
@@ -54,12 +57,15 @@ def fully_shard(
     values: Values | None = None,
     device: str | Device = "cpu",
 ) -> AbstractContextManager[Sharded]:
-    """Collective, when it is entered. Shard a module in place; it is to have the same values on all ranks, and is of no use after the block.
+    """Shard a module in place. Collective when entered. The module must have the same values on all ranks, and cannot
+    be used after the block.
 
-    units: gives the modules of the model that are gathered as a whole; strategy, tau, budget (bytes), prefetch: see Engine; mp_policy: FSDP2's, where reduce_dtype can only be
-    the type of the parameters, in which gradients are always summed. values: for a model on the meta device, called on rank 0 for each parameter and buffer there, by name, one
-    unit at a time; without it they are to be loaded. device: cpu, or cuda for torch's current GPU: units are gathered and computed there, shards stay on the host (device.py), and
-    its free memory is the budget unless one is given. Raises on all ranks SetupError if module or options can't be used or differ between ranks, BudgetError.
+    units: gives the modules of the model that are gathered as a whole; strategy, tau, budget (bytes), prefetch: see
+    Engine; mp_policy: FSDP2's, where reduce_dtype can only be the type of the parameters, in which gradients are always
+    summed. values: for a model on the meta device, called on rank 0 for each parameter and buffer there, by name, one
+    unit at a time; without it they are to be loaded. device: cpu, or cuda for torch's current GPU: units are gathered
+    and computed there, shards stay on the host (device.py), and its free memory is the budget unless one is given.
+    Raises on all ranks SetupError if module or options can't be used or differ between ranks, BudgetError.
     """
     policy = mp_policy or MixedPrecisionPolicy()
     options = {"strategy": strategy, "tau": tau, "budget": budget, "prefetch": prefetch}
@@ -67,7 +73,12 @@ def fully_shard(
     @contextmanager
     def block() -> Iterator[Sharded]:
         ranks = topology or Topology()
-        agree(ranks.comm, SetupError("the module, or a part of it, is sharded already: fully_shard is called once, of the whole model") if is_sharded(module) else None)
+        agree(
+            ranks.comm,
+            SetupError("the module, or a part of it, is sharded already: call fully_shard once, for the whole model")
+            if is_sharded(module)
+            else None,
+        )
         with Division(module, ranks, units, policy, device, options) as division, refused(module.parameters()):
             division.fill(values)
             yield Sharded(division, Schedule(division, policy))
@@ -76,7 +87,9 @@ def fully_shard(
 
 
 class _Block(AbstractContextManager["Sharded"]):
-    """Of fully_shard. A module that is called without being entered says so: it would train on each rank by itself."""
+    """The result of fully_shard. A module that is called without being entered raises an error, as each rank would
+    train alone.
+    """
 
     def __init__(self, module: nn.Module, block: AbstractContextManager[Sharded]) -> None:
         self._block = block
@@ -93,15 +106,15 @@ class _Block(AbstractContextManager["Sharded"]):
         raise AttributeError(f"fully_shard has no '{name}': {ENTERED}")
 
 
-ENTERED = "it is entered by `with fully_shard(model) as sharded:`, once for the whole model"
+ENTERED = "enter it once for the whole model: `with fully_shard(model) as sharded:`"
 
 
 def _refuse(*_: Any) -> None:
-    raise OrderError(f"fully_shard of this module was called, and not entered: {ENTERED}")
+    raise OrderError(f"fully_shard of this module was called but not entered: {ENTERED}")
 
 
 class Sharded:
-    """What a sharded module can do beside being called."""
+    """The functions of a sharded module."""
 
     def __init__(self, division: Division, schedule: Schedule) -> None:
         self._division = division
@@ -124,39 +137,47 @@ class Sharded:
         return self._division.units
 
     def shard_optimizer(self, factory: Factory) -> Optimizer:
-        """An optimizer of this rank's shards, which step() updates on all ranks. There may be several, of different parameters: then each steps once in a step.
+        """Make an optimizer of this rank's shards; step() updates them on all ranks. There may be several optimizers,
+        of different parameters; then each steps once per step.
 
-        factory: gets, by name, what this rank has of each parameter: flat, of any size from 0; frozen ones don't require gradients, and are passed over until they do. It makes
-        any optimizer of torch's kind that treats elements alike (SGD, Adam; not those that need a matrix as a whole), with parameter groups as it likes. The optimizer works as
-        ever, with schedulers of its rate, too. Raises SetupError if a parameter has one already.
+        factory: receives this rank's piece of each parameter, by name: flat, of any size from 0. Frozen ones do not
+        require gradients, and are skipped until they do. It returns any optimizer of torch that treats elements
+        independently (SGD, Adam; not optimizers that need a whole matrix), with any parameter groups. The optimizer
+        works as usual, also with schedulers. Raises SetupError if a parameter already has an optimizer.
         """
         self._schedule.prepare()
         return self._division.pieces.add(factory)
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """Collective. Scale the gradients of a complete step so that their 2-norm over all parameters is at most max_norm; returns the norm before.
+        """Collective. Scale the gradients of a complete step so that their 2-norm over all parameters is at most
+        max_norm; returns the norm before.
 
         Raises GradientError if it isn't finite, OrderError in the middle of a step.
         """
         return torch.tensor(self.engine.clip_gradients(max_norm))
 
     def discard(self) -> None:
-        """Collective. End the step without an update: its gradients so far are forgotten. Needed after a backward pass that has raised, of use for one that isn't wanted."""
+        """Collective. End the step without an update, and drop its gradients. Needed after a backward pass that has
+        raised an exception; also possible for an unwanted one.
+        """
         self._schedule.discard()
 
     def invalidate(self) -> None:
-        """Collective, between steps. The program has changed what factories of optimizers got (an average of weights, say): what ranks have fetched of it is out of date."""
+        """Collective, between steps. Call this after the program has changed the tensors that optimizer factories
+        received (for example for an average of weights): gathered copies are then out of date.
+        """
         self._schedule.prepare()
         for part in self.engine.parts():
             self.engine.load_part(part, part.values)
 
     def set_prefetch(self, units: int) -> None:
-        """Collective, between passes. How many units are gathered ahead of the one in use, from now on. Raises on all ranks SetupError if it is negative or not the same."""
+        """Collective, between passes. How many units are gathered ahead of the one in use, from now on. Raises on all
+        ranks SetupError if it is negative or not the same."""
         self._division.set_prefetch(units)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Micro-batches inside aren't the last one of a step: their gradients are summed in the node only."""
+        """Inside, micro-batches are not the last one of a step: their gradients are summed only in the node."""
         before, self.engine.last_micro_batch = self.engine.last_micro_batch, False
         try:
             yield
@@ -164,7 +185,8 @@ class Sharded:
             self.engine.last_micro_batch = before
 
     def accumulate(self, micro_batches: int) -> Iterator[int]:
-        """The numbers of a step's micro-batches: `for number in sharded.accumulate(4)` is three times no_sync() and once not."""
+        """The numbers of a step's micro-batches: `for number in sharded.accumulate(4)` is three times no_sync() and
+        once not."""
         for number in range(micro_batches):
             if number < micro_batches - 1:
                 with self.no_sync():
@@ -173,16 +195,20 @@ class Sharded:
                 yield number
 
     def summon_full_params(self, writeback: bool = False) -> AbstractContextManager[None]:
-        """Collective, outside of the forward and backward pass. Inside, parameters are whole on every rank, to be read: for state_dict() and the like.
+        """Collective, outside of the forward and backward pass. Inside, parameters are whole on every rank, to be read:
+        for state_dict() and the like.
 
-        writeback: between steps; what has been changed inside, in the same way on all ranks, is kept. Otherwise changes are lost. Raises SetupError if ranks differ.
+        writeback: between steps; what has been changed inside, in the same way on all ranks, is kept. Otherwise changes
+        are lost. Raises SetupError if ranks differ.
         """
         return self._schedule.summoned(writeback)
 
     def save(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, extra: Any = None) -> None:
-        """Collective, between steps. Write parameters, buffers (rank 0's), the optimizer's state, torch's generator and anything JSON-able; see state.save.
+        """Collective, between steps. Write parameters, buffers (rank 0's), the optimizer's state, torch's generator and
+        anything JSON-able; see state.save.
 
-        optimizer: False leaves that out; trainable: leaves frozen parameters out. Raises on all ranks StateError, OrderError within a step.
+        optimizer: False leaves that out; trainable: leaves frozen parameters out. Raises on all ranks StateError,
+        OrderError within a step.
         """
         self._schedule.prepare()
         self._division.check_values()
@@ -190,11 +216,13 @@ class Sharded:
         save_load.save(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, extra=extra, trainable=trainable, name_of=_own_name)
 
     def load(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, local_weights: bool = False, random: bool = True) -> Any:
-        """Collective, between steps. Go on from what save() has written, by any number of ranks, strategy and units; returns its `extra`. See state.load.
+        """Collective, between steps. Go on from what save() has written, by any number of ranks, strategy and units;
+        returns its `extra`. See state.load.
 
-        optimizer, trainable: as in save(); local_weights: every node reads frozen parameters by itself, from its own disk if it likes, and they never cross the network; random:
-        False leaves torch's generator as it is, which another number of ranks needs if generators weren't all alike.
-        Raises on all ranks StateError (not a complete state, or of another model or optimizer), SetupError if nodes have different weights, OrderError within a step.
+        optimizer, trainable: as in save(); local_weights: every node reads frozen parameters by itself, from its own
+        disk if it likes, and they never cross the network; random: False leaves torch's generator as it is, which
+        another number of ranks needs if generators weren't all alike. Raises on all ranks StateError (not a complete
+        state, or of another model or optimizer), SetupError if nodes have different weights, OrderError within a step.
         """
         self._schedule.prepare()
         generators: Any = {"torch": TorchGenerator()} if random else None
@@ -207,13 +235,15 @@ class Sharded:
         return extra
 
     def load_file(self, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False) -> None:
-        """Collective, between steps. Set parameters to those of one file of safetensors, with the names that they have here; see state.load_file. Options and errors as in load()."""
+        """Collective, between steps. Set parameters to those of one file of safetensors, with the names that they have
+        here; see state.load_file. Options and errors as in load()."""
         self._schedule.prepare()
         save_load.load_file(self.engine, file, trainable=trainable, local_weights=local_weights, name_of=_own_name)
         self._division.have_values(trainable)
 
     def export(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:
-        """Collective, between steps. Write one file of safetensors with whole parameters, for other tools; see state.export."""
+        """Collective, between steps. Write one file of safetensors with whole parameters, for other tools; see
+        state.export."""
         self._schedule.prepare()
         self._division.check_values()
         save_load.export(self.engine, file, trainable=trainable, name_of=_own_name)
@@ -225,10 +255,12 @@ class Sharded:
         return {name: to_numpy(buffer.cpu()) for name, buffer in self._division.module.named_buffers()}
 
     def comm_report(self) -> dict[str, dict[str, int]]:
-        """Collective. Bytes that the ranks of this node have sent so far, by phase and scope: {"forward": {"inter": ..., "intra": ...}, ...}.
+        """Collective. Bytes that the ranks of this node have sent so far, by phase and scope: {"forward": {"inter":
+        ..., "intra": ...}, ...}.
 
-        Phases: forward and backward (parameters for these passes), reduce (gradients), control (norms, checksums, this report), state (what the program looks at or moves between
-        steps). Scopes: inter, between nodes; intra, within one, by messages or through memory that ranks share. See traffic.py.
+        Phases: forward and backward (parameters for these passes), reduce (gradients), control (norms, checksums, this
+        report), state (what the program looks at or moves between steps). Scopes: inter, between nodes; intra, within
+        one, by messages or through memory that ranks share. See traffic.py.
         """
         return self.engine.report()
 

@@ -1,9 +1,12 @@
 """The memory of a gathered unit, and the module's parameters in it.
 
-1. One storage per unit for good, with all of its memory while the unit is gathered and with none otherwise. What autograd has saved (a weight's transpose) refers to the
-   storage: it costs no memory between uses, and finds the values when the unit is gathered again, wherever they lie then.
-2. A hidden parameter has its shape, no memory, and reads as NaN. Reading a storage without memory ends the process by a signal, an empty tensor would give wrong sums.
-3. Values arrive through the memory, not through tensors: no version of a tensor changes, so autograd's check of what it has saved stays valid.
+1. One storage per unit for good, with all of its memory while the unit is gathered and with none otherwise. What
+   autograd has saved (a weight's transpose) refers to the storage: it costs no memory between uses, and finds the
+   values when the unit is gathered again, wherever they lie then.
+2. A hidden parameter has its shape, no memory, and reads as NaN. Reading a storage without memory ends the process by a
+   signal, an empty tensor would give wrong sums.
+3. Values arrive through the memory, not through tensors: no version of a tensor changes, so autograd's check of what it
+   has saved stays valid.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ def to_tensor(array: np.ndarray) -> torch.Tensor:
 
 
 def peek(tensor: torch.Tensor, dtype: str) -> np.ndarray:
-    """The same memory of a contiguous tensor, flat, as long as that lives. Not Tensor.numpy(): it makes a storage that can't be resized any more."""
+    """The same memory of a contiguous tensor, flat, as long as that lives. Not Tensor.numpy(): it makes a storage that
+    can't be resized any more."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data_ptr())).view(dtype)
 
 
@@ -41,12 +45,14 @@ class UnitStorage:
     """A place (arena.py) that parameters can be shown in."""
 
     def __init__(self, member: Member, elements: int, place: torch.device | None = None) -> None:
-        """elements: of the unit with its padding; place: where, None for host memory. The parameters keep their own memory until hide()."""
+        """elements: of the unit with its padding; place: where, None for host memory. The parameters keep their own
+        memory until hide()."""
         dtype = getattr(torch, member.unit.gathered)
         flat = torch.empty(elements, dtype=dtype, device=place)
         self._storage = flat.untyped_storage()
         self._nbytes = self._storage.nbytes()
-        self._bytes = torch.empty(0, dtype=torch.uint8, device=place).set_(self._storage, 0, (self._nbytes,), (1,))  # once: what is made in inference_mode can't be written to elsewhere
+        # once: what is made in inference_mode can't be written to elsewhere
+        self._bytes = torch.empty(0, dtype=torch.uint8, device=place).set_(self._storage, 0, (self._nbytes,), (1,))
         pieces = flat[: member.unit.size].split([parameter.numel() for parameter in member.parameters.values()])
         nothing = torch.full((), torch.nan, dtype=dtype, device=place)
         # (parameter, its values, nothing of the same shape)
@@ -80,7 +86,8 @@ class UnitStorage:
 
 
 class DeviceStorage(UnitStorage):
-    """A place on a device with memory of its own: values come from the node's window, or over a staging buffer (device.py)."""
+    """A place on a device with memory of its own: values come from the node's window, or over a staging buffer
+    (device.py)."""
 
     def __init__(self, member: Member, elements: int, device: Device, staging: Staging) -> None:
         self._device, self._staging = device, staging

@@ -1,4 +1,4 @@
-"""What the program has changed in whole parameters comes into the shards."""
+"""Writes the program's changes of whole parameters back into the shards."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from .storage import peek
 
 
 def write_back(engine: Engine, parts: Sequence[Part], parameters: Mapping[str, nn.Parameter]) -> None:
-    """Collective, if there are parts. What differs from the part's values as they are gathered replaces them; the rest keeps the precision that it has there.
+    """Collective, if there are parts. What differs from the part's values as they are gathered replaces them; the rest
+    keeps the precision that it has there.
 
-    Raises SetupError on all ranks, before anything is changed, if parameters aren't the same everywhere or have other shapes than before.
+    Raises SetupError on all ranks, before anything is changed, if parameters aren't the same everywhere or have other
+    shapes than before.
     """
     if not parts:
         return

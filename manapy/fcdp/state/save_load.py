@@ -1,15 +1,20 @@
-"""Saves and loads the state of a training: parameters, frozen ones too, optimizer state, buffers, generators of random numbers, and what the program adds.
+"""Saves and loads the state of a training: parameters, frozen ones too, optimizer state, buffers, generators of random
+numbers, and what the program adds.
 
     save(engine, "states/step-100", optimizer=optimizer, generators={"data": random}, extra={"step": 100})
     extra = load(engine, "states/step-100", optimizer=optimizer, generators={"data": random})
 
-1. All functions are collective, inside `with engine:`, between steps, with the same arguments on all ranks but for buffers and generators, which are each rank's own.
-2. Each rank writes its own chunk of every unit, under every strategy; where nodes hold the same slices, each still writes another part. So all of it is written once.
-3. Each rank reads only what it keeps, wherever it lies: any number of ranks, any strategy and any units load what any others have saved.
-4. An error of one rank is raised on all, and changes nothing: no directory is published, no value is loaded. The engine goes on. Only local weights are loaded unit by unit.
-5. With the same ranks and strategy, training continues as if it hadn't been interrupted, bit by bit.
+1. All functions are collective, inside `with engine:`, between steps, with the same arguments on all ranks except for
+   buffers and generators, which are each rank's own.
+2. Each rank writes its own chunk of every unit, under every strategy; where nodes hold the same slices, each still
+   writes another part. So all of it is written once.
+3. Each rank reads only what it keeps, wherever it lies: any number of ranks, any strategy and any units load what any
+   others have saved.
+4. An error of one rank is raised on all, and changes nothing: no directory is published, no value is loaded. The engine
+   goes on. Only local weights are loaded unit by unit.
+5. With the same ranks and strategy, training continues bit by bit as without the interruption.
 
-state_index.py says what a state consists of, state_rank.py what of it is a rank's, state_files.py how it lies on disc.
+state_index.py describes the content of a state, state_rank.py a rank's part of it, state_files.py the files.
 """
 
 from __future__ import annotations
@@ -44,7 +49,8 @@ class Optimizer(Protocol):
         """Its own arrays, not copies."""
 
     def load_state(self, state: OptimizerState) -> None:
-        """Go on from there; the arrays are the optimizer's from now on. Raises StateError, and changes nothing, if that is no state of such an optimizer."""
+        """Go on from there; the arrays are the optimizer's from now on. Raises StateError, and changes nothing, if that
+        is no state of such an optimizer."""
 
 
 def save(
@@ -60,8 +66,9 @@ def save(
 ) -> None:
     """Write a new directory, on a file system that all ranks see; it appears when it is complete.
 
-    buffers: arrays that aren't sharded, by name; rank 0's are saved. generators: numpy's, by name. extra: anything JSON-able. trainable: only trainable parameters, an adapter's
-    say. name_of: what a parameter is called in the model. Raises on all ranks StateError if something can't be written or the directory exists, OrderError within a step.
+    buffers: arrays that aren't sharded, by name; rank 0's are saved. generators: numpy's, by name. extra: anything
+    JSON-able. trainable: only trainable parameters, an adapter's say. name_of: what a parameter is called in the model.
+    Raises on all ranks StateError if something can't be written or the directory exists, OrderError within a step.
     """
     target = Path(directory)
     number = engine.topology.local * engine.topology.nodes + engine.topology.node_index  # of this rank's chunks
@@ -72,7 +79,10 @@ def save(
     told = engine.allgather((hashlib.blake2b(common.encode()).hexdigest(), states))
     different = next((rank for rank, (digest, _) in enumerate(told) if digest != told[0][0]), None)
     if different is not None:
-        raise StateError(f"{target}: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and {different}")
+        raise StateError(
+            f"{target}: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and "
+            f"{different}"
+        )
     temporary: Path | None = None
     try:
         temporary = engine.allgather(agreed(engine, lambda: _on_first(engine, lambda: files.begin(target))))[0]
@@ -102,10 +112,12 @@ def load(
 ) -> Any:
     """Set the engine's parameters and what else is given, in place, to what was saved; returns extra.
 
-    trainable: only trainable parameters; those that are frozen stay. local_weights: every node reads frozen parameters by itself, from a copy of the directory on its own disk if it
-    likes, so that strategies that keep slices never send any. generators: those of the same rank; with another number of ranks they can be restored only if all ranks had the same.
-    Takes as much host memory again as the rank keeps. Raises on all ranks StateError if the directory holds no complete state, or one of another model (the first difference),
-    SetupError if nodes have different weights, OrderError within a step.
+    trainable: only trainable parameters; those that are frozen stay. local_weights: every node reads frozen parameters
+    by itself, from a copy of the directory on its own disk if it likes, so that strategies that keep slices never send
+    any. generators: those of the same rank; with another number of ranks they can be restored only if all ranks had the
+    same. Takes as much host memory again as the rank keeps. Raises on all ranks StateError if the directory holds no
+    complete state, or one of another model (the first difference), SetupError if nodes have different weights,
+    OrderError within a step.
     """
     source = Path(directory)
     index = agreed(engine, lambda: state_index.read(source))
@@ -128,9 +140,11 @@ def load(
 
 
 def whole(engine: Engine, *, trainable: bool = False, name_of: Naming = dotted) -> Iterator[tuple[str, np.ndarray]]:
-    """Every parameter with its name, on every rank, unit by unit: all ranks go through all of it. An array is valid until the next one is asked for.
+    """Every parameter with its name, on every rank, unit by unit: all ranks go through all of it. An array is valid
+    until the next one is asked for.
 
-    Needs room for one gathered unit on the device. What it sends is counted as state; caches that are out of date are renewed by the way. Raises OrderError within a step.
+    Needs room for one gathered unit on the device. What it sends is counted as state; caches that are out of date are
+    renewed by the way. Raises OrderError within a step.
     """
     for part in _parts(engine, trainable):
         parameters = engine.gather(part.unit.name, Phase.STATE)
@@ -152,7 +166,8 @@ def full(engine: Engine, *, everywhere: bool = False, trainable: bool = False, n
 
 
 def export(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = False, name_of: Naming = dotted) -> None:
-    """Write all parameters into one file of safetensors, as other tools read it; what was there is replaced when the new one is complete.
+    """Write all parameters into one file of safetensors, as other tools read it; what was there is replaced when the
+    new one is complete.
 
     Rank 0 holds all of them in its memory meanwhile. Raises StateError on all ranks, OrderError within a step.
     """
@@ -162,10 +177,12 @@ def export(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = Fa
 
 
 def load_file(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False, name_of: Naming = dotted) -> None:
-    """Set the engine's parameters to those of one file of safetensors, from export or another tool. Each rank reads only what it keeps, whole rows of it.
+    """Set the engine's parameters to those of one file of safetensors, from export or another tool. Each rank reads
+    only what it keeps, whole rows of it.
 
-    local_weights: as in load(); the file may have another path on each node. Raises StateError on all ranks if it isn't that, or has other parameters (the first difference),
-    SetupError if nodes have different weights, OrderError within a step.
+    local_weights: as in load(); the file may have another path on each node. Raises StateError on all ranks if it isn't
+    that, or has other parameters (the first difference), SetupError if nodes have different weights, OrderError within
+    a step.
     """
     source = Path(file)
     index = agreed(engine, lambda: files.plain(source))
@@ -243,7 +260,10 @@ def _states(engine: Engine, index: Index, generators: Mapping[str, np.random.Gen
         elif all(state == states[0] for state in states):
             found[name] = states[0]
         else:
-            raise StateError(f"{source}: generator '{name}' was in different states on {index.ranks} ranks, so there is none for {engine.topology.size}: load without it")
+            raise StateError(
+                f"{source}: generator '{name}' was in different states on {index.ranks} ranks, so there is none for "
+                f"{engine.topology.size}: load without it"
+            )
         kind = generator.bit_generator.state["bit_generator"]
         if found[name]["bit_generator"] != kind:
             raise StateError(f"{source}: generator '{name}' is a {found[name]['bit_generator']} there, a {kind} here")

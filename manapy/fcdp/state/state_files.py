@@ -3,8 +3,10 @@
     tmp-NAME-x3k9f2/    shard-00000-of-00004.safetensors ... (written and fsynced by the ranks), then index.json
     NAME/               the same directory after the rename
 
-1. A directory called NAME with an index is complete: every file is fsynced and has the size that the index says, and the index was written last.
-2. What goes wrong before the rename leaves nothing under NAME, and what is there is never written to. A job that is killed leaves a temporary directory.
+1. A directory called NAME with an index is complete: every file is fsynced and has the size that the index says, and
+   the index was written last.
+2. A failure before the rename leaves nothing under NAME, and an existing NAME is never written to. A killed job leaves
+   a temporary directory.
 3. All ranks see the directory: it is on a file system that they share.
 
 Files are those of the safetensors package, an optional one: it is imported where it is used. No MPI here.
@@ -29,7 +31,8 @@ from . import state_index
 from .state_index import FILE, Index, Piece, Tensor, stored
 
 
-TYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}  # numpy's names of what parameters can be
+# numpy's names of what parameters can be
+TYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         from safetensors import SafetensorError
     except ImportError:
-        raise StateError("states are written and read by the package safetensors, which isn't installed: pip install 'manapy[fcdp]'") from None
+        raise StateError(
+            "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'"
+        ) from None
     try:
         with explained(StateError, path):
             yield
@@ -57,7 +62,8 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def begin(directory: Path) -> Path:
-    """Make the temporary directory of a new state, and what is above it. Raises StateError, also if there is something under the final name."""
+    """Make the temporary directory of a new state, and what is above it. Raises StateError, also if there is something
+    under the final name."""
     with _explained(directory):
         if directory.exists():
             raise StateError(f"{directory} exists already")
@@ -120,7 +126,8 @@ def plain(path: Path) -> Index:
 
 
 def read(directory: Path, index: Index, wants: Iterable[Want]) -> None:
-    """Fill targets: one file after the other is open, and only what is wanted of it is read. Raises StateError, also if any file of the state is missing or has another size."""
+    """Fill targets: one file after the other is open, and only what is wanted of it is read. Raises StateError, also if
+    any file of the state is missing or has another size."""
     by_file: dict[str, list[tuple[str, int, int, np.ndarray]]] = {}
     for want in wants:
         for piece, start, stop in index.tensors[want.key].overlapping(want.start, want.stop):
@@ -155,7 +162,8 @@ def _read(path: Path, parts: Iterable[tuple[str, int, int, np.ndarray]]) -> None
 
 
 def _flat(stream: Any, name: str, start: int, stop: int) -> np.ndarray:
-    """Elements [start, stop) of a tensor, which isn't flat itself if another tool has written it: as few rows as possible are read."""
+    """Elements [start, stop) of a tensor, which isn't flat itself if another tool has written it: as few rows as
+    possible are read."""
     tensor = stream.get_slice(name)
     shape = tensor.get_shape()
     if not shape:

@@ -1,8 +1,10 @@
-"""What a saved state consists of: tensors, each cut into pieces that lie in files, and the index that says which.
+"""The content of a saved state: tensors, each cut into pieces in files, and an index of the pieces.
 
-1. A tensor is known by its key: parameter/NAME; optimizer/ARRAY/NAME, elementwise state that belongs to a parameter; buffer/NAME. Neither units nor padding are in a state,
-   nor where ranks sat: so it can be loaded by other units, ranks and strategies.
-2. Pieces are ranges of the flat tensor (C order), in order, and together all of it. In files, parameters have their names, other tensors their keys.
+1. A tensor is known by its key: parameter/NAME; optimizer/ARRAY/NAME, elementwise state that belongs to a parameter;
+   buffer/NAME. Neither units nor padding are in a state, nor where ranks sat: so it can be loaded by other units, ranks
+   and strategies.
+2. Pieces are ranges of the flat tensor (C order), in order, and together all of it. In files, parameters have their
+   names, other tensors their keys.
 3. Everything in elements; sizes of files in bytes.
 
 No MPI, and no files but the index.
@@ -37,7 +39,8 @@ def dotted(unit: Unit, parameter: str) -> str:
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """scalars: JSON-able, the same on all ranks. arrays: by unit and name, flat and as large as the unit's Shard.values: elementwise state, such as moments."""
+    """scalars: JSON-able, the same on all ranks. arrays: by unit and name, flat and as large as the unit's
+    Shard.values: elementwise state, such as moments."""
 
     scalars: dict[str, Any]
     arrays: Mapping[str, Mapping[str, np.ndarray]]
@@ -84,7 +87,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Index:
-    """index.json. trainable: frozen parameters are left out. optimizer: its scalars, None if it wasn't saved. generators: by name, the states on each rank."""
+    """index.json. trainable: frozen parameters are left out. optimizer: its scalars, None if it wasn't saved.
+    generators: by name, the states on each rank."""
 
     ranks: int
     strategy: str
@@ -186,7 +190,7 @@ def check_surplus(index: Index, units: Iterable[Unit], name_of: Naming, where: P
     known = {f"parameter/{name_of(unit, parameter)}" for unit in units for parameter, _ in unit.parameters}
     other = next((key for key in index.tensors if key.startswith("parameter/") and key not in known), None)
     if other:
-        raise StateError(f"{where}: another model's: {_words(other)} isn't in this one")
+        raise StateError(f"{where}: state of another model: {_words(other)} is not in this model")
 
 
 def check_tensor(index: Index, key: str, shape: tuple[int, ...], dtype: str, where: Path) -> None:
@@ -196,7 +200,10 @@ def check_tensor(index: Index, key: str, shape: tuple[int, ...], dtype: str, whe
         hint = " (it was saved with trainable=True: without frozen parameters)" if index.trainable else ""
         raise StateError(f"{where}: there is no {_words(key)}{hint}")
     if (tensor.shape, tensor.dtype) != (tuple(shape), dtype):
-        raise StateError(f"{where}: {_words(key)} is {tensor.dtype} of shape {tensor.shape} there, {dtype} of shape {tuple(shape)} here")
+        raise StateError(
+            f"{where}: {_words(key)} is {tensor.dtype} of shape {tensor.shape} there, {dtype} of shape {tuple(shape)} "
+            "here"
+        )
 
 
 def optimizer_arrays(index: Index) -> list[str]:

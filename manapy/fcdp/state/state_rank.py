@@ -1,4 +1,4 @@
-"""What one rank writes of a state, and what it reads.
+"""The part of a state that one rank writes, and the part that it reads.
 
 1. A rank writes its own chunk of every unit, also where it keeps more: every element is written once.
 2. It reads all that it keeps, into new arrays: those in use are set when all ranks have read all.
@@ -43,7 +43,8 @@ class Contribution:
 
 
 def collect(parts: Sequence[Part], number: int, optimizer: OptimizerState | None, buffers: Mapping[str, np.ndarray], name_of: Naming) -> Contribution:
-    """number: of this rank's chunks. Buffers are written with chunk 0. Raises StateError if names or sizes don't fit."""
+    """number: of this rank's chunks. Buffers are written with chunk 0. Raises StateError if names or sizes don't
+    fit."""
     mine = Contribution()
     for part in parts:
         where = pieces(part.unit, part.layout)
@@ -70,13 +71,17 @@ def _kept(part: Part, optimizer: OptimizerState | None) -> Iterator[tuple[str, n
     yield "parameter", part.values
     for name, values in optimizer.arrays.get(part.unit.name, {}).items() if optimizer else ():
         if values.shape != part.values.shape:
-            raise StateError(f"the optimizer's '{name}' of unit '{part.unit.name}' has shape {values.shape}, the values have {part.values.shape}")
+            raise StateError(
+                f"the optimizer's '{name}' of unit '{part.unit.name}' has shape {values.shape}, the values have "
+                f"{part.values.shape}"
+            )
         yield f"optimizer/{name}", values
 
 
 @dataclass
 class Reading:
-    """values: by unit; arrays: the optimizer's, by unit and name; buffers: by name. They hold what was saved when wants are fulfilled."""
+    """values: by unit; arrays: the optimizer's, by unit and name; buffers: by name. They hold what was saved when wants
+    are fulfilled."""
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
     arrays: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
@@ -85,7 +90,8 @@ class Reading:
 
 
 def prepare(index: Index, parts: Sequence[Part], with_optimizer: bool, buffers: Mapping[str, np.ndarray], name_of: Naming, where: Path) -> Reading:
-    """For a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or buffers are missing or others."""
+    """For a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or buffers are
+    missing or others."""
     if with_optimizer and index.optimizer is None:
         raise StateError(f"{where}: there is no state of an optimizer")
     names = optimizer_arrays(index) if with_optimizer else []

@@ -1,1 +1,1 @@
-"""Reads what was recorded: trace files, their rings and clocks, on this host and on others."""
+"""Reads recordings: trace files, their rings and clocks, on this host and on others."""

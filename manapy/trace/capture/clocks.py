@@ -1,14 +1,17 @@
-"""One clock for the whole job: from ticks of a time-stamp counter to nanoseconds since 1970 on the clock of rank 0's host, and how sure that is.
+"""One clock for the whole job: converts ticks of time-stamp counters to nanoseconds since 1970 on the clock of rank 0's
+host, with an uncertainty.
 
-On one host the counter is one for all processors, so all its ranks share one line through all samples that any of them has taken. Between hosts every
-collective in which all wait for all bounds the offset: nobody leaves before everybody has entered. Many such calls make the bounds narrow. While a job runs, its hosts are
-also asked for the time (collect.py): the ping-pong that took least bounds the offset by half of what it took (Cristian, "Probabilistic clock synchronization", 1989), and the
-farther from it, the less, by DRIFT. Both hold at once. Between two of them the offset is taken to move steadily. Where there is neither the hosts' own clocks are believed, with
-an uncertainty that says so.
+On one host all processors share the counter, so all its ranks share one line through all their samples. Between hosts,
+each collective in which all wait for all bounds the offset: no rank leaves before all have entered. Many such calls
+make the bounds narrow. While a job runs, its hosts are also asked for the time (collect.py): the fastest ping-pong
+bounds the offset by half of its duration (Cristian, "Probabilistic clock synchronization", 1989); the bound widens with
+the distance in time, by DRIFT. Both bounds hold together. Between two bounds the offset is assumed to change steadily.
+Without any bound the hosts' own clocks are used, with an uncertainty that says so.
 
 Invariants
- 1. Times are never taken from a clock that can be set: realtime only anchors the line, once a host.
- 2. Files whose samples don't lie on the line of their host (another machine of that name, a reboot, a counter that isn't invariant) get a line of their own.
+ 1. Times never come from a clock that can be set: realtime only anchors the line, once per host.
+ 2. Files whose samples do not lie on the line of their host (another machine of this name, a reboot, a counter that is
+    not invariant) get their own line.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ import numpy as np
 from ..model.events import OPEN, Op
 
 SECOND = 10**9
-JUMP = 50_000_000  # ns by which realtime and monotonic may part between two samples before it is told
+JUMP = 50_000_000  # ns by which realtime and monotonic may diverge between two samples without a message
 FIT = 1_000_000  # ns by which a sample may miss the line of its host
 SAMPLE_ERROR = 2_000  # ns of one sample
-DRIFT = 1e-4  # by which two hosts' clocks run apart at most: twice what a quartz is specified for
-UNSURE = SECOND  # ns of uncertainty between hosts of which nothing is known
-WINDOW = 10 * SECOND  # offsets drift: they are worked out so often
+DRIFT = 1e-4  # largest drift between two hosts' clocks: twice a quartz's specification
+UNSURE = SECOND  # ns of uncertainty between hosts without any bound
+WINDOW = 10 * SECOND  # offsets drift, so they are computed once per WINDOW
 MEETING = [int(op) for op in (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL)]
 
 
@@ -41,7 +44,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A host was asked for the time: it took `sample` at `at` of the asking host's monotonic clock, give or take `uncertainty` (ns)."""
+    """A host was asked for the time: it took `sample` at time `at` of the asking host's monotonic clock, ±
+    `uncertainty` (ns).
+    """
 
     host: str
     sample: Sample
@@ -83,13 +88,13 @@ class Line:
         return ns + np.rint(np.interp(ns, self.at, self.shift)).astype(np.int64)
 
     def add(self, samples: list[Sample]) -> None:
-        """More of the same host."""
+        """Add samples of the same host."""
         self.samples = sorted({*self.samples, *samples}, key=lambda s: s.ticks)
         if self.span > 0:
             self.rate = (self.samples[-1].ticks - self.samples[0].ticks) / self.span
 
     def fits(self, samples: list[Sample]) -> bool:
-        """Could these have been taken on this host since it was booted?"""
+        """Can these samples be from this host since its boot?"""
         anchor = self.anchor
         slack = SAMPLE_ERROR / max(self.span, 1)
         for s in samples:
@@ -100,7 +105,8 @@ class Line:
 
 
 def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line], list[int]]:
-    """One file each: host, samples, ticks per second, whether its counter is invariant. The lines, and which of them each file is on."""
+    """One file each: host, samples, ticks per second, whether its counter is invariant. The lines, and which of them
+    each file is on."""
     found: list[Line] = []
     of = []
     for host, samples, ticks_per_second, invariant in files:
@@ -110,7 +116,10 @@ def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line],
         if match is None:
             line = Line(host, samples[:1], (ticks_per_second or SECOND) / SECOND)
             if same:
-                line.problems.append(f"{host}: two clocks under this name (a reboot, two machines, or a counter that isn't invariant); they are aligned like different hosts")
+                line.problems.append(
+                    f"{host}: two clocks under this name (a reboot, two machines, or a counter that isn't invariant); "
+                    "they are aligned like different hosts"
+                )
             found.append(line)
             match = len(found) - 1
         found[match].add(samples)
@@ -149,11 +158,15 @@ def from_line(text: str) -> Meeting:
 def _jumps(line: Line) -> list[str]:
     gaps = [s.realtime - s.monotonic for s in line.samples]
     jumps = [b - a for a, b in zip(gaps, gaps[1:], strict=False) if abs(b - a) > JUMP]
-    return [f"{line.host}: its clock was set by {jump / SECOND:+.3f} s while the job ran; recorded times are not affected" for jump in jumps]
+    return [
+        f"{line.host}: its clock was set by {jump / SECOND:+.3f} s while the job ran; recorded times are not affected"
+        for jump in jumps
+    ]
 
 
 def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> None:
-    """Fills in shift and uncertainty of all lines but `base`, from the events (EVENT, times by their own hosts' clocks); of: line of each event."""
+    """Fills in shift and uncertainty of all lines but `base`, from the events (EVENT, times by their own hosts'
+    clocks); of: line of each event."""
     for i, line in enumerate(found):
         if i == base:
             continue
@@ -161,7 +174,10 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
         at, shift, doubt = _asked(line, found[base])
         if not len(when) and not len(at):
             line.uncertainty = UNSURE
-            line.problems.append(f"{line.host}: no collective and no answer shows how its clock lies to that of {found[base].host}; both are believed, ±{UNSURE // SECOND} s")
+            line.problems.append(
+                f"{line.host}: no collective and no answer relates its clock to that of {found[base].host}; both are "
+                f"assumed to be right, ±{UNSURE // SECOND} s"
+            )
             continue
         mine = events[of == i]["enter"]
         ends = np.array([mine.min(), mine.max()] if len(mine) else [], np.int64)  # it must hold for them, too
@@ -175,11 +191,15 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
         line.shift = (lo + hi) / 2
         line.uncertainty = int(np.max(np.abs(hi - lo)) / 2) + 1
         if np.any(lo > hi + SAMPLE_ERROR):
-            line.problems.append(f"{line.host}: its clock and that of {found[base].host} contradict each other by up to {int(np.max(lo - hi)) / 1e6:.3f} ms")
+            line.problems.append(
+                f"{line.host}: its clock and that of {found[base].host} contradict each other by up to "
+                f"{int(np.max(lo - hi)) / 1e6:.3f} ms"
+            )
 
 
 def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """The best lower bound at each time (sorted) that follows from those at all of them, as clocks run apart by DRIFT at most."""
+    """The best lower bound at each time (sorted) that follows from those at all of them, as clocks run apart by DRIFT
+    at most."""
     slack = DRIFT * (when - when[0]).astype(float)
     before = np.maximum.accumulate(low + slack) - slack
     after = np.maximum.accumulate((low - slack)[::-1])[::-1] + slack
@@ -187,7 +207,8 @@ def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each meeting with a line's host: when (its clock), what is to be added to get to `base`, and by how much that may be wrong; ns. Both are known against the asking host."""
+    """Of each meeting with a line's host: when (its clock), what is to be added to get to `base`, and by how much that
+    may be wrong; ns. Both are known against the asking host."""
     if not line.meetings or not base.meetings:
         return np.empty(0, np.int64), np.empty(0), np.empty(0)
     (at_base, behind_base, doubt_base), (at, behind, doubt) = (_behind(each) for each in (base, line))
@@ -197,14 +218,16 @@ def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _behind(line: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each meeting: when, by how much the host's line is behind the asking host's monotonic clock, and by how much that may be wrong; ns."""
+    """Of each meeting: when, by how much the host's line is behind the asking host's monotonic clock, and by how much
+    that may be wrong; ns."""
     at = np.array([m.at for m in line.meetings], np.int64)
     own = line.own(np.array([m.sample.ticks for m in line.meetings], np.uint64))
     return at, at - own, np.array([m.uncertainty for m in line.meetings], float) + SAMPLE_ERROR
 
 
 def bounds(events: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each collective that both took part in, and in which all wait for all: when (their clock), and the bounds of what is to be added to it; sorted by time."""
+    """Of each collective that both took part in, and in which all wait for all: when (their clock), and the bounds of
+    what is to be added to it; sorted by time."""
     meets = np.isin(events["op"], MEETING) & (events["exit"] != OPEN) & (events["flags"] & 1 == 0) & (events["comm"] >= 0)
     sides = []
     for mask in (ours & meets, theirs & meets):

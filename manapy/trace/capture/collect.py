@@ -1,16 +1,20 @@
-"""The job's other hosts: what is recorded there, copied here, and what their processes do. One small process a host, `manapy _collect`.
+"""The job's other hosts: copies their recordings to this host, and asks what their processes do. There is one small
+process per host, `manapy _collect`.
 
     others = Hosts(["node2", "node3"], "my-job-directory-0a1b2c3d")
     reader = rings.Reader(found.folder, others=others)      # polls them with its own files
 
-It is started by a remote shell (ssh, or srun in an allocation of Slurm) and answers requests on its standard input: what it sends has come from this user, as far as the
-remote shell can be trusted, and no port is open anywhere. A request is a line of JSON; an answer is one, too, whose `bytes` says how many follow it.
+A remote shell (ssh, or srun in a Slurm allocation) starts this process. It answers requests on its standard input. So
+its data comes from this user, as far as the remote shell can be trusted, and no port is open. A request is a line of
+JSON. An answer is a line of JSON, too; its `bytes` is the number of bytes that follow it.
 
 Invariants
- 1. Copies have the layout of their originals (lowerhalf/include/manapy/trace.h) and are changed only between two polls of whoever reads them.
- 2. A host that doesn't answer, or not within PATIENCE seconds, costs its own ranks only: its copies are removed, as what its ranks do isn't known any more. It is tried again
-    after RETRY seconds.
- 3. The other process ends when its standard input does, whatever has become of this one. It reads only: nothing of the job is changed, or waits for it.
+ 1. Copies have the layout of their originals (lowerhalf/include/manapy/trace.h). They change only between two polls of
+    their reader.
+ 2. A host that does not answer within PATIENCE seconds affects only its own ranks. Its copies are removed, because the
+    state of its ranks is no longer known. It is tried again after RETRY seconds.
+ 3. The remote process ends with its standard input, whatever has happened to this process. It only reads: it changes
+    nothing of the job, and the job never waits for it.
 """
 
 from __future__ import annotations
@@ -42,17 +46,17 @@ from . import clocks, format, tsc_clock
 from .rings import KEEP, Mirror
 from .tail import Tail, runs
 
-PATIENCE = 30.0  # seconds for an answer: a remote shell may be slow to start
+PATIENCE = 30.0  # seconds for an answer; a remote shell may start slowly
 RETRY = 30.0
 ASK_AGAIN = 10.0  # seconds after which a host is asked for the time again
-PINGS = 16  # of which the one counts that took least
+PINGS = 16  # of these, the fastest counts
 AT_ONCE = 64  # hosts that are asked at the same time
 FORMAT = 3  # of requests and answers
 SEEN = ("process", "cpu_share")  # of Rank: what /proc says
 
 
 class LostError(ManapyError):
-    """A host can't be reached; says why."""
+    """A host cannot be reached; has the reason."""
 
 
 # ---- there: `manapy _collect`
@@ -64,13 +68,15 @@ class Tails:
     def __init__(self, folder: Path, keep: int, sampler: runqueue.Sampler) -> None:
         self.folder, self.keep, self.sampler = folder, keep, sampler
         self._sampled = 0  # moment up to which samples were sent
-        self._tails: dict[tuple[str, int], Tail] = {}  # by name and inode: a restart from an earlier checkpoint replaces files
+        # by name and inode: a restart from an earlier checkpoint replaces files
+        self._tails: dict[tuple[str, int], Tail] = {}
         self._sent: dict[tuple[str, int], dict[int, bytes]] = {}  # heads, by offset
         self._tables: dict[tuple[str, int], list[int]] = {}  # entries sent so far of both
         self._sight: proc.Sight | None = None
 
     def news(self) -> tuple[dict[str, Any], list[bytes]]:
-        """What is new: of each file its size and where the bytes that follow belong; and what its processes do, after proc.INTERVAL seconds at least since the last look."""
+        """New data: for each file its size, and the places of the bytes that follow; and what its processes do, if the
+        last look was at least proc.INTERVAL seconds ago."""
         self._look_for_files()
         ranks = self._ranks()
         monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -102,7 +108,8 @@ class Tails:
                     self._sent[key], self._tables[key] = {}, [0, 0]
 
     def _ranks(self) -> list[dict[str, Any]]:
-        """What was seen of each process that has not ended by itself: as proc.examine, but of the time since the last look."""
+        """What was seen of each process that has not ended by itself: as proc.examine, but of the time since the last
+        look."""
         ranks = {}
         for tail in self._tails.values():
             head = tail.head
@@ -141,7 +148,7 @@ class Tails:
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Until there are no more requests."""
+    """Serve until there are no more requests."""
     with contextlib.ExitStack() as stack:
         _serve(requests, answers, stack)
 
@@ -181,7 +188,7 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
 
 
 def remote_shell() -> list[str]:
-    """How a command gets to another host, whose name and the command come behind it: srun within an allocation of Slurm, else ssh."""
+    """The remote shell; a host's name and a command are appended. srun within a Slurm allocation, else ssh."""
     if allocation := os.environ.get("SLURM_JOB_ID"):
         return ["srun", "--overlap", f"--jobid={allocation}", "--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]
     return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
@@ -201,10 +208,12 @@ class _Host:
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
-        """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json, which it may be from, may be another user's."""
+        """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json,
+        which it may be from, may be another user's."""
         if self.name.startswith("-"):
-            raise LostError("that is no host's name")
-        program = shlex.quote(str(installation.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
+            raise LostError("not a host name")
+        # as it is here; ssh hands it to a shell
+        program = shlex.quote(str(installation.executable("manapy") or "manapy"))
         command = [*shell, self.name, program, "_collect"]
         with explained(LostError, shell[0]):
             # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
@@ -229,7 +238,7 @@ class _Host:
         self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks, self._waits)
 
     def meet(self) -> None:
-        """Ask for the time there, unless that was done a short time ago."""
+        """Ask the host for the time, unless that was done a short time ago."""
         if self.meetings and time.clock_gettime_ns(time.CLOCK_MONOTONIC) < self.meetings[-1].at + ASK_AGAIN * clocks.SECOND:
             return
         found = [meeting for _ in range(PINGS) if (meeting := self._ping()) is not None]
@@ -245,7 +254,7 @@ class _Host:
     def _copy(self, name: str, inode: int, size: int) -> IO[bytes]:
         path = self.folder / name
         if format.rank_and_generation(path) is None or path.parent != self.folder:
-            raise LostError(f"what it sends isn't a trace file: {name!r}")
+            raise LostError(f"it sends something other than a trace file: {name!r}")
         if self._inodes.get(name) != inode:
             path.unlink(missing_ok=True)
             self._inodes[name] = inode
@@ -281,7 +290,7 @@ class _Host:
         return data
 
     def _last_words(self, otherwise: str) -> str:
-        """The last line that the remote shell, or what it has started, has said; or how it has ended."""
+        """The last line of the remote shell's output, or how it has ended."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             if code := self._process.wait(1):
@@ -291,7 +300,7 @@ class _Host:
         return next((line.strip() for line in reversed(lines) if line.strip()), otherwise)
 
     def close(self) -> None:
-        """End it there, and remove the copies."""
+        """End the remote process, and remove the copies."""
         if self._process is not None:
             for pipe in (self._process.stdin, self._process.stdout):
                 assert pipe is not None
@@ -307,9 +316,10 @@ class _Host:
 
 
 class Hosts:
-    """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll. shell: words before a host's name, None: remote_shell().
-    keep: records of each thread that are copied at least. sample: whether waits for a processor are sampled there all the time; set it before the first poll.
-    Everything is ended and removed with this object, or at the end of this process."""
+    """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll.
+    shell: words before a host's name, None: remote_shell(). keep: records of each thread that are copied at least.
+    sample: whether waits for a processor are sampled there all the time; set it before the first poll. Everything is
+    ended and removed with this object, or at the end of this process."""
 
     def __init__(self, names: Iterable[str], job: str, shell: Sequence[str] | None = None, keep: int = KEEP) -> None:
         self.names, self.job, self.shell, self.keep = tuple(names), job, tuple(shell or remote_shell()), keep
@@ -333,12 +343,14 @@ class Hosts:
 
     @property
     def problems(self) -> list[str]:
-        """With hosts that could not be reached, one line each."""
-        return [f"{name} can't be looked at, nothing is known of its ranks: {why}" for name, why in self.lost.items()]
+        """Hosts that could not be reached, one line each."""
+        return [f"{name} cannot be reached; nothing is known of its ranks: {why}" for name, why in self.lost.items()]
 
     def poll(self) -> None:
-        """Look at all of them. New ones are asked twice: first for all that they have, and then, with the others, for what has come meanwhile: the sooner all have answered, the
-        nearer to now is the moment that is known of all."""
+        """Poll all hosts.
+
+        New hosts are asked twice: first for all their data, then, with the others, for new data. The sooner all have
+        answered, the newer is the moment that is known of all hosts."""
         now = time.monotonic()
         due = [name for name in self.names if name not in self._hosts and (name not in self._lost or now >= self._lost[name][0] + RETRY)]
         with ThreadPoolExecutor(AT_ONCE) as pool:

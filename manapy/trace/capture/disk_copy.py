@@ -1,11 +1,15 @@
-"""Keeping on disk what a running job records: rings as large as one wants them, in files of the same format (format.py), which everything reads that reads rings.
+"""Copies a running job's recording to disk, into rings of any size. The files have the same format (format.py), so that
+all readers of rings can read them.
 
 Invariants
- 1. What rings take on disk never exceeds the limit (communicators come on top, 64 bytes each): each rank has its share of it, its rings are sized for that when its
-    file is first seen, and overwrite their oldest records. Threads that a file has no ring for are counted in its `unrecorded`. Of a rank only the newest generation is kept.
- 2. A place of a ring holds the record that belongs there, or another seq: then it reads as lost. A call that was open is looked at again until it has returned.
- 3. `magic` is stored last, and `head` of a ring after its records: a copy that was cut short is sound as far as it goes.
- 4. A copy is of the moment at which it was taken, which its newest clock sample says, and not of a process that runs: whatever that does later isn't in it, and is held against nobody.
+ 1. Rings on disk never exceed the limit (plus 64 bytes per communicator). Each rank has a share of it. Its rings get
+    their size when its file is first seen, and overwrite their oldest records. `unrecorded` of a file counts threads
+    for which it has no ring. Only the newest generation of a rank is kept.
+ 2. A place of a ring has the record that belongs there, or another seq and reads as lost. An open call is read again
+    until it has returned.
+ 3. `magic` is stored last, and `head` of a ring after its records. So an interrupted copy is valid up to its end.
+ 4. A copy shows the moment of its newest clock sample. Later actions of the process are not in it, and no rank is
+    blamed for their absence.
 """
 
 from __future__ import annotations
@@ -88,7 +92,8 @@ def _capacity(room: int) -> int:
 
 
 class Recording:
-    """The job whose trace is in `folder`, and in `others`, kept in `out` (which is made), in at most `limit` bytes. problems: files that can't be copied, and why, one line each."""
+    """The job whose trace is in `folder`, and in `others`, kept in `out` (which is made), in at most `limit` bytes.
+    problems: files that can't be copied, and why, one line each."""
 
     def __init__(self, folder: Path, out: Path, limit: int, others: Elsewhere | None = None) -> None:
         self.folder, self.out, self.limit, self.others = folder, out, limit, others
@@ -100,7 +105,8 @@ class Recording:
         out.mkdir(parents=True, exist_ok=True)
 
     def poll(self) -> None:
-        """Copy what is new of all ranks. Raises UsageError if the limit is too little, NoTraceError if there is nothing but files that can't be copied, and OSError."""
+        """Copy what is new of all ranks. Raises UsageError if the limit is too little, NoTraceError if there is nothing
+        but files that can't be copied, and OSError."""
         if self.others is not None:
             self.others.poll()
             self._clocks(self.others.meetings)

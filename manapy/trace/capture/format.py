@@ -1,6 +1,7 @@
-"""The trace file: mirror of lowerhalf/include/manapy/trace.h, and writing such files without a program (for tests and the simulator).
+"""The trace file: mirror of lowerhalf/include/manapy/trace.h, and writing such files without a program (for tests and
+the simulator).
 
-What the fields mean is said there. tests/unit/trace/capture/test_format.py compares sizes, offsets and constants.
+trace.h explains the fields. tests/unit/trace/capture/test_format.py compares sizes, offsets and constants.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ RECORD = np.dtype(
 
 
 class Writer:
-    """A trace file made by Python: what a recorder would have left behind. Not for recording: nothing here is fast.
+    """Writes a trace file as a recorder would have left it. It is slow, and not meant for recording.
 
     capacity: records a ring, a power of two; rings: threads.
     """
@@ -175,6 +176,6 @@ class Writer:
         ring.head = start + len(records)
 
     def close(self, end: int = FINALIZED) -> None:
-        """Nothing comes any more."""
+        """End the recording."""
         self.head.end = end
         self._data.flush()

@@ -1,7 +1,9 @@
-"""Which recording is meant: by a job directory or id, what `manapy trace run` was given as --dir, a folder of saved trace files, or nothing.
+"""Which recording is meant: by a job directory or id, what `manapy trace run` was given as --dir, a folder of saved
+trace files, or nothing.
 
 Of its hosts a job of manapy-launch keeps a list in job.json; how one gets there is collect.py's.
-Recordings lie in format.root(), one folder a job, until they are saved elsewhere or the machine is restarted. Those of other users can be named, too, by whoever may read them: root.
+Recordings lie in format.root(), one folder a job, until they are saved elsewhere or the machine is restarted. Those of
+other users can be named, too, by whoever may read them: root.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from .tracefile import TraceFile
 
 
 class Found(NamedTuple):
-    """folder: of the trace files on this host, which may have none. job: the job of manapy-launch that it belongs to, if it does. live: its files are those that are being
-    written, or were until it ended. others: the job's other hosts, if there are any. guessed: nobody has named it; a line that says which it is."""
+    """folder: of the trace files on this host, which may have none. job: the job of manapy-launch that it belongs to,
+    if it does. live: its files are those that are being written, or were until it ended. others: the job's other hosts,
+    if there are any. guessed: nobody has named it; a line that says which it is."""
 
     folder: Path
     job: job.Job | None = None
@@ -36,7 +39,8 @@ def is_recording(folder: Path) -> bool:
 
 
 def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | None = None) -> Found:
-    """hosts: that the job has, if it isn't one of manapy-launch. shell: see collect.Hosts. Raises JobError, with one line that says what would be found."""
+    """hosts: that the job has, if it isn't one of manapy-launch. shell: see collect.Hosts. Raises JobError, with one
+    line that says what would be found."""
     found = _find(which, hosts)
     names = sorted({*(hosts or (found.job.record.get("hosts", ()) if found.job is not None else ()))} - {socket.gethostname()})
     if names and found.live:
@@ -44,7 +48,10 @@ def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | No
     if is_recording(found.folder):
         return found
     name = found.job.dir if found.job else which
-    raise JobError(f"{name}: nothing of it is recorded on this host (did it run on others: --hosts? Was it started with --no-trace, or before the last restart of the machine?)")
+    raise JobError(
+        f"{name}: this host has no recording of it (did it run on other hosts: --hosts? Was it started with "
+        "--no-trace, or before the last restart of the machine?)"
+    )
 
 
 def _find(which: str | None, hosts: Sequence[str]) -> Found:
@@ -67,7 +74,9 @@ def _find(which: str | None, hosts: Sequence[str]) -> Found:
             return named
         if hosts:
             return Found(roots[0] / format.job_name(which))
-        raise JobError(f"{which}: no such recording (neither a job, nor a folder of trace files, nor one recorded here)") from error
+        raise JobError(
+            f"{which}: no such recording (neither a job, nor a folder of trace files, nor one recorded here)"
+        ) from error
 
 
 def _named(which: str, roots: Sequence[Path]) -> Found | None:
@@ -110,11 +119,19 @@ def _only(root: Path) -> Found:
             raise
         live = [folder for folder in recordings if _lives(folder)]
         if len(chosen := live or recordings) == 1:
-            return Found(chosen[0], guessed=f"{chosen[0].name}: the only recording of this user here{' of a job that runs' if len(recordings) > 1 else ''}")
+            return Found(
+                chosen[0],
+                guessed=(
+                    f"{chosen[0].name}: the only recording of this user "
+                    f"here{' of a job that runs' if len(recordings) > 1 else ''}"
+                ),
+            )
         if len(here := [folder for folder in chosen if _from_here(folder)]) == 1:
             return Found(
                 here[0],
-                guessed=f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}",
+                guessed=(
+                    f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}"
+                ),
             )
         names = [f"{folder.name}{' (runs)' if folder in live else ''}" for folder in recordings[-5:]]
         raise JobError(f"{len(recordings)} recordings are in {root}, name one: {', '.join(names)}") from error
@@ -140,5 +157,7 @@ def _of_job(found: job.Job) -> Found:
     owner = found.dir.stat().st_uid
     root = format.root(owner)
     if owner != os.getuid() and root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
-        raise JobError(f"{found.dir}: a job of another user (uid {owner}), whose recording nobody else but root may read")
+        raise JobError(
+            f"{found.dir}: a job of another user (uid {owner}): only this user and root may read its recording"
+        )
     return Found(root / format.job_name(found.dir), found)

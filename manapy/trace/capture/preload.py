@@ -1,7 +1,9 @@
-"""Preloading the recorder into a program that doesn't run under manapy-launch: which of the two libraries, and into which environment.
+"""Preloads the recorder into a program that runs without manapy-launch: chooses one of the two libraries, and makes the
+environment.
 
-Both hold the same code and know MPICH's binary interface from Open MPI's by themselves. They differ in what they export: mpi4py, and others, look whether
-a function of MPI 4 is there before they call it, so one that the program's MPI library lacks must not be shown.
+Both contain the same code, and distinguish MPICH's ABI from Open MPI's by themselves. They differ in their exported
+functions. mpi4py and other programs check whether a function of MPI 4 exists before they call it. So the recorder must
+not export a function that the program's MPI library lacks.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ _NEEDED = ((b"libmpi.so.40", "openmpi"), (b"libmpi.so.12", "mpich"), (b"libmpich
 
 
 def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """The MPI that a command most probably uses, a key of LIBRARIES: by what mpi4py is told, what the launcher says of itself, or what programs are linked to."""
+    """The MPI that a command most probably uses, as a key of LIBRARIES: by mpi4py's variables, the launcher's
+    --version, or the libraries that programs are linked to."""
     if env.get("MPI4PY_MPIABI", "").startswith("openmpi"):
         return "openmpi"
-    for word in command:  # it may stand behind env, timeout, time ...
+    for word in command:  # the launcher may follow env, timeout, time ...
         if _LAUNCHERS.fullmatch(Path(word).name) and (said := _version(word)):
             for text, name in _SAID:
                 if text in said:

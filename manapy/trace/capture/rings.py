@@ -1,4 +1,4 @@
-"""From trace files to a Trace: rings of running programs (polled), of dead ones, and saved ones.
+"""Reads trace files into a Trace: rings of running programs (polled), of ended programs, and saved ones.
 
     reader = Reader(find.find("my-job-directory").folder)
     while True:
@@ -8,12 +8,17 @@
 How a ring is read while its thread writes: lowerhalf/include/manapy/trace.h, invariant 3.
 
 Invariants
- 1. A record is taken only if `seq` was right before and after it was copied, and it is of a known kind; `exit` is read before the fields that it makes valid.
- 2. What was overwritten before it was read, torn, or not kept is counted in Rank.lost, and Rank.first_ns lies behind it.
- 3. A file that isn't sound costs its rank only; it leaves one line in `problems`.
- 4. A trace of several hosts is of one moment: the earliest up to which one of them was read. What one host did after it would not fit to what another had done.
- 5. What a restart has taken back isn't in the trace. A call that was open when its generation ended is in the next one, or has ended with it (STOPPED).
- 6. Where a program has paused recording is in Rank.pauses, and Rank.first_ns lies behind the last one: a pause is a loss whose extent isn't known.
+ 1. A record is taken only if `seq` was right before and after it was copied, and it is of a known kind; `exit` is read
+    before the fields that it makes valid.
+ 2. Rank.lost counts records that were overwritten before they were read, torn, or not kept. Rank.first_ns is after
+    the last of them.
+ 3. A damaged file affects only its rank. It leaves one line in `problems`.
+ 4. A trace of several hosts shows one moment: the earliest one up to which any of them was read. Later events of one
+    host would not fit to those of another.
+ 5. Calls that a restart has undone are not in the trace. A call that was open when its generation ended is in the next
+    generation, or has ended with it (STOPPED).
+ 6. Rank.pauses has the pauses of the recording. Rank.first_ns is after the last one, because a pause is a loss of
+    unknown extent.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ KEEP = 1 << 20  # records kept of a ring at least, if it had so many
 
 
 class NoTraceError(ManapyError):
-    """There is no sound trace file; says why."""
+    """There is no valid trace file; has the reason."""
 
 
 _Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -48,8 +53,8 @@ _Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass
 class _Ring:
-    """Copied so far: the first `count` of `kept`, in order of seq; `open`: places there of calls that had not returned; `next`: the seq that is to be read.
-    keep: the newest so many are never forgotten."""
+    """Copied so far: the first `count` of `kept`, in order of seq; `open`: places there of calls that had not returned;
+    `next`: the seq that is to be read. keep: the newest so many are never forgotten."""
 
     capacity: int
     keep: int = KEEP
@@ -92,7 +97,7 @@ class _Ring:
         self.count += len(records)
 
     def _forget(self, oldest: int) -> None:
-        """As many of the oldest."""
+        """Forget so many of the oldest records."""
         self.kept, self.count = self.kept[oldest:].copy(), self.count - oldest
         self.open = [i - oldest for i in self.open if i >= oldest]
         self.lost += oldest
@@ -106,7 +111,8 @@ class _Ring:
                 self.kept[i] = fresh[0]
                 if fresh["exit"][0] == 0:
                     still.append(i)
-            elif newest >= int(self.kept["seq"][i]) + self.capacity:  # it returned: its thread has made many calls since
+            elif newest >= int(self.kept["seq"][i]) + self.capacity:
+                # it returned: its thread has made many calls since
                 self.kept["exit"][i] = self.kept["enter"][i]
                 self.kept["flags"][i] |= np.uint16(Flag.STOPPED)
             else:
@@ -126,7 +132,7 @@ class _Device(Communicator):
 
 
 class _File(TraceFile):
-    """What was read of one so far."""
+    """The part of a trace file that was read so far."""
 
     def __init__(self, path: Path, keep: int = KEEP) -> None:
         super().__init__(path)
@@ -167,9 +173,10 @@ class _File(TraceFile):
 
 @dataclass(frozen=True)
 class Mirror:
-    """The trace files of one other host, copied here. monotonic: ns by that host's clock, of the moment up to which they were read. alive: does a process that writes them
-    still run? ranks: what was seen there of the ranks' processes: fields of Rank, by rank and generation. waits: for a processor, if they were sampled
-    there: by that host's clock, and the sum of all up to then (runqueue.py)."""
+    """The trace files of one other host, copied here. monotonic: ns by that host's clock, of the moment up to which
+    they were read. alive: does a process that writes them still run? ranks: what was seen there of the ranks'
+    processes: fields of Rank, by rank and generation. waits: for a processor, if they were sampled there: by that
+    host's clock, and the sum of all up to then (runqueue.py)."""
 
     folder: Path
     host: str
@@ -204,17 +211,20 @@ def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
 
 
 class Reader:
-    """The trace files of a job, in one folder or (saved ones of several hosts) in several; others: its other hosts. keep: records of each thread that are kept at least."""
+    """The trace files of a job, in one folder or (saved ones of several hosts) in several; others: its other hosts.
+    keep: records of each thread that are kept at least."""
 
     def __init__(self, *folders: Path, keep: int = KEEP, others: Elsewhere | None = None) -> None:
         self.folders, self.keep, self.others = folders, keep, others
         self.problems: list[str] = []
         self._files: dict[Path, _File] = {}
-        self._moment = 0  # of the last look at the rings, which a trace of a running job says how it stood at: CLOCK_MONOTONIC
+        # of the last look at the rings, which a trace of a running job says how it stood at: CLOCK_MONOTONIC
+        self._moment = 0
         self._bad: dict[Path, int] = {}  # by inode: a file may be replaced by a good one
 
     def poll(self) -> None:
-        """Look for new files, and copy what is new in all. Those of a host that can't be reached any more are given up: what its ranks do now isn't known."""
+        """Look for new files, and copy what is new in all. Those of a host that can't be reached any more are given up:
+        what its ranks do now isn't known."""
         if self.others is not None:
             self.others.poll()
         self._moment = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -252,7 +262,8 @@ class Reader:
                 self.problems.append(file.problem)
 
     def _of_one_job(self) -> tuple[list[_File], list[str]]:
-        """Files by rank and generation, and what is wrong with those of another job, that somebody has put there: most are the job's, or else the newest is."""
+        """Files by rank and generation, and what is wrong with those of another job, that somebody has put there: most
+        are the job's, or else the newest is."""
         files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
         groups: dict[int, list[_File]] = {}
         for file in files:
@@ -261,10 +272,13 @@ class Reader:
             return files, []
         ours = max(groups.values(), key=lambda group: (len(group), max(sample.realtime for file in group for sample in [*file.samples(), clocks.Sample(0, 0, 0)])))
         others = [file for file in files if file not in ours]
-        return ours, [f"{file.path}: of another job ({format.text(file.head.job)}, {file.head.size} ranks), and left out" for file in others]
+        return ours, [
+            f"{file.path}: belongs to another job ({format.text(file.head.job)}, {file.head.size} ranks) and is ignored"
+            for file in others
+        ]
 
     def trace(self, newest: int | None = None) -> Trace:
-        """All that is kept, or the newest so many records of each thread; those before them count as lost."""
+        """All kept records, or the newest ``newest`` records of each thread; earlier ones count as lost."""
         files, foreign = self._of_one_job()
         if not files:
             raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
@@ -297,7 +311,8 @@ class Reader:
         return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, [*self._problems(), *foreign], monotonic, events[rdma], devices, waits)
 
     def _saved_meetings(self) -> list[clocks.Meeting]:
-        """Of a recording of several hosts (disk_copy.py). A line that is no answer, as the last one of a recording that was cut short, ends it."""
+        """Of a recording of several hosts (disk_copy.py). A line that is no answer, as the last one of a recording that
+        was cut short, ends it."""
         found = []
         for folder in self.folders:
             if not (path := folder / format.CLOCKS).is_file():  # not a pipe either, at which one would wait
@@ -379,7 +394,10 @@ class Reader:
                 if polled > rank.polled_ns:
                     rank.polled_ns, rank.polled_request = polled, int(head_now.polled_request)
         if head.unrecorded:
-            rank.problems.append(f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than {head.rings_capacity} threads, or no room")
+            rank.problems.append(
+                f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than "
+                f"{head.rings_capacity} threads, or no room"
+            )
         ranks[head.rank] = rank
 
     def _waits(self, files: list[_File], on: list[clocks.Line]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -407,8 +425,9 @@ class Reader:
 
     @staticmethod
     def _until(moments: dict[str, int], base: clocks.Line, events: np.ndarray, ranks: dict[int, Rank]) -> tuple[int, np.ndarray]:
-        """The moment of the trace, and what there was then (invariant 4): of the last look if the job runs, else the last thing that is known. Rings are copied one after the
-        other, and who copies may be halted between two: a rank that was copied early would seem idle."""
+        """The moment of the trace, and what there was then (invariant 4): of the last look if the job runs, else the
+        last thing that is known. Rings are copied one after the other, and who copies may be halted between two: a rank
+        that was copied early would seem idle."""
         if not moments:
             last = max(int(events["enter"].max(initial=0)), int(events["exit"].max(initial=0)))
             return max(last, base.samples[-1].realtime if base.samples else 0), events
@@ -433,7 +452,8 @@ def _without_pauses(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
 
 
 def _without_refusals(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
-    """The events but these; the first of each rank goes to it, with the records behind it that have more of its name."""
+    """The events but these; the first of each rank goes to it, with the records behind it that have more of its
+    name."""
     refusals = np.flatnonzero(events["op"] == Op.REFUSED)
     found: dict[int, Refusal] = {}
     name = b""
@@ -492,7 +512,7 @@ def _peers(peer: np.ndarray, comm: np.ndarray, own: list[Communicator]) -> np.nd
 
 
 def read(*folders: Path, others: Elsewhere | None = None) -> Trace:
-    """One look at the trace files in these folders, and on the job's other hosts."""
+    """Look once at the trace files in these folders, and at the job's other hosts."""
     reader = Reader(*folders, others=others)
     reader.poll()
     return reader.trace()

@@ -1,8 +1,9 @@
-"""What is new in one trace file since the last look: for copies of it, on disk (disk_copy.py) or on another host (collect.py).
+"""The new records of one trace file since the last look, for copies on disk (disk_copy.py) or on another host
+(collect.py).
 
 Invariants
- 1. A record is handed out when it is new, and again as long as it was open the last time.
- 2. What was overwritten before it was read, or torn, is counted in `lost` and never handed out.
+ 1. A record is returned when it is new, and again while it was open the last time.
+ 2. `lost` counts records that were overwritten before they were read, or torn. They are never returned.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Tail(TraceFile):
             close()
 
     def new(self, i: int, ring: format.RingStruct, keep: int) -> np.ndarray:
-        """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest `keep`."""
+        """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest
+        `keep`."""
         state = self._rings[i]
         newest = int(ring.head)
         first = state.next or int(ring.first)

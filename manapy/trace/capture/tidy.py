@@ -1,11 +1,12 @@
-"""Recordings of ended jobs lie in shared memory, for `manapy why`: the newest ones. Older ones are removed whenever a
-job ends or is about to be recorded.
+"""Removes old recordings of ended jobs from shared memory, whenever a job ends or begins to be recorded. `manapy why`
+needs the newest ones.
 
 Invariants
- 1. Nothing is removed of which a process may still live: one of this host that does, or any of another host (a folder
-    that hosts share).
- 2. What is being made is left alone: a folder without trace files, or with one whose head isn't written.
- 3. KEEP bytes of recordings of ended jobs are left, and a tenth of the file system at most; the newest one always is.
+ 1. A recording is not removed while one of its processes may live: a live process of this host, or any process of
+    another host (hosts may share a folder).
+ 2. A recording that is being created is not touched: a folder without trace files, or with a file without a head.
+ 3. At most KEEP bytes of recordings of ended jobs remain, and at most a tenth of the file system; the newest recording
+    always remains.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ SHARE = 10  # of the file system: one in so many
 
 
 def tidy(root: Path | None = None, keep: int = KEEP) -> list[Path]:
-    """Remove what is too much; the folders removed."""
+    """Remove recordings beyond the limits. Returns the removed folders."""
     root = root or layout.root()
     if not root.is_dir():
         return []
     ended = []
     for folder in root.iterdir():
-        with contextlib.suppress(OSError):  # somebody else removes it
+        with contextlib.suppress(OSError):  # another process removes it
             if (found := _ended(folder)) is not None:
                 ended.append((*found, folder))
     room = os.statvfs(root)

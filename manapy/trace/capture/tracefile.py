@@ -1,12 +1,13 @@
-"""A trace file: its head, its rings and their records, as they are now. For rings.py, which makes a Trace of them, and
-tail.py, which copies them.
+"""A trace file: the current state of its head, its rings and their records. For rings.py, which makes a Trace of them,
+and tail.py, which copies them.
 
 Invariants
- 1. It is read, never mapped: its owner may truncate it at any time, and who has it mapped would die of that (SIGBUS).
- 2. What the head says of the file's parts is checked each time: nothing behind it is read that isn't there. A head that
-    isn't sound any more is as it was when it was.
- 3. What a truncated file lacks reads as zeros: places of records that were never written.
- 4. The file is open as long as this object is there: a file that was removed can still be read.
+ 1. The file is read, never mapped: its owner may truncate it at any time, which would kill a process that maps it
+    (SIGBUS).
+ 2. The head's description of the file's parts is checked each time, and nothing outside the file is read. If a head
+    becomes invalid, its last valid state is used.
+ 3. The missing part of a truncated file reads as zeros, like places of records that were never written.
+ 4. The file is open as long as this object exists, so that a removed file can still be read.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class TraceFile:
             raise ValueError(f"{path}: truncated: {self.size} bytes, not even its head")
         head = self._head = self._head_now()
         if head.magic == 0:
-            raise UnfinishedError(f"{path}: its making was never finished")
+            raise UnfinishedError(f"{path}: its creation was never finished")
         if head.magic != format.MAGIC:
             raise ValueError(f"{path}: not a trace of manapy")
         if head.version != format.VERSION or head.record_size != format.RECORD.itemsize:
@@ -135,7 +136,7 @@ class TraceFile:
 
 
 class UnfinishedError(ValueError):
-    """It is being made, or its maker has died."""
+    """The file is being created, or its creator has died."""
 
 
 def taken(places: Callable[[np.ndarray], np.ndarray], capacity: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,10 @@
 """A trace for other tools: JSON, OpenMetrics (Prometheus), Perfetto (ui.perfetto.dev), OTF2 (Vampir, Scalasca ...).
 
-Times are ns on the job's clock; Perfetto's and OTF2's begin with the trace. A call that has not returned lasts until `now`.
+Times are ns on the job's clock; Perfetto's and OTF2's begin with the trace. A call that has not returned lasts until
+`now`.
 
-Sources of the formats: openmetrics.io 1.0; perfetto.dev/docs/reference/trace-packet-proto (the numbers of the fields below); OTF2 3.x, python bindings.
+Sources of the formats: openmetrics.io 1.0; perfetto.dev/docs/reference/trace-packet-proto (the numbers of the fields
+below); OTF2 3.x, python bindings.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ..model.match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching, first_of
 
 
 class ExportError(ManapyError):
-    """What the format needs isn't installed, or the output can't be made there."""
+    """A package for the format is not installed, or the output cannot be written."""
 
 
 # ---- JSON
@@ -31,7 +33,8 @@ _PEERS = {NO_PEER: None, ANY: "any", PROC_NULL: "null"}
 
 
 def to_json(trace: Trace, out: Path) -> None:
-    """One object: job, size, now, ranks, communicators, and events with the fields of events.EVENT; op is a name, exit is null for an open call."""
+    """One object: job, size, now, ranks, communicators, and events with the fields of events.EVENT; op is a name, exit
+    is null for an open call."""
     with out.open("w") as stream:
         head: dict[str, Any] = {"job": trace.job, "size": trace.size, "now": trace.now}
         head["ranks"] = [{k: (None if v != v else v) for k, v in vars(rank).items()} for _, rank in sorted(trace.ranks.items())]
@@ -58,7 +61,8 @@ def _as_dict(event: np.void) -> dict[str, Any]:
 
 
 def to_openmetrics(trace: Trace, out: Path) -> None:
-    """Per rank and kind of call (op): how many, how long, how many bytes; open calls; lost records. For node_exporter's textfile collector, or any scraper."""
+    """Per rank and kind of call (op): how many, how long, how many bytes; open calls; lost records. For node_exporter's
+    textfile collector, or any scraper."""
     events = trace.events
     spent = np.where(events["exit"] == OPEN, trace.now, events["exit"]) - events["enter"]
     first = first_of_call(events)
@@ -195,8 +199,9 @@ def _details(trace: Trace, event: np.void) -> Iterable[tuple[str, int | str]]:
 
 
 def to_otf2(trace: Trace, out: Path) -> None:
-    """An archive in the folder `out`, which must not be there yet: a region for each call, and MPI's events of those that have returned: messages, blocking and not,
-    and blocking collectives. What of a collective was received is not recorded, and is 0. An inter-communicator has the members of both groups."""
+    """An archive in the folder `out`, which must not be there yet: a region for each call, and MPI's events of those
+    that have returned: messages, blocking and not, and blocking collectives. What of a collective was received is not
+    recorded, and is 0. An inter-communicator has the members of both groups."""
     try:
         import otf2
     except ImportError:
@@ -243,7 +248,8 @@ class _Otf2:
                 self.regions[title] = self.archive.definitions.region(title, paradigm=self.otf2.Paradigm.MPI)
             location = self.locations[int(first["rank"]), int(first["thread"])]
             writer = self.archive.event_writer_from_location(location)
-            begin = max(begin - self.start, ended.get(location, 0))  # a damaged record may say otherwise, and OTF2 refuses times that go back
+            # a damaged record may say otherwise, and OTF2 refuses times that go back
+            begin = max(begin - self.start, ended.get(location, 0))
             ended[location] = end = max(end - self.start, begin)
             writer.enter(begin, self.regions[title])
             if first["exit"] != OPEN and not first["flags"] & (Flag.FAILED | Flag.PERSISTENT):

@@ -1,4 +1,4 @@
-"""Knots of the wait-for graph: ranks whose calls wait for each other, and why."""
+"""Finds knots of the wait-for graph: ranks whose calls wait for each other, and the reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .waiting import cycle_in
 
 
 def find(search: Suspects) -> None:
-    """Accuses who has left out the call that the others of a knot wait for; else all of the knot; and who has gone on
-    to Finalize without it."""
+    """Accuse the rank that has left out the call for which the others of a knot wait, else the whole knot; and ranks
+    that have gone on to Finalize without it."""
     for knot in search.graph.knots:
         if set(knot) & search.accused:
             continue
@@ -41,7 +41,7 @@ def find(search: Suspects) -> None:
 
 
 def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> None:
-    """Of a rank that polls it isn't known that it does nothing else: then all are late."""
+    """The verdict on a knot. A rank that polls may do something else as well: then all are late."""
     cycle = cycle_in(search.graph, knot)
     chain = "; ".join(_waits(search, r, want, p) for r, want, p in cycle[:6])
     more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
@@ -104,8 +104,8 @@ def _wanted(search: Suspects, rank: int) -> list[tuple[Open, Want]]:
 
 
 def _finalizing_alone(search: Suspects) -> None:
-    """Ranks in Finalize outside of a knot: who waits for another call of theirs never gets it. Its rank may have a
-    thread outside MPI, which could cancel what was only posted."""
+    """Ranks in Finalize outside of a knot: a rank that waits for another call of theirs waits for ever. Its rank may
+    have a thread outside MPI, which could cancel what was only posted."""
     for rank in sorted(search.graph.opened):
         wanted = [
             (call, want) for call, want in _wanted(search, rank) if not (call.any or want.any or _posted(search, want))

@@ -1,4 +1,4 @@
-"""Processes that are dead or stopped, and the call whose error ended a job."""
+"""Finds processes that are dead or stopped, and the call whose error ended a job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .waitfor import described
 
 
 def wait_for_halted(search: Suspects) -> None:
-    """Who waits for a transfer with a dead or stopped process waits for that process.
+    """Make ranks that wait for a transfer with a dead or stopped process wait for this process.
 
-    So does who waits for a transfer with a process that has posted its part but is outside MPI.
+    The same for a transfer with a process that has posted its part but is outside MPI.
     """
     for call in search.graph.calls:
         for want in call.wants:
@@ -51,7 +51,7 @@ def find(search: Suspects) -> None:
             text + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
             since_ns=search.last_active(rank),
             evidence=tuple(search.facts(rank) + search.victims(rank)),
-            action="see the job's output for its last words; continue from the last checkpoint with `manapy restart`",
+            action="see the job's output (last lines); continue from the last checkpoint with `manapy restart`",
         )
     for rank in sorted(search.stopped):
         if search.idle(rank) < FLOOR:
@@ -70,15 +70,17 @@ def find(search: Suspects) -> None:
 
 
 def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
-    """Of a job that is over: the rank that was seen to die first. That it was the cause isn't proven: who ends a job
-    kills all of its ranks. It can't be told if it waited for one that may have left. failed: another one, whose call
-    has failed."""
+    """The verdict on a job that is over: the rank that was seen to die first.
+
+    It is not proven to be the cause, because ending a job kills all of its ranks. If it waited for a rank that may have
+    left, the cause is unknown. failed: the verdict on another rank, whose call has failed.
+    """
     text = f"{search.name(rank)} was the first that was seen to die"
-    facts, action = (*search.facts(rank), *search.victims(rank)), "see the job's output for its last words"
+    facts, action = (*search.facts(rank), *search.victims(rank)), "see the last lines of the job's output"
     if failed is None and (left := search.ended(victim=rank)):
         return Verdict(
             State.UNKNOWN,
-            f"it can't be told who has ended the job: {text}, and it waited for a rank that may have left",
+            f"it is unknown which rank ended the job: {text}, and it waited for a rank that may have left",
             confidence=0.0,
             evidence=(*left, *facts),
             action=action,
@@ -94,7 +96,7 @@ def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
         evidence=facts,
         alternatives=(
             *((failed.sentence,) if failed is not None else ()),
-            "somebody has ended the whole job: Ctrl-C, a time limit, MPI_Abort of another rank",
+            "the whole job was ended: Ctrl-C, a time limit, MPI_Abort of another rank",
         ),
         confidence=0.5 if failed is not None else 0.7,
         action=f"{action}; continue from the last checkpoint with `manapy restart`",
@@ -133,7 +135,7 @@ def refusal(search: Suspects) -> Verdict | None:
         call=call,
         since_ns=found[rank],
         evidence=(*(f"{search.name(one)}: its {refused(search, one)}, too" for one in others), *search.victims(rank)),
-        action="see the job's output for what MPI says of that call",
+        action="see MPI's message on that call in the job's output",
     )
 
 
@@ -163,5 +165,5 @@ def failed(search: Suspects) -> Verdict | None:
         since_ns=int(events["exit"][at]),
         evidence=tuple(search.victims(rank)),
         confidence=0.9,
-        action="see the job's output for what MPI says of that call",
+        action="see MPI's message on that call in the job's output",
     )

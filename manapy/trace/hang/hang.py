@@ -1,23 +1,23 @@
-"""Is the job stuck, who is to blame, and why: Algorithm 1 of the paper without a need for a schedule.
+"""Finds out whether the job is stuck, which rank is to blame, and why: Algorithm 1 of the paper, without needing a
+schedule.
 
-The graph of who waits for whom is always built. What then is at its ends is looked at in the order of Cause: a process
-that is dead or stopped (halted.py); calls that can't belong together (mismatch.py); a knot of calls that wait for each
-other (deadlock.py); a rank outside MPI, or one that has ended, whose call others wait for (outside.py); and where
-everybody has arrived, the transfer (stalled.py).
-The suspect is always a rank that waits for nobody (the least advanced one has no open wait on a peer), so that its
-victims are never accused.
+The graph of waits is always built. Its ends are then checked in the order of Cause: a process that is dead or stopped
+(halted.py); calls that do not match (mismatch.py); a knot of calls that wait for each other (deadlock.py); a rank
+outside MPI, or one that has ended, whose call others wait for (outside.py); and, if all have arrived, the transfer
+(stalled.py). The suspect is always a rank that waits for no other rank (the least advanced rank has no open wait on a
+peer). So its victims are never accused.
 
-Late is not hung: a rank outside MPI that computes, reads or writes is LATE, however long it takes, and so is one of
-which it can't be seen what it does. It is HUNG if its process does nothing by any measure (activity.py), or can't go on
-whatever it does: dead, stopped, in a knot, finalized. A transfer is HUNG only if more than time proves it (stalled.py).
+Late is not hung. A rank outside MPI that computes, reads or writes is LATE, however long it takes. So is a rank whose
+activity is unknown. A rank is HUNG if its process does nothing by any measure (activity.py), or cannot go on whatever
+it does: dead, stopped, in a knot, finalized. A transfer is HUNG only if more than time proves it (stalled.py).
 
 Invariants
- 1. No rank is accused of a call that its trace couldn't show (invariant 1 of waitfor.py): then the verdict is UNKNOWN,
-    unless another rank is proven guilty.
- 2. A rank outside MPI, or a transfer, is only suspected after the time that timeouts.py allows, and the uncertainty of
-    its clock. Time for which a rank was ready to run and had no processor doesn't count.
- 3. A snapshot of running rings isn't taken at one moment: a knot counts when all its calls are older than FLOOR.
- 4. Ranks that are parked for a checkpoint are healthy, and so is who waits for them.
+ 1. No rank is accused of a missing call that its trace could not show (invariant 1 of waitfor.py). Then the verdict is
+    UNKNOWN, unless another rank is proven guilty.
+ 2. A rank outside MPI, or a transfer, is suspected only after the time of timeouts.py plus the uncertainty of its
+    clock. Time in which a rank was ready to run and had no processor does not count.
+ 3. A snapshot of running rings is not taken at one moment. So a knot counts only if all its calls are older than FLOOR.
+ 4. Ranks that are parked for a checkpoint are healthy, and so are ranks that wait for them.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def verdicts(
     memory: Memory | None = None,
     died: int | None = None,
 ) -> list[Verdict]:
-    """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why.
+    """One verdict per fault, the surest first; or one that says HEALTHY, or UNKNOWN with the reason.
 
-    labels: of a schedule, if one is known (stages.py). parked: ranks that a checkpoint holds. delays: what is known of
-    ranks' waits for a processor. probe: of the network between hosts. memory: of earlier looks at this job. died: of a
-    job that is over, the rank whose death was seen first: it is accused if its records prove nothing else, as a job that
-    is stuck is killed in the end.
+    labels: of a schedule, if one is known (stages.py). parked: ranks that a checkpoint holds. delays: the known
+    waits of ranks for a processor. probe: of the network between hosts. memory: of earlier looks at this job. died: for
+    a job that is over, the rank whose death was seen first. It is accused if its records prove nothing else, because a
+    stuck job is killed in the end.
     """
     if not len(trace.events) and not any(known.refused for known in trace.ranks.values()):
         return [

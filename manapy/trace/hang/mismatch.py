@@ -1,4 +1,4 @@
-"""Collectives whose members made different calls, or named different roots, at the same place."""
+"""Finds collectives whose members made different calls, or named different roots, at the same place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .timeouts import FLOOR
 
 
 def find(search: Suspects) -> set[int]:
-    """Accuses those of the members who made another call than most; returns the instances of such collectives."""
+    """Accuse the members that made another call than most. Returns the instances of such collectives."""
     m, events = search.matching, search.trace.events
     instances = {
         int(m.collectives.of[w.event])

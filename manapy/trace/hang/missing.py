@@ -1,4 +1,4 @@
-"""Calls that a rank has left out: how they are found, and the verdict on them."""
+"""Finds calls that a rank has left out, and makes the verdict on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def left_out(search: Suspects, rank: int, instance: int) -> int | None:
 
 
 def skip_awaited(search: Suspects, rank: int) -> Want | None:
-    """What others wait for at `rank`, if the schedule or its habits show that it has left out just that."""
+    """The call of `rank` for which others wait, if the schedule or its habits show that it has left out this call."""
     m = search.matching
     skips = None
     for call, want in search.waiting.on(rank)[:16]:

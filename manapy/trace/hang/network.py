@@ -1,8 +1,8 @@
-"""What is known of the network between ranks whose transfer doesn't end: work requests that don't complete, and probes.
+"""Evidence on the network between ranks whose transfer does not end: work requests that do not complete, and probes.
 
-Does the network between two hosts work, now? That is a hook for whoever can tell: ping, ibping, a test of the fabric's
-own. stalled.py asks before it puts a transfer down to the network (MegaTrace paper, "validation via active probing"):
-where it works, probes without payload come back at once, and something else keeps the transfer from ending.
+A hook tells whether the network between two hosts works now: ping, ibping, or the fabric's own test. stalled.py calls
+it before it blames the network for a transfer (MegaTrace paper, "validation via active probing"). If the network works,
+probes without payload return at once, and something else keeps the transfer from ending.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ Probe = Callable[[str, str], bool | None]
 
 SECONDS = 10.0  # for an answer
 AGAIN = 10.0  # seconds for which an answer holds
-MOST = 8  # pairs of hosts that are probed for one transfer
+MOST = 8  # at most so many pairs of hosts are probed for one transfer
 
 
 def by_command(command: str) -> Probe:
-    """A shell command, run here, that finds the hosts in MANAPY_FROM and MANAPY_TO and exits with 0 if the network
-    works, 1 if it doesn't; whatever else it does says nothing."""
+    """A probe by a shell command on this host.
+
+    MANAPY_FROM and MANAPY_TO name the hosts. Exit code 0: the network works; 1: it does not; other results mean
+    nothing."""
     known: dict[tuple[str, str], tuple[float, bool | None]] = {}
 
     def ask(here: str, there: str) -> bool | None:

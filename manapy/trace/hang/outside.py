@@ -1,4 +1,4 @@
-"""Ranks that others wait for, and that are outside MPI: late, hung, starved, or ended."""
+"""Finds ranks outside MPI for which others wait: late, hung, starved, or ended."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def find(search: Suspects) -> None:
         if all(call.any and not call.polling or want.any for call, want in direct):
             others = {r for call, want in direct for r in want.ranks} - {rank}
             if any(r not in search.graph.deadlocked and r not in search.accused for r in others):
-                continue  # of several that would do, this is but one
+                continue  # any of several ranks would suffice; this is one of them
         call, want = direct[0]
         known = search.trace.ranks.get(rank)
         if known is None:
-            search.unproven.append(f"rank {call.rank} waits for rank {rank}, of which there is no trace")
+            search.unproven.append(f"rank {call.rank} waits for rank {rank}, which has no trace")
             continue
         if known.paused:
             search.doubt(call, want, f", perhaps for {search.unrecorded(rank)}")
@@ -50,7 +50,7 @@ def find(search: Suspects) -> None:
             missing.report(search, rank, want, ", and has finalized MPI", 0.98)
             continue
         if search.over:
-            continue  # it isn't known how long it would still have taken
+            continue  # the remaining time is unknown
         typical, limit = search.outside(rank)
         if rank in search.graph.last:
             search.expected.awaited(search.graph.last[rank])
@@ -74,7 +74,7 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
     needed, behind, idle = search.needed(want, rank), search.waiting.behind(rank), span(search.idle(rank))
     lacks = f"it never called {needed}" if not late else f"it has not called {needed} yet"
     if not want.ranks:
-        lacks = f"it has posted {needed}, but makes no call in which that could go on"
+        lacks = f"it has posted {needed}, but makes no call in which it could progress"
     others = (
         ()
         if typical
@@ -102,7 +102,7 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
 
 
 def _threads(search: Suspects, rank: int) -> tuple[str, ...]:
-    """It may wait for another thread of its own, which waits for a rank."""
+    """The rank may wait for another thread of its own, which waits for a rank."""
     return tuple(
         f"it may wait for its thread {int(search.trace.events['thread'][call.call])} (a barrier of threads, a lock),"
         f" which {search.been(call)}"
@@ -112,8 +112,10 @@ def _threads(search: Suspects, rank: int) -> tuple[str, ...]:
 
 
 def _starving(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:
-    """It would go on if it could. That is only said if it has as good as no processor, for long, and all of that
-    was sampled. Else it can't be told: which of its threads had no processor isn't known."""
+    """The rank would go on if it had a processor.
+
+    This is claimed only if it had almost no processor for long, and all of that time was sampled. Else it is unknown
+    which of its threads had no processor."""
     since = search.trace.now - search.idle(rank)
     if waited < max(FIRST, STARVING * search.idle(rank)) or search.delays.waited(rank, since, search.trace.now) is None:
         if search.trace.now - call.since > FIRST:
@@ -139,13 +141,13 @@ def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: Want)
     search.undecided.append(
         Verdict(
             State.UNKNOWN,
-            f"whether {search.name(rank)} is stuck can't be told: rank {call.rank} has waited"
-            f" {span(search.trace.now - call.since)} for it ({search.needed(want, rank)}), but it had perhaps no"
+            f"it is unknown whether {search.name(rank)} is stuck: rank {call.rank} has waited"
+            f" {span(search.trace.now - call.since)} for it ({search.needed(want, rank)}), but it may have had no"
             f" processor for {span(waited)} of the last {span(search.idle(rank))}",
             peer=rank,
             confidence=0.0,
             evidence=tuple([*search.facts(rank), *search.victims(rank)]),
-            action="look again; `manapy why --watch` knows better who had a processor, and when",
+            action="look again; `manapy why --watch` observes which ranks have a processor",
         )
     )
 

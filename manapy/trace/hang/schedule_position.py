@@ -1,4 +1,5 @@
-"""Which place of its schedule a rank is at when it makes the call that another rank waits for: a Recv answers a Send, a member's collective another member's."""
+"""The place in its schedule of the call for which another rank waits: a Recv answers a Send, a member's collective
+another member's."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def position(labels: Labels, event: int, rank: int) -> Position | None:
 
 
 def passed(labels: Labels, event: int, rank: int) -> bool:
-    """Has `rank` made later calls of its schedule, and not the one that answers this event? Never claimed where records of it are missing."""
+    """Has `rank` made later calls of its schedule, and not the one that answers this event? Never claimed where records
+    of it are missing."""
     known = labels.trace.ranks.get(rank)
     if known is None or not known.whole:
         return False

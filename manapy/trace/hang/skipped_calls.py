@@ -1,8 +1,8 @@
-"""What a rank used to do at this place: finds the call that it has left out this time.
+"""Finds a call that a rank has left out, by what it did at the same place before.
 
-Programs repeat themselves. A call was left out where, each time before, the same calls were followed by another call, and that one by the call which came
-now at once. No claim where history says anything else even once. Longer histories are asked first. A loop that ends looks the same: who asks knows that
-somebody waits for just this call.
+Programs repeat themselves. A call was left out if, each time before, the same calls were followed by another call, and
+this one by the call that now came at once. If history differs even once, nothing is claimed. Longer histories are tried
+first. A loop that ends looks the same: the caller knows that another rank waits for just this call.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _PRIME = np.uint64(PRIME)
 
 @dataclass(frozen=True)
 class Skipped:
-    """A call that a rank has left out. like: index of an event that is the call as it was made before. before: the event that came instead."""
+    """A call that a rank has left out. like: index of an event that is the call as it was made before. before: the
+    event that came instead."""
 
     like: int
     before: int
 
 
 def skipped(trace: Trace, matching: Matching, rank: int, since: int = 0) -> list[Skipped]:
-    """Calls that a rank left out, newest first, of its last LOOK_BACK ones that were entered after `since` (ns). Nothing is left out where recording was paused."""
+    """Calls that a rank left out, newest first, of its last LOOK_BACK ones that were entered after `since` (ns).
+    Nothing is left out where recording was paused."""
     events = trace.events
     if rank in trace.ranks and trace.ranks[rank].pauses:
         since = max(since, trace.ranks[rank].first_ns)

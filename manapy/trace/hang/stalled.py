@@ -1,7 +1,7 @@
-"""Transfers that don't end, though all who take part in them have made their calls.
+"""Finds transfers that do not end although all participants have made their calls.
 
-Such a transfer is late by time alone, as a slow network or a large message isn't a hung one. It is hung if RDMA work
-requests that don't complete, or a probe that doesn't come back, prove it.
+Time alone makes such a transfer late, because the network may be slow or the message large. It is hung if RDMA work
+requests that do not complete, or a probe that does not return, prove it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .waitfor import Open, Want
 
 
 def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
-    """Calls that have all they need and don't end. Of a job that is over, that says nothing."""
+    """Find calls that have all they need and do not end. In a job that is over, this proves nothing."""
     if search.over:
         return
     m, events = search.matching, search.trace.events
@@ -93,7 +93,7 @@ def _posted(search: Suspects, post: int) -> int:
 
 
 def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> None:
-    """A call of which it isn't recorded what would end it: late by time alone, if others wait for it."""
+    """A call whose end depends on something that is not recorded: late by time alone, if others wait for it."""
     long, why = search.trace.now - call.since, f"what that waits for is not recorded{perhaps}"
     if not search.waiting.on(call.rank):
         search.doubt(call, want, f"; {why}")

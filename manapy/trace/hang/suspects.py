@@ -1,4 +1,4 @@
-"""What is known of ranks that others wait for, and how it is said: the evidence and the words of the verdicts."""
+"""The evidence on ranks for which others wait, and the words of the verdicts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ class Suspects:
         return f"rank {rank} ({known.host})" if known is not None and known.host else f"rank {rank}"
 
     def last_active(self, rank: int) -> int | None:
-        """When its newest call was entered or has returned, or its recording went on, ns; None: it has made none."""
+        """When the rank's newest call was entered or has returned, or its recording was resumed, ns; None: it made no
+        call."""
         at = self.graph.last.get(rank)
         if at is None:
             return None
@@ -82,7 +83,7 @@ class Suspects:
         return (0, FIRST) if at is None or self.resumed(rank) is not None else self.expected.outside(at)
 
     def idle(self, rank: int) -> int:
-        """For how long at least nothing has been heard of a rank, ns."""
+        """How long at least a rank has recorded nothing, ns."""
         known = self.trace.ranks.get(rank)
         last = self.last_active(rank)
         elsewhere = known is not None and any(r.host != known.host for r in self.trace.ranks.values())
@@ -178,8 +179,8 @@ class Suspects:
         return f"has polled for {long}: it is in {what}" if call.polling else f"has been in {what} for {long}"
 
     def ended(self, victim: int | None = None) -> tuple[str, ...]:
-        """Of a job that is over, evidence on who may have ended it; victim: only of those that this rank waited for, also
-        behind others."""
+        """Of a job that is over, evidence on who may have ended it; victim: only of those that this rank waited for,
+        also behind others."""
         outside = [
             rank
             for rank, known in sorted(self.trace.ranks.items())
@@ -224,7 +225,7 @@ class Suspects:
         return np.array([m.partner[post]]) if m.partner[post] >= 0 else np.zeros(0, int)
 
     def partners(self, event: int) -> list[int]:
-        """Who takes part in the collective or the message that this event posts or completes, as far as is known."""
+        """The known participants of the collective or the message that this event posts or completes."""
         m, events = self.matching, self.trace.events
         post = self.posted_by(event)
         if m.collectives.of[post] >= 0:
@@ -246,11 +247,11 @@ class Suspects:
         return bool(IS_COMPLETION[self.matching.op[event]] and self.matching.post[event] < 0)
 
     def unrecorded(self, rank: int) -> str:
-        """`rank 1, of which there is no trace`: why nothing can be claimed of what it called."""
+        """`rank 1, which has no trace`: why nothing can be claimed of what it called."""
         known = self.trace.ranks.get(rank)
         if known is None:
-            return f"rank {rank}, of which there is no trace"
-        why = "of which records of that time are lost"
+            return f"rank {rank}, which has no trace"
+        why = "whose records of that time are lost"
         if known.pauses:
             why = f"whose recording {'is paused' if known.paused else 'was paused then'} (MPI_Pcontrol)"
         return f"rank {rank}, {why}"
@@ -306,7 +307,7 @@ class Suspects:
         state: State = State.HUNG,
         **more: object,
     ) -> None:
-        """A verdict; once for each rank. at: the event that it should have answered, if that says where it is stuck."""
+        """Add a verdict, once per rank. at: the event that it should have answered, if this shows where it is stuck."""
         if rank is not None:
             if rank in self.accused:
                 return
@@ -315,7 +316,7 @@ class Suspects:
         self.found.append(Verdict(state, sentence, cause, rank, **more))  # type: ignore[arg-type]
 
     def doubt(self, call: Open, want: Want, why: str) -> None:
-        """A wait that may be too long, of which nothing is proven."""
+        """Add a wait that may be too long, without proof."""
         if (long := self.trace.now - call.since) > FIRST:
             what = inside(self.trace, self.matching, call, want.event)
             self.unproven.append(f"rank {call.rank} has waited {span(long)} {what}{why}")

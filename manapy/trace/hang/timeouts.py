@@ -1,13 +1,12 @@
-"""How long things take in this job, as far as its trace knows: a rank's time outside MPI after a certain call, and a call's transfer.
+"""Usual durations in this job, from its trace: a rank's time outside MPI after a certain call, and a call's transfer.
 
-A wait is suspicious when it is longer than twice what is expected (the paper's n = 100 %), never below FLOOR. What is
-expected is the longest at the same place, not the median: a loop
-that writes a file every thousandth round is no fault each time. The samples before a change of level are forgotten (a
-median of the last ones that is a quarter, or four times,
-that of the ones before: the program does something else now). Rings forget, too: a watch therefore keeps in a Memory
-how long a rank was late that went on.
+A wait is suspicious if it is longer than twice the expected time (the paper's n = 100 %), and never below FLOOR. The
+expected time is the longest at the same place, not the median: a loop that writes a file every thousandth round is no
+fault each time. Samples before a change of level are forgotten: if the median of the last samples is a quarter of the
+median before, or four times as large, the program now does something else. Rings forget, too. So a watch keeps in a
+Memory how long a rank was late that went on in the end.
 
-A place that was never seen says nothing: then the longest that was seen anywhere counts, and FIRST at least.
+For a place that was never seen, the longest time seen anywhere counts, at least FIRST.
 """
 
 from __future__ import annotations
@@ -81,7 +80,8 @@ class Expected:
         self._gaps = np.maximum(events["enter"][self._before + 1] - events["exit"][self._before], 0)
 
     def outside(self, event: int) -> tuple[int, int]:
-        """After a call of this rank has returned: the median time until its next call, and the time from which on it is too long."""
+        """After a call of this rank has returned: the median time until its next call, and the time from which on it is
+        too long."""
         events, before = self._trace.events, self._before
         alike = (events["op"][before] == events["op"][event]) & (events["comm"][before] == events["comm"][event])
         mine = alike & (events["rank"][before] == events["rank"][event])
@@ -110,7 +110,8 @@ class Expected:
         )
 
     def transfer(self, event: int) -> tuple[int, int]:
-        """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time from which on it is too long."""
+        """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time
+        from which on it is too long."""
         events, matching = self._trace.events, self._matching
         groups = matching.collectives
         if groups.of[event] >= 0:

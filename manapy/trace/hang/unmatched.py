@@ -1,4 +1,4 @@
-"""Messages that nobody receives: what a waiting receive, or Finalize, has to do with them."""
+"""Finds messages that nobody receives, and their relation to a waiting receive or to Finalize."""
 
 from __future__ import annotations
 

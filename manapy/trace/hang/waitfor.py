@@ -1,17 +1,20 @@
-"""Who waits for whom, from the calls that are open: an AND/OR graph, its knots (deadlocks), and the ranks that could go on but don't.
+"""The graph of waits, from the open calls: an AND/OR graph, its knots (deadlocks), and the ranks that could go on but
+do not.
 
-A collective, a Waitall and a blocking call wait for ALL of what they need, a Waitany and a receive from any source for ANY of it. A rank that isn't in a call,
-or whose call has all it needs, waits for nobody: it is free. Whoever can be satisfied by free ranks is not deadlocked; of the rest, the
-strongly connected sets without a way out are the knots (Holt 1972, Misra and Chandy 1982); all others of the rest wait for a knot.
+A collective, a Waitall and a blocking call wait for ALL of what they need, a Waitany and a receive from any source for
+ANY of it. A rank that is not in a call, or whose call has all it needs, waits for no rank: it is free. A rank
+that free ranks can satisfy is not deadlocked. Of the other ranks, the strongly connected sets without a way out are the
+knots (Holt 1972, Misra and Chandy 1982); the rest waits for a knot.
 
 Invariants
- 1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost, or whose recording was paused, is `unproven` instead.
- 2. A rank stands for one of its threads: the one that others wait for the longest, as it has made such calls before
-    (the same communicator, and for a message the same peer). What its
-    other threads do says nothing about that. Where nobody waits for it, or it isn't known which thread would make the
-    call, it needs any of the calls that its threads are in; and
-    nothing, if one of them is outside MPI.
- 3. Nodes 0 to size - 1 are the ranks; a collective that many wait in is a node of its own, so that the edges stay few.
+ 1. A rank is waited for only if the trace proves that its call is missing. If its records of that time are lost, or its
+    recording was paused, it is `unproven` instead.
+ 2. A rank stands for one of its threads: the one for which others have waited longest, because it made such calls
+    before (the same communicator, and for a message the same peer). Its other threads do not matter then. If no rank
+    waits for it, or the thread of the call is unknown, the rank needs any of the calls of its threads, and nothing if
+    one thread is outside MPI.
+ 3. Nodes 0 to size - 1 are the ranks. A collective in which many ranks wait has its own node, to keep the number of
+    edges small.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ POLLED_RECENTLY = 1_000_000_000  # ns: a rank that tests is waiting, as long as 
 
 @dataclass(frozen=True)
 class Want:
-    """One thing that an open call needs. event: index of what is waited for: the call itself, or the post that it completes. ranks: whose call is missing;
-    empty: nobody's, what is left is transfer. any: one of them suffices. unproven: ranks that may have made the call; it isn't recorded. call: which one that
-    is, if it isn't the other side of the event."""
+    """One thing that an open call needs. event: index of what is waited for: the call itself, or the post that it
+    completes. ranks: whose call is missing; empty: nobody's, what is left is transfer. any: one of them suffices.
+    unproven: ranks that may have made the call; it isn't recorded. call: which one that is, if it isn't the other side
+    of the event."""
 
     event: int
     ranks: tuple[int, ...] = ()
@@ -119,7 +123,8 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
 def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
     """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made
     the newest such call; if none has, the one outside MPI that was
-    in it last. While one is in MPI_Finalize, that one: none may make another call any more. None: nobody waits for it, or all its threads are in calls."""
+    in it last. While one is in MPI_Finalize, that one: none may make another call any more. None: nobody waits for it,
+    or all its threads are in calls."""
     events = trace.events
     if (last := next((end for end in _ends(trace, matching, rank) if _finalizes(events, end)), None)) is not None:
         return int(events["thread"][last])
@@ -310,7 +315,8 @@ class _Absent:
         self._unfinished = [r for r in range(trace.size) if r not in finalized and not (r in trace.ranks and trace.ranks[r].ended)]
 
     def proven(self, rank: int, since: int) -> bool:
-        """Would its trace show a call that it made after `since` (invariant 1)? Nothing is known of a rank that isn't in the trace."""
+        """Would its trace show a call that it made after `since` (invariant 1)? Nothing is known of a rank that isn't
+        in the trace."""
         known = self._trace.ranks.get(rank)
         return known is not None and known.first_ns <= since
 
@@ -343,14 +349,16 @@ class _Absent:
         rank, target = int(events["rank"][event]), int(m.peer[event])
         held = windows.holders(self._trace, m, event) if m.op[event] == Op.WIN_LOCK else {}
         held = {holder: since for holder, since in held.items() if holder != rank}
-        if unproven := tuple(holder for holder, since in held.items() if not self.proven(holder, since)):  # it may have unlocked it
+        # it may have unlocked it
+        if unproven := tuple(holder for holder, since in held.items() if not self.proven(holder, since)):
             return Want(event, unproven=unproven)
         if held:
             return Want(event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock")
         return self._progress(event)
 
     def of_epoch(self, event: int) -> Want:
-        """A start and a complete wait for the target's post, a wait for the origin's complete to return (invariant 4 of windows.py)."""
+        """A start and a complete wait for the target's post, a wait for the origin's complete to return (invariant 4 of
+        windows.py)."""
         m, events = self._matching, self._trace.events
         op, rank, peer, number = Op(m.op[event]), int(events["rank"][event]), int(m.peer[event]), events["context"][event]
         answer = windows.newest(self._trace, m, windows.ANSWERS[op], peer, event)
@@ -391,7 +399,8 @@ class _Absent:
             self._wants[instance] = self._look(instance)
         missing, unproven = self._wants[instance]
         op, root = int(self._matching.op[event]), int(self._matching.peer[event])
-        if op in (Op.BCAST, Op.SCATTER) and root in missing:  # the others are late as well, perhaps, but this is who is needed
+        # the others are late as well, perhaps, but this is who is needed
+        if op in (Op.BCAST, Op.SCATTER) and root in missing:
             missing = (root,)
         return Want(event, missing, unproven=unproven)
 
@@ -411,7 +420,8 @@ class _Absent:
         return tuple(missing), tuple(unproven)
 
     def _passed(self, rank: int, instance: int) -> bool:
-        """It has made a later call of that communicator, or a later start of that request: the record of this one is lost."""
+        """It has made a later call of that communicator, or a later start of that request: the record of this one is
+        lost."""
         m, groups = self._matching, self._matching.collectives
         lo, hi = m.of_rank(rank)
         seq, turn = groups.seq[instance], groups.turn[instance]

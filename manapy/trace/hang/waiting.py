@@ -1,4 +1,4 @@
-"""Who waits for a rank, directly or behind others: the graph of waitfor.py, read from its other end."""
+"""The ranks that wait for a rank, directly or behind others: the graph of waitfor.py in reverse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .waitfor import Graph, Open, Want
 
 
 class Waiting:
-    """Who waits for a rank, directly or behind others. Calls with the same wants are kept once."""
+    """The ranks that wait for a rank, directly or behind others. Calls with the same wants are stored once."""
 
     def __init__(self, graph: Graph) -> None:
         self._direct: dict[int, list[list[tuple[Open, Want]]]] = {}

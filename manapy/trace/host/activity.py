@@ -1,17 +1,19 @@
-"""What the processes of suspects do beside MPI: compute, read, write, wait for storage, or nothing at all. Late is not
-hung: a rank that does any of this is late.
+"""The activity of suspects' processes beside MPI: they compute, read, write, wait for storage, or do nothing. A rank
+that does any of this is late, not hung.
 
-A rank is its process with all its threads and descendants. Two looks are compared; who looks again and again (a watch)
-compares with its look before.
+A rank is its process with all its threads and descendants. Two looks are compared; a watch compares each look with the
+previous one.
 
 Invariants
- 1. Whatever can't be read (another user's process, one of another host) is no proof that nothing is done: then nothing
-    is known.
- 2. Threads of manapy itself, and those in an MPI call (`inside`), prove nothing: they wake up, or wait busily, whatever
-    the program does.
- 3. Reading takes nothing from the job: /proc only, and only of suspects.
- 4. Nothing is done only by who has done nothing for QUIET seconds: programs read slow pipes and sleep between two tries.
- 5. Who is ready to run at two looks, and has not run between them, had no processor: that isn't doing nothing.
+ 1. If something cannot be read (a process of another user or host), the activity is unknown. It does not count as doing
+    nothing.
+ 2. Threads of manapy itself, and threads in an MPI call (`inside`), prove nothing: they wake up, or wait busily,
+    whatever the program does.
+ 3. Reading does not disturb the job: only /proc, and only of suspects.
+ 4. A process counts as doing nothing only after QUIET seconds without activity: programs read slow pipes, and sleep
+    between two tries.
+ 5. A process that is ready to run at two looks, and has not run between them, had no processor. This is not doing
+    nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What /proc says of the processes behind the ranks: alive, stopped, busy or asleep. Only of processes of this host that are still the ones that recorded.
+"""The state of the ranks' processes by /proc: alive, stopped, busy or asleep. Only for processes of this host that are
+still the ones that recorded.
 
-A process is known by its id and its start time (proc(5), field 22 of stat): an id that was given to another process since means that ours is dead.
+A process is identified by its id and its start time (proc(5), field 22 of stat). If another process has the id now, the
+recorded process is dead.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 from ...core.proc import START, STATE, SYSTEM_TICKS, USER_TICKS, stat_fields
 
 if TYPE_CHECKING:
-    from ..model.events import Trace  # numpy: who only asks whether a process lives needs none
+    from ..model.events import Trace  # imports numpy: not needed to ask whether a process lives
 
 DEAD, STOPPED, ZOMBIE = "dead", ("T", "t"), "Z"  # in Rank.process
 INTERVAL = 0.2  # seconds over which processor time is measured, in ticks of 10 ms
@@ -25,7 +27,8 @@ BUSY = 0.05  # of a processor: little may be left of one where many spin
 
 @dataclass(frozen=True)
 class Seen:
-    """state: as in stat(5), or "dead". ticks: processor time of all threads. wchan: of the main thread, if one may see it."""
+    """state: as in stat(5), or "dead". ticks: processor time of all threads. wchan: of the main thread, if one may see
+    it."""
 
     state: str
     ticks: int = 0

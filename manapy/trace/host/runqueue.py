@@ -1,12 +1,16 @@
-"""How long the processes behind the ranks were ready to run and had no processor: samples of the run queue's waits, and how much of a delay they explain.
+"""How long the ranks' processes were ready to run and had no processor: samples of the run queue's waits, and how much
+of a delay they explain.
 
-A rank without a processor looks slow, or its network does: its records don't tell. The kernel knows: /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst: time
-on a processor, time waiting for one). Only who samples while a job runs has this; of a time without samples it can't be told.
+A rank without a processor, or the network to it, looks slow; its records do not show the reason. The kernel does:
+/proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst: time on a processor, time waiting for one). The
+values must be sampled while the job runs; for a time without samples they are unknown.
 
 Invariants
  1. Of a rank's threads the one that waits longest counts: a call, or a parallel loop, is as late as its last thread.
- 2. When between two samples a wait was isn't known: a stretch of time is given all waits of the intervals that it touches. So a delay is put down to the run queue wherever it may have been that.
- 3. The kernel adds a wait when it ends. Until then, a thread that is ready and has not run since an earlier sample counts as waiting since that sample.
+ 2. The time of a wait between two samples is unknown: a stretch of time is given all waits of the intervals that it
+    touches. So a delay is attributed to the run queue wherever that is possible.
+ 3. The kernel adds a wait when it ends. Until then, a thread that is ready and has not run since an earlier sample
+    counts as waiting since that sample.
  4. Times are ns by CLOCK_MONOTONIC here, and on the job's clock in Delays.
 """
 
@@ -50,12 +54,14 @@ class _Process:
 
 @dataclass(frozen=True)
 class Delays:
-    """Waits of ranks for a processor, as sampled: of each rank the moments, ns on the job's clock, and the sum of its waits up to each, ns."""
+    """Waits of ranks for a processor, as sampled: of each rank the moments, ns on the job's clock, and the sum of its
+    waits up to each, ns."""
 
     ranks: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def waited(self, rank: int, since: int, until: int) -> int | None:
-        """For how long at most it had to wait for a processor in that time, ns. None: not known, for want of samples before and after."""
+        """For how long at most it had to wait for a processor in that time, ns. None: not known, for lack of samples
+        before and after."""
         moments, sums = self.ranks.get(rank, _NOTHING)
         first, last = int(np.searchsorted(moments, since, "right")) - 1, int(np.searchsorted(moments, until))
         if first < 0 or last >= len(moments):
@@ -77,7 +83,8 @@ _NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 class Sampler:
-    """Looks at the ranks of this host: when it is asked to, and every EVERY seconds as long as it is open (a context)."""
+    """Looks at the ranks of this host: when it is asked to, and every EVERY seconds as long as it is open (a
+    context)."""
 
     def __init__(self) -> None:
         self._processes: dict[int, _Process] = {}
@@ -118,7 +125,8 @@ class Sampler:
         return Delays(trace.waits | {rank: (samples[:, 0] + shift, samples[:, 1]) for rank, samples in found.items()})
 
     def between(self, rank: int, after: int, until: int) -> list[tuple[int, int]]:
-        """The samples of one rank in that time, CLOCK_MONOTONIC: the moment of each, and the sum of its waits up to it."""
+        """The samples of one rank in that time, CLOCK_MONOTONIC: the moment of each, and the sum of its waits up to
+        it."""
         with self._lock:
             process = self._processes.get(rank)
             return [sample for sample in process.samples if after < sample[0] <= until] if process is not None else []

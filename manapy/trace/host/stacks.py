@@ -1,4 +1,5 @@
-"""Where a suspect's process is: its Python stack by py-spy if that is installed, else what the kernel tells. Nothing here is needed for a verdict."""
+"""The stack of a suspect's process: its Python stack by py-spy if that is installed, else the kernel's information. No
+verdict needs it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def of(pid: int, start: int = 0) -> list[str]:
     seen = proc.look(pid, start)
     if seen.state == proc.DEAD:
         return []
-    return _python(pid) or (_kernel(pid, seen) if seen.state != "R" else [])  # of one that runs, the kernel knows the last interrupt
+    # of one that runs, the kernel knows the last interrupt
+    return _python(pid) or (_kernel(pid, seen) if seen.state != "R" else [])
 
 
 def _python(pid: int) -> list[str]:

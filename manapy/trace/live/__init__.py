@@ -1,1 +1,1 @@
-"""Follows a job that runs: what each rank does now, the verdicts of each look, and what a watch makes of them."""
+"""Follows a running job: what each rank does now, the verdicts of each look, and how a watch combines them."""

@@ -1,6 +1,7 @@
-"""All that `manapy why` says of a trace: what /proc shows of the processes, labels by the schedule, hangs, else slowdowns, and stacks of the suspects.
+"""All steps of `manapy why` on a trace: the processes by /proc, labels by the schedule, hangs, else slowdowns, and
+stacks of the suspects.
 
-The one place where the pure analyses (hang.py, slow.py) meet the machine they run on.
+Only this module connects the pure analyses (hang.py, slow.py) with the machine on which they run.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ def diagnose(
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> list[Verdict]:
-    """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
-    first to die, of a job that is over. others: the job's other hosts. sampler: of a job that is looked at again and
-    again, what it has seen of its processes so far.
-    judge: what is said of slow iterations. probe: of the network between hosts of a job that is live. looked: earlier
-    looks. A schedule that doesn't fit is said so in the evidence, and not used."""
+    """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes
+    proc.INTERVAL seconds. died: the rank that was the first to die, of a job that is over. others: the job's other
+    hosts. sampler: of a job that is looked at again and again, what it has seen of its processes so far. judge: what is
+    said of slow iterations. probe: of the network between hosts of a job that is live. looked: earlier looks. A
+    schedule that doesn't fit is said so in the evidence, and not used."""
     if live:
         sampler = sampler or Sampler()
         sampler.watch(trace)
@@ -108,7 +109,8 @@ def diagnose(
 
 
 def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | None, str]:
-    """Labels of the calls, by the schedule that was given or, if calls show one with pipeline stages, by that; and what is wrong with the given one."""
+    """Labels of the calls, by the schedule that was given or, if calls show one with pipeline stages, by that; and what
+    is wrong with the given one."""
     try:
         if schedule is None:
             labels = stages.inferred(trace)
@@ -130,7 +132,7 @@ def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool
             found = [replace(healthy[0], evidence=(*healthy[0].evidence, *why))]
         else:
             nobody = "nobody is stuck so far" if healthy[0].detail == WAITING else "nobody is stuck"
-            text = f"{nobody}; whether anything is slow can't be told: {why[0]}"
+            text = f"{nobody}; it is unknown whether anything is slow: {why[0]}"
             found = [replace(found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)), *found[1:]]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 

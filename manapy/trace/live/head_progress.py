@@ -1,8 +1,10 @@
-"""Does every rank of a running job go on? Asks the heads of its rings only, so that who watches it need not analyse all that is kept at each look.
+"""Does every rank of a running job make progress? Reads only the heads of its rings, so that a watch need not analyse
+all records at each look.
 
 Invariants
- 1. The answer is yes only if every thread that records has made a call since the last question: then nobody has been stuck for longer than that.
- 2. Whatever is new or can't be read is no yes: an analysis tells what it is.
+ 1. The answer is yes only if every recording thread has made a call since the last question: then no rank has been
+    stuck for longer than that.
+ 2. If a file is new or cannot be read, the answer is no, and an analysis follows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What each rank is doing now, and what it did since an earlier look: the rows of `manapy trace top`.
 
 Invariants
- 1. Nothing here accuses: pairs of messages that are only aligned by time (`sure`, match.py) count like the others, and a wait so found is never longer than its call.
- 2. A share or a rate is one of the time of which the rank's records are whole.
+ 1. Nothing here accuses a rank. So pairs of messages that are only aligned by time (`sure`, match.py) count like
+    others; a wait found by them is never longer than its call.
+ 2. Shares and rates refer to the time for which the rank's records are complete.
  3. A call that completes several requests has one wait: the longest.
 """
 
@@ -45,7 +46,8 @@ _ORDER = {state: place for place, state in enumerate(State)}
 
 @dataclass(frozen=True)
 class Rdma:
-    """What a rank's queue pairs do. in_flight: work requests that were posted and have not completed; posted_s: bytes of work requests posted each second."""
+    """What a rank's queue pairs do. in_flight: work requests that were posted and have not completed; posted_s: bytes
+    of work requests posted each second."""
 
     pairs: int
     in_flight: int
@@ -54,9 +56,10 @@ class Rdma:
 
 @dataclass(frozen=True)
 class Row:
-    """One rank. since_ns: for how long it has been in this state at least, None: not known. call: the open one, or the last one. waits_for: ranks; empty: none, or any.
-    awaited_by: ranks that wait for it. iteration: None if no schedule is known. calls_s, sent_s: calls and bytes each second; waited: share of the time that was
-    spent waiting for others in MPI, 0 to 1; None: nothing is known of that time. rdma: None if no queue pairs are recorded."""
+    """One rank. since_ns: for how long it has been in this state at least, None: not known. call: the open one, or the
+    last one. waits_for: ranks; empty: none, or any. awaited_by: ranks that wait for it. iteration: None if no schedule
+    is known. calls_s, sent_s: calls and bytes each second; waited: share of the time that was spent waiting for others
+    in MPI, 0 to 1; None: nothing is known of that time. rdma: None if no queue pairs are recorded."""
 
     rank: int
     host: str
@@ -207,7 +210,8 @@ def _newest(trace: Trace) -> dict[tuple[int, int], int]:
 
 
 def _calls(before: Trace | None, now: Trace, begins: np.ndarray) -> np.ndarray:
-    """Calls of each rank a second. Since an earlier look, records are counted by their numbers: those that were overwritten, too."""
+    """Calls of each rank a second. Since an earlier look, records are counted by their numbers: those that were
+    overwritten, too."""
     if before is None:
         recent = now.events["rank"][now.events["enter"] >= begins[now.events["rank"]]]
         return np.bincount(recent, minlength=now.size) * SECOND / np.maximum(now.now - begins, 1)

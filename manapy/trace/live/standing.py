@@ -1,15 +1,15 @@
-"""What a watch makes of verdicts, look by look: which are new, which are taken back, and which have stood for long
-enough to act on.
+"""Combines the verdicts of a watch's looks: which are new, which are withdrawn, and which have stood for long enough to
+act on.
 
-A finding is a verdict HUNG or LATE: it says how something is now, and stands until a look no longer finds it. A verdict
-SLOW says how something was: it is said once, and stays true.
+A finding is a verdict HUNG or LATE: it describes the present, and stands until a look no longer finds it. A verdict
+SLOW describes the past: it is printed once, and stays true.
 
 Invariants
- 1. Nothing is acted on unless it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the watch's
-    patience; a dead or a stopped rank, and a proven deadlock, need no
-    patience. What the last look finds of a job that has ended will not change.
- 2. What was said and is no longer found is taken back, unless the same rank is accused of something else.
- 3. A look that can't tell (UNKNOWN), and one at a job that a checkpoint holds, changes nothing.
+ 1. A watch acts on a verdict only if it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the
+    watch's patience. A dead or stopped rank, and a proven deadlock, need no patience. The last look at a job that has
+    ended is final.
+ 2. A printed verdict that is no longer found is withdrawn, unless the same rank is accused of something else.
+ 3. A look without a result (UNKNOWN), or at a job that a checkpoint holds, changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SURE = 0.9
 LOOKS = 3
 PROVEN = (Cause.DEAD, Cause.STOPPED, Cause.DEADLOCK)
 QUIET = 60.0  # seconds for which a verdict that comes and goes isn't said again
-SAME = 100_000_000  # ns: clocks of several hosts are compared anew at each look
+SAME = 100_000_000  # ns: clocks of several hosts are compared again at each look
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""What a recording says, without a judgement: calls, their partners and waits, and the iterations of a training job."""
+"""The content of a recording, without a judgement: calls, their partners and waits, and a training job's iterations."""

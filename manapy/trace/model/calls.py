@@ -1,4 +1,4 @@
-"""What recorded calls are called in sentences."""
+"""The names of recorded calls in sentences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the analyzer works on: the calls of all ranks of one job on one clock. Where they come from (rings, files, the simulator) is not seen any more.
+"""The analyzer's data: the calls of all ranks of one job on one clock. It does not matter here whether they come from
+rings, files or the simulator.
 
-Everything about a record's fields is said once, in lowerhalf/include/manapy/trace.h; here times are nanoseconds, communicators are indices into one
-table for the whole job, and peers are world ranks.
+lowerhalf/include/manapy/trace.h explains the fields of a record. Here times are nanoseconds, communicators are indices
+into one table for the whole job, and peers are world ranks.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ EVENT = np.dtype(
 
 @dataclass(frozen=True)
 class Communicator:
-    """members: world ranks in the communicator's order, int32; empty if they are unknown. remote: how many of them, at the end, are the other group."""
+    """members: world ranks in the communicator's order, int32; empty if they are unknown. remote: how many of them, at
+    the end, are the other group."""
 
     cid: int
     ggid: int
@@ -88,7 +90,7 @@ class Refusal:
 
 @dataclass
 class Rank:
-    """What is known of one rank beside its calls."""
+    """The information on one rank beside its calls."""
 
     rank: int
     host: str = ""
@@ -110,7 +112,8 @@ class Rank:
         default_factory=dict
     )  # kernel ids of those threads that record and live, by `thread` of events
     problems: list[str] = field(default_factory=list)
-    pauses: tuple[tuple[int, int], ...] = ()  # from when to when its program has paused recording (MPI_Pcontrol), ns; the last one to OPEN, if it still is
+    # from when to when its program has paused recording (MPI_Pcontrol), ns; the last one to OPEN, if it still is
+    pauses: tuple[tuple[int, int], ...] = ()
 
     refused: Refusal | None = None
 
@@ -129,8 +132,10 @@ class Rank:
 class Trace:
     """The calls of a job up to `now`.
 
-    events: array of EVENT sorted by (rank, thread, seq), without Op.PAUSE (Rank.pauses) and Op.REFUSED (Rank.refused). size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but
-    says how far queue pairs have got (Op.RDMA_QP), sorted alike; there comm and peer are numbers of queue pairs (trace.h), and tag is an index into `devices`, or -1.
+    events: array of EVENT sorted by (rank, thread, seq), without Op.PAUSE (Rank.pauses) and Op.REFUSED (Rank.refused).
+    size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but says how far queue
+    pairs have got (Op.RDMA_QP), sorted alike; there comm and peer are numbers of queue pairs (trace.h), and tag is an
+    index into `devices`, or -1.
     """
 
     events: np.ndarray
@@ -143,4 +148,5 @@ class Trace:
     monotonic_ns: int = 0  # CLOCK_MONOTONIC of this host at `now`, of a job that runs here; 0: of another one
     rdma: np.ndarray = field(default_factory=lambda: np.empty(0, EVENT))
     devices: list[str] = field(default_factory=list)
-    waits: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # of ranks of other hosts for a processor, if they were sampled there: as runqueue.Delays
+    # of ranks of other hosts for a processor, if they were sampled there: as runqueue.Delays
+    waits: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)

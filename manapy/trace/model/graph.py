@@ -1,15 +1,18 @@
 """The blocks of one iteration as a graph, level by level, and what its longest path says.
 
-A vertex is a block (schedule.py) on all ranks of one tensor-parallel group. It waits for the block before it on its ranks and for the message of another stage; and before it
-sends its own, for the end of the one that its ranks sent before the same way, if that is synchronous, as MPI_Issend's and large messages are: the messages of a link follow each other.
-All replicas have the same graph, so one level of it is a few vertices, each an array over [replica, shard], and the longest path through 4096 ranks is some
-hundreds of numpy calls.
+A vertex is a block (schedule.py) on all ranks of one tensor-parallel group. It waits for the block before it on its
+ranks and for the message of another stage; and before it sends its own, for the end of the one that its ranks sent
+before the same way, if that is synchronous, as MPI_Issend's and large messages are: the messages of a link follow each
+other. All replicas have the same graph, so one level of it is a few vertices, each an array over [replica, shard], and
+the longest path through 4096 ranks is some hundreds of numpy calls.
 
 Invariants
  1. Times are seconds from the iteration's start, float64. numpy.inf: it never happens.
- 2. A block's work is cut by its TP collectives: compute[block, k, replica, shard] is what comes before its k-th one, the last k what comes after the last.
-    A collective begins when the last shard has come to it and takes collective[block, k, replica].
- 3. After its last block a rank computes `closing`, joins the gradient reduction over its replicas, and then the norm over all ranks, with which an iteration ends.
+ 2. A block's work is cut by its TP collectives: compute[block, k, replica, shard] is what comes before its k-th one,
+    the last k what comes after the last. A collective begins when the last shard has come to it and takes
+    collective[block, k, replica].
+ 3. After its last block a rank computes `closing`, joins the gradient reduction over its replicas, and then the norm
+    over all ranks, with which an iteration ends.
 """
 
 from __future__ import annotations
@@ -38,14 +41,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Timing:
-    """What the parts of one iteration took, in seconds. B = pp * blocks vertices, vertex = stage * blocks + place in the stage's order; K = segments of a block.
+    """What the parts of one iteration took, in seconds. B = pp * blocks vertices, vertex = stage * blocks + place in
+    the stage's order; K = segments of a block.
 
-    compute: [B, K, D, T]; collective: [B, K - 1, D], after the last arrival; transfer: [B, D, T], of the message that a block waits for, from its Send;
-    landing: [B, D, T], of the same from its Recv, if it was sent before: 0 where it may be there already (or there is none), as much as its transfer where it moves only then (rendezvous);
-    send: [B, D, T], in the call that passes its result on; ready: [S, D, T], when each rank was there for the first block;
-    closing: [S, D, T], work before the gradient reduction; reduce: [S, T], of the reduction after the last arrival; norm: of what comes after it;
-    release: [B, D, T], of the message that a block waits for, from its arrival to the end of its sender's wait for that; -inf: the sender doesn't wait for it. None: nor for any.
-    sizes: of what is transferred; None: always the same.
+    compute: [B, K, D, T]; collective: [B, K - 1, D], after the last arrival; transfer: [B, D, T], of the message that a
+    block waits for, from its Send; landing: [B, D, T], of the same from its Recv, if it was sent before: 0 where it may
+    be there already (or there is none), as much as its transfer where it moves only then (rendezvous); send: [B, D, T],
+    in the call that passes its result on; ready: [S, D, T], when each rank was there for the first block; closing: [S,
+    D, T], work before the gradient reduction; reduce: [S, T], of the reduction after the last arrival; norm: of what
+    comes after it; release: [B, D, T], of the message that a block waits for, from its arrival to the end of its
+    sender's wait for that; -inf: the sender doesn't wait for it. None: nor for any. sizes: of what is transferred;
+    None: always the same.
     """
 
     compute: np.ndarray
@@ -71,7 +77,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Times:
-    """When a Timing's blocks begin (their ranks and their message are there) and end (their result is passed on): [B, D, T]; end of each replica: [D]; of the iteration."""
+    """When a Timing's blocks begin (their ranks and their message are there) and end (their result is passed on): [B,
+    D, T]; end of each replica: [D]; of the iteration."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -81,8 +88,9 @@ class Times:
 
 @dataclass(frozen=True)
 class Step:
-    """One block of the critical path, on the rank that was the last to come to its first collective. begins, ends: whether the path goes through its begin, and its end: only
-    through one of them where a sender waits for its message before: on from the begin of the block that takes it, to the end of the one whose message follows."""
+    """One block of the critical path, on the rank that was the last to come to its first collective. begins, ends:
+    whether the path goes through its begin, and its end: only through one of them where a sender waits for its message
+    before: on from the begin of the block that takes it, to the end of the one whose message follows."""
 
     vertex: int
     stage: int
@@ -99,9 +107,10 @@ class Step:
 
 
 class Graph:
-    """The levels of a schedule's graph. source[vertex]: the vertex whose message it waits for, -1 for none; target: which waits for its message.
-    ways: of each stage the messages to another one in one direction, in order, by the vertices that wait for them: arrays. held[vertex]: the message before its own on its
-    way, or -1; holder[message]: which vertex that is. final[stage]: the last of each way."""
+    """The levels of a schedule's graph. source[vertex]: the vertex whose message it waits for, -1 for none; target:
+    which waits for its message. ways: of each stage the messages to another one in one direction, in order, by the
+    vertices that wait for them: arrays. held[vertex]: the message before its own on its way, or -1; holder[message]:
+    which vertex that is. final[stage]: the last of each way."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -130,7 +139,8 @@ class Graph:
         self.levels = self._levels()
 
     def _levels(self) -> list[np.ndarray]:
-        """Vertices whose predecessors are all in the levels before; the one that takes the message before may begin in the same."""
+        """Vertices whose predecessors are all in the levels before; the one that takes the message before may begin in
+        the same."""
         level = np.full(self.count, -1)
         open_, current = np.arange(0, self.count, self.blocks), 0  # the next block of each stage
         levels = []
@@ -168,7 +178,8 @@ class Graph:
         return np.stack([times[-1] for times in self.sent(timing, begin, end)]) + timing.closing
 
     def sent(self, timing: Timing, begin: np.ndarray, end: np.ndarray) -> list[list[np.ndarray]]:
-        """Of each stage, when its ranks have sent their last message, and when they have waited for the last one of each way (`final`): [D, T]."""
+        """Of each stage, when its ranks have sent their last message, and when they have waited for the last one of
+        each way (`final`): [D, T]."""
         found = []
         for stage, messages in enumerate(self.final):
             last = (stage + 1) * self.blocks - 1
@@ -185,7 +196,8 @@ class Graph:
 
     def _forward(self, timing: Timing) -> tuple[np.ndarray, np.ndarray]:
         begin = np.empty_like(timing.transfer)
-        end = np.empty_like(timing.transfer)  # when its message leaves; `done`, when its ranks are free, is `send` later
+        # when its message leaves; `done`, when its ranks are free, is `send` later
+        end = np.empty_like(timing.transfer)
         head, middle, tail = work(timing)
         release = timing.release
         done = np.empty_like(end)
@@ -196,7 +208,8 @@ class Graph:
             waits = source >= 0
             if waits.any():
                 own = level[waits]
-                at[waits] = np.fmax(at[waits] + timing.landing[own], end[source[waits]] + timing.transfer[own])  # a transfer of -inf: it isn't waited for, though it be never sent
+                # a transfer of -inf: it isn't waited for, though it be never sent
+                at[waits] = np.fmax(at[waits] + timing.landing[own], end[source[waits]] + timing.transfer[own])
             begin[level] = at
             at = at + head[level]
             if middle is not None:
@@ -244,7 +257,8 @@ class Graph:
         return left
 
     def slack(self, timing: Timing, times: Times | None = None) -> np.ndarray:
-        """By how much each block could begin later without a later end of the iteration: [B, D]. 0 on the critical path."""
+        """By how much each block could begin later without a later end of the iteration: [B, D]. 0 on the critical
+        path."""
         times = times or self.times(timing)
         return (times.makespan - times.begin - self.remaining(timing)).min(axis=-1)
 
@@ -283,13 +297,15 @@ class Graph:
             ends = True
 
     def without(self, times: Times, changed: Timing, replicas: np.ndarray | list[int]) -> float:
-        """The iteration's length if its replicas `replicas` were as in `changed` (which has those only): the counterfactual."""
+        """The iteration's length if its replicas `replicas` were as in `changed` (which has those only): the
+        counterfactual."""
         others = np.delete(times.replicas, replicas)
         return float(max(self.replica_ends(changed).max(), others.max(initial=-np.inf)))
 
 
 def work(timing: Timing) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Of each block: before the first collective [B, D, T], from there to the end of the last one [B, D] (None without collectives), after it [B, D, T]."""
+    """Of each block: before the first collective [B, D, T], from there to the end of the last one [B, D] (None without
+    collectives), after it [B, D, T]."""
     segments = timing.compute.shape[1]
     if segments == 1:
         return timing.compute[:, 0], None, np.zeros(())

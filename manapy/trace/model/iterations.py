@@ -1,10 +1,11 @@
-"""From labelled calls to what the parts of each iteration took: a Timing (graph.py) for each iteration that all ranks have ended.
+"""From labelled calls to what the parts of each iteration took: a Timing (graph.py) for each iteration that all ranks
+have ended.
 
 Who looks again and again at one job hands in what was Measured at the look before: only what is new is measured then.
 
 Invariants
- 1. An iteration counts as measured if its calls are the same in all that is measured of them; their times to within SAME of those it was measured by, as each look has a slightly
-    better idea of the rate of the clocks.
+ 1. An iteration counts as measured if its calls are the same in all that is measured of them; their times to within
+    SAME of those it was measured by, as each look has a slightly better idea of the rate of the clocks.
  2. Only what the newest look has seen is kept.
 """
 
@@ -25,8 +26,8 @@ SAME = 1_000  # ns: half of what a sample of the clocks may be wrong by (clocks.
 
 @dataclass(frozen=True)
 class Iteration:
-    """number: as counted in the labels. begin, end: ns on the job's clock: the end is that of the last rank, the begin the end of the iteration before.
-    first: there is none before it."""
+    """number: as counted in the labels. begin, end: ns on the job's clock: the end is that of the last rank, the begin
+    the end of the iteration before. first: there is none before it."""
 
     number: int
     timing: Timing
@@ -50,7 +51,8 @@ class _Columns:
 
 
 class Measured:
-    """The iterations that the newest look has measured, by their numbers, each with its calls' times from its begin and a hash of what else of them is measured."""
+    """The iterations that the newest look has measured, by their numbers, each with its calls' times from its begin and
+    a hash of what else of them is measured."""
 
     def __init__(self) -> None:
         self._by: tuple[object, ...] = ()  # what they were measured by
@@ -99,7 +101,8 @@ class Measured:
 
 
 def iterations(labels: Labels, measured: Measured | None = None) -> Iterator[Iteration]:
-    """In order; those that some rank has not ended, or of which calls are lost, are left out. measured: at an earlier look."""
+    """In order; those that some rank has not ended, or of which calls are lost, are left out. measured: at an earlier
+    look."""
     if measured is not None:
         measured.look(labels)
     measure = _measure if measured is None else measured.measure
@@ -149,7 +152,8 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     compute = np.zeros((count, layers + 1, *shape))
     tp_enter, tp_exit = np.zeros((2, count, layers, *shape))
     recv_enter, recv_exit, send_enter, send_exit = np.zeros((4, count, *shape))
-    wait_enter, wait_exit = np.full((2, count, *shape), -np.inf)  # for the message that a block waits for, on its sender
+    # for the message that a block waits for, on its sender
+    wait_enter, wait_exit = np.full((2, count, *shape), -np.inf)
     ready, closing, come, left, end = np.zeros((5, schedule.pp, *shape))
     tp_bytes, send_bytes = np.zeros((count, layers, *shape)), np.zeros((count, *shape))
     # the communicator of the first reduction, and its bytes
@@ -245,9 +249,10 @@ def _arrivals(come: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _transfers(sent: np.ndarray, called: np.ndarray, received: np.ndarray, waits: np.ndarray | bool) -> tuple[np.ndarray, np.ndarray]:
-    """How long the messages of one way took, from their Send, and from their Recv. On each link those that were sent before their Recv was called tell by their time, on average,
-    whether they move only when both sides are there (rendezvous); where only such ones are, or none, they do if senders wait for them. Where they don't, such a message took at
-    most the time since its Send, and as long as others where that is longer."""
+    """How long the messages of one way took, from their Send, and from their Recv. On each link those that were sent
+    before their Recv was called tell by their time, on average, whether they move only when both sides are there
+    (rendezvous); where only such ones are, or none, they do if senders wait for them. Where they don't, such a message
+    took at most the time since its Send, and as long as others where that is longer."""
     took = np.maximum(received - np.maximum(sent, called), 0)
     late = called > sent
     count = late.sum(axis=0)
@@ -261,12 +266,14 @@ def _transfers(sent: np.ndarray, called: np.ndarray, received: np.ndarray, waits
 
 
 def _waits(labels: Labels, graph: Graph, stage: int, rank: int, where: _Columns) -> list[tuple[int, int]]:
-    """Where a rank completes the messages that it has started to send: before it sends the next one the same way, or before the iteration's end after the last. Of each such message
-    the block that takes it, and the completion's column."""
+    """Where a rank completes the messages that it has started to send: before it sends the next one the same way, or
+    before the iteration's end after the last. Of each such message the block that takes it, and the completion's
+    column."""
     events, items = labels.trace.events[labels.starts[rank] + where.first : labels.starts[rank] + where.last], labels.items[stage]
     completions = np.flatnonzero(IS_COMPLETION[events["op"]] & (events["flags"] & Flag.PENDING == 0)).tolist()
     column_of = dict(zip(events["request"][completions].tolist(), completions, strict=True))
-    following = np.minimum.accumulate(np.where(where.item != NONE, np.arange(len(events)), len(events))[::-1])[::-1]  # the labelled call at or after each column
+    # the labelled call at or after each column
+    following = np.minimum.accumulate(np.where(where.item != NONE, np.arange(len(events)), len(events))[::-1])[::-1]
     found = []
     for column in np.flatnonzero((events["flags"] & Flag.NONBLOCKING != 0) & (where.item >= 0)).tolist():
         item, completion = items[where.item[column]], column_of.get(int(events["request"][column]), -1)
@@ -287,7 +294,8 @@ def _latest(times: np.ndarray) -> np.ndarray:
 
 
 def _times(labels: Labels, ranks: np.ndarray, where: _Columns, origin: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Enter and exit of an iteration's calls in seconds from the origin, [calls, ranks] (no exits: a call is open); and the exit of the call before, [1, ranks]."""
+    """Enter and exit of an iteration's calls in seconds from the origin, [calls, ranks] (no exits: a call is open); and
+    the exit of the call before, [1, ranks]."""
     events, starts = labels.trace.events, labels.starts[ranks]
     lengths = labels.starts[ranks + 1] - starts
     columns = slice(max(where.first - 1, 0), where.last)
@@ -310,8 +318,8 @@ def _fields(labels: Labels, name: str, ranks: np.ndarray, where: _Columns) -> np
 
 @dataclass(frozen=True)
 class _Slots:
-    """work: (place, segment) -> range of columns whose gaps before them are that work; tp, recv, send: places (of collectives: place * layers + layer) and columns;
-    closing: range of columns; reduce: first and last + 1."""
+    """work: (place, segment) -> range of columns whose gaps before them are that work; tp, recv, send: places (of
+    collectives: place * layers + layer) and columns; closing: range of columns; reduce: first and last + 1."""
 
     work: dict[tuple[int, int], tuple[int, int]]
     tp: tuple[np.ndarray, np.ndarray]

@@ -1,13 +1,16 @@
-"""Which records belong together: the calls of one collective, a send and its receive, the post of a nonblocking operation and its completion.
+"""Matches records: the calls of one collective, a send and its receive, the post of a nonblocking operation and its
+completion.
 
-Collectives are matched by (communicator, SEQ of its collective clock), the starts of persistent ones by (communicator, SEQ of the call that made the request,
-number of the start; a start says all that itself, so that it doesn't matter how old the request is), messages by (communicator, source, destination, tag) in the order of the posts
-(MPI 4.1, 3.5: messages don't overtake each other), nonblocking posts and persistent starts with their completions by request serial.
+Collectives are matched by (communicator, SEQ of its collective clock), the starts of persistent ones by (communicator,
+SEQ of the call that made the request, number of the start; a start says all that itself, so that it doesn't matter how
+old the request is), messages by (communicator, source, destination, tag) in the order of the posts (MPI 4.1, 3.5:
+messages don't overtake each other), nonblocking posts and persistent starts with their completions by request serial.
 
 Invariants
- 1. Generations of a job are one: what a restart has taken back isn't in a Trace (rings.py), so SEQ and the order of messages go on through it.
- 2. Where records of a sender or a receiver were lost, counting from the first message would pair wrong ones. There pairs are aligned so that no message is
-    received before it was sent, as late as possible, and are not `sure`.
+ 1. Generations of a job are continuous: calls that a restart has undone are not in a Trace (rings.py), so SEQ and the
+    order of messages continue across it.
+ 2. If records of a sender or a receiver were lost, counting from the first message would pair wrong messages. Then
+    pairs are aligned so that no message is received before it was sent, as late as possible, and are not `sure`.
  3. Everything is vectorised; only channels of invariant 2 are looked at one by one. 10^6 events take about a second.
 """
 
@@ -23,7 +26,8 @@ from .events import OPEN, STARTS, Flag, Op, Trace
 SENDS = (Op.SEND, Op.BSEND, Op.SSEND, Op.RSEND)
 RECEIVES = (Op.RECV, Op.MRECV)
 COMPLETIONS = (Op.WAIT, Op.WAITALL, Op.WAITANY, Op.TEST)
-_RANK_SHIFT, _RING_SHIFT = 44, 38  # in a key for requests: a serial is (ring << 48) + the seq of the record that made it
+# in a key for requests: a serial is (ring << 48) + the seq of the record that made it
+_RANK_SHIFT, _RING_SHIFT = 44, 38
 
 
 def _table(ops: Iterable[int]) -> np.ndarray:
@@ -41,8 +45,9 @@ IS_COLLECTIVE = _table((*range(Op.BARRIER, Op.INIT), Op.WIN_FENCE))
 class Collectives:
     """The instances of collectives, by (communicator, SEQ, turn). Arrays of one entry per instance:
 
-    comm, seq, turn: as in Matching. first, end: its calls are order[first:end], by time of entry. last: index of the event that entered last. entered: how many
-    ranks have. missing: members that have no record of it; -1 where the members are not known. `of`: for each event its instance, or -1.
+    comm, seq, turn: as in Matching. first, end: its calls are order[first:end], by time of entry. last: index of the
+    event that entered last. entered: how many ranks have. missing: members that have no record of it; -1 where the
+    members are not known. `of`: for each event its instance, or -1.
     """
 
     comm: np.ndarray
@@ -64,10 +69,12 @@ class Collectives:
 class Matching:
     """Arrays of one entry per event; indices are of events, -1 is none.
 
-    post: of a completion, what it completes or waits for. done: of an operation, the call that completed it: itself if it blocks. partner: the send of a
-    receive and the receive of a send. sure: the partner was found by counting from the first message of the channel. op, comm, peer, tag: what is
-    effective: of a persistent start its request's, of a wildcard what came, or still ANY. seq: SEQ of a collective, of a persistent start that of the call which
-    made its request; 0: none, or not known. turn: which start of its request it is, from 1; 0: it is none. starts: the first event of each rank, with the number of events last.
+    post: of a completion, what it completes or waits for. done: of an operation, the call that completed it: itself if
+    it blocks. partner: the send of a receive and the receive of a send. sure: the partner was found by counting from
+    the first message of the channel. op, comm, peer, tag: what is effective: of a persistent start its request's, of a
+    wildcard what came, or still ANY. seq: SEQ of a collective, of a persistent start that of the call which made its
+    request; 0: none, or not known. turn: which start of its request it is, from 1; 0: it is none. starts: the first
+    event of each rank, with the number of events last.
     """
 
     collectives: Collectives
@@ -130,7 +137,8 @@ def _requests(trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray) -
     flags = events["flags"]
     starts = events["op"] == Op.START
     posts = (flags & Flag.NONBLOCKING != 0) & (flags & Flag.PERSISTENT == 0) | starts
-    blocking = ~posts & ((flags & Flag.PERSISTENT == 0) | IS_COLLECTIVE[op]) & (events["exit"] != OPEN)  # making a persistent collective is a collective call
+    # making a persistent collective is a collective call
+    blocking = ~posts & ((flags & Flag.PERSISTENT == 0) | IS_COLLECTIVE[op]) & (events["exit"] != OPEN)
     done = np.where(blocking, np.arange(count), -1)
     post = np.full(count, -1)
     cancelled = np.zeros(count, bool)
@@ -219,7 +227,8 @@ def _unsure(trace: Trace, events: np.ndarray, peer: np.ndarray, sure: np.ndarray
 
 
 def _align(events: np.ndarray, sent: np.ndarray, received: np.ndarray, done: np.ndarray) -> int:
-    """The number by which receives of a channel are behind its sends: as large as it can be with no message received before it was sent."""
+    """The number by which receives of a channel are behind its sends: as large as it can be with no message received
+    before it was sent."""
     complete = np.flatnonzero(done[received] >= 0)
     if not len(complete):
         return len(sent) - len(received) if len(sent) > len(received) else 0

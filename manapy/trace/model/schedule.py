@@ -1,11 +1,13 @@
-"""How a training job is laid out over its ranks, and in which order each pipeline stage works on its micro-batches.
+"""The layout of a training job over its ranks, and the order in which each pipeline stage works on its micro-batches.
 
     tp=2,pp=4,dp=2,micro=8[,kind=1f1b|gpipe|interleaved][,chunks=2][,order=tp-dp-pp|tp-pp-dp]
 
-Ranks are counted as by Megatron-LM: tensor-parallel neighbours first, then replicas, then stages (order tp-dp-pp, its default); tp-pp-dp has the stages of one replica side by side.
-A block is the forward or the backward pass of one micro-batch through one chunk of a stage's layers. Sources of the orders: 1F1B and interleaved, Narayanan et al., "Efficient
-large-scale language model training on GPU clusters using Megatron-LM" (SC'21), section 2.2, and Megatron-LM's schedules; GPipe, Huang et al. (NeurIPS'19), backward passes in the
-order of the forward passes, as PyTorch has them.
+Ranks are counted as by Megatron-LM: tensor-parallel neighbours first, then replicas, then stages (order tp-dp-pp, its
+default); tp-pp-dp has the stages of one replica side by side. A block is the forward or the backward pass of one
+micro-batch through one chunk of a stage's layers. Sources of the orders: 1F1B and interleaved, Narayanan et al.,
+"Efficient large-scale language model training on GPU clusters using Megatron-LM" (SC'21), section 2.2, and
+Megatron-LM's schedules; GPipe, Huang et al. (NeurIPS'19), backward passes in the order of the forward passes, as
+PyTorch has them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ ORDERS = ("tp-dp-pp", "tp-pp-dp")
 
 
 class ScheduleError(ManapyError):
-    """A schedule is none, or doesn't fit the trace; one line that says what doesn't fit."""
+    """A schedule is invalid, or does not fit the trace; has a one-line reason."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Schedule:
-    """tp, pp, dp: ranks in each direction. micro: micro-batches of one replica in an iteration. chunks: of the layers of a stage (1 unless interleaved)."""
+    """tp, pp, dp: ranks in each direction. micro: micro-batches of one replica in an iteration. chunks: of the layers
+    of a stage (1 unless interleaved)."""
 
     tp: int = 1
     pp: int = 1
@@ -60,7 +63,10 @@ class Schedule:
             if self.chunks < 2 or self.pp < 2:
                 raise ScheduleError("schedule: kind=interleaved needs chunks and pp of at least 2")
             if self.micro % self.pp:
-                raise ScheduleError(f"schedule: kind=interleaved needs micro to be a multiple of pp, and {self.micro} is none of {self.pp}")
+                raise ScheduleError(
+                    f"schedule: kind=interleaved needs micro to be a multiple of pp, and {self.micro} is none of "
+                    f"{self.pp}"
+                )
 
     @property
     def size(self) -> int:
@@ -74,7 +80,8 @@ class Schedule:
 
     @property
     def flat(self) -> bool:
-        """All ranks do the same at the same time, as in TP alone or DP alone: no call tells one block or iteration from the next."""
+        """All ranks do the same at the same time, as in TP alone or DP alone: no call tells one block or iteration from
+        the next."""
         return self.pp == 1 and 1 in (self.tp, self.dp)
 
     def __str__(self) -> str:
@@ -85,7 +92,8 @@ class Schedule:
 
     @functools.cached_property
     def ranks(self) -> np.ndarray:
-        """World ranks [stage, replica, shard], int32: a row along the last axis is a TP group, along the second a DP group, along the first a PP group."""
+        """World ranks [stage, replica, shard], int32: a row along the last axis is a TP group, along the second a DP
+        group, along the first a PP group."""
         ranks = np.arange(self.size, dtype=np.int32)
         if self.order == "tp-dp-pp":
             return ranks.reshape(self.pp, self.dp, self.tp)
@@ -135,7 +143,9 @@ def parse(text: str) -> Schedule:
     for item in text.replace(" ", "").split(","):
         name, equals, value = item.partition("=")
         if not equals or name not in ("tp", "pp", "dp", "micro", "chunks", "kind", "order"):
-            raise ScheduleError(f"schedule: '{item}' is not one of tp=N, pp=N, dp=N, micro=N, kind=NAME, chunks=N, order=NAME")
+            raise ScheduleError(
+                f"schedule: '{item}' is not one of tp=N, pp=N, dp=N, micro=N, kind=NAME, chunks=N, order=NAME"
+            )
         if name in values:
             raise ScheduleError(f"schedule: {name} is there twice")
         if name in ("kind", "order"):
@@ -164,7 +174,8 @@ def _order(schedule: Schedule, stage: int) -> tuple[Block, ...]:
 
 
 def _virtual(schedule: Schedule, k: int, backward: bool) -> tuple[int, int]:
-    """Chunk and micro-batch of a stage's k-th forward or backward pass: interleaved ones take pp micro-batches through each chunk in turn."""
+    """Chunk and micro-batch of a stage's k-th forward or backward pass: interleaved ones take pp micro-batches through
+    each chunk in turn."""
     if schedule.chunks == 1:
         return 0, k
     group, place = divmod(k, schedule.pp * schedule.chunks)

@@ -1,13 +1,15 @@
-"""Which iteration, micro-batch, phase and pipeline stage each call of a training job belongs to, given its schedule; and which schedule that is, from the calls alone.
+"""Labels each call of a training job with its iteration, micro-batch, phase and pipeline stage, by the schedule; and
+infers the schedule from the calls alone.
 
-A rank's calls are held against what its stage must call in an iteration: for each block a Recv, the collectives of its TP group, a Send (where it has them),
-and at the end collectives of larger groups. Only one rank of a stage is walked through call by call; the others are compared with it, and walked through
-themselves only where they differ.
+A rank's calls are compared with the calls that its stage must make in an iteration: for each block a Recv, the
+collectives of its TP group, a Send (where it has them), and at the end collectives of larger groups. Only one rank of a
+stage is compared call by call. The other ranks are compared with this rank, and call by call only where they differ.
 
 Invariants
- 1. What doesn't belong to the pattern (set-up, logging, a barrier now and then) has no label. A Recv that was left out shifts no label after it.
- 2. A rank whose first calls are lost gets labels from its first gradient reduction on; its iterations are counted by that communicator's SEQ. What it did before its
-    recording was paused the last time counts as lost.
+ 1. Calls outside the pattern (set-up, logging, a barrier now and then) have no label. A Recv that was left out does not
+    shift later labels.
+ 2. A rank whose first calls are lost gets labels from its first gradient reduction on; the communicator's SEQ counts
+    its iterations. Calls before the last pause of its recording count as lost.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class Item:
 
 @dataclass(frozen=True)
 class CallSequence:
-    """The calls that some ranks of a stage have in common. iteration, item: of each call; strays: how many fit nowhere, and the first of them."""
+    """The calls that some ranks of a stage have in common. iteration, item: of each call; strays: how many fit nowhere,
+    and the first of them."""
 
     kinds: np.ndarray
     iteration: np.ndarray
@@ -98,8 +101,9 @@ class Labels:
         return self._looked_up(lambda stage, item: PHASES.index(self._phase(stage, item)), PHASES.index(Phase.REDUCE), 0)
 
     def now(self, rank: int) -> Position:
-        """What a rank does in its open call, or on its way to the next one. After an iteration's last call, a stage that receives nothing first is taken to be
-        in its first forward pass: the optimizer before it, and what feeds the data, make no calls that would tell."""
+        """What a rank does in its open call, or on its way to the next one. After an iteration's last call, a stage
+        that receives nothing first is taken to be in its first forward pass: the optimizer before it, and what feeds
+        the data, make no calls that would tell."""
         stage = int(self.schedule.places[rank, 0])
         sequence = self.sequences[rank]
         labelled = np.flatnonzero(sequence.item != NONE) if sequence is not None else ()
@@ -149,7 +153,9 @@ class Labels:
 def check_size(trace: Trace, schedule: Schedule) -> None:
     """Raises ScheduleError where a schedule is one of more ranks, or of fewer."""
     if schedule.size != trace.size:
-        raise ScheduleError(f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}")
+        raise ScheduleError(
+            f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}"
+        )
 
 
 def label(trace: Trace, schedule: Schedule) -> Labels:
@@ -236,7 +242,10 @@ def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> tuple[
     found = [_layers_of(schedule, stage, kinds, starts) for stage in range(schedule.pp)]
     usual = min((layers for layers in found if layers is not None), key=sum, default=None)
     if usual is None and not (kinds == TP).any():
-        raise ScheduleError(f"the schedule {schedule} doesn't fit: no collective is called on a communicator of ranks {schedule.ranks[0, 0].tolist()}, which should be a TP group")
+        raise ScheduleError(
+            f"the schedule {schedule} doesn't fit: no collective is called on a communicator of ranks "
+            f"{schedule.ranks[0, 0].tolist()}, which should be a TP group"
+        )
     if usual is None:
         raise ScheduleError(f"the schedule {schedule} can't be checked: no rank has got through a block")
     return tuple(usual if layers is None else layers for layers in found)
@@ -309,7 +318,8 @@ def _items(schedule: Schedule, stage: int, layers: tuple[int, ...]) -> tuple[Ite
 
 
 def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> CallSequence:
-    """Hold calls against the pattern. synced: the first call is one of an iteration's begin; else the walk starts behind the first reduction."""
+    """Hold calls against the pattern. synced: the first call is one of an iteration's begin; else the walk starts
+    behind the first reduction."""
     pattern = [item.kind for item in items]
     size = len(pattern)
     iterations, found = np.full(len(kinds), NONE, np.int32), np.full(len(kinds), NONE, np.int32)
@@ -342,7 +352,8 @@ def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> Call
 
 
 def _counted(trace: Trace, sequence: CallSequence, start: int, reduction: int) -> CallSequence:
-    """The iterations of a rank with lost calls, by the SEQ of its first reduction: an iteration has as many of them as there are until its next call of another kind."""
+    """The iterations of a rank with lost calls, by the SEQ of its first reduction: an iteration has as many of them as
+    there are until its next call of another kind."""
     run = reduction
     while run < len(sequence.item) and sequence.item[run] == REDUCING:
         run += 1
@@ -370,7 +381,8 @@ def _check(labels: Labels, kinds: np.ndarray) -> None:
             items = labels.items[stage]
             wanted = {RECV: "a Recv", SEND: "a Send", TP: "a collective of its TP group"}[items[at % len(items)].kind] if items else "only collectives of larger groups"
             raise ScheduleError(
-                f"the schedule {labels.schedule} doesn't fit: rank {rank} (stage {stage}) calls {_name(event)} as its call {sequence.first_stray}, where {wanted} should be"
+                f"the schedule {labels.schedule} doesn't fit: rank {rank} (stage {stage}) calls {_name(event)} as its "
+                f"call {sequence.first_stray}, where {wanted} should be"
                 f" ({sequence.strays} of {calls} calls fit nowhere)"
             )
 
@@ -394,7 +406,10 @@ def inferred(trace: Trace) -> Labels:
     chains = _components(trace.size, list(edges))
     pp = Counter(len(chain) for chain in chains).most_common(1)[0][0]
     if any(len(chain) != pp for chain in chains):
-        raise ScheduleError(f"no schedule can be seen: groups of ranks that send to each other have {min(map(len, chains))} to {max(map(len, chains))} members")
+        raise ScheduleError(
+            f"no schedule can be seen: groups of ranks that send to each other have {min(map(len, chains))} to "
+            f"{max(map(len, chains))} members"
+        )
     for tp in _tp_sizes(trace, pp):
         dp, rest = divmod(trace.size, tp * pp)
         if rest:
@@ -408,11 +423,14 @@ def inferred(trace: Trace) -> Labels:
                 continue
             if sum(s.strays for s in {id(s): s for s in labels.sequences if s is not None}.values()) == 0:
                 return labels
-    raise ScheduleError("no schedule can be seen in the communication of these ranks (give one with --schedule, or analyse without)")
+    raise ScheduleError(
+        "no schedule can be seen in the communication of these ranks (give one with --schedule, or analyse without)"
+    )
 
 
 def _edges(schedule: Schedule) -> set[tuple[int, int]]:
-    """Who sends to whom: a ring of messages, as many programs have it, is no pipeline, though each rank receives, sends and reduces like a stage."""
+    """Who sends to whom: a ring of messages, as many programs have it, is no pipeline, though each rank receives, sends
+    and reduces like a stage."""
     between = {(source[0], stage) for stage in range(schedule.pp) for block in schedule.blocks_of(stage) if (source := schedule.source(stage, block)) is not None}
     return {edge for a, b in between for edge in zip(schedule.ranks[a].ravel().tolist(), schedule.ranks[b].ravel().tolist(), strict=True)}
 

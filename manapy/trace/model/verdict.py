@@ -1,6 +1,7 @@
-"""What an analysis says: one verdict for each fault found, or one that says healthy, or one that says why nothing can be said.
+"""The result of an analysis: one verdict per fault, or one that says healthy, or one that says why nothing is known.
 
-A verdict accuses only of what the trace proves: where records were lost or clocks are too uncertain, it abstains and says so.
+A verdict accuses a rank only of what the trace proves. If records were lost or clocks are too uncertain, it abstains
+and says so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ class State(enum.Enum):
     """Exit codes of `manapy why`: HEALTHY 0, UNKNOWN 1, LATE and SLOW 3, HUNG 4."""
 
     HEALTHY = "healthy"
-    # Others wait for it longer than ever before. It computes, reads or writes, or can't be seen: it may go on.
+    # Others wait for it longer than ever before. It computes, reads or writes, or is not visible: it may go on.
     LATE = "late"
     SLOW = "slow"
     HUNG = "hung"  # it can't go on, or does nothing by any measure
@@ -27,7 +28,8 @@ class Cause(enum.Enum):
     DEAD = "dead process"
     STOPPED = "stopped process"  # SIGSTOP, a debugger, a frozen cgroup
     DEADLOCK = "deadlock"  # a cycle of calls that wait for each other; nobody is at fault alone
-    MISMATCH = "mismatched calls"  # different collectives, roots or sizes at the same place in the order of a communicator
+    # different collectives, roots or sizes at the same place in the order of a communicator
+    MISMATCH = "mismatched calls"
     MISSING = "missing call"  # it went on, or is outside MPI for good, and never made the call others wait for
     COMPUTE = "compute"  # it is in user code: busy (spinning, slow) or asleep; `detail` says which
     STARVED = "starved processor"  # ready to run, and others run on its processors
@@ -54,7 +56,8 @@ class Phase(enum.Enum):
 class Verdict:
     """sentence: for people, whole. rank, peer: world ranks or None; of an UNKNOWN one, which accuses nobody, peer is
     whose process may tell. iteration, micro: from 0. cost_ns: by how much the iteration would be shorter
-    without the fault (counterfactual), of a slow one; without a schedule, what all collectives together had to wait. confidence: 0 to 1. since_ns: when it began, on the job's clock."""
+    without the fault (counterfactual), of a slow one; without a schedule, what all collectives together had to wait.
+    confidence: 0 to 1. since_ns: when it began, on the job's clock."""
 
     state: State
     sentence: str

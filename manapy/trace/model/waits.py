@@ -8,12 +8,14 @@ Scalasca's definitions (Geimer et al., "The Scalasca performance toolset archite
     late root        of a broadcast or scatter: from the own arrival to the root's
     early root       of a reduce or gather: the root's, from its arrival to the last one
 
-For nonblocking operations the call is the one that completes them. What is left of a call after the last arrival is transfer.
+For nonblocking operations the call is the one that completes them. What is left of a call after the last arrival is
+transfer.
 
 Invariants
- 1. A wait is only claimed where all arrivals it depends on are known: all members of a collective, a `sure` pair.
- 2. A wait that isn't longer than the uncertainty of the two clocks is none: it is counted in `uncertain`. Ranks of one host share a clock.
- 3. A call into which a checkpoint fell (STOPPED), or that failed, says nothing.
+ 1. A wait is claimed only if all arrivals that it depends on are known: all members of a collective, a `sure` pair.
+ 2. A wait that is not longer than the uncertainty of the two clocks does not count as a wait, but in `uncertain`. Ranks
+    of one host share a clock.
+ 3. A call that a checkpoint interrupted (STOPPED), or that failed, is not used.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ class Wait(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Waits:
-    """Arrays of one entry per event. wait: ns, 0 for none. who: the rank waited for, or -1. kind: a Wait. transfer: ns after the last arrival, 0 where
-    arrivals aren't known. uncertain: how many waits were left out because clocks are too uncertain."""
+    """Arrays of one entry per event. wait: ns, 0 for none. who: the rank waited for, or -1. kind: a Wait. transfer: ns
+    after the last arrival, 0 where arrivals aren't known. uncertain: how many waits were left out because clocks are
+    too uncertain."""
 
     wait: np.ndarray
     who: np.ndarray
@@ -52,7 +55,8 @@ class Waits:
 
 @dataclass(frozen=True)
 class Row:
-    """Sums over the calls of one rank of one kind; times in ns. waits: by kind of wait state. culprit: the rank waited for longest, or -1."""
+    """Sums over the calls of one rank of one kind; times in ns. waits: by kind of wait state. culprit: the rank waited
+    for longest, or -1."""
 
     rank: int
     op: Op
@@ -114,7 +118,8 @@ def _sends(events: np.ndarray, matching: Matching) -> tuple[tuple[np.ndarray, np
 
 def _collectives(events: np.ndarray, matching: Matching) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Wait]]:
     groups = matching.collectives
-    mine = np.flatnonzero((groups.of >= 0) & (matching.done >= 0) & (events["flags"] & Flag.PERSISTENT == 0))  # making one need not wait for anybody
+    # making one need not wait for anybody
+    mine = np.flatnonzero((groups.of >= 0) & (matching.done >= 0) & (events["flags"] & Flag.PERSISTENT == 0))
     if not len(mine):
         return []
     of = groups.of[mine]
@@ -154,7 +159,8 @@ def _uncertainty(trace: Trace, one: np.ndarray, other: np.ndarray) -> np.ndarray
 
 
 def one_per_call(trace: Trace, waits: Waits) -> np.ndarray:
-    """Of the records of each call (Waitall, Sendrecv) the one with its longest wait, as a call waits once: indices, ascending."""
+    """Of the records of each call (Waitall, Sendrecv) the one with its longest wait, as a call waits once: indices,
+    ascending."""
     return first_largest(waits.wait, np.flatnonzero(first_of_call(trace.events)))
 
 
@@ -206,7 +212,8 @@ def _culprits(of: np.ndarray, who: np.ndarray, wait: np.ndarray, count: int) -> 
 
 
 def blame(trace: Trace, waits: Waits) -> np.ndarray:
-    """int64[size, size], ns: how long each rank (row) has waited for each other (column). Not for thousands of ranks."""
+    """int64[size, size], ns: how long each rank (row) has waited for each other (column). Not for thousands of
+    ranks."""
     calls = one_per_call(trace, waits)
     waited = calls[waits.who[calls] >= 0]
     found = np.zeros((trace.size, trace.size), np.int64)

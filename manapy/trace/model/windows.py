@@ -1,14 +1,18 @@
-"""What calls that synchronise on a window wait for: a lock's holders (MPI 4.1, section 12.5.3), the other side's call of post-start-complete-wait (12.5.2).
+"""The waits of calls that synchronise on a window: for a lock's holders (MPI 4.1, section 12.5.3), or for the other
+side's call of post-start-complete-wait (12.5.2).
 
 Fences are collectives on the window's group, and are matched as such (match.py).
 
 Invariants
- 1. A rank holds a lock from the return of MPI_Win_lock until MPI_Win_unlock of the same target returns. Whether it is shared isn't recorded: who waits
-    for a shared one waits for an exclusive holder, or behind somebody who waits for the shared ones.
- 2. A lock that was taken in records that are lost is not seen: whom its waiters wait for isn't known then.
- 3. A target need not call anything for a lock, an unlock or a flush; but MPI libraries make progress inside of calls only. One that is outside MPI is waited for.
- 4. Epochs of post-start-complete-wait are numbered for each pair of ranks on both sides (trace.h), so that the n-th access belongs to the n-th exposure whatever records are lost.
-    MPI_Win_start may return before the post (12.5.2): MPI_Win_complete waits for it then.
+ 1. A rank holds a lock from the return of MPI_Win_lock until MPI_Win_unlock of the same target returns. Whether it is
+    shared isn't recorded: who waits for a shared one waits for an exclusive holder, or behind somebody who waits for
+    the shared ones.
+ 2. A lock that was taken in lost records is not seen; then it is unknown for which rank its waiters wait.
+ 3. A target need not call anything for a lock, an unlock or a flush; but MPI libraries make progress inside of calls
+    only. A target outside MPI is waited for.
+ 4. Epochs of post-start-complete-wait are numbered for each pair of ranks on both sides (trace.h), so that the n-th
+    access belongs to the n-th exposure whatever records are lost. MPI_Win_start may return before the post (12.5.2):
+    MPI_Win_complete waits for it then.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from .events import NO_PEER, OPEN, Flag, Op, Trace
 from .match import Matching
 
 PASSIVE = (Op.WIN_LOCK, Op.WIN_UNLOCK, Op.WIN_FLUSH)
-ANSWERS = {Op.WIN_START: Op.WIN_POST, Op.WIN_COMPLETE: Op.WIN_POST, Op.WIN_WAIT: Op.WIN_COMPLETE}  # what the other side of an epoch has to call
+# what the other side of an epoch has to call
+ANSWERS = {Op.WIN_START: Op.WIN_POST, Op.WIN_COMPLETE: Op.WIN_POST, Op.WIN_WAIT: Op.WIN_COMPLETE}
 
 
 def holders(trace: Trace, matching: Matching, event: int) -> dict[int, int]:
@@ -38,7 +43,8 @@ def holders(trace: Trace, matching: Matching, event: int) -> dict[int, int]:
 
 
 def newest(trace: Trace, matching: Matching, op: Op, rank: int, event: int) -> int:
-    """The last call `op` of `rank` to the rank, and on the window, of an event of post-start-complete-wait; -1: there is none."""
+    """The last call `op` of `rank` to the rank, and on the window, of an event of post-start-complete-wait; -1: there
+    is none."""
     lo, hi = matching.of_rank(rank)
     events = trace.events
     mine = (events["op"][lo:hi] == op) & (matching.comm[lo:hi] == matching.comm[event]) & (matching.peer[lo:hi] == events["rank"][event])

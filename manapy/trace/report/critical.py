@@ -27,21 +27,31 @@ def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ve
     found = _Path(labels.schedule, worst.timing, np.median([one.timing.compute.sum(axis=1) for one in measured], axis=0))
     makespan, dp = found.times.makespan, labels.schedule.dp
     others = f", the only one of {plural(dp, 'replica')} that is drawn" if dp > 1 else ""
-    left_out = f" Of {found.graph.count:,} blocks only those on it are drawn, and of them the {BLOCKS:,} longest at most." if found.graph.count > BLOCKS else ""
+    left_out = (
+        f" Of {found.graph.count:,} blocks only those on it are drawn, and of them the {BLOCKS:,} longest at most."
+        if found.graph.count > BLOCKS
+        else ""
+    )
     dearest = sorted((found.work(step.vertex) for step in found.steps if step.whole), key=lambda row: row[2] - row[1])[:DEAREST]
     return (
-        f"<h2>Critical path of iteration {worst.number}, {'which a verdict names' if blamed else 'the longest'}</h2>\n{found.picture()}"
+        f"<h2>Critical path of iteration {worst.number}, "
+        f"{'which a verdict names' if blamed else 'the longest'}</h2>\n{found.picture()}"
         + note(
-            f"Schedule {escape(str(labels.schedule))}; replica {found.replica}{others}. Numbers are micro-batches; blue is forward, green backward, dark what is on the"
+            f"Schedule {escape(str(labels.schedule))}; replica {found.replica}{others}. Numbers are micro-batches; "
+            "blue is forward, green backward, dark what is on the"
             f" critical path: the iteration takes as long as that.{left_out}"
         )
-        + table(("on the critical path", "time", "share, %"), [(what, Time(t * 1e9), round(100 * t / makespan)) for what, t in found.sums()])
+        + table(
+            ("on the critical path", "time", "share, %"),
+            [(what, Time(t * 1e9), round(100 * t / makespan)) for what, t in found.sums()],
+        )
         + table(("dearest blocks on it, against the median of all iterations", "own work", "usually"), dearest)
     )
 
 
 def _worst(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Verdict]) -> tuple[Iteration, bool]:
-    """The iteration of the gravest verdict on a slow one (then True), or else the longest; the first is none to compare with, nor one into which a checkpoint fell."""
+    """The iteration of the gravest verdict on a slow one (then True), or else the longest; the first is none to compare
+    with, nor one into which a checkpoint fell."""
     stopped = interrupted(labels)
     fair = [one for one in measured if not one.first and one.number not in stopped] or list(measured)
     blamed = [one for verdict in verdicts if verdict.state is State.SLOW for one in fair if one.number == verdict.iteration]
@@ -62,13 +72,17 @@ class _Path:
         self._scale = (WIDTH - LEFT - 10) / self.times.makespan
 
     def work(self, vertex: int) -> tuple[str, Time, Time]:
-        """What a block is called, its own work and what is usual; of the rank with most, where several work on it together."""
+        """What a block is called, its own work and what is usual; of the rank with most, where several work on it
+        together."""
         shard = int(self._own[vertex, self.replica].argmax())
         stage, place = divmod(vertex, self.graph.blocks)
         block = self.schedule.blocks_of(stage)[place]
         chunk = f", chunk {block.chunk}" if self.schedule.chunks > 1 else ""
         rank = self.schedule.ranks[stage, self.replica, shard]
-        name = f"{'backward' if block.backward else 'forward'} of micro-batch {block.micro}{chunk} on rank {rank} (stage {stage})"
+        name = (
+            f"{'backward' if block.backward else 'forward'} of micro-batch {block.micro}{chunk} on rank {rank} (stage "
+            f"{stage})"
+        )
         return name, Time(self._own[vertex, self.replica, shard] * 1e9), Time(self.usual[vertex, self.replica, shard] * 1e9)
 
     def picture(self) -> str:
@@ -85,7 +99,10 @@ class _Path:
                 ends = ((self._until(before), before.stage), (self._since(after), after.stage))
                 shapes.append('<polyline points="{}"/>'.format(" ".join(f"{self._x(t):.1f},{stage * ROW + ROW / 2:.1f}" for t, stage in ends)))
         height = self.schedule.pp * ROW + 4
-        return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="critical path">\n{chr(10).join(shapes)}\n</svg>\n'
+        return (
+            f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="critical '
+            f'path">\n{chr(10).join(shapes)}\n</svg>\n'
+        )
 
     def _block(self, vertex: int) -> list[str]:
         stage, place = divmod(vertex, self.graph.blocks)
@@ -95,7 +112,9 @@ class _Path:
         kind = f"{'backward' if block.backward else 'forward'}{' on' if vertex in self._shards else ''}"
         left, top, wide = self._x(begin), stage * ROW, max(length * self._scale, 0.5)
         title = f"<title>{name}: {span(length * 1e9)}, own work {span(took)}, usually {span(usually)}</title>"
-        shapes = [f'<rect class="{kind}" x="{left:.1f}" y="{top + 3}" width="{wide:.1f}" height="{ROW - 6}">{title}</rect>']
+        shapes = [
+            f'<rect class="{kind}" x="{left:.1f}" y="{top + 3}" width="{wide:.1f}" height="{ROW - 6}">{title}</rect>'
+        ]
         if wide > 18:
             shapes.append(f'<text x="{left + wide / 2:.1f}" y="{top + 17}" text-anchor="middle">{block.micro}</text>')
         return shapes

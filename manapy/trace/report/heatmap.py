@@ -1,6 +1,8 @@
-"""Which ranks were busy when: each rank's own work in each iteration of a training job, or else the share of each stretch of time that it spent in MPI.
+"""The ranks' activity over time: each rank's own work in each iteration of a training job, or else the share of each
+stretch of time that it spent in MPI.
 
-Large ones are made coarser so that what stands out still does: of the cells that become one, the largest work, and the least share of MPI (the others wait for that rank).
+Large maps are made coarser so that conspicuous cells remain visible: of the cells that are merged, the largest work
+counts, or the smallest share of MPI (the other ranks wait for this rank).
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ ROWS, COLUMNS = 128, 240
 
 @dataclass(frozen=True)
 class Heat:
-    """values: [rows, columns], seconds of own work or share of time in MPI (0 to 1); NaN: not known. ratio: own work over what is usual in that stage; None for a share.
-    rows: first and last rank of each; columns: first and last iteration or stretch; begin, end: of each column, ns on the job's clock."""
+    """values: [rows, columns], seconds of own work or share of time in MPI (0 to 1); NaN: not known. ratio: own work
+    over what is usual in that stage; None for a share. rows: first and last rank of each; columns: first and last
+    iteration or stretch; begin, end: of each column, ns on the job's clock."""
 
     values: np.ndarray
     ratio: np.ndarray | None

@@ -1,4 +1,5 @@
-"""Pieces of HTML for report.py. What is not said to be markup is escaped, and cut where it is longer than TEXT characters."""
+"""Pieces of HTML for report.py. What is not said to be markup is escaped, and cut where it is longer than TEXT
+characters."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def note(markup: str) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Numbers and times to the right."""
     rows = list(rows)
-    heads = "".join(f"<th{_RIGHT if rows and isinstance(rows[0][i], (int, float)) else ''}>{escape(name)}</th>" for i, name in enumerate(head))
+    heads = "".join(
+        f"<th{_RIGHT if rows and isinstance(rows[0][i], (int, float)) else ''}>{escape(name)}</th>"
+        for i, name in enumerate(head)
+    )
     body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>\n" for row in rows)
     return f"<table>\n<tr>{heads}</tr>\n{body}</table>\n"
 

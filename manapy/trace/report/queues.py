@@ -1,8 +1,11 @@
-"""RDMA queue pairs of one recorded job: how far each has got, and what went over each device when; as SVG and a table. Records: MPY_OP_RDMA_QP of trace.h.
+"""RDMA queue pairs of one recorded job: how far each has got, and what went over each device when; as SVG and a table.
+Records: MPY_OP_RDMA_QP of trace.h.
 
 Invariants
- 1. Between two records of a queue pair its bytes are spread evenly over the time; they count for the device that the later one names.
- 2. What was posted before the first record that is left is not drawn; totals are the queue pair's own counts and hold in any case.
+ 1. Between two records of a queue pair its bytes are spread evenly over the time; they count for the device that the
+    later one names.
+ 2. What was posted before the first record that is left is not drawn; totals are the queue pair's own counts and hold
+    in any case.
 """
 
 from __future__ import annotations
@@ -57,7 +60,11 @@ def section(trace: Trace, begin: int, end: int) -> str:
         return ""
     found.sort(key=lambda pair: (-pair.switches, -pair.in_flight, pair.rank, pair.number))
     rows = [_row(trace, pair) for pair in found[:ROWS]]
-    more = note(f"{len(found) - ROWS:,} more queue pairs are left out: none has switched more often than these.") if len(found) > ROWS else ""
+    more = (
+        note(f"{len(found) - ROWS:,} more queue pairs are left out: none has switched more often than these.")
+        if len(found) > ROWS
+        else ""
+    )
     heads = ("rank", "queue pair", "remote", "device", "switches", "posted", "completed", "in flight", "bytes posted", "last record before the end")
     return f"<h2>RDMA queue pairs</h2>\n{_picture(trace, found, begin, end)}{table(heads, rows)}{more}"
 
@@ -116,8 +123,19 @@ def _picture(trace: Trace, found: list[QueuePair], begin: int, end: int) -> str:
     shapes = []
     for row, ((host, device), values) in enumerate(moved):
         bottom = (row + 1) * ROW - 4
-        points = " ".join(f"{LEFT + (WIDTH - LEFT) * (i + 0.5) / BINS:.1f},{bottom - (ROW - 8) * value / most:.1f}" for i, value in enumerate(values.tolist()))
-        shapes.append(f'<text x="4" y="{bottom - 8}">{escape(cut(f"{host} {device}"))}</text><polyline points="{points}"/>')
+        points = " ".join(
+            f"{LEFT + (WIDTH - LEFT) * (i + 0.5) / BINS:.1f},{bottom - (ROW - 8) * value / most:.1f}"
+            for i, value in enumerate(values.tolist())
+        )
+        shapes.append(
+            f'<text x="4" y="{bottom - 8}">{escape(cut(f"{host} {device}"))}</text><polyline points="{points}"/>'
+        )
     rate = most * BINS / max((end - begin) * 1e-9, 1e-9)
-    said = f"Bytes posted over each device; the highest is {rate:.3g} bytes a second over {span((end - begin) / BINS)}, of {plural(len(found), 'queue pair')}."
-    return f'<svg viewBox="0 0 {WIDTH} {len(moved) * ROW}" role="img" aria-label="RDMA traffic">\n{chr(10).join(shapes)}\n</svg>\n{note(said)}'
+    said = (
+        f"Bytes posted over each device; the highest is {rate:.3g} bytes a second over {span((end - begin) / BINS)}, "
+        f"of {plural(len(found), 'queue pair')}."
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {len(moved) * ROW}" role="img" aria-label="RDMA '
+        f'traffic">\n{chr(10).join(shapes)}\n</svg>\n{note(said)}'
+    )

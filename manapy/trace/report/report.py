@@ -1,10 +1,13 @@
-"""One recorded job as a page of HTML that needs nothing else: no network, no other files, no libraries.
+"""Writes one recorded job as a self-contained page of HTML: without network, other files or libraries.
 
-The timeline and the heatmap are drawn by report.js from columns of numbers in the page; the rest is plain HTML, and SVG.
+The timeline and the heatmap are drawn by report.js from columns of numbers in the page; the rest is plain HTML, and
+SVG.
 
 Invariants
- 1. What comes from programs (names, texts) is escaped, in HTML and in the data of the script; the page's policy lets it load nothing, wherever from.
- 2. The page has a bounded size, however large the trace: of each part at most so much is shown as constants say, and it says what was left out.
+ 1. Names and texts of programs are escaped, in HTML and in the data of the script. The page's policy lets it load
+    nothing from anywhere.
+ 2. The page has a bounded size, however large the trace is: constants limit each part, and the page says what was left
+    out.
 """
 
 from __future__ import annotations
@@ -72,8 +75,14 @@ def page(trace: Trace, verdicts: Sequence[Verdict], labels: Labels | None = None
     }
     sections = [
         *(_verdict(verdict) for verdict in verdicts[:VERDICTS]),
-        note(f"{len(verdicts) - VERDICTS} more verdicts: see <code>manapy why</code>") if len(verdicts) > VERDICTS else "",
-        *((_timeline(drawn, len(trace.events)), _heatmap(warm, measured)) if len(trace.events) else (note("No call is recorded."),)),
+        note(f"{len(verdicts) - VERDICTS} more verdicts: see <code>manapy why</code>")
+        if len(verdicts) > VERDICTS
+        else "",
+        *(
+            (_timeline(drawn, len(trace.events)), _heatmap(warm, measured))
+            if len(trace.events)
+            else (note("No call is recorded."),)
+        ),
         critical.section(labels, measured, verdicts) if labels is not None and measured else "",
         _open_calls(trace, matching),
         _waits(trace, found),
@@ -131,7 +140,10 @@ def _rank(trace: Trace, rank: int) -> str:
 def _verdict(verdict: Verdict) -> str:
     sentence, *more = (line.strip() for line in lines(verdict))
     rest = "".join(f"<li>{escape(cut(line))}</li>" for line in more[:PROBLEMS])
-    return f'<div class="verdict {verdict.state.value}"><b>{escape(cut(sentence))}</b>{f"<ul>{rest}</ul>" if rest else ""}</div>\n'
+    return (
+        '<div class="verdict '
+        f'{verdict.state.value}"><b>{escape(cut(sentence))}</b>{f"<ul>{rest}</ul>" if rest else ""}</div>\n'
+    )
 
 
 # ---- data for the script
@@ -205,15 +217,24 @@ def _timeline(drawn: Marks, records: int) -> str:
     legend = "".join(f'<span><i style="background:{colour}"></i>{name}</span>' for name, colour, _ in _KINDS)
     said = ["Drag to look closer, with shift to move; double-click for all of it; Ctrl and the wheel zoom."]
     if drawn.left_out:
-        said.append(f"{drawn.left_out:,} of {drawn.left_out + len(drawn.lanes):,} ranks (or threads) are left out: shown are those that verdicts name, and others evenly from all.")
+        said.append(
+            f"{drawn.left_out:,} of {drawn.left_out + len(drawn.lanes):,} ranks (or threads) are left out: shown are "
+            "those that verdicts name, and others evenly from all."
+        )
     if drawn.grain:
-        few = f"{records:,} records are too many to be drawn one by one: calls shorter than {span(drawn.grain)} are drawn together,"
+        few = (
+            f"{records:,} records are too many to be drawn one by one: calls shorter than {span(drawn.grain)} are "
+            "drawn together,"
+        )
         said.append(f"{few} as high (in narrow rows: as dark) as the share of that time they took.")
     return (
         "<h2>What the ranks did</h2>\n"
-        f'<p class="legend">{legend}<span><i style="background:#57606a;opacity:.35"></i>pale: waiting for another rank</span>'
-        '<span><i style="background:#cf222e;opacity:.45"></i>has not returned</span><button data-zoom=".5">+</button> <button data-zoom="2">−</button></p>\n'
-        f'<canvas id="timeline" role="img" aria-label="timeline of {len(drawn.lanes)} ranks"></canvas>\n{note(" ".join(said))}'
+        f'<p class="legend">{legend}<span><i style="background:#57606a;opacity:.35"></i>pale: waiting for another '
+        "rank</span>"
+        '<span><i style="background:#cf222e;opacity:.45"></i>has not returned</span><button data-zoom=".5">+</button> '
+        '<button data-zoom="2">−</button></p>\n'
+        f'<canvas id="timeline" role="img" aria-label="timeline of {len(drawn.lanes)} '
+        f'ranks"></canvas>\n{note(" ".join(said))}'
     )
 
 
@@ -223,15 +244,19 @@ def _heatmap(warm: heatmap.Heat, measured: Sequence[Iteration]) -> str:
         title, scale = "Own work of each rank in each iteration", "linear-gradient(to right,#2166ac,#fff8e8,#b2182b)"
         low, high, rule = "half of what is usual in its stage", "twice", "the largest of them counts"
         median, longest = (span(float(value) * 1e9) for value in (np.median(seconds), seconds.max()))
-        said = f"{plural(len(measured), 'iteration')} that all ranks have ended: {median} (median), the longest {longest}."
+        said = (
+            f"{plural(len(measured), 'iteration')} that all ranks have ended: {median} (median), the longest {longest}."
+        )
     else:
         title, scale = "Share of the time in MPI", "linear-gradient(to right,#fff,#1f4fa0)"
         low, high, rule = "none", "all of it", "the least of them counts"
         said = "No schedule of a training job is known. A rank with less than the others keeps them waiting."
     coarse = f" Rows or columns that stand for several: {rule}." if any(a != b for a, b in [*warm.rows, *warm.columns]) else ""
     return (
-        f'<h2>{title}</h2>\n<p class="legend">{low} <i style="width:8em;background:{scale}"></i> {high}; <span><i style="background:#e1e4e8"></i>not known</span></p>\n'
-        f'<canvas id="heatmap" role="img" aria-label="{title}"></canvas>\n{note(f"{said}{coarse} Click to see it in the timeline.")}'
+        f'<h2>{title}</h2>\n<p class="legend">{low} <i style="width:8em;background:{scale}"></i> {high}; <span><i '
+        'style="background:#e1e4e8"></i>not known</span></p>\n'
+        '<canvas id="heatmap" role="img" '
+        f'aria-label="{title}"></canvas>\n{note(f"{said}{coarse} Click to see it in the timeline.")}'
     )
 
 
@@ -251,7 +276,11 @@ def _waits(trace: Trace, found: waits.Waits) -> str:
         return ""
     whom, groups = _who_for_whom(trace, found)
     by_wait = sorted(rows, key=lambda row: (-row.wait, row.rank))
-    said = note(f"{plural(found.uncertain, 'wait')} not counted: shorter than the clocks of the hosts are certain.") if found.uncertain else ""
+    said = (
+        note(f"{plural(found.uncertain, 'wait')} not counted: shorter than the clocks of the hosts are certain.")
+        if found.uncertain
+        else ""
+    )
     return (
         "<h2>Who waited for whom</h2>\n"
         + (
@@ -304,11 +333,20 @@ def _problems(trace: Trace, found: waits.Waits) -> str:
         said += [f"rank {rank}: {problem}" for problem in known.problems]
         if known.lost:
             since = f"; whole from {span(known.first_ns - begin)} on" if known.first_ns > begin else ""
-            said.append(f"rank {rank}: {plural(known.lost, 'record')} lost (overwritten before they were read, or damaged){since}")
+            said.append(
+                f"rank {rank}: {plural(known.lost, 'record')} lost (overwritten before they were read, or "
+                f"damaged){since}"
+            )
         if known.pauses:
             last = "still is" if known.paused else f"was until {span(known.pauses[-1][1] - begin)}"
-            said.append(f"rank {rank}: its program has paused recording (MPI_Pcontrol) {plural(len(known.pauses), 'time')}, and it {last}")
+            said.append(
+                f"rank {rank}: its program has paused recording (MPI_Pcontrol) {plural(len(known.pauses), 'time')}, "
+                f"and it {last}"
+            )
     if not said:
         return f"<h2>What is not known</h2>\n{note('No record was lost.')}"
     rest = f"<li>{len(said) - PROBLEMS:,} more</li>" if len(said) > PROBLEMS else ""
-    return f"<h2>What is not known</h2>\n<ul>{''.join(f'<li>{escape(cut(text))}</li>' for text in said[:PROBLEMS])}{rest}</ul>\n"
+    return (
+        "<h2>What is not "
+        f"known</h2>\n<ul>{''.join(f'<li>{escape(cut(text))}</li>' for text in said[:PROBLEMS])}{rest}</ul>\n"
+    )

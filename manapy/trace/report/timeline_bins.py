@@ -1,10 +1,11 @@
-"""What a timeline draws of the calls of a trace, however many they are: marks.
+"""The marks by which a timeline draws the calls of a trace, however many they are.
 
-Long calls are a mark each. Short ones are one mark together with their neighbours in the same stretch of time, `grain` long, and it says what they add up to.
-The grain is as short as the number of marks that may be drawn allows; 0 if every call is a mark.
+Each long call is a mark. Short calls share a mark with their neighbours in the same stretch of time, `grain` long; it
+has their sums. The grain is as short as the allowed number of marks permits; 0 if every call is a mark.
 
 Invariants
- 1. Of the lanes that are drawn nothing is left out: calls, time in MPI and waiting of a lane's marks add up to those of its calls.
+ 1. Of the lanes that are drawn nothing is left out: calls, time in MPI and waiting of a lane's marks add up to those of
+    its calls.
  2. A call that has not returned, or is no shorter than the grain, is a mark of its own.
 """
 
@@ -24,10 +25,11 @@ NOT_CALLS = (Op.NONE, Op.MARK)
 
 @dataclass(frozen=True)
 class Marks:
-    """lanes: (rank, thread) of each row; left_out: how many more there are. grain: ns. The others have one entry for each mark, by lane and time:
+    """lanes: (rank, thread) of each row; left_out: how many more there are. grain: ns. The others have one entry for
+    each mark, by lane and time:
 
-    lane. begin, end: ns on the job's clock, of an open call `now`. inside: ns of it in MPI. waited: of those, for other ranks. calls: how many.
-    event: the record of the longest of them.
+    lane. begin, end: ns on the job's clock, of an open call `now`. inside: ns of it in MPI. waited: of those, for other
+    ranks. calls: how many. event: the record of the longest of them.
     """
 
     lanes: list[tuple[int, int]]
@@ -43,7 +45,8 @@ class Marks:
 
 
 def marks(trace: Trace, waits: Waits, limit: int, lanes: int, named: Iterable[int] = ()) -> Marks:
-    """At most `limit` marks (at least four for each lane) in at most so many lanes: those of the ranks named, and others evenly from all."""
+    """At most `limit` marks (at least four for each lane) in at most so many lanes: those of the ranks named, and
+    others evenly from all."""
     events = trace.events
     calls = one_per_call(trace, waits)
     calls = calls[~np.isin(events["op"][calls], NOT_CALLS)]

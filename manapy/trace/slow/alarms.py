@@ -1,14 +1,18 @@
-"""Which of the findings on slow iterations are worth an alarm, in a job that is watched: Algorithm 2 of the MegaTrace paper tells of each iteration; nobody wants to be woken by each.
+"""Which of the findings on slow iterations are worth an alarm, in a job that is watched: Algorithm 2 of the MegaTrace
+paper tells of each iteration; nobody wants to be woken by each.
 
-A fault is worth an alarm when it costs FLOOR seconds, and SHARE of the time: in one iteration; or, by what it costs in all iterations together, in each half of a window of the
-newest ones. So a block that is late for once by milliseconds, because the system did something else, is none; and neither are many such, unless it is always the same rank or link.
+A fault is worth an alarm when it costs FLOOR seconds, and SHARE of the time: in one iteration; or, by what it costs in
+all iterations together, in each half of a window of the newest ones. So a block that is late for once by milliseconds,
+because the system did something else, is none; and neither are many such, unless it is always the same rank or link.
 Costs are counterfactual: what the iterations would be shorter without the fault (slow.py).
 
 Invariants
- 1. Both thresholds are those of a hang and of a slow iteration: timeouts.FLOOR and slow.Limits.performance. None is of its own.
+ 1. Both thresholds are those of a hang and of a slow iteration: timeouts.FLOOR and slow.Limits.performance. None is of
+    its own.
  2. A window is WINDOW seconds and FEWEST iterations long at least; of fewer, only a single iteration can be slow.
  3. What is found only by the sequential test has to add up to FLOOR, too.
- 4. Of ranks whose waits for a processor are sampled, what happened before the first sample is no alarm: it can't be told from such waits.
+ 4. Of ranks whose waits for a processor are sampled, what happened before the first sample is no alarm: it can't be
+    told from such waits.
 """
 
 from __future__ import annotations
@@ -38,13 +42,15 @@ def verdicts(
     labels: Labels | None = None,
     looks: WatchState | None = None,
 ) -> list[Verdict]:
-    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. looks: earlier ones at the same job."""
+    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. looks: earlier ones at the
+    same job."""
     watched = slow.watch(trace, schedule, limits, delays, labels, looks)
     if not isinstance(watched, WatchResult):
         cheap = [replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}") for said in watched if (said.cost_ns or FLOOR) < FLOOR]
         return [said for said in watched if (said.cost_ns or FLOOR) >= FLOOR] or cheap
     sampled = delays.ranks if delays is not None else {}
-    watched = replace(watched, found=[finding for finding in watched.found if finding.sampled or finding.rank not in sampled])  # invariant 4
+    # invariant 4
+    watched = replace(watched, found=[finding for finding in watched.found if finding.sampled or finding.rank not in sampled])
     found = [*_single(watched), *_window(watched), *_chronic(watched)]
     if not found:
         said = slow.healthy(watched)
@@ -110,7 +116,10 @@ def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]
     said = slow.tell(watched, sorted(group, key=lambda finding: -finding.cost))
     cost, took = sum(finding.cost for finding in group), (window[-1].end - window[0].begin) * 1e-9
     slowed = len({finding.iteration for finding in group})
-    text = f"{slowed} of the last {len(window)} iterations were slower because of this, by {span(int(cost * 1e9))} of {span(int(took * 1e9))}"
+    text = (
+        f"{slowed} of the last {len(window)} iterations were slower because of this, by {span(int(cost * 1e9))} of "
+        f"{span(int(took * 1e9))}"
+    )
     return replace(said, sentence=f"{said.sentence}; {text}", iteration=None, micro=None, since_ns=None)
 
 

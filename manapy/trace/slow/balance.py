@@ -1,5 +1,5 @@
-"""What a training job loses because its work is unequal, though no rank is slow: stages with more of it than others,
-and micro-batches with more than others (sequence lengths).
+"""The time that a training job loses because its work is unequal although no rank is slow: between stages, and between
+micro-batches (sequence lengths).
 
 The same work is spread evenly in the graph of each iteration (graph.py): each block takes what it takes on average over
 iterations, replicas and shards, then each stage what stages take on average. What the iterations would be shorter by is
@@ -9,7 +9,7 @@ Invariants
  1. No work goes away: means are taken, not minima.
  2. Micro-batches are called unequal only where the data show: a micro-batch that is long in one block is so in others.
     Scatter that no other block shares is the machine's.
- 3. An optimizer, or what loads data, before the first block of a stage is no part of its balance.
+ 3. An optimizer or a data loader before the first block of a stage is not part of its balance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How long the parts of an iteration are expected to take, and what stands out in one that is slow: Algorithm 2 of the MegaTrace paper, for slow.py.
+"""How long the parts of an iteration are expected to take, and what stands out in one that is slow: Algorithm 2 of the
+MegaTrace paper, for slow.py.
 
 Invariants: those of slow.py.
 """
@@ -21,7 +22,8 @@ CHANGE = 3  # iterations of another length in a row, on all ranks, that make it 
 SHIFT = 0.1  # of own time: of most ranks, a change of the job; of one rank, a slow rank
 FAULTS = 8  # found in one iteration at most
 LEFT = 0.95  # performance above which what is left of an iteration isn't looked at any more
-SMALL, CERTAIN = 0.0125, 25.0  # of the sequential test: own time above the peers' that isn't held against a rank; sum at which it is
+# of the sequential test: own time above the peers' that isn't held against a rank; sum at which it is
+SMALL, CERTAIN = 0.0125, 25.0
 NOISE = 3.0  # times the noise of blocks, below which nothing is said
 NEARLY = 0.9  # of a gain
 MANY = 12  # iterations from which their own unsteadiness is known
@@ -32,8 +34,8 @@ CHEAP = 0.004  # share of an iteration that a rank has to cost to be worth a wor
 
 @dataclass(frozen=True)
 class Limits:
-    """performance: of an iteration against healthy ones, below which it is slow; node: excess of a block's own time over the expected one; bandwidth: loss of
-    a link's. As the paper's section V-C found them best."""
+    """performance: of an iteration against healthy ones, below which it is slow; node: excess of a block's own time
+    over the expected one; bandwidth: loss of a link's. As the paper's section V-C found them best."""
 
     performance: float = 0.9
     node: float = 0.5
@@ -42,9 +44,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault in one iteration. vertex: of a single block, None if it is all of a rank's or a link's; cost, took, expected: seconds; ranks: all that are alike
-    (of one host); chronic: in so many iterations by the sequential test, 0: found in this slow iteration;
-    sampled: its ranks' waits for a processor are known."""
+    """One fault in one iteration. vertex: of a single block, None if it is all of a rank's or a link's; cost, took,
+    expected: seconds; ranks: all that are alike (of one host); chronic: in so many iterations by the sequential test,
+    0: found in this slow iteration; sampled: its ranks' waits for a processor are known."""
 
     iteration: int
     cause: Cause
@@ -63,8 +65,9 @@ class Finding:
 
 @dataclass
 class Monitor:
-    """Expected times, and what was found in iterations fed in order. hosts: of each rank; uncertainty: of clocks, seconds; disturbed: iterations in which a rank had to wait
-    for a processor: that all ranks take longer then is no change of the job."""
+    """Expected times, and what was found in iterations fed in order. hosts: of each rank; uncertainty: of clocks,
+    seconds; disturbed: iterations in which a rank had to wait for a processor: that all ranks take longer then is no
+    change of the job."""
 
     schedule: Schedule
     limits: Limits = field(default_factory=Limits)
@@ -86,7 +89,8 @@ class Monitor:
         self.changes: list[float] = []  # factors by which all iterations have become longer
 
     def prime(self, timings: list[Timing], lengths: list[float]) -> None:
-        """Expectations from some iterations: from the fast ones. What is slow is so because of something; nothing makes an iteration faster than it is."""
+        """Expectations from some iterations: from the fast ones. What is slow is so because of something; nothing makes
+        an iteration faster than it is."""
         if len(lengths) >= MANY:
             steps = np.abs(np.diff(np.log(lengths)))
             self.unsteady = float(np.expm1(4 * 1.4826 * np.median(steps) / np.sqrt(2)))
@@ -111,7 +115,8 @@ class Monitor:
         self._shape = np.divide(self.segments, whole[:, None], out=np.zeros_like(self.segments), where=whole[:, None] > 0)
 
     def feed(self, numbers: list[int], timing: Timing, lengths: np.ndarray) -> list[Finding]:
-        """Iterations in order, their replicas side by side: timing's D is the schedule's times their number. lengths: [iterations], seconds."""
+        """Iterations in order, their replicas side by side: timing's D is the schedule's times their number. lengths:
+        [iterations], seconds."""
         assert self.own is not None
         own = _own(timing)
         low = _low(own, len(numbers))
@@ -147,7 +152,8 @@ class Monitor:
             mine = np.flatnonzero(blocks[stage * self.graph.blocks : (stage + 1) * self.graph.blocks]) + stage * self.graph.blocks
             if len(mine):
                 per_rank[stage] = np.median(own[mine] / self.own[mine, None, None], axis=0)
-        everybody = max(float(np.quantile(per_rank, 0.25, method="lower")), 1.0)  # of few ranks that of one, nothing between one that is slow and one that isn't
+        # of few ranks that of one, nothing between one that is slow and one that isn't
+        everybody = max(float(np.quantile(per_rank, 0.25, method="lower")), 1.0)
         changes = len(self.changes)
         if everybody > 1 + SHIFT:
             self._change(number, low, length)
@@ -165,7 +171,8 @@ class Monitor:
         return _Search(self, number, timing, late, times.replicas, per_rank, length, everybody, noise).run()
 
     def _change(self, number: int, low: np.ndarray, length: float) -> None:
-        """One more iteration that is longer or shorter on all ranks: several of one length in a row are the expected ones from now on."""
+        """One more iteration that is longer or shorter on all ranks: several of one length in a row are the expected
+        ones from now on."""
         if number in self.disturbed:
             return
         self._other = [*(one for one in self._other if abs(one[1] / length - 1) < SHIFT), (number, length)]
@@ -178,7 +185,8 @@ class Monitor:
     # ---- little, but always ----
 
     def _sequential(self, numbers: list[int], work: np.ndarray, timing: Timing, lengths: np.ndarray) -> list[Finding]:
-        """A one-sided CUSUM (Page, 1954) over the logarithm of each rank's own time against its peers', in units of its spread. work: [B, iterations, peers]."""
+        """A one-sided CUSUM (Page, 1954) over the logarithm of each rank's own time against its peers', in units of its
+        spread. work: [B, iterations, peers]."""
         stages_, count = self.schedule.pp, len(numbers)
         peers = np.median(work, axis=-1, keepdims=True)
         ratio = np.divide(work, peers, out=np.ones_like(work), where=peers > 0)
@@ -200,7 +208,8 @@ class Monitor:
         return found
 
     def _scatter(self, own: np.ndarray, peers: int) -> float:
-        """Of ranks' own time against their peers', robustly. Of two peers both are as far from the middle where one is slow: theirs is that from one iteration to the next."""
+        """Of ranks' own time against their peers', robustly. Of two peers both are as far from the middle where one is
+        slow: theirs is that from one iteration to the next."""
         before, self._before = self._before, own
         if peers > 2 or before is None:
             return 1.4826 * float(np.median(np.abs(own)))
@@ -453,7 +462,8 @@ class _Search:
         )
 
     def _message(self, timing: Timing, step: Step) -> _Suspect | None:
-        """The message that a block waited for. If most of those of one of its ends are slow, that is to blame with all of them."""
+        """The message that a block waited for. If most of those of one of its ends are slow, that is to blame with all
+        of them."""
         source = int(self.graph.source[step.vertex])
         if source < 0:
             return None
@@ -507,7 +517,8 @@ class _Search:
 
 
 def _simplest(gains: list[tuple[float, _Suspect]]) -> tuple[float, _Suspect | None]:
-    """The one that explains most; but rather a single block than a whole rank or host that explains hardly more, as it always does where there is noise."""
+    """The one that explains most; but rather a single block than a whole rank or host that explains hardly more, as it
+    always does where there is noise."""
     gain, best = max(gains, key=lambda one: one[0], default=(0.0, None))
     if best is not None and best.finding.vertex is None:
         single = [one for one in gains if one[1].finding.vertex is not None and one[0] >= NEARLY * gain]
@@ -527,15 +538,16 @@ def _own(timing: Timing) -> np.ndarray:
 
 
 def _low(array: np.ndarray, count: int) -> np.ndarray:
-    """Lower median over replicas and shards of `count` iterations side by side: [..., count]. Of two ranks the faster is the norm."""
+    """Lower median over replicas and shards of `count` iterations side by side: [..., count]. Of two ranks the faster
+    is the norm."""
     flat = array.reshape(*array.shape[:-2], count, -1)
     middle = (flat.shape[-1] - 1) // 2
     return np.partition(flat, middle, axis=-1)[..., middle]
 
 
 def _noise(took: np.ndarray, usual: np.ndarray, stages_: int, count: int) -> np.ndarray:
-    """How far the blocks of each rank, took[B, replicas, ...], are relatively from what they usually take, beside what all of that rank are: [iterations], robustly.
-    What is no further off proves nothing."""
+    """How far the blocks of each rank, took[B, replicas, ...], are relatively from what they usually take, beside what
+    all of that rank are: [iterations], robustly. What is no further off proves nothing."""
     off = []
     for mine in np.split(np.arange(len(usual)), stages_):
         mine = mine[usual[mine] > 0]

@@ -1,17 +1,20 @@
-"""Which rank makes a job slow, where, and by how much: Algorithm 2 of the MegaTrace paper, with its ambiguities resolved.
+"""Finds the rank that makes a job slow, where, and by how much: Algorithm 2 of the MegaTrace paper, with its
+ambiguities resolved.
 
-With a schedule, each iteration is held against what its blocks are expected to take (Monitor). One that performs below 90 % of the healthy ones is taken apart:
-on its critical path the block, rank or link is sought whose own time exceeds the expected one and without which the iteration would be shortest; that is taken as
-expected, and the search goes on with what is left, so several faults at once are all found. Ranks that are slower than their peers by little but always are found
-by a sequential test, slow iteration or not.
-Without a schedule, ranks are compared by their work before collectives, where the last to come keeps all others waiting.
+With a schedule, each iteration is compared with the expected times of its blocks (Monitor). An iteration that performs
+below 90 % of the healthy ones is analysed: on its critical path, the block, rank or link is sought whose own time
+exceeds the expected one, and without which the iteration would be shortest. Its time is then set to the expected one,
+and the search continues, so that several faults at once are all found. A sequential test finds ranks that are always a
+little slower than their peers, in slow iterations or not. Without a schedule, ranks are compared by their work before
+collectives, where the last rank keeps all others waiting.
 
 Invariants
- 1. Own time is time outside MPI: waiting is never held against the one that waits.
- 2. What a pipeline bubble absorbs costs nothing, and nobody is accused of it.
- 3. If everybody is slower, nobody is accused: after CHANGE iterations that is how it is expected to be.
- 4. Transfers are times between two clocks: an excess below their uncertainty is none.
- 5. What a rank's waits for a processor can explain (runqueue.py) is put down to that rank's processor, neither to its work nor to the network.
+ 1. Own time is time outside MPI: a rank is never blamed for waiting.
+ 2. Delays that a pipeline bubble absorbs cost nothing, and no rank is accused of them.
+ 3. If all ranks are slower, none is accused: after CHANGE iterations this is the expected time.
+ 4. Transfers are times between two clocks: an excess below their uncertainty does not count.
+ 5. Delays that a rank's waits for a processor can explain (runqueue.py) are attributed to its processor, not to its
+    work or the network.
 """
 
 from __future__ import annotations
@@ -32,11 +35,14 @@ from .monitor import MANY, Finding, Limits, Monitor
 
 DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
 WORTH = 0.01  # seconds that a fault costs at least, all of its iterations together, to be worth a word
-RENEWED = 0.5  # share of the iterations that are new since the expectations were made, from which on they are made anew
+# share of the iterations that are new since the expectations were made, from which on they are made again
+RENEWED = 0.5
 ALONE = "no stage has a second {}: one that is slow from the beginning on can't be told from a larger stage"
 ACTIONS = {
     Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
-    Cause.STARVED: "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)",
+    Cause.STARVED: (
+        "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)"
+    ),
     Cause.NETWORK: "look at the links of these hosts",
     Cause.UNEQUAL: "give each micro-batch about the same work (pack or sort sequences by what they cost),"
     " and each stage as many layers as it has time for",
@@ -55,8 +61,9 @@ class WatchResult:
 
 @dataclass(frozen=True)
 class _SlowIteration:
-    """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it was found by, ns; if nothing was, it is slow all the
-    same. usual: what healthy ones took then, seconds. What its ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
+    """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it
+    was found by, ns; if nothing was, it is slow all the same. usual: what healthy ones took then, seconds. What its
+    ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
 
     iteration: Iteration
     faults: tuple[tuple[Finding, int], ...]
@@ -71,8 +78,8 @@ class _SlowIteration:
 
 @dataclass
 class WatchState:
-    """What the looks at one job leave to the next one, which then takes in only what is new. fed: the newest iteration that the monitor has been fed; primed: the number of
-    the newest one when its expectations were made."""
+    """What the looks at one job leave to the next one, which then takes in only what is new. fed: the newest iteration
+    that the monitor has been fed; primed: the number of the newest one when its expectations were made."""
 
     measured: Measured = field(default_factory=Measured)
     monitor: Monitor | None = None
@@ -81,8 +88,8 @@ class WatchState:
     primed: int = -1
 
     def go_on(self, measured: list[Iteration], monitor: Monitor) -> bool:
-        """Whether the monitor can go on where it was, rather than this new one begin: it has been fed these iterations (a restart may have taken them back), and not most of
-        them by expectations that were made without them."""
+        """Whether the monitor can go on where it was, rather than this new one begin: it has been fed these iterations
+        (a restart may have taken them back), and not most of them by expectations that were made without them."""
         if self.monitor is None or self.fed is None or (monitor.schedule, monitor.limits, monitor.hosts) != (self.monitor.schedule, self.monitor.limits, self.monitor.hosts):
             return False
         newest = next((one for one in reversed(measured) if one.number <= self.fed.number), None)
@@ -92,8 +99,9 @@ class WatchState:
 def verdicts(
     trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None, labels: stages.Labels | None = None
 ) -> list[Verdict]:
-    """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said. delays: what is known of ranks' waits for a processor.
-    labels: of the calls, by the schedule, if they are known. Raises ScheduleError if the schedule given doesn't fit."""
+    """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said.
+    delays: what is known of ranks' waits for a processor. labels: of the calls, by the schedule, if they are known.
+    Raises ScheduleError if the schedule given doesn't fit."""
     watched = watch(trace, schedule, limits, delays, labels)
     if not isinstance(watched, WatchResult):
         return watched
@@ -113,7 +121,8 @@ def watch(
     labels: stages.Labels | None = None,
     looks: WatchState | None = None,
 ) -> WatchResult | list[Verdict]:
-    """All iterations of a trace; of a job without any, or too few, what can be said of it. looks: earlier ones at the same job; this one is added."""
+    """All iterations of a trace; of a job without any, or too few, what can be said of it. looks: earlier ones at the
+    same job; this one is added."""
     delays, looks = delays or Delays(), looks or WatchState()
     if labels is None and schedule is None:
         try:
@@ -130,7 +139,14 @@ def watch(
     interrupted = set(labels.iteration[(trace.events["flags"] & Flag.STOPPED) > 0].tolist())
     measured = [one for one in measured if one.number not in interrupted]
     if len(measured) < 3:
-        return [Verdict(State.UNKNOWN, f"{len(measured)} whole iterations are recorded: too few to tell a slow one", confidence=0.0, action="look again when more are")]
+        return [
+            Verdict(
+                State.UNKNOWN,
+                f"{len(measured)} whole iterations are recorded: too few to tell a slow one",
+                confidence=0.0,
+                action="look again when more are",
+            )
+        ]
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
     monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()})
     new, odd = measured, []
@@ -157,8 +173,9 @@ def watch(
 
 
 def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding]:
-    """Of an iteration that is slow, though no block or transfer stands out: waits for a processor hit all of a rank's, and scatter. What they cost is known from above only:
-    a wait costs nothing while the rank would have had to wait for others anyway."""
+    """Of an iteration that is slow, though no block or transfer stands out: waits for a processor hit all of a rank's,
+    and scatter. What they cost is known from above only: a wait costs nothing while the rank would have had to wait for
+    others anyway."""
     excess = iteration.seconds - usual
     waits = {rank: wait * 1e-9 for rank in delays.ranks if (wait := delays.waited(rank, iteration.begin, iteration.end)) is not None}
     rank = max(waits, key=waits.__getitem__, default=-1)
@@ -168,13 +185,15 @@ def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding
 
 
 def _disturbed(iteration: Iteration, trace: Trace, delays: Delays) -> bool:
-    """Did a rank have to wait for a processor? How long an iteration takes, and how steadily, is learnt from the others."""
+    """Did a rank have to wait for a processor? How long an iteration takes, and how steadily, is learnt from the
+    others."""
     least = DISTURBED * (iteration.end - iteration.begin)
     return any((delays.waited(rank, iteration.begin, iteration.end) or 0) >= least for rank in trace.ranks)
 
 
 def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays: Delays) -> Finding:
-    """To what it is to be put down: to a rank's processor, if one of those that take part had to wait for one for so long (invariant 5). begin, end: of its iterations, ns."""
+    """To what it is to be put down: to a rank's processor, if one of those that take part had to wait for one for so
+    long (invariant 5). begin, end: of its iterations, ns."""
     if finding.cause is Cause.COMPUTE:
         parties = finding.ranks or (finding.rank,)
     else:
@@ -190,8 +209,14 @@ def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays
 
 def healthy(watched: WatchResult) -> Verdict:
     """That nothing is wrong with it."""
-    changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in watched.monitor.changes)
-    text = f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow because of a rank or link"
+    changes = tuple(
+        f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that"
+        for factor in watched.monitor.changes
+    )
+    text = (
+        f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow "
+        "because of a rank or link"
+    )
     schedule = watched.monitor.schedule
     odd = _odd(watched)
     longer = (f"{_longer(watched.monitor, odd)}, because of no single rank or link",) if odd else ()
@@ -345,7 +370,10 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
         whom = f"between {name} and rank {first.peer}" if first.peer is not None else f"of {name}'s group"
         text = f"the network {whom} is slow{where or f' {always}'}: a transfer takes {took}"
     elif first.cause is Cause.STARVED:
-        text = f"{name} waits for a processor, {always}: others run on those that it may use; the iteration took {span(int(first.length * 1e9))}"
+        text = (
+            f"{name} waits for a processor, {always}: others run on those that it may use; the iteration took "
+            f"{span(int(first.length * 1e9))}"
+        )
     elif first.vertex is not None or first.phase is Phase.REDUCE:
         text = f"{name} is slow{where or ' before the gradient reduction'}: its own work took {took}"
     else:
@@ -355,7 +383,10 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
         text = f"{who} slow {always}: the work of an iteration takes {took}"
     return Verdict(
         State.SLOW,
-        f"{text}; without that the iteration would be {'up to ' if first.cause is Cause.STARVED else ''}{span(int(cost * 1e9))} shorter",
+        (
+            f"{text}; without that the iteration would be "
+            f"{'up to ' if first.cause is Cause.STARVED else ''}{span(int(cost * 1e9))} shorter"
+        ),
         first.cause,
         rank,
         first.peer,

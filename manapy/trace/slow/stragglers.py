@@ -1,10 +1,14 @@
-"""Stragglers of programs without a known schedule: who keeps others waiting in collectives, by own work before them.
+"""Finds stragglers of programs without a known schedule: ranks that keep others waiting in collectives, by their own
+work before them.
 
-In a collective in which everybody needs everybody, all wait for the last to come. What the last one's own work before it (the time since its last call) was longer than that of
-the others (their median), and by which it came later than the last but one, is held against it. Coming late because of waiting elsewhere is not.
+In a collective in which all need all, all wait for the last rank. It is blamed for the time by which its own work
+before the collective (the time since its last call) was longer than that of the others (their median), at most for the
+time by which it came later than the last but one. A rank that is late because it waited elsewhere is not blamed.
 
-Where the others have waited for it in messages, all come at once. So there is a second sum, if it is more: by how much one's own work since the collective before, between all calls, was
-longer than that of every other, less the time that it was in calls meanwhile, for it may have waited there. Time between calls that only look (Test, Iprobe) is nobody's work.
+Where the others have waited for it in messages, all come at once. So there is a second sum, if it is more: by how much
+one's own work since the collective before, between all calls, was longer than that of every other, less the time that
+it was in calls meanwhile, for it may have waited there. Time between calls that only look (Test, Iprobe) is nobody's
+work.
 
 What a few collectives have cost alone is told as the events that they are, and what is left without them as a habit.
 """
@@ -44,8 +48,8 @@ class _Waits:
 
 
 def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[Verdict]:
-    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: what kept a schedule from being found, for the evidence.
-    delays: what is known of ranks' waits for a processor."""
+    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: what kept a schedule from being
+    found, for the evidence. delays: what is known of ranks' waits for a processor."""
     starts = max((known.first_ns for known in trace.ranks.values()), default=0)
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) if len({r.host for r in trace.ranks.values()}) > 1 else 0
     events = trace.events
@@ -167,8 +171,9 @@ def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int
 
 
 def _work(events: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each collective in `order`, nanoseconds: between it and the call before (0: not known); between all calls since the rank's collective before, if that was the one before in
-    the same communicator (-1: it wasn't, or records are missing), and in calls meanwhile."""
+    """Of each collective in `order`, nanoseconds: between it and the call before (0: not known); between all calls
+    since the rank's collective before, if that was the one before in the same communicator (-1: it wasn't, or records
+    are missing), and in calls meanwhile."""
     follows = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
     follows &= events["seq"][:-1] + 1 == events["seq"][1:]  # else there is more between them than own work
     between = np.r_[0, np.where(follows & (events["exit"][:-1] != OPEN), np.maximum(events["enter"][1:] - events["exit"][:-1], 0), 0)]

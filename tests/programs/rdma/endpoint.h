@@ -1,4 +1,5 @@
-/* One end of a pair of verbs programs: the other end over TCP, the device, connected queue pairs. Any error ends the program. */
+/* One end of a pair of verbs programs: the other end over TCP, the device, connected queue pairs. Any error ends the
+ * program. */
 #ifndef ENDPOINT_H
 #define ENDPOINT_H
 

@@ -1,4 +1,5 @@
-/* Registers memory, connects a queue pair to itself, waits until SHIFT has registered the memory on a backup, too (it is pinned twice), and registers more.
+/* Registers memory, connects a queue pair to itself, waits until SHIFT has registered the memory on a backup, too (it
+ * is pinned twice), and registers more.
  *
  *     late_memory DEVICE BYTES MORE       says "ok"
  */

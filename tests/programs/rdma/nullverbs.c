@@ -1,9 +1,10 @@
 /* nullverbs.c - see nullverbs.h.
  *
- *   gcc -shared -fPIC -O2 -Wl,-soname,libibverbs.so.1 -Wl,--version-script=nullverbs.map nullverbs.c -o libibverbs.so.1 -lpthread
+ *   gcc -shared -fPIC -O2 -Wl,-soname,libibverbs.so.1 -Wl,--version-script=nullverbs.map nullverbs.c -o libibverbs.so.1
+ *   -lpthread
  *
- * One lock over everything but the instant data verbs, which have none: they are for one thread. Objects begin with the verbs' own structure, so the
- * program's pointers are ours.
+ * One lock over everything but the instant data verbs, which have none: they are for one thread. Objects begin with the
+ * verbs' own structure, so the program's pointers are ours.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memfd_create */
@@ -230,7 +231,8 @@ static void put(cq_t *cq, const struct ibv_wc *wc, bool solicited)
     cq->ring[cq->tail++ & cq->mask] = *wc;
     if (cq->armed && (cq->armed == 1 || solicited) && cq->ex.channel) {
         cq->armed = 0;
-        if (write(cq->ex.channel->refcnt, &cq, sizeof cq) != sizeof cq) /* refcnt: the pipe's other end (create_comp_channel) */
+        /* refcnt: the pipe's other end (create_comp_channel) */
+        if (write(cq->ex.channel->refcnt, &cq, sizeof cq) != sizeof cq)
             abort();
     }
 }
@@ -496,7 +498,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
         wr = wr->next;
     if (rc) {
         *bad = wr;
-    } else if (((qp_t *)qp)->send_ring && refused("post_send")) { /* Soft-RoCE's provider has them, but can't tell the kernel */
+    } else if (((qp_t *)qp)->send_ring && refused("post_send")) {
+        /* Soft-RoCE's provider has them, but can't tell the kernel */
         *bad = NULL;
         rc = errno;
     }
@@ -1112,7 +1115,8 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
         errno = EOPNOTSUPP;
         return NULL;
     }
-    qp_t *q = make_qp(context, attr->pd, (struct ibv_qp_init_attr *)attr); /* verbs.h: it begins as the smaller one does */
+    /* verbs.h: it begins as the smaller one does */
+    qp_t *q = make_qp(context, attr->pd, (struct ibv_qp_init_attr *)attr);
     if (!q || !extended)
         return q ? &q->ex.qp_base : NULL;
     q->ex.comp_mask = 1; /* so that ibv_qp_to_qp_ex knows */

@@ -9,7 +9,8 @@
 enum { MAX_PIECES = 4, PIECE_GAP = 16, FLAG_SIZE = 8 };
 enum { SCRUBBED = 0xee };
 
-/* SEND; SEND with immediate data; WRITEs and a WRITE with immediate data; WRITEs and a flag behind them; READ of what the peer has stamped. */
+/* SEND; SEND with immediate data; WRITEs and a WRITE with immediate data; WRITEs and a flag behind them; READ of what
+ * the peer has stamped. */
 typedef enum { KIND_SEND, KIND_IMM, KIND_WRITE, KIND_FLAG, KIND_READ, KINDS } kind_t;
 
 static const char *const kind_names[KINDS] = {"send", "imm", "write", "flag", "read"};
@@ -65,7 +66,8 @@ static inline message_t message_of(const plan_t *plan, int side, int pair, uint6
     uint32_t bits = 0;
     while ((1u << bits) < plan->size)
         bits++;
-    m.length = 1 + (uint32_t)(random >> 8) % (1u << (random % (bits + 1))); /* short ones are as frequent as long ones */
+    /* short ones are as frequent as long ones */
+    m.length = 1 + (uint32_t)(random >> 8) % (1u << (random % (bits + 1)));
     if (m.length > plan->size)
         m.length = plan->size;
     random = dice(random);
@@ -80,7 +82,8 @@ static inline message_t message_of(const plan_t *plan, int side, int pair, uint6
     return m;
 }
 
-static inline uint8_t stamp_byte(uint64_t stamp, uint64_t offset) { return (uint8_t)((dice(stamp + offset / 8) >> (offset % 8 * 8)) | 1); } /* never 0 */
+/* never 0 */
+static inline uint8_t stamp_byte(uint64_t stamp, uint64_t offset) { return (uint8_t)((dice(stamp + offset / 8) >> (offset % 8 * 8)) | 1); }
 
 static inline void stamp_bytes(uint8_t *to, uint64_t stamp, uint64_t offset, uint64_t length) {
     while (length) {

@@ -1,19 +1,22 @@
-/* Sequence-stamped messages over queue pairs in both directions at once: each must arrive exactly once, in order, with the right bytes.
+/* Sequence-stamped messages over queue pairs in both directions at once: each must arrive exactly once, in order, with
+ * the right bytes.
  *
  *     stamps -d rxb0                      server; says "listening"
  *     stamps -d rxa0 -c 127.0.0.1         client, with the same options
  *
- * Says "received 1000" ... on the way and "ok" at the end; the first error of any kind is one line, and exit status 1. A side stops sending when
- * it gets SIGINT.
+ * Says "received 1000" ... on the way and "ok" at the end; the first error of any kind is one line, and exit status 1.
+ * A side stops sending when it gets SIGINT.
  *
- * Each side numbers its messages on each queue pair; kind, length and bytes follow from the number (stamp.h), so nothing about them
- * is ever sent. A message has `depth` slots: number N uses slot N % depth of the source, of the landing buffers and of the target in
- * the receiver's memory. The rules that find what went wrong:
- *  1. A source is overwritten when its completion is there, inline data when the post has returned: nobody may read them again.
- *  2. A target slot is zero where nobody has written. It is checked whole and zeroed before the writer may use it again, and once more
- *     at the end: data that are written twice don't stay unseen.
+ * Each side numbers its messages on each queue pair; kind, length and bytes follow from the number (stamp.h), so
+ * nothing about them is ever sent. A message has `depth` slots: number N uses slot N % depth of the source, of the
+ * landing buffers and of the target in the receiver's memory. The rules that find what went wrong:
+ *  1. A source is overwritten when its completion is there, inline data when the post has returned: nobody may read
+ *     them again.
+ *  2. A target slot is zero where nobody has written. It is checked whole and zeroed before the writer may use it
+ *     again, and once more at the end: data that are written twice don't stay unseen.
  *  3. A writer learns what has been consumed by a counter that the receiver writes into its memory. It never goes back.
- *  4. A completion is of the oldest signaled work request, and means that all before it are done. Receives complete in order.
+ *  4. A completion is of the oldest signaled work request, and means that all before it are done. Receives complete in
+ *     order.
  *  5. A receive completion comes after everything that was written before it.
  */
 #define _GNU_SOURCE
@@ -30,11 +33,13 @@
 
 enum { READABLE = 1 << 20, BATCH = 16, TABLE = 8192, RECEIVE = 1, FAULTY = 50, RESTING = 50 };
 
-typedef enum { CQ_ONE, CQ_TWO, CQ_THREAD, CQ_ALL, CQ_MODES } cq_mode_t; /* a completion queue per pair; two; per thread; one for all */
+/* a completion queue per pair; two; per thread; one for all */
+typedef enum { CQ_ONE, CQ_TWO, CQ_THREAD, CQ_ALL, CQ_MODES } cq_mode_t;
 static const char *const cq_names[CQ_MODES] = {"one", "two", "thread", "all"};
 
-/* Mistakes that the client makes on purpose with message FAULTY, for tests of the rules: sends the previous one again; leaves it out; changes
- * a byte; writes once more into a slot that has been consumed (rule 2); writes an old counter (rule 3). */
+/* Mistakes that the client makes on purpose with message FAULTY, for tests of the rules: sends the previous one again;
+ * leaves it out; changes a byte; writes once more into a slot that has been consumed (rule 2); writes an old counter
+ * (rule 3). */
 typedef enum { FAULT_NONE, FAULT_AGAIN, FAULT_SKIP, FAULT_BYTE, FAULT_LATE, FAULT_BACK, FAULTS } fault_t;
 static const char *const fault_names[FAULTS] = {"none", "again", "skip", "byte", "late", "back"};
 
@@ -58,7 +63,8 @@ typedef struct {
     struct ibv_cq *cq;
     struct ibv_cq_ex *ex;
     struct ibv_comp_channel *channel;
-    pthread_mutex_t lock; /* of polling and of all that follows from it: rule 4 is about the order on the queue. Taken before a pair's */
+    /* of polling and of all that follows from it: rule 4 is about the order on the queue. Taken before a pair's */
+    pthread_mutex_t lock;
     bool armed, emptied; /* an event was asked for; and since then all completions that were there have been polled */
     double owed;         /* since when a completion that was polled must have an event; 0: none */
 } cq_t;
@@ -146,8 +152,9 @@ static struct ibv_mr *registered(void *m, size_t size, int access) {
 
 /* ---- sending */
 
-/* Posts a chain through the extended interface, as ibv_post_send would. In rdma-core 44, rxe takes the length of a list from its first
- * piece (--pieces 1 avoids lists), and knows inline data by the flag only, which the interface doesn't ask for. */
+/* Posts a chain through the extended interface, as ibv_post_send would. In rdma-core 44, rxe takes the length of a list
+ * from its first piece (--pieces 1 avoids lists), and knows inline data by the flag only, which the interface doesn't
+ * ask for. */
 static int post_extended(struct ibv_qp_ex *qp, struct ibv_send_wr *wr) {
     ibv_wr_start(qp);
     for (; wr; wr = wr->next) {
@@ -201,7 +208,8 @@ static void enter(pair_t *p, struct ibv_send_wr *wr, int role, uint64_t number, 
 
 static uint32_t room(const pair_t *p) { return sq_size - (uint32_t)(p->head - p->tail); }
 
-/* Tells the peer what has been consumed (rule 3); `signaled` also to have a completion of all that was posted before. */
+/* Tells the peer what has been consumed (rule 3); `signaled` also to have a completion of all that was posted before.
+ */
 static void post_credit(pair_t *p, bool signaled) {
     *p->told = p->credited = p->received;
     struct ibv_sge sge = {.addr = (uintptr_t)p->told, .length = 8, .lkey = p->local->lkey};
@@ -303,7 +311,8 @@ static void send_completed(pair_t *p, const struct ibv_wc *wc) {
     for (; p->tail <= index; p->tail++) {
         request_t *r = &p->ring[p->tail % sq_size];
         if (r->signaled != (p->tail == index))
-            fail("pair %d: completion of work request %lu, expected was that of %lu", p->index, index, p->tail); /* rule 4 */
+            /* rule 4 */
+            fail("pair %d: completion of work request %lu, expected was that of %lu", p->index, index, p->tail);
         if (p->tail == index && r->opcode != wc->opcode)
             fail("pair %d: completion of work request %lu has opcode %d instead of %d", p->index, index, wc->opcode, r->opcode);
         if (r->role == END)
@@ -384,7 +393,8 @@ static bool flag_received(pair_t *p) {
     uint64_t value = __atomic_load_n((uint64_t *)flag, __ATOMIC_ACQUIRE);
     if (!value)
         return false;
-    /* Soft-RoCE copies it with memcpy, on an emulated processor byte by byte: a part of it may be there first, and the host may stop that processor there. */
+    /* Soft-RoCE copies it with memcpy, on an emulated processor byte by byte: a part of it may be there first, and the
+     * host may stop that processor there. */
     for (double begun = now(); value != p->received + 1 && now() - begun < 5;)
         value = __atomic_load_n((uint64_t *)flag, __ATOMIC_ACQUIRE);
     if (value != p->received + 1)
@@ -513,12 +523,14 @@ static void wait_event(struct ibv_comp_channel *channel, int milliseconds) {
 
 /* ---- threads */
 
-/* Does for a pair what doesn't begin with a completion; whether there was anything. `idle`: nothing else is going on. */
+/* Does for a pair what doesn't begin with a completion; whether there was anything. `idle`: nothing else is going on.
+ */
 static bool advance(pair_t *p, double time, bool idle) {
     bool moved = false;
     uint64_t consumed = *p->consumed;
     if (consumed < p->peer_consumed)
-        fail("pair %d: the peer's counter went back from %lu to %lu", p->index, p->peer_consumed, consumed); /* rule 3 */
+        /* rule 3 */
+        fail("pair %d: the peer's counter went back from %lu to %lu", p->index, p->peer_consumed, consumed);
     p->peer_consumed = consumed;
     while (flag_received(p))
         moved = true;
@@ -759,7 +771,8 @@ static void tear_down(void) {
         fail("destroying: %s", strerror(errno));
 }
 
-/* Until all pairs have sent and received everything, by what the sides tell each other: how much it was, and then that it is all there. */
+/* Until all pairs have sent and received everything, by what the sides tell each other: how much it was, and then that
+ * it is all there. */
 static void supervise(void) {
     uint64_t totals[opt.pairs], seen = 0;
     double since = now();

@@ -1,4 +1,5 @@
-"""What is counted as right in the case studies, and what is read of verdicts. The real jobs are in tests/integration/test_bench.py."""
+"""What is counted as right in the case studies, and what is read of verdicts. The real jobs are in
+tests/integration/test_bench.py."""
 
 from __future__ import annotations
 

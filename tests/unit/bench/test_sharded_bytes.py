@@ -1,4 +1,5 @@
-"""What is made of the counts of a training: a wrong one is noticed. Real counts are in tests/integration/test_bench_fcdp.py."""
+"""What is made of the counts of a training: a wrong one is noticed. Real counts are in
+tests/integration/test_bench_fcdp.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of the script takes for saved, for ended, and for neither."""
+"""Jobs that one run of the script counts as saved, as ended, or as neither."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt adopts its orphans; pytest's own process must not, as nobody reaps them here for the tests that follow."""
+    """An attempt adopts its orphans; pytest's own process must not, as nobody reaps them here for the tests that
+    follow."""
     monkeypatch.setattr(descendants, "adopt_orphans", lambda: None)
 
 
@@ -72,7 +73,7 @@ def test_job_that_cannot_be_reached_was_not_saved(history: History) -> None:
     run = Run(history)
     run.step(port=1)
     outcome = run.outcome()
-    assert outcome.how == "expired" and "not running any more" in outcome.reason
+    assert outcome.how == "expired" and "no longer running" in outcome.reason
     assert [event["cause"] for event in history.chain.events("failed")] == ["it is time"]
 
 

@@ -1,4 +1,4 @@
-"""`manapy run`, `history` and `status` called wrongly: one clear line, and nothing has changed."""
+"""`manapy run`, `history` and `status` with wrong arguments: one clear line, and nothing changes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def wrong(arguments: list[str | Path], text: str, code: int, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "what is to be run? manapy run -- mpirun"),
-        (["--"], "what is to be run? manapy run -- mpirun"),
+        ([], "the command is missing: manapy run -- mpirun"),
+        (["--"], "the command is missing: manapy run -- mpirun"),
         (["mpirun", "-n", "2"], "unrecognized arguments"),
         (["--", "no-such-program"], "no-such-program: no such program"),
         (["--", "./no-such-program"], "no such program"),
@@ -116,7 +116,7 @@ def test_command_without_mpi(tmp_path: Path) -> None:
     """It is run, its exit code arrives, and it is said that nothing could be saved."""
     done = run("--dir", "chain", "--", "sh", "-c", "echo hello; pwd; exit 7", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (7, f"hello\n{tmp_path}\n")
-    assert "nothing in it was started with manapy-launch" in done.stderr
+    assert "no program was started with manapy-launch" in done.stderr
 
 
 def test_command_that_ends_at_once(tmp_path: Path) -> None:

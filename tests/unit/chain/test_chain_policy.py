@@ -1,4 +1,4 @@
-"""Whether there may be another attempt, from histories as they come about."""
+"""Whether another attempt is allowed, for typical histories."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_restarts(history: History) -> None:
     history.attempt("crashed", checkpoints=1)
     assert policy.refusal(history.chain, limits) == ""
     history.attempt("left", checkpoints=1)
-    assert policy.refusal(history.chain, limits) == "it was restarted 1 times, which is the maximum (--max-restarts 1)"
+    assert policy.refusal(history.chain, limits) == "it was restarted 1 times, the maximum (--max-restarts 1)"
     assert policy.refusal(history.chain, Limits(restarts=None)) == ""
     assert policy.refusal(history.chain, Limits(restarts=2)) == ""
 
@@ -52,7 +52,7 @@ def test_crashes_in_a_row(history: History) -> None:
         history.attempt("crashed", checkpoints=1, reason="rank 0 died on there")
         assert policy.refusal(history.chain, Limits()) == "", "a good attempt in between"
     history.attempt("crashed", checkpoints=1, reason="rank 0 died on there")
-    assert policy.refusal(history.chain, Limits()) == "it crashed 3 times in a row (--max-crashes 3), the last time: rank 0 died on there"
+    assert policy.refusal(history.chain, Limits()) == "it crashed 3 times in a row (--max-crashes 3); last reason: rank 0 died on there"
     assert policy.refusal(history.chain, Limits(crashes=4)) == ""
     history.attempt("crashed", checkpoints=2, reason="rank 0 died on there")
     assert policy.refusal(history.chain, Limits()) == "", "it came past the place of the last crash"
@@ -96,7 +96,7 @@ def test_budget(history: History, clock: Clock) -> None:
     clock.now = 2005
     assert policy.used(history.chain) == 15
     assert policy.refusal(history.chain, Limits(budget=16)) == ""
-    assert policy.refusal(history.chain, Limits(budget=15)) == "its attempts took 15 s together, which is its budget (--budget)"
+    assert policy.refusal(history.chain, Limits(budget=15)) == "its attempts took 15 s together, the whole budget (--budget)"
 
 
 def test_what_comes_after_the_end_costs_nothing(history: History, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The history: whole lines whatever happens, and clear words for what isn't a chain."""
+"""The history: only whole lines, whatever happens; and a clear message for a directory that is not a chain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_what_was_appended_is_read(events: list[tuple[str, int, dict[str, object
 @given(st.lists(values, min_size=1, max_size=4), st.floats(0, 1))
 @settings(deadline=None, max_examples=100)
 def test_a_line_torn_by_a_crash(events: list[dict[str, object]], part: float) -> None:
-    """Cut off at any byte: the whole lines stay, the torn one is left out (unless only its end of line is missing), and later ones are whole."""
+    """Cut off at any byte: the whole lines stay, the torn one is left out (unless only its end of line is missing), and
+    later ones are whole."""
     with tempfile.TemporaryDirectory() as where:
         chain = Chain(Path(where), {})
         written = [chain.append("note", 1, **fields) for fields in events]
@@ -106,7 +107,7 @@ def test_over(history: History) -> None:
 
 
 def test_create_where_a_chain_is(history: History) -> None:
-    with pytest.raises(ManapyError, match="holds a chain already"):
+    with pytest.raises(ManapyError, match="already contains a chain"):
         record.create(history.chain.dir, {})
 
 

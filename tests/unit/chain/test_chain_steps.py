@@ -149,14 +149,14 @@ def test_all_damaged(script: Script) -> None:
         images.flip(path / "rank-00000.img", 5000)
     script.again()
     assert script.ask(A) == Verdict("new", where)
-    assert script.said[-1] == f"{where}: no whole checkpoint is left: the program starts from the beginning"
+    assert script.said[-1] == f"{where}: no undamaged checkpoint is left: the program starts from the beginning"
     assert script.history.chain.events("note")[-1]["text"] == script.said[-1]
 
 
 def test_other_number_of_ranks(script: Script) -> None:
     script.start(A, checkpoints=1)
     script.again()
-    with pytest.raises(ManapyError, match="holds 2 ranks, but this step runs with 3: it needs as many tasks as before"):
+    with pytest.raises(ManapyError, match="has 2 ranks, but this step runs with 3: it needs the same number of tasks as before"):
         script.ask(A, ranks=3)
     assert script.ask(A).kind == "resume", "it wasn't noted"
 

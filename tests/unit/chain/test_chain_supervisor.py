@@ -52,14 +52,14 @@ def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytes
     history.note("step", step=1, argv=["solver"], ranks=2, dir=str(where), verdict="new", path="", code=0)
     answers = [True]
     monkeypatch.setattr("manapy.ckpt.store.job.Job.is_live", lambda self: answers[0])
-    with pytest.raises(ManapyError, match="step-001 still runs, though manapy is gone: wait for its end, or manapy stop .*step-001, then continue"):
+    with pytest.raises(ManapyError, match="step-001 still runs although its manapy has ended: wait until it ends, or run manapy stop .*step-001, then continue"):
         make(history).refusal()
     assert history.chain.events("end") == []
     answers[0] = False
     said: list[str] = []
     assert make(history, said).refusal() == ""
     assert history.chain.events("end")[-1]["how"] == "lost"
-    assert "without a word" in said[0]
+    assert "without a record" in said[0]
 
 
 def test_hosts_are_left_out_by_name() -> None:

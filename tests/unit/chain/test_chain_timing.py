@@ -38,7 +38,8 @@ def test_unmeasured_lead_leaves_time_for_work(whole: float) -> None:
 
 
 def expected_seconds(interval: float, cost: float, mtbf: float) -> float:
-    """Daly's complete model (his eq. 20, but for constant factors): exponential failures, and so much work at a time."""
+    """Daly's complete model (his eq. 20, except for constant factors): exponential failures, and so much work at a
+    time."""
     return math.expm1((interval + cost) / mtbf) / interval
 
 

@@ -1,4 +1,4 @@
-"""What status and history show."""
+"""The output of status and history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def story(history: History) -> History:
     history.begin(id="17", nodes=["a", "b"], deadline=time.time() + 3600)
     history.note("step", step=1, argv=["solver", "-x"], ranks=4, dir=str(history.chain.dir / "step-001"), verdict="new", path="", code=0)
     history.checkpoint(2.0)
-    history.end("lost", reason="it ended without a word")
+    history.end("lost", reason="it ended without a record")
     history.begin(id="17", nodes=["b"], deadline=time.time() + 7200)
     history.note("step", step=1, argv=["solver", "-x"], ranks=4, dir=str(history.chain.dir / "step-001"), verdict="resume", path="/x/ckpt-000001", code=0)
     history.note("failed", cause="interval", reason="No space left on device", seconds=0.1)
@@ -138,7 +138,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
         "attempt 2 crashed: rank 1 died on b",
         "damaged, left out: /x/ckpt-000007: damaged",
         "worth knowing",
-        "job 20 goes on after this one",
+        "job 20 continues after this one",
         "attempt 4 finished",
     ):
         assert expected in lines

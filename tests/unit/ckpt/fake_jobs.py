@@ -30,7 +30,8 @@ async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 class FakeRank:
-    """A rank that answers as it should, but for the message kinds in ``act``: 'die', 'hold', or a line to answer with.
+    """A rank that answers as it should, except for the message kinds in ``act``: 'die', 'hold', or a line to answer
+    with.
 
     Its clock is the model's. ``seen`` holds all messages it got.
     """
@@ -212,7 +213,8 @@ class FakeJob:
         return await (await self.ask(line)).end()
 
     async def status(self) -> dict[str, Any]:
-        """The answer to STATUS. It comes after everything that the coordinator has sent to a rank before the command."""
+        """The answer to STATUS. It comes after everything that the coordinator has sent to a rank before the
+        command."""
         return dict(json.loads((await self.command("STATUS"))[0].removeprefix("JSON ")))
 
     async def checkpoint(self, then: str = "continue") -> str:

@@ -128,6 +128,6 @@ def test_altered_answer(tmp_path: Path) -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     with connection.Connection(ours, secret, handshake.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=PATIENCE, limit=1000) as client:
-        with pytest.raises(CoordinatorError, match="altered on its way"):
+        with pytest.raises(CoordinatorError, match="changed on the network"):
             client.receive()
     thread.join()

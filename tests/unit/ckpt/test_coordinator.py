@@ -161,7 +161,7 @@ def test_rank_comes_back_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_contradicting_report(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["INTENT"] = "ROWS {epoch} 1 1 nonsense"
-        assert (await fake.checkpoint()).startswith("RESULT failed rank 0 sent a report that does not fit")
+        assert (await fake.checkpoint()).startswith("RESULT failed rank 0 sent an invalid report")
         fake.ranks[0].act.clear()
         assert "ok" in await fake.checkpoint()
 
@@ -169,7 +169,7 @@ def test_contradicting_report(tmp_path: Path) -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    """The second comes while the first is under way: it gets the next one. A third shares that."""
+    """The second comes while the first is in progress: it gets the next one. A third shares that."""
 
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["WRITE"] = "hold"
@@ -227,7 +227,8 @@ def test_waits_for_all_ranks_and_says_so(tmp_path: Path, progress: None) -> None
 
 
 def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks are sent away before the last descriptors are gone; commands aren't, and hear who is missing and why, and that there is an end to waiting."""
+    """Ranks are sent away before the last descriptors are gone; commands aren't, and hear who is missing and why, and
+    that there is an end to waiting."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def test(fake: FakeJob) -> None:
@@ -236,11 +237,11 @@ def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: py
         for rank in fake.ranks[1:]:
             with pytest.raises(AssertionError):
                 await rank.connect(fake.dir)
-        reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator may open {soft} files only: raise that limit where rank 0 runs (ulimit -Hn)"
+        reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator can open only {soft} files: raise this limit on the host of rank 0 (ulimit -Hn)"
         command = await fake.ask("CHECKPOINT continue -1")
         assert await command.until("PROGRESS") == f"PROGRESS {reason}"
         monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 0.0)  # it is over
-        assert (await command.end())[-1].startswith(f"RESULT failed {reason}; they don't try any more")
+        assert (await command.end())[-1].startswith(f"RESULT failed {reason}; they no longer try")
         assert (await fake.status())["waiting"] == [reason]
         monkeypatch.setattr(processes, "RESERVED", 0)
         await fake.join(*fake.ranks[1:])
@@ -317,7 +318,8 @@ def test_stop(tmp_path: Path, checkpoint: bool) -> None:
 def test_interval_and_keep(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         await fake.ranks[0].until("RESUME", 4)
-        kept = await fake.until(lambda: len(names := fake.published()) <= 3 and names)  # one may be new, and another not deleted yet
+        # one may be new, and another not deleted yet
+        kept = await fake.until(lambda: len(names := fake.published()) <= 3 and names)
         assert len(kept) >= 2 and kept[-1] >= "ckpt-000004"
 
     play(tmp_path, test, interval=0.1, keep=2)
@@ -444,7 +446,8 @@ def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
 
 
 def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known before, as it is one of this host."""
+    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known before, as it is one of this
+    host."""
     victim = subprocess.Popen(["sleep", "600"])
 
     async def test(fake: FakeJob) -> None:
@@ -512,7 +515,8 @@ def test_rank_that_ends_with_an_error(tmp_path: Path) -> None:
 
 
 def test_ranks_that_come_late_do_not_undo_what_is_noted(tmp_path: Path) -> None:
-    """The coordinator may be killed right after a rank was told so: other hosts' ranks may not even have connected by then."""
+    """The coordinator may be killed right after a rank was told so: other hosts' ranks may not even have connected by
+    then."""
 
     async def test(fake: FakeJob) -> None:
         await fake.join(fake.ranks[0])

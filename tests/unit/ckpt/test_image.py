@@ -81,13 +81,13 @@ def test_polyval_fast_equals_plain(length: int) -> None:
 
 
 def test_seals(good: Path, mapped: Path) -> None:
-    """Whoever makes the checksums fit still hasn't got the secret."""
+    """Whoever makes the checksums fit still does not have the secret."""
     image.verify(good, 1, 4, secret=bytes(32))
-    with pytest.raises(ImageError, match="was not written so by its job: its seal is wrong"):
+    with pytest.raises(ImageError, match="changed after its job had written it: its seal is wrong"):
         image.verify(good, 1, 4, secret=b"x" * 32)
     images.forge(good)
     image.verify(good, 1, 4)
-    with pytest.raises(ImageError, match="was not written so by its job"):
+    with pytest.raises(ImageError, match="changed after its job had written it"):
         image.verify(good, 1, 4, secret=bytes(32))
 
 
@@ -99,7 +99,7 @@ def test_image_of_another_user(good: Path) -> None:
         image.verify(good)
     os.chown(good, 0, 0)
     good.chmod(0o620)
-    with pytest.raises(ImageError, match="may be written by others"):
+    with pytest.raises(ImageError, match="is writable for others"):
         image.verify(good)
 
 

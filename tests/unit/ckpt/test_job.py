@@ -70,7 +70,7 @@ def test_the_live_one_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_stale_job(tmp_path: Path) -> None:
-    with pytest.raises(CoordinatorError, match="not running any more"):
+    with pytest.raises(CoordinatorError, match="no longer running"):
         command.status(job.read(make(tmp_path / "j")))
 
 
@@ -104,7 +104,7 @@ def closed_port() -> Iterator[int]:
 def test_ended_job(tmp_path: Path, closed_port: int, who: str) -> None:
     """Every command says the same of it, whoever has its port by now."""
     where = make(tmp_path / "j", port=closed_port, state="failed", changed=0.0, first_failure={"rank": 1, "host": "node7", "code": None})
-    expected = f"{where}: the job is not running any more: it has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}, rank 1 died on node7"
+    expected = f"{where}: the job is no longer running: it has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}, rank 1 died on node7"
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -129,5 +129,5 @@ def test_ended_job(tmp_path: Path, closed_port: int, who: str) -> None:
 
 
 def test_coordinator_that_is_gone_without_a_word(tmp_path: Path, closed_port: int) -> None:
-    with pytest.raises(GoneError, match="not running any more .*, though it has not noted its end: see .*coordinator.log"):
+    with pytest.raises(GoneError, match="no longer running .*, but has not recorded its end: see .*coordinator.log"):
         command.status(job.read(make(tmp_path / "j", port=closed_port)))

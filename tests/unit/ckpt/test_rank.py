@@ -1,4 +1,5 @@
-"""The C control thread, in a process of its own (drivers/rank.c), against a scripted coordinator and against the real one."""
+"""The C control thread, in a process of its own (drivers/rank.c), against a scripted coordinator and against the real
+one."""
 
 from __future__ import annotations
 
@@ -266,7 +267,8 @@ def test_targets_raises_and_states(start: Callable[..., Pair]) -> None:
 
 
 def test_retracted_call(start: Callable[..., Pair]) -> None:
-    """A call that was reported is taken back: said before the rank's state; the next INTENT asks for everything anew, also of a frozen rank."""
+    """A call that was reported is taken back: said before the rank's state; the next INTENT asks for everything again,
+    also of a frozen rank."""
     pair = start()
     server, rank = pair.server, pair.rank
     rank.order(f"row {COMM:x} 5 x")
@@ -559,7 +561,8 @@ def test_wrong_secret(start: Callable[..., Pair]) -> None:
 
 @pytest.mark.parametrize("trick", ["inserted", "repeated", "altered", "left out"])
 def test_altered_stream(start: Callable[..., Pair], trick: str) -> None:
-    """Somebody on the way lets the rank hear what the coordinator hasn't said: it believes nothing more, and goes on alone."""
+    """Somebody on the way lets the rank hear what the coordinator hasn't said: it believes nothing more, and goes on
+    alone."""
     pair = start()
     server = pair.server
     assert server.connection is not None and server.seals is not None
@@ -570,7 +573,7 @@ def test_altered_stream(start: Callable[..., Pair], trick: str) -> None:
     server.connection.sendall({"inserted": b"KILL 5 x\n", "repeated": first, "altered": second.replace(b"KILL 5", b"KILL 6"), "left out": third}[trick])
     assert server.receive() == ""
     assert pair.rank.end() == 0
-    assert "altered on its way" in pair.rank.process.stderr.read()
+    assert "changed on the network" in pair.rank.process.stderr.read()
 
 
 def test_tickets(start: Callable[..., Pair]) -> None:
@@ -608,7 +611,8 @@ def test_program_state(start: Callable[..., Pair]) -> None:
 
 
 def test_short_program_does_not_wait_for_the_coordinator(start: Callable[..., Pair]) -> None:
-    """One rank alone: its coordinator's interpreter may still be starting. The connection isn't given up first: a coordinator that comes now hears of the end."""
+    """One rank alone: its coordinator's interpreter may still be starting. The connection isn't given up first: a
+    coordinator that comes now hears of the end."""
     pair = start(size=1, accept=False)
     pair.rank.order("patience 3600")
     pair.rank.order("finished")

@@ -241,7 +241,7 @@ def test_checkpoint_that_was_moved_gets_a_new_job(run: Callable[..., list[Proces
 
 def test_wrong_rank_count(run: Callable[..., list[Process]]) -> None:
     ranks = run("--expect", "3", size=2, pmi=Pmi(2))
-    assert failed(ranks[0]) == "rank: the checkpoint holds 3 ranks, but 2 were started: use mpirun -n 3\n"
+    assert failed(ranks[0]) == "rank: the checkpoint has 3 ranks, but 2 were started: use mpirun -n 3\n"
     assert failed(ranks[1]) == ""
 
 
@@ -264,7 +264,7 @@ def test_no_coordinator_to_start(run: Callable[..., list[Process]], tmp_path: Pa
         ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}, "use srun --mpi=pmi2"),
         ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0", "PMIX_NAMESPACE": "slurm.pmix.7.0"}, "use srun --mpi=pmi2"),
         ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0", "PMIX_NAMESPACE": "prterun-7"}, "Open MPI"),
-        ({"PMI_FD": "5", "PMI_RANK": "3", "PMI_SIZE": "2"}, "do not fit"),
+        ({"PMI_FD": "5", "PMI_RANK": "3", "PMI_SIZE": "2"}, "contradict each other"),
     ],
 )
 def test_other_process_managers(run: Callable[..., list[Process]], env: dict[str, str], text: str) -> None:

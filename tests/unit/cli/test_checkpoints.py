@@ -136,7 +136,7 @@ def test_restart_takes_the_recorded_mpirun(job: Path, mpirun: Path) -> None:
 
 def test_restart_with_another_number_of_ranks(job: Path, mpirun: Path) -> None:
     done = restart(job, "--mpirun", mpirun, "-n", "4")
-    assert done.returncode == 1 and "holds 3 ranks: it can't be restarted with 4" in done.stderr
+    assert done.returncode == 1 and "has 3 ranks: it cannot be restarted with 4" in done.stderr
     assert not Path(f"{mpirun}.arguments").exists()
 
 
@@ -191,7 +191,7 @@ def test_checkpoint_of_another_user(job: Path, mpirun: Path, what: str) -> None:
     os.chown(path, 0, 0)
     path.chmod(0o777)
     done = restart(job, "--mpirun", mpirun, "--unsigned")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "may be written by others (mode 0777)" in done.stderr
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is writable for others (mode 0777)" in done.stderr
     assert not Path(f"{mpirun}.arguments").exists()
 
 
@@ -209,7 +209,7 @@ def test_forged_checkpoint(job: Path, mpirun: Path, forged: str, capsys: pytest.
     else:
         manifest["signature"] = publish.sign(manifest, b"x" * 32)
     (path / "manifest.json").write_text(json.dumps(manifest))
-    words = "its manifest isn't signed" if forged == "no signature" else "was not written so by its job: the signature is wrong"
+    words = "its manifest is not signed" if forged == "no signature" else "was changed after the job had written it: the signature is wrong"
     assert cli.main(["verify", str(job)]) == 1
     assert words in capsys.readouterr().err
     done = restart(job, "--mpirun", mpirun)
@@ -222,7 +222,7 @@ def test_copies(job: Path, mpirun: Path, tmp_path: Path) -> None:
     assert restart(whole, "--mpirun", mpirun).returncode == 7
     done = restart(alone, "--mpirun", mpirun)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "the secret of its job isn't there" in done.stderr and "copy it from the job directory into the checkpoint" in done.stderr and "--unsigned" in done.stderr
+    assert "without the job's secret" in done.stderr and "copy the secret from the job directory into the checkpoint" in done.stderr and "--unsigned" in done.stderr
     assert restart(alone, "--mpirun", mpirun, "--unsigned").returncode == 7
     assert Path(f"{mpirun}.arguments").read_text().splitlines()[-2:] == ["--unsigned", str(alone)]
     shutil.copy(job / "secret", alone)
@@ -238,7 +238,7 @@ def test_a_job_that_has_ended(job: Path, capsys: pytest.CaptureFixture[str]) -> 
     for command in ("checkpoint", "status", "stop"):
         assert cli.main([command, str(job)]) == 1
         error = capsys.readouterr().err
-        assert "not running any more" in error and len(error.splitlines()) == 1
+        assert "no longer running" in error and len(error.splitlines()) == 1
 
 
 def test_a_directory_that_cannot_be_read(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`manapy fcdp advise`: tables, data, one line for what makes no sense."""
+"""`manapy fcdp advise`: tables, data, one line for invalid values."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_tau_that_keeps_too_much(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*JOB, *memory, "--tau", "0.7"]) == 0
     assert capsys.readouterr().err == ""
     assert cli.main([*JOB, *memory, "--tau", "0.9"]) == 0
-    assert "with a tau above 0.79 parameters may be kept that must go again" in capsys.readouterr().err
+    assert "above a tau of 0.79, kept parameters may have to make room" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_tau_that_keeps_too_much(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--params", "many"], "--params: not a number such as 30B"),
         (["--nodes", "0"], "--nodes: not a number of at least 1"),
-        (["--lora", "65", "--layers", "40", "--hidden", "64"], "--lora 65 is no low rank: --hidden is 64"),
+        (["--lora", "65", "--layers", "40", "--hidden", "64"], "--lora 65 is larger than --hidden 64"),
         (["--bandwidth", "10GB"], "--bandwidth: not a bandwidth such as 10G"),
         (["--device-memory", "lots"], "--device-memory: not a size"),
         (["--trainable", "150%"], "--trainable: not a share"),
@@ -84,9 +84,9 @@ def test_a_tau_that_keeps_too_much(capsys: pytest.CaptureFixture[str]) -> None:
         (["--lora", "16"], "--lora needs --layers and --hidden"),
         (["--lora", "16", "--trainable", "1%"], "not allowed with"),
         (["--tau", "1.5"], "--tau: not a share"),
-        (["--tau", "0.5"], "device's memory, which isn't given"),
-        (["--tflops", "70"], "--tflops and --tokens belong together"),
-        (["--compute", "1s", "--tokens", "1M"], "not both"),
+        (["--tau", "0.5"], "device's memory, which is not given"),
+        (["--tflops", "70"], "--tflops and --tokens need each other"),
+        (["--compute", "1s", "--tokens", "1M"], "cannot be combined"),
         (["--dtype", "int3"], "--dtype: invalid choice"),
         (["--overlap", "2"], "--overlap: not a share"),
     ],

@@ -1,4 +1,5 @@
-"""`manapy trace top` where there is no terminal: on saved trace files, on files of processes that still run, and on what is none."""
+"""`manapy trace top` where there is no terminal: on saved trace files, on files of running processes, and on other
+files."""
 
 from __future__ import annotations
 

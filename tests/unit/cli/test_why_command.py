@@ -1,4 +1,4 @@
-"""`manapy why` and `manapy trace report` on folders of saved trace files, and on what is none."""
+"""`manapy why` and `manapy trace report` on folders of saved trace files, and on other folders."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_rank_whose_file_is_damaged_is_not_accused(tmp_path: Path, capsys: pyt
     (folder / format.file_name(1)).write_bytes(b"not a trace")
     assert cli.main(["why", str(folder)]) == 1
     said = capsys.readouterr()
-    assert "rank 1, of which there is no trace" in said.out and "truncated" in said.err
+    assert "rank 1, which has no trace" in said.out and "truncated" in said.err
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, capsys:
     os.mkfifo(folder / format.CLOCKS)
     assert cli.main(["why", str(folder)]) == 1
     said = capsys.readouterr()
-    assert "rank 1, of which there is no trace" in said.out and said.err == f"{folder / format.file_name(1)}: not a trace of manapy\n"
+    assert "rank 1, which has no trace" in said.out and said.err == f"{folder / format.file_name(1)}: not a trace of manapy\n"
 
 
 def test_a_job_that_has_ended_without_a_word_is_not_called_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_problems_are_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "other" / format.file_name(4)).rename(folder / format.file_name(4))
     assert cli.main(["why", str(folder), "--json"]) == 4
     said = json.loads(capsys.readouterr().out)
-    assert [text.partition(": ")[2] for text in said["problems"]] == ["of another job (other, 5 ranks), and left out"]
+    assert [text.partition(": ")[2] for text in said["problems"]] == ["belongs to another job (other, 5 ranks) and is ignored"]
     assert said["verdicts"][0]["cause"] == "deadlock"
 
 

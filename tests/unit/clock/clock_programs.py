@@ -1,19 +1,21 @@
 """Random correct MPI programs for the clock's tests.
 
-A program is a global sequence of events (a collective on a communicator, a message a -> b, ...) projected on the ranks, and
-there on one of the rank's threads, then perturbed legally. The projection is correct even if every collective synchronizes and
-every send waits for its receive: the members of the first event that isn't complete are never held up by another event.
+A program is a global sequence of events (a collective on a communicator, a message a -> b, ...) projected on the ranks,
+and there on one of the rank's threads, then perturbed legally. The projection is correct even if every collective
+synchronizes and every send waits for its receive: the members of the first event that isn't complete are never held up
+by another event.
 
 Legal perturbations
- 1. An event becomes nonblocking (a collective on all members): its start stays, its completion moves anywhere behind it.
- 2. A nonblocking start moves forward past operations that it isn't ordered with. So Ibarriers on two communicators cross, and
-    starts of persistent collectives.
+ 1. An event becomes nonblocking (a collective on all members): its start stays, its completion moves anywhere behind
+    it.
+ 2. A nonblocking start moves forward past operations that it isn't ordered with. So Ibarriers on two communicators
+    cross, and starts of persistent collectives.
  3. Calls with wrong arguments come in between on some members, which count nowhere.
  4. A thread forbids checkpoints for any part of its operations.
  5. Completions are merged (all at once), taken by WaitAny, or by a polling loop.
 
-Threads: what one thread does with a communicator that another one has used comes behind a flag (a variable of the program, a
-dependency outside MPI), so collectives of one communicator are ordered, as MPI asks.
+Threads: what one thread does with a communicator that another one has used comes behind a flag (a variable of the
+program, a dependency outside MPI), so collectives of one communicator are ordered, as MPI asks.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ from manapy.clock.model.programs import (
 
 @dataclass
 class Stream:
-    """One thread of a rank. ``open``: outstanding request -> communicator; ``knows``: what it may use without a flag."""
+    """One thread of a rank. ``open``: outstanding request -> communicator; ``knows``: what it may use without a
+    flag."""
 
     ops: list[Op] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
@@ -65,7 +68,8 @@ class _Builder:
     streams: list[list[Stream]]
     comms: dict[str, tuple[int, ...]] = field(default_factory=dict)
     parents: dict[str, str] = field(default_factory=dict)  # of persistent collectives
-    owner: dict[tuple[str, int], Stream] = field(default_factory=dict)  # (communicator, rank) -> who makes its collectives
+    # (communicator, rank) -> who makes its collectives
+    owner: dict[tuple[str, int], Stream] = field(default_factory=dict)
     serial: int = 0
 
     def name(self, prefix: str) -> str:
@@ -274,7 +278,8 @@ def _group(b: _Builder) -> None:
 
 
 def _free(b: _Builder) -> None:
-    """Of a communicator, with its persistent collectives; or of one of those. It is local, and now and then a member never does it."""
+    """Of a communicator, with its persistent collectives; or of one of those. It is local, and now and then a member
+    never does it."""
     if len(b.comms) == 1:
         return
     comm = b.rng.choice([c for c in b.comms if c != "world"])
@@ -367,7 +372,8 @@ def _advance_starts(rng: random.Random, ops: list[Op]) -> None:
 def results(logs: list[list], size: int) -> list[tuple]:  # type: ignore[type-arg]
     """What a run received, in a form that is equal for every correct run of one program.
 
-    Receives from a named source must have got exactly the same; wildcards the same messages, per source in the order sent.
+    Receives from a named source must have got exactly the same; wildcards the same messages, per source in the order
+    sent.
     """
     out = []
     for log in logs:

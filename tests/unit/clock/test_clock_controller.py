@@ -82,7 +82,8 @@ def test_target_raised_behind_the_freeze() -> None:
 
 
 def test_promised_call_before_the_targets() -> None:
-    """A RAISE may come before all ROWS (RankClock.promise): it is that rank's SEQ then; nobody stays below target for ever."""
+    """A RAISE may come before all ROWS (RankClock.promise): it is that rank's SEQ then; nobody stays below target for
+    ever."""
     c = Controller(2)
     c.begin(1)
     rows = [Rows(1, 1, (Row(WORLD, ggid((0, 1)), seq, (0, 1)),)) for seq in (3, 4)]

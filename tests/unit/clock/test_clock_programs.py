@@ -1,5 +1,6 @@
-"""Random correct programs, random schedules, requests at random moments: the checkpoint always converges, at a safe state, and
-the program ends as it does without. The simulator has no time-outs: what hangs is a Deadlock, what runs away a Livelock.
+"""Random correct programs, random schedules, requests at random moments: the checkpoint always converges, at a safe
+state, and the program ends as it does without. The simulator has no time-outs: what hangs is a Deadlock, what runs away
+a Livelock.
 """
 
 from __future__ import annotations
@@ -210,13 +211,14 @@ def threaded(*bodies: list[Op]) -> Op:
     return Parallel(tuple(bodies))
 
 
-# The hole of above, but the rank that must go on has another thread inside a collective: with rank 1, which waits for it.
+# The hole of above, but the rank that must go on has another thread inside a collective: with rank 1, which waits for
+# it.
 HOLE_IN_THREADS: list[list[Op]] = [
     [Split("world", "a", (0, 1)), Split("world", "b", (0,)), threaded([Coll("a")], [Compute(3), Coll("b"), Coll("b"), Send(1, 5)])],
     [Split("world", "a", (0, 1)), Split("world", "b", (1,)), Recv(0), Coll("a")],
 ]
-# Rank 0's second thread waits for a message of rank 2, which is stopped; its first one is inside a collective with rank 1, which is
-# inside another one and waits for the second.
+# Rank 0's second thread waits for a message of rank 2, which is stopped; its first one is inside a collective with rank
+# 1, which is inside another one and waits for the second.
 HOLE_BEHIND_INSIDE: list[list[Op]] = [
     [Split("world", "a", (0, 1)), Split("world", "b", (0, 1)), threaded([Coll("b")], [Recv(2), Coll("a")])],
     [Split("world", "a", (0, 1)), Split("world", "b", (0, 1)), Coll("a"), Coll("b")],
@@ -244,7 +246,8 @@ def test_threads_at_every_moment(program: Program) -> None:
 
 
 def test_a_thread_waits_for_another_outside_mpi() -> None:
-    """Rank 0's first thread comes to the collective that rank 1 is in after its second one has passed another: no stall is needed."""
+    """Rank 0's first thread comes to the collective that rank 1 is in after its second one has passed another: no stall
+    is needed."""
     program: Program = [
         [Split("world", "b", (0, 2)), threaded([AwaitFlag("f"), Coll()], [Coll("b"), Coll("b"), SetFlag("f")])],
         [Split("world", "b", (1,)), Coll()],
@@ -295,13 +298,15 @@ HELD_BACK: list[list[Op]] = [
 
 
 def test_who_forbids_checkpoints_is_not_held_back() -> None:
-    """Rank 0 is at its target and waits, with checkpoints disabled, for a message that rank 1 sends behind collectives."""
+    """Rank 0 is at its target and waits, with checkpoints disabled, for a message that rank 1 sends behind
+    collectives."""
     assert fails(HELD_BACK, "unrooted", Deadlock, "waiting for rank 0: checkpoints are disabled by the program")
     assert not fails(HELD_BACK, "", Exception, "")
 
 
 def test_no_checkpoint_while_one_forbids_it() -> None:
-    """The simulator looks at that in every safe state. Here it's asked for in the region, which ends with the program."""
+    """The simulator looks at that in every safe state. Here it's asked for in the region, which ends with the
+    program."""
     run = Simulator([[Disable(), Compute(200), Coll(), Enable(), Compute(50)], [Coll(), Compute(50)]], seed=1, requests=(20,))
     run.run(until_checkpoint=True)
     assert run.checkpoints[0].converged and run.steps > 200
@@ -325,7 +330,8 @@ def test_row_of_a_persistent_collective_outlives_its_request() -> None:
 
 
 def test_row_of_a_communicator_outlives_its_free() -> None:
-    """Comm_free is local. Rank 0 is through with a collective and frees before rank 1 has started it; rank 2 frees only when rank 1 has done so."""
+    """Comm_free is local. Rank 0 is through with a collective and frees before rank 1 has started it; rank 2 frees only
+    when rank 1 has done so."""
     program: list[list[Op]] = [
         [Split("world", "c", (0, 1, 2)), Coll("c", loose=True), Free("c"), Compute(30)],
         [Split("world", "c", (0, 1, 2)), Compute(20), Coll("c", loose=True), Free("c"), Send(2, 0), Compute(5)],

@@ -62,7 +62,8 @@ def test_two_phase_commit_has_no_nonblocking_collectives() -> None:
 
 
 def test_counts(tmp_path: Path) -> None:
-    """Linear in the ranks, a bounded number of rounds; the clock adds nothing to an undisturbed run, the barriers log2."""
+    """Linear in the ranks, a bounded number of rounds; the clock adds nothing to an undisturbed run, the barriers
+    log2."""
     pytest.importorskip("matplotlib")
     rows = scale.measure([16, 64, 256])
     assert {(r.program, r.protocol, r.ranks) for r in rows} == {(p, q, n) for p in scale.PROGRAMS for q in ("cc", "2pc") for n in (16, 64, 256)}

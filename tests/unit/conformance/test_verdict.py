@@ -1,4 +1,4 @@
-"""What a run of a test program has shown."""
+"""The result of a run of a test program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manapy doctor PROG`: what would stand in the way."""
+"""`manapy doctor PROG`: obstacles to a checkpoint."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_32_bit_program(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4] = 1
     path.write_bytes(data)
-    assert worst(path) == (Level.BAD, "a 32-bit program: manapy runs 64-bit ones")
+    assert worst(path) == (Level.BAD, "a 32-bit program: manapy supports only 64-bit programs")
 
 
 def test_no_such_program() -> None:

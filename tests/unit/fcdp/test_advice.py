@@ -24,7 +24,8 @@ def said(job: Job) -> tuple[str | None, str]:
 
 
 def test_of_what_is_as_fast_what_needs_least_memory() -> None:
-    """90 GB at 1.25 GB/s take 72 s. In the node 7 times 60 GB three times, and 210 GB from and to the host, at 8 times 200 GB/s, take 0.92 s. zero3: 139.5 s and 0.76 s."""
+    """90 GB at 1.25 GB/s take 72 s. In the node 7 times 60 GB three times, and 210 GB from and to the host, at 8 times
+    200 GB/s, take 0.92 s. zero3: 139.5 s and 0.76 s."""
     strategy, reason = said(FULL)
     assert strategy == "fcdp"
     assert reason.startswith("fcdp: 72.9 s a step, 1.92 times as fast as zero3, since a node sends 90.0 GB instead of 174.4 GB")
@@ -32,7 +33,8 @@ def test_of_what_is_as_fast_what_needs_least_memory() -> None:
 
 
 def test_a_slow_link_to_the_host_is_no_bargain() -> None:
-    """MiCS sends the same over the network and needs no host: manapy's own strategy isn't recommended for its own sake."""
+    """MiCS sends the same over the network and needs no host: manapy's own strategy isn't recommended for its own
+    sake."""
     strategy, reason = said(replace(FULL, links=replace(SLOW, host=2e9)))
     assert strategy == "mics" and "; fcdp takes 85.9 s " in reason and "15.0 GB on a device instead of 60.0 GB" in reason
 
@@ -47,7 +49,8 @@ def test_a_host_too_small_for_the_cache() -> None:
     assert options(job)["fcdp"].lacks == "60.0 GB on a host with 48.0 GB" and options(job)["zero3"].lacks == ""
     strategy, reason = said(job)
     assert strategy == "hpz" and "; fcdp would take 72.9 s but needs 60.0 GB on a host with 48.0 GB" in reason
-    assert options(replace(job, micro_batches=2))["fcdp"].lacks == "120.0 GB on a host with 48.0 GB"  # the sum of gradients
+    # the sum of gradients
+    assert options(replace(job, micro_batches=2))["fcdp"].lacks == "120.0 GB on a host with 48.0 GB"
 
 
 def test_on_one_node_nothing_is_faster_than_zero3() -> None:
@@ -85,6 +88,6 @@ def test_the_first_step_of_lora() -> None:
 
 
 def test_errors() -> None:
-    for job, text in ((replace(FULL, tau=1.5), "tau is between 0 and 1"), (replace(FULL, tau=0.5), "device's memory, which isn't given"), (replace(FULL, collective="x"), "no collective 'x'")):
+    for job, text in ((replace(FULL, tau=1.5), "tau is between 0 and 1"), (replace(FULL, tau=0.5), "device's memory, which is not given"), (replace(FULL, collective="x"), "no collective 'x'")):
         with pytest.raises(ValueError, match=text):
             advice.assess(job)

@@ -1,4 +1,4 @@
-"""An error of one rank, whatever it is, is raised on all."""
+"""Any error of one rank is raised on all ranks."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ def test_a_state_says_what_is_trained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "run", "said"),
     [
-        ({"hidden": 32, "heads": 5}, {}, "--heads must divide --hidden: 5 heads don't share 32 evenly"),
-        ({"lora": 4}, {}, "--lora trains adapters of a model: --base DIR, which `manapy fcdp train --save DIR` has written"),
+        ({"hidden": 32, "heads": 5}, {}, "--heads must divide --hidden: 5 does not divide 32"),
+        ({"lora": 4}, {}, "--lora needs the model to adapt: --base DIR, written by `manapy fcdp train --save DIR`"),
         ({"hidden": 64}, {"base": "full"}, "full holds another model: --hidden 32 there, 64 here"),
         ({"lora": 4}, {"resume": "full"}, "full holds another model: --lora 0 there, 4 here"),
-        ({}, {"base": "adapters"}, "adapters has adapters (--lora 4): a base is one that was trained as a whole"),
+        ({}, {"base": "adapters"}, "adapters has adapters (--lora 4): a base must be a whole model"),
         ({}, {"resume": "full", "steps": 5}, "full is at step 5: --steps, 5, must be more"),
-        ({}, {"resume": "full", "base": "full"}, "--base begins a training, --resume goes on with one: not both"),
-        ({}, {"tau": 0.5}, "--tau is a share of --device-memory, which isn't given"),
+        ({}, {"resume": "full", "base": "full"}, "--base begins a training, --resume continues one: give only one of them"),
+        ({}, {"tau": 0.5}, "--tau is a share of --device-memory, which is not given"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], run: dict[str, Any], said: str) -> None:
@@ -56,7 +56,7 @@ def test_options_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("extra", [None, {"step": 5}, {"kind": "another's"}, {"kind": "manapy fcdp train", "training": {"width": 3}}])
 def test_a_state_of_another_program(tmp_path: Path, extra: Any) -> None:
     (tmp_path / FILE).write_text(Index(1, "fcdp", False, {}, extra=extra).text())
-    with pytest.raises(StateError, match="is no state of `manapy fcdp train`"):
+    with pytest.raises(StateError, match="is not a state of `manapy fcdp train`"):
         settle({}, Run(resume=tmp_path))
 
 

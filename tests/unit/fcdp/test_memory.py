@@ -31,7 +31,8 @@ def test_arena() -> None:
 
 
 def test_what_stays() -> None:
-    """Figures by hand: shards of 10, 100 and 50 elements, slices of 20, 200 and 100; values and gradients; 200 for receiving."""
+    """Figures by hand: shards of 10, 100 and 50 elements, slices of 20, 200 and 100; values and gradients; 200 for
+    receiving."""
     bytes_of = {name: budget.resident(UNITS, LAYOUTS, strategy) // 4 for name, strategy in STRATEGIES.items()}
     assert bytes_of["fcdp"] == bytes_of["zero3"] == 2 * 110 + 50 + 200
     assert bytes_of["hpz"] == bytes_of["hpz_naive"] == bytes_of["zero3"] + 320

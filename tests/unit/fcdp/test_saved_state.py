@@ -1,4 +1,5 @@
-"""Pieces of saved states: any sizes, written by any number of ranks and read by any other; and files that aren't what they should be."""
+"""Pieces of saved states: any sizes, written by any number of ranks and read by any other; and files that aren't what
+they should be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters of a PyTorch module travel together."""
+"""The groups of parameters of a PyTorch module that are gathered together."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_nested_choices_go_to_the_innermost() -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda model: model.to(torch.float16), "parameter words.weight is float16 and trainable: .* mp_policy says"),
+        (lambda model: model.to(torch.float16), "parameter words.weight is float16: trainable .* mp_policy gives"),
         (lambda model: model.register_parameter("codes", nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False)), "parameter codes is of type int8"),
     ],
 )
@@ -91,5 +91,5 @@ def test_what_cannot_be_sharded_is_named(change: object, error: str) -> None:
     change(model)  # type: ignore[operator]
     with pytest.raises(SetupError, match=error):
         groups_of(model, blocks)
-    with pytest.raises(SetupError, match="no part of the model"):
+    with pytest.raises(SetupError, match="not part of the model"):
         groups_of(Model(), lambda _: [nn.Linear(1, 1)])

@@ -41,12 +41,12 @@ def test_views_are_no_copies() -> None:
         ([Unit("u", (("a", (1,)),)), Unit("u", (("b", (1,)),))], "two units are called 'u'"),
         ([Unit("u", ())], "unit 'u' has no parameters"),
         ([Unit("u", (("a", (1,)), ("a", (2,))))], "two parameters of unit 'u' have the same name"),
-        ([Unit("u", (("a", (1,)),), dtype="int32")], "unit 'u' is of type int32: parameters are floating-point numbers"),
+        ([Unit("u", (("a", (1,)),), dtype="int32")], "unit 'u' is of type int32: parameters must be floating-point numbers"),
         *(
-            ([Unit("u", (("a", (1,)),), dtype=dtype)], f"unit 'u' is of type {dtype}: parameters are floating-point numbers")
+            ([Unit("u", (("a", (1,)),), dtype=dtype)], f"unit 'u' is of type {dtype}: parameters must be floating-point numbers")
             for dtype in ("complex64", "object", "float33")
         ),
-        ([Unit("u", (("a", (1,)),), gathered_as="int8")], "unit 'u' is of type int8: parameters are floating-point numbers"),
+        ([Unit("u", (("a", (1,)),), gathered_as="int8")], "unit 'u' is of type int8: parameters must be floating-point numbers"),
     ],
 )
 def test_bad_units(units: list[Unit], error: str) -> None:

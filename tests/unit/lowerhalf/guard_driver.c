@@ -1,5 +1,5 @@
-/* guard_driver.c - linked with interpose.c as manapy-launch is; opens the library given as argument, which opens descriptors and
- * starts a thread as a transport of the real MPI would, and looks where they landed. Prints "ok". */
+/* guard_driver.c - linked with interpose.c as manapy-launch is; opens the library given as argument, which opens
+ * descriptors and starts a thread as a transport of the real MPI would, and looks where they landed. Prints "ok". */
 #define _GNU_SOURCE
 #include "check.h"
 #include "isolate/fdguard.h"

@@ -1,4 +1,5 @@
-/* state_cases.h - what a program may have that lowerhalf/process saves: each case sets it up and verifies it, and is one of state_driver.c's.
+/* state_cases.h - what a program may have that lowerhalf/process saves: each case sets it up and verifies it, and is
+ * one of state_driver.c's.
  *
  * 1. verify holds twice: after saving, when nothing may have changed, and in a new process after restoring.
  * 2. A case without verify is for check alone: it is refused, or the reason why not is in the test.

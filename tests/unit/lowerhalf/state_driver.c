@@ -1,12 +1,14 @@
-/* state_driver.c - plays a program whose state lowerhalf/process saves in one process and restores in another: one of the cases of state_cases.h.
+/* state_driver.c - plays a program whose state lowerhalf/process saves in one process and restores in another: one of
+ * the cases of state_cases.h.
  *
- *   state_driver save CASE FILE      set the case up, check, save to FILE, then verify: saving must have changed nothing
+ *   state_driver save CASE FILE      set the case up, check, save to FILE, then verify: saving must have changed
+ *                                    nothing
  *   state_driver restore CASE FILE   restore from FILE, then verify
  *   state_driver refuse CASE         set the case up; prints the reason for which check refuses it
  *   state_driver corrupt CASE FILE   restore damaged versions of FILE, each in a child process: none may crash
  *
- * Exit status 0, 1 (a line on stderr says why) or, for restore, 3 with the reason on stdout. MPY_NO_KCMP=1 in the environment
- * denies kcmp(2), as some container runtimes do.
+ * Exit status 0, 1 (a line on stderr says why) or, for restore, 3 with the reason on stdout. MPY_NO_KCMP=1 in the
+ * environment denies kcmp(2), as some container runtimes do.
  */
 #define _GNU_SOURCE
 #include "process/children.h"

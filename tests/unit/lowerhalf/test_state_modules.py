@@ -1,7 +1,9 @@
-"""lowerhalf/process: descriptors, process-wide settings, children and CPU features, saved in one process and restored in another.
+"""lowerhalf/process: descriptors, process-wide settings, children and CPU features, saved in one process and restored
+in another.
 
-state_driver.c plays the program; each case (state_cases.h) sets real state up, and verifies it twice: after saving (nothing may have changed) and
-after restoring in a new process. guard_driver.c and guard_library.c play the lower half and a transport of the real MPI."""
+state_driver.c plays the program; each case (state_cases.h) sets real state up, and verifies it twice: after saving
+(nothing may have changed) and after restoring in a new process. guard_driver.c and guard_library.c play the lower half
+and a transport of the real MPI."""
 
 from __future__ import annotations
 
@@ -178,13 +180,13 @@ def save(driver: Path, place: Path, case: str) -> None:
 def test_missing_file_at_restart(driver: Path, place: Path) -> None:
     save(driver, place, "grown")
     (place / "out.txt").unlink()
-    assert f"{place}/out.txt, which the program had open as descriptor 10 at the checkpoint, can't be found" in restore_reason(driver, place, "grown")
+    assert f"{place}/out.txt, which the program had open as descriptor 10 at the checkpoint, cannot be found" in restore_reason(driver, place, "grown")
 
 
 def test_shorter_file_at_restart(driver: Path, place: Path) -> None:
     save(driver, place, "grown")
     os.truncate(place / "out.txt", 3)
-    assert "is shorter now (3 bytes) than at the checkpoint (7)" in restore_reason(driver, place, "grown")
+    assert "is shorter (3 bytes) than at the checkpoint (7)" in restore_reason(driver, place, "grown")
 
 
 def test_nothing_is_cut_when_the_restart_fails(driver: Path, place: Path) -> None:

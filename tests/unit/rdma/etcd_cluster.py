@@ -101,7 +101,8 @@ class Cluster:
         return packages()[0].Etcd3Client("127.0.0.1", self.ports[number], grpc_options=options, **tls)
 
     def add_users(self, passwords: dict[str, str], prefixes: dict[str, bytes]) -> None:
-        """Users with their passwords, root among them, and with the right to read and write below a prefix; nobody gets in without one from now on."""
+        """Users with their passwords, root among them, and with the right to read and write below a prefix; nobody gets
+        in without one from now on."""
         rpc = packages()[0].etcdrpc
         with closing(self._client(0)) as client:
             auth = rpc.AuthStub(client.channel)

@@ -1,7 +1,10 @@
-/* kv_driver.c - calls of kv.h as lines on standard input, results as lines on standard output: a program with RNICs, played by a test.
+/* kv_driver.c - calls of kv.h as lines on standard input, results as lines on standard output: a program with RNICs,
+ * played by a test.
  *
- *   put KEY HEX | get KEY | find KEY,KEY... | del KEY | event JSON | connect | command | fd | timeout MS | many N | note N | wait MS | fork | linger SECONDS (the child's pid) | cut | quit
- * Answers: the return value, then the value, command or reason, if there is one; and the time that the call took, in ms, before all.
+ *   put KEY HEX | get KEY | find KEY,KEY... | del KEY | event JSON | connect | command | fd | timeout MS | many N |
+ *   note N | wait MS | fork | linger SECONDS (the child's pid) | cut | quit
+ * Answers: the return value, then the value, command or reason, if there is one; and the time that the call took, in
+ * ms, before all.
  */
 #include <poll.h>
 #include <stdbool.h>
@@ -56,7 +59,8 @@ int main(void) {
                 at += sprintf(text + at, k > 0 ? " %s" : "%s", asked[k].size > 0 ? "" : "-");
                 for (uint32_t i = 0; i < asked[k].size; i++) at += sprintf(text + at, "%02x", asked[k].value[i]);
             }
-        } else if (strcmp(line, "note") == 0) { /* puts so many noted/0..., deletes every third, and flushes all: how many flushes that took */
+        } else if (strcmp(line, "note") == 0) {
+            /* puts so many noted/0..., deletes every third, and flushes all: how many flushes that took */
             for (int i = 0; i < 2 * atoi(rest); i++) {
                 char key[64];
                 bool second = i >= atoi(rest);
@@ -84,7 +88,8 @@ int main(void) {
         } else if (strcmp(line, "wait") == 0) {
             struct pollfd p = {.fd = shift_kv_fd(kv), .events = POLLIN};
             rc = poll(&p, 1, atoi(rest));
-        } else if (strcmp(line, "many") == 0) { /* put and get so many, each with a value of its own; how many came back right */
+        } else if (strcmp(line, "many") == 0) {
+            /* put and get so many, each with a value of its own; how many came back right */
             for (int i = 0; i < atoi(rest); i++) {
                 char key[64];
                 int n = sprintf((char *)value, "value %d", i);

@@ -65,7 +65,8 @@ class Tree:
 
 
 def rail_server(root: Path) -> Tree:
-    """Two sockets; on each two host bridges with a switch of two RNICs and two GPUs each: 8 of both. And a slow RNIC for storage, a service processor's console."""
+    """Two sockets; on each two host bridges with a switch of two RNICs and two GPUs each: 8 of both. And a slow RNIC
+    for storage, a service processor's console."""
     tree = Tree(root)
     number = 0
     for socket in range(2):

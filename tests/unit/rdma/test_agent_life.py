@@ -1,4 +1,5 @@
-"""Who comes while an agent starts or ends: he is served, or told to look for the next one, never left with one that is going."""
+"""Who comes while an agent starts or ends: he is served, or told to look for the next one, never left with one that is
+going."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ CONNECT = "42"  # the system call in which a thread is: proc_pid_syscall(5)
 
 
 def test_its_starter_is_killed(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that dies while it starts leaves an agent whose word that it is ready nobody hears. It stays: ranks that have found its socket rely on it."""
+    """A job that dies while it starts leaves an agent whose word that it is ready nobody hears. It stays: ranks that
+    have found its socket rely on it."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(short / "host"))
     where = place.make("job")
     ready, ready_end = os.pipe()
@@ -41,7 +43,8 @@ def test_its_starter_is_killed(short: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nobody_is_told_that_an_agent_stays_that_ends(agent: Start, short: Path) -> None:
-    """A rank of the next job comes when the agent has just decided to end, which takes as long as its store does to be left."""
+    """A rank of the next job comes when the agent has just decided to end, which takes as long as its store does to be
+    left."""
     leave, decide = short / "leave", short / "decide"
     slow = f"""
 import time

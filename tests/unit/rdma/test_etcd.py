@@ -1,4 +1,5 @@
-"""Keys in a real etcd: the stores' contract, a leader that is killed, TLS and passwords; two hosts' agents that share a cluster or a file."""
+"""Keys in a real etcd: the stores' contract, a leader that is killed, TLS and passwords; two hosts' agents that share a
+cluster or a file."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_agents_of_two_hosts_share_a_file(agent: Start, program: Run, short: Pat
 
 
 def two_hosts(agent: Start, program: Run, url: str) -> None:
-    """Keys go from host to host; those of a program that dies vanish at once, those of a host that dies after the ttl; and no others."""
+    """Keys go from host to host; those of a program that dies vanish at once, those of a host that dies after the ttl;
+    and no others."""
     hosts = [agent(name, "--ttl=2s", url=url, job="two") for name in ("a", "b", "c")]
     a, b, c = (program(host) for host in hosts)
     a.put("a", b"1")

@@ -171,7 +171,8 @@ def test_short_disconnect_loses_nothing(agent: Start, program: Run) -> None:
 
 
 def test_a_client_that_does_not_come_back_is_given_up(agent: Start, program: Run) -> None:
-    """Its process lives on, e.g. because it has become another program. If it does come back later, it has its keys again."""
+    """Its process lives on, e.g. because it has become another program. If it does come back later, it has its keys
+    again."""
     host = agent(settings="from manapy.rdma import agent; agent.RETURN_SECONDS = 0.5")
     a, b = program(host), program(host)
     a.put("k", b"1")
@@ -332,8 +333,8 @@ def test_nothing_is_known_of_a_program_that_has_left(agent: Start, program: Run,
 
 
 def test_a_storm_of_accidents_loses_nothing(agent: Start, program: Run) -> None:
-    """Programs put and delete keys of their own while connections are cut and the agent is stopped, killed and started again; in the end each key is what the
-    last call has said, for everybody, whether that call had failed or not."""
+    """Programs put and delete keys of their own while connections are cut and the agent is stopped, killed and started
+    again; in the end each key is what the last call has said, for everybody, whether that call had failed or not."""
     dice = random.Random(5)
     host = agent("host", "--ttl=2s")
     programs = [program(host) for _ in range(3)]

@@ -1,4 +1,5 @@
-"""`manapy rdma ...` as people use it. Where only what `run` prepares is looked at, an empty library stands in for the interposer."""
+"""`manapy rdma ...` as people use it. Where only what `run` prepares is looked at, an empty library stands in for the
+interposer."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ LONG = int(1000 * PATIENCE)  # ms
 
 @pytest.fixture
 def env(short: Path, root: Path) -> Iterator[Environment]:
-    """Of a host of its own, with an installation whose libmanapy_shift.so does nothing. Agents that are left are ended."""
+    """Of a host of its own, with an installation whose libmanapy_shift.so does nothing. Agents that are left are
+    ended."""
     library = short / "prefix" / "lib" / "manapy" / "libmanapy_shift.so"
     library.parent.mkdir(parents=True)
     build(library, "", *SHARED)
@@ -75,11 +77,12 @@ def test_without_rnics_the_program_runs_and_it_is_said(env: Environment) -> None
     if list(Path("/sys/class/infiniband").glob("*")):
         pytest.skip("this host has RNICs")
     done = rdma("run", "--", "echo", "hello", env=env)
-    assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr == "manapy: no RNIC on this host can stand in for another (there is none): the program runs unprotected\n"
+    assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr == "manapy: no RNIC on this host can be a backup of another (there is none): the program runs unprotected\n"
 
 
 def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) -> None:
-    """And it stays as long as they do, though none of them ever talks with it, and then ends and leaves nothing but its log and its lock."""
+    """And it stays as long as they do, though none of them ever talks with it, and then ends and leaves nothing but its
+    log and its lock."""
     command = [*MANAPY, "rdma", "run", "--job", "j", "--linger=500ms", "--backup", "a", "--", "sleep", "1000"]
     ranks = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     where = place.Place(short / "host" / "j", "j")
@@ -91,7 +94,8 @@ def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) 
         for rank in ranks[1:]:
             rank.kill()
             rank.wait()
-        time.sleep(1.5)  # three times as long as it lingers; a busy machine may notice less in it, but nothing that isn't so
+        # three times as long as it lingers; a busy machine may notice less in it, but nothing that isn't so
+        time.sleep(1.5)
         with client.Connection(where) as connection:
             assert connection.status()["pid"] == pid, "one rank still runs"
     finally:
@@ -132,13 +136,13 @@ def test_store_that_cannot_be_reached_is_one_line_and_the_program_runs(env: Envi
     with closed_port() as port:
         done = rdma("run", "--kv", f"etcd://127.0.0.1:{port}", "--job", "e", "--backup", "a", "--", "echo", "hello", env=env)
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert done.stderr.startswith(f"manapy: etcd://127.0.0.1:{port}: ") and done.stderr.endswith("; nothing is protected until it can be reached\n") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"manapy: etcd://127.0.0.1:{port}: ") and done.stderr.endswith("; nothing is protected until the agent can be reached\n") and done.stderr.count("\n") == 1
     done = rdma("run", "--kv", f"sqlite://{short}/missing/keys.db", "--job", "s", "--backup", "a", "--", "echo", "hello", env=env)
     assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr.count("\n") == 1 and f"{short}/missing/keys.db" in done.stderr
 
 
 def test_bad_usage(env: Environment, short: Path) -> None:
-    assert "what is to be run?" in failure("run", env=env, code=2)
+    assert "the program is missing" in failure("run", env=env, code=2)
     assert "nothing may follow" in failure("status", "--", "x", env=env, code=2)
     assert "no such program" in failure("run", "--", "no-such-program", env=env, code=2)
     assert "not DEV,DEV" in failure("run", "--backup", "a b", "--", "true", env=env, code=2)
@@ -147,7 +151,7 @@ def test_bad_usage(env: Environment, short: Path) -> None:
     assert "too long for a socket" in failure("run", "--backup", "a", "--", "true", env={**env, "MANAPY_SHIFT_DIR": f"{short}/{'x' * 100}"}, code=2)
     assert "not a store" in failure("agent", "--kv", "redis://h", env=env, code=2)
     assert "not a store" in failure("run", "--kv", "redis://h", "--backup", "a", "--", "true", env=env)
-    assert "not a program" in failure("move", "j", "rank0", "rxa1", env=env, code=2)
+    assert "expected a program" in failure("move", "j", "rank0", "rxa1", env=env, code=2)
     assert "no agent of job j runs" in failure("move", "j", "0", "rxa1", env=env)
     assert "no agent of job j runs" in failure("status", "j", env=env)
     assert "no agent runs on this host" in failure("status", env=env)
@@ -162,7 +166,7 @@ def test_another_store_for_the_same_job_is_refused(env: Environment, short: Path
 
 def test_second_agent_is_refused(agent: Start, env: Environment) -> None:
     host = agent()
-    assert "runs on this host already" in failure("agent", "--job", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)})
+    assert "already runs on this host" in failure("agent", "--job", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)})
 
 
 @pytest.mark.parametrize("what", ["open", "link", "file"])

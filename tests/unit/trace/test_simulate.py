@@ -26,7 +26,8 @@ def test_an_iteration_is_as_long_as_its_longest_path(text: str, synchronous: boo
     graph = graph_of(run.model.schedule)
     assert [graph.times(timing).makespan for timing in run.timings] == pytest.approx(run.lengths.tolist())
     assert run.trace is not None
-    for one, timing in zip(iterations(stages.label(run.trace, run.model.schedule)), run.timings, strict=True):  # what was recorded tells all of it
+    # what was recorded tells all of it
+    for one, timing in zip(iterations(stages.label(run.trace, run.model.schedule)), run.timings, strict=True):
         assert graph.times(one.timing).makespan == pytest.approx(one.seconds, abs=1e-7)
         if synchronous and run.model.schedule.pp > 1:
             assert one.timing.release is not None and timing.release is not None

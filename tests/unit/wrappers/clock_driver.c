@@ -1,4 +1,5 @@
-/* clock_driver.c - runs wrappers/collective/clock.c without MPI or a lower half: commands on stdin, one answer line each.
+/* clock_driver.c - runs wrappers/collective/clock.c without MPI or a lower half: commands on stdin, one answer line
+ * each.
  *
  * The main thread plays the control thread, workers the program's threads (they sleep in the clock when they park).
  *   row CID HANDLE RANK...      unrow INDEX          ggid RANK...     child A B C      group A B C
@@ -6,9 +7,9 @@
  *   enter THREAD INDEX          start THREAD INDEX (a nonblocking collective: enter and leave at once)
  *   fail THREAD INDEX (its call on the row has failed on its arguments)
  *   leave THREAD                block THREAD MODE INDEX RANK... (INDEX -1: nobody)     unblock THREAD         finish THREAD
- * Answers: "value"s in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers", "|",
- * whether something was retracted, and for each row "cid:seq:target". The verdict, go or park, of the thread that enters or that a parked
- * one has got meanwhile; else "-".
+ * Answers: "value"s in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers",
+ * "|", whether something was retracted, and for each row "cid:seq:target". The verdict, go or park, of the thread that
+ * enters or that a parked one has got meanwhile; else "-".
  */
 #include "core/runtime.h"
 #include "core/lock.h"

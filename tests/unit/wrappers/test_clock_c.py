@@ -1,4 +1,5 @@
-"""wrappers/collective/clock.c against the Python model: same identities, same verdicts, same states, on random programs."""
+"""wrappers/collective/clock.c against the Python model: same identities, same verdicts, same states, on random
+programs."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ class Pair:
             assert int(answer[0]) == m.version - version
 
     def go_on(self, gone: set[int]) -> None:
-        """In the model too the parked threads look again, those first that have gone in C: the order is the scheduler's."""
+        """In the model too the parked threads look again, those first that have gone in C: the order is the
+        scheduler's."""
         wake = -1
         while self.waiting and wake != self.model.wake:
             wake = self.model.wake
@@ -116,7 +118,8 @@ class Pair:
     # ---- the program
 
     def enter(self, index: int, thread: int = 0, *, blocking: bool = True) -> None:
-        """A nonblocking one is entered and left in C: two more changes of the version than in the model, while pending."""
+        """A nonblocking one is entered and left in C: two more changes of the version than in the model, while
+        pending."""
         version, sent = self.model.version, len(self.model.outbox)
         self.waiting[thread] = index
         (self.nonblocking.discard if blocking else self.nonblocking.add)(thread)
@@ -189,7 +192,8 @@ def vectors() -> list[object]:
 
 @pytest.mark.parametrize("vector", vectors())
 def test_vector(clock: CClock, vector: dict[str, object]) -> None:
-    """The named vectors, step by step; Pair compares the C clock with the model, and the verdict must be the vector's."""
+    """The named vectors, step by step; Pair compares the C clock with the model, and the verdict must be the
+    vector's."""
     pair = Pair(clock, int(vector["rank"]), int(vector["size"]))  # type: ignore[call-overload]
     pending: set[int] = set()  # threads that are parked, as the vector has it
     for step in vector["steps"]:  # type: ignore[attr-defined]
@@ -226,7 +230,8 @@ def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
     pair, epoch = Pair(clock), 0
     for _ in range(150):
         m, rows, k = pair.model, len(pair.cids), rng.randrange(threads)
-        taken = {pair.cids.index(m.threads[j].cid) for j in (*pair.inside, *pair.waiting)}  # one thread at a time on a communicator
+        # one thread at a time on a communicator
+        taken = {pair.cids.index(m.threads[j].cid) for j in (*pair.inside, *pair.waiting)}
         program = k not in pair.waiting and rng.random() < 0.6
         if program and k in pair.inside:
             if m.state(k) is State.IN_COLLECTIVE and rows < 5 and rng.random() < 0.3:

@@ -1,4 +1,5 @@
-"""Every function of the table has a case in a program tests/programs/surface_*.c, which test_surface.py checkpoints and restarts."""
+"""Every function of the table has a case in a program tests/programs/surface_*.c, which test_surface.py checkpoints and
+restarts."""
 
 from __future__ import annotations
 

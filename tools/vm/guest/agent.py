@@ -10,8 +10,8 @@ Requests and answers are lines of JSON on a virtio-serial port; bytes travel as 
     {"id": 0, "ready": true}                                        the first line of all
 
 Invariants
- 1. The processes of a command are the members of its control group, whatever sessions they have made themselves. When the
-    command's own process has ended, the others are killed: nothing outlives a command.
+ 1. The processes of a command are the members of its control group, whatever sessions they have made themselves. When
+    the command's own process has ended, the others are killed: nothing outlives a command.
  2. `exit` comes after all output.
  3. The agent ends, and with it the machine, when the host closes its end of the port.
 """

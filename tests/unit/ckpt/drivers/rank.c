@@ -1,5 +1,5 @@
-/* rank.c - one rank for tests: joins the job like manapy-launch does (rendezvous, control thread) over a stub engine, and plays a
- * program by orders from stdin. Every order and every engine step prints one line.
+/* rank.c - one rank for tests: joins the job like manapy-launch does (rendezvous, control thread) over a stub engine,
+ * and plays a program by orders from stdin. Every order and every engine step prints one line.
  *
  *   rank [--dir D] [--resume C] [--expect N] [--generation G] [--here HOST PORT DIR RANK SIZE]
  *
@@ -143,7 +143,8 @@ static void order(char *line) {
         event("done %" PRId64, mpy_control_request_done());
     } else if (strcmp(word, "finished") == 0) {
         mpy_control_finished(0);
-    } else if (strcmp(word, "patience") == 0) { /* patience SECONDS: how long the end of the program waits for the coordinator at most */
+    } else if (strcmp(word, "patience") == 0) {
+        /* patience SECONDS: how long the end of the program waits for the coordinator at most */
         mpy_control_words.finish_wait_s = (uint32_t)atoi(rest);
     } else if (strcmp(word, "ready") == 0) {
         char error[512];

@@ -32,6 +32,7 @@ int main(void)
 
 
 def test_the_default_ports_troubles_are_hidden(tmp_path: Path, root: Path) -> None:
-    """Others aren't. Who reads because there was one, and doesn't want to wait, hears that the port is active; then there is nothing, as always."""
+    """Others aren't. Who reads because there was one, and doesn't want to wait, hears that the port is active; then
+    there is nothing, as always."""
     done = run(tmp_path, root, PROGRAM)
     assert (done.returncode, done.stdout) == (0, "other 1\nactive 1\nnothing\n"), done

@@ -1,4 +1,5 @@
-"""tests/programs/rdma/nullverbs.c, over which the interposer is measured and tested without devices: it behaves as a provider would."""
+"""tests/programs/rdma/nullverbs.c, over which the interposer is measured and tested without devices: it behaves as a
+provider would."""
 
 from __future__ import annotations
 

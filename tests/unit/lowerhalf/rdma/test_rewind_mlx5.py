@@ -148,7 +148,8 @@ def test_inline_data_that_look_like_a_request_are_refused(rewinder: Rewinder) ->
     qpn, posted = 0xABCDEF, 65530
     index, number = ((posted + 4) & 0xFFFF) << 8 | 0x0A, qpn << 8 | 3
     forged, others, earlier = struct.pack(">II", index, number), struct.pack(">II", index, number - 256), struct.pack(">II", index - 256, number)
-    # the request begins at the second block; its fourth one begins with byte 156 of the inline data (control, address and length come before these)
+    # the request begins at the second block; its fourth one begins with byte 156 of the inline data (control, address
+    # and length come before these)
     for data, result in (
         (bytes(156) + forged + bytes(40), -errno.EBADMSG),
         (bytes(157) + forged + bytes(39), 0),
@@ -199,7 +200,8 @@ def test_a_ring_full_of_long_requests(rewinder: Rewinder) -> None:
 
 @pytest.mark.parametrize(("opcode", "modifier"), [(0x25, 0), (0x00, 0), (0x0E, 0), (0x14, 8), (0x08, 1)])
 def test_requests_that_cannot_be_replayed(rewinder: Rewinder, opcode: int, modifier: int) -> None:
-    """Memory windows and local invalidations (UMR), no-operations, segmentation, masked atomics, modified operations."""
+    """Memory windows and local invalidations (UMR), no-operations, segmentation, masked atomics, modified
+    operations."""
     send = SendQueue(16, 9)
     send.post(write(1))
     send.post(write(2), opcode=opcode, modifier=modifier)

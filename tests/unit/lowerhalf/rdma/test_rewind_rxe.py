@@ -118,7 +118,8 @@ def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([RDMA_WRITE, SEND, LOCAL_INV]), st.integers(1, 9)), max_size=40), st.integers(0, 2**24 - 1), st.integers(0, 64), st.data())
 def test_the_first_packet(rewinder: Rewinder, requests: list[tuple[int, int]], psn: int, start: int, data: st.DataObject) -> None:
-    """It follows the last packet of what completed before; nothing before: no number. Outstanding requests may never have been started."""
+    """It follows the last packet of what completed before; nothing before: no number. Outstanding requests may never
+    have been started."""
     caps = Caps()
     send, recv = rings(caps, start)
     n = data.draw(st.integers(0, min(len(requests), caps.send_wr)))
@@ -133,7 +134,8 @@ def test_the_first_packet(rewinder: Rewinder, requests: list[tuple[int, int]], p
             send.post_send(request, psn, (psn + packets - 1) % 2**24)
             psn = wanted = (psn + packets) % 2**24
     _, answer = ask(rewinder, caps, send, recv, [f"psn {n}"])
-    # what completed last may have been overwritten by what is outstanding, or be behind as many local requests as there are slots
+    # what completed last may have been overwritten by what is outstanding, or be behind as many local requests as there
+    # are slots
     held = [opcode for opcode, _ in requests[: len(requests) - n]][-(send.slots - n) :]
     if any(opcode != LOCAL_INV for opcode in held):
         assert answer == (f"0 {wanted}", [])
@@ -224,7 +226,8 @@ def test_only_rings_are_taken_for_rings(rewinder: Rewinder) -> None:
     assert attach(["r.s"]) == [taken]
     assert attach(["s.r"]) == [taken]  # they differ in size, so their order isn't needed
     assert attach(["xxx", "..", "r..", "..s"]) == [refused] * 4
-    assert attach(["r.s", "r.s", "s.r", "x.s", "...", "u.u"]) == [taken, taken, *[refused] * 4]  # the first one shows where pointers lie
+    # the first one shows where pointers lie
+    assert attach(["r.s", "r.s", "s.r", "x.s", "...", "u.u"]) == [taken, taken, *[refused] * 4]
     assert attach(["..s", "s.."], recv=None) == [taken, refused]
     assert attach(["r.s"], caps=Caps(send_wr=32)) == [refused]
     assert attach(["r.s"], caps=Caps(send_wr=31, inline=400)) == [refused]
@@ -240,7 +243,8 @@ def test_rings_of_one_shape_come_in_the_order_of_the_provider(rewinder: Rewinder
     _, sent, received = ask(rewinder, caps, send, recv, ["sends 1 100", "recvs 1 7"], ["r.s"])
     assert sent == ("0", [plain(1)[0].shown()]) and received == ("0", [Recv(7, ((1, 2, 3),)).shown()])
     _, sent, received = ask(rewinder, caps, send, recv, ["sends 1 100", "recvs 1 7"], ["s.r"])
-    assert sent == received == (str(-errno.EBADMSG), [])  # a provider that had them the other way round would be noticed
+    # a provider that had them the other way round would be noticed
+    assert sent == received == (str(-errno.EBADMSG), [])
 
 
 def test_receives_of_a_shared_queue(rewinder: Rewinder) -> None:

@@ -1,5 +1,6 @@
-"""A process whose connections fail while its threads post and poll (switch_driver.c), over the null provider: nothing is lost, doubled or reordered, no error
-is shown, and the sanitizers find nothing. The same on real queue pairs: tests/rdma/test_shift.py."""
+"""A process whose connections fail while its threads post and poll (switch_driver.c), over the null provider: nothing
+is lost, doubled or reordered, no error is shown, and the sanitizers find nothing. The same on real queue pairs:
+tests/rdma/test_shift.py."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def environment(tmp_path: Path, more: dict[str, str]) -> dict[str, str]:
     (tmp_path / "sys").mkdir()
-    (tmp_path / "suppressions").write_text("race:^pending$\n")  # it looks into the queue of an RNIC that goes on meanwhile
+    # it looks into the queue of an RNIC that goes on meanwhile
+    (tmp_path / "suppressions").write_text("race:^pending$\n")
     shift = {"MANAPY_SHIFT_AGENT": "here", "MANAPY_SHIFT_BACKUP": "null0:null1", "NULLVERBS_SYSFS": str(tmp_path / "sys")}
     return {**os.environ, **shift, "TSAN_OPTIONS": f"halt_on_error=1 suppressions={tmp_path}/suppressions", **more}
 
@@ -56,7 +58,7 @@ def test_gids_that_move(driver: tuple[Path, Path], tmp_path: Path) -> None:
     done = subprocess.run(run, capture_output=True, text=True, env=environment(tmp_path, {}), timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("ok ") and int(done.stdout.split()[1]) >= 10
-    away = "manapy shift: {} has lost the address that its connections use: they wait for it to come back"
+    away = "manapy shift: {} has lost the address that its connections use; they wait until it returns"
     assert set(done.stderr.splitlines()) <= {away.format("null0"), away.format("null1")}
 
 
@@ -73,7 +75,8 @@ def test_a_lost_connection(driver: tuple[Path, Path], tmp_path: Path, more: dict
 
 
 def test_the_last_receive_of_a_shared_queue(driver: tuple[Path, Path], tmp_path: Path) -> None:
-    """A leg isn't left before its RNIC says that it takes no more receives for it, and at once then. One that doesn't say so is given 20 ms."""
+    """A leg isn't left before its RNIC says that it takes no more receives for it, and at once then. One that doesn't
+    say so is given 20 ms."""
     program, library = driver
     done = subprocess.run([program, library, "last", "1", "5"], capture_output=True, text=True, env=environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0"}), timeout=240)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,5 @@
-"""What is passed through unprotected is said once, and not by those who were asked to be quiet; and it works as ever. Over nullverbs."""
+"""What is passed through unprotected is said once, and not by those who were asked to be quiet; and it works as usual.
+Over nullverbs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ int main(void)
 }
 """
 
-# Twice, on two queue pairs: four sends, half of them signaled; then the state changes, with two sends still outstanding (but before a reset), and four more.
+# Twice, on two queue pairs: four sends, half of them signaled; then the state changes, with two sends still outstanding
+# (but before a reset), and four more.
 STATES = r"""
 #include "nullverbs.h"
 #include <stdio.h>

@@ -81,7 +81,8 @@ def elements(most: int, shortest: int = 0) -> st.SearchStrategy[tuple[tuple[int,
 
 @st.composite
 def sends(draw: st.DrawFn, max_sge: int, max_inline: int, shortest: int = 0) -> Send:
-    """A request that a reliable connection can carry; elements no shorter than `shortest` bytes (inline data too, where that isn't 0)."""
+    """A request that a reliable connection can carry; elements no shorter than `shortest` bytes (inline data too, where
+    that isn't 0)."""
     opcode = draw(st.sampled_from(sorted(REMOTE | CARRY_BYTES)))
     flags = draw(st.integers(0, 7))
     data = draw(st.binary(min_size=shortest, max_size=max_inline)) if opcode in CARRY_BYTES and max_inline >= shortest and draw(st.booleans()) else None

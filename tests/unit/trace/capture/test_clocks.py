@@ -1,4 +1,5 @@
-"""Hosts that were asked for the time: the offset that is found is never farther from the true one than what is said of it."""
+"""Hosts that were asked for the time: the offset that is found is never farther from the true one than what is said of
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ START = 1_700_000_000 * SECOND
 
 
 class Host:
-    """Reads `ahead` ns more than it should, and gains `drift` a ns on the true time (ns since 0). Ticks are ns of its monotonic clock."""
+    """Reads `ahead` ns more than it should, and gains `drift` a ns on the true time (ns since 0). Ticks are ns of its
+    monotonic clock."""
 
     def __init__(self, name: str, ahead: int, drift: float) -> None:
         self.name, self.ahead, self.drift = name, ahead, drift

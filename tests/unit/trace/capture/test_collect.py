@@ -1,4 +1,5 @@
-"""What is recorded on other hosts: copied as it grows, given up where a host is lost, tried again. A "host" is a process of this one with a trace root of its own."""
+"""What is recorded on other hosts: copied as it grows, given up where a host is lost, tried again. A "host" is a
+process of this one with a trace root of its own."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_a_host_that_is_lost_takes_its_ranks_along_until_it_is_back(tmp_path: Pa
     assert tags(reader) == [1, 2]
     os.kill(int((tmp_path / "a.pid").read_text()), signal.SIGKILL)
     assert tags(reader) == [1] and list(reader.trace().ranks) == [0]
-    assert "a can't be looked at" in reader.trace().problems[0]
+    assert "a cannot be reached" in reader.trace().problems[0]
     monkeypatch.setattr(collect, "RETRY", 0.0)
     assert tags(reader) == [1, 2] and not reader.trace().problems
 
@@ -140,7 +141,7 @@ def test_what_is_wrong_with_a_host_is_said(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(collect, "PATIENCE", 0.5)
     reader = rings.Reader(tmp_path, others=collect.Hosts(["a"], "job", [str(path)]))
     reader.poll()
-    with pytest.raises(rings.NoTraceError, match=f"a can't be looked at, nothing is known of its ranks: .*{says}"):
+    with pytest.raises(rings.NoTraceError, match=f"a cannot be reached; nothing is known of its ranks: .*{says}"):
         reader.trace()
 
 
@@ -149,7 +150,7 @@ def test_a_name_that_would_be_an_option_of_the_remote_shell_is_none(tmp_path: Pa
     put(writer(there, 1), 1)
     hosts = collect.Hosts(["-oProxyCommand=x", "a"], "job", shell)
     assert tags(rings.Reader(tmp_path / "nothing", others=hosts)) == [1]
-    assert "-oProxyCommand=x can't be looked at, nothing is known of its ranks: that is no host's name" in hosts.problems
+    assert "-oProxyCommand=x cannot be reached; nothing is known of its ranks: not a host name" in hosts.problems
     assert not list(tmp_path.glob("-o*"))
 
 
@@ -163,7 +164,7 @@ def test_nothing_else_than_trace_files_is_written(tmp_path: Path) -> None:
     path.chmod(0o700)
     hosts = collect.Hosts(["a"], "job", [str(path)])
     hosts.poll()
-    assert not hosts.mirrors and "isn't a trace file: '../evil'" in hosts.problems[0]
+    assert not hosts.mirrors and "other than a trace file: '../evil'" in hosts.problems[0]
 
 
 def test_files_of_other_hosts_in_a_shared_folder_are_left_to_them(there: Path) -> None:

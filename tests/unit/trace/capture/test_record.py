@@ -1,4 +1,5 @@
-"""Rings kept on disk: the newest records within the limit, calls that were open and have returned, new generations, what was missed."""
+"""Rings kept on disk: the newest records within the limit, calls that were open and have returned, new generations,
+what was missed."""
 
 from __future__ import annotations
 

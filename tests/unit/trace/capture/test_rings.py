@@ -1,4 +1,5 @@
-"""Trace files that Python wrote, as a Trace: what is lost, torn, damaged or taken back; hosts with other clocks; RDMA."""
+"""Trace files that Python wrote, as a Trace: what is lost, torn, damaged or taken back; hosts with other clocks;
+RDMA."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_a_restart_takes_back_what_was_done_after_the_checkpoint(tmp_path: Path)
     old.put(1, op=Op.SEND, enter=5, exit=6)  # of a thread that the checkpoint doesn't know
     new = writer(tmp_path, size=1, generation=1)
     new.head.past[0] = 4
-    new.ring().first = 0  # anew, behind the past
+    new.ring().first = 0  # again, behind the past
     new.put(op=Op.BARRIER, context=5, enter=2000, exit=2001, flags=Flag.STOPPED)
     trace = read(tmp_path)
     assert trace.events["seq"].tolist() == [1, 2, 3, 4, 5]
@@ -263,7 +264,8 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_asked_for(tmp_path: Path) -> None:
-    """What is left out counts as lost, so that nobody is accused of calls that can't be seen; the reader forgets nothing by it."""
+    """What is left out counts as lost, so that nobody is accused of calls that can't be seen; the reader forgets
+    nothing by it."""
     w = writer(tmp_path, capacity=64, size=1)
     for i in range(1, 41):
         w.put(op=Op.BARRIER, enter=100 * i, exit=100 * i + 1)
@@ -302,7 +304,8 @@ def test_what_is_not_kept_is_lost(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.data())
 def test_whatever_is_overwritten_no_wrong_record_is_taken(steps: list[int], data: st.DataObject) -> None:
-    """A ring of 16: between polls the writer makes some calls, and stops in the middle of a record. Every record says its own seq in other fields."""
+    """A ring of 16: between polls the writer makes some calls, and stops in the middle of a record. Every record says
+    its own seq in other fields."""
     capacity = 16
     places = np.zeros(capacity, format.RECORD)
     read = functools.partial(tracefile.taken, places.__getitem__, capacity)
@@ -359,7 +362,8 @@ def test_a_writer_that_never_stops(tmp_path: Path) -> None:
 
 
 def two_hosts(folder: Path, offset: int, meetings: int) -> None:
-    """Rank 1's host is `offset` ns ahead, with ticks of another origin and rate; every 10 ms both meet in a barrier of about 20 us."""
+    """Rank 1's host is `offset` ns ahead, with ticks of another origin and rate; every 10 ms both meet in a barrier of
+    about 20 us."""
     a = writer(folder, 0)
     b = format.Writer(folder, 1, 2, host="other", ticks_per_second=2 * 10**9)
     for t in (0, 10**9):

@@ -262,7 +262,8 @@ ACCESS, EXPOSURE = (Op.WIN_START, Op.WIN_COMPLETE), (Op.WIN_POST, Op.WIN_WAIT)
 
 
 def epochs(lost: bool) -> Builder:
-    """Rank 0 has had access to the memory of ranks 1 and 2 once, and begins again; of rank 1 only the last two records may be left."""
+    """Rank 0 has had access to the memory of ranks 1 and 2 once, and begins again; of rank 1 only the last two records
+    may be left."""
     job = Builder(3)
     for i, op in enumerate(ACCESS):
         for target in (1, 2):
@@ -340,7 +341,8 @@ def test_asleep_or_starved() -> None:
 
 
 def test_waiting_for_a_processor_is_not_held_against_a_rank() -> None:
-    """0.6 s outside MPI is too long, but not if it had no processor for most of that; one that never has any is stuck."""
+    """0.6 s outside MPI is too long, but not if it had no processor for most of that; one that never has any is
+    stuck."""
     model = Model([ROUND * 8, ROUND * 5 + [SPIN]])
     model.run()
     trace = model.trace()
@@ -1005,7 +1007,7 @@ def test_a_rank_with_a_busy_thread_in_a_call_may_seem_to_have_had_no_processor()
     delays = Delays({1: (moments, moments * 8 // 10)})
     found = only(verdicts(trace, delays=delays))
     assert (found.state, found.rank, found.peer) == (State.UNKNOWN, None, 1), found.sentence
-    assert found.sentence.startswith("whether rank 1 (node0) is stuck can't be told: rank 0 has waited 20.0 s for it (")
+    assert found.sentence.startswith("it is unknown whether rank 1 (node0) is stuck: rank 0 has waited 20.0 s for it (")
     trace.ranks[1] = replace(trace.ranks[1], doing="")
     found = only(verdicts(trace, delays=delays))
     assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.COMPUTE, 1), found.sentence

@@ -42,7 +42,8 @@ def test_rank_cause_and_place_are_right(kind: Kind) -> None:
         assert found.state is state and found.cause is fault.cause, (fault, found.sentence)
         assert fault.rank in ((found.rank, found.peer) if kind is Kind.DROP else (found.rank,)), (fault, found.sentence)
         assert (found.phase, found.micro, found.iteration) == (fault.phase, fault.micro, fault.iteration), (fault, found.sentence)
-        (blind,) = hang.verdicts(trace)  # without the schedule, in the first iteration it isn't known who should have received
+        # without the schedule, in the first iteration it isn't known who should have received
+        (blind,) = hang.verdicts(trace)
         assert blind.state is state
         assert blind.rank == found.rank or (kind is Kind.SKIP_RECV and fault.iteration == 0 and blind.rank is None), (fault, blind.sentence)
 
@@ -71,7 +72,8 @@ def test_healthy_ones_and_two_faults_at_once() -> None:
         assert trace is not None
         assert [v.state for v in hang.verdicts(trace)] == [State.HEALTHY]
     model = Model(schedule.parse("tp=1,pp=2,dp=2,micro=4"))
-    faults = [Fault(Kind.SPIN, rank, 3, 1, Phase.BACKWARD) for rank in (2, 3)]  # of two replicas that only meet at the end
+    # of two replicas that only meet at the end
+    faults = [Fault(Kind.SPIN, rank, 3, 1, Phase.BACKWARD) for rank in (2, 3)]
     trace = simulate.simulate(model, faults).trace
     assert trace is not None
     assert sorted(v.rank or 0 for v in hang.verdicts(trace)) == [2, 3]

@@ -1,4 +1,5 @@
-"""All that is said of a trace: stuck, else slow, else healthy; labels by a schedule that is given, found, or doesn't fit."""
+"""All that is said of a trace: stuck, else slow, else healthy; labels by a schedule that is given, found, or doesn't
+fit."""
 
 from __future__ import annotations
 

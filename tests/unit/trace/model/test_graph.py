@@ -24,7 +24,8 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 def timing(schedule: Schedule, layers: int, seed: int, synchronous: float = 0.0) -> Timing:
-    """synchronous: share of the messages for which their senders wait, some of them not until they have arrived; 0: there is no such waiting at all."""
+    """synchronous: share of the messages for which their senders wait, some of them not until they have arrived; 0:
+    there is no such waiting at all."""
     rng, blocks, stages, size = np.random.default_rng(seed), schedule.pp * schedule.blocks, schedule.pp, (schedule.dp, schedule.tp)
     release = np.where(rng.random((blocks, *size)) < synchronous, rng.normal(0, 0.2, (blocks, *size)), -np.inf) if synchronous else None
     landing = rng.exponential(0.2, (blocks, *size)) * rng.integers(0, 2, (blocks, *size)) * (graph_of(schedule).source >= 0)[:, None, None]

@@ -41,8 +41,10 @@ def test_iterations_are_measured_as_they_were(text: str) -> None:
     graph = graph_of(run.model.schedule)
     for one, truth in zip(found[1:], run.timings[1:], strict=True):
         assert graph.times(one.timing).makespan == pytest.approx(one.seconds, rel=0.005)
-        if run.model.schedule.tp > 1:  # else a last stage's forward and backward pass are one, with no call between them
-            # from vertex 1 on: the optimizer is part of the first stage's first block; 20 us: a block's end is part of the next one where nothing is sent
+        # else a last stage's forward and backward pass are one, with no call between them
+        if run.model.schedule.tp > 1:
+            # from vertex 1 on: the optimizer is part of the first stage's first block; 20 us: a block's end is part of
+            # the next one where nothing is sent
             assert np.abs(one.timing.compute - truth.compute)[1:, :-1].max() < 3e-5
 
 

@@ -1,4 +1,5 @@
-"""The page of `manapy trace report`: what it says, that nothing in it is anybody else's markup, that it stays small, and that it holds where a trace has little to say."""
+"""The page of `manapy trace report`: what it says, that nothing in it is anybody else's markup, that it stays small,
+and that it holds where a trace has little to say."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """text: all that is shown; texts: by element; elements: (tag, attributes); data: of the script. That every element ends is checked."""
+    """text: all that is shown; texts: by element; elements: (tag, attributes); data: of the script. That every element
+    ends is checked."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -108,7 +110,7 @@ def test_the_critical_path_in_numbers() -> None:
         assert critical.LEFT - 0.1 <= float(str(block["x"])) and float(str(block["x"])) + float(str(block["width"])) <= critical.WIDTH
     widest = max(blocks, key=lambda block: float(str(block["width"])))
     assert widest in on and "forward of micro-batch 2 on rank 5 (stage 1)" in page.texts["title"][1 + blocks.index(widest)]
-    # end to end they take the whole iteration but for what is shorter than a pixel
+    # end to end they take the whole iteration except for what is shorter than a pixel
     path = sorted(on, key=lambda block: float(str(block["x"])))
     ends = [float(str(block["x"])) + float(str(block["width"])) for block in path]
     assert all(abs(float(str(after["x"])) - end) < 3 for after, end in zip(path[1:], ends, strict=False))

@@ -1,4 +1,5 @@
-"""A watch measures only what is new since its last look, holds only that against what is expected, says the same as who looks for the first time, and keeps no more than it sees."""
+"""A watch measures only what is new since its last look, holds only that against what is expected, says the same as who
+looks for the first time, and keeps no more than it sees."""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(tra
     looks = slow.WatchState()
     before = looks.measured
     alarms.verdicts(trace, SCHEDULE, looks=looks)
-    for moved, new in ((SAME // 2, 0), (100 * SAME, 2)):  # in the iteration itself, and in the next, which begins at its end
+    # in the iteration itself, and in the next, which begins at its end
+    for moved, new in ((SAME // 2, 0), (100 * SAME, 2)):
         events = trace.events.copy()
         last = events["exit"] == ends(trace)[10]
         events["exit"][last] += moved

@@ -1,4 +1,5 @@
-"""Verdicts on slow iterations: whom, where, and what it costs, against the simulator's truth; and silence where nobody is to blame."""
+"""Verdicts on slow iterations: whom, where, and what it costs, against the simulator's truth; and silence where nobody
+is to blame."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_the_counterfactual_is_that_of_a_replay(seed: int) -> None:
 
 
 def test_what_was_paused_is_held_against_nobody() -> None:
-    """A rank's calls are missing from the middle of one iteration to that of another: labels, expectations and stragglers are those of the others, and of what follows."""
+    """A rank's calls are missing from the middle of one iteration to that of another: labels, expectations and
+    stragglers are those of the others, and of what follows."""
     model = replace(MODEL, iterations=30)
     trace = simulate(model, (), 3).trace
     assert trace is not None
@@ -74,7 +76,8 @@ def test_what_was_paused_is_held_against_nobody() -> None:
 
 
 def test_what_a_bubble_absorbs_is_held_against_nobody() -> None:
-    fault = Fault(Kind.COMPUTE, 12, 5, 7, Phase.BACKWARD, seconds=0.1)  # the last stage's last micro-batch: the others have its backward passes before them
+    # the last stage's last micro-batch: the others have its backward passes before them
+    fault = Fault(Kind.COMPUTE, 12, 5, 7, Phase.BACKWARD, seconds=0.1)
     absorbed = Fault(Kind.COMPUTE, 0, 5, 3, Phase.FORWARD, seconds=0.1)  # ahead of the first backward pass
     for one in (fault, absorbed):
         if saved(one, iteration=5) < 0.1 * 1.39e9:
@@ -119,7 +122,8 @@ def test_a_throttled_link_is_the_networks_fault() -> None:
 @pytest.mark.parametrize("text", ["pp=2,micro=8", "pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=2,micro=4,kind=interleaved"])
 @pytest.mark.parametrize("noise", [0.02, 0.2])
 def test_a_throttled_link_whose_messages_follow_each_other(text: str, noise: float) -> None:
-    """Messages are shorter than blocks, but each also makes its sender wait with the next one: all of an iteration's length is explained, also where work scatters."""
+    """Messages are shorter than blocks, but each also makes its sender wait with the next one: all of an iteration's
+    length is explained, also where work scatters."""
     model = Model(parse(text), iterations=24, noise=noise, synchronous=True)
     fault = Fault(Kind.LINK, 1, 20, factor=100, until=21)
     (verdict,) = judged(fault, model=model)
@@ -298,7 +302,8 @@ def test_who_waits_elsewhere_is_not_the_straggler() -> None:
 
 
 def exchanged(work: np.ndarray, op: Op) -> Trace:
-    """Ranks that do work[round, rank] ns of work, then all receive from their left neighbour, which sends when its work is done, and meet in an Allreduce."""
+    """Ranks that do work[round, rank] ns of work, then all receive from their left neighbour, which sends when its work
+    is done, and meet in an Allreduce."""
     builder = Builder(work.shape[1])
     moment = 1000
     for round_ in work.tolist():
@@ -315,7 +320,8 @@ def exchanged(work: np.ndarray, op: Op) -> Trace:
 
 @pytest.mark.parametrize("op", [Op.RECV, Op.TEST])
 def test_the_straggler_that_is_waited_for_in_messages(op: Op) -> None:
-    """Its neighbour comes to the collective as late as it: the wait is in the receive before it, or between the looks for it."""
+    """Its neighbour comes to the collective as late as it: the wait is in the receive before it, or between the looks
+    for it."""
     work = np.random.default_rng(4).integers(900_000, 1_000_000, (20, 3))
     assert [v.state for v in slow.verdicts(exchanged(work, op))] == [State.HEALTHY]
     work[:, 1] *= 3

@@ -88,7 +88,8 @@ static void posts_and_completions(void)
     CHECK(nullverbs_send(qp, 1)->sg_list->addr == (uintptr_t)memory && *(char *)(uintptr_t)nullverbs_send(qp, 2)->sg_list->addr == 5);
     silent();
     nullverbs_complete(qp, 3);
-    completes(10, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE), completes(11, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE), silent(); /* 20 isn't signaled */
+    /* 20 isn't signaled */
+    completes(10, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE), completes(11, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE), silent();
     CHECK(!post(40, IBV_WR_SEND, 0, 1) && !post(42, IBV_WR_SEND, 0, 1) && !post(44, IBV_WR_SEND, 0, 1) && post(46, IBV_WR_SEND, 0, 1) == ENOMEM * 1000 + 1);
     CHECK(!receive(50) && !receive(51) && nullverbs_recvs(qp) == 2 && nullverbs_recv(qp, 1)->wr_id == 51);
     struct ibv_wc message = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM, .wc_flags = IBV_WC_WITH_IMM, .imm_data = 77, .byte_len = 9}, wc;
@@ -141,7 +142,8 @@ static void events(void)
     nullverbs_complete(qp, 1);
     CHECK(event() && !event() && !ibv_req_notify_cq(cq, 1) && !post(92, IBV_WR_SEND, IBV_SEND_SIGNALED, 1));
     nullverbs_complete(qp, 2);
-    CHECK(!event() && !receive(94) && nullverbs_receive(qp, &(struct ibv_wc){.opcode = IBV_WC_RECV}) && event()); /* solicited only */
+    /* solicited only */
+    CHECK(!event() && !receive(94) && nullverbs_receive(qp, &(struct ibv_wc){.opcode = IBV_WC_RECV}) && event());
     for (int i = 90; i < 95; i++)
         CHECK(ibv_poll_cq(cq, 1, &(struct ibv_wc){0}) == 1);
     struct ibv_async_event happened = {.event_type = IBV_EVENT_PORT_ERR, .element.port_num = 1}, seen;

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Elements as [address, length, key]; inline data as a string of hexadecimal digits. Ends the test when the list isn't the entry's own. */
+/* Elements as [address, length, key]; inline data as a string of hexadecimal digits. Ends the test when the list isn't
+ * the entry's own. */
 static void show_scatter(const shift_journal_t *j, const char *entry, const struct ibv_sge *list, int n, bool bytes)
 {
     const char *end = entry + j->stride;

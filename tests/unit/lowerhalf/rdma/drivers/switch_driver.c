@@ -1,4 +1,5 @@
-/* switch_driver.c - plays a process whose connections fail again and again, while its threads post and poll: the interposer's own code over the null provider.
+/* switch_driver.c - plays a process whose connections fail again and again, while its threads post and poll: the
+ * interposer's own code over the null provider.
  *
  *   switch_driver LIBRARY FAILURES SEED PAIRS
  *   switch_driver LIBRARY gids SEED PAIRS
@@ -6,18 +7,21 @@
  *   switch_driver LIBRARY last SEED PAIRS
  *   switch_driver LIBRARY stuck SEED 3
  *
- * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so control messages and the key-value
- * store are this file's. A thread carries messages from one end to the other, acknowledging them or not; one posts numbered sends, by ibv_post_send or ibv_wr_*,
- * signaled or not, with inline data or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
- * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup. All is made on a
- * parent domain with a thread domain, and half of the sends are of dmabuf memory.
+ * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so
+ * control messages and the key-value store are this file's. A thread carries messages from one end to the other,
+ * acknowledging them or not; one posts numbered sends, by ibv_post_send or ibv_wr_*, signaled or not, with inline data
+ * or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
+ * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how
+ * often it went to the backup. All is made on a parent domain with a thread domain, and half of the sends are of dmabuf
+ * memory.
  *
- * "gids": as with 20 FAILURES, but meanwhile the GIDs of both devices stand elsewhere in their tables, or for a while nowhere.
- * "lost": no path works any more when the connections fail. Then every request must come back once and in order, the oldest with the error, the others flushed.
- * "last": receives are of a shared queue, which has none. Prints for how long each leg was given time for what was still to come to it, in ns: the last pair's RNIC doesn't say
- * that it has reached the last receive.
- * "stuck": nothing goes over the network, and no RNIC complains. The first pair has a signaled send, the second one's is executed but not polled, the third has
- * none that is signaled: only the first may be switched.
+ * "gids": as with 20 FAILURES, but meanwhile the GIDs of both devices stand elsewhere in their tables, or for a while
+ * nowhere. "lost": no path works any more when the connections fail. Then every request must come back once and in
+ * order, the oldest with the error, the others flushed. "last": receives are of a shared queue, which has none. Prints
+ * for how long each leg was given time for what was still to come to it, in ns: the last pair's RNIC doesn't say that
+ * it has reached the last receive. "stuck": nothing goes over the network, and no RNIC complains. The first pair has a
+ * signaled send, the second one's is executed but not polled, the third has none that is signaled: only the first may
+ * be switched.
  */
 #include "check.h"
 #include "common/report.h"
@@ -500,7 +504,8 @@ static void poll_for_nothing(void)
     CHECK(ibv_poll_cq(sends, 1, &wc) == 0 && ibv_poll_cq(both, 1, &wc) == 0);
 }
 
-/* Its path fails, and the receiver's RNIC says, when it should, that it has reached the last one. The program reads its events. */
+/* Its path fails, and the receiver's RNIC says, when it should, that it has reached the last one. The program reads its
+ * events. */
 static void reach_last(pair_t *p, bool says)
 {
     struct ibv_async_event e = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED, .element.qp = p->to};
@@ -525,7 +530,8 @@ static void reach_last(pair_t *p, bool says)
     }
 }
 
-/* An address is away while its path fails, or not, and comes back elsewhere: always so, that an old index has no GID. */
+/* An address is away while its path fails, or not, and comes back elsewhere: always so, that an old index has no GID.
+ */
 static void move_gids(int failure)
 {
     if (failure % 3 == 0) {

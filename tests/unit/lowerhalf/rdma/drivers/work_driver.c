@@ -5,7 +5,8 @@
  *   drop N                                              the number of the oldest entry
  *   show                                                every entry (show_work.h)
  *
- * An element of an inline send holds LENGTH bytes of the value ADDR % 256. Everything that was given is overwritten before the answer.
+ * An element of an inline send holds LENGTH bytes of the value ADDR % 256. Everything that was given is overwritten
+ * before the answer.
  */
 #include "show_work.h"
 
