@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PATIENCE
-from manapy.bench.cluster import Cluster, made
-from manapy.bench.commands import LeftOutError
+from manapy.bench.shared.cluster import Cluster, made
+from manapy.bench.shared.commands import LeftOutError
 
 TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
 

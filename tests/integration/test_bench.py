@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, manapy
-from manapy.bench import FCDP_JOBS, JOBS, TRACE_JOBS, imb, overhead
+from manapy.bench import FCDP_JOBS, JOBS, TRACE_JOBS
+from manapy.bench.calls import imb
+from manapy.bench.trace import overhead
 from manapy.core import installation
 from manapy.trace.capture import format as trace_format
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PATIENCE, manapy
 from manapy.bench import FCDP_JOBS
-from manapy.bench.cluster import orphans
-from manapy.bench.sharded_bytes import LIMIT, PARTS
+from manapy.bench.fcdp.sharded_bytes import LIMIT, PARTS
+from manapy.bench.shared.cluster import orphans
 from manapy.fcdp.engine.strategy import STRATEGIES
 
 NEEDED = ("fcdp-bytes", "fcdp-reduction", "fcdp-memory", "fcdp-paths", "fcdp-overlap", "fcdp-retention", "fcdp-timeline")

@@ -12,7 +12,7 @@ from pathlib import Path
 import emulated
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from manapy.bench.cluster import Cluster
+from manapy.bench.shared.cluster import Cluster
 from waiting import until
 
 NODES = emulated.names(2)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import emulated
 import pytest
 from jobs import PROGRAMS
-from manapy.bench.cluster import Cluster
+from manapy.bench.shared.cluster import Cluster
 from manapy.fcdp.costs import all_gather, bytes_per_node
 
 NAMES = emulated.names(2)

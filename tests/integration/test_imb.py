@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, Job
-from manapy.bench import imb
+from manapy.bench.calls import imb
 
 LIBRARIES = {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")}
 SHORT = ["-npmin", "2", "-iter", "5", "-time", "20", "-msglog", "3:12"]

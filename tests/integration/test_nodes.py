@@ -10,7 +10,7 @@ import emulated
 import pytest
 from emulated import TOOLS, inside
 from jobs import BIN, Job
-from manapy.bench.cluster import Cluster
+from manapy.bench.shared.cluster import Cluster
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
 from test_run import HEAT, Run
 

@@ -13,17 +13,20 @@ from pathlib import Path
 
 # Folder: the folders that it may import. "top" is manapy/ itself. Every folder may import itself and core.
 ALLOWED = {
-    "bench": (
-        "clock.model fcdp fcdp.engine mpi top trace trace.capture trace.hang trace.host trace.live "
-        "trace.model trace.slow"
-    ),
+    "bench": "bench.calls bench.checkpoints bench.rdma bench.shared bench.trace",
+    "bench.calls": "bench.shared",
+    "bench.checkpoints": "bench.shared clock.model",
+    "bench.fcdp": "bench.calls bench.shared fcdp fcdp.engine",
+    "bench.rdma": "bench.shared",
+    "bench.shared": "bench.fcdp bench.rdma bench.trace mpi top trace.capture",  # the first three: types, for plots
+    "bench.trace": "bench.shared trace trace.capture trace.hang trace.host trace.live trace.model trace.slow",
     "chain": "ckpt ckpt.store",
     "ckpt": "ckpt.store",
     "ckpt.coordinator": "ckpt ckpt.store clock top",
     "ckpt.store": "ckpt",
     "cli": "cli.shared top",
     "cli.hidden": "chain ckpt.coordinator cli.shared rdma trace.capture",
-    "cli.measure": "bench cli.shared doctor",
+    "cli.measure": "bench bench.shared cli.shared doctor",
     "cli.move": "cli.shared rdma",
     "cli.save": "ckpt ckpt.store cli.shared",
     "cli.shared": "chain ckpt.store trace.capture trace.model",

@@ -97,7 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Measure, print, write. Returns 1 if a measured command failed, or if nothing could be measured."""
-    from ...bench import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, machine, measure, plots, report, tools
+    from ...bench import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, measure
+    from ...bench.shared import machine, plots, report, tools
     from ...core.errors import ManapyError
 
     for path in (options.file_system, options.imb):
@@ -169,7 +170,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _show(out: Output, rows: list[Row], title: str) -> None:
-    from ...bench import JOBS, report
+    from ...bench import JOBS
+    from ...bench.shared import report
 
     out.line(title)
     for name in JOBS:

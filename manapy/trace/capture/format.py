@@ -1,7 +1,7 @@
 """The trace file: mirror of lowerhalf/include/manapy/trace.h, and writing such files without a program (for tests and
 the simulator).
 
-trace.h explains the fields. tests/unit/trace/test_format.py compares sizes, offsets and constants.
+trace.h explains the fields. tests/unit/trace/capture/test_format.py compares sizes, offsets and constants.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from manapy.bench import comparators, diagnosis, report
 from manapy.bench.jobs import JOBS
-from manapy.bench.samples import MANAPY, Row
+from manapy.bench.shared import report
+from manapy.bench.shared.samples import MANAPY, Row
+from manapy.bench.trace import comparators, diagnosis
 from manapy.trace.model.schedule import parse
 from manapy.trace.model.verdict import Phase
 from manapy.trace.simulate import Fault, Kind, Model, simulate, snapshot

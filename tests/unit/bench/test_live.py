@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manapy.bench import live, plots
-from manapy.bench.commands import BenchError
+from manapy.bench.shared import plots
+from manapy.bench.shared.commands import BenchError
+from manapy.bench.trace import live
 
 VERDICT = {"rank": 2, "cause": "missing call", "phase": "transfer", "iteration": 20, "micro": 3}
 

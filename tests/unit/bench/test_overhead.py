@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from manapy.bench import overhead, plots, report
-from manapy.bench.commands import BenchError
-from manapy.bench.samples import NATIVE, RECORDED, UNTRACED, Row
+from manapy.bench.shared import plots, report
+from manapy.bench.shared.commands import BenchError
+from manapy.bench.shared.samples import NATIVE, RECORDED, UNTRACED, Row
+from manapy.bench.trace import overhead
 
 MS = {NATIVE: 100.0, RECORDED: 100.1, "cc": 102.0, UNTRACED: 101.9}
 

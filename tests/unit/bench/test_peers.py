@@ -6,9 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from manapy.bench import peer_plots, peer_runs, peers, plots, report
-from manapy.bench.commands import BenchError
-from manapy.bench.samples import Row, Rows
+from manapy.bench.fcdp import peer_runs, peers
+from manapy.bench.shared import peer_plots, plots, report
+from manapy.bench.shared.commands import BenchError
+from manapy.bench.shared.samples import Row, Rows
 
 
 def test_losses_must_be_those_of_one_process() -> None:

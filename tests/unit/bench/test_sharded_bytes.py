@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from manapy.bench import report, sharded_bytes
-from manapy.bench.samples import Rows
+from manapy.bench.fcdp import sharded_bytes
+from manapy.bench.shared import report
+from manapy.bench.shared.samples import Rows
 from manapy.fcdp.engine.strategy import STRATEGIES
 
 

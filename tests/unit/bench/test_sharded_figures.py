@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from manapy.bench import sharded_memory
-from manapy.bench.samples import Rows
-from manapy.bench.sharded_times import traced
+from manapy.bench.fcdp import sharded_memory
+from manapy.bench.fcdp.sharded_times import traced
+from manapy.bench.shared.samples import Rows
 
 
 def test_a_batch_that_is_too_large_is_a_failure() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from manapy.bench import plots
-from manapy.bench.training import BASELINE, CASES, RESTART, Run, draw
+from manapy.bench.rdma.training import BASELINE, CASES, RESTART, Run, draw
+from manapy.bench.shared import plots
 
 
 def run(steps: list[int], case=BASELINE, pause: float = 0.0, **more) -> Run:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from work_requests import HERE, build
+from work_requests import DRIVERS, build
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def run(program: Path, library: Path) -> str:
 
 
 def test_it_behaves(tmp_path: Path, root: Path, nullverbs: Path) -> None:
-    program = build(tmp_path / "driver", [HERE / "nullverbs_driver.c"], f"-I{root / 'tests' / 'programs' / 'rdma'}", str(nullverbs))
+    program = build(tmp_path / "driver", [DRIVERS / "nullverbs_driver.c"], f"-I{root / 'tests' / 'programs' / 'rdma'}", str(nullverbs))
     assert run(program, nullverbs) == "ok\n"
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from work_requests import ATOMICS, HERE, INLINE, build, u32, u64
+from work_requests import ATOMICS, DRIVERS, INLINE, build, u32, u64
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     work = root / "lowerhalf" / "rdma" / "requests" / "work.c"
-    return build(tmp_path_factory.mktemp("work") / "work_driver", [HERE / "work_driver.c", work])
+    return build(tmp_path_factory.mktemp("work") / "work_driver", [DRIVERS / "work_driver.c", work])
 
 
 def run(driver: Path, commands: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from work_requests import HERE, build
+from work_requests import DRIVERS, build
 
 FAIL, RECOVERED, SIGNALED, RETURNED, GIVE_UP = range(5)
 
@@ -27,7 +27,7 @@ PICTURE = {
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     rdma = root / "lowerhalf" / "rdma"
     parts = [rdma / "objects" / "states.c", rdma / "common" / "map.c", rdma / "links" / "backoff.c"]
-    return build(tmp_path_factory.mktemp("shift") / "shift_driver", [HERE / "shift_driver.c", *parts], "-pthread")
+    return build(tmp_path_factory.mktemp("shift") / "shift_driver", [DRIVERS / "shift_driver.c", *parts], "-pthread")
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from compiling import SHARED
-from work_requests import HERE, build
+from work_requests import DRIVERS, build
 
 FAILURES = 60
 OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
@@ -26,7 +26,7 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     script = f"-Wl,--version-script={null / 'nullverbs.map'}"
     library = build(made / "libnullverbs.so", [null / "nullverbs.c"], *SHARED, script, sanitizers=sanitizers)
     parts = sorted(path for path in rdma.glob("*/*.c") if str(path.relative_to(rdma).with_suffix("")) not in OURS)
-    sources = [HERE / "switch_driver.c", *parts, *(rdma.parent / "trace" / f"{name}.c" for name in TRACE)]
+    sources = [DRIVERS / "switch_driver.c", *parts, *(rdma.parent / "trace" / f"{name}.c" for name in TRACE)]
     return build(made / "driver", sources, f"-I{null}", "-ldl", sanitizers=sanitizers), library
 
 

@@ -1,4 +1,4 @@
-"""Work requests as the tests of lowerhalf/rdma make them, and as show_work.h prints them."""
+"""Work requests as the tests of lowerhalf/rdma make them, and as drivers/show_work.h prints them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from compiling import LOWER, SANITIZED, build_core
 from hypothesis import strategies as st
 
-HERE = Path(__file__).resolve().parent
+DRIVERS = Path(__file__).resolve().parent / "drivers"
 
 # enum ibv_wr_opcode and enum ibv_send_flags of infiniband/verbs.h
 RDMA_WRITE, RDMA_WRITE_WITH_IMM, SEND, SEND_WITH_IMM, RDMA_READ, CMP_AND_SWP, FETCH_AND_ADD, LOCAL_INV, BIND_MW, SEND_WITH_INV = range(10)

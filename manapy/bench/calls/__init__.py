@@ -1,0 +1,1 @@
+"""Jobs about MPI calls and whole programs: latency, run time, start of a job, the Intel MPI Benchmarks."""

@@ -1,0 +1,1 @@
+"""Jobs about checkpoints: time and size of images, messages of the protocols."""

@@ -1,0 +1,209 @@
+"""Checkpoint and restart: times as the user sees them, and image size; the paper's Figure 9.
+
+A checkpoint's time is that of the command `manapy checkpoint`. A restart's is the time from the command to the first
+step of the program, against the same program's native time from mpirun to its first step: the difference is what a
+restart costs beyond mpirun's own start. Large images are compared with dd of the same bytes to the same file system,
+with fsync, one file after the other and both at once, as the two ranks write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ..shared.commands import BenchError, Command, Setting, stepping
+from ..shared.samples import CLOCK, NATIVE, TWO_PHASE, Row, Rows
+
+T = TypeVar("T")
+RANKS = 2
+SECONDS = "3600"  # the job is stopped long before
+PUBLISHED = re.compile(r"after ([0-9.]+) s \(([0-9.]+) s to a safe moment\)")
+PARTS = (0.0625, 0.125, 0.25, 0.5, 1.0)  # of the largest image
+
+
+def small(setting: Setting) -> list[Row]:
+    """A program without data of its own."""
+    rows = Rows("small")
+    whole = rows.row("checkpoint, command to return", "s", goal="≤ 0.1 s")
+    safe, write, publish, command = (
+        rows.row(f"  of it: {name}", "s") for name in ("to a safe state", "writing (slowest rank)", "stop, drain, publish", "command, connection, resume")
+    )
+    restart = rows.row("restart (mpirun manapy-restart)", "s", baseline="native start", goal="≤ +0.3 s")
+    by_command = rows.row("restart (manapy restart)", "s", baseline="native start")
+    job = setting.fresh("small")
+
+    def checkpoints() -> Path:
+        with stepping(setting, setting.launched(CLOCK, RANKS, job, setting.program("steps"), "0", SECONDS), job) as running:
+            for number in range(setting.rounds):
+                setting.progress(number / setting.rounds / 2, "checkpoints of a small program")
+                seconds, checkpoint = _checkpoint(setting, job, last=number == setting.rounds - 1)
+                published, until_safe = _logged(job)
+                writing = _writing(checkpoint)
+                parts = (seconds, until_safe, writing, published - until_safe - writing, seconds - published)
+                for row, value in zip((whole, safe, write, publish, command), parts, strict=True):
+                    _put(row, CLOCK, number, value)
+            running.wait()
+        return checkpoint
+
+    def restarts() -> None:
+        for number in range(setting.rounds):
+            setting.progress(0.5 + number / setting.rounds / 2, "restarts of a small program")
+            before = _start(setting, "0")
+            for row, words in ((restart, setting.restarted(RANKS, checkpoint)), (by_command, [setting.tools.manapy, "restart", checkpoint])):
+                _put(row, NATIVE, number, before)
+                _put(row, CLOCK, number, _restart(setting, job, words))
+
+    if (checkpoint := _guarded(checkpoints, whole)) is not None:
+        _guarded(restarts, restart)
+    return rows.all()
+
+
+def large(setting: Setting) -> list[Row]:
+    """Ranks full of random bytes, against dd."""
+    rows = Rows("large")
+    title = f"{RANKS} × {setting.megabytes} MB: "
+    parallel = rows.row(title + "checkpoint : dd, both files at once", "s", baseline="dd, fsync", goal="≤ 1.11 ×")
+    serial = rows.row(title + "checkpoint : dd, one after the other", "s", baseline="dd, fsync", goal="≤ 1.11 ×")
+    write = rows.row(title + "  of it: writing (slowest rank)", "s")
+    size = rows.row(title + "image size : data", "MB", baseline="data")
+    cached = rows.row(title + "restart, images in the page cache", "s", baseline="native start")
+    cold = rows.row(title + "restart, images not in the page cache : native start + dd reading", "s", baseline="start + dd", goal="≤ 1.11 ×")
+    job = setting.fresh("large")
+    rounds = max(setting.rounds // 2, 1)
+    data = str(setting.megabytes)
+
+    def checkpoints() -> Path:
+        with stepping(setting, setting.launched(CLOCK, RANKS, job, setting.program("steps"), data, SECONDS), job) as running:
+            for number in range(rounds):
+                setting.progress(number / rounds / 2, "checkpoints of a large program")
+                seconds, checkpoint = _checkpoint(setting, job, last=number == rounds - 1)
+                copies = [[f"if={image}", f"of={setting.work / image.name}.copy", "bs=8M", "conv=fsync"] for image in _images(checkpoint)]
+                _put(parallel, NATIVE, number, _dd_together(setting, copies))
+                _put(serial, NATIVE, number, sum(_dd_together(setting, [copy]) for copy in copies))
+                _put(parallel, CLOCK, number, seconds)
+                _put(serial, CLOCK, number, seconds)
+                _put(write, CLOCK, number, _writing(checkpoint))
+                _put(size, NATIVE, number, RANKS * setting.megabytes)
+                _put(size, CLOCK, number, sum(image.stat().st_size for image in _images(checkpoint)) / 1e6)
+                if number < rounds - 1:
+                    setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
+            running.wait()
+        return checkpoint
+
+    def restarts() -> None:
+        command = setting.restarted(RANKS, checkpoint)
+        for number in range(rounds):
+            setting.progress(0.5 + number / rounds / 2, "restarts of a large program")
+            before = _start(setting, "0")
+            _put(cached, NATIVE, number, before)
+            _put(cached, CLOCK, number, _restart(setting, job, command))
+            _forget(checkpoint)
+            reading = setting.together([["dd", f"if={image}", "of=/dev/null", "bs=8M"] for image in _images(checkpoint)])
+            _forget(checkpoint)
+            _put(cold, NATIVE, number, before + reading)
+            _put(cold, CLOCK, number, _restart(setting, job, command))
+
+    if (checkpoint := _guarded(checkpoints, parallel)) is not None:
+        _guarded(restarts, cached)
+    return rows.all()
+
+
+def by_size(setting: Setting) -> list[Row]:
+    """Figure 9: checkpoints at random moments and restarts of images of several sizes, under both protocols."""
+    rows = Rows("sizes")
+    rounds = max(setting.rounds // 2, 1)
+    moments = random.Random(1)
+    sizes = dict.fromkeys(max(int(part * setting.megabytes), 1) for part in PARTS)
+    steps = [(protocol, megabytes) for megabytes in sizes for protocol in (TWO_PHASE, CLOCK)]
+    for i, (protocol, megabytes) in enumerate(steps):
+        setting.progress(i / len(steps), f"{megabytes} MB a rank, {protocol}")
+        checkpoint_row, restart_row, size_row = (
+            rows.row(f"{RANKS} × {megabytes} MB: {what}", unit) for what, unit in (("checkpoint", "s"), ("restart", "s"), ("images", "MB"))
+        )
+        job = setting.fresh("sizes")
+        program = setting.launched(protocol, RANKS, job, setting.program("steps"), str(megabytes), SECONDS)
+
+        def one_size() -> None:
+            with stepping(setting, program, job) as running:
+                for number in range(rounds):
+                    time.sleep(moments.uniform(0, 0.05))
+                    seconds, checkpoint = _checkpoint(setting, job, last=number == rounds - 1)
+                    _put(checkpoint_row, protocol, number, seconds)
+                    _put(size_row, protocol, number, sum(image.stat().st_size for image in _images(checkpoint)) / 1e6)
+                    setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
+                running.wait()
+            for number in range(rounds):
+                _put(restart_row, protocol, number, _restart(setting, job, setting.restarted(RANKS, job)))
+
+        _guarded(one_size, checkpoint_row, protocol)
+        for image in job.glob("*/rank-*.img"):
+            image.unlink()
+    return rows.all()
+
+
+def _put(row: Row, variant: str, number: int, value: float) -> None:
+    row.samples.setdefault(variant, {})[number] = value
+
+
+def _guarded(measure: Callable[[], T], row: Row, variant: str = CLOCK) -> T | None:
+    """The result; if a command fails, the row says so."""
+    try:
+        return measure()
+    except BenchError as error:
+        row.failures[variant] = str(error)
+        return None
+
+
+def _checkpoint(setting: Setting, job: Path, last: bool) -> tuple[float, Path]:
+    then = "exit" if last else "continue"
+    seconds = setting.timed([setting.tools.manapy, "checkpoint", job, "--then", then])
+    return seconds, (job / "latest").resolve()
+
+
+def _logged(job: Path) -> tuple[float, float]:
+    """What the coordinator says of the last checkpoint: seconds to the publication and to the safe state."""
+    found = PUBLISHED.findall((job / "coordinator.log").read_text())
+    return float(found[-1][0]), float(found[-1][1])
+
+
+def _writing(checkpoint: Path) -> float:
+    """Seconds, of the slowest rank."""
+    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
+    return max(float(entry["seconds"]) for entry in manifest["ranks"])
+
+
+def _images(checkpoint: Path) -> list[Path]:
+    return sorted(checkpoint.glob("rank-*.img"))
+
+
+def _start(setting: Setting, data: str) -> float:
+    with stepping(setting, setting.native(RANKS, setting.program("steps"), data, SECONDS), None) as running:
+        return running.started
+
+
+def _restart(setting: Setting, job: Path, command: Command) -> float:
+    with stepping(setting, command, job) as running:
+        return running.started
+
+
+def _dd_together(setting: Setting, copies: list[list[str]]) -> float:
+    seconds = setting.together([["dd", *copy] for copy in copies])
+    for copy in setting.work.glob("*.copy"):
+        copy.unlink()
+    return seconds
+
+
+def _forget(checkpoint: Path) -> None:
+    """Out of the page cache: the pages are clean, since the images were synced."""
+    for image in _images(checkpoint):
+        fd = os.open(image, os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)

@@ -1,0 +1,108 @@
+"""Memory of sharded training: the largest batch that a device takes (the FCDP paper's Tables V and VI), and what a host
+needs.
+
+Really run: models of the proportions of the paper's, 16 times narrower, on nodes that the engine emulates, on devices
+that are limits on memory. That, and the closed forms for the paper's own models, whose activations the paper doesn't
+tell.
+"""
+
+from __future__ import annotations
+
+from ...fcdp import costs
+from ..shared.commands import BenchError, Command, Setting, records
+from ..shared.samples import FCDP, Row, Rows
+
+STRATEGIES = ("fcdp", "zero3", "hpz", "mics")
+RANKS = 2  # of an emulated node
+# Name: blocks, hidden size, heads (Table IV); vocabulary 50257 in all.
+MODELS = {"GPT-10B": (40, 4800, 40), "GPT-15B": (40, 5760, 45), "GPT-20B": (40, 6656, 52), "GPT-25B": (39, 7168, 56), "GPT-30B": (40, 7936, 62)}
+VOCABULARY = 50257
+PAPER = {  # nodes: what ZeRO-3 and FCDP take, and ZeRO++
+    2: {"GPT-10B": (256, 128), "GPT-15B": (128, 128), "GPT-20B": (128, 64), "GPT-25B": (64, 32), "GPT-30B": (64, 0)},
+    4: {"GPT-10B": (512, 512), "GPT-15B": (512, 256), "GPT-20B": (256, 256), "GPT-25B": (256, 256), "GPT-30B": (256, 128)},
+}
+A40 = 48e9  # bytes
+# of a sample: the paper doesn't say; with this number ZeRO-3's and FCDP's batches are the paper's in all ten cases
+TOKENS = 224
+NARROWER, LAYERS = 16, 8  # of the models that are run
+# bytes of a device for each parameter of the widest model that is run on 2 nodes: as tight as an A40 is for GPT-30B
+BUDGET = 7.0
+
+
+def memory(setting: Setting) -> list[Row]:
+    """Largest batches, and host memory."""
+    rows = Rows("fcdp-memory")
+    quick = setting.scale < 1
+    names = list(MODELS)[-1:] if quick else list(MODELS)
+    widest = MODELS["GPT-30B"][1] // NARROWER
+    budget = int(BUDGET * LAYERS * widest * (widest + 1))
+    for part, nodes in enumerate((2,) if quick else PAPER):
+        setting.progress(part / 3, f"largest batches on {nodes} nodes")
+        widths = {MODELS[name][1] // NARROWER: name for name in names}
+        options = ["batch", "--widths", *map(str, widths), "--layers", str(LAYERS), "--budget", str(budget * 2 // nodes)]
+        try:
+            for strategy in STRATEGIES:  # fcdp first
+                for record in records(_run(setting, nodes * RANKS, [*options, "--strategies", strategy])):
+                    row = f"largest batch, {widths[record['hidden']]} {NARROWER} times narrower, {nodes} nodes × {RANKS}"
+                    rows.add(row, "", strategy, 0, record["batch"], "fcdp = zero3 ≥ hpz")
+                    check(rows.row(row, ""))
+        except BenchError as error:
+            rows.fail(f"largest batch, {nodes} nodes", set(), FCDP, str(error))
+    add_forms(rows)
+    setting.progress(2 / 3, "host memory")
+    _host(rows, setting, ["--hidden", "1024", "--layers", "48"] if not quick else ["--hidden", "512", "--layers", "24"])
+    return rows.all()
+
+
+def check(row: Row) -> None:
+    """fcdp takes what zero3 takes, the others no more."""
+    batch = {strategy: samples[0] for strategy, samples in row.samples.items()}
+    for strategy, value in batch.items():
+        if value > batch[FCDP] or (strategy == "zero3" and value != batch[FCDP]):
+            row.failures[strategy] = f"{value:.0f} samples, fcdp takes {batch[FCDP]:.0f}"
+
+
+def add_forms(rows: Rows) -> None:
+    """Tables V and VI by the closed forms."""
+    for nodes, paper in PAPER.items():
+        for name, (base, zero_pp) in paper.items():
+            row = f"largest batch, {name}, {nodes} nodes × 8 A40, by the closed forms"
+            for strategy in STRATEGIES:
+                rows.add(row, "", strategy, 0, largest(strategy, nodes, name), f"paper: {base}, {base}, ZeRO++ {zero_pp or 'none'}")
+
+
+def largest(strategy: str, nodes: int, name: str) -> int:
+    """Samples on all devices. Activations as by Korthikanti et al., arXiv 2205.05198, section 4.1: s h (34 + 5 a s / h)
+    bytes for each block, nothing recomputed."""
+    layers, hidden, heads = MODELS[name]
+    parameters = 12 * layers * hidden**2 + 2 * VOCABULARY * hidden
+    needed = costs.memory(strategy, nodes, 8, parameters, 0, costs.PRECISIONS["mixed"], unit=parameters / layers)
+    return costs.largest_batch(A40, needed, layers * TOKENS * hidden * (34 + 5 * heads * TOKENS / hidden)) * nodes * 8
+
+
+def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
+    """What a node's ranks have in memory while they train: fcdp's beyond zero3's is the window and, with several
+    micro-batches, the node's sum of gradients."""
+    for model, micro_batches in (("lora", 1), ("full", 1), ("full", 2)):
+        title = f"{'LoRA' if model == 'lora' else model}, k={micro_batches}"
+        seen = {}
+        for strategy in (FCDP, "zero3"):
+            name = f"{title}: memory of a node's ranks (PSS), at most"
+            try:
+                (record,) = records(_run(setting, 2 * RANKS, ["host", "--model", model, "--micro-batches", str(micro_batches), "--strategy", strategy, "--rank", "4", *size]))
+            except BenchError as error:
+                rows.fail(name, set(), strategy, str(error))
+                break
+            rows.add(name, "MB", strategy, 0, record["pss"] / 1e6)
+            seen[strategy] = record
+        else:
+            weights = seen[FCDP]["trainable"] + seen[FCDP]["frozen"]
+            form = costs.memory(FCDP, 2, RANKS, seen[FCDP]["trainable"] / 4, seen[FCDP]["frozen"] / 4, costs.PRECISIONS["fp32"], micro_batches).host
+            rows.add(f"{title}: the node's window", "W", FCDP, 0, seen[FCDP]["window"] / weights, "1: one copy of W")
+            beyond = (seen[FCDP]["pss"] - seen["zero3"]["pss"]) / weights
+            rows.add(f"{title}: beyond zero3's", "W", FCDP, 0, beyond, f"{form / weights:.2f}: W{' and the sum of gradients' if micro_batches > 1 else ''}")
+
+
+def _run(setting: Setting, ranks: int, options: list[str]) -> str:
+    program: Command = [setting.tools.python, setting.tools.sources / "sharded_memory.py", *options, "--ranks-per-node", str(RANKS)]
+    return setting.run(["env", "OPENBLAS_NUM_THREADS=1", *setting.native(ranks, *program)])

@@ -1,0 +1,1 @@
+"""Jobs about SHIFT: data verbs over a provider that does nothing; all else in the virtual machine."""
