@@ -11,6 +11,14 @@ from manapy.chain import record
 from manapy.chain.record import Chain
 
 
+def events_in(chain: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """What the history in a chain's directory holds now: all events, or those of a kind. A line may be half written."""
+    file = chain / "history.jsonl"
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    events = [json.loads(line) for line in lines if line.endswith("}\n")]
+    return [event for event in events if kind in (None, event["event"])]
+
+
 class History:
     """A chain in a new directory, and shorthands for its events. Each attempt gets the next number."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import images
 import pytest
+from histories import events_in
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.chain import descendants
 from terminal import Terminal
@@ -51,10 +52,7 @@ class Run(Job):
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """The history."""
-        with contextlib.suppress(FileNotFoundError):
-            found = [json.loads(line) for line in (self.chain / "history.jsonl").read_text().splitlines() if line.endswith("}")]
-            return [event for event in found if kind in (None, event["event"])]
-        return []
+        return events_in(self.chain, kind)
 
     def wait_for_event(self, kind: str, count: int = 1) -> dict[str, Any]:
         """Until so many have come; the last of them."""

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from histories import events_in
 from jobs import BIN, PATIENCE, PROGRAMS, JobError, manapy
-from slurm import Cluster, no_cgroups
-
 from manapy.chain import slurm
+from slurm import Cluster, no_cgroups
 from waiting import until
 
 pytestmark = pytest.mark.slurm
@@ -59,9 +59,7 @@ class Chain:
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Of its history."""
-        file = self.dir / "history.jsonl"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [event for event in map(json.loads, lines) if kind in (None, event["event"])]
+        return events_in(self.dir, kind)
 
     def wait_for(self, what: Callable[[], object], timeout: float = PATIENCE) -> None:
         """Until a condition holds; JobError, with all there is to know, if it doesn't, or the chain is over before."""
@@ -372,8 +370,7 @@ def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np
         cluster.wait_for(f"{job}_{task}", "COMPLETED")  # type: ignore[arg-type]
     fields = [np.load(tmp_path / f"{task}-word.npy") for task in (1, 2)]
     assert np.array_equal(fields[0], fields[1])
-    verdicts = [json.loads(text)["verdict"] for text in (tmp_path / "chain/task-2/history.jsonl").read_text().splitlines() if '"event": "step"' in text]
-    assert verdicts == ["new", "resume"]
+    assert [event["verdict"] for event in events_in(tmp_path / "chain/task-2", "step")] == ["new", "resume"]
 
 
 @pytest.mark.slow
