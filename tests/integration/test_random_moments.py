@@ -25,7 +25,7 @@ from manapy.core.errors import JobError as NoJob
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
 PAUSE = "0.05"
-TOO_LATE = re.compile(r"finishing|has ended|not running|connection to the coordinator is lost")
+TOO_LATE = re.compile(r"finishing|has ended|not running|no longer running|connection to the coordinator is lost")
 
 
 @functools.cache
@@ -149,7 +149,7 @@ def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
         job.restart()
         deadline = time.monotonic() + PATIENCE
         while (asked := answer(request(job)))[0]:
-            assert re.search(r"not running|rank \d+ died", asked[2]), asked
+            assert re.search(r"not running|no longer running|rank \d+ died", asked[2]), asked
             assert not ended(job) and time.monotonic() < deadline, job.report()
         assert asked[1].endswith(f"ckpt-{k + 2:06d}")
 

@@ -109,7 +109,7 @@ def steps_end_when_they_should() -> None:
             model(examples()).sum().backward()
         assert sharded.clip_grad_norm_(1) > 1
         assert sharded.clip_grad_norm_(1).item() == pytest.approx(1)
-        with pytest.raises(OrderError, match="optimizer.step\\(\\) comes next"):
+        with pytest.raises(OrderError, match="call optimizer.step\\(\\) next"):
             model(examples()).sum().backward()
 
 
@@ -372,7 +372,7 @@ def what_cannot_be_sharded() -> None:
         return layers().requires_grad_(topology.rank != 3)
 
     refusals: list[tuple[Callable[[], nn.Module], dict[str, object], str]] = [
-        (lambda: layers().to(torch.bfloat16), {}, "parameter 0.weight is bfloat16 and trainable"),
+        (lambda: layers().to(torch.bfloat16), {}, "parameter 0.weight is bfloat16: trainable parameters must be"),
         (layers, {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)}, "asks for gradients in torch.bfloat16"),
         (layers, {"strategy": "ddp"}, "unknown strategy 'ddp'"),
         (nn.Tanh, {}, "there are no units"),
