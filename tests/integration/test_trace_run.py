@@ -348,7 +348,7 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, 
     """Neither is the job called recorded before it is; and of one that still runs nothing is removed."""
     place = ["--dir", tmp_path / "job", "--mpi", "mpich", "--"]
     first = manapy("trace", "run", *place, sys.executable, "-c", "from mpi4py import MPI")
-    assert first.returncode == 0 and f"'manapy why {tmp_path / 'job'}' says" in first.stderr, first.stderr
+    assert first.returncode == 0 and f"'manapy why {tmp_path / 'job'}' reports" in first.stderr, first.stderr
     assert list(files(trace_root))
     second = manapy("trace", "run", *place, "false")
     assert second.returncode == 1 and "recorded as" not in second.stderr, second.stderr
