@@ -14,13 +14,13 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...core.errors import JobError
+from ...core.fnv import fnv1a
 from . import own
 
 PREFIX = "manapy-"  # of the directories that manapy names itself; people may leave it out
@@ -36,7 +36,7 @@ def folder() -> Path:
 def note(directory: Path) -> None:
     """Make a directory known (invariant 1: fails in silence)."""
     path = directory.resolve()
-    mark = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    mark = f"{fnv1a(os.fsencode(path)) & 0xFFFFFFFF:08x}"
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         where = folder()
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
