@@ -1,15 +1,20 @@
 """What the machine boots: Debian's kernel and a small initramfs of busybox and the modules that Soft-RoCE needs.
 
+The kernel is kept uncompressed: QEMU boots it by its PVH entry, so that no emulated processor has to unpack it.
+
 Kept in ~/.cache/manapy/vm (XDG_CACHE_HOME): the kernel's package as downloaded, and an image for each package and
 version of this source. An image appears by one rename, so several tests may make it at the same time.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import lzma
 import os
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -66,9 +71,10 @@ def image() -> Image:
             except OSError:
                 if not place.exists():
                     raise
-    return Image(place / "vmlinuz", place / "initramfs")
+    return Image(place / "vmlinux", place / "initramfs")
 
 
+@functools.cache  # apt takes seconds to say what it said before
 def _package(cache: Path) -> Path:
     """The kernel's package, downloaded. Without a network, the newest one that is here."""
     for up_to_date in (False, True):
@@ -111,10 +117,26 @@ def _make(package: Path, where: Path) -> None:
         _command("strip", "-g", file, "-o", root / "modules" / file.name)
     (root / "modules" / "order").write_text("".join(f"{file.name}\n" for file in files))
     (where / "image").mkdir()
-    kernel.rename(where / "image" / "vmlinuz")
+    (where / "image" / "vmlinux").write_bytes(_unpacked(kernel.read_bytes()))
     names = "\0".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     packed = subprocess.run(["cpio", "--create", "--null", "--format=newc", "--quiet"], cwd=root, input=names.encode(), stdout=subprocess.PIPE, check=True)
     (where / "image" / "initramfs").write_bytes(packed.stdout)
+
+
+def _unpacked(kernel: bytes) -> bytes:
+    """The ELF file in a bzImage (Documentation/arch/x86/boot.rst: setup_sects, payload_offset, payload_length)."""
+    if kernel[0x202:0x206] != b"HdrS":
+        raise ImageError("the kernel's package holds no bzImage")
+    start = (kernel[0x1F1] + 1) * 512
+    offset, length = struct.unpack_from("<II", kernel, 0x248)
+    payload = kernel[start + offset : start + offset + length]
+    try:
+        unpacked = lzma.LZMADecompressor().decompress(payload)
+    except lzma.LZMAError as error:
+        raise ImageError(f"the kernel is not compressed by xz: {error}") from None
+    if not unpacked.startswith(b"\x7fELF"):
+        raise ImageError("the kernel's package holds no ELF file")
+    return unpacked
 
 
 def _closure(root: Path, version: str, modules: Sequence[str]) -> list[Path]:
