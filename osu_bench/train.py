@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-INPUTS, HIDDEN, CLASSES, BATCH, RATE = 64, 256, 16, 64, 0.3
+INPUTS, HIDDEN, CLASSES, RATE = 64, 256, 16, 0.3
 SHAPES = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
 SIZES = [int(np.prod(shape)) for shape in SHAPES]
 
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=50, help="of an epoch")
+    parser.add_argument("--batch", type=int, default=64, help="samples of each rank in a step: what it computes, not what it sends")
     parser.add_argument("--up-to", type=Path, help="a file with the number of steps that may be done; the job waits there until it holds more")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of each step in which a larger network would be computing")
     options = parser.parse_args()
@@ -102,8 +103,8 @@ def main() -> None:
         data = np.random.default_rng([epoch, rank])
         for step in range(options.steps):
             wait(options.up_to, epoch * options.steps + step + 1)
-            labels = data.integers(CLASSES, size=BATCH)
-            inputs = (centers[labels] + data.normal(scale=2.0, size=(BATCH, INPUTS))).astype(np.float32)
+            labels = data.integers(CLASSES, size=options.batch)
+            inputs = (centers[labels] + data.normal(scale=2.0, size=(options.batch, INPUTS))).astype(np.float32)
             loss = gradients(weights, mine, inputs, labels)
             world.Allreduce(mine, total)
             weights -= np.float32(RATE / size) * total

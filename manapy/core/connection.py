@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from . import handshake
+from .wire_text import decode_text
 
 
 class Connection:
@@ -27,7 +28,10 @@ class Connection:
             greeting = self.receive()
             line, expected = handshake.answer(secret, greeting, "command", service)
             self.send(line)
-            if not hmac.compare_digest(self.receive().encode(), expected.encode()):
+            reply = self.receive()
+            if reply.startswith("BUSY "):
+                raise service.error(f"{what}: {decode_text(reply.removeprefix('BUSY '))}")
+            if not hmac.compare_digest(reply.encode(), expected.encode()):
                 raise service.error(
                     f"{what}: the {service.name} refuses the connection: {secret_path} is not its secret"
                 )

@@ -55,6 +55,20 @@ def _run(
     )
 
 
+HYDRA_BROKE = "process manager error waiting for completion"
+
+
+def launch(*arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """One short mpirun of manapy-launch, to its end. MPICH's mpirun can break down when a rank ends while another one is
+    answered, and what the ranks have said is lost: then once more."""
+    command = [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "manapy-launch"), *map(str, arguments)]
+    for _ in range(3):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=cwd, env=env or os.environ)
+        if HYDRA_BROKE not in done.stderr:
+            break
+    return done
+
+
 @dataclass
 class Job:
     """One job in directory `where`; `dir` is its job directory. runs: output file of every mpirun, in order."""

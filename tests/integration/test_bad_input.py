@@ -15,27 +15,12 @@ from pathlib import Path
 import images
 import pytest
 from compiling import SHARED, build
-from jobs import BIN, PATIENCE, Job, manapy
+from jobs import BIN, PATIENCE, Job, launch, manapy
 
 from manapy.ckpt.store import image
 from waiting import until_gone
 
 SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
-
-
-def launch(
-    *arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """One short mpirun of manapy-launch."""
-    return subprocess.run(
-        [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "manapy-launch"), *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-    )
 
 
 def begin_checkpoint(job: Job) -> subprocess.Popen[str]:

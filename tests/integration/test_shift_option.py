@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, launch, manapy
 
 from manapy.core import handshake
 from manapy.rdma import client, place, protocol
@@ -24,24 +24,23 @@ REPORT = "import os, sys; sys.stdout.write(str([v for v in os.environ if 'SHIFT'
 pytestmark = pytest.mark.skipif(any(Path("/sys/class/infiniband").glob("*")), reason="this host has RNICs")
 
 
-def launch(shift: str, where: Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+def report(shift: str, where: Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
     """A job that says what it sees of SHIFT."""
-    command = [BIN / "mpirun", "-n", str(ranks), BIN / "manapy-launch", "--dir", where / "job", f"--shift={shift}", sys.executable, "-c", REPORT]
     environment = {**os.environ, "MANAPY_SHIFT_DIR": str(where / "agents")}
     environment.pop("MANAPY_SHIFT_KV", None)
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env=environment)
+    return launch("--dir", where / "job", f"--shift={shift}", sys.executable, "-c", REPORT, ranks=ranks, env=environment)
 
 
 @pytest.mark.parametrize("shift", ["auto", "off"])
 def test_nothing_happens(shift: str, tmp_path: Path) -> None:
-    done = launch(shift, tmp_path)
+    done = report(shift, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == ["False", "False", "['MANAPY_SHIFT_DIR']", "['MANAPY_SHIFT_DIR']"]
     assert not (tmp_path / "agents").exists()
 
 
 def test_required_and_impossible_is_one_line(tmp_path: Path) -> None:
-    done = launch("require", tmp_path, ranks=4)
+    done = report("require", tmp_path, ranks=4)
     assert done.returncode != 0 and "False" not in done.stdout
     assert [line for line in done.stderr.splitlines() if "manapy" in line] == ["manapy-launch: --shift require: this host has no RNIC"]
 

@@ -45,7 +45,7 @@ def train(rdma_vm: VM, shared_path: Path) -> Train:
     """Starts it, or what else is given instead; it goes on from what it has saved."""
 
     def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None) -> GuestProcess:
-        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--pause", "0.05", "--up-to", shared_path / "up-to"]
+        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--batch", "4", "--pause", "0.05", "--up-to", shared_path / "up-to"]
         return mpi.start(rdma_vm, BIN, program or train, inside, env={"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS})
 
     return start

@@ -366,7 +366,10 @@ class Coordinator:
             writer.close()
 
     def _refusal(self, role: str, fd: int) -> str:
-        """Why a connection is refused, or empty. A rank tries again later; a command prints the reason."""
+        """Why a connection is refused, or empty. A rank tries again later; a command prints the reason, and a new job
+        waits for the lock."""
+        if role == "command" and self.ranks.leaving:
+            return "its processes have ended"
         if role != "rank" or not (reason := processes.is_scarce(fd)):
             return ""
         if reason != self._busy:

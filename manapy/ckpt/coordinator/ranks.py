@@ -128,6 +128,11 @@ class Ranks:
             self.send(number, protocol.join("KILL", 1, self.killed))
         return rank
 
+    @property
+    def leaving(self) -> bool:
+        """Rank 0 and all ranks that have connected have ended: unless another one comes at last, the job is over."""
+        return self._rank0_gone and self._gone == len(self.known)
+
     def watch_rank0(self, pid: int) -> None:
         """Watch the process of rank 0 from the beginning, because it starts the job."""
         self._watch(pid, self._on_rank0_gone)
@@ -180,7 +185,7 @@ class Ranks:
     def _on_rank0_gone(self) -> None:
         self._rank0_gone = True
         self._look_whether_over()
-        if not self.over.is_set() and self._gone == len(self.known):
+        if not self.over.is_set() and self.leaving:
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._look_whether_over, True)
 
     def _on_gone(self, rank: Rank) -> None:

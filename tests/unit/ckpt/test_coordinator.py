@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
+from manapy.ckpt import command
 from manapy.ckpt.coordinator import coordinator, flow, ranks, requests
 from manapy.ckpt.coordinator.requests import Requests, Tickets
 from manapy.ckpt.store import job, publish
 from manapy.clock import WORLD
 from manapy.core import processes
+from manapy.core.errors import CoordinatorError
 
 Test = Callable[[FakeJob], Awaitable[None]]
 NEVER = 10 * PATIENCE  # seconds: the test is over before
@@ -51,6 +53,13 @@ def progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands hear soon what is waited for."""
     monkeypatch.setattr(coordinator, "PROGRESS_AFTER", 0.1)
     monkeypatch.setattr(coordinator, "PROGRESS_EVERY", 0.1)
+
+
+def ended_process() -> int:
+    """The pid of a process that has ended."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    return ended.pid
 
 
 def asked(fake: FakeJob) -> int:
@@ -434,15 +443,27 @@ def test_stranger_of_another_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ranks", "state"), [(1, "ended"), (2, "failed")])
 def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
     """Rank 0 has ended before the coordinator listened."""
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-
     async def test(fake: FakeJob) -> None:
         await fake.task
         record = job.read(fake.dir).record
         assert (record["state"], record["first_failure"]) == (state, None)
 
-    play(tmp_path, test, ranks=ranks, connect=False, rank0_pid=ended.pid)
+    play(tmp_path, test, ranks=ranks, connect=False, rank0_pid=ended_process())
+
+
+def test_a_job_that_is_leaving_answers_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a restart right after one that failed waits for its end, and doesn't take it for a running job."""
+    monkeypatch.setattr(ranks, "LATE_SECONDS", NEVER)
+
+    async def test(fake: FakeJob) -> None:
+        while not fake.coordinator.ranks.leaving:
+            await asyncio.sleep(0.01)
+        with pytest.raises(CoordinatorError, match="job: its processes have ended$"):
+            await asyncio.to_thread(command.Connection, job.read(fake.dir))
+        fake.coordinator.ranks.over.set()
+        await fake.task
+
+    play(tmp_path, test, ranks=2, connect=False, rank0_pid=ended_process())
 
 
 def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
