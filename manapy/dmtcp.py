@@ -159,7 +159,11 @@ def dmtcp_set_ckpt_dir(directory: str | os.PathLike[str] | None) -> int:
     time of the checkpoint.
     """
     function = _function("dmtcp_set_ckpt_dir")
-    return DMTCP_NOT_PRESENT if function is None else int(function(c_char_p(None if directory is None else os.fsencode(directory))))
+    return (
+        DMTCP_NOT_PRESENT
+        if function is None
+        else int(function(c_char_p(None if directory is None else os.fsencode(directory))))
+    )
 
 
 def _function(name: str) -> Any:

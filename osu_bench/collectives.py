@@ -102,7 +102,12 @@ def batch(call: Callable[[], object], count: int) -> tuple[float, float]:
 def report(name: str, size: int, samples: list[float]) -> None:
     """One line, by rank 0."""
     if MPI.COMM_WORLD.rank == 0:
-        print(json.dumps({"name": name, "bytes": size, "unit": "ns", "value": statistics.median(samples), "min": min(samples)}), flush=True)
+        print(
+            json.dumps(
+                {"name": name, "bytes": size, "unit": "ns", "value": statistics.median(samples), "min": min(samples)}
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

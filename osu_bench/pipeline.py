@@ -84,17 +84,29 @@ def fault(text: str, schedule: Schedule) -> Fault:
     if kind not in KINDS:
         raise FaultError(f"no fault '{kind}' (there are {', '.join(KINDS)})")
     try:
-        rank, iteration, micro, chunk = (int(values.pop(name, "-1" if name == "rank" else "0")) for name in ("rank", "iteration", "micro", "chunk"))
+        rank, iteration, micro, chunk = (
+            int(values.pop(name, "-1" if name == "rank" else "0")) for name in ("rank", "iteration", "micro", "chunk")
+        )
         phase = values.pop("phase", "forward")
         backward = bool(int(values.pop("backward", "0"))) or phase == "backward"
         seconds = float(values.pop("seconds")) if "seconds" in values else None
     except ValueError as error:
         raise FaultError(f"fault '{text}': {error}") from None
-    if values or phase not in PHASES or not 0 <= rank < schedule.size or iteration < 0 or (seconds is not None and seconds < 0):
-        raise FaultError(f"fault '{text}' can't be: rank=0...{schedule.size - 1}, iteration, micro, chunk, phase={'|'.join(PHASES)}, backward=0|1 and seconds are what it may say")
+    if (
+        values
+        or phase not in PHASES
+        or not 0 <= rank < schedule.size
+        or iteration < 0
+        or (seconds is not None and seconds < 0)
+    ):
+        raise FaultError(
+            f"fault '{text}' can't be: rank=0...{schedule.size - 1}, iteration, micro, chunk, phase={'|'.join(PHASES)}, backward=0|1 and seconds are what it may say"
+        )
     stage, block = int(schedule.places[rank, 0]), Block(backward, chunk, micro)
     if block not in schedule.blocks_of(stage):
-        raise FaultError(f"fault '{text}': an iteration has micro=0...{schedule.micro - 1} and chunk=0...{schedule.chunks - 1}")
+        raise FaultError(
+            f"fault '{text}': an iteration has micro=0...{schedule.micro - 1} and chunk=0...{schedule.chunks - 1}"
+        )
     if kind == "skip-recv" and schedule.source(stage, block) is None:
         raise FaultError(f"fault '{text}': rank {rank} receives nothing for this block")
     if phase == "transfer" and schedule.target(stage, block) is None:
@@ -116,7 +128,10 @@ def starve(processes: int) -> None:
     here = {sorted(os.sched_getaffinity(0))[MPI.COMM_WORLD.rank % len(os.sched_getaffinity(0))]}
     os.sched_setaffinity(0, here)
     for _ in range(processes):
-        subprocess.Popen([sys.executable, "-c", f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(100000))"], env={**os.environ, "LD_PRELOAD": ""})
+        subprocess.Popen(
+            [sys.executable, "-c", f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(100000))"],
+            env={**os.environ, "LD_PRELOAD": ""},
+        )
 
 
 def happen(what: Fault) -> None:
@@ -187,7 +202,9 @@ class Trainer:
         self.stage, self.replica, self.shard = (int(i) for i in schedule.places[self.world.rank])
         self.tp = self.world.Split(self.stage * schedule.dp + self.replica, self.shard)
         self.dp = self.world.Split(self.stage * schedule.tp + self.shard, self.replica)
-        self.parts = [Part([1, self.stage, chunk, self.shard], layers, hidden, self.tp) for chunk in range(schedule.chunks)]
+        self.parts = [
+            Part([1, self.stage, chunk, self.shard], layers, hidden, self.tp) for chunk in range(schedule.chunks)
+        ]
         self.faults = [f for f in faults if f.rank == self.world.rank]
         # by whom it is for, and which way it goes
         self.sending: dict[tuple[int, bool], tuple[MPI.Request, np.ndarray]] = {}
@@ -195,13 +212,24 @@ class Trainer:
 
     def fault_at(self, block: Block, *phases: str, kinds: tuple[str, ...] = KINDS) -> Fault | None:
         """The fault that is to happen now."""
-        return next((f for f in self.faults if (f.iteration, f.block) == (self.iteration, block) and f.phase in phases and f.kind in kinds), None)
+        return next(
+            (
+                f
+                for f in self.faults
+                if (f.iteration, f.block) == (self.iteration, block) and f.phase in phases and f.kind in kinds
+            ),
+            None,
+        )
 
     def receive(self, block: Block) -> np.ndarray:
         """The block's input: from another stage, or the data."""
         source = self.schedule.source(self.stage, block)
         if source is None:
-            return np.random.default_rng([self.iteration, self.replica, block.micro, block.backward]).normal(size=self.shape).astype(np.float32)
+            return (
+                np.random.default_rng([self.iteration, self.replica, block.micro, block.backward])
+                .normal(size=self.shape)
+                .astype(np.float32)
+            )
         got = np.zeros(self.shape, np.float32)
         if (skipped := self.fault_at(block, *PHASES, kinds=("skip-recv",))) is not None:
             happen(skipped)
@@ -262,13 +290,19 @@ class Trainer:
 def main() -> None:
     """Train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--schedule", default="pp=4,micro=8", help="tp=N,pp=N,dp=N,micro=N[,kind=1f1b|gpipe|interleaved][,chunks=N]: tp * pp * dp ranks")
+    parser.add_argument(
+        "--schedule",
+        default="pp=4,micro=8",
+        help="tp=N,pp=N,dp=N,micro=N[,kind=1f1b|gpipe|interleaved][,chunks=N]: tp * pp * dp ranks",
+    )
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--fault", action="append", default=[])
     parser.add_argument("--layers", type=int, default=2, help="of a chunk")
     parser.add_argument("--hidden", type=int, default=128, help="width of a layer, a multiple of tp")
     parser.add_argument("--batch", type=int, default=32, help="samples of a micro-batch")
-    parser.add_argument("--pairs", type=int, metavar="SEED", help="one iteration of two isn't recorded: for what recording costs")
+    parser.add_argument(
+        "--pairs", type=int, metavar="SEED", help="one iteration of two isn't recorded: for what recording costs"
+    )
     options = parser.parse_args()
     world = MPI.COMM_WORLD
     try:
@@ -285,13 +319,20 @@ def main() -> None:
     trainer = Trainer(schedule, faults, options.layers, options.hidden, options.batch)
     recorded = [True] * options.iterations
     if options.pairs is not None:
-        recorded = [one for first in np.random.default_rng(options.pairs).random(-(-options.iterations // 2)) < 0.5 for one in (bool(first), not first)][: options.iterations]
+        recorded = [
+            one
+            for first in np.random.default_rng(options.pairs).random(-(-options.iterations // 2)) < 0.5
+            for one in (bool(first), not first)
+        ][: options.iterations]
     for iteration in range(options.iterations):
         MPI.Pcontrol(int(recorded[iteration]))
         began = time.perf_counter()
         trainer.run()
         if world.rank == 0:
-            print(f"iteration {iteration} took {time.perf_counter() - began:.6f} s at {time.time():.6f}{'' if recorded[iteration] else ', not recorded'}", flush=True)
+            print(
+                f"iteration {iteration} took {time.perf_counter() - began:.6f} s at {time.time():.6f}{'' if recorded[iteration] else ', not recorded'}",
+                flush=True,
+            )
     MPI.Pcontrol(1)
     if world.rank == 0:
         print(f"weights {trainer.digest()}", flush=True)

@@ -51,7 +51,10 @@ def straggler(step: Step) -> Step:
         trainer.world.Barrier()
         all_took = trainer.world.gather(took)
         if all_took is not None:
-            print(f"straggler: rank {all_took.index(max(all_took))} took {max(all_took):.6f} s, the quickest {min(all_took):.6f} s", flush=True)
+            print(
+                f"straggler: rank {all_took.index(max(all_took))} took {max(all_took):.6f} s, the quickest {min(all_took):.6f} s",
+                flush=True,
+            )
 
     return compared
 
@@ -60,7 +63,9 @@ RECORDERS = {"profiler": profiler, "straggler": straggler}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [] or sys.argv[1] not in RECORDERS:
-        print(f"recorders.py: no recorder '{' '.join(sys.argv[1:2])}' (there are {', '.join(RECORDERS)})", file=sys.stderr)
+        print(
+            f"recorders.py: no recorder '{' '.join(sys.argv[1:2])}' (there are {', '.join(RECORDERS)})", file=sys.stderr
+        )
         sys.exit(2)
     Trainer.run = RECORDERS[sys.argv.pop(1)](Trainer.run)  # type: ignore[method-assign]
     main()

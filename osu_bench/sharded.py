@@ -40,20 +40,29 @@ def build(options: argparse.Namespace, kind: str) -> list[Layer]:
     layers: list[Layer] = []
     for number in range(options.layers):
         name = f"layer {number}"
-        layers += [Adapted(name, options.hidden, options.hidden, options.rank) if kind == "lora" else Dense(name, options.hidden, options.hidden), Tanh()]
+        layers += [
+            Adapted(name, options.hidden, options.hidden, options.rank)
+            if kind == "lora"
+            else Dense(name, options.hidden, options.hidden),
+            Tanh(),
+        ]
     return layers
 
 
 def sizes(layers: list[Layer]) -> tuple[int, int]:
     """Bytes of trainable and of frozen parameters."""
-    trainable, frozen = (sum(4 * unit.size for unit in units_of(layers) if unit.trainable is kind) for kind in (True, False))
+    trainable, frozen = (
+        sum(4 * unit.size for unit in units_of(layers) if unit.trainable is kind) for kind in (True, False)
+    )
     return trainable, frozen
 
 
 class Training:
     """One training. engine: what steps are made on; may be one that stands before the real one."""
 
-    def __init__(self, engine: Engine, layers: list[Layer], options: argparse.Namespace, micro_batches: int = 1) -> None:
+    def __init__(
+        self, engine: Engine, layers: list[Layer], options: argparse.Namespace, micro_batches: int = 1
+    ) -> None:
         self.engine, self._layers, self._options, self._micro_batches = engine, layers, options, micro_batches
         initialise(engine, layers, np.random.default_rng(7))
         self._random = np.random.default_rng(100 + engine.topology.rank)
@@ -66,7 +75,13 @@ class Training:
             self.engine.last_micro_batch = number == self._micro_batches - 1
             inputs = self._random.standard_normal((batch, hidden), np.float32)
             labels = self._random.integers(0, hidden, batch)
-            micro_batch(engine or self.engine, self._layers, inputs, labels, 1 / (batch * self._micro_batches * self.engine.topology.size))
+            micro_batch(
+                engine or self.engine,
+                self._layers,
+                inputs,
+                labels,
+                1 / (batch * self._micro_batches * self.engine.topology.size),
+            )
         self._optimizer.step(self.engine.shards)
         self.engine.updated()
 
@@ -132,16 +147,26 @@ def count_bytes(topology: Topology, options: argparse.Namespace) -> None:
         layers = build(options, kind)
         for micro_batches in options.micro_batches:
             for strategy in options.strategies:
-                counts = as_it_is(topology, options, layers, strategy, micro_batches) | apart(topology, options, layers, strategy, micro_batches)
+                counts = as_it_is(topology, options, layers, strategy, micro_batches) | apart(
+                    topology, options, layers, strategy, micro_batches
+                )
                 trainable, frozen = sizes(layers)
-                said = {"model": kind, "strategy": strategy, "micro_batches": micro_batches, "nodes": topology.nodes, "ranks": topology.ranks_per_node}
+                said = {
+                    "model": kind,
+                    "strategy": strategy,
+                    "micro_batches": micro_batches,
+                    "nodes": topology.nodes,
+                    "ranks": topology.ranks_per_node,
+                }
                 say(topology, {**said, "trainable": trainable, "frozen": frozen, **counts})
 
 
 Counts = dict[str, dict[str, float]]  # by step or phase, then by who counts
 
 
-def as_it_is(topology: Topology, options: argparse.Namespace, layers: list[Layer], strategy: str, micro_batches: int) -> Counts:
+def as_it_is(
+    topology: Topology, options: argparse.Namespace, layers: list[Layer], strategy: str, micro_batches: int
+) -> Counts:
     """Bytes of the first step, and of a later one."""
     with Engine(topology, units_of(layers), strategy=strategy) as engine:
         training = Training(engine, layers, options, micro_batches)
@@ -151,10 +176,15 @@ def as_it_is(topology: Topology, options: argparse.Namespace, layers: list[Layer
         for _ in range(options.steps):
             training.step()
         later = meter.look() / options.steps
-    return {name: {"interface": float(count[0]), "engine": float(count[1:].sum())} for name, count in (("first", first), ("step", later))}
+    return {
+        name: {"interface": float(count[0]), "engine": float(count[1:].sum())}
+        for name, count in (("first", first), ("step", later))
+    }
 
 
-def apart(topology: Topology, options: argparse.Namespace, layers: list[Layer], strategy: str, micro_batches: int) -> Counts:
+def apart(
+    topology: Topology, options: argparse.Namespace, layers: list[Layer], strategy: str, micro_batches: int
+) -> Counts:
     """Bytes of the phases of the second step."""
     counts = {phase: {"interface": 0.0, "engine": 0.0} for phase in PHASES}
     with Engine(topology, units_of(layers), strategy=strategy, prefetch=0) as engine:

@@ -73,7 +73,17 @@ def host(topology: Topology, options: argparse.Namespace) -> None:
         window = engine.host_bytes
     trainable, frozen = sizes(layers)
     largest = max(topology.comm.allgather(watch.largest))
-    say(topology, {"model": options.model, "strategy": options.strategy, "trainable": trainable, "frozen": frozen, "pss": largest, "window": window})
+    say(
+        topology,
+        {
+            "model": options.model,
+            "strategy": options.strategy,
+            "trainable": trainable,
+            "frozen": frozen,
+            "pss": largest,
+            "window": window,
+        },
+    )
 
 
 class Watch:
@@ -120,6 +130,8 @@ if __name__ == "__main__":
     mode.add_argument("--micro-batches", type=int, default=1, help="of a step")
     add_model(mode)
     for mode in modes.choices.values():
-        mode.add_argument("--ranks-per-node", type=int, help="nodes are emulated, of so many ranks (default: those that MPI sees)")
+        mode.add_argument(
+            "--ranks-per-node", type=int, help="nodes are emulated, of so many ranks (default: those that MPI sees)"
+        )
     given = parser.parse_args()
     given.run(Topology(ranks_per_node=given.ranks_per_node), given)

@@ -55,13 +55,24 @@ def steps(topology: Topology, options: argparse.Namespace) -> None:
             trainings = {}
             for variant in options.variants:
                 strategy, tau = {ALONE: ("fcdp", 1.0), CACHED: ("fcdp", 1.0)}.get(variant, (variant, 0.0))
-                engine = stack.enter_context(Engine(apart if variant == ALONE else topology, units_of(layers), strategy=strategy, tau=tau))
+                engine = stack.enter_context(
+                    Engine(apart if variant == ALONE else topology, units_of(layers), strategy=strategy, tau=tau)
+                )
                 trainings[variant] = Training(engine, layers, options)
             for number in range(options.rounds + 1):
                 for variant, training in trainings.items():
                     took = seconds(topology, training.step)
                     if number:
-                        say(topology, {"model": kind, "variant": variant, "round": number - 1, "seconds": took, "weights": sum(sizes(layers))})
+                        say(
+                            topology,
+                            {
+                                "model": kind,
+                                "variant": variant,
+                                "round": number - 1,
+                                "seconds": took,
+                                "weights": sum(sizes(layers)),
+                            },
+                        )
 
 
 def trace(topology: Topology, options: argparse.Namespace) -> None:

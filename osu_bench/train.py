@@ -82,16 +82,26 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=50, help="of an epoch")
-    parser.add_argument("--batch", type=int, default=64, help="samples of each rank in a step: what it computes, not what it sends")
-    parser.add_argument("--up-to", type=Path, help="a file with the number of steps that may be done; the job waits there until it holds more")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds of each step in which a larger network would be computing")
+    parser.add_argument(
+        "--batch", type=int, default=64, help="samples of each rank in a step: what it computes, not what it sends"
+    )
+    parser.add_argument(
+        "--up-to",
+        type=Path,
+        help="a file with the number of steps that may be done; the job waits there until it holds more",
+    )
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds of each step in which a larger network would be computing"
+    )
     options = parser.parse_args()
     world = MPI.COMM_WORLD
     rank, size = world.rank, world.size
 
     common = np.random.default_rng(1)
     centers = common.normal(size=(CLASSES, INPUTS)).astype(np.float32)
-    weights = np.concatenate([common.normal(scale=(2 / shape[0]) ** 0.5 if len(shape) > 1 else 0, size=shape).ravel() for shape in SHAPES]).astype(np.float32)
+    weights = np.concatenate(
+        [common.normal(scale=(2 / shape[0]) ** 0.5 if len(shape) > 1 else 0, size=shape).ravel() for shape in SHAPES]
+    ).astype(np.float32)
     state = np.zeros(1, dtype="i")
     if rank == 0:
         state[0] = load(options.dir / "saved.npz", weights)

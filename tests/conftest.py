@@ -25,7 +25,9 @@ TOGETHER = "tests/rdma/"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The two choices that tools/test offers."""
     group = parser.getgroup("manapy")
-    group.addoption("--quick", action="store_true", help="unit tests under 2 seconds, and one real job of each kind: a few minutes")
+    group.addoption(
+        "--quick", action="store_true", help="unit tests under 2 seconds, and one real job of each kind: a few minutes"
+    )
     group.addoption("--long", action="store_true", help="also the long random runs: for a night")
 
 

@@ -23,7 +23,9 @@ class History:
     """A chain in a new directory, and shorthands for its events. Each attempt gets the next number."""
 
     def __init__(self, directory: Path, command: list[str] | None = None) -> None:
-        self.chain: Chain = record.create(directory, {"kind": "run", "command": command or ["mpirun", "solver"], "cwd": str(directory.parent)})
+        self.chain: Chain = record.create(
+            directory, {"kind": "run", "command": command or ["mpirun", "solver"], "cwd": str(directory.parent)}
+        )
 
     def begin(self, **fields: Any) -> int:
         """A new attempt's number."""
@@ -55,7 +57,17 @@ class History:
         which tests do afterwards."""
         where = self.chain.dir / f"step-{number:03d}"
         where.mkdir(exist_ok=True)
-        record = {"format": 1, "id": "x", "state": state, "host": "127.0.0.1", "port": 1, "ranks": 2, "argv": ["solver"], "started": time.time() + 0.01, **fields}
+        record = {
+            "format": 1,
+            "id": "x",
+            "state": state,
+            "host": "127.0.0.1",
+            "port": 1,
+            "ranks": 2,
+            "argv": ["solver"],
+            "started": time.time() + 0.01,
+            **fields,
+        }
         (where / "job.json").write_text(json.dumps(record))
         (where / "secret").write_bytes(bytes(32))
         return where

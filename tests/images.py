@@ -1,8 +1,8 @@
 """Synthetic images for tests, written as lowerhalf/include/manapy/image.h says, independently of the C writer.
 
-    build(path, rank=1, size=4, mapped=some_file)    a good image
-    build(path, ..., change={"version": 9})          a good checksum over a header with other values
-    checkpoint(job_directory, ranks=4)               a whole checkpoint
+build(path, rank=1, size=4, mapped=some_file)    a good image
+build(path, ..., change={"version": 9})          a good checksum over a header with other values
+checkpoint(job_directory, ranks=4)               a whole checkpoint
 """
 
 from __future__ import annotations
@@ -46,8 +46,19 @@ def build(
         hashed = image.Polyval(hash_key[:16])
         hashed.update(part)
         where = struct.pack("<QQ", ARENA + first * image.PAGE, len(part))
-        seal = (ctypes.c_uint8 * image.RUN_SEAL)(*hmac.digest(data_key, where + hashed.final(), "sha256")[: image.RUN_SEAL])
-        runs.append(image.RunStruct(address=ARENA + first * image.PAGE, bytes=len(part), offset=len(data), kind=image.RUN_DATA, crc=image.crc32c(part), seal=seal))
+        seal = (ctypes.c_uint8 * image.RUN_SEAL)(
+            *hmac.digest(data_key, where + hashed.final(), "sha256")[: image.RUN_SEAL]
+        )
+        runs.append(
+            image.RunStruct(
+                address=ARENA + first * image.PAGE,
+                bytes=len(part),
+                offset=len(data),
+                kind=image.RUN_DATA,
+                crc=image.crc32c(part),
+                seal=seal,
+            )
+        )
         data += part
     files, strings = [], bytearray(b"\0")
     if mapped is not None:
@@ -57,9 +68,20 @@ def build(
         regions.append(image.RegionStruct(lo=lo, hi=lo + len(body), prot=5, flags=image.REGION_FILE))
         runs.append(image.RunStruct(address=lo, bytes=len(body), kind=image.RUN_FILE, crc=image.crc32c(body)))
         status = mapped.stat()
-        files.append(image.FileStruct(path=len(strings), device=status.st_dev, inode=status.st_ino, bytes=status.st_size, mtime_ns=status.st_mtime_ns))
+        files.append(
+            image.FileStruct(
+                path=len(strings),
+                device=status.st_dev,
+                inode=status.st_ino,
+                bytes=status.st_size,
+                mtime_ns=status.st_mtime_ns,
+            )
+        )
         strings += os.fsencode(mapped) + b"\0"
-    threads = [image.ThreadStruct(tid=1000 + rank, mpi_slot=0, name=b"main"), image.ThreadStruct(tid=2000 + rank, mpi_slot=0xFFFFFFFF, name=b"worker")]
+    threads = [
+        image.ThreadStruct(tid=1000 + rank, mpi_slot=0, name=b"main"),
+        image.ThreadStruct(tid=2000 + rank, mpi_slot=0xFFFFFFFF, name=b"worker"),
+    ]
 
     sections = (image.SectionStruct * image.SECTIONS_MAX)()
     parts = [
@@ -71,7 +93,9 @@ def build(
     ]
     for i, (kind, body, count) in enumerate(parts):
         _align(data, 8)
-        sections[i] = image.SectionStruct(kind=kind, crc=image.crc32c(body), offset=len(data), bytes=len(body), count=count)
+        sections[i] = image.SectionStruct(
+            kind=kind, crc=image.crc32c(body), offset=len(data), bytes=len(body), count=count
+        )
         data += body
     values: dict[str, Any] = dict(
         magic=image.MAGIC,
@@ -96,12 +120,18 @@ def build(
 def finish(header: image.HeaderStruct, data: bytearray, secret: bytes) -> None:
     """Seal the header, sum it up, and put it in front of an image's data."""
     sections = b"".join(bytes(data[s.offset : s.offset + s.bytes]) for s in header.sections[: header.nsections])
-    header.seal[:] = hmac.digest(hmac.digest(secret, b"image head", "sha256"), sections + bytes(header)[: image.HeaderStruct.seal.offset], "sha256")
+    header.seal[:] = hmac.digest(
+        hmac.digest(secret, b"image head", "sha256"),
+        sections + bytes(header)[: image.HeaderStruct.seal.offset],
+        "sha256",
+    )
     header.header_crc = image.crc32c(bytes(header)[: image.HeaderStruct.header_crc.offset])
     data[: ctypes.sizeof(header)] = bytes(header)
 
 
-def checkpoint(job: Path, ranks: int, seed: int = 1, mpirun: str | None = None, argv: tuple[str, ...] = ("python3", "solver.py")) -> Path:
+def checkpoint(
+    job: Path, ranks: int, seed: int = 1, mpirun: str | None = None, argv: tuple[str, ...] = ("python3", "solver.py")
+) -> Path:
     """Publish one more checkpoint of a job directory."""
     temporary = publish.begin(job)
     if not (job / "secret").exists():
@@ -111,7 +141,9 @@ def checkpoint(job: Path, ranks: int, seed: int = 1, mpirun: str | None = None, 
     for rank in range(ranks):
         name = f"rank-{rank:05d}.img"
         header = image.read_header(build(temporary / name, rank, ranks, seed=seed, secret=secret))
-        entries.append(publish.Entry(rank, name, header.memory_bytes, header.file_bytes, header.crc, 0.1, "testhost", header.seal))
+        entries.append(
+            publish.Entry(rank, name, header.memory_bytes, header.file_bytes, header.crc, 0.1, "testhost", header.seal)
+        )
     return publish.commit(temporary, {"argv": list(argv), "manapy": "0.1.0", "mpirun": mpirun}, entries, secret)
 
 

@@ -15,7 +15,11 @@ def c_values(directory: Path, include: Path, header: str, expressions: Mapping[s
 
 
 def differences(
-    directory: Path, include: Path, header: str, structures: Mapping[str, type[ctypes.Structure]], prefix_only: frozenset[str] = frozenset()
+    directory: Path,
+    include: Path,
+    header: str,
+    structures: Mapping[str, type[ctypes.Structure]],
+    prefix_only: frozenset[str] = frozenset(),
 ) -> list[str]:
     """Where Python and C differ, in words; structures: name without mpy_ and _t. Those in prefix_only may be shorter in
     Python."""
@@ -32,4 +36,6 @@ def differences(
             expressions[f"{c}.{member} size"] = f"sizeof((({c} *)0)->{member})"
             mirrored[f"{c}.{member} size"] = descriptor.size
     actual = c_values(directory, include, header, expressions)
-    return [f"{name}: C {actual[name]}, Python {mirrored[name]}" for name in expressions if actual[name] != mirrored[name]]
+    return [
+        f"{name}: C {actual[name]}, Python {mirrored[name]}" for name in expressions if actual[name] != mirrored[name]
+    ]

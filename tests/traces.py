@@ -30,7 +30,9 @@ class Builder:
         self.size = size
         self.rows: dict[tuple[int, int], list[Row]] = {}
         self.comms = [Communicator(1, 1, np.arange(size, dtype=np.int32))]
-        self.ranks = {r: Rank(r, host=f"node{r * hosts // size}", pid=1000 + r, process="R", cpu_share=1.0) for r in range(size)}
+        self.ranks = {
+            r: Rank(r, host=f"node{r * hosts // size}", pid=1000 + r, process="R", cpu_share=1.0) for r in range(size)
+        }
         self.seqs: dict[tuple[int, int], int] = {}
 
     def comm(self, *members: int, name: str = "") -> int:
@@ -40,7 +42,17 @@ class Builder:
 
     def call(self, rank: int, op: Op, enter: int, exit: int = OPEN, *, thread: int = 0, **fields: int) -> Row:
         """One record. A collective's SEQ is counted unless `context` is given."""
-        row = {"rank": rank, "thread": thread, "op": int(op), "enter": enter, "exit": exit, "comm": 0, "peer": NO_PEER, "tag": -1, **fields}
+        row = {
+            "rank": rank,
+            "thread": thread,
+            "op": int(op),
+            "enter": enter,
+            "exit": exit,
+            "comm": 0,
+            "peer": NO_PEER,
+            "tag": -1,
+            **fields,
+        }
         if Op.BARRIER <= op < Op.INIT and "context" not in fields:
             key = (rank, row["comm"])
             row["context"] = self.seqs[key] = self.seqs.get(key, 0) + 1
@@ -59,7 +71,9 @@ class Builder:
     def pause(self, rank: int, begin: int, end: int = OPEN) -> None:
         """The recording of a rank; calls that it makes then aren't for this builder."""
         known = self.ranks[rank]
-        self.ranks[rank] = replace(known, pauses=(*known.pauses, (begin, end)), first_ns=NEVER if end == OPEN else max(end, known.first_ns))
+        self.ranks[rank] = replace(
+            known, pauses=(*known.pauses, (begin, end)), first_ns=NEVER if end == OPEN else max(end, known.first_ns)
+        )
 
     def trace(self, now: int) -> Trace:
         """All of it at a time."""
@@ -72,7 +86,9 @@ class Builder:
         return Trace(events[~rdma], self.comms, self.size, self.ranks, now, rdma=events[rdma])
 
 
-def saved(folder: Path, *calls: Row, end: int = format.FINALIZED, host: str = "elsewhere", pid: int = 0, pid_start: int = 0) -> Path:
+def saved(
+    folder: Path, *calls: Row, end: int = format.FINALIZED, host: str = "elsewhere", pid: int = 0, pid_start: int = 0
+) -> Path:
     """A folder with the recordings of ranks that made these calls, after a Barrier, and a world that they share; of a
     process, if one is named."""
     folder.mkdir()
@@ -224,7 +240,11 @@ class Model:
             return state.message.arrived
         there = self._arrivals[step.comm, state.opened["context"]]
         agree = len({row["op"] for row in there}) == 1
-        return max(row["enter"] for row in there) if len(there) == len(self.builder.comms[step.comm].members) and agree else None
+        return (
+            max(row["enter"] for row in there)
+            if len(there) == len(self.builder.comms[step.comm].members) and agree
+            else None
+        )
 
 
 def calls_of(work: Callable[[], object]) -> int:

@@ -53,7 +53,9 @@ class Run:
         deadline = time.monotonic() + seconds
         while not ready(self.text()):
             if self.process.poll() is not None:
-                raise DemoError(f"the job ended with exit code {self.process.returncode} while waiting for {what}:\n{tail(self.text())}")
+                raise DemoError(
+                    f"the job ended with exit code {self.process.returncode} while waiting for {what}:\n{tail(self.text())}"
+                )
             if time.monotonic() > deadline:
                 raise DemoError(f"waited {seconds:.0f} s for {what}:\n{tail(self.text())}")
             time.sleep(0.02)
@@ -75,14 +77,19 @@ def tail(text: str) -> str:
 
 def last_step(text: str) -> int:
     """Number of the last "step K ..." line."""
-    return max((int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and len(line.split()) == 4), default=0)
+    return max(
+        (int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and len(line.split()) == 4),
+        default=0,
+    )
 
 
 @contextlib.contextmanager
 def start(command: list[str | Path], log: Path) -> Iterator[Run]:
     """Run a command with its output in log; ends it if the demonstration fails."""
     with log.open("wb") as stream:
-        process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=log.parent)
+        process = subprocess.Popen(
+            [str(c) for c in command], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=log.parent
+        )
     try:
         yield Run(process, log)
     finally:
@@ -188,7 +195,9 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--n", default="256", help="grid points in each direction")
     parser.add_argument("--steps", default="3000")

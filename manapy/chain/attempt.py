@@ -111,7 +111,16 @@ class _Save:
 class Attempt:
     """See the head of this file. ``say`` shows a line to the user."""
 
-    def __init__(self, chain: Chain, attempt: int, command: Sequence[str], policy: Policy, watch: Watch, say: Callable[[str], None], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        attempt: int,
+        command: Sequence[str],
+        policy: Policy,
+        watch: Watch,
+        say: Callable[[str], None],
+        env: Mapping[str, str],
+    ) -> None:
         self.chain = chain
         self.attempt = attempt
         self.command = list(command)
@@ -226,7 +235,9 @@ class Attempt:
         if live := self._live():
             waited = time.monotonic() - self._code_since
             if waited > SETTLE or (waited > GONE and not any(which.is_live() for which in live) and self._live()):
-                return Outcome("crashed", 1, f"the coordinator of {live[0].dir} is lost", str(live[0].record.get("hostname", "")))
+                return Outcome(
+                    "crashed", 1, f"the coordinator of {live[0].dir} is lost", str(live[0].record.get("hostname", ""))
+                )
             return None
         return self._crash() or Outcome("finished", self._code if self._code >= 0 else 128 - self._code)
 
@@ -253,7 +264,14 @@ class Attempt:
         if not self.measured:
             whole = look.deadline - begin if look.deadline is not None else math.inf
             interval = min(timing.trial(whole), interval or math.inf)
-        last = max((float(e["time"]) for e in self.chain.events(attempt=self.attempt) if e["event"] in ("checkpoint", "failed")), default=begin)
+        last = max(
+            (
+                float(e["time"])
+                for e in self.chain.events(attempt=self.attempt)
+                if e["event"] in ("checkpoint", "failed")
+            ),
+            default=begin,
+        )
         return interval is not None and now - last >= interval and bool(self._live())
 
     def interval(self) -> float | None:
@@ -281,7 +299,9 @@ class Attempt:
 
     def _jobs(self) -> list[job.Job]:
         """The jobs of this attempt's steps, as they are now."""
-        return [found for step in self._steps() if step["verdict"] != "done" and (found := steps.current(step)) is not None]
+        return [
+            found for step in self._steps() if step["verdict"] != "done" and (found := steps.current(step)) is not None
+        ]
 
     def _live(self) -> list[job.Job]:
         """The jobs that run now."""
@@ -289,7 +309,10 @@ class Attempt:
 
     def _starting(self) -> bool:
         """Has a step asked what to do a short time ago, and has no job yet?"""
-        return any(step["verdict"] != "done" and steps.current(step) is None and time.time() - step["time"] < STARTS for step in self._steps())
+        return any(
+            step["verdict"] != "done" and steps.current(step) is None and time.time() - step["time"] < STARTS
+            for step in self._steps()
+        )
 
     # ---- checkpoints
 
@@ -328,10 +351,19 @@ class Attempt:
             for result, seconds in zip(save.results, save.seconds, strict=True):
                 if isinstance(result, Path):
                     size = publish.read_manifest(result).file_bytes
-                    self.chain.append("checkpoint", self.attempt, path=str(result), seconds=round(seconds, 3), bytes=size, cause=save.cause)
+                    self.chain.append(
+                        "checkpoint",
+                        self.attempt,
+                        path=str(result),
+                        seconds=round(seconds, 3),
+                        bytes=size,
+                        cause=save.cause,
+                    )
                     self.measured.append(seconds)
                 elif result:
-                    self.chain.append("failed", self.attempt, cause=save.cause, reason=result, seconds=round(seconds, 3))
+                    self.chain.append(
+                        "failed", self.attempt, cause=save.cause, reason=result, seconds=round(seconds, 3)
+                    )
                     if save is self._save:
                         self.say(f"the checkpoint failed: {result}; {self._fallback()}")
             save.jobs = []
@@ -357,7 +389,9 @@ class Attempt:
                 status = command.status(which)
             except ManapyError:
                 continue
-            spare |= {int(status["pid"])} | {int(rank["pid"]) for rank in status["ranks"] if rank.get("host") == here and rank.get("pid")}
+            spare |= {int(status["pid"])} | {
+                int(rank["pid"]) for rank in status["ranks"] if rank.get("host") == here and rank.get("pid")
+            }
         self._kill_script(spare)
         for which in jobs:
             try:

@@ -25,24 +25,40 @@ from .supervisor import Supervisor
 
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
-ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP")
+ARRAY = (
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_ARRAY_TASK_COUNT",
+    "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX",
+    "SLURM_ARRAY_TASK_STEP",
+)
 
 
 # ---- submission
 
 
-def prepare(directory: Path, script: str, arguments: Sequence[str], options: Sequence[str], sbatch: Sequence[str], mode: str) -> Chain:
+def prepare(
+    directory: Path, script: str, arguments: Sequence[str], options: Sequence[str], sbatch: Sequence[str], mode: str
+) -> Chain:
     """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`.
     ``options``: of guard; ``sbatch``: options for every submission. Raises ManapyError."""
     if not script.startswith("#!"):
         raise ManapyError("the script must begin with '#!' and an interpreter (such as #!/bin/bash), as sbatch demands")
     directory = directory.absolute()
     command = [str(directory / "script"), *arguments]
-    chain = record.create(directory, {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": list(sbatch), "mode": mode})
+    chain = record.create(
+        directory, {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": list(sbatch), "mode": mode}
+    )
     (chain.dir / "script").write_text(script)
     (chain.dir / "script").chmod(0o700)
     guard = [os.path.abspath(sys.argv[0]), "slurm", "guard", "--dir", str(directory), *options]
-    lines = ["#!/bin/sh", *slurm.header(script), *(f"#SBATCH {option}" for option in ("--requeue", "--open-mode=append")), f"exec {shlex.join(guard)}"]
+    lines = [
+        "#!/bin/sh",
+        *slurm.header(script),
+        *(f"#SBATCH {option}" for option in ("--requeue", "--open-mode=append")),
+        f"exec {shlex.join(guard)}",
+    ]
     (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n")
     return chain
 
@@ -58,7 +74,11 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
         limit = slurm.seconds(shown.get("TimeMin", "")) or slurm.seconds(shown.get("TimeLimit", ""))
         needed = timing.shortest(estimate, margin)
         if limit is not None and limit < needed:
-            what = f"a checkpoint takes {estimate:.0f} s" if estimate is not None else "the time of a checkpoint is unknown (--checkpoint-time)"
+            what = (
+                f"a checkpoint takes {estimate:.0f} s"
+                if estimate is not None
+                else "the time of a checkpoint is unknown (--checkpoint-time)"
+            )
             raise ManapyError(
                 f"an allocation of {limit:.0f} s is too short for even one checkpoint: {what}, so at least "
                 f"{needed:.0f} s are needed (sbatch --time)"
@@ -96,7 +116,14 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
         parent = record.read(directory)
         array = {name: os.environ[name] for name in ARRAY if name in os.environ}
         script = (parent.dir / "script").read_text()
-        chain = prepare(task_directory(directory), script, parent.record["command"][1:], options, _without_array(parent.record["sbatch"]), parent.record["mode"])
+        chain = prepare(
+            task_directory(directory),
+            script,
+            parent.record["command"][1:],
+            options,
+            _without_array(parent.record["sbatch"]),
+            parent.record["mode"],
+        )
         chain.record["environment"] = array
         chain.write()
         return chain
@@ -130,7 +157,12 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
     if over is not None and over["event"] == "finished":
         return int(over["code"])
     before = chain.events("attempt")[-1:]
-    if before and before[0]["id"] != allocation.job and not chain.events("end", before[0]["attempt"]) and slurm.was_cancelled(before[0]["id"]):
+    if (
+        before
+        and before[0]["id"] != allocation.job
+        and not chain.events("end", before[0]["attempt"])
+        and slurm.was_cancelled(before[0]["id"])
+    ):
         policy.lost(chain)
         return _cancelled(supervisor, before[0]["id"])
     if why := supervisor.refusal():
@@ -178,7 +210,9 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
             "this job must not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf):"
             " a dependent job continues it instead"
         )
-    successor = slurm.submit(chain.dir / "batch.sh", [*chain.record["sbatch"], f"--dependency=afterany:{allocation.job}"])
+    successor = slurm.submit(
+        chain.dir / "batch.sh", [*chain.record["sbatch"], f"--dependency=afterany:{allocation.job}"]
+    )
     chain.append("successor", chain.attempts(), id=successor)
     say(f"job {successor} continues after this one")
     return lambda: 0

@@ -55,7 +55,13 @@ def _boot() -> str:
 def _words() -> bytes:
     """The description of this process as a holder."""
     return json.dumps(
-        {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "start": _start_of(os.getpid()), "since": int(time.time())}
+        {
+            "host": socket.gethostname(),
+            "boot": _boot(),
+            "pid": os.getpid(),
+            "start": _start_of(os.getpid()),
+            "since": int(time.time()),
+        }
     ).encode()
 
 

@@ -74,7 +74,9 @@ def came_further(chain: Chain, attempt: int) -> bool:
 
     Also true if the attempt did not get the time that it was promised.
     """
-    if chain.events("checkpoint", attempt) or any(end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)):
+    if chain.events("checkpoint", attempt) or any(
+        end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)
+    ):
         return True
     begin, end = span(chain, attempt)
     for step in chain.events("step", attempt):
@@ -105,7 +107,11 @@ def refusal(chain: Chain, limits: Limits) -> str:
         return f"its attempts took {used(chain):.0f} s together, the whole budget (--budget)"
     ends = chain.events("end")
     in_a_row = 0
-    while in_a_row < len(ends) and ends[-1 - in_a_row]["how"] == "crashed" and len(chain.events("checkpoint", ends[-1 - in_a_row]["attempt"])) < RECOVERED:
+    while (
+        in_a_row < len(ends)
+        and ends[-1 - in_a_row]["how"] == "crashed"
+        and len(chain.events("checkpoint", ends[-1 - in_a_row]["attempt"])) < RECOVERED
+    ):
         in_a_row += 1
     if in_a_row >= limits.crashes:
         return (

@@ -59,7 +59,11 @@ class Chain:
 
     def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
         """All events, or those of a kind and an attempt, oldest first."""
-        return [event for event in [*self._history(), *self._unwritten] if kind in (None, event["event"]) and attempt in (None, event["attempt"])]
+        return [
+            event
+            for event in [*self._history(), *self._unwritten]
+            if kind in (None, event["event"]) and attempt in (None, event["attempt"])
+        ]
 
     def _history(self) -> list[Event]:
         """The file's events. This is called several times per second, so the file is read again only if it has
@@ -141,7 +145,12 @@ def is_chain(directory: Path) -> bool:
 def read(directory: Path) -> Chain:
     """Raises ManapyError."""
     with reading(directory / "chain.json", FORMAT, ManapyError, "not a chain's file, or damaged") as record:
-        if not (isinstance(record["command"], list) and isinstance(record["kind"], str) and isinstance(record["cwd"], str) and isinstance(record["created"], (int, float))):
+        if not (
+            isinstance(record["command"], list)
+            and isinstance(record["kind"], str)
+            and isinstance(record["cwd"], str)
+            and isinstance(record["created"], (int, float))
+        ):
             raise TypeError("its kind, command, directory or date")
     return Chain(directory.resolve(), record)
 

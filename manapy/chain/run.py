@@ -40,7 +40,9 @@ class UserWatch:
         return _reason(number)
 
 
-def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | None, back_off: float, force: bool = False) -> int:
+def supervise(
+    supervisor: Supervisor, hosts: Sequence[str], deadline: float | None, back_off: float, force: bool = False
+) -> int:
     """Run the chain's command until it has ended. Returns the exit code. ``force``: run it once even beyond the
     limits."""
     bad: list[str] = []
@@ -59,7 +61,9 @@ def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | No
         if outcome.host and outcome.host not in bad:
             bad.append(outcome.host)
         pause = min(back_off * 2 ** (crashes - 1), BACK_OFF_MAX)
-        supervisor.say(f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again")
+        supervisor.say(
+            f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again"
+        )
         if reason := _signal_within(pause):
             return _over(supervisor, Outcome("expired", reason=reason))
 

@@ -20,7 +20,15 @@ from .attempt import Look, Outcome
 
 ANSWER_SECONDS = 60.0
 ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
-SHOWN = {"JobState": "State", "EndTime": "EndTime", "PreemptTime": "PreemptTime", "Restarts": "RestartCnt", "Requeue": "Requeue", "TimeLimit": "TimeLimit", "TimeMin": "MinTime"}
+SHOWN = {
+    "JobState": "State",
+    "EndTime": "EndTime",
+    "PreemptTime": "PreemptTime",
+    "Restarts": "RestartCnt",
+    "Requeue": "Requeue",
+    "TimeLimit": "TimeLimit",
+    "TimeMin": "MinTime",
+}
 WIDTH = 32  # of a column of squeue
 CANCELLED = ("CANCELLED", "DEADLINE")
 # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
@@ -36,7 +44,14 @@ def command(*arguments: str | Path) -> str:
     """Run a Slurm command. Returns its standard output. Raises SlurmError."""
     name = str(arguments[0])
     try:
-        done = subprocess.run([str(a) for a in arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS, env=_clean())
+        done = subprocess.run(
+            [str(a) for a in arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+            env=_clean(),
+        )
     except FileNotFoundError:
         raise SlurmError(
             f"{name}: no such program: is this a Slurm cluster? (Debian: apt install slurm-client)"
@@ -53,7 +68,11 @@ def command(*arguments: str | Path) -> str:
 def _clean() -> dict[str, str]:
     """Our environment without the variables of this job: a job that is submitted here must not take them for its
     own."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "SQUEUE_", "MANAPY_CHAIN")) or k == "SLURM_CONF"}
+    return {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("SLURM_", "SLURMD_", "SQUEUE_", "MANAPY_CHAIN")) or k == "SLURM_CONF"
+    }
 
 
 def show(job: str) -> dict[str, str]:
@@ -63,7 +82,9 @@ def show(job: str) -> dict[str, str]:
     which may contain anything.
     """
     columns = ",".join(f"{column}:{WIDTH}" for column in SHOWN.values())
-    lines = command("squeue", "--noheader", "--states=all", "--array", "--sort=i", f"--jobs={job}", f"--Format={columns}").splitlines()
+    lines = command(
+        "squeue", "--noheader", "--states=all", "--array", "--sort=i", f"--jobs={job}", f"--Format={columns}"
+    ).splitlines()
     first = lines[0] if lines else ""
     return {name: text for i, name in enumerate(SHOWN) if (text := first[i * WIDTH : (i + 1) * WIDTH].strip())}
 
@@ -121,7 +142,11 @@ class Allocation:
         """See attempt.Watch."""
         try:
             job = show(self.job)
-            leaving = [f"{name} ({state})" for name, state in node_states(self.nodes).items() if any(word in state for word in LEAVING)]
+            leaving = [
+                f"{name} ({state})"
+                for name, state in node_states(self.nodes).items()
+                if any(word in state for word in LEAVING)
+            ]
         except SlurmError:
             return self._last  # the controller does not answer for a while: its last answer still holds
         ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
@@ -160,7 +185,12 @@ class Allocation:
         if job.get("JobState") != "COMPLETING":
             return job.get("JobState") in CANCELLED
         on_time = time.time() < self._promised - ON_TIME
-        return on_time and job.get("Restarts") == self._restarts and _epoch(job.get("PreemptTime", "")) is None and not self.unwell()
+        return (
+            on_time
+            and job.get("Restarts") == self._restarts
+            and _epoch(job.get("PreemptTime", "")) is None
+            and not self.unwell()
+        )
 
     def judge(self, outcome: Outcome) -> Outcome:
         """See attempt.Watch. If a rank died or srun failed because Slurm ends the job or takes its nodes, it is no
@@ -176,7 +206,9 @@ class Allocation:
         """Has Slurm itself requeued the job, so that it will end this run?"""
         try:
             job = show(self.job)
-            return job.get("JobState") in ("PENDING", "REQUEUED") or (job.get("JobState") == "COMPLETING" and job.get("Restarts") != self._restarts)
+            return job.get("JobState") in ("PENDING", "REQUEUED") or (
+                job.get("JobState") == "COMPLETING" and job.get("Restarts") != self._restarts
+            )
         except SlurmError:
             return False
 

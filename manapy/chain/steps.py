@@ -39,7 +39,9 @@ class Verdict(NamedTuple):
         return f"{self.kind.upper()} {self.code if self.kind == 'done' else self.path}"
 
 
-def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None, say: Callable[[str], None]) -> Verdict:
+def decide(
+    chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None, say: Callable[[str], None]
+) -> Verdict:
     """Find the step, decide what to do with it, and record that. Raises ManapyError.
 
     ``directory``: --dir, if given; ``say`` shows a line to the user.
@@ -146,7 +148,9 @@ def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int, s
     return Verdict("resume", found.path)
 
 
-def newest_whole(chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None]) -> publish.Checkpoint | None:
+def newest_whole(
+    chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None]
+) -> publish.Checkpoint | None:
     """The newest checkpoint of a job directory taken after ``since`` whose every byte is good (invariant 2)."""
     damaged = 0
     for _, path in reversed(publish.numbered(directory)):

@@ -58,7 +58,11 @@ class Supervisor:
         if self.chain.events("end", number):
             return
         deadline = time.monotonic() + ORPHAN_WAIT
-        while live := [run.dir for step in self.chain.events("step", number) if (run := steps.current(step)) is not None and run.is_live()]:
+        while live := [
+            run.dir
+            for step in self.chain.events("step", number)
+            if (run := steps.current(step)) is not None and run.is_live()
+        ]:
             if time.monotonic() > deadline:
                 raise ManapyError(
                     f"{self.chain.dir}: {live[0]} still runs although its manapy has ended:"

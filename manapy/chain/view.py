@@ -15,7 +15,16 @@ from .record import Chain
 TAIL = 4096  # bytes of the output in which its last line is looked for
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")  # ECMA-48
 
-COLOURS = {"finished": "#4c9f70", "left": "#5b8db8", "yielded": "#8172b3", "crashed": "#c44e52", "lost": "#c44e52", "expired": "#dd8452", "taken": "#dd8452", "running": "#bbbbbb"}
+COLOURS = {
+    "finished": "#4c9f70",
+    "left": "#5b8db8",
+    "yielded": "#8172b3",
+    "crashed": "#c44e52",
+    "lost": "#c44e52",
+    "expired": "#dd8452",
+    "taken": "#dd8452",
+    "running": "#bbbbbb",
+}
 
 
 class Attempt(NamedTuple):
@@ -45,7 +54,21 @@ def attempts(chain: Chain, now: float | None = None) -> list[Attempt]:
         how, reason = (end["how"], end["reason"]) if end else ("running", "")
         resumed = [e["path"] for e in events if e["event"] == "step" and e["verdict"] == "resume"]
         kinds = {kind: [e for e in events if e["event"] == kind] for kind in ("checkpoint", "failed")}
-        found.append(Attempt(number, first["id"], first["nodes"], begin, until, how, reason, first["deadline"], kinds["checkpoint"], kinds["failed"], resumed))
+        found.append(
+            Attempt(
+                number,
+                first["id"],
+                first["nodes"],
+                begin,
+                until,
+                how,
+                reason,
+                first["deadline"],
+                kinds["checkpoint"],
+                kinds["failed"],
+                resumed,
+            )
+        )
     return found
 
 
@@ -53,7 +76,9 @@ def state(chain: Chain) -> str:
     """The state of a chain in one phrase."""
     over = chain.over()
     if over is not None:
-        return f"finished with exit code {over['code']}" if over["event"] == "finished" else f"stopped: {over['reason']}"
+        return (
+            f"finished with exit code {over['code']}" if over["event"] == "finished" else f"stopped: {over['reason']}"
+        )
     if not chain.attempts():
         return "not begun yet"
     return "between two attempts" if chain.events("end", chain.attempts()) else "running"
@@ -72,7 +97,11 @@ def last_words(chain: Chain) -> str:
             text = stream.read(TAIL).decode(errors="replace")
     except OSError:
         return ""
-    lines = [line for line in ("".join(filter(str.isprintable, _ESCAPE.sub("", line))).strip() for line in text.splitlines()) if line and not line.startswith("manapy: ")]
+    lines = [
+        line
+        for line in ("".join(filter(str.isprintable, _ESCAPE.sub("", line))).strip() for line in text.splitlines())
+        if line and not line.startswith("manapy: ")
+    ]
     return lines[-1] if lines else ""
 
 
@@ -101,7 +130,10 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
         "last_checkpoint": {k: taken[-1][k] for k in ("path", "time", "seconds", "bytes")} if taken else None,
         "deadline": deadline,
         "leaves_at": deadline - lead if deadline is not None and lead is not None else None,
-        "steps": [{**{k: e[k] for k in ("step", "argv", "ranks", "verdict", "dir")}, "done": fates[number].kind == "done"} for number, e in met.items()],
+        "steps": [
+            {**{k: e[k] for k in ("step", "argv", "ranks", "verdict", "dir")}, "done": fates[number].kind == "done"}
+            for number, e in met.items()
+        ],
         "output": last_words(chain),
     }
 
@@ -121,17 +153,38 @@ def draw(chain: Chain, path: Path) -> None:
         raise ManapyError("the picture needs matplotlib: pip install 'manapy[slurm]', or --no-plot") from None
     start = rows[0].begin
     whole = max(rows[-1].end - start, 1.0)
-    unit, name = next((u, n) for u, n in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")) if whole >= 2 * u or u == 1.0)
+    unit, name = next(
+        (u, n)
+        for u, n in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+        if whole >= 2 * u or u == 1.0
+    )
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.32 * len(rows)))
     labels = set()
     for row in rows:
         label = row.how if row.how not in labels else None
         labels.add(row.how)
-        axes.barh(row.number, (row.end - row.begin) / unit, left=(row.begin - start) / unit, height=0.6, color=COLOURS[row.how], label=label)
-        for events, marker, colour, text in ((row.checkpoints, "|", "black", "checkpoint"), (row.failed, "x", "#c44e52", "failed checkpoint")):
+        axes.barh(
+            row.number,
+            (row.end - row.begin) / unit,
+            left=(row.begin - start) / unit,
+            height=0.6,
+            color=COLOURS[row.how],
+            label=label,
+        )
+        for events, marker, colour, text in (
+            (row.checkpoints, "|", "black", "checkpoint"),
+            (row.failed, "x", "#c44e52", "failed checkpoint"),
+        ):
             if events:
                 times = [(event["time"] - start) / unit for event in events]
-                axes.plot(times, [row.number] * len(times), marker, color=colour, markersize=11, label=text if text not in labels else None)
+                axes.plot(
+                    times,
+                    [row.number] * len(times),
+                    marker,
+                    color=colour,
+                    markersize=11,
+                    label=text if text not in labels else None,
+                )
                 labels.add(text)
     axes.set_xlabel(f"{name} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(start))}")
     axes.set_ylabel("attempt")

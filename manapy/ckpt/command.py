@@ -36,7 +36,14 @@ class Connection(connection.Connection):
             connected = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
             lost = f"the connection to the coordinator is lost: see {job.dir / 'coordinator.log'}"
             super().__init__(
-                connected, secret, handshake.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
+                connected,
+                secret,
+                handshake.COORDINATOR,
+                what=str(job.dir),
+                lost=lost,
+                secret_path=job.dir / "secret",
+                timeout=ANSWER_SECONDS,
+                limit=protocol.ANSWER_MAX,
             )
         except ConnectionRefusedError as error:
             raise GoneError(
@@ -67,7 +74,14 @@ def _end_of(job: Job, patience: float) -> str | None:
     return end
 
 
-def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, within: float | None = None, progress: Progress | None = None) -> Path:
+def checkpoint(
+    job: Job,
+    *,
+    then: str = "continue",
+    child_grace: float | None = None,
+    within: float | None = None,
+    progress: Progress | None = None,
+) -> Path:
     """Take a checkpoint. Returns its path when it is published. Raises CheckpointError.
 
     child_grace: seconds that child processes get to end. within: return a checkpoint instead that is in progress or was

@@ -10,7 +10,20 @@ from __future__ import annotations
 from ..core.handshake import SECRET_BYTES, VERSION
 from ..core.wire_text import decode_text, encode_text
 
-__all__ = ["ANSWER_MAX", "EXIT_CHECKPOINTED", "FROM_COMMAND", "FROM_RANK", "LINE_MAX", "SECRET_BYTES", "TO_COMMAND", "TO_RANK", "VERSION", "decode_text", "encode_text", "join"]
+__all__ = [
+    "ANSWER_MAX",
+    "EXIT_CHECKPOINTED",
+    "FROM_COMMAND",
+    "FROM_RANK",
+    "LINE_MAX",
+    "SECRET_BYTES",
+    "TO_COMMAND",
+    "TO_RANK",
+    "VERSION",
+    "decode_text",
+    "encode_text",
+    "join",
+]
 
 LINE_MAX = 1 << 20  # without its seal
 ANSWER_MAX = 1 << 28  # JSON to a command

@@ -76,7 +76,9 @@ def module_of(name: str) -> ModuleType:
 
 def _command(module: object, arguments: list[str]) -> int:
     before, after = _split(arguments[1:])
-    parser = argparse.ArgumentParser(prog=f"manapy {arguments[0]}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog=f"manapy {arguments[0]}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     module.add_arguments(parser)  # type: ignore[attr-defined]
     try:
         options = parser.parse_args(before)

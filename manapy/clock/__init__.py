@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "_explain": ("explain_disabled",),
     "_state": (
-        "WORLD", "Mode", "Phase", "Row", "Stage", "State", "Thread", "Verdict", "child_identity", "ggid",
+        "WORLD",
+        "Mode",
+        "Phase",
+        "Row",
+        "Stage",
+        "State",
+        "Thread",
+        "Verdict",
+        "child_identity",
+        "ggid",
         "group_identity",
     ),
     "_table": ("table",),

@@ -44,5 +44,7 @@ def table() -> dict[int, list[Communicator]]:
         if row.cid and row.handle != boundary.ROW_FREED:
             members = tuple(row.members[: row.nmembers])
             name = row.name.decode(errors="replace") if row.name else ""
-            result.setdefault(row.ggid, []).append(Communicator(row.cid, row.ggid, row.seq, row.target, members, name, row.handle))
+            result.setdefault(row.ggid, []).append(
+                Communicator(row.cid, row.ggid, row.seq, row.target, members, name, row.handle)
+            )
     return result

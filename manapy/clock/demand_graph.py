@@ -43,7 +43,9 @@ def _is_wait(v: Vertex) -> bool:
 class Needs:
     """The needed ranks. ``running(rank)``: can it act without help? ``members(cid)``: world ranks."""
 
-    def __init__(self, running: Callable[[int], bool], members: Callable[[int], Sequence[int]], *, transitive: bool = True) -> None:
+    def __init__(
+        self, running: Callable[[int], bool], members: Callable[[int], Sequence[int]], *, transitive: bool = True
+    ) -> None:
         self.changed: list[int] = []
         self._running = running
         self._members = members

@@ -77,7 +77,9 @@ class Rows:
     more: bool = False
 
     def to_wire(self) -> str:
-        return " ".join([f"ROWS {self.epoch} {self.version} {self.more:d} {len(self.rows)}", *map(encode_row, self.rows)])
+        return " ".join(
+            [f"ROWS {self.epoch} {self.version} {self.more:d} {len(self.rows)}", *map(encode_row, self.rows)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,9 @@ class Targets:
     more: bool = False
 
     def to_wire(self) -> str:
-        return " ".join([f"TARGETS {self.epoch} {self.more:d} {len(self.rows)}", *(f"{cid:016x}:{seq}" for cid, seq in self.rows)])
+        return " ".join(
+            [f"TARGETS {self.epoch} {self.more:d} {len(self.rows)}", *(f"{cid:016x}:{seq}" for cid, seq in self.rows)]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,26 @@ Invariants
 from __future__ import annotations
 
 from ._state import WORLD, ClockRow, Mode, Phase, Row, State, Thread, Verdict, ggid
-from .messages import Abort, Advance, Done, Freeze, FromRank, Frozen, Intent, NotFrozen, Raise, Resume, Retract, Rows, StateReport, Target, Targets, Thaw, ToRank, Withdraw
+from .messages import (
+    Abort,
+    Advance,
+    Done,
+    Freeze,
+    FromRank,
+    Frozen,
+    Intent,
+    NotFrozen,
+    Raise,
+    Resume,
+    Retract,
+    Rows,
+    StateReport,
+    Target,
+    Targets,
+    Thaw,
+    ToRank,
+    Withdraw,
+)
 
 
 ROWS_MAX = 256  # rows in one message (C: by the length of the line)
@@ -48,7 +67,22 @@ class RankClock:
     ``threads``: by number, those that aren't RUNNING.
     """
 
-    __slots__ = ("rank", "rows", "phase", "epoch", "version", "applied", "needed", "threads", "below", "wake", "lower", "disabled", "freezing", "outbox")
+    __slots__ = (
+        "rank",
+        "rows",
+        "phase",
+        "epoch",
+        "version",
+        "applied",
+        "needed",
+        "threads",
+        "below",
+        "wake",
+        "lower",
+        "disabled",
+        "freezing",
+        "outbox",
+    )
 
     def __init__(self, rank: int, world: tuple[int, ...], *, world_ggid: int | None = None) -> None:
         self.rank = rank
@@ -176,7 +210,9 @@ class RankClock:
             self.version += 1
             self._report_state()
 
-    def add_row(self, cid: int, members: tuple[int, ...], *, handle: int = 1, name: str = "", group: int | None = None) -> None:
+    def add_row(
+        self, cid: int, members: tuple[int, ...], *, handle: int = 1, name: str = "", group: int | None = None
+    ) -> None:
         """A new communicator: after the return of its constructor, or (``handle`` 0) at the entry of Comm_create_group.
 
         The second call for a cid, after Comm_create_group, only sets handle and name.
@@ -184,7 +220,9 @@ class RankClock:
         if cid in self.rows:
             self.rows[cid].handle, self.rows[cid].name = handle, name
             return
-        self.rows[cid] = row = ClockRow(cid, ggid(members) if group is None else group, members, handle=handle, name=name)
+        self.rows[cid] = row = ClockRow(
+            cid, ggid(members) if group is None else group, members, handle=handle, name=name
+        )
         if self.phase is not Phase.NONE:
             self.version += 1
             self.outbox.append(Rows(self.epoch, self.version, (_report(row),)))
@@ -230,7 +268,14 @@ class RankClock:
         """Report all rows; then the threads, unless all are RUNNING, which is assumed of a rank that says nothing. What
         is left unsaid of an epoch that was begun again is in them."""
         self.outbox = [m for m in self.outbox if isinstance(m, Done)]
-        self.phase, self.epoch, self.applied, self.needed, self.below, self.freezing = Phase.INTENT, epoch, 1, False, 0, False
+        self.phase, self.epoch, self.applied, self.needed, self.below, self.freezing = (
+            Phase.INTENT,
+            epoch,
+            1,
+            False,
+            0,
+            False,
+        )
         for row in self.rows.values():
             row.target = row.seq
         self.version += 1

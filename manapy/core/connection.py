@@ -19,7 +19,18 @@ class Connection:
     bytes of the longest line.
     """
 
-    def __init__(self, connected: socket.socket, secret: bytes, service: handshake.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        secret: bytes,
+        service: handshake.Service,
+        *,
+        what: str,
+        lost: str,
+        secret_path: object,
+        timeout: float,
+        limit: int,
+    ) -> None:
         self._socket, self._service, self._what, self._lost_text, self._limit = connected, service, what, lost, limit
         self._stream = connected.makefile("rb")
         self._seals: handshake.Seals | None = None
@@ -88,5 +99,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -1,17 +1,17 @@
 """What can go wrong, as one tree. Every message is one line for a person; only manapy.cli prints it.
 
-    ManapyError            the command failed: exit code 1
-      UsageError           it was called wrongly: exit code 2
-      JobError             no such job, more than one, or it no longer runs
-        CoordinatorError   its coordinator cannot be reached, or does not have the same secret
-          GoneError        nobody listens at its address
-      CheckpointError      a checkpoint could not be taken; earlier ones are unchanged
-        DiedError          because ranks have died; otherwise the job goes on
-      ManifestError        a directory is no checkpoint, or its manifest is damaged
-      ImageError           an image is missing, damaged or of another version
-      AgentError           a host's RDMA agent cannot be reached, has another secret, or refuses
-      StoreError           the store of the RDMA agents' keys cannot be used now
-        LeaseLostError     the store has removed the keys of a client that was not kept alive in time
+ManapyError            the command failed: exit code 1
+  UsageError           it was called wrongly: exit code 2
+  JobError             no such job, more than one, or it no longer runs
+    CoordinatorError   its coordinator cannot be reached, or does not have the same secret
+      GoneError        nobody listens at its address
+  CheckpointError      a checkpoint could not be taken; earlier ones are unchanged
+    DiedError          because ranks have died; otherwise the job goes on
+  ManifestError        a directory is no checkpoint, or its manifest is damaged
+  ImageError           an image is missing, damaged or of another version
+  AgentError           a host's RDMA agent cannot be reached, has another secret, or refuses
+  StoreError           the store of the RDMA agents' keys cannot be used now
+    LeaseLostError     the store has removed the keys of a client that was not kept alive in time
 """
 
 from __future__ import annotations

@@ -100,13 +100,19 @@ def admit(secret: bytes, server_nonce: str, line: str, service: Service = COORDI
     fields = line.split(" ")
     if len(fields) != 4 or fields[0] != "AUTH" or fields[1] not in service.roles or not _NONCE.match(fields[2]):
         return None
-    if not hmac.compare_digest(client_hash(secret, server_nonce, fields[2], fields[1]).encode(), fields[3].encode("utf-8", "replace")):
+    if not hmac.compare_digest(
+        client_hash(secret, server_nonce, fields[2], fields[1]).encode(), fields[3].encode("utf-8", "replace")
+    ):
         return None
     return fields[1], f"OK {server_hash(secret, server_nonce, fields[2])}"
 
 
 async def admit_stream(
-    reader: StreamReader, writer: StreamWriter, secret: bytes, service: Service = COORDINATOR, busy: Callable[[str], str] = lambda role: ""
+    reader: StreamReader,
+    writer: StreamWriter,
+    secret: bytes,
+    service: Service = COORDINATOR,
+    busy: Callable[[str], str] = lambda role: "",
 ) -> tuple[str, Seals] | None:
     """Server: do the handshake on a new connection.
 
@@ -150,4 +156,7 @@ def answer(secret: bytes, greeting_line: str, role: str, service: Service = COOR
             f"the {service.name} uses protocol version {fields[1]}, this command uses version {service.version}"
         )
     mine = nonce()
-    return f"AUTH {role} {mine} {client_hash(secret, fields[2], mine, role)}", f"OK {server_hash(secret, fields[2], mine)}"
+    return (
+        f"AUTH {role} {mine} {client_hash(secret, fields[2], mine, role)}",
+        f"OK {server_hash(secret, fields[2], mine)}",
+    )

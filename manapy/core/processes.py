@@ -81,7 +81,9 @@ def launcher(rank: int) -> str | None:
             return str(above)
         for name in LAUNCHERS:
             # Open MPI's is orterun
-            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(("mpirun", "mpiexec")):
+            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(
+                ("mpirun", "mpiexec")
+            ):
                 return str(candidate)
     return None
 

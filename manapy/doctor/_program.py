@@ -12,7 +12,15 @@ from pathlib import Path
 from . import _elf
 from ._finding import Finding, Level
 
-SYSTEM_DIRECTORIES = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/local/lib", "/lib", "/usr/lib")
+SYSTEM_DIRECTORIES = (
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/lib",
+    "/usr/lib",
+)
 OPEN_MPI = ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12.openmpi")
 STANDARD_ABI = ("libmpi_abi.so.0", "libmpi_abi.so.1", "libmpi_abi.so")
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
@@ -186,7 +194,9 @@ def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
 
 def _search(library: str, owner: Path, elf: _elf.Elf) -> Path | None:
     origin = str(owner.resolve().parent)
-    places = [d.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for d in (elf.rpath or []) + (elf.runpath or [])]
+    places = [
+        d.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for d in (elf.rpath or []) + (elf.runpath or [])
+    ]
     places += [d for d in os.environ.get("LD_LIBRARY_PATH", "").split(":") if d]
     for place in (*places, *SYSTEM_DIRECTORIES):
         candidate = Path(place) / library

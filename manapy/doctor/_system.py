@@ -63,7 +63,11 @@ def _seccomp() -> Finding:
     if actions.exists() and "trap" not in actions.read_text().split():
         return Finding("seccomp", Level.BAD, "the kernel's seccomp has no 'trap' action")
     mode = next(line.split()[1] for line in status.splitlines() if line.startswith("Seccomp:"))
-    return Finding("seccomp", Level.OK, "filters available" + (" (this shell runs under one already: a container?)" if mode == "2" else ""))
+    return Finding(
+        "seccomp",
+        Level.OK,
+        "filters available" + (" (this shell runs under one already: a container?)" if mode == "2" else ""),
+    )
 
 
 def _limits() -> list[Finding]:
@@ -118,7 +122,9 @@ def _user_of(candidate: Candidate, chosen: bool) -> str:
         return "" if chosen else " (a launch uses this one)"
     if candidate.rule == "mpirun's prefix":
         return "" if chosen else f" (a launch under {candidate.source} uses this one)"
-    beside = [path for name in ("mpirun", "mpiexec") if os.access(path := Path(candidate.source) / "bin" / name, os.X_OK)]
+    beside = [
+        path for name in ("mpirun", "mpiexec") if os.access(path := Path(candidate.source) / "bin" / name, os.X_OK)
+    ]
     if beside and "MANAPY_LIBMPI" not in os.environ:
         return f" (a launch under {beside[0]} uses this one)"
     return "" if chosen else " (a launch uses this one)"
@@ -132,7 +138,13 @@ def _mpi(option: str | None) -> list[Finding]:
         if candidate.path is None:
             given = candidate.source not in ("not given", "not set", "no mpirun on PATH")
             wrong = given and candidate.rule in ("--mpi", "MANAPY_LIBMPI")
-            findings.append(Finding(name, Level.BAD if wrong else Level.OK, f"{candidate.source}: no libmpi there" if given else candidate.source))
+            findings.append(
+                Finding(
+                    name,
+                    Level.BAD if wrong else Level.OK,
+                    f"{candidate.source}: no libmpi there" if given else candidate.source,
+                )
+            )
             continue
         family, text = family_of(candidate.path)
         used = _user_of(candidate, chosen)

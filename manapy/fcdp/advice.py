@@ -92,7 +92,9 @@ def assess(job: Job) -> list[Option]:
 
 
 def _option(job: Job, name: str) -> Option:
-    needed = costs.memory(name, job.nodes, job.gpus, job.trainable, job.frozen, job.precision, job.micro_batches, unit=job.unit)
+    needed = costs.memory(
+        name, job.nodes, job.gpus, job.trainable, job.frozen, job.precision, job.micro_batches, unit=job.unit
+    )
     activations = job.batch * job.activations
     weights = job.precision.parameter * (job.trainable + job.frozen)
     cached = name.startswith("fcdp")
@@ -102,9 +104,23 @@ def _option(job: Job, name: str) -> Option:
         most = costs.largest_tau(job.device, needed, activations) if job.unit and activations else None
 
     def sent(first: bool) -> Phases:
-        sizes = (job.precision.parameter * job.trainable, job.precision.parameter * job.frozen, job.precision.reduced * job.trainable)
+        sizes = (
+            job.precision.parameter * job.trainable,
+            job.precision.parameter * job.frozen,
+            job.precision.reduced * job.trainable,
+        )
         local = job.local_weights and name == "fcdp"
-        return costs.bytes_per_node(name, job.nodes, job.gpus, *sizes, job.micro_batches, first=first, local_weights=local, kept=kept, collective=job.collective)
+        return costs.bytes_per_node(
+            name,
+            job.nodes,
+            job.gpus,
+            *sizes,
+            job.micro_batches,
+            first=first,
+            local_weights=local,
+            kept=kept,
+            collective=job.collective,
+        )
 
     phases = sent(first=False)
     device = needed.device + activations + kept * weights
@@ -122,13 +138,19 @@ def _option(job: Job, name: str) -> Option:
 
 def advise(job: Job, options: list[Option]) -> Advice:
     """The recommendation (invariants 1 and 2)."""
-    offered = {option.strategy: option for option in options if option.strategy in strategy.STRATEGIES and option.strategy not in NAIVE}
+    offered = {
+        option.strategy: option
+        for option in options
+        if option.strategy in strategy.STRATEGIES and option.strategy not in NAIVE
+    }
     fitting = [option for option in offered.values() if not option.lacks]
     if not fitting:
         return Advice(None, _nothing_fits(job, offered["zero3"]))
     fastest = min(option.step for option in fitting)
     best = min((option for option in fitting if option.step <= fastest * (1 + CLOSE)), key=lambda option: option.device)
-    return Advice(best.strategy, f"{best.strategy}: {_seconds(best.step)} a step" + "".join(_comparisons(best, offered)))
+    return Advice(
+        best.strategy, f"{best.strategy}: {_seconds(best.step)} a step" + "".join(_comparisons(best, offered))
+    )
 
 
 def _comparisons(best: Option, offered: dict[str, Option]) -> list[str]:

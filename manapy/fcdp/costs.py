@@ -148,7 +148,11 @@ def _zero3(s: _Step) -> Phases:
 def _hpz(s: _Step) -> Phases:
     """A second copy on the node's devices, which frozen parameters never leave and trainable ones with the optimizer's
     step."""
-    return Phases(s.gather(s.fresh) + s.inside(s.micro_batches * s.weights - s.fresh), s.inside(s.micro_batches * s.weights), s.scatter())
+    return Phases(
+        s.gather(s.fresh) + s.inside(s.micro_batches * s.weights - s.fresh),
+        s.inside(s.micro_batches * s.weights),
+        s.scatter(),
+    )
 
 
 def _hpz_naive(s: _Step) -> Phases:
@@ -160,7 +164,9 @@ def _mics(s: _Step) -> Phases:
     """Each node holds all: gradients are summed in the node, and in the last micro-batch by all-reduce over the nodes
     (MiCS' two hops)."""
     every = s.inside(s.micro_batches * s.weights)
-    return Phases(every, every, s.inside(s.micro_batches * s.gradient) + Volume(inter=2 * (s.nodes - 1) * s.gradient / s.nodes))
+    return Phases(
+        every, every, s.inside(s.micro_batches * s.gradient) + Volume(inter=2 * (s.nodes - 1) * s.gradient / s.nodes)
+    )
 
 
 def _fcdp_sched(s: _Step) -> Phases:
@@ -246,7 +252,9 @@ def bytes_per_node(
         raise ValueError(f"a step has at least 1 micro-batch, not {micro_batches}")
     if not 0 <= kept <= 1:
         raise ValueError(f"the share kept on devices is between 0 and 1, not {kept:g}")
-    return _FORMS[strategy](_Step(nodes, gpus, trainable, frozen, gradient, micro_batches, first, local_weights, kept, collective))
+    return _FORMS[strategy](
+        _Step(nodes, gpus, trainable, frozen, gradient, micro_batches, first, local_weights, kept, collective)
+    )
 
 
 def _check(strategy: str, nodes: int, gpus: int, **sizes: float) -> None:
@@ -273,7 +281,11 @@ class Precision:
     reduced: int
 
 
-PRECISIONS = {"mixed": Precision(2, 2, 12, 2), "mixed-fp32-reduce": Precision(2, 2, 12, 4), "fp32": Precision(4, 4, 8, 4)}
+PRECISIONS = {
+    "mixed": Precision(2, 2, 12, 2),
+    "mixed-fp32-reduce": Precision(2, 2, 12, 4),
+    "fp32": Precision(4, 4, 8, 4),
+}
 """mixed: bf16 or fp16, with an fp32 master copy and Adam's two moments, 16 bytes in all (ZeRO, arXiv 1910.02054, §3.1). fp32: Adam's two moments."""
 
 
@@ -291,7 +303,17 @@ class Memory:
         return self.states + self.live
 
 
-def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float, precision: Precision, micro_batches: int = 1, *, unit: float = 0) -> Memory:
+def memory(
+    strategy: str,
+    nodes: int,
+    gpus: int,
+    trainable: float,
+    frozen: float,
+    precision: Precision,
+    micro_batches: int = 1,
+    *,
+    unit: float = 0,
+) -> Memory:
     """Memory of one device and of one host (§VI-A), without activations and without memory that a library reserves.
 
     trainable, frozen: *numbers* of parameters. unit: parameters of the largest unit, of which two are on the device at

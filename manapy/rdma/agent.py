@@ -228,7 +228,11 @@ class Agent:
                     client = held[lease]
                     async with client.turn:
                         if client.lease == lease and not client.gone:
-                            log.warning("the lease of process %d was lost: its %d keys are put again", client.pid, len(client.keys))
+                            log.warning(
+                                "the lease of process %d was lost: its %d keys are put again",
+                                client.pid,
+                                len(client.keys),
+                            )
                             await self._put_again(client)
             except StoreError:
                 pass  # it is logged; a lost lease is noticed later
@@ -272,7 +276,9 @@ class Agent:
         """A connection has ended (invariant 1). The pidfd tells if the process has ended, too."""
         if client.writer is writer and not client.gone:
             client.writer = None
-            client.leaving = asyncio.get_running_loop().call_later(RETURN_SECONDS, self._leave, client, "it has not come back")
+            client.leaving = asyncio.get_running_loop().call_later(
+                RETURN_SECONDS, self._leave, client, "it has not come back"
+            )
 
     def _leave(self, client: Client, why: str) -> None:
         if not client.gone:
@@ -301,7 +307,9 @@ class Agent:
             if uid != os.getuid():
                 log.warning("a connection of user %d was refused", uid)
                 return
-            admitted = await asyncio.wait_for(handshake.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS)
+            admitted = await asyncio.wait_for(
+                handshake.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS
+            )
             role = admitted[0] if admitted is not None else None
             if role == "program":
                 await self._serve_program(reader, writer, pid)
@@ -314,7 +322,13 @@ class Agent:
         finally:
             writer.close()
 
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kinds: dict[str, int], serve: Callable[[protocol.Request], Any]) -> None:
+    async def _requests(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        kinds: dict[str, int],
+        serve: Callable[[protocol.Request], Any],
+    ) -> None:
         """Answer each request with the result of serve(), until the connection ends or a request is invalid."""
         while True:
             try:
@@ -451,7 +465,10 @@ class Agent:
                     return f"OK {self._move(*request.fields)}"
                 case _:  # WATCH
                     self._watchers[writer] = request.number
-                    old = "".join(f"\n{request.number} EVENT {json.dumps(event)}" for event in self.ledger.after(int(request.fields[0])))
+                    old = "".join(
+                        f"\n{request.number} EVENT {json.dumps(event)}"
+                        for event in self.ledger.after(int(request.fields[0]))
+                    )
                     return f"OK{old}"
 
         try:
@@ -461,7 +478,9 @@ class Agent:
 
     def _move(self, target: str, qp: str, device: str) -> int:
         here = [c for c in self.clients.values() if c.writer is not None and not c.gone]
-        chosen = [c for c in here if target == "*" or str(c.rank) == target] or [c for c in here if str(c.pid) == target]
+        chosen = [c for c in here if target == "*" or str(c.rank) == target] or [
+            c for c in here if str(c.pid) == target
+        ]
         if not chosen:
             there = ", ".join(sorted(str(c.pid) if c.rank is None else f"{c.pid} (rank {c.rank})" for c in here))
             raise Refused(

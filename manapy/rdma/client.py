@@ -34,7 +34,16 @@ class Connection(connection.Connection):
                 f"no agent of job {place.job} runs on this host ({place.address}: {error.strerror or error})"
             ) from error
         what, lost = f"job {place.job}", "the agent has ended"
-        super().__init__(connected, secret, protocol.AGENT, what=what, lost=lost, secret_path=place.secret, timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX)
+        super().__init__(
+            connected,
+            secret,
+            protocol.AGENT,
+            what=what,
+            lost=lost,
+            secret_path=place.secret,
+            timeout=ANSWER_SECONDS,
+            limit=protocol.ANSWER_MAX,
+        )
 
     def ask(self, kind: str, *fields: str | int) -> str:
         """Send one request. Returns the part of the answer after OK."""

@@ -132,7 +132,9 @@ class Device:
 
 def scan(root: Path = SYSFS) -> list[Device]:
     """All RNICs in natural order of their names, with their backups."""
-    found = [_device(path, root) for path in sorted((root / "class/infiniband").glob("*"), key=lambda p: _natural(p.name))]
+    found = [
+        _device(path, root) for path in sorted((root / "class/infiniband").glob("*"), key=lambda p: _natural(p.name))
+    ]
     gpus = {path.name: _location(path) for path in (root / "bus/pci/devices").glob("*") if _is_gpu(path)}
     for gpu in sorted(gpus):
         distances = [gpus[gpu].nearness(device.location) for device in found]
@@ -195,7 +197,9 @@ def _unfit(device: Device, other: Device) -> str | None:
 def _device(path: Path, root: Path) -> Device:
     netdev = _text(path / "parent")  # Soft-RoCE and Soft-iWARP: the interface below
     base = root / "class/net" / netdev / "device" if netdev else path / "device"
-    ports = [_port(p, root) for p in sorted((path / "ports").glob("*"), key=lambda p: _natural(p.name)) if p.name.isdigit()]
+    ports = [
+        _port(p, root) for p in sorted((path / "ports").glob("*"), key=lambda p: _natural(p.name)) if p.name.isdigit()
+    ]
     return Device(path.name, _text(path / "hca_type") or _driver(path), _text(path / "fw_ver"), _location(base), ports)
 
 
@@ -206,11 +210,24 @@ def _port(path: Path, root: Path) -> Port:
     lid = _text(path / "lid")
     mtu = 0
     if link == "Ethernet":
-        sizes = [int(text) for name in {g.netdev for g in gids if g.netdev} if (text := _text(root / "class/net" / name / "mtu")).isdigit()]
+        sizes = [
+            int(text)
+            for name in {g.netdev for g in gids if g.netdev}
+            if (text := _text(root / "class/net" / name / "mtu")).isdigit()
+        ]
         if sizes:
             mtu = next((m for m in _MTUS if m <= min(sizes) - _ROCE_HEADERS), 0)
     state, physical = (_text(path / name).rpartition(": ")[2] for name in ("state", "phys_state"))
-    return Port(int(path.name), state, physical, link, float(rate) if re.fullmatch(r"\d+(\.\d+)?", rate) else 0.0, mtu, int(lid, 0) if lid else 0, gids)
+    return Port(
+        int(path.name),
+        state,
+        physical,
+        link,
+        float(rate) if re.fullmatch(r"\d+(\.\d+)?", rate) else 0.0,
+        mtu,
+        int(lid, 0) if lid else 0,
+        gids,
+    )
 
 
 def _gids(port: Path, link: str) -> Iterator[Gid]:
@@ -296,5 +313,9 @@ def ask_verbs(devices: Sequence[Device]) -> None:
         # ignore all errors: this is only additional information
         with contextlib.suppress(Exception), context(name=device.name) as opened:
             attributes = opened.query_device()
-            device.limits = {key: int(getattr(attributes, key)) for key in ("max_qp", "max_qp_wr", "max_cq", "max_mr", "max_srq")}
-            device.ports = [replace(port, mtu=128 << opened.query_port(port.number).active_mtu) for port in device.ports]
+            device.limits = {
+                key: int(getattr(attributes, key)) for key in ("max_qp", "max_qp_wr", "max_cq", "max_mr", "max_srq")
+            }
+            device.ports = [
+                replace(port, mtu=128 << opened.query_port(port.number).active_mtu) for port in device.ports
+            ]

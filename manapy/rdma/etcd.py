@@ -82,7 +82,10 @@ class EtcdStore(Store):
 
     def put_all(self, lease: Lease, pairs: Mapping[str, bytes]) -> None:
         rpc = self._rpc
-        self._transact(rpc.RequestOp(request_put=rpc.PutRequest(key=self._name(key), value=value, lease=int(lease))) for key, value in pairs.items())
+        self._transact(
+            rpc.RequestOp(request_put=rpc.PutRequest(key=self._name(key), value=value, lease=int(lease)))
+            for key, value in pairs.items()
+        )
 
     def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
         rpc = self._rpc
@@ -96,7 +99,9 @@ class EtcdStore(Store):
 
         def unless_foreign(name: bytes) -> Any:
             mine = rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.LEASE, key=name, lease=int(lease))
-            return rpc.TxnRequest(compare=[mine], success=[rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=name))])
+            return rpc.TxnRequest(
+                compare=[mine], success=[rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=name))]
+            )
 
         self._transact(rpc.RequestOp(request_txn=unless_foreign(self._name(key))) for key in keys)
 
@@ -147,7 +152,9 @@ class EtcdStore(Store):
                 # a new channel does not inherit the back-off of an old one
                 options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
                 login = {"user": self._user, "password": self._password}
-                self._client = self._etcd3.Etcd3Client(host, port, timeout=CALL_SECONDS, grpc_options=options, **self._tls, **login)
+                self._client = self._etcd3.Etcd3Client(
+                    host, port, timeout=CALL_SECONDS, grpc_options=options, **self._tls, **login
+                )
                 # the token is in the metadata; as credentials, gRPC would refuse it on connections without TLS
                 self._client.call_credentials = None
             return self._client
@@ -180,7 +187,11 @@ def _endpoint(url: Url, text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
         host, port = host or text, str(DEFAULT_PORT)
-    if not host or (":" in host and not host.startswith("[")) or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if (
+        not host
+        or (":" in host and not host.startswith("["))
+        or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)
+    ):
         raise UsageError(f"{url.text}: '{text}' is not host:port")
     return host, int(port)
 

@@ -24,7 +24,9 @@ def parse(text: str) -> list[State]:
     """One event, or a list of them, in JSON. Raises ValueError."""
     sent = json.loads(text)
     events = sent if isinstance(sent, list) else [sent]
-    if not all(isinstance(e, dict) and isinstance(e.get("event"), str) and isinstance(e.get("qp", 0), int) for e in events):
+    if not all(
+        isinstance(e, dict) and isinstance(e.get("event"), str) and isinstance(e.get("qp", 0), int) for e in events
+    ):
         raise ValueError("no 'event', or a 'qp' that isn't a number")
     return events
 

@@ -53,9 +53,22 @@ class Guard:
     async def _checkpoint(self, directory: Path) -> None:
         command = ["checkpoint", str(directory), "--unless-within", f"{OCCASION_SECONDS}s"]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", MANAPY, *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            sys.executable,
+            "-P",
+            "-c",
+            MANAPY,
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         out, error = await process.communicate()
         said = (out if process.returncode == 0 else error).decode(errors="replace").strip()
         log.info("early checkpoint of %s: %s", directory, said)
-        self._tell({"event": "checkpoint" if process.returncode == 0 else "checkpoint-failed", "job_dir": str(directory), "said": said})
+        self._tell(
+            {
+                "event": "checkpoint" if process.returncode == 0 else "checkpoint-failed",
+                "job_dir": str(directory),
+                "said": said,
+            }
+        )

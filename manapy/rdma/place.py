@@ -101,7 +101,9 @@ class Place(NamedTuple):
     def listen(self) -> socket.socket:
         """Make the socket and, if there is none, the secret. The lock is held, and no agent is alive."""
         if not self.secret.exists():
-            with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
+            with open(
+                os.open(self.secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
+            ) as stream:
                 stream.write(os.urandom(SECRET_BYTES))
         self.address.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -209,10 +211,30 @@ def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | 
             return None
         listener = place.listen()
         ready, ready_end = os.pipe()
-        command = [sys.executable, "-P", "-c", MANAPY, "rdma", "agent", "--job", place.job, "--kv", url, f"--linger={linger}", f"--ttl={ttl}"]
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            MANAPY,
+            "rdma",
+            "agent",
+            "--job",
+            place.job,
+            "--kv",
+            url,
+            f"--linger={linger}",
+            f"--ttl={ttl}",
+        ]
         command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_end), "--stay", str(pid)]
         with listener, place.log.open("ab") as log, open(ready_end, "wb") as theirs:
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(listener.fileno(), theirs.fileno()), start_new_session=True)
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(listener.fileno(), theirs.fileno()),
+                start_new_session=True,
+            )
     with open(ready, "rb", buffering=0) as stream:
         text = _read_line(stream.fileno(), START_SECONDS)
     if text is None:

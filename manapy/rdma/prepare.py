@@ -38,7 +38,14 @@ def store_url(where: place.Place) -> str:
     return os.environ.get("MANAPY_SHIFT_KV") or where.default_url
 
 
-def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: float = TTL_SECONDS, pid: int | None = None, guarded: Path | None = None) -> str | None:
+def agent(
+    where: place.Place,
+    url: str,
+    linger: float = LINGER_SECONDS,
+    ttl: float = TTL_SECONDS,
+    pid: int | None = None,
+    guarded: Path | None = None,
+) -> str | None:
     """Make sure that an agent of the job serves this host, as long as process `pid` (default: this process) lives.
 
     guarded: directory of the manapy job of which `pid` is a rank, to be checkpointed after a fallback. Returns the

@@ -83,7 +83,11 @@ def parse(line: bytes, kinds: dict[str, int]) -> Request:
     fields = ([rest] if kind in TO_END else rest.split(" ")) if blank else []
     forms = _FORMS.get(kind, ())
     times, left = divmod(len(fields), kinds[kind]) if kind in SEVERAL else (1, len(fields) - kinds[kind])
-    if left or not 1 <= times <= BATCH or not all(form.fullmatch(field) for form, field in zip(forms * times, fields, strict=True)):
+    if (
+        left
+        or not 1 <= times <= BATCH
+        or not all(form.fullmatch(field) for form, field in zip(forms * times, fields, strict=True))
+    ):
         raise Malformed(f"{kind}: its fields are not what they should be", number)
     return Request(number, kind, fields)
 

@@ -69,7 +69,11 @@ class SqliteStore(Store):
         """Keep leases alive, and end those that others no longer keep (invariant 1)."""
 
         def work(db: sqlite3.Connection) -> set[Lease]:
-            lost = {lease for lease in leases if db.execute("UPDATE lease SET beat = beat + 1 WHERE id = ?", (lease,)).rowcount == 0}
+            lost = {
+                lease
+                for lease in leases
+                if db.execute("UPDATE lease SET beat = beat + 1 WHERE id = ?", (lease,)).rowcount == 0
+            }
             self._expire(db)
             return lost
 
@@ -105,7 +109,10 @@ class SqliteStore(Store):
 
     def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
         def work(db: sqlite3.Connection) -> list[bytes | None]:
-            rows = (db.execute("SELECT value FROM pair WHERE job = ? AND key = ?", (self._job, key)).fetchone() for key in keys)
+            rows = (
+                db.execute("SELECT value FROM pair WHERE job = ? AND key = ?", (self._job, key)).fetchone()
+                for key in keys
+            )
             return [None if row is None else bytes(row[0]) for row in rows]
 
         return self._run(work, "DEFERRED")

@@ -248,9 +248,15 @@ def _draw(model: Model, graph: Graph, chips: np.ndarray, generator: np.random.Ge
         compute *= lengths[[block.micro for block in blocks]][:, None, :, None]
     send = np.where((graph.target >= 0)[:, None, None], POLL, 0.0) * np.ones((1, replicas, shards))
     closing = model.closing * noisy(stages, replicas, shards) * chips
-    reduce = (model.latency + model.gradient / model.bandwidth) * noisy(stages, shards) if replicas > 1 else np.zeros((stages, shards))
+    reduce = (
+        (model.latency + model.gradient / model.bandwidth) * noisy(stages, shards)
+        if replicas > 1
+        else np.zeros((stages, shards))
+    )
     release = np.zeros_like(transfer) if model.synchronous else None
-    return Timing(compute, collective, transfer, np.zeros_like(transfer), send, ready, closing, reduce, 4 * model.latency, release)
+    return Timing(
+        compute, collective, transfer, np.zeros_like(transfer), send, ready, closing, reduce, 4 * model.latency, release
+    )
 
 
 def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) -> None:
@@ -280,7 +286,11 @@ def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) 
         elif fault.kind is Kind.DROP:
             timing.collective[vertex, min(fault.segment, timing.collective.shape[1] - 1), replica] = np.inf
         else:
-            segment = timing.compute.shape[1] - 1 if fault.phase is Phase.TRANSFER else min(fault.segment, max(timing.compute.shape[1] - 2, 0))
+            segment = (
+                timing.compute.shape[1] - 1
+                if fault.phase is Phase.TRANSFER
+                else min(fault.segment, max(timing.compute.shape[1] - 2, 0))
+            )
             timing.compute[vertex, segment, replica, shard] += np.inf if fault.kind.hangs else fault.seconds
     if model.synchronous:
         np.maximum(timing.transfer, 0, out=timing.landing)
@@ -346,10 +356,14 @@ def _trace(model: Model, graph: Graph, columns: Sequence[_Calls], faults: Sequen
     for iteration, calls in enumerate(columns):
         for stage in range(schedule.pp):
             parts.append(_events(model, graph, calls, stage, iteration, tp_comm, dp_comm))
-    order = [parts[iteration * schedule.pp + stage] for stage in range(schedule.pp) for iteration in range(len(columns))]
+    order = [
+        parts[iteration * schedule.pp + stage] for stage in range(schedule.pp) for iteration in range(len(columns))
+    ]
     # each part is [replica * shard, calls]: a stage's iterations side by side, then the stages one below the other,
     # then ranks in order
-    rows = [np.concatenate(order[stage * len(columns) : (stage + 1) * len(columns)], axis=1) for stage in range(schedule.pp)]
+    rows = [
+        np.concatenate(order[stage * len(columns) : (stage + 1) * len(columns)], axis=1) for stage in range(schedule.pp)
+    ]
     for row in rows:
         row["seq"] = np.arange(1, row.shape[1] + 1)
     events = np.concatenate([row.ravel() for row in rows]) if schedule.order == "tp-dp-pp" else _by_rank(rows, schedule)
@@ -362,11 +376,21 @@ def _trace(model: Model, graph: Graph, columns: Sequence[_Calls], faults: Sequen
         events["seq"] = _counted(events["rank"])
     now = int(max(enter.max(), exit_.max())) + (int(SETTLED * 1e9) if hangs else 1)
     ranks = {
-        rank: Rank(rank, host=f"node{rank // model.hosts:02}", pid=1000 + rank, uncertainty_ns=int(model.uncertainty * 1e9), process="R", cpu_share=1.0, ended=False)
+        rank: Rank(
+            rank,
+            host=f"node{rank // model.hosts:02}",
+            pid=1000 + rank,
+            uncertainty_ns=int(model.uncertainty * 1e9),
+            process="R",
+            cpu_share=1.0,
+            ended=False,
+        )
         for rank in range(schedule.size)
     }
     for fault in faults:
-        if (state := {Kind.SLEEP: ("S", 0.0), Kind.STOP: ("T", 0.0), Kind.DEAD: ("dead", 0.0)}.get(fault.kind)) is not None:
+        if (
+            state := {Kind.SLEEP: ("S", 0.0), Kind.STOP: ("T", 0.0), Kind.DEAD: ("dead", 0.0)}.get(fault.kind)
+        ) is not None:
             ranks[fault.rank].process, ranks[fault.rank].cpu_share = state
             ranks[fault.rank].doing = activity.NOTHING
     return Trace(events, comms, schedule.size, ranks, now, job="simulated")
@@ -396,11 +420,15 @@ def _communicators(schedule: Schedule) -> tuple[list[Communicator], np.ndarray, 
         of = np.empty(schedule.size, np.int32)
         of[groups] = (len(comms) + np.arange(len(groups)))[:, None]
         index.append(of)
-        comms += [Communicator(2 + len(comms) + i, 2 + len(comms) + i, group, f"{name} {i}") for i, group in enumerate(groups)]
+        comms += [
+            Communicator(2 + len(comms) + i, 2 + len(comms) + i, group, f"{name} {i}") for i, group in enumerate(groups)
+        ]
     return comms, index[0], index[1]
 
 
-def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: int, tp_comm: np.ndarray, dp_comm: np.ndarray) -> np.ndarray:
+def _events(
+    model: Model, graph: Graph, calls: _Calls, stage: int, iteration: int, tp_comm: np.ndarray, dp_comm: np.ndarray
+) -> np.ndarray:
     """The calls of all ranks of one stage in one iteration, in the order of the calls: [ranks, calls]."""
     schedule = model.schedule
     ranks = schedule.ranks[stage].ravel()
@@ -410,7 +438,16 @@ def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: in
     enters, exits, peers = [], [], []
     place = 0
 
-    def put(op: Op, times: Sequence[np.ndarray], where: tuple[int, ...], size: int, peer: int | None = None, tag: int = 0, flags: int = 0, request: int = 0) -> None:
+    def put(
+        op: Op,
+        times: Sequence[np.ndarray],
+        where: tuple[int, ...],
+        size: int,
+        peer: int | None = None,
+        tag: int = 0,
+        flags: int = 0,
+        request: int = 0,
+    ) -> None:
         nonlocal place
         template[place] = (0, 0, op, flags, 0, -1, NO_PEER, tag, 0, size, 0, 0, request, 0)
         enters.append(times[0][where].ravel())
@@ -440,7 +477,15 @@ def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: in
             if model.synchronous and graph.held[vertex] >= 0:
                 wait(calls.wait, (vertex,), int(graph.held[vertex]))
             how = (Op.SSEND, Flag.NONBLOCKING, serial(vertex)) if model.synchronous else (Op.SEND, 0, 0)
-            put(how[0], calls.send, (vertex,), model.activation, target[0], tag(schedule, target[1], target[0]), *how[1:])
+            put(
+                how[0],
+                calls.send,
+                (vertex,),
+                model.activation,
+                target[0],
+                tag(schedule, target[1], target[0]),
+                *how[1:],
+            )
     for message, times in zip(graph.final[stage], pairwise(calls.final[stage]), strict=False):
         wait(times, (), message)
     dp_place = place

@@ -31,13 +31,20 @@ def main() -> None:
     add("--by", choices=sorted(LIBRARIES), required=True)
     add_arguments(parser)
     add("--ranks", type=int, default=1, help="--by alone: for how many")
-    add("--defer", action="store_true", help="--by fsdp2: whole gradients stay on each rank until the last micro-batch, and are summed then only")
+    add(
+        "--defer",
+        action="store_true",
+        help="--by fsdp2: whole gradients stay on each rank until the last micro-batch, and are summed then only",
+    )
     add("--tau", type=float, default=0.0, help="--by fcdp: share of the device up to which gathered units stay there")
     add("--budget", type=int, metavar="BYTES", help="of manapy's device")
     options = parser.parse_args()
     torch.set_num_threads(1)
     model = build(options)
-    sizes = {kind: sum(p.nbytes for p in model.parameters() if p.requires_grad or kind == "parameters") for kind in ("parameters", "trainable")}
+    sizes = {
+        kind: sum(p.nbytes for p in model.parameters() if p.requires_grad or kind == "parameters")
+        for kind in ("parameters", "trainable")
+    }
     with LIBRARIES[options.by](model, options) as training:
         say(training.rank, {**sizes, "ranks": training.share((platform.node(), os.getpid()))})
         while training.share(sys.stdin.readline().strip() if training.rank == 0 else "")[0] == "step":

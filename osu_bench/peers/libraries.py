@@ -85,7 +85,11 @@ def fsdp2(model: nn.Module, options: argparse.Namespace, kind: str) -> Iterator[
 
     distributed.init_process_group("gloo")
     size, local = distributed.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"])
-    mesh = init_device_mesh("cpu", (size // local, local), mesh_dim_names=("nodes", "ranks")) if kind == "hsdp" else init_device_mesh("cpu", (size,))
+    mesh = (
+        init_device_mesh("cpu", (size // local, local), mesh_dim_names=("nodes", "ranks"))
+        if kind == "hsdp"
+        else init_device_mesh("cpu", (size,))
+    )
     reshard = {"fsdp2": True, "hsdp": True, "fsdp2-node": local, "fsdp2-kept": False}[kind]
     for module in [*model.blocks, model]:
         fully_shard(module, mesh=mesh, reshard_after_forward=reshard)
@@ -122,7 +126,12 @@ def zero(model: nn.Module, options: argparse.Namespace, hpz: bool) -> Iterator[T
     # a kernel for jobs of one node, which would be compiled here first
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("gloo")
-    sharding: dict[str, Any] = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}
+    sharding: dict[str, Any] = {
+        "stage": 3,
+        "stage3_param_persistence_threshold": 0,
+        "stage3_max_live_parameters": 0,
+        "stage3_max_reuse_distance": 0,
+    }
     if hpz:
         sharding["zero_hpz_partition_size"] = int(os.environ["LOCAL_WORLD_SIZE"])
     config = {
@@ -130,9 +139,14 @@ def zero(model: nn.Module, options: argparse.Namespace, hpz: bool) -> Iterator[T
         "gradient_accumulation_steps": options.micro_batches,
         "zero_optimization": sharding,
         # torch's defaults
-        "optimizer": {"type": "AdamW", "params": {"lr": RATE, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True}},
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": RATE, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True},
+        },
     }
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(filter(_trainable, model.parameters())), config=config)
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=list(filter(_trainable, model.parameters())), config=config
+    )
     tokens = sentences(options, distributed.get_world_size())[:, distributed.get_rank()]
 
     def step() -> float:

@@ -210,7 +210,9 @@ def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, pati
             break
     for turn in range(TURNS):
         (folder := where / f"here-{turn}").mkdir()
-        here = replace(outcome, native=native, **_under_manapy(folder, where / "program", program.kind, ranks, patience))
+        here = replace(
+            outcome, native=native, **_under_manapy(folder, where / "program", program.kind, ranks, patience)
+        )
         if not here.here.wordless:
             break
     return judge(replace(here, seconds=time.monotonic() - began), program, ranks)

@@ -72,7 +72,19 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         if sdist is None:
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "mpi4py", "-d", scratch, f"mpi4py=={wanted}"]
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--no-binary",
+                "mpi4py",
+                "-d",
+                scratch,
+                f"mpi4py=={wanted}",
+            ]
             # pip asks it for the version: the one that is here, or one in an environment made for that, which takes
             # long
             if importlib.util.find_spec("setuptools"):
@@ -80,7 +92,9 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
             done = subprocess.run(pip, capture_output=True, text=True, check=False)
             found = list(Path(scratch).glob("mpi4py-*.tar.gz"))
             if not found:
-                raise SuiteError(f"cannot fetch mpi4py's source distribution ({done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'pip said nothing'}); give it with --sdist FILE")
+                raise SuiteError(
+                    f"cannot fetch mpi4py's source distribution ({done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'pip said nothing'}); give it with --sdist FILE"
+                )
             sdist = found[0]
         with tarfile.open(sdist) as archive:
             archive.extractall(scratch)  # noqa: S202 - what pip fetched; Debian's 3.11 has no filter
@@ -90,12 +104,21 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
 
 def outcomes(results: Path) -> dict[int, list[Outcome]]:
     """What the ranks have recorded, by rank."""
-    return {int(file.stem.split("-")[1]): [(name, outcome) for name, outcome, _ in map(json.loads, file.read_text().splitlines())] for file in sorted(results.glob("rank-*.jsonl"))}
+    return {
+        int(file.stem.split("-")[1]): [
+            (name, outcome) for name, outcome, _ in map(json.loads, file.read_text().splitlines())
+        ]
+        for file in sorted(results.glob("rank-*.jsonl"))
+    }
 
 
 def texts(results: Path) -> dict[tuple[int, str], str]:
     """Texts of the tests that aren't ok, by rank and test."""
-    return {(int(file.stem.split("-")[1]), name): text for file in results.glob("rank-*.jsonl") for name, _, text in map(json.loads, file.read_text().splitlines())}
+    return {
+        (int(file.stem.split("-")[1]), name): text
+        for file in results.glob("rank-*.jsonl")
+        for name, _, text in map(json.loads, file.read_text().splitlines())
+    }
 
 
 def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]], mode: str) -> list[str]:
@@ -103,7 +126,10 @@ def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]]
     others, may differ."""
     lines = []
     if mode in ("restart", "exit"):
-        native, ours = ({r: [(name, "any" if HURRIED.fullmatch(name) else o) for name, o in found] for r, found in of.items()} for of in (native, ours))
+        native, ours = (
+            {r: [(name, "any" if HURRIED.fullmatch(name) else o) for name, o in found] for r, found in of.items()}
+            for of in (native, ours)
+        )
     for rank, expected in native.items():
         got = ours.get(rank, [])
         if len(got) != len(expected):
@@ -112,7 +138,11 @@ def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]]
         missing = [name for name, _ in expected if name not in have]
         if missing:
             lines.append(f"rank {rank}: {len(missing)} tests did not run, the first of them {missing[0]}")
-        lines += [f"rank {rank}: {name}: {have[name]}, natively {outcome}" for name, outcome in expected if have.get(name, outcome) != outcome]
+        lines += [
+            f"rank {rank}: {name}: {have[name]}, natively {outcome}"
+            for name, outcome in expected
+            if have.get(name, outcome) != outcome
+        ]
         lines += [f"rank {rank}: {name} did not run natively" for name in have.keys() - dict(expected).keys()]
         if not lines and got != expected:
             lines.append(f"rank {rank}: another order of tests")
@@ -161,19 +191,31 @@ class Run:
             raise JobError(f"no outcome for {STALL:.0f} s:\n{job.report()}")
         if self.say and now - self._said > EVERY:
             self._said = now
-            self.say(f"    {self.ranks} ranks, {self.mode}: {min(counts, default=0)} outcomes, {self.checkpoints} checkpoints, {now - self.started:.0f} s")
+            self.say(
+                f"    {self.ranks} ranks, {self.mode}: {min(counts, default=0)} outcomes, {self.checkpoints} checkpoints, {now - self.started:.0f} s"
+            )
 
 
 def arguments(run: Run, main: Path, only: str | None, without: str | None = None) -> list[str]:
     run.results.mkdir(parents=True, exist_ok=True)
-    return [sys.executable, str(RECORD), str(run.results), str(main), *EXCLUDED, *(("-e", without) if without else ()), *(("-i", only) if only else ())]
+    return [
+        sys.executable,
+        str(RECORD),
+        str(run.results),
+        str(main),
+        *EXCLUDED,
+        *(("-e", without) if without else ()),
+        *(("-i", only) if only else ()),
+    ]
 
 
 def expected(native: dict[int, list[Outcome]], mode: str, only: str | None = None) -> dict[int, list[Outcome]]:
     """Of the native outcomes those that a mode should give with the modules `only` (all if None)."""
 
     def runs(name: str) -> bool:
-        return (only is None or re.match(only, name) is not None) and not (mode == "restart" and re.match(WITH_FILES, name))
+        return (only is None or re.match(only, name) is not None) and not (
+            mode == "restart" and re.match(WITH_FILES, name)
+        )
 
     return {rank: [(name, outcome) for name, outcome in found if runs(name)] for rank, found in native.items()}
 
@@ -276,7 +318,9 @@ def last_words(where: Path) -> list[str]:
 
 def table(rows: list[tuple[Run, int, str]]) -> str:
     """Summary of runs: (run, outcomes compared, result)."""
-    lines = [f"{'ranks':>5}  {'mode':<10}  {'outcomes':>8}  {'checkpoints':>11}  {'longest':>7}  {'restarts':>8}  {'refused':>7}  {'seconds':>7}  result"]
+    lines = [
+        f"{'ranks':>5}  {'mode':<10}  {'outcomes':>8}  {'checkpoints':>11}  {'longest':>7}  {'restarts':>8}  {'refused':>7}  {'seconds':>7}  result"
+    ]
     for run, compared, result in rows:
         lines.append(
             f"{run.ranks:>5}  {run.mode:<10}  {compared:>8}  {run.checkpoints:>11}  {run.longest:>7.2f}  {run.restarts:>8}  {run.refused.total():>7}  {run.seconds:>7.0f}  {result}"
@@ -285,14 +329,20 @@ def table(rows: list[tuple[Run, int, str]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="conformance", description="mpi4py's test suite natively and under manapy, compared test by test")
+    parser = argparse.ArgumentParser(
+        prog="conformance", description="mpi4py's test suite natively and under manapy, compared test by test"
+    )
     parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default 1,2,3,4)")
     parser.add_argument("--mode", default=",".join(MODES), help=f"of {','.join(MODES)} (default: all)")
     parser.add_argument("--only", metavar="REGEX", help="test modules whose file name matches")
     parser.add_argument("--seed", type=int, default=1, help="of the random moments (default 1)")
     parser.add_argument("--interval", type=float, default=1.0, help="mean seconds between checkpoints (default 1)")
     parser.add_argument("--sdist", type=Path, help="mpi4py's source distribution, if pip can't fetch it")
-    parser.add_argument("--dir", type=Path, help="new directory for the runs, which are kept (default: a temporary one, removed if all is equal)")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        help="new directory for the runs, which are kept (default: a temporary one, removed if all is equal)",
+    )
     options = parser.parse_args(argv)
     modes = options.mode.split(",")
     if unknown := set(modes) - set(MODES):
@@ -316,7 +366,9 @@ def main(argv: list[str] | None = None) -> int:
             continue
         native_outcomes = outcomes(reference.results)
         count = collections.Counter(outcome for _, outcome in native_outcomes.get(0, []))
-        say(f"{n} ranks, native: {', '.join(f'{v} {k}' for k, v in sorted(count.items()))} in {reference.seconds:.0f} s")
+        say(
+            f"{n} ranks, native: {', '.join(f'{v} {k}' for k, v in sorted(count.items()))} in {reference.seconds:.0f} s"
+        )
         for mode in modes:
             where = base / f"{mode}-{n}"
             wanted = expected(native_outcomes, mode)
@@ -328,7 +380,9 @@ def main(argv: list[str] | None = None) -> int:
                 rows.append((Run(where, n, mode), compared, "hangs"))
                 continue
             lines = differences(wanted, outcomes(run.results), mode)
-            rows.append((run, compared, f"{len(lines)} differences" if lines else "equal" if compared else "nothing to compare"))
+            rows.append(
+                (run, compared, f"{len(lines)} differences" if lines else "equal" if compared else "nothing to compare")
+            )
             say(f"{n} ranks, {mode}: {rows[-1][2]}; {run.seconds:.0f} s")
             for reason, times in run.refused.items():
                 say(f"    refused {times} times: {reason}")

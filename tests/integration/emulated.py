@@ -46,14 +46,33 @@ def inside(node: str) -> list[str | Path]:
 
 def mpirun(first: str, hosts: str) -> list[str | Path]:
     """mpirun, itself on node `first`, with ranks on hosts such as "a:2,b:2"."""
-    return [*inside(first), BIN / "mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", "-hosts", hosts]
+    return [
+        *inside(first),
+        BIN / "mpirun",
+        "-launcher",
+        "ssh",
+        "-launcher-exec",
+        TOOLS / "nodes-launch",
+        "-hosts",
+        hosts,
+    ]
 
 
 def sent_by(nodes: Cluster, ranks: int, command: Sequence[str | Path]) -> tuple[str, list[int]]:
     """Runs a command with `ranks` ranks on each node: its output, and the bytes that each node has sent meanwhile, with
     all headers."""
     before = nodes.sent()
-    start = [*mpirun(nodes.names[0], ",".join(f"{name}:{ranks}" for name in nodes.names)), "-n", str(ranks * len(nodes.names))]
-    done = subprocess.run(list(map(str, [*start, *command])), capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "UCX_TLS": "tcp,self"})
+    start = [
+        *mpirun(nodes.names[0], ",".join(f"{name}:{ranks}" for name in nodes.names)),
+        "-n",
+        str(ranks * len(nodes.names)),
+    ]
+    done = subprocess.run(
+        list(map(str, [*start, *command])),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "UCX_TLS": "tcp,self"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, [after - earlier for earlier, after in zip(before, nodes.sent(), strict=True)]

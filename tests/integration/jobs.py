@@ -31,18 +31,28 @@ class JobError(AssertionError):
 
 
 def manapy(
-    *arguments: str | Path, timeout: float = PATIENCE, env: dict[str, str] | None = None, cwd: Path | None = None, inside: Sequence[str | Path] = ()
+    *arguments: str | Path,
+    timeout: float = PATIENCE,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    inside: Sequence[str | Path] = (),
 ) -> subprocess.CompletedProcess[str]:
     """One command of the command line; JobError if it doesn't return."""
     try:
         return _run(arguments, timeout, env, cwd, inside)
     except subprocess.TimeoutExpired as error:
         said = (error.stderr or b"").decode(errors="replace")
-        raise JobError(f"manapy {' '.join(map(str, arguments))} did not return within {timeout:.0f} s: {said}") from None
+        raise JobError(
+            f"manapy {' '.join(map(str, arguments))} did not return within {timeout:.0f} s: {said}"
+        ) from None
 
 
 def _run(
-    arguments: Sequence[str | Path], timeout: float, env: dict[str, str] | None, cwd: Path | None, inside: Sequence[str | Path]
+    arguments: Sequence[str | Path],
+    timeout: float,
+    env: dict[str, str] | None,
+    cwd: Path | None,
+    inside: Sequence[str | Path],
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*map(str, inside), str(BIN / "manapy"), *map(str, arguments)],
@@ -58,12 +68,22 @@ def _run(
 HYDRA_BROKE = "process manager error waiting for completion"
 
 
-def launch(*arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def launch(
+    *arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """One short mpirun of manapy-launch, to its end. MPICH's mpirun can break down when a rank ends while another one is
     answered, and what the ranks have said is lost: then once more."""
     command = [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "manapy-launch"), *map(str, arguments)]
     for _ in range(3):
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=cwd, env=env or os.environ)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            cwd=cwd,
+            env=env or os.environ,
+        )
         if HYDRA_BROKE not in done.stderr:
             break
     return done
@@ -95,7 +115,9 @@ class Job:
 
     def start(self, *program: str | Path, options: Sequence[str | Path] = ()) -> Job:
         """mpirun -n RANKS manapy-launch --dir DIR OPTIONS PROGRAM"""
-        return self.spawn([*self.mpirun, "-n", str(self.ranks), BIN / "manapy-launch", "--dir", self.dir, *options, *program])
+        return self.spawn(
+            [*self.mpirun, "-n", str(self.ranks), BIN / "manapy-launch", "--dir", self.dir, *options, *program]
+        )
 
     def start_python(self, program: str, *arguments: str | Path, options: Sequence[str | Path] = ()) -> Job:
         """Start tests/programs/PROGRAM."""
@@ -103,7 +125,9 @@ class Job:
 
     def restart(self, checkpoint: Path | None = None, ranks: int | None = None) -> Job:
         """mpirun -n RANKS manapy-restart CHECKPOINT (default: the latest)"""
-        return self.spawn([*self.mpirun, "-n", str(ranks or self.ranks), BIN / "manapy-restart", checkpoint or self.dir])
+        return self.spawn(
+            [*self.mpirun, "-n", str(ranks or self.ranks), BIN / "manapy-restart", checkpoint or self.dir]
+        )
 
     def restart_by_command(self, *arguments: str | Path) -> Job:
         """manapy restart DIR"""

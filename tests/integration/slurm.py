@@ -43,12 +43,18 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "sinfo", "scontrol", "scancel")
 _SYSTEM = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
-ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"})
+ENDED = frozenset(
+    {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
+)
 
 
 def no_cgroups() -> str | None:
     """Why proctrack/cgroup can't be used here; None if it can. (Slurm 22.05 wants systemd for version 2.)"""
-    return None if os.geteuid() == 0 and os.access(CGROUPS, os.W_OK) else f"no {CGROUPS} (cgroups version 1) that may be written to"
+    return (
+        None
+        if os.geteuid() == 0 and os.access(CGROUPS, os.W_OK)
+        else f"no {CGROUPS} (cgroups version 1) that may be written to"
+    )
 
 
 def missing() -> str | None:
@@ -101,7 +107,15 @@ class Cluster:
         key = self.where / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
-        files = [f"--{name}={self.where / file}" for name, file in (("key-file", key), ("socket", "munge.s"), ("pid-file", "munge.pid"), ("seed-file", "munge.seed"))]
+        files = [
+            f"--{name}={self.where / file}"
+            for name, file in (
+                ("key-file", key),
+                ("socket", "munge.s"),
+                ("pid-file", "munge.pid"),
+                ("seed-file", "munge.seed"),
+            )
+        ]
         # --force: our directory is nobody else's, which it finds odd
         self._spawn("munged", "munged", "--foreground", "--force", *files)
         self._wait(lambda: (self.where / "munge.s").exists(), "munged's socket")
@@ -122,7 +136,11 @@ class Cluster:
                 if process.poll() is not None:
                     raise JobError("not whole any more: nobody would answer")
             self.command("scancel", "--full", "--signal=KILL", "--user=root")
-            self._wait(lambda: not self.command("squeue", "--noheader", "--states=running,completing"), "the end of all jobs", 10)
+            self._wait(
+                lambda: not self.command("squeue", "--noheader", "--states=running,completing"),
+                "the end of all jobs",
+                10,
+            )
         for process in reversed(self.daemons.values()):
             process.terminate()
         for process in reversed(self.daemons.values()):
@@ -134,7 +152,9 @@ class Cluster:
         self.daemons.clear()
         self._kill_all()
         if "proctrack/cgroup" in self.settings.values():
-            for directory in [found[0] for name in self.names for found in os.walk(CGROUPS / f"slurm_{name}", topdown=False)]:
+            for directory in [
+                found[0] for name in self.names for found in os.walk(CGROUPS / f"slurm_{name}", topdown=False)
+            ]:
                 with contextlib.suppress(OSError):  # a cluster beside this one has a node of this name
                     os.rmdir(directory)
 
@@ -169,7 +189,9 @@ class Cluster:
         daemon.wait()
         self._kill_all(node)
         self._spawn_node(node, "-b")
-        self._wait(lambda: not {"REBOOT", "DOWN", "DRAIN"} & set(re.split(r"\W", self.node_states()[node])), f"rebooted {node}")
+        self._wait(
+            lambda: not {"REBOOT", "DOWN", "DRAIN"} & set(re.split(r"\W", self.node_states()[node])), f"rebooted {node}"
+        )
 
     def processes(self, job: int | None = None, node: str | None = None) -> list[int]:
         """Process ids of what runs in this cluster, or on one node, except our daemons. Of one job: without its
@@ -209,14 +231,18 @@ class Cluster:
         words = self.command("scontrol", "--oneliner", "show", "job", str(job)).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def wait_for(self, job: int, what: str | Callable[[dict[str, str]], object], timeout: float = PATIENCE) -> dict[str, str]:
+    def wait_for(
+        self, job: int, what: str | Callable[[dict[str, str]], object], timeout: float = PATIENCE
+    ) -> dict[str, str]:
         """Until the job is in the state `what`, or what it shows satisfies a condition; what it shows then. JobError if
         it has ended otherwise, or doesn't get there."""
         ready = (lambda shown: shown["JobState"] == what) if isinstance(what, str) else what
         deadline = time.monotonic() + timeout
         while not ready(shown := self.show(job)):
             if shown["JobState"] in ENDED:
-                raise JobError(f"job {job} is {shown['JobState']} ({shown.get('ExitCode')}) before {what!r}\n{self.report(job)}")
+                raise JobError(
+                    f"job {job} is {shown['JobState']} ({shown.get('ExitCode')}) before {what!r}\n{self.report(job)}"
+                )
             if time.monotonic() > deadline:
                 raise JobError(f"{timeout:.0f} s without {what!r}\n{self.report(job)}")
             time.sleep(0.1)
@@ -243,7 +269,12 @@ class Cluster:
 
     def report(self, job: int) -> str:
         """Everything that helps to see what happened."""
-        parts = ["--- scontrol", self.command("scontrol", "show", "job", str(job)), "--- output", self.output(job)[-4000:]]
+        parts = [
+            "--- scontrol",
+            self.command("scontrol", "show", "job", str(job)),
+            "--- output",
+            self.output(job)[-4000:],
+        ]
         for name in ("slurmctld", *self.names):
             parts += [f"--- {name}", (self.where / "log" / f"{name}.log").read_text(errors="replace")[-2000:]]
         return "\n".join(parts)
@@ -254,7 +285,14 @@ class Cluster:
         """One of Slurm's commands; what it prints. JobError if it fails."""
         said = [str(a) for a in arguments]
         try:
-            done = subprocess.run(said, env={**self.env, **(env or {})}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+            done = subprocess.run(
+                said,
+                env={**self.env, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+            )
         except subprocess.TimeoutExpired as error:
             raise JobError(f"{' '.join(said)} did not return within {timeout:.0f} s") from error
         if done.returncode:
@@ -319,7 +357,14 @@ class Cluster:
         found = shutil.which(program, path=_SYSTEM)
         assert found is not None
         with (self.where / "log" / f"{name}.log").open("ab") as log:
-            self.daemons[name] = subprocess.Popen([found, *map(str, arguments)], env={**self.env, **(env or {})}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self.daemons[name] = subprocess.Popen(
+                [found, *map(str, arguments)],
+                env={**self.env, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def _wait(self, ready: Callable[[], object], what: str, timeout: float = PATIENCE) -> None:
         deadline = time.monotonic() + timeout
@@ -329,7 +374,9 @@ class Cluster:
                     return
             for name, process in self.daemons.items():
                 if process.poll() is not None:
-                    raise JobError(f"{name} has ended with {process.returncode}:\n{(self.where / 'log' / f'{name}.log').read_text(errors='replace')[-4000:]}")
+                    raise JobError(
+                        f"{name} has ended with {process.returncode}:\n{(self.where / 'log' / f'{name}.log').read_text(errors='replace')[-4000:]}"
+                    )
             if time.monotonic() > deadline:
                 raise JobError(f"{timeout:.0f} s without {what}")
             time.sleep(0.05)

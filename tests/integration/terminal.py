@@ -85,7 +85,9 @@ class Terminal:
 
     def is_sane(self) -> bool:
         """Are its settings as before, and is the cursor to be seen?"""
-        return termios.tcgetattr(self._slave) == self._before and self.drawn.rfind(b"\x1b[?25h") >= self.drawn.rfind(b"\x1b[?25l")
+        return termios.tcgetattr(self._slave) == self._before and self.drawn.rfind(b"\x1b[?25h") >= self.drawn.rfind(
+            b"\x1b[?25l"
+        )
 
     def close(self) -> None:
         """Once."""

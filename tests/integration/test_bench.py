@@ -17,7 +17,14 @@ from manapy.trace.capture import format as trace_format
 SIZES = ("4 B", "1 KB", "1 MB")
 PATTERNS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Alltoall")
 ROWS = {
-    "calls": ["Comm_rank", "Barrier, one rank", "Ibcast+Wait, one rank, 4 B", "Send to PROC_NULL, 4 B", "Isend+Irecv+Waitall, self, 4 B", "recording: Barrier, one rank"],
+    "calls": [
+        "Comm_rank",
+        "Barrier, one rank",
+        "Ibcast+Wait, one rank, 4 B",
+        "Send to PROC_NULL, 4 B",
+        "Isend+Irecv+Waitall, self, 4 B",
+        "recording: Barrier, one rank",
+    ],
     "p2p": [f"{call}, {size}" for call in ("Send/Recv, one way", "Sendrecv", "Isend+Irecv+Waitall") for size in SIZES],
     "rate": [f"a message of a window of 64, {size}" for size in ("4 B", "1 KB", "64 KB")]
     + ["Put+flush, 1 KB (min)", "Get+flush, 4 B", "Allreduce, 4 B", "Barrier"],
@@ -25,13 +32,28 @@ ROWS = {
     "nonblocking": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
     "overlap": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
     "python": ["Barrier", "Ibarrier", "Sendrecv, 4 B", "Bcast, 4 B", "Ialltoall, 1 MB"],
-    "apps": [f"{app}, {what}" for app in ("bcast", "transpose", "cg", "particles", "stencil") for what in ("run time", "collectives a second")],
+    "apps": [
+        f"{app}, {what}"
+        for app in ("bcast", "transpose", "cg", "particles", "stencil")
+        for what in ("run time", "collectives a second")
+    ],
     "scaling": ["transpose, 1 rank", "transpose, 2 ranks"],
     "startup": ["/bin/true, 2 ranks"],
     "small": ["checkpoint, command to return", "restart (mpirun manapy-restart)", "restart (manapy restart)"],
-    "large": ["2 × 2 MB: checkpoint : dd, both files at once", "2 × 2 MB: image size : data", "2 × 2 MB: restart, images in the page cache"],
+    "large": [
+        "2 × 2 MB: checkpoint : dd, both files at once",
+        "2 × 2 MB: image size : data",
+        "2 × 2 MB: restart, images in the page cache",
+    ],
     "messages": ["world, 16 ranks: control messages a rank", "ring, 64 ranks: rounds"],
-    "verbs": ["post_send", "post_recv", "poll_cq, nothing there", "poll_cq, a send", "ibv_wr_rdma_write, start to complete", "ibv_start_poll, a send"],
+    "verbs": [
+        "post_send",
+        "post_recv",
+        "poll_cq, nothing there",
+        "poll_cq, a send",
+        "ibv_wr_rdma_write, start to complete",
+        "ibv_start_poll, a send",
+    ],
     "sizes": ["2 × 1 MB: checkpoint", "2 × 2 MB: restart"],
 }
 TWO_PHASE = ("blocking", "apps", "scaling", "sizes", "messages")
@@ -40,8 +62,26 @@ TWO_PHASE = ("blocking", "apps", "scaling", "sizes", "messages")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_quick_run_has_every_row(tmp_path: Path) -> None:
-    only = [name for name, job in JOBS.items() if name != "imb" and name not in TRACE_JOBS + FCDP_JOBS and not job.guest and (name != "verbs" or installation.library("libmanapy_shift.so"))]
-    done = manapy("bench", "--quick", "--only", ",".join(only), "--file-system", tmp_path, "--out", tmp_path / "out", timeout=880, cwd=tmp_path)
+    only = [
+        name
+        for name, job in JOBS.items()
+        if name != "imb"
+        and name not in TRACE_JOBS + FCDP_JOBS
+        and not job.guest
+        and (name != "verbs" or installation.library("libmanapy_shift.so"))
+    ]
+    done = manapy(
+        "bench",
+        "--quick",
+        "--only",
+        ",".join(only),
+        "--file-system",
+        tmp_path,
+        "--out",
+        tmp_path / "out",
+        timeout=880,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "out" / "result.json").read_text())
     rows = {(row["job"], row["name"].strip()): row for row in record["rows"]}
@@ -58,7 +98,15 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
             assert len(row["samples"]["untraced"]) == 1, name
         assert name in done.stdout
     assert {"cpu", "kernel", "file system", "mpi", "manapy"} <= record["machine"].keys()
-    pictures = ["figure5-overhead", "figure6-overlap", "figure7-run-time", "figure8-scaling", "figure9-images", "messages", *(["figure9-verbs"] if "verbs" in only else [])]
+    pictures = [
+        "figure5-overhead",
+        "figure6-overlap",
+        "figure7-run-time",
+        "figure8-scaling",
+        "figure9-images",
+        "messages",
+        *(["figure9-verbs"] if "verbs" in only else []),
+    ]
     assert sorted(path.stem for path in (tmp_path / "out").glob("*.png")) == sorted(pictures)
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]  # it cleans up
 
@@ -66,7 +114,18 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
 def test_methods_of_diagnosis(tmp_path: Path) -> None:
     """Its jobs one by one are tested in tests/unit/bench/test_diagnosis.py."""
     # it needs none
-    done = manapy("bench", "trace", "--quick", "--only", "hangs", "--out", tmp_path / "out", timeout=290, cwd=tmp_path, env={"CC": "/no/such/compiler"})
+    done = manapy(
+        "bench",
+        "trace",
+        "--quick",
+        "--only",
+        "hangs",
+        "--out",
+        tmp_path / "out",
+        timeout=290,
+        cwd=tmp_path,
+        env={"CC": "/no/such/compiler"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]}
     assert rows["F1"]["samples"]["manapy"] == [100.0] and rows["F1"]["samples"]["MegaScale"] == [0.0]
@@ -80,9 +139,21 @@ def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     traces = tmp_path / "traces"
     traces.mkdir()
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(traces))
-    done = manapy("bench", "--quick", "--only", "overhead,watching,cases,healthy", "--out", tmp_path / "out", timeout=290, cwd=tmp_path)
+    done = manapy(
+        "bench",
+        "--quick",
+        "--only",
+        "overhead,watching,cases,healthy",
+        "--out",
+        tmp_path / "out",
+        timeout=290,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = {(row["job"], row["name"]): row["samples"] for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]}
+    rows = {
+        (row["job"], row["name"]): row["samples"]
+        for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
+    }
     for name in (*overhead.NAMES.values(), "what records cost under manapy-launch"):
         assert set(rows["overhead", f"pp=2,micro=8: {name}"]) == {"native", "recorded"}, name
     assert rows["overhead", "pp=2,micro=8: MPI calls of a rank in an iteration"]["recorded"] == [25.0]
@@ -90,7 +161,9 @@ def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert max(rows["watching", f"{tool}, a training loop: share of one processor"]["manapy"]) > 0, tool
         assert min(rows["watching", f"{tool}, a training loop: memory"]["manapy"]) > 1, tool
     for what in ("rank", "place", "cause"):
-        assert rows["cases", f"case 1, a Recv that isn't called: {what} right"]["manapy"] == [100.0], (tmp_path / "out" / "cases.txt").read_text()
+        assert rows["cases", f"case 1, a Recv that isn't called: {what} right"]["manapy"] == [100.0], (
+            tmp_path / "out" / "cases.txt"
+        ).read_text()
     assert rows["cases", "case 2, a node with too few processors: from the fault to the verdict"]["manapy"][0] > 0
     assert rows["healthy", "iterations"]["manapy"][0] > 0 and ("healthy", "said: hung") in rows
     assert {"figure9-recorders.png", "figure11-watching.png", "cases.txt"} <= set(os.listdir(tmp_path / "out"))
@@ -107,7 +180,9 @@ def test_intel_benchmarks(tmp_path: Path) -> None:
     done = manapy("bench", "--quick", "--only", "imb", "--json", timeout=290, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     names = {row["name"] for row in json.loads(done.stdout)["rows"]}
-    assert {f"{program} {name}" for program, chosen in imb.PROGRAMS.items() for name in chosen} <= {name.partition(",")[0] for name in names}
+    assert {f"{program} {name}" for program, chosen in imb.PROGRAMS.items() for name in chosen} <= {
+        name.partition(",")[0] for name in names
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,7 +207,10 @@ def test_bad_input(tmp_path: Path, arguments: list[str], code: int, says: str) -
 def test_no_compiler(tmp_path: Path) -> None:
     done = manapy("bench", "--only", "calls", cwd=tmp_path, env={"CC": "/no/such/compiler"})
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "manapy: manapy bench needs a C compiler: '/no/such/compiler' is not there (apt install gcc libc6-dev, or set CC)"
+    assert (
+        done.stderr.splitlines()[-1]
+        == "manapy: manapy bench needs a C compiler: '/no/such/compiler' is not there (apt install gcc libc6-dev, or set CC)"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,7 +16,15 @@ from manapy.bench.fcdp.sharded_bytes import LIMIT, PARTS
 from manapy.bench.shared.cluster import orphans
 from manapy.fcdp.engine.strategy import STRATEGIES
 
-NEEDED = ("fcdp-bytes", "fcdp-reduction", "fcdp-memory", "fcdp-paths", "fcdp-overlap", "fcdp-retention", "fcdp-timeline")
+NEEDED = (
+    "fcdp-bytes",
+    "fcdp-reduction",
+    "fcdp-memory",
+    "fcdp-paths",
+    "fcdp-overlap",
+    "fcdp-retention",
+    "fcdp-timeline",
+)
 VARIANTS = {"alone", "fcdp-tau", "fcdp", "zero3", "hpz", "hpz_naive", "mics"}
 needs_nodes = pytest.mark.skipif(os.geteuid() != 0, reason="emulated nodes need root")
 
@@ -26,13 +34,26 @@ needs_nodes = pytest.mark.skipif(os.geteuid() != 0, reason="emulated nodes need 
 @pytest.mark.timeout(600)
 def test_quick_run(tmp_path: Path) -> None:
     # it needs none
-    done = manapy("bench", "--quick", "--only", ",".join(NEEDED), "--out", tmp_path / "out", timeout=580, cwd=tmp_path, env={"CC": "/no/such/compiler"})
+    done = manapy(
+        "bench",
+        "--quick",
+        "--only",
+        ",".join(NEEDED),
+        "--out",
+        tmp_path / "out",
+        timeout=580,
+        cwd=tmp_path,
+        env={"CC": "/no/such/compiler"},
+    )
     written = json.loads((tmp_path / "out" / "result.json").read_text())
     if any("not available here" in why for why in written["left out"].values()):
         pytest.skip(str(written["left out"]))
     assert done.returncode == 0, done.stdout + done.stderr
     assert written["left out"] == {} and set(NEEDED) <= set(FCDP_JOBS)
-    rows = {(row["job"], row["name"]): {variant: samples[0] for variant, samples in row["samples"].items()} for row in written["rows"]}
+    rows = {
+        (row["job"], row["name"]): {variant: samples[0] for variant, samples in row["samples"].items()}
+        for row in written["rows"]
+    }
     for label in ("full, k=1", "full, k=2", "LoRA, k=1", "LoRA, k=2"):
         assert set(rows["fcdp-bytes", f"{label}: a step in all"]) == set(STRATEGIES)
         assert max(rows["fcdp-bytes", f"{label}: interfaces beside the closed form, at most"].values()) <= LIMIT
@@ -47,11 +68,21 @@ def test_quick_run(tmp_path: Path) -> None:
     for label, weights in (("LoRA, k=1", 1), ("full, k=1", 1), ("full, k=2", 2)):
         # units that are in progress are W / 24 each
         assert rows["fcdp-memory", f"{label}: beyond zero3's"]["fcdp"] == pytest.approx(weights, abs=0.25)
-    assert all(rows["fcdp-paths", f"4 MB from {source}"]["fcdp"] > 0 for source in ("the host's memory", "all nodes, 1 Gb/s"))
-    assert set(rows["fcdp-overlap", "LoRA, 16 samples, 100 Mb/s: a step"]) == set(rows["fcdp-retention", "1 Gb/s: a step"]) == VARIANTS
+    assert all(
+        rows["fcdp-paths", f"4 MB from {source}"]["fcdp"] > 0 for source in ("the host's memory", "all nodes, 1 Gb/s")
+    )
+    assert (
+        set(rows["fcdp-overlap", "LoRA, 16 samples, 100 Mb/s: a step"])
+        == set(rows["fcdp-retention", "1 Gb/s: a step"])
+        == VARIANTS
+    )
     assert rows["fcdp-timeline", "LoRA, 200 Mb/s: mean over steps but the first"]["zero3"] > 0
     lines = (tmp_path / "out" / "timeline.csv").read_text().splitlines()
-    assert lines[0] == "strategy,seconds,MB/s" and {line.partition(",")[0] for line in lines[1:]} == {"zero3", "hpz_naive", "fcdp"}
+    assert lines[0] == "strategy,seconds,MB/s" and {line.partition(",")[0] for line in lines[1:]} == {
+        "zero3",
+        "hpz_naive",
+        "fcdp",
+    }
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"figure9-retention.png", "figure10-network.png"}
     assert list(tmp_path.iterdir()) == [tmp_path / "out"] and not orphans()  # it cleans up
 
@@ -61,7 +92,17 @@ def test_quick_run(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_beside_other_libraries(tmp_path: Path) -> None:
     peers = [name for name in FCDP_JOBS if name not in NEEDED]
-    done = manapy("bench", "--quick", "--only", ",".join(peers), "--out", tmp_path / "out", timeout=580, cwd=tmp_path, env={"CC": "/no/such/compiler"})
+    done = manapy(
+        "bench",
+        "--quick",
+        "--only",
+        ",".join(peers),
+        "--out",
+        tmp_path / "out",
+        timeout=580,
+        cwd=tmp_path,
+        env={"CC": "/no/such/compiler"},
+    )
     written = json.loads((tmp_path / "out" / "result.json").read_text())
     if not written["rows"] and written["left out"]:
         pytest.skip(str(written["left out"]))
@@ -78,9 +119,15 @@ def test_beside_other_libraries(tmp_path: Path) -> None:
 @needs_nodes
 def test_nodes_go_when_it_is_ended(tmp_path: Path) -> None:
     command = [BIN / "manapy", "bench", "--quick", "--only", "fcdp-bytes", "--out", tmp_path / "out"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
         deadline = time.monotonic() + PATIENCE
-        while not Path(f"/run/netns/manapy-bench{process.pid}-1").exists() and process.poll() is None and time.monotonic() < deadline:
+        while (
+            not Path(f"/run/netns/manapy-bench{process.pid}-1").exists()
+            and process.poll() is None
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
         process.terminate()
         _, said = process.communicate(timeout=PATIENCE)

@@ -24,7 +24,9 @@ ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 
 # Each module runs once natively and once under fire: the ones whose objects a restart has to make again are killed,
 # those with files end by a checkpoint, all others are checkpointed. One computes for half a minute, and is for --long.
-RESTARTED = "attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win"
+RESTARTED = (
+    "attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win"
+)
 ALL = r"test_(?!util_dtlib\.)"
 MODULES = {  # regular expressions of those that run
     "plain": ALL,
@@ -52,14 +54,22 @@ def modules(request: pytest.FixtureRequest) -> dict[str, str | None]:
 
 
 @pytest.fixture(scope="module")
-def native(main: Path, modules: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[suite.Outcome]]:
+def native(
+    main: Path, modules: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, list[suite.Outcome]]:
     found = suite.outcomes(suite.native(tmp_path_factory.mktemp("native"), RANKS, main, modules["plain"]).results)
-    assert sorted(found) == list(range(RANKS)) and all(len(o) > LEAST for o in found.values()), {r: len(o) for r, o in found.items()}
+    assert sorted(found) == list(range(RANKS)) and all(len(o) > LEAST for o in found.values()), {
+        r: len(o) for r, o in found.items()
+    }
     return found
 
 
-@pytest.mark.parametrize("mode", [pytest.param(mode, marks=[pytest.mark.long] if mode == "plain" else []) for mode in suite.MODES])
-def test_suite(main: Path, native: dict[int, list[suite.Outcome]], modules: dict[str, str | None], tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.long] if mode == "plain" else []) for mode in suite.MODES]
+)
+def test_suite(
+    main: Path, native: dict[int, list[suite.Outcome]], modules: dict[str, str | None], tmp_path: Path, mode: str
+) -> None:
     only = modules[mode]
     expected = suite.expected(native, mode, only)
     checkpoints = 0
@@ -67,10 +77,14 @@ def test_suite(main: Path, native: dict[int, list[suite.Outcome]], modules: dict
         run = suite.under_manapy(tmp_path / f"run-{round}", RANKS, main, only, mode, SEED + round, INTERVALS[mode])
         lines = suite.differences(expected, suite.outcomes(run.results), mode)
         assert not lines, "\n".join([*lines[:40], *suite.last_words(run.where)])
-        print(f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused {dict(run.refused)}, {run.seconds:.0f} s")
+        print(
+            f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused {dict(run.refused)}, {run.seconds:.0f} s"
+        )
         if mode in ("restart", "exit"):  # it may end between the last checkpoint and the kill
             assert run.checkpoints - run.restarts in (0, 1)
         checkpoints += run.checkpoints
         if checkpoints >= ENOUGH:
             break
-    assert checkpoints >= (0 if mode == "plain" else ENOUGH), f"only {checkpoints} checkpoints in {ROUNDS} rounds, refused: {dict(run.refused)}"
+    assert checkpoints >= (0 if mode == "plain" else ENOUGH), (
+        f"only {checkpoints} checkpoints in {ROUNDS} rounds, refused: {dict(run.refused)}"
+    )

@@ -29,24 +29,51 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(where: Path, *command: str | Path) -> str:
     """Output of a command that ends well."""
-    done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=where)
+    done = subprocess.run(
+        [str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=where
+    )
     assert done.returncode == 0, done
     return done.stdout
 
 
 def returned(output: str) -> list[str]:
     """What `dmtcp_api alone` says."""
-    return [line for line in output.splitlines() if re.match("enabled|start:|disable|set|names|checkpoint|after:|ok", line)]
+    return [
+        line for line in output.splitlines() if re.match("enabled|start:|disable|set|names|checkpoint|after:|ok", line)
+    ]
 
 
-CODES = ["enabled 1", "start: coordinator 4 peers 1 running 1, local 4 checkpoints 0 restarts 0, generation 0", "disable 1 1 enable 1 1", "set 4 4", "names 1 1 1"]
-WENT_ON = ["checkpoint 1", "after: coordinator 4 peers 1 running 1, local 4 checkpoints 1 restarts 0, generation 1", "ok"]
-CAME_BACK = ["checkpoint 2", "after: coordinator 4 peers 1 running 1, local 4 checkpoints 0 restarts 1, generation 1", "ok"]
+CODES = [
+    "enabled 1",
+    "start: coordinator 4 peers 1 running 1, local 4 checkpoints 0 restarts 0, generation 0",
+    "disable 1 1 enable 1 1",
+    "set 4 4",
+    "names 1 1 1",
+]
+WENT_ON = [
+    "checkpoint 1",
+    "after: coordinator 4 peers 1 running 1, local 4 checkpoints 1 restarts 0, generation 1",
+    "ok",
+]
+CAME_BACK = [
+    "checkpoint 2",
+    "after: coordinator 4 peers 1 running 1, local 4 checkpoints 0 restarts 1, generation 1",
+    "ok",
+]
 
 
 def test_without_an_engine(alone: Path, tmp_path: Path) -> None:
     absent = "coordinator 3 peers -1 running -1, local 3 checkpoints -1 restarts -1, generation 0"
-    assert returned(run(tmp_path, alone, "alone")) == ["enabled 0", f"start: {absent}", "disable 3 3 enable 3 3", "set 3 3", "names 0 0 0", "checkpoint 3", f"after: {absent}", "ok"]
+    assert returned(run(tmp_path, alone, "alone")) == [
+        "enabled 0",
+        f"start: {absent}",
+        "disable 3 3 enable 3 3",
+        "set 3 3",
+        "names 0 0 0",
+        "checkpoint 3",
+        f"after: {absent}",
+        "ok",
+    ]
 
 
 @pytest.mark.parametrize("mpi", [True, False], ids=["MPI program", "no MPI program"])
@@ -72,7 +99,9 @@ SENT_BACK = ["checkpoint 2", "set to real path 1 image 1", "ok"]
 def test_other_directory(alone: Path, make_job: Callable[..., Job]) -> None:
     job = make_job(1)
     assert returned(job.start(alone, "place", "elsewhere").finish()) == SENT
-    assert [path.name for path in job.where.glob("elsewhere/*/ckpt-*")] == ["ckpt-000001"] and (job.where / "elsewhere").stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in job.where.glob("elsewhere/*/ckpt-*")] == ["ckpt-000001"] and (
+        job.where / "elsewhere"
+    ).stat().st_mode & 0o777 == 0o700
     assert returned(job.restart().finish()) == SENT_BACK
 
 
@@ -104,11 +133,17 @@ def test_places(job: Job) -> None:
     place = second.parent
     assert place.parent == elsewhere and third.parent == place
     assert [path.name for path in (first, second, third)] == ["ckpt-000001", "ckpt-000002", "ckpt-000003"]
-    assert job.status()["checkpoint_dir"] == str(place) == json.loads((job.dir / "job.json").read_text())["checkpoint_dir"]
+    assert (
+        job.status()["checkpoint_dir"] == str(place) == json.loads((job.dir / "job.json").read_text())["checkpoint_dir"]
+    )
     assert job.status()["last_checkpoint"]["path"] == str(third)
     assert f"checkpoints go to {place}\n" in manapy("status", job.dir).stdout
     listed = json.loads(manapy("list", job.dir, "--json").stdout)
-    assert [(row["path"], row["latest"]) for row in listed] == [(str(first), False), (str(second), False), (str(third), True)]
+    assert [(row["path"], row["latest"]) for row in listed] == [
+        (str(first), False),
+        (str(second), False),
+        (str(third), True),
+    ]
     assert str(second) in manapy("list", job.dir).stdout
     assert json.loads(manapy("inspect", job.dir, "--json").stdout)["checkpoint"] == str(third)
     assert manapy("verify", job.dir).stdout.startswith(f"{third}: 2 images")
@@ -157,12 +192,19 @@ def test_directory_that_cannot_be_used(job: Job) -> None:
     file = job.where / "file"
     file.write_text("a file")
     missing = job.where / "no" / "such"
-    cases = [(file, f"cannot make {file}"), (missing, f"cannot make {missing}: No such file"), ("x" * 990, "too long"), ("", "not an absolute path")]
+    cases = [
+        (file, f"cannot make {file}"),
+        (missing, f"cannot make {missing}: No such file"),
+        ("x" * 990, "too long"),
+        ("", "not an absolute path"),
+    ]
     for directory, why in cases:
         send(job, directory)
         done = manapy("checkpoint", job.dir)
         assert done.returncode == 1 and why in done.stderr and done.stderr.count("\n") == 1, done.stderr
-        assert job.status()["last_checkpoint"]["path"] == str(first) and sorted(path.name for path in job.dir.glob("*-0*")) == [first.name]
+        assert job.status()["last_checkpoint"]["path"] == str(first) and sorted(
+            path.name for path in job.dir.glob("*-0*")
+        ) == [first.name]
     assert file.read_text() == "a file" and manapy("verify", first).returncode == 0
     send(job, job.where / "good")
     assert job.checkpoint().parent.parent == job.where / "good"
@@ -211,17 +253,36 @@ def test_bindings(make_job: Callable[..., Job]) -> None:
 def test_bindings_under_dmtcp(tmp_path: Path) -> None:
     if shutil.which("dmtcp_launch") is None:
         pytest.skip("no dmtcp_launch (DMTCP isn't installed)")
-    assert run(tmp_path, "dmtcp_launch", "--new-coordinator", "--coord-port", "0", "--no-gzip", sys.executable, "-u", "-c", BINDINGS).splitlines()[-3:] == BOUND
+    assert (
+        run(
+            tmp_path,
+            "dmtcp_launch",
+            "--new-coordinator",
+            "--coord-port",
+            "0",
+            "--no-gzip",
+            sys.executable,
+            "-u",
+            "-c",
+            BINDINGS,
+        ).splitlines()[-3:]
+        == BOUND
+    )
 
 
 def test_checkpoint_of_all_ranks(program: Path, job: Job) -> None:
     job.start(program, "checkpoint", job.where)
     text = job.wait_for(lambda t: t.count("checkpointed:") == 2)
-    assert text.count("checkpointed: coordinator 4 peers 2 running 1, local 4 checkpoints 1 restarts 0, generation 1") == 2, text
+    assert (
+        text.count("checkpointed: coordinator 4 peers 2 running 1, local 4 checkpoints 1 restarts 0, generation 1") == 2
+    ), text
     job.kill()
     for restarts in (1, 2):  # both from the same checkpoint
         text = job.restart(job.dir / "ckpt-000001").finish()
-        assert text.count("restarted: coordinator 4 peers 2 running 1, local 4 checkpoints 0 restarts 1, generation 1") == 2, (restarts, text)
+        assert (
+            text.count("restarted: coordinator 4 peers 2 running 1, local 4 checkpoints 0 restarts 1, generation 1")
+            == 2
+        ), (restarts, text)
         assert text.count("ok") == 2
     assert len(list(job.dir.glob("ckpt-*"))) == 1
 
@@ -238,8 +299,12 @@ def test_in_python(job: Job) -> None:
 def test_preload_of_the_user_stays(job: Job) -> None:
     job.env["LD_PRELOAD"] = "libm.so.6 libutil.so.1"
     child = "subprocess.run(['sh', '-c', 'echo $LD_PRELOAD'], capture_output=True, text=True).stdout"
-    script = f"import ctypes, os, subprocess; ctypes.CDLL(None).dmtcp_is_enabled(); print(os.environ['LD_PRELOAD'], {child})"
-    assert job.start(sys.executable, "-c", script).finish().count("libm.so.6 libutil.so.1 libm.so.6 libutil.so.1\n") == 2
+    script = (
+        f"import ctypes, os, subprocess; ctypes.CDLL(None).dmtcp_is_enabled(); print(os.environ['LD_PRELOAD'], {child})"
+    )
+    assert (
+        job.start(sys.executable, "-c", script).finish().count("libm.so.6 libutil.so.1 libm.so.6 libutil.so.1\n") == 2
+    )
 
 
 def test_sanitized_program_starts(make_job: Callable[..., Job]) -> None:
@@ -255,7 +320,9 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
     files.mkdir()
     job.start(program, "disabled", files)
     job.wait_for("disabled")
-    request = subprocess.Popen([BIN / "manapy", "checkpoint", job.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    request = subprocess.Popen(
+        [BIN / "manapy", "checkpoint", job.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         line = "waiting for rank 0: checkpoints are disabled by the program"
         until(lambda: job.status()["waiting"] == [line], line)

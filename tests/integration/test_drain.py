@@ -32,7 +32,9 @@ def slow_job(make_job: Callable[..., Job], nodes: Cluster) -> Job:
     """Ranks of which the last is behind a slow link, not yet started. In their votes no rank talks to the one that it
     sends to."""
     env = {"UCX_TLS": "tcp,self", "UCX_RNDV_THRESH": "8192", "MANAPY_DRAIN_SECONDS": str(PERIOD)}
-    return make_job(4, mpirun=emulated.mpirun(NODES[0], f"{NODES[0]}:3,{NODES[1]}:1"), inside=emulated.inside(NODES[0]), env=env)
+    return make_job(
+        4, mpirun=emulated.mpirun(NODES[0], f"{NODES[0]}:3,{NODES[1]}:1"), inside=emulated.inside(NODES[0]), env=env
+    )
 
 
 def start(job: Job, megabytes: int, how: str) -> Path:
@@ -68,7 +70,9 @@ def test_what_nobody_can_receive_is_given_up(make_job: Callable[..., Job], c_pro
         done = manapy("checkpoint", job.dir)
         assert done.returncode == 1
         # Whoever is the first to say it.
-        assert re.search(f"rank 1: {NEVER}|rank [02]: another rank could not empty the network", done.stderr), done.stderr
+        assert re.search(f"rank 1: {NEVER}|rank [02]: another rank could not empty the network", done.stderr), (
+            done.stderr
+        )
     go.touch()
     ends_well(job)
 
@@ -127,7 +131,10 @@ def ticks(text: str) -> list[int]:
 def goes_on(job: Job) -> None:
     """All ranks do, at once."""
     before = ticks(job.output())
-    job.wait_for(lambda text: all(now > then for now, then in zip(ticks(text)[: job.ranks], before, strict=False)), timeout=AT_ONCE)
+    job.wait_for(
+        lambda text: all(now > then for now, then in zip(ticks(text)[: job.ranks], before, strict=False)),
+        timeout=AT_ONCE,
+    )
 
 
 @pytest.mark.slow
@@ -193,7 +200,9 @@ def test_the_wait_for_children_is_interrupted(make_job: Callable[..., Job]) -> N
     wait_for_phase(job, "waiting for a safe moment")
     late.touch()
     _, errors = asked.communicate(timeout=PATIENCE)
-    assert asked.returncode == 1 and re.search(r"rank 0: child process \d+ is Python's multiprocessing resource tracker", errors), errors
+    assert asked.returncode == 1 and re.search(
+        r"rank 0: child process \d+ is Python's multiprocessing resource tracker", errors
+    ), errors
     goes_on(job)
     (job.where / "end-children").touch()
     job.wait_for(lambda text: all(f"rank {rank}: without children" in text for rank in range(2)))

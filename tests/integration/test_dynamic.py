@@ -28,7 +28,10 @@ def test_children(make_job: Callable[..., Job]) -> None:
     job.start_python("dynamic_family.py", job.where)
     job.wait_for(lambda text: text.count("connected") == 2)
     line = refused(job)
-    assert "communicator 'workers' connects to processes outside the job (made by MPI_Comm_spawn)" in line and "MPI_Comm_disconnect" in line, line
+    assert (
+        "communicator 'workers' connects to processes outside the job (made by MPI_Comm_spawn)" in line
+        and "MPI_Comm_disconnect" in line
+    ), line
     (job.where / "part").touch()  # the merged communicator goes; the first one still connects
     job.wait_for(lambda text: text.count("still connected") == 2)
     assert "communicator 'workers'" in refused(job)
@@ -68,7 +71,7 @@ import os, sys, time
 from mpi4py import MPI
 parent = MPI.Comm.Get_parent()
 if parent == MPI.COMM_NULL:
-    parent = MPI.COMM_SELF.Spawn({str(BIN / 'manapy-launch')!r}, ["--dir", {str(tmp_path / "children")!r}, sys.executable, __file__], maxprocs=1)
+    parent = MPI.COMM_SELF.Spawn({str(BIN / "manapy-launch")!r}, ["--dir", {str(tmp_path / "children")!r}, sys.executable, __file__], maxprocs=1)
 print("up", flush=True)
 while not os.path.exists({str(tmp_path / "part")!r}):
     time.sleep(0.02)
@@ -80,6 +83,8 @@ parent.Disconnect()
     job.start(sys.executable, program)
     job.wait_for(lambda text: text.count("up") == 2)
     done = manapy("checkpoint", tmp_path / "children")
-    assert done.returncode != 0 and "'MPI_COMM_PARENT' connects to processes outside the job" in done.stderr, done.stderr
+    assert done.returncode != 0 and "'MPI_COMM_PARENT' connects to processes outside the job" in done.stderr, (
+        done.stderr
+    )
     (tmp_path / "part").touch()
     job.finish()

@@ -28,7 +28,9 @@ def nodes() -> Iterator[Cluster]:
 @pytest.mark.parametrize(("how", "collective"), [("hierarchical", "hierarchical"), ("flat", "ring")])
 def test_bytes_at_the_interfaces(how: str, collective: str, nodes: Cluster) -> None:
     """No less than the closed form, and by headers and mpirun's own talk at most a tenth more."""
-    said, sent = emulated.sent_by(nodes, RANKS, [sys.executable, PROGRAMS / "gather_over_nodes.py", how, str(SIZE), str(TIMES)])
+    said, sent = emulated.sent_by(
+        nodes, RANKS, [sys.executable, PROGRAMS / "gather_over_nodes.py", how, str(SIZE), str(TIMES)]
+    )
     assert said.splitlines()[-1] == "ok 2", said
     expected = TIMES * all_gather(SIZE, 2, RANKS, collective).inter
     assert all(expected <= each <= 1.1 * expected for each in sent), (sent, expected)
@@ -40,7 +42,9 @@ def test_bytes_of_training_at_the_interfaces(strategy: str, nodes: Cluster) -> N
     """What the engine counts as sent is what the closed form says, and what really leaves the node except for a tenth:
     nothing is sent that isn't counted."""
     steps, micro_batches = 4, 2
-    said, sent = emulated.sent_by(nodes, RANKS, [sys.executable, PROGRAMS / "fcdp_wide.py", strategy, str(micro_batches), str(steps)])
+    said, sent = emulated.sent_by(
+        nodes, RANKS, [sys.executable, PROGRAMS / "fcdp_wide.py", strategy, str(micro_batches), str(steps)]
+    )
     counted = json.loads(said)
     weights = 4 * counted["parameters"]
     expected = steps * bytes_per_node(strategy, 2, RANKS, weights, 0, weights, micro_batches).total.inter
@@ -49,8 +53,15 @@ def test_bytes_of_training_at_the_interfaces(strategy: str, nodes: Cluster) -> N
 
 
 def test_links_are_shaped_at_both_ends(nodes: Cluster) -> None:
-    for namespace, device in ((NAMES[0], "eth0"), (NAMES[1], "eth0"), (f"{NAMES[0]}-switch", "port1"), (f"{NAMES[0]}-switch", "port2")):
-        said = subprocess.run(["tc", "-n", namespace, "qdisc", "show", "dev", device], capture_output=True, text=True, check=True).stdout
+    for namespace, device in (
+        (NAMES[0], "eth0"),
+        (NAMES[1], "eth0"),
+        (f"{NAMES[0]}-switch", "port1"),
+        (f"{NAMES[0]}-switch", "port2"),
+    ):
+        said = subprocess.run(
+            ["tc", "-n", namespace, "qdisc", "show", "dev", device], capture_output=True, text=True, check=True
+        ).stdout
         assert said.startswith("qdisc tbf") and "rate 1Gbit " in said, said
 
 

@@ -19,7 +19,18 @@ pytestmark = pytest.mark.mpi
 
 ERR_ARG = "returned 12"
 # They only compute, or are asked for so often that they don't look whether there is MPI; natively they end the process.
-LENIENT = {"MPI_Aint_add", "MPI_Aint_diff", "MPI_Get_count", "MPI_Get_count_c", "MPI_Test", "MPI_Test_cancelled", "MPI_Type_size", "MPI_Wait", "MPI_Wtick", "MPI_Wtime"}
+LENIENT = {
+    "MPI_Aint_add",
+    "MPI_Aint_diff",
+    "MPI_Get_count",
+    "MPI_Get_count_c",
+    "MPI_Test",
+    "MPI_Test_cancelled",
+    "MPI_Type_size",
+    "MPI_Wait",
+    "MPI_Wtick",
+    "MPI_Wtime",
+}
 # Natively it begins something that nothing can complete; and there is no second time after MPI_Finalize
 # (LIMITATIONS.md).
 OTHERWISE = {"MPI_Grequest_start", "MPI_Grequest_complete", "MPI_Session_init"}
@@ -47,7 +58,9 @@ def came_of(program: Path, names: list[str], skipped: Collection[str], *argument
     wanted, found = ["0" if name in skipped else "1" for name in names], {}
     while True:
         command = [*launcher, str(program), "".join(wanted), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=where, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=where, stdin=subprocess.DEVNULL
+        )
         made = re.findall(r"^(\d+) MPI.*? ?(returned -?\d+|exited|)$", done.stdout, re.MULTILINE)
         found |= {names[int(number)]: what or "died" for number, what in made}
         if done.stdout.endswith("end\n"):
@@ -66,7 +79,11 @@ def test_null_is_refused_as_natively(build: Build) -> None:
     here = came_of(program, names, [name for name in names if name not in refused], "file", launch=True)
     # where something else is wrong, too, that the NULL is wrong will do
     assert {name: (here[name], native[name]) for name in refused if here[name] not in (native[name], ERR_ARG)} == {}
-    ours = {name for name, f, _ in every_call.cases() if f.cls == "manual" and name in died and not name.startswith("MPI_Comm_spawn")}
+    ours = {
+        name
+        for name, f, _ in every_call.cases()
+        if f.cls == "manual" and name in died and not name.startswith("MPI_Comm_spawn")
+    }
     better = came_of(program, names, [name for name in names if name not in ours], "file", launch=True)
     assert {name: what for name, what in better.items() if what != ERR_ARG} == {}
 

@@ -44,7 +44,9 @@ def fail(make_job: Make, *options: str, ranks: int = NODES * RANKS_PER_NODE) -> 
 
 def results(job: Job) -> list[dict[str, Any]]:
     """What the program printed, one for each number of micro-batches."""
-    return list(json.loads(next(line for line in job.finish().splitlines() if line.startswith("RESULT")).removeprefix("RESULT")))
+    return list(
+        json.loads(next(line for line in job.finish().splitlines() if line.startswith("RESULT")).removeprefix("RESULT"))
+    )
 
 
 def losses_of_one_process(make_job: Make, *options: str) -> list[float]:
@@ -64,7 +66,10 @@ def frozen_and_trainable(done: dict[str, Any]) -> tuple[int, int]:
 @pytest.fixture(scope="module")
 def expected(make_shared_job: Make) -> dict[str, list[float]]:
     """The losses of one process, by model."""
-    return {"full": losses_of_one_process(make_shared_job), "adapted": losses_of_one_process(make_shared_job, "--adapted")}
+    return {
+        "full": losses_of_one_process(make_shared_job),
+        "adapted": losses_of_one_process(make_shared_job, "--adapted"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -72,26 +77,44 @@ def trained(make_shared_job: Make) -> dict[tuple[str, str, int], dict[str, Any]]
     """What trainings did, by model, strategy and number of micro-batches."""
     done = {}
     for model, options in (("full", []), ("adapted", ["--adapted"])):
-        job = start(make_shared_job, NODES * RANKS_PER_NODE, "--strategy", *STRATEGIES, "--micro-batches", *map(str, MICRO_BATCHES), *options)
+        job = start(
+            make_shared_job,
+            NODES * RANKS_PER_NODE,
+            "--strategy",
+            *STRATEGIES,
+            "--micro-batches",
+            *map(str, MICRO_BATCHES),
+            *options,
+        )
         done.update(zip(itertools.product([model], STRATEGIES, MICRO_BATCHES), results(job), strict=True))
     return done
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("model", ["full", "adapted"])
-def test_losses_and_bytes(trained: dict[tuple[str, str, int], dict[str, Any]], expected: dict[str, list[float]], strategy: str, model: str) -> None:
+def test_losses_and_bytes(
+    trained: dict[tuple[str, str, int], dict[str, Any]], expected: dict[str, list[float]], strategy: str, model: str
+) -> None:
     assert expected[model][-1] != expected[model][0]
     for micro_batches in MICRO_BATCHES:
         done = trained[model, strategy, micro_batches]
         assert done["losses"] == pytest.approx(expected[model], rel=2e-6)
         frozen, trainable = frozen_and_trainable(done)
         assert (frozen > 0) == (model == "adapted")
-        forms = [bytes_per_node(strategy, NODES, RANKS_PER_NODE, trainable, frozen, trainable, micro_batches, first=step == 0) for step in range(len(done["inter"]))]
+        forms = [
+            bytes_per_node(
+                strategy, NODES, RANKS_PER_NODE, trainable, frozen, trainable, micro_batches, first=step == 0
+            )
+            for step in range(len(done["inter"]))
+        ]
         for sent, form in zip(done["inter"], forms, strict=True):
             assert [sum(sent[:2]), sum(sent[2:])] == [form.total.inter] * NODES
         for phase in ("forward", "backward", "reduce"):
             volumes = [getattr(form, phase) for form in forms]
-            assert done["report"][phase] == {"inter": sum(volume.inter for volume in volumes), "intra": sum(volume.intra for volume in volumes)}
+            assert done["report"][phase] == {
+                "inter": sum(volume.inter for volume in volumes),
+                "intra": sum(volume.intra for volume in volumes),
+            }
 
 
 def test_fcdp_crosses_the_network_once_per_step(trained: dict[tuple[str, str, int], dict[str, Any]]) -> None:
@@ -102,16 +125,26 @@ def test_fcdp_crosses_the_network_once_per_step(trained: dict[tuple[str, str, in
     assert done["report"]["forward"]["inter"] == done["report"]["reduce"]["inter"] == STEPS * weights // NODES
 
 
-def test_frozen_weights_from_every_node_s_own_disk_never_cross_the_network(make_job: Make, expected: dict[str, list[float]], tmp_path: Path) -> None:
-    job = start(make_job, NODES * RANKS_PER_NODE, "--adapted", "--local-weights", str(tmp_path), "--strategy", *STRATEGIES)
+def test_frozen_weights_from_every_node_s_own_disk_never_cross_the_network(
+    make_job: Make, expected: dict[str, list[float]], tmp_path: Path
+) -> None:
+    job = start(
+        make_job, NODES * RANKS_PER_NODE, "--adapted", "--local-weights", str(tmp_path), "--strategy", *STRATEGIES
+    )
     for strategy, done in zip(STRATEGIES, results(job), strict=True):
         assert done["losses"] == pytest.approx(expected["adapted"], rel=2e-6), strategy
         if strategy in ("fcdp", "fcdp_comm", "hpz", "mics"):  # that never fetch frozen parameters again
             assert all(sent == done["inter"][0] for sent in done["inter"]), strategy
         if strategy == "fcdp":
             frozen, trainable = frozen_and_trainable(done)
-            first = bytes_per_node("fcdp", NODES, RANKS_PER_NODE, trainable, frozen, trainable, first=True, local_weights=True).total.inter
-            assert [sum(done["inter"][0][:2]), sum(done["inter"][0][2:])] == [first] * NODES == [(NODES - 1) * 2 * trainable // NODES] * NODES
+            first = bytes_per_node(
+                "fcdp", NODES, RANKS_PER_NODE, trainable, frozen, trainable, first=True, local_weights=True
+            ).total.inter
+            assert (
+                [sum(done["inter"][0][:2]), sum(done["inter"][0][2:])]
+                == [first] * NODES
+                == [(NODES - 1) * 2 * trainable // NODES] * NODES
+            )
 
 
 def test_clipping(make_job: Make, expected: dict[str, list[float]]) -> None:
@@ -131,7 +164,13 @@ def test_other_shapes_of_a_job(make_job: Make, expected: dict[str, list[float]],
 def test_device_memory(make_job: Make) -> None:
     """fcdp needs as much of the device as zero3, its cache is on the host; hpz and mics need more. tau uses what is
     free, and gives it back."""
-    peak = dict(zip(STRATEGIES, results(start(make_job, NODES * RANKS_PER_NODE, "--strategy", *STRATEGIES, "--prefetch", "0")), strict=True))
+    peak = dict(
+        zip(
+            STRATEGIES,
+            results(start(make_job, NODES * RANKS_PER_NODE, "--strategy", *STRATEGIES, "--prefetch", "0")),
+            strict=True,
+        )
+    )
     _, weights = frozen_and_trainable(peak["fcdp"])
     for strategy in ("fcdp", "fcdp_sched", "fcdp_comm"):
         assert peak[strategy]["peak"] == peak["zero3"]["peak"]
@@ -167,7 +206,9 @@ def test_the_example_of_the_documentation(make_job: Make, section: str) -> None:
     assert (job.where / "states" / section.lower().removeprefix("py") / "index.json").exists()
 
 
-def test_results_are_the_same_in_every_run_and_under_manapy_launch(make_job: Make, trained: dict[tuple[str, str, int], dict[str, Any]]) -> None:
+def test_results_are_the_same_in_every_run_and_under_manapy_launch(
+    make_job: Make, trained: dict[tuple[str, str, int], dict[str, Any]]
+) -> None:
     again = results(make_job(4).start_python(PROGRAM.name, "--micro-batches", "2"))
     assert again == [trained["full", "fcdp", 2]]
 
@@ -181,7 +222,9 @@ def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
     for name in ("fcdp", "unlocked"):
         for most, without in zip(done[name]["most"], done["zero3"]["most"], strict=True):
             assert most - without == pytest.approx(units * unit, abs=0.75 * unit)
-    refusals = job.output().count("the host's copy of parameters isn't locked in memory: rank 0 needs 36.0 MiB, its limit (ulimit -l) is ")
+    refusals = job.output().count(
+        "the host's copy of parameters isn't locked in memory: rank 0 needs 36.0 MiB, its limit (ulimit -l) is "
+    )
     assert refusals in (1, 2)  # who tests may be unable to lock as much, too
     assert refusals == 2 or all(locked >= units * unit / RANKS_PER_NODE for locked in done["fcdp"]["locked"])
     assert not any(done["unlocked"]["locked"])
@@ -193,7 +236,12 @@ def test_the_network_of_real_nodes_carries_what_is_counted(make_job: Make, strat
     """Two network namespaces, joined by nothing but their interfaces, whose counters include headers and the starting
     of MPI."""
     with emulated.cluster(HOSTS) as nodes:
-        job = make_job(4, mpirun=emulated.mpirun(HOSTS[0], f"{HOSTS[0]}:2,{HOSTS[1]}:2"), inside=emulated.inside(HOSTS[0]), env={"UCX_TLS": "tcp,self"})
+        job = make_job(
+            4,
+            mpirun=emulated.mpirun(HOSTS[0], f"{HOSTS[0]}:2,{HOSTS[1]}:2"),
+            inside=emulated.inside(HOSTS[0]),
+            env={"UCX_TLS": "tcp,self"},
+        )
         before = nodes.received()[1]
         options = ["--nodes-of", "0", "--hidden", "20000", "--micro-batches", "4", "--strategy", strategy]
         (done,) = results(job.spawn([*job.mpirun, "-n", "4", sys.executable, PROGRAM, *options]))
@@ -206,7 +254,10 @@ def test_the_network_of_real_nodes_carries_what_is_counted(make_job: Make, strat
 @pytest.mark.parametrize(
     ("trouble", "error"),
     [
-        ("shape", "rank 3: not the same as on rank 0: unit 'second': weight of shape (33, 25) here, weight of shape (33, 24) there"),
+        (
+            "shape",
+            "rank 3: not the same as on rank 0: unit 'second': weight of shape (33, 25) here, weight of shape (33, 24) there",
+        ),
         ("frozen", "rank 3: not the same as on rank 0: unit 'last': frozen float32 here, trainable float32 there"),
         ("strategy", f"rank 3: unknown strategy 'fdcp': choose {', '.join(STRATEGIES)}"),
         ("values", "the values of unit 'first' are not the same on ranks 0 and 3"),
@@ -223,7 +274,9 @@ def test_one_rank_fails_and_all_say_why(make_job: Make, trouble: str, error: str
 
 def test_nodes_with_different_weights(make_job: Make, tmp_path: Path) -> None:
     errors = fail(make_job, "--trouble", "weights", "--adapted", "--local-weights", str(tmp_path))
-    assert len(errors) == 4 and all(line.endswith("the values of unit 'first' are not the same on ranks 1 and 3") for line in errors)
+    assert len(errors) == 4 and all(
+        line.endswith("the values of unit 'first' are not the same on ranks 1 and 3") for line in errors
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,7 +296,10 @@ def test_nodes_with_different_weights(make_job: Make, tmp_path: Path) -> None:
 def test_ranks_in_different_order(make_job: Make, strategy: str, trouble: str, met: str) -> None:
     errors = fail(make_job, "--trouble", trouble, "--strategy", strategy)
     assert len(errors) == 4
-    assert all(met in line and "of unit 'first'" in line and "all ranks must use the same units in the same order" in line for line in errors)
+    assert all(
+        met in line and "of unit 'first'" in line and "all ranks must use the same units in the same order" in line
+        for line in errors
+    )
 
 
 def test_a_rank_that_waits_elsewhere_does_not_hold_up_the_end(make_job: Make) -> None:
@@ -274,8 +330,16 @@ def test_a_program_leaves_the_block(make_job: Make, code: int, who: str, fails: 
         (["--strategy", "ddp"], 4, f"SetupError: unknown strategy 'ddp': choose {', '.join(STRATEGIES)}"),
         (["--tau", "1.5"], 4, "SetupError: tau must be between 0 and 1, not 1.5"),
         (["--tau", "nan"], 4, "SetupError: tau must be between 0 and 1, not nan"),
-        (["--tau", "0.5", "--strategy", "zero3"], 4, "SetupError: tau is for fcdp, fcdp_sched and fcdp_comm; zero3 keeps no parameters in the host's memory"),
-        (["--budget", "10000"], 4, "BudgetError: unit 'first' needs 6624 bytes of the device beside 5296 bytes of shards and caches, the budget is 10000 bytes: 1920 bytes are missing"),
+        (
+            ["--tau", "0.5", "--strategy", "zero3"],
+            4,
+            "SetupError: tau is for fcdp, fcdp_sched and fcdp_comm; zero3 keeps no parameters in the host's memory",
+        ),
+        (
+            ["--budget", "10000"],
+            4,
+            "BudgetError: unit 'first' needs 6624 bytes of the device beside 5296 bytes of shards and caches, the budget is 10000 bytes: 1920 bytes are missing",
+        ),
         ([], 3, "TopologyError: all nodes need the same number of ranks: node 0 has 2, node 1 has 1"),
     ],
 )

@@ -18,31 +18,63 @@ Make = Callable[..., Job]
 
 
 def run(make_job: Make, ranks: int, per_node: int, what: str, directory: Path, *strategies: str) -> Job:
-    return make_job(ranks).spawn([BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / "fcdp_state.py", "--nodes-of", str(per_node), what, directory, *strategies])
+    return make_job(ranks).spawn(
+        [
+            BIN / "mpirun",
+            "-n",
+            str(ranks),
+            sys.executable,
+            PROGRAMS / "fcdp_state.py",
+            "--nodes-of",
+            str(per_node),
+            what,
+            directory,
+            *strategies,
+        ]
+    )
 
 
 ERRORS = {  # by name of what must be refused, what each of two ranks raises; DIR is the directory of states
     "missing": ["StateError: DIR/missing/shard-00001-of-00002.safetensors: No such file or directory"] * 2,
     "foreign": ["StateError: DIR/foreign/index.json: not the index of a sharded state ('format')"] * 2,
-    "text": ["StateError: DIR/text/index.json: not the index of a sharded state (Expecting ',' delimiter: line 1 column 6 (char 5))"] * 2,
+    "text": [
+        "StateError: DIR/text/index.json: not the index of a sharded state (Expecting ',' delimiter: line 1 column 6 (char 5))"
+    ]
+    * 2,
     "later": ["StateError: DIR/later/index.json: format 2, this manapy reads format 1"] * 2,
     "hole": ["StateError: DIR/hole/index.json: damaged: the pieces of 'parameter/first.weight' are not all of it"] * 2,
     "without-optimizer": ["StateError: DIR/without-optimizer: there is no state of an optimizer"] * 2,
     "other-optimizer": ["StateError: the optimizer's state isn't one of Adam"] * 2,
     "other-generator": ["StateError: DIR/other-generator: generator 'own' is a MT19937 there, a PCG64 here"] * 2,
     "more-ranks": ["StateError: DIR/more-ranks/index.json: damaged: the generators are not those of 3 ranks"] * 2,
-    "three-ranks": ["StateError: DIR/three-ranks: generator 'own' was in different states on 3 ranks, so there is none for 2: load without it"] * 2,
+    "three-ranks": [
+        "StateError: DIR/three-ranks: generator 'own' was in different states on 3 ranks, so there is none for 2: load without it"
+    ]
+    * 2,
     "nowhere": ["StateError: DIR/nowhere/index.json: No such file or directory"] * 2,
-    "adapter": ["StateError: DIR/adapter: there is no parameter 'first.weight' (it was saved with trainable=True: without frozen parameters)"] * 2,
+    "adapter": [
+        "StateError: DIR/adapter: there is no parameter 'first.weight' (it was saved with trainable=True: without frozen parameters)"
+    ]
+    * 2,
     "buffer": ["StateError: DIR/good: buffer 'examples' is int64 of shape (1, 2) there, int64 of shape (2,) here"] * 2,
     "generator": ["StateError: DIR/good: there is no generator 'other'"] * 2,
     "exists": ["StateError: DIR/good exists already", "StateError: rank 0: DIR/good exists already"],
-    "differs": ["StateError: DIR/differs: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and 1"] * 2,
+    "differs": [
+        "StateError: DIR/differs: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and 1"
+    ]
+    * 2,
     "two-names": ["StateError: two parameters of the model are called 'weight'"] * 2,
-    "within": ["OrderError: a step has begun, and its gradients are not part of a state: save and load after updated()"] * 2,
+    "within": ["OrderError: a step has begun, and its gradients are not part of a state: save and load after updated()"]
+    * 2,
     "moments": ["StateError: the optimizer's 'first' of unit 'last' has shape (3,), the values have (88,)"] * 2,
-    "wider": ["StateError: DIR/good: parameter 'first.weight' is float32 of shape (24, 33) there, float32 of shape (24, 34) here"] * 2,
-    "without-adapters": ["StateError: DIR/good: state of another model: parameter 'first.adapter.down' is not in this model"] * 2,
+    "wider": [
+        "StateError: DIR/good: parameter 'first.weight' is float32 of shape (24, 33) there, float32 of shape (24, 34) here"
+    ]
+    * 2,
+    "without-adapters": [
+        "StateError: DIR/good: state of another model: parameter 'first.adapter.down' is not in this model"
+    ]
+    * 2,
 }
 ERRORS_IN_PART = {
     "truncated": "StateError: DIR/truncated/shard-00001-of-00002.safetensors has 100 bytes instead of ",
@@ -61,7 +93,9 @@ def test_training_goes_on_on_any_ranks_by_any_strategy(make_job: Make, tmp_path:
     first = results(run(make_job, 4, 2, "save", tmp_path, *STRATEGIES))
     assert len({loss for training in first for loss in training["losses"]}) > 1
     # bit by bit
-    assert results(run(make_job, 4, 2, "load", tmp_path, *(f"{strategy}:{strategy}" for strategy in STRATEGIES))) == first
+    assert (
+        results(run(make_job, 4, 2, "load", tmp_path, *(f"{strategy}:{strategy}" for strategy in STRATEGIES))) == first
+    )
     for ranks, per_node, loads in (
         (4, 2, ["mics:fcdp:local", "fcdp:mics", "hpz:zero3"]),
         (4, 1, ["fcdp:mics"]),

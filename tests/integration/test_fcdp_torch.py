@@ -33,8 +33,20 @@ WAYS = [
     SAVED,
     "transformer,bf16=1",
 ]
-REFERENCES = ["perceptron,groups=1", "transformer", "transformer,clip=0.5", "transformer,evaluate=1", "partly_frozen", "partly_frozen,groups=1"]
-HUGGING_FACE = ["gpt2,micro_batches=2,generate=1", "gpt2,recompute=1", "lora,micro_batches=2,generate=1,adapter=adapter", "lora,recompute=1"]
+REFERENCES = [
+    "perceptron,groups=1",
+    "transformer",
+    "transformer,clip=0.5",
+    "transformer,evaluate=1",
+    "partly_frozen",
+    "partly_frozen,groups=1",
+]
+HUGGING_FACE = [
+    "gpt2,micro_batches=2,generate=1",
+    "gpt2,recompute=1",
+    "lora,micro_batches=2,generate=1,adapter=adapter",
+    "lora,recompute=1",
+]
 Results = dict[str, dict[str, Any]]
 Start = Callable[..., Job]
 
@@ -78,7 +90,9 @@ def hugging_face(start: Start) -> tuple[Results, Results]:
     """What the models of HUGGING_FACE do in one process, and sharded."""
     pytest.importorskip("transformers", reason="no transformers")
     pytest.importorskip("peft", reason="no peft")
-    return results(start("--reference", "gpt2,generate=1", "lora,generate=1"), ["gpt2", "lora"]), results(start(*HUGGING_FACE), HUGGING_FACE)
+    return results(start("--reference", "gpt2,generate=1", "lora,generate=1"), ["gpt2", "lora"]), results(
+        start(*HUGGING_FACE), HUGGING_FACE
+    )
 
 
 def results(job: Job, ways: list[str]) -> Results:
@@ -105,9 +119,15 @@ def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1
 def crossing(done: dict[str, Any], strategy: str, micro_batches: int, itemsize: int = 4) -> list[int]:
     """Bytes that the closed forms let a node send, by step. itemsize: of parameters; gradients are float32."""
     ranks = NODES * RANKS_PER_NODE
-    padded = {kind: sum(-(-size // ranks) * ranks for size, trainable in done["units"] if trainable is kind) for kind in (True, False)}
+    padded = {
+        kind: sum(-(-size // ranks) * ranks for size, trainable in done["units"] if trainable is kind)
+        for kind in (True, False)
+    }
     sizes = itemsize * padded[True], itemsize * padded[False], 4 * padded[True]
-    return [bytes_per_node(strategy, NODES, RANKS_PER_NODE, *sizes, micro_batches, first=step == 0).total.inter for step in range(len(done["inter"]))]
+    return [
+        bytes_per_node(strategy, NODES, RANKS_PER_NODE, *sizes, micro_batches, first=step == 0).total.inter
+        for step in range(len(done["inter"]))
+    ]
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if "bf16" not in way])
@@ -119,7 +139,11 @@ def test_losses_are_those_of_one_process(done: Results, expected: Results, way: 
 
 @pytest.mark.parametrize(
     ("way", "strategy", "micro_batches"),
-    [("transformer,micro_batches=4,clip=0.5", "fcdp", 4), ("partly_frozen,recompute=1,micro_batches=2", "fcdp", 2), ("partly_frozen,strategy=hpz", "hpz", 1)],
+    [
+        ("transformer,micro_batches=4,clip=0.5", "fcdp", 4),
+        ("partly_frozen,recompute=1,micro_batches=2", "fcdp", 2),
+        ("partly_frozen,strategy=hpz", "hpz", 1),
+    ],
 )
 def test_bytes_are_those_of_the_closed_forms(done: Results, way: str, strategy: str, micro_batches: int) -> None:
     assert done[way]["inter"] == crossing(done[way], strategy, micro_batches)
@@ -159,12 +183,17 @@ def test_a_training_goes_on_from_its_state(start: Start, job: Job, done: Results
 
 
 def test_one_rank(start: Start, expected: Results) -> None:
-    compare(results(start("transformer", ranks=1, ranks_per_node=1), ["transformer"])["transformer"], expected["transformer"])
+    compare(
+        results(start("transformer", ranks=1, ranks_per_node=1), ["transformer"])["transformer"],
+        expected["transformer"],
+    )
 
 
 @pytest.mark.parametrize("program", ["fcdp_torch_calls.py", "fcdp_torch_changes.py"])
 def test_call_by_call(make_job: Callable[..., Job], program: str) -> None:
-    job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / program])
+    job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn(
+        [BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / program]
+    )
     assert job.finish().splitlines()[-1] == "ok"
 
 

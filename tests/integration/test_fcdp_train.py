@@ -61,11 +61,17 @@ def state(base: dict[str, Any], base_job: Job) -> Path:
 
 def sent(done: dict[str, Any]) -> list[dict[str, int]]:
     """By scope, in each step but the first."""
-    return [{scope: sum(phase[scope] for phase in step.values()) for scope in ("inter", "intra")} for step in done["sent"][1:]]
+    return [
+        {scope: sum(phase[scope] for phase in step.values()) for scope in ("inter", "intra")}
+        for step in done["sent"][1:]
+    ]
 
 
 def computed(done: dict[str, Any]) -> dict[str, int]:
-    return {scope: sum(done["form"][phase][scope] for phase in ("forward", "backward", "reduce")) for scope in ("inter", "intra")}
+    return {
+        scope: sum(done["form"][phase][scope] for phase in ("forward", "backward", "reduce"))
+        for scope in ("inter", "intra")
+    }
 
 
 def test_in_full(base: dict[str, Any], base_job: Job) -> None:
@@ -73,9 +79,14 @@ def test_in_full(base: dict[str, Any], base_job: Job) -> None:
     assert (base["first"], len(base["losses"]), base["frozen"]) == (0, STEPS, 0)
     assert sent(base) == [computed(base)] * (STEPS - 1)
     # (N-1)/N (W + G)
-    assert computed(base)["inter"] == pytest.approx(4 * base["trainable"], rel=0.01) and base["host"] >= 4 * base["trainable"]
+    assert (
+        computed(base)["inter"] == pytest.approx(4 * base["trainable"], rel=0.01)
+        and base["host"] >= 4 * base["trainable"]
+    )
     lines = base_job.output().splitlines()
-    assert [line for line in lines if line.startswith("step ")] == [f"step {step}  loss {loss:.4f}" for step, loss in enumerate(base["losses"], 1)]
+    assert [line for line in lines if line.startswith("step ")] == [
+        f"step {step}  loss {loss:.4f}" for step, loss in enumerate(base["losses"], 1)
+    ]
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("forward", "backward", "reduce"))}
     assert rows["backward"][:4] == ["0", "B", "0", "B"]
     assert all(row[:2] == row[2:4] and row[4:6] == row[6:] for row in rows.values()) and float(rows["forward"][0]) > 0
@@ -124,7 +135,11 @@ def test_without_pytorch(make_job: Make) -> None:
     program = "import sys; sys.modules['torch'] = None; from manapy.cli import main; sys.exit(main(['fcdp', 'train']))"
     job = make_job(2).spawn([BIN / "mpirun", "-n", "2", sys.executable, "-c", program])
     assert job.wait() == 1
-    assert job.output().startswith("manapy: training needs PyTorch") and "pip install 'manapy[torch]'" in job.output() and len(job.output().splitlines()) == 1
+    assert (
+        job.output().startswith("manapy: training needs PyTorch")
+        and "pip install 'manapy[torch]'" in job.output()
+        and len(job.output().splitlines()) == 1
+    )
 
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
@@ -151,7 +166,9 @@ def last_step(text: str) -> int:
 
 def test_a_bar_where_mpirun_has_a_terminal() -> None:
     """Ranks write into pipes of mpirun, which passes on what it reads."""
-    terminal = Terminal("env", "OMP_NUM_THREADS=1", BIN / "mpirun", "-n", "2", BIN / "manapy", "fcdp", "train", *SMALL, "--steps", "3")
+    terminal = Terminal(
+        "env", "OMP_NUM_THREADS=1", BIN / "mpirun", "-n", "2", BIN / "manapy", "fcdp", "train", *SMALL, "--steps", "3"
+    )
     try:
         assert terminal.wait() == 0
     finally:

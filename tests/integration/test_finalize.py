@@ -22,11 +22,17 @@ def ends(job: Job, program: Path, mode: str, *launcher: Path) -> tuple[int, set[
     job.spawn([BIN / "mpirun", "-n", "2", *launcher, program, mode])
     code = job.wait()
     output = job.output()
-    return ABORTED if code in ABORTING else code, {line for line in output.splitlines() if line.startswith("rank ")}, UNMATCHED in output
+    return (
+        ABORTED if code in ABORTING else code,
+        {line for line in output.splitlines() if line.startswith("rank ")},
+        UNMATCHED in output,
+    )
 
 
 @pytest.mark.parametrize("mode", ["early", "met", "returned", "freed"])
-def test_a_message_that_is_never_received(make_job: Callable[..., Job], c_program: Callable[[Path], Path], mode: str) -> None:
+def test_a_message_that_is_never_received(
+    make_job: Callable[..., Job], c_program: Callable[[Path], Path], mode: str
+) -> None:
     program = c_program(PROGRAMS / "unreceived.c")
     native = ends(make_job(2), program, mode)
     under_manapy = ends(make_job(2), program, mode, BIN / "manapy-launch")

@@ -19,7 +19,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The final field of a run without manapy; the result doesn't depend on the number of ranks."""
     out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
     solver = [a if a != "0.03" else "0" for a in SOLVER]
-    subprocess.run([str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "heat2d.py"), *solver, "--out", str(out)], check=True, capture_output=True)
+    subprocess.run(
+        [str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "heat2d.py"), *solver, "--out", str(out)],
+        check=True,
+        capture_output=True,
+    )
     return out.read_bytes()
 
 
@@ -32,7 +36,10 @@ def solve(job: Job) -> Path:
 
 def step(text: str) -> int:
     """The last step that a run reported."""
-    return max((int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and "residual" in line), default=0)
+    return max(
+        (int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and "residual" in line),
+        default=0,
+    )
 
 
 def after(last: int) -> Callable[[str], bool]:
@@ -147,8 +154,14 @@ def test_under_another_mpich_and_back(make_job: Callable[..., Job], undisturbed:
         job.mpirun = [mpirun]
         job.restart()
         job.wait_for(after(0))
-        mapped = {line.split()[-1] for pid in job.pids()[:1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
-        library = os.path.realpath("/usr/lib/x86_64-linux-gnu/libmpich.so.12" if mpirun == DEBIAN_MPIRUN else BIN.parent / "lib" / "libmpi.so.12")
+        mapped = {
+            line.split()[-1] for pid in job.pids()[:1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+        }
+        library = os.path.realpath(
+            "/usr/lib/x86_64-linux-gnu/libmpich.so.12"
+            if mpirun == DEBIAN_MPIRUN
+            else BIN.parent / "lib" / "libmpi.so.12"
+        )
         assert library in mapped
         job.checkpoint()
         if mpirun == DEBIAN_MPIRUN:

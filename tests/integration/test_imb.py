@@ -45,14 +45,18 @@ def rows(program: str, output: str) -> list[str]:
 def native(programs: Path) -> Callable[[str, list[str]], str]:
     def run(program: str, options: list[str]) -> str:
         command = [BIN / "mpirun", "-n", "2", programs / program, *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=LIBRARIES | {"PATH": "/usr/bin:/bin"}).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=250, check=True, env=LIBRARIES | {"PATH": "/usr/bin:/bin"}
+        ).stdout
 
     return run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", list(imb.PROGRAMS))
-def test_runs_as_natively(make_job: Callable[..., Job], programs: Path, native: Callable[[str, list[str]], str], program: str) -> None:
+def test_runs_as_natively(
+    make_job: Callable[..., Job], programs: Path, native: Callable[[str, list[str]], str], program: str
+) -> None:
     expected = native(program, SHORT)
     output = make_job(2).start(programs / program, *SHORT).finish(250)
     assert len(rows(program, expected)) > 50

@@ -17,7 +17,15 @@ def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Path:
     """Started, and its files are open: what has been written into a file that isn't stays there. The file that lets it
     end."""
     go = job.hold(steps - 20)
-    job.start_python("io_mix.py", str(seed), str(steps), str(job.where / "file"), "--pause", "0.05", options=["--keep", "2", "--protocol", protocol])
+    job.start_python(
+        "io_mix.py",
+        str(seed),
+        str(steps),
+        str(job.where / "file"),
+        "--pause",
+        "0.05",
+        options=["--keep", "2", "--protocol", protocol],
+    )
     job.wait_for("step 0")
     return go
 

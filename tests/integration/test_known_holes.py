@@ -31,9 +31,15 @@ def digest(output: str) -> tuple[str, str]:
     return found[0]
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("crossed_ibarriers", 2), ("crossed_ibarriers", 4), ("parked_chain", 4), ("request_threads", 2)])
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("crossed_ibarriers", 2), ("crossed_ibarriers", 4), ("parked_chain", 4), ("request_threads", 2)]
+)
 def test_same_digest(
-    make_job: Callable[..., Job], c_program: Callable[[Path], Path], record_property: Callable[[str, object], None], name: str, ranks: int
+    make_job: Callable[..., Job],
+    c_program: Callable[[Path], Path],
+    record_property: Callable[[str, object], None],
+    name: str,
+    ranks: int,
 ) -> None:
     job, moments = make_job(ranks), random.Random(f"{name} {ranks}")
     program, stop = c_program(PROGRAMS / f"{name}.c"), job.where / "stop"

@@ -100,7 +100,9 @@ def test_child_ends_within_the_grace_time(make_job: Callable[..., Job]) -> None:
 def test_random_moments(make_job: Callable[..., Job]) -> None:
     """From the very start to the very end; some generations die, some requests come too late."""
     generator = random.Random(2)
-    job = make_job(3).start_python("heat2d.py", "--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.02", "--out", "field.npy")
+    job = make_job(3).start_python(
+        "heat2d.py", "--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.02", "--out", "field.npy"
+    )
     job.wait_for(lambda text: (job.dir / "job.json").exists())
     published = 0
     for _ in range(12):
@@ -120,7 +122,9 @@ def test_random_moments(make_job: Callable[..., Job]) -> None:
     assert published > 0
 
 
-def test_no_thread_is_halted_inside_the_wrappers(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+def test_no_thread_is_halted_inside_the_wrappers(
+    make_job: Callable[..., Job], c_program: Callable[[Path], Path]
+) -> None:
     """Between two instructions there a thread may hold what a restart replaces (invariant 6 of boundary.h)."""
     job = make_job(1)
     stop = job.where / "stop"
@@ -140,7 +144,11 @@ def test_no_thread_is_halted_inside_the_wrappers(make_job: Callable[..., Job], c
 
 def memory(saved: Image, address: int, size: int) -> bytes:
     """What the image has there."""
-    run = next(run for run in saved.runs if run.kind == image.RUN_DATA and run.address <= address and address + size <= run.address + run.bytes)
+    run = next(
+        run
+        for run in saved.runs
+        if run.kind == image.RUN_DATA and run.address <= address and address + size <= run.address + run.bytes
+    )
     with saved.path.open("rb") as stream:
         stream.seek(run.offset + address - run.address)
         return stream.read(size)

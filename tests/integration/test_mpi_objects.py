@@ -42,7 +42,9 @@ def restart(job: Job) -> None:
     while True:
         try:
             status = job.status()
-            if status["pid"] != coordinator and all((r.get("mpi"), r["state"]) == ("up", "running") for r in status["ranks"]):
+            if status["pid"] != coordinator and all(
+                (r.get("mpi"), r["state"]) == ("up", "running") for r in status["ranks"]
+            ):
                 return
         except JobError:  # neither the old coordinator nor the new one is there
             pass

@@ -51,7 +51,21 @@ def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: by
     run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
     command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]
     hosts = f"{NODES[0]}:1,{NODES[1]}:1,{SPARE}:1"
-    run.spawn([*run.inside, BIN / "manapy", "run", "--dir", run.chain, "--interval", "500ms", "--hosts", hosts, "--", *command])
+    run.spawn(
+        [
+            *run.inside,
+            BIN / "manapy",
+            "run",
+            "--dir",
+            run.chain,
+            "--interval",
+            "500ms",
+            "--hosts",
+            hosts,
+            "--",
+            *command,
+        ]
+    )
     try:
         run.wait_for_event("checkpoint")
         assert [rank["host"] for rank in run.status()["ranks"]] == NODES

@@ -67,14 +67,25 @@ def test_a_copy_in_a_name_space_of_its_own(make_job: Callable[..., Job]) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("libmpi.so.40", "Open MPI"), ("libmpi_abi.so.1", "MPI-5 standard ABI"), ("libmpi.so.12", "by its path"), ("libmpich.so.12.2", "by its path")]
+    ("name", "words"),
+    [
+        ("libmpi.so.40", "Open MPI"),
+        ("libmpi_abi.so.1", "MPI-5 standard ABI"),
+        ("libmpi.so.12", "by its path"),
+        ("libmpich.so.12.2", "by its path"),
+    ],
 )
 def test_libraries_of_others_are_refused(make_job: Callable[..., Job], tmp_path: Path, name: str, words: str) -> None:
     """When the program is loaded with it, or loads it later."""
     text = "int main(void) { return 0; }\n"
     library = build(tmp_path / name, text, *SHARED, f"-Wl,-soname,{name}")
-    program = build(tmp_path / "program", text, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path},--disable-new-dtags")
-    for command in ([program], [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r}); print('loaded')"]):
+    program = build(
+        tmp_path / "program", text, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path},--disable-new-dtags"
+    )
+    for command in (
+        [program],
+        [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r}); print('loaded')"],
+    ):
         job = make_job(2).start(*command)
         assert job.wait() != 0
         said = [line for line in job.output().splitlines() if "loads the MPI library" in line]

@@ -36,7 +36,9 @@ def user(uid: int) -> list[str]:
 
 def may_run(uid: int) -> bool:
     """By way of a shell: setpriv itself still finds files as root does."""
-    return subprocess.run([*user(uid), "sh", "-c", '"$0" --version', BIN / "manapy"], capture_output=True).returncode == 0
+    return (
+        subprocess.run([*user(uid), "sh", "-c", '"$0" --version', BIN / "manapy"], capture_output=True).returncode == 0
+    )
 
 
 @pytest.fixture
@@ -63,17 +65,31 @@ def test_nobody_else_but_root_sees_anything(job: Job) -> None:
     job.wait_for("stuck")
     recording = format.root(OWNER) / format.job_name(job.dir)
     (before,) = {path.name for path in job.where.iterdir()} - {"job"}
-    looks = [["why"], ["why", "--watch"], ["why", "--watch", "--on-hang", "kill"], ["trace", "top", "--once"], ["trace", "report"]]
+    looks = [
+        ["why"],
+        ["why", "--watch"],
+        ["why", "--watch", "--on-hang", "kill"],
+        ["trace", "top", "--once"],
+        ["trace", "report"],
+    ]
     for command in [*looks, ["trace", "export", "--format", "json"], ["trace", "record", "--out", "r"]]:
         for which in (job.dir, recording):
             done = manapy(*command, which, inside=user(OTHER), cwd=Path("/"))
             assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), (command, done)
-            assert f"another user (uid {OWNER})" in done.stderr if which == job.dir else "Permission denied" in done.stderr, (command, done)
+            assert (
+                f"another user (uid {OWNER})" in done.stderr if which == job.dir else "Permission denied" in done.stderr
+            ), (command, done)
     for command in ("checkpoint", "status", "stop"):
         done = manapy(command, job.dir, inside=user(OTHER), cwd=Path("/"))
-        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"manapy: {job.dir}: a job of another user (uid {OWNER}): only this user and root may send it commands\n")
+        assert (done.returncode, done.stdout, done.stderr) == (
+            1,
+            "",
+            f"manapy: {job.dir}: a job of another user (uid {OWNER}): only this user and root may send it commands\n",
+        )
     assert {path.name for path in job.where.iterdir()} == {"job", before}
     assert job.process is not None and job.process.poll() is None
 
     said = json.loads(manapy("why", job.dir, "--json", timeout=PATIENCE).stdout)
-    assert said["recording"] == str(recording) and [known["pid"] > 0 for known in json.loads(manapy("status", job.dir, "--json").stdout)["ranks"]] == [True, True]
+    assert said["recording"] == str(recording) and [
+        known["pid"] > 0 for known in json.loads(manapy("status", job.dir, "--json").stdout)["ranks"]
+    ] == [True, True]

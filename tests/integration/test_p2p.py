@@ -14,7 +14,14 @@ import pytest
 from jobs import BIN, PROGRAMS, Job
 
 # program, ranks, steps (some seconds' worth with PAUSE)
-CASES = [("ring", 3, 1200), ("wildcards", 4, 700), ("probes", 3, 500), ("many", 3, 120), ("modes", 4, 150), ("threads", 2, 300)]
+CASES = [
+    ("ring", 3, 1200),
+    ("wildcards", 4, 700),
+    ("probes", 3, 500),
+    ("many", 3, 120),
+    ("modes", 4, 150),
+    ("threads", 2, 300),
+]
 PAUSE = "0.005"
 GENERATIONS = 4
 
@@ -27,7 +34,11 @@ def digest(output: str) -> set[str]:
 def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps: int) -> None:
     program = f"p2p_{name}.py"
     native = subprocess.run(
-        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / program, str(steps)], check=True, capture_output=True, text=True, timeout=300
+        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / program, str(steps)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     expected = digest(native.stdout)
     assert len(expected) == 1

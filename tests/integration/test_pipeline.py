@@ -29,7 +29,22 @@ def traced(tmp_path: Path, trace_root: Path) -> Iterator[Callable[..., Job]]:
     def start(ranks: int, *arguments: str) -> Job:
         job = Job(tmp_path, ranks, env=THREADS)
         started.append(job)
-        return job.spawn([BIN / "manapy", "trace", "run", "--dir", tmp_path / "traced", "--", BIN / "mpirun", "-n", str(ranks), sys.executable, PIPELINE, *arguments])
+        return job.spawn(
+            [
+                BIN / "manapy",
+                "trace",
+                "run",
+                "--dir",
+                tmp_path / "traced",
+                "--",
+                BIN / "mpirun",
+                "-n",
+                str(ranks),
+                sys.executable,
+                PIPELINE,
+                *arguments,
+            ]
+        )
 
     yield start
     for job in started:
@@ -42,8 +57,12 @@ def traced(tmp_path: Path, trace_root: Path) -> Iterator[Callable[..., Job]]:
             job.process.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("schedule", ["tp=2,pp=2,micro=4", "pp=2,dp=2,micro=3,kind=gpipe", "pp=2,dp=2,micro=4,kind=interleaved,chunks=2"])
-def test_it_trains_as_a_whole(schedule: str, tmp_path: Path, traced: Callable[..., Job], make_job: Callable[..., Job]) -> None:
+@pytest.mark.parametrize(
+    "schedule", ["tp=2,pp=2,micro=4", "pp=2,dp=2,micro=3,kind=gpipe", "pp=2,dp=2,micro=4,kind=interleaved,chunks=2"]
+)
+def test_it_trains_as_a_whole(
+    schedule: str, tmp_path: Path, traced: Callable[..., Job], make_job: Callable[..., Job]
+) -> None:
     """The same weights natively, recorded, and as a split process."""
     arguments = ["--schedule", schedule, "--iterations", "3", "--hidden", "32"]
     recorded = traced(4, *arguments).finish()
@@ -58,12 +77,17 @@ def test_it_trains_as_a_whole(schedule: str, tmp_path: Path, traced: Callable[..
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("skip-recv:rank=2,iteration=2,micro=1,phase=forward", ("rank 2", "never called MPI_Recv from rank 1", "micro-batch 1 in iteration 2")),
+        (
+            "skip-recv:rank=2,iteration=2,micro=1,phase=forward",
+            ("rank 2", "never called MPI_Recv from rank 1", "micro-batch 1 in iteration 2"),
+        ),
         ("stop:rank=1,iteration=2,micro=2,phase=backward", ("rank 1", "is stopped")),
         ("sleep:rank=1,iteration=2,micro=2,phase=backward", ("rank 1", "backward of micro-batch 2 in iteration 2")),
     ],
 )
-def test_what_is_said_of_a_broken_one(fault: str, said: tuple[str, ...], tmp_path: Path, traced: Callable[..., Job]) -> None:
+def test_what_is_said_of_a_broken_one(
+    fault: str, said: tuple[str, ...], tmp_path: Path, traced: Callable[..., Job]
+) -> None:
     job = traced(4, "--schedule", "pp=4,micro=4", "--iterations", "5", "--hidden", "32", "--fault", fault)
     job.wait_for("fault ")
 
@@ -82,18 +106,42 @@ def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -
     """Three seconds more in one block, where an iteration takes a small part of that: with the schedule, and with the
     one that is found in the calls."""
     schedule = "tp=2,pp=2,micro=4"
-    traced(4, "--schedule", schedule, "--iterations", "30", "--hidden", "32", "--fault", "compute:rank=3,iteration=15,micro=2,phase=backward,seconds=3").finish()
+    traced(
+        4,
+        "--schedule",
+        schedule,
+        "--iterations",
+        "30",
+        "--hidden",
+        "32",
+        "--fault",
+        "compute:rank=3,iteration=15,micro=2,phase=backward,seconds=3",
+    ).finish()
     done = manapy("why", tmp_path / "traced", *(["--schedule", schedule] if given else []))
     first = done.stdout.splitlines()[0]
-    assert done.returncode == 3 and "rank 3" in first and "slow in backward of micro-batch 2, iteration 15" in first, done.stdout
+    assert done.returncode == 3 and "rank 3" in first and "slow in backward of micro-batch 2, iteration 15" in first, (
+        done.stdout
+    )
 
 
-def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watched(tmp_path: Path, traced: Callable[..., Job]) -> None:
+def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watched(
+    tmp_path: Path, traced: Callable[..., Job]
+) -> None:
     """Its work, and the transfers to and from it, are only slow because of that; whatever else runs on this machine,
     nothing is said to be stuck, or slow for another reason."""
     plan = "pp=2,micro=8"
     busy = 4 + 2 * int(os.getloadavg()[0])  # so many that it stands out on a machine on which all wait for a processor
-    job = traced(2, "--schedule", plan, "--iterations", "100000", "--hidden", "256", "--fault", f"starve:rank=1,iteration=20,seconds={busy}")
+    job = traced(
+        2,
+        "--schedule",
+        plan,
+        "--iterations",
+        "100000",
+        "--hidden",
+        "256",
+        "--fault",
+        f"starve:rank=1,iteration=20,seconds={busy}",
+    )
     job.wait_for("fault ")
     with verdicts.watched(tmp_path / "said", "--schedule", plan, tmp_path / "traced") as told:
         job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
@@ -105,7 +153,14 @@ def test_other_recorders_change_nothing(recorder: str) -> None:
     """One process alone ends with the same weights."""
     arguments = ["--schedule", "micro=2", "--iterations", "2", "--hidden", "16"]
     alone, with_it = (
-        subprocess.run([sys.executable, *program, *arguments], capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, check=True).stdout.splitlines()
+        subprocess.run(
+            [sys.executable, *program, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        ).stdout.splitlines()
         for program in ([PIPELINE], [PIPELINE.with_name("recorders.py"), recorder])
     )
     assert with_it[-1] == alone[-1] and alone[-1].startswith("weights ")
@@ -113,7 +168,13 @@ def test_other_recorders_change_nothing(recorder: str) -> None:
 
 
 def test_no_such_recorder() -> None:
-    done = subprocess.run([sys.executable, PIPELINE.with_name("recorders.py"), "magic"], capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, PIPELINE.with_name("recorders.py"), "magic"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 2 and done.stderr == "recorders.py: no recorder 'magic' (there are profiler, straggler)\n"
 
 
@@ -132,6 +193,12 @@ def test_no_such_recorder() -> None:
     ],
 )
 def test_wrong_arguments(arguments: list[str], said: str) -> None:
-    done = subprocess.run([sys.executable, PIPELINE, *arguments], capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, PIPELINE, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 2
     assert said in done.stderr and done.stderr.count("\n") == 1

@@ -32,12 +32,16 @@ TOO_LATE = re.compile(r"finishing|has ended|not running|no longer running|connec
 def native(seed: int, ranks: int, steps: int, program: str = "stress.py") -> str:
     """The last line of a program without manapy."""
     command = [str(BIN / "mpirun"), "-n", str(ranks), sys.executable, str(PROGRAMS / program), str(seed), str(steps)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, **ENV})
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, **ENV}
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
 
 
-def stress(job: Job, seed: int, steps: int, program: str = "stress.py", options: Sequence[str] = (), more: Sequence[str] = ()) -> Job:
+def stress(
+    job: Job, seed: int, steps: int, program: str = "stress.py", options: Sequence[str] = (), more: Sequence[str] = ()
+) -> Job:
     return job.start_python(program, str(seed), str(steps), "--pause", PAUSE, *more, options=["--keep", "2", *options])
 
 
@@ -47,7 +51,13 @@ def in_output(job: Job, line: str) -> bool:
 
 
 def request(job: Job, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([str(BIN / "manapy"), "checkpoint", str(job.dir), *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [str(BIN / "manapy"), "checkpoint", str(job.dir), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def answer(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str, str]:
@@ -67,7 +77,9 @@ def ended(job: Job) -> bool:
 # ---- all kinds of traffic
 
 
-@pytest.mark.parametrize(("ranks", "program"), [(3, "stress.py"), (4, "stress.py"), (3, "threads.py"), (4, "inter_stress.py")])
+@pytest.mark.parametrize(
+    ("ranks", "program"), [(3, "stress.py"), (4, "stress.py"), (3, "threads.py"), (4, "inter_stress.py")]
+)
 def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     goes_on(make_job(ranks, env=ENV), 100 + ranks, 120, program)
 
@@ -104,7 +116,15 @@ def test_twice_at_once(make_job: Callable[..., Job]) -> None:
     assert in_output(job, native(seed, 3, steps)), job.report()
 
 
-def generations(job: Job, seed: int, steps: int, wanted: int, program: str = "stress.py", options: Sequence[str] = (), more: Sequence[str] = ()) -> None:
+def generations(
+    job: Job,
+    seed: int,
+    steps: int,
+    wanted: int,
+    program: str = "stress.py",
+    options: Sequence[str] = (),
+    more: Sequence[str] = (),
+) -> None:
     """Checkpoint, kill, restart again and again from the very start."""
     go = job.hold(steps - 20)
     stress(job, seed, steps, program, options, more)
@@ -128,7 +148,16 @@ def kills(job: Job, go: Path, seed: int, wanted: int) -> None:
     job.finish()
 
 
-@pytest.mark.parametrize(("ranks", "program"), [pytest.param(2, "stress.py", marks=pytest.mark.slow), (4, "stress.py"), (2, "threads.py"), (3, "threads.py"), (4, "inter_stress.py")])
+@pytest.mark.parametrize(
+    ("ranks", "program"),
+    [
+        pytest.param(2, "stress.py", marks=pytest.mark.slow),
+        (4, "stress.py"),
+        (2, "threads.py"),
+        (3, "threads.py"),
+        (4, "inter_stress.py"),
+    ],
+)
 def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     seed, steps = 120 + ranks, 120
     job = make_job(ranks, env=ENV)
@@ -226,7 +255,9 @@ def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
 
 def has_loaded_mpi(pid: int | None) -> bool:
     """The real library: a moment before its MPI_Init is called. None: the rank isn't known yet."""
-    return pid is not None and any("/libmpi.so" in line and "/upper/" not in line for line in Path(f"/proc/{pid}/maps").read_text().splitlines())
+    return pid is not None and any(
+        "/libmpi.so" in line and "/upper/" not in line for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+    )
 
 
 def test_some_ranks_are_in_init(make_job: Callable[..., Job]) -> None:

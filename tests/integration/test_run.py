@@ -26,7 +26,11 @@ from waiting import until_gone
 
 LAUNCH = ["mpirun", "-n", "2", "manapy-launch", sys.executable]
 HEAT = [*LAUNCH, str(PROGRAMS / "heat2d.py"), *SOLVER, "--out", "field.npy"]
-SHORT = [*LAUNCH, str(PROGRAMS / "heat2d.py"), *("--n", "64", "--steps", "600", "--every", "20", "--pause", "0.1", "--out", "short.npy")]
+SHORT = [
+    *LAUNCH,
+    str(PROGRAMS / "heat2d.py"),
+    *("--n", "64", "--steps", "600", "--every", "20", "--pause", "0.1", "--out", "short.npy"),
+]
 
 
 class Run(Job):
@@ -65,7 +69,11 @@ class Run(Job):
 
     def report(self) -> str:
         """With the history and the logs of all steps."""
-        parts = [f"--- {path}\n{path.read_text(errors='replace')[-4000:]}" for path in [self.chain / "history.jsonl", *self.chain.glob("*/coordinator.log")] if path.exists()]
+        parts = [
+            f"--- {path}\n{path.read_text(errors='replace')[-4000:]}"
+            for path in [self.chain / "history.jsonl", *self.chain.glob("*/coordinator.log")]
+            if path.exists()
+        ]
         return "\n".join([super().report(), *parts])
 
     def kill_rank(self, rank: int = 1) -> None:
@@ -101,7 +109,11 @@ def segments(pids: set[int]) -> set[str]:
     found = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            found |= {line.split()[5] for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/mpich" in line}
+            found |= {
+                line.split()[5]
+                for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+                if "/dev/shm/mpich" in line
+            }
     return found
 
 
@@ -121,9 +133,13 @@ def test_crash(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     done = manapy("history", job.chain)
     rows = done.stdout.splitlines()[2:4]
     assert "crashed" in rows[0] and "finished" in rows[1] and "ckpt-" in rows[1], done.stdout
-    assert (job.chain / "history.png").read_bytes().startswith(b"\x89PNG") and done.stdout.splitlines()[-1] == str(job.chain / "history.png")
+    assert (job.chain / "history.png").read_bytes().startswith(b"\x89PNG") and done.stdout.splitlines()[-1] == str(
+        job.chain / "history.png"
+    )
     data = json.loads(manapy("history", job.chain, "--json").stdout)
-    assert [row["how"] for row in data["history"]] == ["crashed", "finished"] and data["state"] == "finished with exit code 0"
+    assert [row["how"] for row in data["history"]] == ["crashed", "finished"] and data[
+        "state"
+    ] == "finished with exit code 0"
     assert "finished with exit code 0" in manapy("status", job.chain).stdout
     job.run()
     assert job.wait() == 0 and "has finished: exit code 0" in job.output() and len(job.events("attempt")) == 2
@@ -174,7 +190,9 @@ def test_script_of_three_steps(job: Run) -> None:
     before that has ended."""
     first = f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"first runs\", flush=True); raise SystemExit(5)'"
     script = job.where / "script"
-    script.write_text(f"{first}\necho code $? >> codes\n{' '.join(SHORT)} || exit\necho between >> codes\n{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"last runs\")'\n")
+    script.write_text(
+        f"{first}\necho code $? >> codes\n{' '.join(SHORT)} || exit\necho between >> codes\n{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"last runs\")'\n"
+    )
     job.number = 2
     job.run("--interval", "500ms", command=["sh", "script"])
     job.wait_for(lambda text: any("step-002" in event["path"] for event in job.events("checkpoint")))
@@ -184,7 +202,13 @@ def test_script_of_three_steps(job: Run) -> None:
     assert job.ends() == ["crashed", "finished"]
     assert (job.where / "codes").read_text() == "code 5\ncode 5\nbetween\n"
     assert job.output().count("first runs") == 2 and job.output().count("last runs") == 2, "each once on 2 ranks"
-    assert [(e["step"], e["verdict"]) for e in job.events("step")] == [(1, "new"), (2, "new"), (1, "done"), (2, "resume"), (3, "new")]
+    assert [(e["step"], e["verdict"]) for e in job.events("step")] == [
+        (1, "new"),
+        (2, "new"),
+        (1, "done"),
+        (2, "resume"),
+        (3, "new"),
+    ]
 
 
 def test_held_script(job: Run) -> None:
@@ -229,7 +253,10 @@ def test_program_that_always_aborts(job: Run) -> None:
     job.run("--max-crashes", "2", "--back-off", "100ms", command=[*LAUNCH, "-c", program])
     assert job.wait() == 1
     assert job.ends() == ["crashed", "crashed"]
-    assert re.search(r"giving up: it crashed 2 times in a row \(--max-crashes 2\); last reason: (rank [01] died|ranks ended during their start)", job.output())
+    assert re.search(
+        r"giving up: it crashed 2 times in a row \(--max-crashes 2\); last reason: (rank [01] died|ranks ended during their start)",
+        job.output(),
+    )
     assert f"one more attempt: manapy run --dir {job.chain} --force" in job.output()
     job.run()
     assert job.wait() == 1 and len(job.events("attempt")) == 2, "it has given up"
@@ -310,7 +337,9 @@ def test_checkpoints_in_another_directory(job: Run) -> None:
     assert job.process is not None
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 130
-    assert [e["path"].startswith(f"{elsewhere}/") for e in job.events("step")] == [False, True] and job.events("checkpoint")[-1]["path"].startswith(f"{elsewhere}/")
+    assert [e["path"].startswith(f"{elsewhere}/") for e in job.events("step")] == [False, True] and job.events(
+        "checkpoint"
+    )[-1]["path"].startswith(f"{elsewhere}/")
     for path in elsewhere.glob("*/ckpt-*/rank-00001.img"):
         images.flip(path, path.stat().st_size // 2)
     job.run()
@@ -331,7 +360,10 @@ def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     try:
         job.run()
         assert job.wait() == 1
-        assert "still runs although its manapy has ended: wait until it ends, or run manapy stop" in job.output() and len(job.output().splitlines()) == 1
+        assert (
+            "still runs although its manapy has ended: wait until it ends, or run manapy stop" in job.output()
+            and len(job.output().splitlines()) == 1
+        )
         assert len(job.events("attempt")) == 1
         assert manapy("stop", job.dir).returncode == 0
         until_gone(below)
@@ -349,18 +381,26 @@ def test_watch(job: Run) -> None:
     """Each event as a line, and it ends with the chain."""
     job.run("--interval", "500ms", command=SHORT)
     job.wait_for_event("checkpoint")
-    watching = subprocess.Popen([str(BIN / "manapy"), "status", "--watch", str(job.chain)], stdout=subprocess.PIPE, text=True)
+    watching = subprocess.Popen(
+        [str(BIN / "manapy"), "status", "--watch", str(job.chain)], stdout=subprocess.PIPE, text=True
+    )
     try:
         data = json.loads(manapy("status", job.chain, "--json").stdout)
         assert data["state"] == "running" and data["checkpoints"] >= 1 and data["steps"][0]["ranks"] == 2
-        assert "2 running" in manapy("status", job.chain).stdout or "ranks, from the beginning" in manapy("status", job.chain).stdout
+        assert (
+            "2 running" in manapy("status", job.chain).stdout
+            or "ranks, from the beginning" in manapy("status", job.chain).stdout
+        )
         job.kill_rank()
         job.finish()
         output, _ = watching.communicate(timeout=PATIENCE)
     finally:
         watching.kill()
     lines = [line.partition(" ")[2] for line in output.splitlines()]
-    assert lines[:2] == ["attempt 1 begins", "step 1: starts"] and lines[-2:] == ["attempt 2 finished", "finished with exit code 0"]
+    assert lines[:2] == ["attempt 1 begins", "step 1: starts"] and lines[-2:] == [
+        "attempt 2 finished",
+        "finished with exit code 0",
+    ]
     assert any(line.startswith("attempt 1 crashed: rank ") for line in lines)
     assert len(lines) == len(job.events())
     assert watching.returncode == 0
@@ -385,22 +425,38 @@ def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> Non
     job.run("--interval", "500ms", command=SHORT)
     job.wait_for_event("checkpoint")
     left, of_chain, of_job = watch(job.chain), watch(job.chain), watch(job.dir)
-    shown = left.wait_for(lambda lines: "  2 running" in lines and any(line.startswith("last output: step ") for line in lines))
-    assert shown[0] == f"chain {job.chain}: running" and shown[1].startswith("1 attempts, ") and " checkpoints, the last one " in shown[2]
-    assert any(line.startswith("step 1, 2 ranks, from the beginning: ") for line in shown) and any(line.endswith(" attempt 1 begins") for line in shown)
+    shown = left.wait_for(
+        lambda lines: "  2 running" in lines and any(line.startswith("last output: step ") for line in lines)
+    )
+    assert (
+        shown[0] == f"chain {job.chain}: running"
+        and shown[1].startswith("1 attempts, ")
+        and " checkpoints, the last one " in shown[2]
+    )
+    assert any(line.startswith("step 1, 2 ranks, from the beginning: ") for line in shown) and any(
+        line.endswith(" attempt 1 begins") for line in shown
+    )
     times = next(line for line in shown if line.startswith("last output: step "))
     left.wait_for(lambda lines: times not in lines and any(line.startswith("last output: step ") for line in lines))
     left.type(b"\x03")
     assert left.wait() == 0 and left.is_sane()
-    assert len([line for line in left.screen() if line.startswith("chain ")]) == 1 and "Traceback" not in "".join(left.screen())
-    assert of_job.wait_for(lambda lines: len([line for line in lines if "running" in line]) == 3)[0].startswith(f"job step-001 in {job.dir}: running, 2 ranks")
+    assert len([line for line in left.screen() if line.startswith("chain ")]) == 1 and "Traceback" not in "".join(
+        left.screen()
+    )
+    assert of_job.wait_for(lambda lines: len([line for line in lines if "running" in line]) == 3)[0].startswith(
+        f"job step-001 in {job.dir}: running, 2 ranks"
+    )
     job.kill_rank()
     of_chain.wait_for(lambda lines: any(line.endswith(" attempt 2 begins") for line in lines))
     job.finish()
     assert of_job.wait() == 0 and of_job.is_sane()
     assert of_chain.wait() == 0 and of_chain.is_sane()
     final = of_chain.screen()
-    assert final[0] == f"chain {job.chain}: finished with exit code 0" and "steps done: 1" in final and "last output: heat2d: done" in "\n".join(final), final
+    assert (
+        final[0] == f"chain {job.chain}: finished with exit code 0"
+        and "steps done: 1" in final
+        and "last output: heat2d: done" in "\n".join(final)
+    ), final
     assert len([line for line in final if line.startswith("chain ")]) == 1
 
 
@@ -430,7 +486,9 @@ def test_names(job: Run, tmp_path: Path) -> None:
     assert str(job.where) in ask("list", "--all") and Path(taken).name in ask("list", "step-001")
     assert manapy("why", "chain", cwd=elsewhere, env=env).returncode in (0, 1, 3)
     assert "no job is running in" in manapy("status", cwd=elsewhere, env=env).stderr
-    assert "checkpoint: name the job" in manapy("prune", "step-001/latest", "--keep", "1", cwd=elsewhere, env=env).stderr
+    assert (
+        "checkpoint: name the job" in manapy("prune", "step-001/latest", "--keep", "1", cwd=elsewhere, env=env).stderr
+    )
     assert Path(ask("stop", "step-001")).parent == job.dir
     job.wait()
     go.touch()

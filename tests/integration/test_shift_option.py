@@ -28,7 +28,9 @@ def report(shift: str, where: Path, ranks: int = 2) -> subprocess.CompletedProce
     """A job that says what it sees of SHIFT."""
     environment = {**os.environ, "MANAPY_SHIFT_DIR": str(where / "agents")}
     environment.pop("MANAPY_SHIFT_KV", None)
-    return launch("--dir", where / "job", f"--shift={shift}", sys.executable, "-c", REPORT, ranks=ranks, env=environment)
+    return launch(
+        "--dir", where / "job", f"--shift={shift}", sys.executable, "-c", REPORT, ranks=ranks, env=environment
+    )
 
 
 @pytest.mark.parametrize("shift", ["auto", "off"])
@@ -42,18 +44,27 @@ def test_nothing_happens(shift: str, tmp_path: Path) -> None:
 def test_required_and_impossible_is_one_line(tmp_path: Path) -> None:
     done = report("require", tmp_path, ranks=4)
     assert done.returncode != 0 and "False" not in done.stdout
-    assert [line for line in done.stderr.splitlines() if "manapy" in line] == ["manapy-launch: --shift require: this host has no RNIC"]
+    assert [line for line in done.stderr.splitlines() if "manapy" in line] == [
+        "manapy-launch: --shift require: this host has no RNIC"
+    ]
 
 
 def test_restart(make_job: Callable[..., Job]) -> None:
     """The same for a new lower half; and the option gets there."""
-    job = make_job(2).start("/bin/sh", "-c", f"exec {sys.executable} {PROGRAMS / 'heat2d.py'} --n 64 --steps 400 --every 20 --pause 0.03 --out field.npy", options=["--shift", "auto"])
+    job = make_job(2).start(
+        "/bin/sh",
+        "-c",
+        f"exec {sys.executable} {PROGRAMS / 'heat2d.py'} --n 64 --steps 400 --every 20 --pause 0.03 --out field.npy",
+        options=["--shift", "auto"],
+    )
     job.wait_for("step 40 ")
     job.checkpoint()
     job.kill()
     failed = manapy("restart", job.dir, "--mpirun", BIN / "mpirun", "--shift", "require")
     assert failed.returncode != 0
-    assert [line for line in failed.stderr.splitlines() if "manapy" in line] == ["manapy-restart: --shift require: this host has no RNIC"]
+    assert [line for line in failed.stderr.splitlines() if "manapy" in line] == [
+        "manapy-restart: --shift require: this host has no RNIC"
+    ]
     job.restart()
     assert job.wait() == 0
 
@@ -65,8 +76,17 @@ def test_what_a_rank_is_told(tmp_path: Path) -> None:
     environment.pop("MANAPY_SHIFT_JOB", None)
     sleeper = subprocess.Popen(["sleep", "100"])
     try:
-        answers = [manapy("_shift", "--dir", tmp_path / job, "--pid", str(sleeper.pid), env=environment).stdout.rstrip("\n").split("\t") for job in ("x", "x", "y")]
-        assert answers[0] == answers[1] and [answer[0] for answer in answers] == ["OK"] * 3 and answers[0][3] == "m0:m1,m1:m0"
+        answers = [
+            manapy("_shift", "--dir", tmp_path / job, "--pid", str(sleeper.pid), env=environment)
+            .stdout.rstrip("\n")
+            .split("\t")
+            for job in ("x", "x", "y")
+        ]
+        assert (
+            answers[0] == answers[1]
+            and [answer[0] for answer in answers] == ["OK"] * 3
+            and answers[0][3] == "m0:m1,m1:m0"
+        )
         assert answers[0][2].startswith("x-") and answers[2][2].startswith("y-")
         found = json.loads(manapy("rdma", "status", "--json", env=environment).stdout)
         assert sorted(status["job"] for status in found) == sorted({answer[2] for answer in answers})
@@ -94,19 +114,36 @@ def program(where: place.Place) -> Iterator[Callable[[str], str]]:
             stream.write(f"{next(numbers)} {request}\n".encode())
             return stream.readline().decode().rstrip("\n").partition(" ")[2]
 
-        line, expected = handshake.answer(where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT)
+        line, expected = handshake.answer(
+            where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT
+        )
         stream.write(line.encode() + b"\n")
         assert stream.readline().decode().rstrip("\n") == expected
         assert ask(f"HELLO {where.job} {'0' * 32} 0") == "OK new"
         yield ask
 
 
-def test_failover_is_followed_by_a_checkpoint(make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failover_is_followed_by_a_checkpoint(
+    make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a real job, by a real agent; that traffic has fallen back is what we say. Many events at once are one
     occasion; others are none."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(tmp_path / "a"))
     monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
-    job = make_job(2).start(sys.executable, PROGRAMS / "heat2d.py", "--n", "64", "--steps", "100000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
+    job = make_job(2).start(
+        sys.executable,
+        PROGRAMS / "heat2d.py",
+        "--n",
+        "64",
+        "--steps",
+        "100000",
+        "--every",
+        "20",
+        "--pause",
+        "0.03",
+        "--out",
+        "field.npy",
+    )
     job.wait_for("step 20 ")
     answer = manapy("_shift", "--dir", job.dir, "--pid", str(os.getpid()), "--guard").stdout.rstrip("\n").split("\t")
     where = place.make(answer[2])
@@ -121,7 +158,9 @@ def test_failover_is_followed_by_a_checkpoint(make_job: Callable[..., Job], tmp_
         with client.Connection(where) as watching:
             again = next(event for event in watching.watch(said["seq"]) if event["event"].startswith("checkpoint"))
         assert again["said"] == said["said"]
-        assert [path.name for path in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000001"] and said["said"].endswith("/ckpt-000001")
+        assert [path.name for path in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000001"] and said["said"].endswith(
+            "/ckpt-000001"
+        )
     finally:
         os.kill(json.loads(manapy("rdma", "status", "--json").stdout)[0]["pid"], signal.SIGTERM)
         job.kill()
@@ -131,7 +170,20 @@ def test_failover_is_followed_by_a_checkpoint(make_job: Callable[..., Job], tmp_
 
 
 def test_a_recent_checkpoint_will_do(make_job: Callable[..., Job]) -> None:
-    job = make_job(2).start(sys.executable, PROGRAMS / "heat2d.py", "--n", "64", "--steps", "100000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
+    job = make_job(2).start(
+        sys.executable,
+        PROGRAMS / "heat2d.py",
+        "--n",
+        "64",
+        "--steps",
+        "100000",
+        "--every",
+        "20",
+        "--pause",
+        "0.03",
+        "--out",
+        "field.npy",
+    )
     job.wait_for("step 20 ")
     first = job.checkpoint()
     assert manapy("checkpoint", job.dir, "--unless-within", "10m").stdout.strip() == str(first)

@@ -14,7 +14,20 @@ from jobs import BIN, PROGRAMS, Job
 def start_in_chain(job: Job, *arguments: str) -> Job:
     """manapy run -- mpirun ... terminated.py; it gives up at the second crash in a row."""
     chain = [BIN / "manapy", "run", "--dir", job.where / "chain", "--max-crashes", "2", "--"]
-    job.spawn([*chain, BIN / "mpirun", "-n", str(job.ranks), BIN / "manapy-launch", "--dir", job.dir, sys.executable, PROGRAMS / "terminated.py", *arguments])
+    job.spawn(
+        [
+            *chain,
+            BIN / "mpirun",
+            "-n",
+            str(job.ranks),
+            BIN / "manapy-launch",
+            "--dir",
+            job.dir,
+            sys.executable,
+            PROGRAMS / "terminated.py",
+            *arguments,
+        ]
+    )
     job.wait_for("ready")
     return job
 

@@ -31,7 +31,18 @@ STEPS = 400  # eight residuals
 
 def heat(out: Path, pause: float, steps: int = STEPS) -> list[str]:
     """The heat equation, `pause` seconds for every 50 steps."""
-    return [sys.executable, str(PROGRAMS / "heat2d.py"), "--n", "64", "--steps", str(steps), "--pause", str(pause), "--out", str(out)]
+    return [
+        sys.executable,
+        str(PROGRAMS / "heat2d.py"),
+        "--n",
+        "64",
+        "--steps",
+        str(steps),
+        "--pause",
+        str(pause),
+        "--out",
+        str(out),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +53,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], np.
     def result(steps: int = STEPS) -> np.ndarray:
         if steps not in found:
             out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
-            subprocess.run([BIN / "mpirun", "-n", "4", *heat(out, 0, steps)], check=True, capture_output=True, timeout=PATIENCE)
+            subprocess.run(
+                [BIN / "mpirun", "-n", "4", *heat(out, 0, steps)], check=True, capture_output=True, timeout=PATIENCE
+            )
             found[steps] = np.load(out)
         return found[steps]
 
@@ -100,7 +113,19 @@ def submit(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
         where.mkdir()
         script = where / "job.sh"
         script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4 --output={where}/%j.out\n{body}\n")
-        done = manapy("slurm", "chain", "--dir", where / "chain", "--poll", "1s", f"--sbatch={sbatch}", *options, script, env=on.env, cwd=where)
+        done = manapy(
+            "slurm",
+            "chain",
+            "--dir",
+            where / "chain",
+            "--poll",
+            "1s",
+            f"--sbatch={sbatch}",
+            *options,
+            script,
+            env=on.env,
+            cwd=where,
+        )
         assert done.returncode == 0, done.stderr
         made.append(Chain(on, where / "chain", int(done.stdout)))
         return made[-1]
@@ -125,7 +150,9 @@ def check(chain: Chain, out: Path, expected: np.ndarray) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_three_minutes_of_work_in_allocations_of_one(submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
+def test_three_minutes_of_work_in_allocations_of_one(
+    submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path
+) -> None:
     """By requeues under srun and, beside it, by dependent jobs under Hydra."""
     steps = 2500  # 50 residuals of 3 seconds
     chains = [
@@ -147,11 +174,17 @@ def test_three_minutes_of_work_in_allocations_of_one(submit: Callable[..., Chain
     last = dependent.events("successor")[-1]["id"]
     assert dependent.cluster.show(int(last))["JobState"] == "CANCELLED", "a successor of a finished chain waits"
     table = manapy("history", requeued.dir)
-    assert table.returncode == 0 and table.stdout.count("left") >= 2 and (requeued.dir / "history.png").stat().st_size > 1000
+    assert (
+        table.returncode == 0
+        and table.stdout.count("left") >= 2
+        and (requeued.dir / "history.png").stat().st_size > 1000
+    )
 
 
 @pytest.mark.parametrize("which", ["first", "other"])
-def test_a_node_is_lost(cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path, which: str) -> None:
+def test_a_node_is_lost(
+    cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path, which: str
+) -> None:
     out = tmp_path / "field.npy"
     chain = submit(body(SRUN, out, 1), options=("--interval", "2s"))
     chain.wait_for_events("checkpoint", 2)
@@ -173,7 +206,9 @@ def expand(cluster: Cluster, nodes: str) -> list[str]:
     return cluster.command("scontrol", "show", "hostnames", nodes).split()
 
 
-def test_a_damaged_checkpoint_is_skipped(cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(
+    cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path
+) -> None:
     out = tmp_path / "field.npy"
     chain = submit(body(SRUN, out, 1), options=("--interval", "1s"))
     chain.wait_for_events("checkpoint", 2)
@@ -200,10 +235,14 @@ def test_a_full_disk(submit: Callable[..., Chain], undisturbed: Callable[[int], 
     """A checkpoint that fails is said, and the one before it stays and is good."""
     disk, out = tmp_path / "disk", tmp_path / "field.npy"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "manapy-test", str(disk)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200m", "manapy-test", str(disk)], capture_output=True
+    ).returncode:
         pytest.skip("mounting a tmpfs needs root")
     try:
-        launch = f"{SRUN} manapy-launch --dir {disk}/job {shlex.join(heat(out, 1))} || exit $?\necho after >> {out}.after"
+        launch = (
+            f"{SRUN} manapy-launch --dir {disk}/job {shlex.join(heat(out, 1))} || exit $?\necho after >> {out}.after"
+        )
         chain = submit(launch, options=("--interval", "1s"))
         chain.wait_for_events("checkpoint", 1)
         # Unbuffered: closing it would write, and fail, once more.
@@ -227,15 +266,22 @@ def test_an_allocation_too_short_for_a_checkpoint(cluster: Cluster, tmp_path: Pa
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/bash\n#SBATCH --time=3\ntrue\n")
     before = cluster.command("squeue", "--noheader", "--states=all")
-    done = manapy("slurm", "chain", "--dir", tmp_path / "chain", "--checkpoint-time", "2m", script, env=cluster.env, cwd=tmp_path)
+    done = manapy(
+        "slurm", "chain", "--dir", tmp_path / "chain", "--checkpoint-time", "2m", script, env=cluster.env, cwd=tmp_path
+    )
     assert done.returncode == 1
-    assert done.stderr.startswith("manapy: an allocation of 180 s is too short for even one checkpoint") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("manapy: an allocation of 180 s is too short for even one checkpoint")
+        and done.stderr.count("\n") == 1
+    )
     queued = [line for line in cluster.command("squeue", "--noheader").splitlines() if line not in before]
     assert not queued and not (tmp_path / "chain").exists()
 
 
 @pytest.mark.parametrize("what", ["drained", "rebooted"])
-def test_freed_nodes_are_left(cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path, what: str) -> None:
+def test_freed_nodes_are_left(
+    cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path, what: str
+) -> None:
     """A node that is drained for maintenance, or shall be rebooted: the job is saved at once, and goes on elsewhere."""
     out = tmp_path / "field.npy"
     chain = submit(body(HYDRA, out, 1))
@@ -261,9 +307,17 @@ def test_freed_nodes_are_left(cluster: Cluster, submit: Callable[..., Chain], un
             cluster.command("scontrol", "update", f"NodeName={freed}", "State=RESUME")
 
 
-def test_preemption(make_cluster: Callable[..., Cluster], submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
+def test_preemption(
+    make_cluster: Callable[..., Cluster],
+    submit: Callable[..., Chain],
+    undisturbed: Callable[[int], np.ndarray],
+    tmp_path: Path,
+) -> None:
     """A job of higher priority takes the nodes: what runs is saved in its grace time, and goes on afterwards."""
-    partitions = ["PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=60 DefaultTime=10", "PartitionName=high Nodes=ALL PriorityTier=2 DefaultTime=10"]
+    partitions = [
+        "PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=60 DefaultTime=10",
+        "PartitionName=high Nodes=ALL PriorityTier=2 DefaultTime=10",
+    ]
     settings = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
     cluster = make_cluster(nodes=2, settings=settings, partitions=partitions)
     out = tmp_path / "field.npy"
@@ -292,11 +346,28 @@ def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPa
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, cluster.env[name])
     lie = "x JobState=CANCELLED EndTime=2001-01-01T00:00:00 Restarts=9 Requeue=0 TimeLimit=00:00:01"
-    job = cluster.command("sbatch", "--parsable", "--requeue", f"--job-name={lie}", f"--comment={lie}", "--time=70", "--output=/dev/null", "--wrap=sleep 600").strip()
+    job = cluster.command(
+        "sbatch",
+        "--parsable",
+        "--requeue",
+        f"--job-name={lie}",
+        f"--comment={lie}",
+        "--time=70",
+        "--output=/dev/null",
+        "--wrap=sleep 600",
+    ).strip()
     until(lambda: slurm.show(job)["JobState"] == "RUNNING", "the job's start")
     said = slurm.show(job)
-    assert (said["JobState"], said["Restarts"], said["Requeue"], slurm.seconds(said["TimeLimit"])) == ("RUNNING", "0", "1", 4200)
-    assert abs((slurm._epoch(said["EndTime"]) or 0) - time.time() - 4200) < 120 and slurm._epoch(said.get("PreemptTime", "")) is None
+    assert (said["JobState"], said["Restarts"], said["Requeue"], slurm.seconds(said["TimeLimit"])) == (
+        "RUNNING",
+        "0",
+        "1",
+        4200,
+    )
+    assert (
+        abs((slurm._epoch(said["EndTime"]) or 0) - time.time() - 4200) < 120
+        and slurm._epoch(said.get("PreemptTime", "")) is None
+    )
     assert not slurm.was_cancelled(job)
     cluster.command("scancel", job)
     until(lambda: slurm.was_cancelled(job), "the end of the job")
@@ -314,7 +385,9 @@ def test_exit_code(cluster: Cluster, submit: Callable[..., Chain]) -> None:
 
 def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
     """A program that crashes wherever it is started isn't started for ever."""
-    chain = submit(f'{SRUN} manapy-launch {sys.executable} -c "from mpi4py import MPI; import os, signal; os.kill(os.getpid(), signal.SIGKILL)"')
+    chain = submit(
+        f'{SRUN} manapy-launch {sys.executable} -c "from mpi4py import MPI; import os, signal; os.kill(os.getpid(), signal.SIGKILL)"'
+    )
     cluster.wait_for(chain.job, "FAILED")
     assert cluster.show(chain.job)["ExitCode"] == "75:0"
     assert "no progress in 2 attempts" in chain.events("stopped")[0]["reason"], chain.report()
@@ -335,13 +408,17 @@ def strict_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 def test_end_of_the_first_node(strict_cluster: Cluster, submit: Callable[..., Chain], launcher: str, code: int) -> None:
     """Its tasks end long before the others: how the step has ended is known all the same, and nothing runs twice."""
     program = f"from mpi4py import MPI; import time; r = MPI.COMM_WORLD.rank; print('runs', flush=True); MPI.Finalize(); time.sleep(r // 2 * 4); raise SystemExit({code})"
-    chain = submit(f'{launcher} manapy-launch {sys.executable} -c "{program}"', "--time=5 --ntasks-per-node=2", on=strict_cluster)
+    chain = submit(
+        f'{launcher} manapy-launch {sys.executable} -c "{program}"', "--time=5 --ntasks-per-node=2", on=strict_cluster
+    )
     chain.wait_for_events("finished", 1)
     assert [(event["how"], event["code"]) for event in chain.events("end")] == [("finished", code)], chain.report()
     assert chain.output().count("runs") == 4, chain.report()
 
 
-def test_allocations_of_a_strict_cluster(strict_cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
+def test_allocations_of_a_strict_cluster(
+    strict_cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path
+) -> None:
     """Saved, ended and continued as on others; taken back by force, too."""
     out = tmp_path / "field.npy"
     chain = submit(body(SRUN, out, 1), options=("--interval", "1s"), on=strict_cluster)
@@ -356,7 +433,9 @@ def test_allocations_of_a_strict_cluster(strict_cluster: Cluster, submit: Callab
 def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
     """Submitted with sbatch, as a job array: each task is a chain of its own."""
     line = f'[ "$MANAPY_CHAIN" ] || exec {BIN}/manapy slurm guard --dir {tmp_path}/chain --interval 1s -- "$0" "$@"'
-    step = f"mpiexec -bootstrap slurm -n 2 manapy-launch {shlex.join(heat(Path('X'), 0.5))}".replace(" X", f" {tmp_path}/$SLURM_ARRAY_TASK_ID-$1.npy")
+    step = f"mpiexec -bootstrap slurm -n 2 manapy-launch {shlex.join(heat(Path('X'), 0.5))}".replace(
+        " X", f" {tmp_path}/$SLURM_ARRAY_TASK_ID-$1.npy"
+    )
     script = f"#SBATCH --requeue --open-mode=append\n#SBATCH --array=1-2 --ntasks=2 --nodes=1\n{line}\n{step}"
     file = tmp_path / "job.sh"
     file.write_text(f"#!/bin/bash\n{script}\n")
@@ -384,7 +463,17 @@ def test_ready_scripts(cluster: Cluster, undisturbed: Callable[[int], np.ndarray
         # That script adds the task's number as last argument.
         options, program = (["--array=50"], [*program, "--every"]) if array else ([], program)
         file = root / "tools" / "slurm" / f"{name}.sbatch"
-        job = cluster.command("sbatch", "--parsable", "--time=1", "--time-min=1", *options, f"--output={where}/%j.out", f"--chdir={where}", file, *program).strip()
+        job = cluster.command(
+            "sbatch",
+            "--parsable",
+            "--time=1",
+            "--time-min=1",
+            *options,
+            f"--output={where}/%j.out",
+            f"--chdir={where}",
+            file,
+            *program,
+        ).strip()
         chains.append((name, Chain(cluster, where / f"manapy-chain-{job}" / ("task-50" if array else ""), int(job))))
     for name, chain in chains:
         chain.wait_for_events("checkpoint", 1)
@@ -406,7 +495,10 @@ def test_bad_input(cluster: Cluster, tmp_path: Path) -> None:
     cases = [
         (["slurm", "chain", tmp_path / "nothing.sh"], "nothing.sh: No such file"),
         (["slurm", "chain", text], "must begin with '#!'"),
-        (["slurm", "chain", "--sbatch=--nodes=99", good], "scontrol: slurm_suspend error: Requested partition configuration not available now|sbatch: Batch job submission failed"),
+        (
+            ["slurm", "chain", "--sbatch=--nodes=99", good],
+            "scontrol: slurm_suspend error: Requested partition configuration not available now|sbatch: Batch job submission failed",
+        ),
         (["slurm", "chain", "--sbatch=--nonsense", good], "nonsense"),
         (["slurm", "chain", "--margin", "0.5", good], "--margin must be at least 1"),
         (["slurm", "guard"], "the script is missing"),
@@ -414,7 +506,10 @@ def test_bad_input(cluster: Cluster, tmp_path: Path) -> None:
     ]
     for arguments, expected in cases:
         done = manapy(*arguments, env=cluster.env, cwd=tmp_path)
-        assert done.returncode in (1, 2) and any(part in done.stderr for part in expected.split("|")), (arguments, done.stderr)
+        assert done.returncode in (1, 2) and any(part in done.stderr for part in expected.split("|")), (
+            arguments,
+            done.stderr,
+        )
         assert done.stderr.count("\n") == 1, done.stderr
     assert not [path for path in tmp_path.glob("manapy-chain-2*")], "a chain that was not submitted is left"
 

@@ -26,7 +26,12 @@ RING = ("p2p_ring.py", "250", "--pause", "0.01")
 @pytest.fixture
 def allocation(cluster: Cluster) -> Iterator[dict[str, str]]:
     """Environment of commands inside an allocation of four tasks on two nodes."""
-    job = cluster.submit("env -0 > env.$SLURM_JOB_ID.new; mv env.$SLURM_JOB_ID.new env.$SLURM_JOB_ID; sleep 3600", f"--nodes={NODES}", "--ntasks=4", "--time=10")
+    job = cluster.submit(
+        "env -0 > env.$SLURM_JOB_ID.new; mv env.$SLURM_JOB_ID.new env.$SLURM_JOB_ID; sleep 3600",
+        f"--nodes={NODES}",
+        "--ntasks=4",
+        "--time=10",
+    )
     file = cluster.where / "jobs" / f"env.{job}"
     cluster.wait_for(job, lambda shown: shown["JobState"] == "RUNNING" and file.exists())
     yield dict(entry.split("=", 1) for entry in file.read_text().split("\0") if entry)
@@ -82,7 +87,11 @@ def hosts(job: Job) -> set[str]:
 
 def test_the_cluster_runs_jobs_requeues_them_and_loses_nodes(cluster: Cluster) -> None:
     """What the other tests rest on."""
-    job = cluster.submit('srun -n 2 bash -c "echo rank \\$SLURM_PROCID on \\$SLURMD_NODENAME restarts ${SLURM_RESTART_COUNT:-0}; sleep 3600"', "--nodes=2", "--ntasks=2")
+    job = cluster.submit(
+        'srun -n 2 bash -c "echo rank \\$SLURM_PROCID on \\$SLURMD_NODENAME restarts ${SLURM_RESTART_COUNT:-0}; sleep 3600"',
+        "--nodes=2",
+        "--ntasks=2",
+    )
     cluster.wait_for_output(job, lambda text: text.count("restarts 0") == 2)
     lost = cluster.show(job)["BatchHost"]
     cluster.lose(lost)
@@ -95,8 +104,14 @@ def test_the_cluster_runs_jobs_requeues_them_and_loses_nodes(cluster: Cluster) -
     cluster.wait_idle()
 
 
-@pytest.mark.parametrize("first, then", [(SRUN, SRUN), (HYDRA, HYDRA), (SRUN, HYDRA), (HYDRA, SRUN)], ids=["srun", "hydra", "srun-hydra", "hydra-srun"])
-def test_checkpoint_and_restart(slurm_job: Callable[..., Job], undisturbed: str, first: list[str | Path], then: list[str | Path]) -> None:
+@pytest.mark.parametrize(
+    "first, then",
+    [(SRUN, SRUN), (HYDRA, HYDRA), (SRUN, HYDRA), (HYDRA, SRUN)],
+    ids=["srun", "hydra", "srun-hydra", "hydra-srun"],
+)
+def test_checkpoint_and_restart(
+    slurm_job: Callable[..., Job], undisturbed: str, first: list[str | Path], then: list[str | Path]
+) -> None:
     job = start_ring(slurm_job(first))
     assert len(hosts(job)) == NODES
     job.checkpoint()
@@ -133,14 +148,18 @@ def natively_and_here(job: Job, *program: str | Path) -> tuple[subprocess.Comple
     code."""
     env = {**os.environ, **job.env, "LD_LIBRARY_PATH": str(BIN.parent / "lib")}
     command = [*map(str, SRUN), "-n", "4", *map(str, program)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE), job.start(*program).wait()
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE), job.start(
+        *program
+    ).wait()
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_exit_code(slurm_job: Callable[..., Job], code: int) -> None:
     """All ranks leave with a code after MPI_Finalize."""
     job = slurm_job(SRUN)
-    (job.where / "leave.py").write_text(f"from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nMPI.Finalize()\nraise SystemExit({code})\n")
+    (job.where / "leave.py").write_text(
+        f"from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nMPI.Finalize()\nraise SystemExit({code})\n"
+    )
     native, here = natively_and_here(job, BIN / "python", job.where / "leave.py")
     assert (native.returncode, here) == (code, code), job.report()
 
@@ -149,7 +168,9 @@ def test_abort(slurm_job: Callable[..., Job]) -> None:
     """The others die, nobody waits, and the message is there. The exit code is Slurm's: mostly 137 (SIGKILL), natively
     as here; 0 was seen."""
     job = slurm_job(SRUN)
-    (job.where / "abort.py").write_text("from mpi4py import MPI\nc = MPI.COMM_WORLD\nif c.rank == 1: c.Abort(7)\nc.Barrier()\n")
+    (job.where / "abort.py").write_text(
+        "from mpi4py import MPI\nc = MPI.COMM_WORLD\nif c.rank == 1: c.Abort(7)\nc.Barrier()\n"
+    )
     native, here = natively_and_here(job, BIN / "python", job.where / "abort.py")
     assert {native.returncode, here} <= {0, 128 + signal.SIGKILL}, job.report()
     assert "Abort(7)" in native.stderr and "Abort(7)" in job.output()
@@ -182,7 +203,9 @@ def test_ranks_that_exec(slurm_job: Callable[..., Job], undisturbed: str) -> Non
     assert end_ring(job) == undisturbed
 
 
-def test_shared_memory_of_a_killed_step_of_the_same_name(slurm_job: Callable[..., Job], allocation: dict[str, str], undisturbed: str) -> None:
+def test_shared_memory_of_a_killed_step_of_the_same_name(
+    slurm_job: Callable[..., Job], allocation: dict[str, str], undisturbed: str
+) -> None:
     """A requeued job has its number again and begins with step 0, as before it was killed. MPICH would join the dead
     ranks' memory."""
     name = 2166136261
@@ -201,13 +224,19 @@ def test_srun_without_pmi_says_what_to_do(slurm_job: Callable[..., Job]) -> None
     job = slurm_job(["srun", "--mpi=none"])
     assert job.start_python(*RING).wait() == 1
     lines = [line for line in job.output().splitlines() if line.startswith("manapy-launch:")]
-    assert lines and set(lines) == {"manapy-launch: srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)"}
+    assert lines and set(lines) == {
+        "manapy-launch: srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)"
+    }
     assert not job.dir.exists()
 
 
 def test_one_rank_in_a_batch_script(cluster: Cluster) -> None:
     """Beside srun's steps a script may run a program of one rank, however many tasks the allocation has."""
-    job = cluster.submit("manapy-launch python -c 'from mpi4py import MPI; print(MPI.COMM_WORLD.size, \"rank\")'", f"--nodes={NODES}", "--ntasks=4")
+    job = cluster.submit(
+        "manapy-launch python -c 'from mpi4py import MPI; print(MPI.COMM_WORLD.size, \"rank\")'",
+        f"--nodes={NODES}",
+        "--ntasks=4",
+    )
     assert "1 rank" in cluster.finish(job)
 
 

@@ -65,7 +65,11 @@ def restarted(job: Job) -> None:
             status = job.status()
         except JobError:
             continue
-        if status["state"] == "running" and len(status["ranks"]) == job.ranks and all(r["pid"] in descendants(job.process.pid) for r in status["ranks"]):
+        if (
+            status["state"] == "running"
+            and len(status["ranks"]) == job.ranks
+            and all(r["pid"] in descendants(job.process.pid) for r in status["ranks"])
+        ):
             assert len(job.runs) == generation + 1
             return
     raise JobError(f"the restart hangs:\n{job.report()}")
@@ -114,7 +118,9 @@ def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["state_threads.py", "state_signals.c", "state_locks.c", "state_channels.py", "state_numpy.py"])
+@pytest.mark.parametrize(
+    "kind", ["state_threads.py", "state_signals.c", "state_locks.c", "state_channels.py", "state_numpy.py"]
+)
 def test_many_generations(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
     job = make_job(1)
     go = start(job, built(kind))
@@ -178,10 +184,22 @@ def refused(job: Job, pattern: str, *arguments: str) -> None:
 
 
 REFUSED = {
-    "socket": ("import socket; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); fd = s.fileno(); close = s.close", r"rank 0.*\b{fd}\b.*socket|connect"),
-    "inotify": ("import ctypes; fd = ctypes.CDLL(None).inotify_init(); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*inotify"),
-    "child": ("import subprocess; p = subprocess.Popen(['sleep', '1000']); fd = p.pid; close = lambda: (p.kill(), p.wait())", r"rank 0.*\b{fd}\b.*sleep"),
-    "nameless": ("import mmap; fd = os.memfd_create('x'); os.truncate(fd, 4096); m = mmap.mmap(fd, 4096); close = lambda: m.close() or os.close(fd)", r"rank 0.*descriptor \d+ .*mapped shared"),
+    "socket": (
+        "import socket; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); fd = s.fileno(); close = s.close",
+        r"rank 0.*\b{fd}\b.*socket|connect",
+    ),
+    "inotify": (
+        "import ctypes; fd = ctypes.CDLL(None).inotify_init(); close = lambda: os.close(fd)",
+        r"rank 0.*\b{fd}\b.*inotify",
+    ),
+    "child": (
+        "import subprocess; p = subprocess.Popen(['sleep', '1000']); fd = p.pid; close = lambda: (p.kill(), p.wait())",
+        r"rank 0.*\b{fd}\b.*sleep",
+    ),
+    "nameless": (
+        "import mmap; fd = os.memfd_create('x'); os.truncate(fd, 4096); m = mmap.mmap(fd, 4096); close = lambda: m.close() or os.close(fd)",
+        r"rank 0.*descriptor \d+ .*mapped shared",
+    ),
     "device": ("fd = os.open('/dev/ptmx', os.O_RDWR); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*terminal"),
 }
 
@@ -251,13 +269,23 @@ def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[st
         command = [BIN / "manapy-launch", "--dir", job.dir, *built("state_sleeps.c"), "endless"]
         with log.open("wb") as stream:
             job.process = subprocess.Popen(
-                list(map(str, command)), stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=job.where, env={**os.environ, **job.env}, close_fds=False
+                list(map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                cwd=job.where,
+                env={**os.environ, **job.env},
+                close_fds=False,
             )
     finally:
         for number in inherit:
             os.close(number)
     job.wait_for("ready")
-    assert {os.readlink(f"/proc/{job.process.pid}/fd/{n}").split(":")[0] for n in inherit} == {"pipe", "socket", "anon_inode"}
+    assert {os.readlink(f"/proc/{job.process.pid}/fd/{n}").split(":")[0] for n in inherit} == {
+        "pipe",
+        "socket",
+        "anon_inode",
+    }
     job.checkpoint()
     job.kill()
     restarted(job)
@@ -265,7 +293,9 @@ def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[st
     finished(job, go)
 
 
-def test_clocks_of_machines_that_are_up_for_less_and_for_longer(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+def test_clocks_of_machines_that_are_up_for_less_and_for_longer(
+    make_job: Callable[..., Job], built: Callable[[str], list[str]]
+) -> None:
     """To restart where the monotonic clock stands elsewhere: time namespaces. A sleep that one restart has corrected is
     corrected by the next."""
 

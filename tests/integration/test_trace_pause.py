@@ -27,8 +27,14 @@ def nobody_is_accused(job: Job) -> None:
         done = manapy("why", job.dir, "--json")
         said = json.loads(done.stdout)
         assert said["state"] in ("healthy", "unknown"), said
-        if said["state"] == "unknown" and "rank 1, whose recording is paused (MPI_Pcontrol)" in said["verdicts"][0]["sentence"]:
-            assert "rank 0 has waited" in said["verdicts"][0]["sentence"] and "MPI_Recv from rank 1, tag 4" in said["verdicts"][0]["sentence"]
+        if (
+            said["state"] == "unknown"
+            and "rank 1, whose recording is paused (MPI_Pcontrol)" in said["verdicts"][0]["sentence"]
+        ):
+            assert (
+                "rank 0 has waited" in said["verdicts"][0]["sentence"]
+                and "MPI_Recv from rank 1, tag 4" in said["verdicts"][0]["sentence"]
+            )
             return
         assert time.monotonic() < deadline, said
 
@@ -58,7 +64,17 @@ def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
     before = [Op(e["op"]) for e in events if e["rank"] == 1 and e["enter"] < one.pauses[0][0]]
     after = [int(i) for i in range(len(events)) if events["rank"][i] == 1 and events["enter"][i] > one.first_ns]
     assert before == [Op.INIT, Op.BARRIER, Op.RECV, Op.SEND], "a restart doesn't bring back what it has done meanwhile"
-    assert [Op(events["op"][i]) for i in after] == [Op.SEND, Op.WAIT, Op.START, Op.RECV, Op.WAIT, Op.REQUEST_FREE, Op.BARRIER, Op.BARRIER, Op.FINALIZE]
+    assert [Op(events["op"][i]) for i in after] == [
+        Op.SEND,
+        Op.WAIT,
+        Op.START,
+        Op.RECV,
+        Op.WAIT,
+        Op.REQUEST_FREE,
+        Op.BARRIER,
+        Op.BARRIER,
+        Op.FINALIZE,
+    ]
     assert len(before) + len(after) == (events["rank"] == 1).sum()
     late, start, done = after[1], after[2], after[4]
     assert matching.post[late] == -1, "what it completes was begun meanwhile"
@@ -68,4 +84,3 @@ def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
         assert len(matching.collectives.calls(int(matching.collectives.of[barrier]))) == 2
     assert not (events["flags"] & Flag.FAILED).any() and (events["exit"] != OPEN).all()
     assert [verdict.state for verdict in hang.verdicts(trace)] == [State.HEALTHY]
-

@@ -63,16 +63,30 @@ def test_calls_of_all_kinds(job: Job, program: Path) -> None:
         assert (bcast["peer"], bcast["bytes"], bcast["context"]) == (1, 24, 2)
         post, complete = only(mine, Op.ALLREDUCE)[0], only(mine, Op.TEST)[0]
         assert post["flags"] & Flag.NONBLOCKING and post["request"] == complete["request"] != 0 and post["context"] == 3
-        receive, send = (e for e in mine if e["flags"] & Flag.NONBLOCKING and e["tag"] in (ANY, 1) and e["op"] in (Op.RECV, Op.SEND))
+        receive, send = (
+            e for e in mine if e["flags"] & Flag.NONBLOCKING and e["tag"] in (ANY, 1) and e["op"] in (Op.RECV, Op.SEND)
+        )
         waits = only(mine, Op.WAITALL)
         assert [e["request"] for e in waits] == [receive["request"], send["request"]]
         assert [bool(e["flags"] & Flag.MORE) for e in waits] == [True, False]
-        assert (waits[0]["peer"], waits[0]["tag"]) == (1 - rank, 1), "the wildcard is resolved, though no status was asked for"
+        assert (waits[0]["peer"], waits[0]["tag"]) == (1 - rank, 1), (
+            "the wildcard is resolved, though no status was asked for"
+        )
         first, second = [e for e in mine if e["tag"] == 3]
-        assert (first["op"], second["op"], first["flags"], first["enter"]) == (Op.SEND, Op.RECV, Flag.MORE, second["enter"])
+        assert (first["op"], second["op"], first["flags"], first["enter"]) == (
+            Op.SEND,
+            Op.RECV,
+            Flag.MORE,
+            second["enter"],
+        )
         failed = [e for e in mine if e["flags"] & Flag.FAILED]
         assert [(e["op"], e["peer"]) for e in failed] == [(Op.SEND, NO_PEER)]
-        assert [int(e["op"]) for e in mine if e["op"] >= Op.WIN_FENCE] == [Op.WIN_FENCE, Op.WIN_FENCE, Op.WIN_LOCK, Op.WIN_UNLOCK]
+        assert [int(e["op"]) for e in mine if e["op"] >= Op.WIN_FENCE] == [
+            Op.WIN_FENCE,
+            Op.WIN_FENCE,
+            Op.WIN_LOCK,
+            Op.WIN_UNLOCK,
+        ]
         assert only(mine, Op.WIN_LOCK)[0]["peer"] == 0, "rank 1 of the window is rank 0 of the world"
     received = only(one, Op.RECV)[0]
     assert (received["peer"], received["tag"], received["bytes"], received["flags"]) == (0, 5, 4, Flag.WILDCARD)
@@ -81,7 +95,13 @@ def test_calls_of_all_kinds(job: Job, program: Path) -> None:
     assert [e["op"] for e in calls(trace, 0, 1)] == [Op.SEND], "the other thread has a ring of its own"
     for row, members in ((c.cid, c.members.tolist()) for c in trace.comms):
         assert row and members in ([0, 1], [1, 0], [0], [1])
-    assert len({(e["comm"], e["context"]) for e in only(zero, Op.BARRIER)} & {(e["comm"], e["context"]) for e in only(one, Op.BARRIER)}) == 1
+    assert (
+        len(
+            {(e["comm"], e["context"]) for e in only(zero, Op.BARRIER)}
+            & {(e["comm"], e["context"]) for e in only(one, Op.BARRIER)}
+        )
+        == 1
+    )
 
 
 def test_a_restart_inside_a_call(job: Job, program: Path) -> None:
@@ -102,7 +122,14 @@ def test_a_restart_inside_a_call(job: Job, program: Path) -> None:
         assert [int(e["seq"]) for e in mine] == list(range(1, len(mine) + 1)), "the numbers go on"
         assert np.all(np.diff([int(e["enter"]) for e in mine]) >= 0)
         barriers = only(mine, Op.BARRIER)
-        assert [(int(e["generation"]), int(e["context"])) for e in barriers] == [(0, 2), (0, 3), (0, 4), (0, 5), (0, 6), (1, 7)]
+        assert [(int(e["generation"]), int(e["context"])) for e in barriers] == [
+            (0, 2),
+            (0, 3),
+            (0, 4),
+            (0, 5),
+            (0, 6),
+            (1, 7),
+        ]
         assert len({int(e["comm"]) for e in barriers}) == 1
     waits = only(calls(trace, 1), Op.WAITALL)
     assert [(int(e["generation"]), int(e["peer"]), int(e["tag"])) for e in waits] == [(1, 0, 0), (1, 0, 1), (1, 0, 2)]
@@ -119,7 +146,9 @@ def test_a_checkpoint_that_the_job_outlives(job: Job, program: Path) -> None:
     job.finish()
     trace = read(job)
     assert all(r.generation == 0 and r.ended for r in trace.ranks.values())
-    assert [bool(e["flags"] & Flag.STOPPED) for e in only(calls(trace, 1), Op.WAITALL, Op.BARRIER)] == [False] * 5 + [True] * 3 + [False]
+    assert [bool(e["flags"] & Flag.STOPPED) for e in only(calls(trace, 1), Op.WAITALL, Op.BARRIER)] == [False] * 5 + [
+        True
+    ] * 3 + [False]
 
 
 def test_overrun_and_sigkill(job: Job, program: Path) -> None:
@@ -149,7 +178,10 @@ def test_no_place_for_it(make_job: Callable[..., Job], program: Path) -> None:
     job = make_job(2)
     job.env["MANAPY_TRACE_ROOT"] = str(job.where / "nowhere")
     output = job.start(program, "calls").finish()
-    assert output == f"manapy-launch: calls are not recorded: cannot make {job.where}/nowhere/manapy-trace-{os.getuid()}: No such file or directory\n"
+    assert (
+        output
+        == f"manapy-launch: calls are not recorded: cannot make {job.where}/nowhere/manapy-trace-{os.getuid()}: No such file or directory\n"
+    )
 
 
 def test_dead_jobs_are_cleared_away(job: Job, program: Path, root: Path) -> None:

@@ -22,7 +22,21 @@ from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.trace.model.events import ANY, NO_PEER, PROC_NULL, STARTS, Flag, Op
 
 RANKS = 4
-RECORD = np.dtype([("seq", "u8"), ("enter", "u8"), ("exit", "u8"), ("bytes", "u8"), ("comm", "u4"), ("op", "u2"), ("flags", "u2"), ("peer", "i4"), ("tag", "i4"), ("request", "u8"), ("context", "u8")])
+RECORD = np.dtype(
+    [
+        ("seq", "u8"),
+        ("enter", "u8"),
+        ("exit", "u8"),
+        ("bytes", "u8"),
+        ("comm", "u4"),
+        ("op", "u2"),
+        ("flags", "u2"),
+        ("peer", "i4"),
+        ("tag", "i4"),
+        ("request", "u8"),
+        ("context", "u8"),
+    ]
+)
 DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 
 
@@ -39,8 +53,15 @@ class Stack:
 
 
 STACKS = {
-    "mpich 5": Stack(BIN / "mpirun", ("gcc", f"-I{sys.prefix}/include", f"{sys.prefix}/lib/libmpi.so.12", "-Wl,--allow-shlib-undefined"), {"LD_LIBRARY_PATH": f"{sys.prefix}/lib"}, {}),
-    "debian mpich": Stack(Path("/usr/bin/mpirun.mpich"), ("mpicc.mpich",), {}, {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": "lib"}),
+    "mpich 5": Stack(
+        BIN / "mpirun",
+        ("gcc", f"-I{sys.prefix}/include", f"{sys.prefix}/lib/libmpi.so.12", "-Wl,--allow-shlib-undefined"),
+        {"LD_LIBRARY_PATH": f"{sys.prefix}/lib"},
+        {},
+    ),
+    "debian mpich": Stack(
+        Path("/usr/bin/mpirun.mpich"), ("mpicc.mpich",), {}, {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": "lib"}
+    ),
     "debian open mpi": Stack(
         Path("/usr/bin/mpirun.openmpi"),
         ("mpicc.openmpi",),
@@ -68,12 +89,28 @@ INTEL = "impi-rt==2021.18.1"  # of PyPI: Intel MPI without its compilers; progra
 def intel(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     """In a folder of its own: its files have the names of MPICH's."""
     where = tmp_path_factory.mktemp("intel")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--ignore-installed", "--prefix", where, INTEL]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--ignore-installed",
+        "--prefix",
+        where,
+        INTEL,
+    ]
     done = subprocess.run(pip, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"pip can't install {INTEL}: {done.stderr.strip()}")
     library = {"LD_LIBRARY_PATH": str(where / "lib")}
-    env = {**library, "I_MPI_ROOT": str(where), "FI_PROVIDER_PATH": str(where / "lib" / "libfabric"), "I_MPI_FABRICS": "shm"}
+    env = {
+        **library,
+        "I_MPI_ROOT": str(where),
+        "FI_PROVIDER_PATH": str(where / "lib" / "libfabric"),
+        "I_MPI_FABRICS": "shm",
+    }
     mpi4py = {**library, "MPI4PY_MPIABI": "mpich", "MPI4PY_LIBMPI": str(where / "lib" / "libmpi.so.12")}
     return Stack(where / "bin" / "mpirun", STACKS["mpich 5"].compiler, env, mpi4py, "Intel(R) MPI Library")
 
@@ -82,7 +119,9 @@ def intel(tmp_path_factory: pytest.TempPathFactory) -> Stack:
 def stack(request: pytest.FixtureRequest) -> Stack:
     found = STACKS[request.param] if request.param in STACKS else request.getfixturevalue("intel")
     if not found.mpirun.exists() or shutil.which(found.compiler[0]) is None:
-        pytest.skip(f"{found.mpirun} and {found.compiler[0]} are needed (apt install mpich libmpich-dev openmpi-bin libopenmpi-dev)")
+        pytest.skip(
+            f"{found.mpirun} and {found.compiler[0]} are needed (apt install mpich libmpich-dev openmpi-bin libopenmpi-dev)"
+        )
     return found
 
 
@@ -91,8 +130,12 @@ def compiled(where: Path, stack: Stack) -> Path:
     return build(where / "recorded", PROGRAMS / "recorded.c", "-O1", "-g", "-w", *options, compiler=compiler)
 
 
-def record(where: Path, stack: Stack, *program: str | Path, ranks: int = RANKS, **env: str) -> subprocess.CompletedProcess[str]:
-    return manapy("trace", "run", "--dir", where / "job", "--", stack.mpirun, "-n", str(ranks), *program, env={**stack.env, **env})
+def record(
+    where: Path, stack: Stack, *program: str | Path, ranks: int = RANKS, **env: str
+) -> subprocess.CompletedProcess[str]:
+    return manapy(
+        "trace", "run", "--dir", where / "job", "--", stack.mpirun, "-n", str(ranks), *program, env={**stack.env, **env}
+    )
 
 
 # ---- the files, read by themselves: trace.h
@@ -165,10 +208,20 @@ def expected(rank: int, size: int) -> list[tuple[object, ...]]:
         (Op.SEND, n, 11, 4, 0, 30, P),
         (Op.RECV, p, 11, 4, 0, 31, P),
     ]
-    rows += 2 * [(Op.START, n, 11, 4, 0, 30, M | Op.SEND << STARTS), (Op.START, p, 11, 4, 0, 31, Op.RECV << STARTS), (Op.WAITALL, n, 11, 4, 0, 30, M), (Op.WAITALL, p, 11, 4, 0, 31, 0)]
+    rows += 2 * [
+        (Op.START, n, 11, 4, 0, 30, M | Op.SEND << STARTS),
+        (Op.START, p, 11, 4, 0, 31, Op.RECV << STARTS),
+        (Op.WAITALL, n, 11, 4, 0, 30, M),
+        (Op.WAITALL, p, 11, 4, 0, 31, 0),
+    ]
     at = len(rows) + 6  # of the Idup
     half = (size + 1 - rank % 2) // 2
-    epochs = [(op, i, 0, 0, turn, -1, M if i < half - 1 else 0) for turn in (1, 2) for op in (Op.WIN_POST, Op.WIN_START, Op.WIN_COMPLETE, Op.WIN_WAIT) for i in range(half)]
+    epochs = [
+        (op, i, 0, 0, turn, -1, M if i < half - 1 else 0)
+        for turn in (1, 2)
+        for op in (Op.WIN_POST, Op.WIN_START, Op.WIN_COMPLETE, Op.WIN_WAIT)
+        for i in range(half)
+    ]
     return [
         *rows,
         (Op.REQUEST_FREE, n, 11, 4, 0, 30, 0),
@@ -199,8 +252,18 @@ def compare(found: Recorded, rank: int, size: int) -> None:
     serials = {int(r["request"]): i for i, r in reversed(list(enumerate(found.records))) if r["request"]}
     for i, (record, row) in enumerate(zip(found.records, wanted, strict=False)):
         link = serials.get(int(record["request"]), -1)
-        got = (Op(record["op"]), int(record["peer"]), int(record["tag"]), int(record["bytes"]), int(record["context"]), link, int(record["flags"]))
-        assert all(w is None or g == w for g, w in zip(got, row, strict=True)), f"rank {rank}, record {i}: {got}, not {row}"
+        got = (
+            Op(record["op"]),
+            int(record["peer"]),
+            int(record["tag"]),
+            int(record["bytes"]),
+            int(record["context"]),
+            link,
+            int(record["flags"]),
+        )
+        assert all(w is None or g == w for g, w in zip(got, row, strict=True)), (
+            f"rank {rank}, record {i}: {got}, not {row}"
+        )
         assert record["exit"] >= record["enter"] > 0
     assert len(found.records) == len(wanted)
     assert found.polls >= 1  # the first MPI_Test
@@ -249,7 +312,14 @@ def test_python(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
         other = 1 - rank
         found = read(path)
         got = [(Op(r["op"]), int(r["peer"]), int(r["tag"]), int(r["bytes"])) for r in found.records]
-        assert got == [(Op.INIT, NO_PEER, 0, 0), (Op.ALLREDUCE, NO_PEER, 0, 800), (Op.SEND, other, 5, 56), (Op.RECV, other, 5, 56), (Op.MARK, NO_PEER, 0, 0), (Op.FINALIZE, NO_PEER, 0, 0)]
+        assert got == [
+            (Op.INIT, NO_PEER, 0, 0),
+            (Op.ALLREDUCE, NO_PEER, 0, 800),
+            (Op.SEND, other, 5, 56),
+            (Op.RECV, other, 5, 56),
+            (Op.MARK, NO_PEER, 0, 0),
+            (Op.FINALIZE, NO_PEER, 0, 0),
+        ]
         assert found.records[4]["context"] == 7
         assert found.rings == 2, "the thread has a ring of its own"
 
@@ -258,9 +328,28 @@ def test_a_call_that_never_returns_is_open(tmp_path: Path, trace_root: Path) -> 
     stack = STACKS["mpich 5"]
     job = Job(tmp_path, RANKS, env={**stack.env, "MANAPY_TRACE_ROOT": str(trace_root)})
     try:
-        job.spawn([BIN / "manapy", "trace", "run", "--dir", tmp_path / "job", "--", stack.mpirun, "-n", str(RANKS), compiled(tmp_path, stack), "hang"])
+        job.spawn(
+            [
+                BIN / "manapy",
+                "trace",
+                "run",
+                "--dir",
+                tmp_path / "job",
+                "--",
+                stack.mpirun,
+                "-n",
+                str(RANKS),
+                compiled(tmp_path, stack),
+                "hang",
+            ]
+        )
         job.wait_for("rank 1 stays")
-        job.wait_for(lambda _: [int(one.records[-1]["op"]) for one in map(read, files(trace_root))] == [Op.BARRIER, Op.WIN_CREATE, Op.BARRIER, Op.BARRIER])
+        job.wait_for(
+            lambda _: (
+                [int(one.records[-1]["op"]) for one in map(read, files(trace_root))]
+                == [Op.BARRIER, Op.WIN_CREATE, Op.BARRIER, Op.BARRIER]
+            )
+        )
         assert [int(read(path).records[-1]["exit"]) == 0 for path in files(trace_root)] == [True, False, True, True]
         kept = tmp_path / "kept"
         done = manapy("trace", "record", tmp_path / "job", "--out", kept, "--for", "300ms")
@@ -270,14 +359,20 @@ def test_a_call_that_never_returns_is_open(tmp_path: Path, trace_root: Path) -> 
         done = manapy("trace", "export", kept, "--format", "json", "--out", tmp_path / "kept.json")
         assert done.returncode == 0, done.stderr
         events = json.loads((tmp_path / "kept.json").read_text())["events"]
-        assert [(e["rank"], e["op"]) for e in events if e["exit"] is None] == [(0, "BARRIER"), (2, "BARRIER"), (3, "BARRIER")]
+        assert [(e["rank"], e["op"]) for e in events if e["exit"] is None] == [
+            (0, "BARRIER"),
+            (2, "BARRIER"),
+            (3, "BARRIER"),
+        ]
         for recording in (tmp_path / "job", kept):  # live, and saved
             done = manapy("trace", "report", recording, "--out", tmp_path / "page.html")
             assert done.returncode == 0, done.stderr
             page = (tmp_path / "page.html").read_text(encoding="utf-8")
             assert f"<b>{html.escape(done.stdout.splitlines()[0])}</b>" in page
             stuck = page.split("<h2>Calls that have not returned</h2>")[1].split("</table>")[0]
-            assert [stuck.count(f"<td>rank {rank} (") for rank in range(RANKS)] == [1, 0, 1, 1] and stuck.count("<td>MPI_Barrier on ") == 3
+            assert [stuck.count(f"<td>rank {rank} (") for rank in range(RANKS)] == [1, 0, 1, 1] and stuck.count(
+                "<td>MPI_Barrier on "
+            ) == 3
     finally:
         job.process.terminate()
         job.process.wait(PATIENCE)
@@ -296,7 +391,14 @@ def test_a_profiler_of_the_program(tmp_path: Path, trace_root: Path) -> None:
     """A library between the program and MPI sees its calls, and each is recorded once."""
     stack = STACKS["mpich 5"]
     library = build(tmp_path / "libprofiler.so", PROFILER, *SHARED, f"-I{sys.prefix}/include")
-    done = record(tmp_path, stack, "env", f"LD_PRELOAD={BIN.parent}/lib/manapy/libmanapy_trace.so:{library}", compiled(tmp_path, stack), ranks=2)
+    done = record(
+        tmp_path,
+        stack,
+        "env",
+        f"LD_PRELOAD={BIN.parent}/lib/manapy/libmanapy_trace.so:{library}",
+        compiled(tmp_path, stack),
+        ranks=2,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("2 barriers") == 2
     for rank, path in enumerate(files(trace_root)):
@@ -382,9 +484,13 @@ def test_a_static_program(tmp_path: Path, trace_root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["surface_intercomm", "surface_nbc", "surface_io"])
-def test_programs_run_as_without_it(name: str, tmp_path: Path, trace_root: Path, c_program: Callable[[Path], Path]) -> None:
+def test_programs_run_as_without_it(
+    name: str, tmp_path: Path, trace_root: Path, c_program: Callable[[Path], Path]
+) -> None:
     (tmp_path / "go").touch()
-    done = record(tmp_path, STACKS["mpich 5"], c_program(PROGRAMS / f"{name}.c"), STATE_GO=str(tmp_path / "go"), STATE_NATIVE="1")
+    done = record(
+        tmp_path, STACKS["mpich 5"], c_program(PROGRAMS / f"{name}.c"), STATE_GO=str(tmp_path / "go"), STATE_NATIVE="1"
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == RANKS and "FAILED" not in done.stdout
     assert len(list(files(trace_root))) == RANKS
@@ -392,7 +498,15 @@ def test_programs_run_as_without_it(name: str, tmp_path: Path, trace_root: Path,
 
 def test_under_manapy_launch(tmp_path: Path, trace_root: Path) -> None:
     """A preloaded recorder in a program of manapy-launch leaves the recording to that one."""
-    job = Job(tmp_path, 2, env={"LD_PRELOAD": str(BIN.parent / "lib" / "manapy" / "libmanapy_trace.so"), "MANAPY_TRACE_JOB": "preloaded", "MANAPY_TRACE_ROOT": str(trace_root)})
+    job = Job(
+        tmp_path,
+        2,
+        env={
+            "LD_PRELOAD": str(BIN.parent / "lib" / "manapy" / "libmanapy_trace.so"),
+            "MANAPY_TRACE_JOB": "preloaded",
+            "MANAPY_TRACE_ROOT": str(trace_root),
+        },
+    )
     job.start(sys.executable, "-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print('went well')")
     assert job.finish().count("went well") == 2
     assert not list(trace_root.glob("manapy-trace-*/preloaded/*"))

@@ -70,7 +70,9 @@ def test_a_job_that_goes_on(job: Job, top: View) -> None:
     to_the_end.wait_for(busy)
     left.type(b"\x03")
     assert left.wait() == 0 and left.is_sane()
-    assert len([line for line in left.screen() if line.startswith("rank ")]) == 1 and "Traceback" not in "".join(left.screen())
+    assert len([line for line in left.screen() if line.startswith("rank ")]) == 1 and "Traceback" not in "".join(
+        left.screen()
+    )
     assert job.process is not None and job.process.poll() is None
 
     said = json.loads(manapy("trace", "top", job.dir, "--json", "--interval", "500ms").stdout)
@@ -83,7 +85,9 @@ def test_a_job_that_goes_on(job: Job, top: View) -> None:
     assert to_the_end.wait() == 0 and to_the_end.is_sane()
     final = to_the_end.screen()
     assert final[-1] == f"why: healthy: all {RANKS} ranks have finalized MPI", final
-    assert {words[1] for words in ranks(final).values()} == {"finished"} and len([line for line in final if line.startswith("rank ")]) == 1, final
+    assert {words[1] for words in ranks(final).values()} == {"finished"} and len(
+        [line for line in final if line.startswith("rank ")]
+    ) == 1, final
 
 
 @pytest.mark.mpi
@@ -96,7 +100,13 @@ def test_a_rank_that_is_stuck(job: Job, top: View) -> None:
     first, *others = ranks(shown).values()
     assert first[:2] == ["1", "awaited"] and all(words[1] == "waiting" for words in others), shown
     said = json.loads(manapy("trace", "top", job.dir, "--json").stdout)
-    assert said["ranks"][0]["waits_for"] == [1] and said["ranks"][0]["waited"] == pytest.approx(1) and said["ranks"][1]["waited"] == 0
-    assert said["state"] == "late" and "it has not called MPI_Recv from rank 0, tag 7" in said["verdicts"][0]["sentence"]
+    assert (
+        said["ranks"][0]["waits_for"] == [1]
+        and said["ranks"][0]["waited"] == pytest.approx(1)
+        and said["ranks"][1]["waited"] == 0
+    )
+    assert (
+        said["state"] == "late" and "it has not called MPI_Recv from rank 0, tag 7" in said["verdicts"][0]["sentence"]
+    )
     job.kill()
     assert view.wait() == 0 and view.is_sane()

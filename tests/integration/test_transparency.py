@@ -41,14 +41,22 @@ class Both:
     where: Path
     ranks: int = 1
 
-    def run(self, command: Sequence[str | Path], launched: bool, stdin: str = "", env: dict[str, str] | None = None) -> Outcome:
+    def run(
+        self, command: Sequence[str | Path], launched: bool, stdin: str = "", env: dict[str, str] | None = None
+    ) -> Outcome:
         prefix: list[str | Path] = [BIN / "mpirun", "-n", str(self.ranks)]
         if launched:
             prefix += [BIN / "manapy-launch", "--dir", self.where / f"job-{len(list(self.where.glob('job-*')))}"]
         cwd = self.where / "cwd"
         cwd.mkdir(exist_ok=True)
         done = subprocess.run(
-            [str(c) for c in [*prefix, *command]], input=stdin, capture_output=True, text=True, timeout=TIMEOUT, cwd=cwd, env={**os.environ, "PYTHONUNBUFFERED": "", **(env or {})}
+            [str(c) for c in [*prefix, *command]],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            cwd=cwd,
+            env={**os.environ, "PYTHONUNBUFFERED": "", **(env or {})},
         )
         return Outcome(done.returncode, comparable(done.stdout), comparable(done.stderr))
 
@@ -78,18 +86,37 @@ def both(tmp_path: Path) -> Both:
 
 
 def test_arguments(both: Both) -> None:
-    done = both.same(sys.executable, "-c", "import sys; print(sys.argv[1:])", "a b", "", " ", "--dir", "x=y", "é", "'\"$HOME\\", "-n", "*")
+    done = both.same(
+        sys.executable,
+        "-c",
+        "import sys; print(sys.argv[1:])",
+        "a b",
+        "",
+        " ",
+        "--dir",
+        "x=y",
+        "é",
+        "'\"$HOME\\",
+        "-n",
+        "*",
+    )
     assert "['a b', '', ' ', '--dir'" in done.out
 
 
 def test_environment(both: Both) -> None:
     """Nothing is lost or changed but the documented additions."""
-    command = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environb), default=str) if 0 else json.dumps(dict(os.environ)))"]
+    command = [
+        sys.executable,
+        "-c",
+        "import json, os; print(json.dumps(dict(os.environb), default=str) if 0 else json.dumps(dict(os.environ)))",
+    ]
     env = {"WITH_BLANKS": " a  b ", "EMPTY": "", "LD_LIBRARY_PATH": "/some/where:/else", "UTF": "é"}
     native, launched = (json.loads(both.run(command, how, env=env).out) for how in (False, True))
     documented = {"LD_LIBRARY_PATH", "MPI4PY_LIBMPI", "MPI4PY_MPIABI", "GLIBC_TUNABLES"}
     own = {name for name in {**native, **launched} if name.startswith(("PMI_", "HYDI_", "GFORTRAN_", "PMIX_"))}
-    assert {k: v for k, v in launched.items() if k not in documented | own} == {k: v for k, v in native.items() if k not in documented | own}
+    assert {k: v for k, v in launched.items() if k not in documented | own} == {
+        k: v for k, v in native.items() if k not in documented | own
+    }
     assert set(launched) - set(native) <= documented
     assert set(native) - set(launched) <= own
     assert launched["LD_LIBRARY_PATH"].endswith(":/some/where:/else")
@@ -121,7 +148,11 @@ def test_streams_of_the_launcher(tmp_path: Path) -> None:
         codes = []
         for launcher in ("", f"{BIN}/manapy-launch --dir {tmp_path}/job-{len(list(tmp_path.glob('job-*')))}"):
             program = "import os; fds = sorted(int(n) for n in os.listdir('/proc/self/fd')); open('result', 'w').write(str([n for n in fds if n < 3]))"
-            done = subprocess.run(["/bin/sh", "-c", f'{launcher} {sys.executable} -c "{program}" {redirect}'], cwd=tmp_path, timeout=TIMEOUT)
+            done = subprocess.run(
+                ["/bin/sh", "-c", f'{launcher} {sys.executable} -c "{program}" {redirect}'],
+                cwd=tmp_path,
+                timeout=TIMEOUT,
+            )
             codes.append((done.returncode, (tmp_path / "result").read_text()))
         assert codes[0] == codes[1], redirect
 
@@ -131,7 +162,9 @@ def test_one_rank_without_mpirun_in_a_script(tmp_path: Path) -> None:
     thinks has crashed.)"""
     program = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
     script = f"{BIN}/manapy-launch --dir job {sys.executable} -c '{program}'\nsleep 1\necho after"
-    done = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, timeout=TIMEOUT, capture_output=True, text=True, start_new_session=True)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], cwd=tmp_path, timeout=TIMEOUT, capture_output=True, text=True, start_new_session=True
+    )
     assert (done.returncode, done.stdout) == (0, "1\nafter\n"), done.stderr
 
 
@@ -142,7 +175,12 @@ def test_terminal(tmp_path: Path) -> None:
     program = "import os, sys; print(os.isatty(0), os.isatty(1), os.get_terminal_size() is not None, os.ttyname(0)[:5], os.tcgetpgrp(0) == os.getpgrp())"
     outputs = []
     for launcher in ("", f"{BIN}/manapy-launch --dir {tmp_path}/job "):
-        done = subprocess.run([script, "-qec", f'{launcher}{sys.executable} -c "{program}"', "/dev/null"], capture_output=True, text=True, timeout=TIMEOUT)
+        done = subprocess.run(
+            [script, "-qec", f'{launcher}{sys.executable} -c "{program}"', "/dev/null"],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
         outputs.append(done.stdout)
     assert outputs[0] == outputs[1]
     assert "True True" in outputs[0]
@@ -158,11 +196,25 @@ def test_exit_code(both: Both, code: int) -> None:
 
 def test_python_exits(both: Both) -> None:
     assert both.same(sys.executable, "-c", "import sys; print('x'); sys.exit('message')").code == 1
-    assert both.same(sys.executable, "-c", "import atexit, os; atexit.register(print, 'at exit'); raise SystemExit(4)").code == 4
+    assert (
+        both.same(
+            sys.executable, "-c", "import atexit, os; atexit.register(print, 'at exit'); raise SystemExit(4)"
+        ).code
+        == 4
+    )
     assert both.same(sys.executable, "-c", "import os; print('lost', end=''); os._exit(6)").code == 6
 
 
-@pytest.mark.parametrize("how", ["os.abort()", "import faulthandler; faulthandler._sigsegv()", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", "raise KeyboardInterrupt"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "os.abort()",
+        "import faulthandler; faulthandler._sigsegv()",
+        "os.kill(os.getpid(), 9)",
+        "os.kill(os.getpid(), 15)",
+        "raise KeyboardInterrupt",
+    ],
+)
 def test_death(both: Both, how: str) -> None:
     """mpirun reports the same death."""
     assert both.same(sys.executable, "-c", f"import os; {how}").code != 0
@@ -173,7 +225,11 @@ def test_death_in_c(both: Both) -> None:
     both.same(program)
     program = build(both.where / "trap", "int main(void) { __builtin_trap(); }\n", "-O1")
     both.same(program)
-    program = build(both.where / "overflow", "int f(int n) { volatile char a[4096]; a[n % 4096] = 1; return f(n + 1) + a[0]; }\nint main(void) { return f(0); }\n", "-O1")
+    program = build(
+        both.where / "overflow",
+        "int f(int n) { volatile char a[4096]; a[n % 4096] = 1; return f(n + 1) + a[0]; }\nint main(void) { return f(0); }\n",
+        "-O1",
+    )
     both.same(program)
 
 
@@ -202,22 +258,34 @@ def test_module(both: Both) -> None:
 
 
 def test_by_path_search(both: Both) -> None:
-    both.same("python3", "-c", "import sys; print(sys.executable, sys.orig_argv)", env={"PATH": f"{BIN}:{os.environ['PATH']}"})
+    both.same(
+        "python3", "-c", "import sys; print(sys.executable, sys.orig_argv)", env={"PATH": f"{BIN}:{os.environ['PATH']}"}
+    )
     both.same("true")
 
 
 def test_relative(both: Both) -> None:
     tool = both.where / "cwd" / "tool"
     tool.parent.mkdir(exist_ok=True)
-    tool.write_text("#!/bin/sh\necho $0 \"$@\"\n")
+    tool.write_text('#!/bin/sh\necho $0 "$@"\n')
     tool.chmod(0o755)
     assert both.same("./tool", "a  b").out == "./tool a  b\n"
 
 
-@pytest.mark.parametrize("line", [f"#!{sys.executable}", f"#! {sys.executable} -u", f"#!/usr/bin/env -S {sys.executable} -u", "#!/usr/bin/env python3"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"#!{sys.executable}",
+        f"#! {sys.executable} -u",
+        f"#!/usr/bin/env -S {sys.executable} -u",
+        "#!/usr/bin/env python3",
+    ],
+)
 def test_scripts(both: Both, line: str) -> None:
     script = both.where / "script"
-    script.write_text(f"{line}\nimport sys; print(sys.argv, sys.orig_argv, sys.executable, sys.flags.unbuffered, open('/proc/self/comm').read())\n")
+    script.write_text(
+        f"{line}\nimport sys; print(sys.argv, sys.orig_argv, sys.executable, sys.flags.unbuffered, open('/proc/self/comm').read())\n"
+    )
     script.chmod(0o755)
     both.same(script, "a b", "")
 
@@ -245,7 +313,7 @@ def test_shell_script_that_execs_the_program(both: Both) -> None:
 def test_exec_chain(both: Both) -> None:
     """Each link execs the next one."""
     program = f"import os; os.execv({sys.executable!r}, ['renamed', '-c', 'import sys; from mpi4py import MPI; print(MPI.COMM_WORLD.size, sys.orig_argv)'])"
-    both.same("/bin/sh", "-c", f"exec /usr/bin/env X=1 {sys.executable} -c \"{program}\"")
+    both.same("/bin/sh", "-c", f'exec /usr/bin/env X=1 {sys.executable} -c "{program}"')
 
 
 def test_exec_fails(both: Both) -> None:
@@ -254,18 +322,26 @@ def test_exec_fails(both: Both) -> None:
 
 
 def test_shell_with_many_children(both: Both) -> None:
-    done = both.same("/bin/bash", "-c", 'for i in 1 2 3; do echo $i | cat; done; x=$(date +%Y | wc -l); echo "$x" $((1 + 1)); (exit 3) || echo "code $?"; trap "echo bye" EXIT')
+    done = both.same(
+        "/bin/bash",
+        "-c",
+        'for i in 1 2 3; do echo $i | cat; done; x=$(date +%Y | wc -l); echo "$x" $((1 + 1)); (exit 3) || echo "code $?"; trap "echo bye" EXIT',
+    )
     assert done.out == "1\n2\n3\n1 2\ncode 3\nbye\n"
 
 
 def test_job_control_signals(both: Both) -> None:
-    both.same("/bin/bash", "-c", "sleep 100 & kill %1; wait %1; echo $?; trap 'echo caught' USR1; kill -USR1 $$; echo done")
+    both.same(
+        "/bin/bash", "-c", "sleep 100 & kill %1; wait %1; echo $?; trap 'echo caught' USR1; kill -USR1 $$; echo done"
+    )
 
 
 def test_virtual_environment(both: Both) -> None:
     environment = both.where / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
-    done = both.same(environment / "bin" / "python", "-c", "import sys; print(sys.executable, sys.prefix, sys.base_prefix, sys.path)")
+    done = both.same(
+        environment / "bin" / "python", "-c", "import sys; print(sys.executable, sys.prefix, sys.base_prefix, sys.path)"
+    )
     assert str(environment) in done.out
 
 
@@ -279,7 +355,11 @@ def test_pyenv_shim(both: Both) -> None:
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="no /usr/bin/python3")
 def test_distribution_python(both: Both) -> None:
     """Another interpreter than the one manapy is installed for."""
-    both.same("/usr/bin/python3", "-c", "import sys, subprocess; print(sys.version, sys.executable, subprocess.run([sys.executable, '-V']).returncode)")
+    both.same(
+        "/usr/bin/python3",
+        "-c",
+        "import sys, subprocess; print(sys.version, sys.executable, subprocess.run([sys.executable, '-V']).returncode)",
+    )
     both.same("/usr/bin/python3", PROBE, "threads", "children", "fork", "signal_numbers", "proc_self")
 
 
@@ -311,7 +391,9 @@ def test_aspect(observed: dict[bool, dict[str, Any]], aspect: str) -> None:
 # ---- programs of other kinds ----
 
 
-@pytest.mark.parametrize("program", ["/bin/true", "/bin/false", "/bin/ls /", "/usr/bin/env -i /bin/pwd", "/bin/uname -m"])
+@pytest.mark.parametrize(
+    "program", ["/bin/true", "/bin/false", "/bin/ls /", "/usr/bin/env -i /bin/pwd", "/bin/uname -m"]
+)
 def test_small_programs(both: Both, program: str) -> None:
     both.same(*program.split())
 
@@ -376,7 +458,9 @@ int main(int argc, char **argv, char **env) {
 """
 
 
-@pytest.mark.parametrize("kind", ["-pie -fPIE", "-no-pie -fno-pie", "-static", "-static-pie -fPIE", "-no-pie -fno-pie -mcmodel=large"])
+@pytest.mark.parametrize(
+    "kind", ["-pie -fPIE", "-no-pie -fno-pie", "-static", "-static-pie -fPIE", "-no-pie -fno-pie -mcmodel=large"]
+)
 def test_kinds_of_executables(both: Both, kind: str) -> None:
     program = build(both.where / "program", MEMORY, "-O1", *kind.split(), "-pthread")
     assert both.same(program, "x", "").code == 3

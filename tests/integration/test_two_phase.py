@@ -13,7 +13,9 @@ from test_random_moments import ENV, generations, in_output, native
 OPTIONS = ["--protocol", "2pc"]
 
 
-@pytest.mark.parametrize(("ranks", "program", "more"), [(3, "stress.py", ["--blocking"]), (3, "threads.py", []), (3, "rma_stress.py", [])])
+@pytest.mark.parametrize(
+    ("ranks", "program", "more"), [(3, "stress.py", ["--blocking"]), (3, "threads.py", []), (3, "rma_stress.py", [])]
+)
 def test_random_moments(make_job: Callable[..., Job], ranks: int, program: str, more: list[str]) -> None:
     seed, steps = 200 + ranks, 120
     job = make_job(ranks, env=ENV)

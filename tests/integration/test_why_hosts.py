@@ -27,7 +27,12 @@ RANKS = 3  # 0 here, 1 and 2 there
 @pytest.fixture
 def make_job_there(make_job: Callable[..., Job], nodes: None) -> Callable[[int], Job]:  # noqa: F811
     """Makes jobs of so many ranks, all but the first on the other node."""
-    return lambda ranks: make_job(ranks, mpirun=[*mpirun(f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"], inside=inside(HERE), env={"UCX_TLS": "tcp,self"})
+    return lambda ranks: make_job(
+        ranks,
+        mpirun=[*mpirun(f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"],
+        inside=inside(HERE),
+        env={"UCX_TLS": "tcp,self"},
+    )
 
 
 @pytest.fixture
@@ -56,7 +61,9 @@ def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
     assert verdict["rank"] == 1 and verdict["cause"] == "compute", verdict
     assert f"rank 1 ({THERE})" in verdict["sentence"] and "busy in user code" in verdict["sentence"], verdict
 
-    done = manapy("trace", "record", job.dir, "--rsh", RSH, "--for", "1s", "--out", tmp_path / "saved", inside=inside(HERE))
+    done = manapy(
+        "trace", "record", job.dir, "--rsh", RSH, "--for", "1s", "--out", tmp_path / "saved", inside=inside(HERE)
+    )
     assert f"of {RANKS} ranks" in done.stdout, (done.stdout, done.stderr)
     code, said, _ = why(job, tmp_path / "saved")
     assert code == 3 and said["verdicts"][0]["rank"] == 1, said
@@ -96,18 +103,47 @@ def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
     """A command where nothing of the job runs sees all of it."""
     name = job.where / "traced"
     program = [sys.executable, PROGRAMS / "stuck.py", "sleep"]
-    job.spawn([*job.inside, BIN / "manapy", "trace", "run", "--mpi", "mpich", "--dir", name, "--", *job.mpirun[len(job.inside) :], "-n", str(RANKS), *program])
+    job.spawn(
+        [
+            *job.inside,
+            BIN / "manapy",
+            "trace",
+            "run",
+            "--mpi",
+            "mpich",
+            "--dir",
+            name,
+            "--",
+            *job.mpirun[len(job.inside) :],
+            "-n",
+            str(RANKS),
+            *program,
+        ]
+    )
     job.wait_for("stuck")
     (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(name, "--hosts", ",".join(NODES), "--rsh", RSH))
     assert verdict["rank"] == 1 and "asleep outside MPI" in verdict["sentence"], verdict
 
 
-def test_a_rank_that_waits_for_its_processor_on_the_other_host(make_job_there: Callable[[int], Job], tmp_path: Path) -> None:
+def test_a_rank_that_waits_for_its_processor_on_the_other_host(
+    make_job_there: Callable[[int], Job], tmp_path: Path
+) -> None:
     """It shares its own with busy processes. Its waits are sampled there, and who asks on the first node is told: it is
     not slow, nor is the network to it."""
     plan = "pp=2,micro=4"
     job = make_job_there(2)
-    job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "256", "--fault", "starve:rank=1,iteration=20,seconds=4")
+    job.start(
+        sys.executable,
+        PIPELINE,
+        "--schedule",
+        plan,
+        "--iterations",
+        "1000000",
+        "--hidden",
+        "256",
+        "--fault",
+        "starve:rank=1,iteration=20,seconds=4",
+    )
     job.wait_for("fault ")
     with verdicts.watched(tmp_path / "said", "--schedule", plan, "--rsh", RSH, job.dir, inside=inside(HERE)) as told:
         job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
@@ -121,13 +157,19 @@ def test_a_link_that_becomes_slow(ranks: int, plan: str, make_job_there: Callabl
     it. Of several micro-batches each message waits for the one before it on its way."""
     job = make_job_there(ranks)
     # 256 KB a message
-    job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512")
+    job.start(
+        sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512"
+    )
     job.wait_for(lambda text: text.count("\n") > 30)
     subprocess.run([TOOLS / "nodes", "shape", "4mbit", "32kb", *NODES], check=True)
     deadline = time.monotonic() + PATIENCE
     while True:
         _, said, _ = why(job, None, RSH, "--schedule", plan)
-        found = [verdict for verdict in said["verdicts"] if verdict["cause"] == "network" and {verdict["rank"], verdict["peer"]} == {0, 1}]
+        found = [
+            verdict
+            for verdict in said["verdicts"]
+            if verdict["cause"] == "network" and {verdict["rank"], verdict["peer"]} == {0, 1}
+        ]
         if found:
             break
         assert time.monotonic() < deadline, (said, job.report())

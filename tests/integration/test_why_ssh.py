@@ -19,7 +19,14 @@ from waiting import until
 
 SSHD = Path("/usr/sbin/sshd")
 THERE, NOWHERE = "127.0.0.1", "127.0.0.2"
-ELSEWHERE = ["unshare", "--mount", "--uts", "sh", "-c", 'mount -t tmpfs none /dev/shm && hostname elsewhere && exec "$0" "$@"']
+ELSEWHERE = [
+    "unshare",
+    "--mount",
+    "--uts",
+    "sh",
+    "-c",
+    'mount -t tmpfs none /dev/shm && hostname elsewhere && exec "$0" "$@"',
+]
 
 pytestmark = [
     pytest.mark.mpi,
@@ -60,7 +67,9 @@ def ssh(tmp_path: Path) -> Iterator[Path]:
     Path("/run/sshd").mkdir(exist_ok=True)
     log = tmp_path / "sshd.log"
     with log.open("wb") as stream:
-        server = subprocess.Popen([SSHD, "-D", "-e", "-f", tmp_path / "sshd.conf"], stdin=subprocess.DEVNULL, stderr=stream)
+        server = subprocess.Popen(
+            [SSHD, "-D", "-e", "-f", tmp_path / "sshd.conf"], stdin=subprocess.DEVNULL, stderr=stream
+        )
     try:
         deadline = time.monotonic() + PATIENCE
         while "Server listening" not in log.read_text():
@@ -81,9 +90,15 @@ def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], s
 
     def ask() -> verdicts.Answer:
         code, said, errors = verdicts.why(job.dir, "--hosts", f"{THERE},{NOWHERE}", env=env, inside=ELSEWHERE)
-        assert list(said["unreachable"]) == [NOWHERE] and "Connection refused" in said["unreachable"][NOWHERE], (said, errors)
+        assert list(said["unreachable"]) == [NOWHERE] and "Connection refused" in said["unreachable"][NOWHERE], (
+            said,
+            errors,
+        )
         return code, said, errors
 
     (verdict,) = verdicts.until_hung(job, ask, "late")
     assert (verdict["rank"], verdict["cause"]) == (1, "compute") and "busy in user code" in verdict["sentence"], verdict
-    until(lambda: subprocess.run(["pgrep", "-f", f"{BIN}/manapy _collect$"], stdout=subprocess.DEVNULL).returncode == 1, "the collectors' end")
+    until(
+        lambda: subprocess.run(["pgrep", "-f", f"{BIN}/manapy _collect$"], stdout=subprocess.DEVNULL).returncode == 1,
+        "the collectors' end",
+    )

@@ -36,14 +36,28 @@ def until_hung(job: Job, ask: Callable[[], Answer], state: str = "hung") -> list
 
 
 @contextlib.contextmanager
-def watched(said: Path, *arguments: str | Path, inside: Sequence[str | Path] = ()) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+def watched(
+    said: Path, *arguments: str | Path, inside: Sequence[str | Path] = ()
+) -> Iterator[Callable[[], list[dict[str, Any]]]]:
     """`manapy why --watch` meanwhile: gives the verdicts so far. said: the file into which they come."""
 
     def so_far() -> list[dict[str, Any]]:
         lines = said.read_text().splitlines(keepends=True) if said.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    command = [*inside, BIN / "manapy", "why", "--watch", "--every", "200ms", "--patience", "0", "--run", f'echo "$MANAPY_VERDICT" >> {said}', *arguments]
+    command = [
+        *inside,
+        BIN / "manapy",
+        "why",
+        "--watch",
+        "--every",
+        "200ms",
+        "--patience",
+        "0",
+        "--run",
+        f'echo "$MANAPY_VERDICT" >> {said}',
+        *arguments,
+    ]
     watcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         yield so_far

@@ -29,7 +29,9 @@ def wait_until(condition: Callable[[], Any], seconds: float = 30) -> None:
 
 def main(names: dict[str, Any]) -> None:
     """Run the states of a program: its functions state_NAME."""
-    states: dict[str, Callable[[], Iterator[None]]] = {name[6:]: f for name, f in names.items() if name.startswith("state_")}
+    states: dict[str, Callable[[], Iterator[None]]] = {
+        name[6:]: f for name, f in names.items() if name.startswith("state_")
+    }
     chosen = sys.argv[1:] or list(states)
     running = {name: states[name]() for name in chosen}
     for generator in running.values():

@@ -27,7 +27,9 @@ else:
     while comm.rank == 0 and not note.exists():
         time.sleep(0.02)
     link = comm.Connect(note.read_text() if comm.rank == 0 else None)
-assert link.allreduce(100 if role == "server" else 1) == (link.remote_size if role == "server" else 100 * link.remote_size)
+assert link.allreduce(100 if role == "server" else 1) == (
+    link.remote_size if role == "server" else 100 * link.remote_size
+)
 print("connected", flush=True)
 over = False
 while not over:  # the server's first rank decides; its job and the other one hear of it

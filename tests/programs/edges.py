@@ -168,7 +168,13 @@ def main() -> None:
     WORLD.Barrier()
     if ME == 0 and KIND != "late":
         print(f"in {KIND}", flush=True)
-    loops: dict[str, Callable[..., None]] = {"chain": chain, "crossed": crossed, "anysource": anysource, "polling": polling, "threads": threads}
+    loops: dict[str, Callable[..., None]] = {
+        "chain": chain,
+        "crossed": crossed,
+        "anysource": anysource,
+        "polling": polling,
+        "threads": threads,
+    }
     if KIND in loops:
         turn = 0
         while not WORLD.bcast(os.path.exists(GO)):

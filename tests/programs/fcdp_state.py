@@ -1,11 +1,11 @@
 """Saves and loads states of sharded training, as its argument says; prints as JSON what each training did.
 
-    mpirun -n P python fcdp_state.py --nodes-of G save DIR STRATEGY...          train, save into DIR/STRATEGY, and train on
-    mpirun -n P python fcdp_state.py --nodes-of G load DIR STATE:STRATEGY[:local]...   load DIR/STATE and train on by the strategy; local: every node reads frozen parameters
-    mpirun -n P python fcdp_state.py --nodes-of G refuse DIR                    everything that must be refused, and how; the engine goes on
-    mpirun -n P python fcdp_state.py --nodes-of G fail DIR                      an error that nobody catches
-    mpirun -n P python fcdp_state.py --nodes-of G leave DIR                     the last rank fails instead of saving
-    mpirun -n P python fcdp_state.py --nodes-of G die DIR                       the last rank is killed while it writes DIR
+mpirun -n P python fcdp_state.py --nodes-of G save DIR STRATEGY...          train, save into DIR/STRATEGY, and train on
+mpirun -n P python fcdp_state.py --nodes-of G load DIR STATE:STRATEGY[:local]...   load DIR/STATE and train on by the strategy; local: every node reads frozen parameters
+mpirun -n P python fcdp_state.py --nodes-of G refuse DIR                    everything that must be refused, and how; the engine goes on
+mpirun -n P python fcdp_state.py --nodes-of G fail DIR                      an error that nobody catches
+mpirun -n P python fcdp_state.py --nodes-of G leave DIR                     the last rank fails instead of saving
+mpirun -n P python fcdp_state.py --nodes-of G die DIR                       the last rank is killed while it writes DIR
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Training:
         for _ in range(steps):
             inputs, labels = batch(self.step)
             rows = np.arange(EXAMPLES).reshape(topology.size, -1)[topology.rank]
-            losses.append(topology.comm.allreduce(micro_batch(self.engine, self.model, inputs[rows], labels[rows], 1 / EXAMPLES)))
+            losses.append(
+                topology.comm.allreduce(micro_batch(self.engine, self.model, inputs[rows], labels[rows], 1 / EXAMPLES))
+            )
             self.optimizer.step(self.engine.shards)
             self.engine.updated()
             self.buffers["examples"] += EXAMPLES
@@ -68,16 +70,33 @@ class Training:
         return {"losses": losses, "examples": int(self.buffers["examples"][0, 1]), "random": random}
 
     def save(self, directory: Path, **options: object) -> None:
-        state.save(self.engine, directory, optimizer=self.optimizer, buffers=self.buffers, generators=self.generators, extra={"step": self.step, "rate": np.float32(0.5)}, **options)
+        state.save(
+            self.engine,
+            directory,
+            optimizer=self.optimizer,
+            buffers=self.buffers,
+            generators=self.generators,
+            extra={"step": self.step, "rate": np.float32(0.5)},
+            **options,
+        )
 
     def load(self, directory: Path, same_ranks: bool = True, local: bool = False) -> None:
         generators = self.generators if same_ranks else {}
-        extra = state.load(self.engine, directory, optimizer=self.optimizer, buffers=self.buffers, generators=generators, local_weights=local)
+        extra = state.load(
+            self.engine,
+            directory,
+            optimizer=self.optimizer,
+            buffers=self.buffers,
+            generators=generators,
+            local_weights=local,
+        )
         assert extra["rate"] == 0.5
         self.step = extra["step"]
 
 
-def engine(topology: Topology, strategy: str = "fcdp", hidden: int = HIDDEN, adapted: bool = True) -> tuple[Engine, list[Layer]]:
+def engine(
+    topology: Topology, strategy: str = "fcdp", hidden: int = HIDDEN, adapted: bool = True
+) -> tuple[Engine, list[Layer]]:
     model = layers(adapted, hidden)
     return Engine(topology, units_of(model), strategy=strategy), model
 
@@ -94,8 +113,12 @@ def save(topology: Topology, directory: Path, strategies: list[str]) -> list[obj
             state.export(sharded, directory / f"{strategy}.safetensors")
             everywhere = state.full(sharded, everywhere=True)
             exported = load_file(directory / f"{strategy}.safetensors")
-            assert list(everywhere) == [f"{unit.name}.{name}" for unit in units_of(model) for name, _ in unit.parameters]
-            assert everywhere.keys() == exported.keys() and all((everywhere[name] == exported[name]).all() for name in exported)
+            assert list(everywhere) == [
+                f"{unit.name}.{name}" for unit in units_of(model) for name, _ in unit.parameters
+            ]
+            assert everywhere.keys() == exported.keys() and all(
+                (everywhere[name] == exported[name]).all() for name in exported
+            )
             assert (state.full(sharded) == {}) == (topology.rank > 0)
             initialise(sharded, model, np.random.default_rng(8))
             state.load_file(sharded, directory / f"{strategy}.safetensors")
@@ -194,9 +217,15 @@ def refuse(topology: Topology, directory: Path, strategies: list[str]) -> list[o
         broken("hole", edit(lambda record: record["tensors"]["parameter/first.weight"]["pieces"].pop()))
         broken("without-optimizer", edit(lambda record: record.update(optimizer=None)))
         broken("other-optimizer", edit(lambda record: record.update(optimizer={"momentum": 0.9})))
-        broken("other-generator", edit(lambda record: [each.update(bit_generator="MT19937") for each in record["generators"]["own"]]))
+        broken(
+            "other-generator",
+            edit(lambda record: [each.update(bit_generator="MT19937") for each in record["generators"]["own"]]),
+        )
         broken("more-ranks", edit(lambda record: record.update(ranks=3)))
-        broken("three-ranks", edit(lambda record: record.update(ranks=3, generators={"own": [*record["generators"]["own"], {}]})))
+        broken(
+            "three-ranks",
+            edit(lambda record: record.update(ranks=3, generators={"own": [*record["generators"]["own"], {}]})),
+        )
         refused("nowhere", lambda: training.load(directory / "nowhere"))
         refused("adapter", lambda: training.load(directory / "adapter"))
         refused("buffer", lambda: state.load(sharded, good, buffers={"examples": np.zeros(2, np.int64)}))
@@ -214,7 +243,10 @@ def refuse(topology: Topology, directory: Path, strategies: list[str]) -> list[o
         state.load(sharded, directory / "adapter", trainable=True)
         state.load(sharded, good, trainable=True)
         after = training.train(AFTER)
-    for name, other in {"wider": engine(topology, hidden=HIDDEN + 1), "without-adapters": engine(topology, adapted=False)}.items():
+    for name, other in {
+        "wider": engine(topology, hidden=HIDDEN + 1),
+        "without-adapters": engine(topology, adapted=False),
+    }.items():
         with other[0]:
             refused(name, lambda other=other: state.load(other[0], good))
     left = sorted(path.name for path in directory.iterdir() if path.name.startswith("tmp-"))
@@ -266,6 +298,8 @@ def die(topology: Topology, directory: Path, strategies: list[str]) -> list[obje
 if __name__ == "__main__":
     given = parser.parse_args()
     here = Topology(ranks_per_node=given.nodes_of)
-    done = {"save": save, "load": load, "refuse": refuse, "fail": fail, "leave": leave, "die": die}[given.what](here, given.directory, given.strategies)
+    done = {"save": save, "load": load, "refuse": refuse, "fail": fail, "leave": leave, "die": die}[given.what](
+        here, given.directory, given.strategies
+    )
     if here.rank == 0:
         print("RESULT", json.dumps(done), flush=True)

@@ -174,7 +174,9 @@ def nothing_keeps_a_graph_alive() -> None:
 
 def a_layer_used_twice_is_there_both_times() -> None:
     model, whole = Twice(), Twice()
-    everything = torch.cat([torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(rank)) for rank in range(topology.size)])
+    everything = torch.cat(
+        [torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(rank)) for rank in range(topology.size)]
+    )
     whole(everything).square().sum().backward()
     sums = torch.cat([parameter.grad.flatten() for parameter in whole.parameters() if parameter.grad is not None])
     with fully_shard(model, topology=topology, units=lambda root: root.children()) as sharded:
@@ -185,7 +187,9 @@ def a_layer_used_twice_is_there_both_times() -> None:
 
 def norm_of_means(whole: nn.Module) -> float:
     """Of the gradients that ranks have, which are zero where there are none."""
-    mine = torch.cat([(torch.zeros_like(values) if values.grad is None else values.grad).flatten() for values in whole.parameters()])
+    mine = torch.cat(
+        [(torch.zeros_like(values) if values.grad is None else values.grad).flatten() for values in whole.parameters()]
+    )
     return float(np.linalg.norm(topology.comm.allreduce(mine.numpy()) / topology.size))
 
 
@@ -195,7 +199,10 @@ class Pair(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         first, second, third, fourth = layers()
-        self.encoder, self.head = nn.Sequential(first, nn.Sequential(nn.Tanh(), second)), nn.Sequential(third, nn.Sequential(nn.Tanh(), fourth))
+        self.encoder, self.head = (
+            nn.Sequential(first, nn.Sequential(nn.Tanh(), second)),
+            nn.Sequential(third, nn.Sequential(nn.Tanh(), fourth)),
+        )
         self.head[0].bias = self.encoder[0].bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -210,7 +217,11 @@ def parts_are_called_by_themselves() -> None:
     expected = whole(x)
     expected.square().sum().backward()
     with fully_shard(model, topology=topology, units=lambda root: [root.encoder[1], root.head[1]]) as sharded:
-        for use in (model, lambda x: model.head(model.encoder(x)), lambda x: model.head[1](model.head[0](model.encoder(x)))):
+        for use in (
+            model,
+            lambda x: model.head(model.encoder(x)),
+            lambda x: model.head[1](model.head[0](model.encoder(x))),
+        ):
             outputs = use(x)
             assert (outputs == expected).all() and not is_there(model.head[0])
             outputs.square().sum().backward()
@@ -255,7 +266,10 @@ def what_would_train_nothing_is_refused() -> None:
     own = torch.optim.SGD(model.parameters(), lr=0.1)
     with pending as sharded:
         loss = model(examples()).sum()
-        with pytest.raises(OrderError, match="the sharded module's own parameters, and cannot train them: make it with sharded.shard_optimizer"):
+        with pytest.raises(
+            OrderError,
+            match="the sharded module's own parameters, and cannot train them: make it with sharded.shard_optimizer",
+        ):
             own.step()
         for use in (copy.deepcopy, pickle.dumps):
             for part in (model, model[1]):
@@ -319,21 +333,41 @@ def frozen_weights_are_read_on_each_node() -> None:
 def optimizers_of_all_kinds() -> None:
     """That treat elements alike; pieces of a bias may be empty. Schedulers, too."""
     makers: list[Callable[[Any], torch.optim.Optimizer]] = [
-        *(lambda values, kind=kind: kind(values, lr=0.01) for kind in (torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.ASGD)),
+        *(
+            lambda values, kind=kind: kind(values, lr=0.01)
+            for kind in (
+                torch.optim.Adamax,
+                torch.optim.NAdam,
+                torch.optim.RAdam,
+                torch.optim.Adagrad,
+                torch.optim.Adadelta,
+                torch.optim.ASGD,
+            )
+        ),
         lambda values: torch.optim.SGD(values, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, foreach=True),
         lambda values: torch.optim.RMSprop(values, lr=0.01, momentum=0.5, centered=True),
         lambda values: torch.optim.Adam(values, lr=0.01, foreach=True, amsgrad=True),
         lambda values: torch.optim.AdamW(values, lr=0.01, fused=True),
     ]
-    everything = torch.cat([torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(rank)) for rank in range(topology.size)])
+    everything = torch.cat(
+        [torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(rank)) for rank in range(topology.size)]
+    )
     x = everything.chunk(topology.size)[topology.rank]
     for make in makers:
         model, whole = layers(2), layers(2)
         with fully_shard(model, topology=topology) as sharded:
-            optimizers = sharded.shard_optimizer(lambda shards, make=make: make(shards.values())), make(whole.parameters())
-            schedulers = [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=5, cycle_momentum=False) for optimizer in optimizers]
+            optimizers = (
+                sharded.shard_optimizer(lambda shards, make=make: make(shards.values())),
+                make(whole.parameters()),
+            )
+            schedulers = [
+                torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=5, cycle_momentum=False)
+                for optimizer in optimizers
+            ]
             for _ in range(3):
-                for each, inputs, optimizer, scheduler in zip((model, whole), (x, everything), optimizers, schedulers, strict=True):
+                for each, inputs, optimizer, scheduler in zip(
+                    (model, whole), (x, everything), optimizers, schedulers, strict=True
+                ):
                     optimizer.zero_grad()
                     each(inputs).square().mean().backward()
                     optimizer.step()
@@ -373,7 +407,11 @@ def what_cannot_be_sharded() -> None:
 
     refusals: list[tuple[Callable[[], nn.Module], dict[str, object], str]] = [
         (lambda: layers().to(torch.bfloat16), {}, "parameter 0.weight is bfloat16: trainable parameters must be"),
-        (layers, {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)}, "asks for gradients in torch.bfloat16"),
+        (
+            layers,
+            {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)},
+            "asks for gradients in torch.bfloat16",
+        ),
         (layers, {"strategy": "ddp"}, "unknown strategy 'ddp'"),
         (nn.Tanh, {}, "there are no units"),
         (frozen, {}, "unit '0, frozen' here, '0' there"),

@@ -113,7 +113,14 @@ def directory() -> Iterator[Path]:
 
 def layers_are_frozen_and_thawed(strategy: str, device: Any) -> None:
     """Units are divided again, moments stay; and all of it can be saved and loaded."""
-    frozen: list[set[str]] = [{"0.weight"}, set(), {"1.weight", "1.bias", "2.bias"}, {"2.bias"}, {"0.weight", "3.bias"}, set()]
+    frozen: list[set[str]] = [
+        {"0.weight"},
+        set(),
+        {"1.weight", "1.bias", "2.bias"},
+        {"2.bias"},
+        {"0.weight", "3.bias"},
+        set(),
+    ]
     with directory() as place:
         with both(layers(), strategy=strategy, device=device) as (ours, reference):
             for number, names in enumerate(frozen):
@@ -123,7 +130,9 @@ def layers_are_frozen_and_thawed(strategy: str, device: Any) -> None:
                 if strategy == "zero3":
                     ours.sharded.set_prefetch(number % 3)
                 agree_at(number, ours, reference, 1 + number % 2)
-                assert {name for unit in ours.sharded.units if not unit.trainable for name, _ in unit.parameters} == names
+                assert {
+                    name for unit in ours.sharded.units if not unit.trainable for name, _ in unit.parameters
+                } == names
             agree_at_the_end(ours, reference)
             ours.sharded.save(place / "state")
         with fully_shard(layers(seed=4), topology=topology, strategy="zero3") as sharded:
@@ -186,18 +195,26 @@ def a_pass_that_fails_spoils_nothing(strategy: str, device: Any) -> None:
     with both(nn.Sequential(layers(), layers(5)), strategy=strategy, device=device) as (ours, reference):
         x = batch(7)[topology.rank]
         stays = ours.sharded.engine.arena.used
-        for number, (hook, in_backward) in enumerate(((forward_fails, False), (lambda *arguments: Fails.apply(arguments[-1]), True))):
+        for number, (hook, in_backward) in enumerate(
+            ((forward_fails, False), (lambda *arguments: Fails.apply(arguments[-1]), True))
+        ):
             handle = ours.model[1][2].register_forward_hook(hook)
             with pytest.raises(ZeroDivisionError):
                 loss_of(ours.model, x).backward()
             handle.remove()
             if in_backward:
-                for use in (lambda: ours.model(x), ours.sharded.summon_full_params().__enter__, lambda: ours.sharded.save("nowhere")):
+                for use in (
+                    lambda: ours.model(x),
+                    ours.sharded.summon_full_params().__enter__,
+                    lambda: ours.sharded.save("nowhere"),
+                ):
                     with pytest.raises(OrderError, match="discard"):
                         use()
                 ours.sharded.discard()
             # what is gathered ahead
-            assert ours.sharded.engine.arena.used <= stays + (0 if (strategy, device) == ("fcdp", "cpu") else 3 * WIDTH * (WIDTH + 3) * 4)
+            assert ours.sharded.engine.arena.used <= stays + (
+                0 if (strategy, device) == ("fcdp", "cpu") else 3 * WIDTH * (WIDTH + 3) * 4
+            )
             agree_at(number, ours, reference, 2)
         agree_at_the_end(ours, reference)
 
@@ -262,10 +279,19 @@ def changed_values_are_kept_where_asked_for() -> None:
             with ours.sharded.summon_full_params(), torch.no_grad():
                 model[2].weight[2] += 1  # lost
             agree_at(0, ours, reference)
-            with pytest.raises(SetupError, match="not the same on ranks 0 and 2"), ours.sharded.summon_full_params(writeback=True), torch.no_grad():
+            with (
+                pytest.raises(SetupError, match="not the same on ranks 0 and 2"),
+                ours.sharded.summon_full_params(writeback=True),
+                torch.no_grad(),
+            ):
                 model[3].bias[0] += topology.rank // 2
             with torch.no_grad():
-                for values in (shard for optimizer in ours.optimizers for group in optimizer.param_groups for shard in group["params"]):
+                for values in (
+                    shard
+                    for optimizer in ours.optimizers
+                    for group in optimizer.param_groups
+                    for shard in group["params"]
+                ):
                     values *= 0.5
                 for values in reference.model.parameters():
                     values *= 0.5
@@ -302,7 +328,9 @@ def nobody_holds_all_of_a_model_that_is_built_on_the_meta_device() -> None:
 
     def value(name: str) -> torch.Tensor:
         assert topology.rank == 0
-        return torch.full((2,), 3.0) if name == "scale" else torch.full((wide, wide), (1 + int(name.split(".")[0])) / wide)
+        return (
+            torch.full((2,), 3.0) if name == "scale" else torch.full((wide, wide), (1 + int(name.split(".")[0])) / wide)
+        )
 
     def check(sharded: Any) -> None:
         stays = sharded.engine.arena.used
@@ -316,7 +344,9 @@ def nobody_holds_all_of_a_model_that_is_built_on_the_meta_device() -> None:
             model = meta()
             Path("/proc/self/clear_refs").write_text("5")
             before = peak()
-            with fully_shard(model, topology=topology, strategy="zero3", prefetch=0, values=value if source == "values" else None) as sharded:
+            with fully_shard(
+                model, topology=topology, strategy="zero3", prefetch=0, values=value if source == "values" else None
+            ) as sharded:
                 if source != "values":
                     for use in (lambda: model(torch.ones(wide)), lambda: sharded.export(place / "none")):
                         with pytest.raises(OrderError, match="was on the meta device and has no values yet"):
@@ -358,7 +388,10 @@ def one_rank_says(text: str) -> Iterator[None]:
     assert [text in line and "\n" not in line for line in said] == ([True] if topology.rank == 0 else [])
 
 
-with one_rank_says("can't page-lock the node's copy of parameters"), both(layers(), device=Refusing()) as (training, expected):
+with (
+    one_rank_says("can't page-lock the node's copy of parameters"),
+    both(layers(), device=Refusing()) as (training, expected),
+):
     for step in range(2):
         agree_at(step, training, expected)
 for strategy, device in (("fcdp", "cpu"), ("fcdp", Threads()), ("zero3", "cpu"), ("mics", Threads())):

@@ -95,7 +95,9 @@ def transformer(way: Way) -> nn.Module:
 
 
 def perceptron(way: Way) -> nn.Module:
-    return nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 33), nn.Tanh(), nn.Linear(33, 24), nn.Tanh(), nn.Linear(24, WORDS))
+    return nn.Sequential(
+        nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 33), nn.Tanh(), nn.Linear(33, 24), nn.Tanh(), nn.Linear(24, WORDS)
+    )
 
 
 def partly_frozen(way: Way) -> nn.Module:
@@ -109,7 +111,17 @@ def partly_frozen(way: Way) -> nn.Module:
 def gpt2(way: Way) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(vocab_size=WORDS, n_positions=LENGTH, n_embd=WIDTH, n_layer=2, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False)
+    config = GPT2Config(
+        vocab_size=WORDS,
+        n_positions=LENGTH,
+        n_embd=WIDTH,
+        n_layer=2,
+        n_head=2,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        use_cache=False,
+    )
     model = GPT2LMHeadModel(config)
     if way.recompute:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -120,10 +132,26 @@ def lora(way: Way) -> nn.Module:
     """PEFT's adapters on GPT-2, on the second block only: all of the first is frozen."""
     from peft import LoraConfig, get_peft_model
 
-    return get_peft_model(gpt2(way), LoraConfig(r=3, target_modules=["c_attn"], layers_to_transform=[1], fan_in_fan_out=True, lora_dropout=0.0, init_lora_weights="gaussian"))
+    return get_peft_model(
+        gpt2(way),
+        LoraConfig(
+            r=3,
+            target_modules=["c_attn"],
+            layers_to_transform=[1],
+            fan_in_fan_out=True,
+            lora_dropout=0.0,
+            init_lora_weights="gaussian",
+        ),
+    )
 
 
-MODELS: dict[str, Callable[[Way], nn.Module]] = {"perceptron": perceptron, "transformer": transformer, "partly_frozen": partly_frozen, "gpt2": gpt2, "lora": lora}
+MODELS: dict[str, Callable[[Way], nn.Module]] = {
+    "perceptron": perceptron,
+    "transformer": transformer,
+    "partly_frozen": partly_frozen,
+    "gpt2": gpt2,
+    "lora": lora,
+}
 
 
 def model_of(way: Way, seed: int = 7) -> nn.Module:
@@ -143,7 +171,13 @@ def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def adam(way: Way, parameters: dict[str, nn.Parameter], matrices: set[str]) -> torch.optim.Optimizer:
-    groups = [{"params": [parameter for name, parameter in parameters.items() if (name in matrices) == kind], "weight_decay": 0.1 * kind} for kind in (False, True)]
+    groups = [
+        {
+            "params": [parameter for name, parameter in parameters.items() if (name in matrices) == kind],
+            "weight_decay": 0.1 * kind,
+        }
+        for kind in (False, True)
+    ]
     return torch.optim.AdamW(groups if way.groups else parameters.values(), lr=1e-2)
 
 
@@ -159,7 +193,14 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
     matrices = matrices_of(model)
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if way.bf16 else None
     result: dict[str, Any] = {"losses": [], "inter": []}
-    with fully_shard(model, topology=topology, strategy=way.strategy, tau=way.tau, budget=10**9 if way.tau else None, mp_policy=policy) as sharded:
+    with fully_shard(
+        model,
+        topology=topology,
+        strategy=way.strategy,
+        tau=way.tau,
+        budget=10**9 if way.tau else None,
+        mp_policy=policy,
+    ) as sharded:
         assert [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()] == names
         optimizer = sharded.shard_optimizer(lambda shards: adam(way, shards, matrices))
         first = sharded.load(way.load)["step"] if way.load else 0
@@ -169,7 +210,9 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
             if way.evaluate:
                 model.eval()
                 with torch.no_grad():
-                    result.setdefault("evaluated", []).append(mean(topology, loss_of(model, tokens[topology.rank :: topology.size]).item()))
+                    result.setdefault("evaluated", []).append(
+                        mean(topology, loss_of(model, tokens[topology.rank :: topology.size]).item())
+                    )
                 model.train()
             parts = tokens.reshape(way.micro_batches, topology.size, -1, LENGTH + 1)[:, topology.rank]
             loss = 0.0
@@ -215,7 +258,15 @@ def generated(model: Any) -> list[int]:
     """By the model itself, word by word, and the logits of each, rounded."""
     model.eval()
     with torch.no_grad():
-        output = model.generate(torch.arange(2)[None], max_new_tokens=LENGTH - 2, do_sample=False, pad_token_id=0, eos_token_id=None, output_logits=True, return_dict_in_generate=True)
+        output = model.generate(
+            torch.arange(2)[None],
+            max_new_tokens=LENGTH - 2,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=None,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
     model.train()
     return [*output.sequences[0].tolist(), *(round(100 * logits.sum().item()) for logits in output.logits)]
 
@@ -230,7 +281,11 @@ def sent(sharded: Any) -> int:
 
 def reference(way: Way) -> dict[str, Any]:
     model = model_of(way)
-    optimizer = adam(way, {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}, matrices_of(model))
+    optimizer = adam(
+        way,
+        {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad},
+        matrices_of(model),
+    )
     result: dict[str, Any] = {"losses": []}
     for step in range(STEPS):
         tokens = batch(step)

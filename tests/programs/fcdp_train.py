@@ -32,12 +32,16 @@ parser.add_argument("--budget", type=int)
 parser.add_argument("--prefetch", type=int, default=1)
 parser.add_argument("--nodes-of", type=int, default=2, help="ranks of an emulated node; 0: real nodes")
 parser.add_argument("--hidden", type=int, default=HIDDEN)
-parser.add_argument("--micro-batches", type=int, nargs="+", default=[1], help="one training for each of each strategy's")
+parser.add_argument(
+    "--micro-batches", type=int, nargs="+", default=[1], help="one training for each of each strategy's"
+)
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--until", type=Path)
 parser.add_argument("--adapted", action="store_true")
 parser.add_argument("--clip", type=float)
-parser.add_argument("--local-weights", type=Path, help="a folder: each node reads frozen parameters from a file of its own in there")
+parser.add_argument(
+    "--local-weights", type=Path, help="a folder: each node reads frozen parameters from a file of its own in there"
+)
 parser.add_argument("--trouble", default="")
 parser.add_argument("--reference", action="store_true")
 
@@ -45,8 +49,20 @@ parser.add_argument("--reference", action="store_true")
 def layers(adapted: bool, hidden: int, width: int = WIDTH) -> list[Layer]:
     """Odd sizes, so that units need padding."""
     if adapted:
-        return [Adapted("first", WIDTH, hidden, 3), Tanh(), Adapted("second", hidden, width, 3), Tanh(), Dense("last", width, CLASSES)]
-    return [Dense("first", WIDTH, hidden), Tanh(), Dense("second", hidden, width), Tanh(), Dense("last", width, CLASSES)]
+        return [
+            Adapted("first", WIDTH, hidden, 3),
+            Tanh(),
+            Adapted("second", hidden, width, 3),
+            Tanh(),
+            Dense("last", width, CLASSES),
+        ]
+    return [
+        Dense("first", WIDTH, hidden),
+        Tanh(),
+        Dense("second", hidden, width),
+        Tanh(),
+        Dense("last", width, CLASSES),
+    ]
 
 
 def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +73,11 @@ def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
 
 def train(options: argparse.Namespace) -> None:
     topology = Topology(ranks_per_node=options.nodes_of or None)
-    results = [train_once(topology, options, strategy, micro_batches) for strategy in options.strategy for micro_batches in options.micro_batches]
+    results = [
+        train_once(topology, options, strategy, micro_batches)
+        for strategy in options.strategy
+        for micro_batches in options.micro_batches
+    ]
     if topology.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
 
@@ -70,7 +90,9 @@ def train_once(topology: Topology, options: argparse.Namespace, strategy: str, m
         units[-1] = Unit(units[-1].name, units[-1].parameters, trainable=False)
     strategy = "fdcp" if odd == "strategy" else strategy
     losses, steps = [], []
-    with Engine(topology, units, strategy=strategy, tau=options.tau, budget=options.budget, prefetch=options.prefetch) as engine:
+    with Engine(
+        topology, units, strategy=strategy, tau=options.tau, budget=options.budget, prefetch=options.prefetch
+    ) as engine:
         initialise(engine, model, np.random.default_rng(8 if odd == "values" else 7))
         if options.local_weights:
             load_locally(engine, options.local_weights, wrong=odd == "weights")
@@ -91,7 +113,11 @@ def train_once(topology: Topology, options: argparse.Namespace, strategy: str, m
                 engine.gradients("first")
                 engine.reduce("first")
             if options.trouble.startswith("crossed") and step == 1:
-                cross(engine, backwards=bool(odd) or (options.trouble == "crossed-nodes" and topology.node_index == topology.nodes - 1))
+                cross(
+                    engine,
+                    backwards=bool(odd)
+                    or (options.trouble == "crossed-nodes" and topology.node_index == topology.nodes - 1),
+                )
             parts = np.arange(EXAMPLES).reshape(micro_batches, topology.size, -1)[:, topology.rank]
             loss = 0.0
             for number, rows in enumerate(parts):
@@ -107,7 +133,14 @@ def train_once(topology: Topology, options: argparse.Namespace, strategy: str, m
             before = now
         report = engine.report()
         peak, host = topology.comm.allgather(engine.arena.peak), engine.host_bytes
-    return {"losses": losses, "inter": steps, "report": report, "peak": peak, "host": host, "units": [(unit.size, unit.trainable) for unit in units]}
+    return {
+        "losses": losses,
+        "inter": steps,
+        "report": report,
+        "peak": peak,
+        "host": host,
+        "units": [(unit.size, unit.trainable) for unit in units],
+    }
 
 
 def cross(engine: Engine, backwards: bool) -> None:

@@ -15,7 +15,9 @@ from manapy.fcdp.errors import BudgetError, OrderError, RemoteError, SetupError
 
 SIZE = 37
 topology = Topology(ranks_per_node=2)
-one, two, three = (Unit(name, (("w", (SIZE,)),), dtype="float64", trainable=name != "three") for name in ("one", "two", "three"))
+one, two, three = (
+    Unit(name, (("w", (SIZE,)),), dtype="float64", trainable=name != "three") for name in ("one", "two", "three")
+)
 VALUES = np.arange(SIZE, dtype=float)
 last = topology.rank == topology.size - 1
 
@@ -86,8 +88,16 @@ for strategy in STRATEGIES:
         use(engine, "three", 5)
         # as a node has it on its disk
         engine.load_slice("three", lambda start, stop: np.append(VALUES + 6, np.zeros(3))[start:stop])
-        assert engine.placement()["three"] is {Keep.HOST: Placement.HOST, Keep.NOWHERE: Placement.SHARDS}.get(engine.strategy.keep, Placement.NODE)
-        refused(ValueError if last else RemoteError, "no disk", engine.load_slice, "three", no_disk if last else lambda start, stop: VALUES[0])
+        assert engine.placement()["three"] is {Keep.HOST: Placement.HOST, Keep.NOWHERE: Placement.SHARDS}.get(
+            engine.strategy.keep, Placement.NODE
+        )
+        refused(
+            ValueError if last else RemoteError,
+            "no disk",
+            engine.load_slice,
+            "three",
+            no_disk if last else lambda start, stop: VALUES[0],
+        )
         use(engine, "three", 6)
         refused(OrderError, "frozen", engine.gradients, "three")
         refused(OrderError, "without gradients", engine.reduce, "one")
@@ -121,7 +131,11 @@ with Engine(topology, [one, two, three], tau=1, budget=stays + 2 * whole) as eng
     use(engine, "one", 20)
 limit = stays + 10 * whole
 # first come, first kept (§IV-D)
-for held, left in ((0, ["device", "device", "host"]), (whole, ["device", "host", "host"]), (2 * whole, ["host", "host", "host"])):
+for held, left in (
+    (0, ["device", "device", "host"]),
+    (whole, ["device", "host", "host"]),
+    (2 * whole, ["host", "host", "host"]),
+):
     with Engine(topology, [one, two, three], tau=(stays + 2.5 * whole) / limit, budget=limit) as engine:
         for name in ("one", "two", "three"):
             engine.load(name, {"w": VALUES})
@@ -137,7 +151,10 @@ for held, left in ((0, ["device", "device", "host"]), (whole, ["device", "host",
         activations.free()
         engine.finish()
         step(engine, {})
-        assert [where.value for where in engine.placement().values()][:2] == ["shards", "shards"] and engine.placement()["three"] is not Placement.SHARDS
+        assert [where.value for where in engine.placement().values()][:2] == [
+            "shards",
+            "shards",
+        ] and engine.placement()["three"] is not Placement.SHARDS
 with Engine(topology, [one, two, three]) as engine:
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
@@ -146,7 +163,6 @@ with Engine(topology, [one, two, three]) as engine:
     while engine.traffic.bytes[Phase.FORWARD, Scope.INTER] < 3 * whole // topology.size:
         time.sleep(0.001)
     engine.release("one")
-
 
 
 class Shelf:
@@ -180,7 +196,12 @@ for strategy in STRATEGIES:
     with Engine(topology, [half], strategy=strategy, places={"half": shelf}) as engine:
         engine.load("half", {"w": VALUES + 0.25})
         gathered = engine.gather("half", Phase.FORWARD)["w"]
-        assert gathered.dtype == np.float16 and np.shares_memory(gathered, shelf.memory) and shelf.complete and (gathered == VALUES + 0.25).all()
+        assert (
+            gathered.dtype == np.float16
+            and np.shares_memory(gathered, shelf.memory)
+            and shelf.complete
+            and (gathered == VALUES + 0.25).all()
+        )
         engine.release("half")
         assert shelf.memory is None
         sent = engine.report()["forward"]

@@ -25,9 +25,16 @@ with Engine(topology, units_of(model), strategy=strategy) as engine:
     for _ in range(steps):
         for number in range(micro_batches):
             engine.last_micro_batch = number == micro_batches - 1
-            micro_batch(engine, model, random.standard_normal((4, 40)).astype(np.float32), random.integers(0, 40, 4), 1.0)
+            micro_batch(
+                engine, model, random.standard_normal((4, 40)).astype(np.float32), random.integers(0, 40, 4), 1.0
+            )
         optimizer.step(engine.shards)
         engine.updated()
     sent = topology.node.allreduce(int(engine.traffic.bytes[:, 0].sum()))
     if topology.rank == 0:
-        print(json.dumps({"nodes": topology.nodes, "sent": sent, "parameters": sum(unit.size for unit in units_of(model))}), flush=True)
+        print(
+            json.dumps(
+                {"nodes": topology.nodes, "sent": sent, "parameters": sum(unit.size for unit in units_of(model))}
+            ),
+            flush=True,
+        )

@@ -24,7 +24,10 @@ for turn in range(times):
         part = np.empty(size // node.size, "u1")
         cross.Allgather(shard, part)
         node.Allgather(part, full)
-    assert sorted(full[:: size // comm.size].tolist()) == list(range(turn, turn + comm.size)) and np.bincount(full).max() == size // comm.size
+    assert (
+        sorted(full[:: size // comm.size].tolist()) == list(range(turn, turn + comm.size))
+        and np.bincount(full).max() == size // comm.size
+    )
 comm.Barrier()
 if comm.rank == 0:
     print("ok", cross.size, flush=True)

@@ -92,7 +92,9 @@ def main() -> None:
         comm.Sendrecv(u[-2, 1:-1], down, 2, u[0, 1:-1], up, 2)
         comm.Sendrecv(cell(u, 1, 1), left, 3, cell(u, 1, width + 1), right, 3)
         comm.Sendrecv(cell(u, 1, width), right, 4, cell(u, 1, 0), left, 4)
-        new[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.24 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1])
+        new[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.24 * (
+            u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1]
+        )
         if step % options.every == 0 or step == options.steps:
             local = np.array([np.sum((new[1:-1, 1:-1] - u[1:-1, 1:-1]) ** 2)])
             total = np.empty(1)

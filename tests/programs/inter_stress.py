@@ -53,7 +53,10 @@ class Stress:
         self.seed, self.step = seed, 0
         self.digest = hashlib.blake2b(digest_size=16)
         self.comms = [Comm(WORLD, [list(range(SIZE))])]
-        self.largest = MPI.Op.Create(lambda a, b, _: np.maximum(np.frombuffer(a, "i8"), np.frombuffer(b, "i8"), out=np.frombuffer(b, "i8")), commute=True)
+        self.largest = MPI.Op.Create(
+            lambda a, b, _: np.maximum(np.frombuffer(a, "i8"), np.frombuffer(b, "i8"), out=np.frombuffer(b, "i8")),
+            commute=True,
+        )
 
     def note(self, *arrays: np.ndarray) -> None:
         for a in arrays:
@@ -97,7 +100,11 @@ class Stress:
             local.Free()
             group.Free()
             everybody.Free()
-            assert (comm.handle.size, comm.handle.remote_size, comm.handle.rank) == (len(mine), len(theirs), mine.index(ME))
+            assert (comm.handle.size, comm.handle.remote_size, comm.handle.rank) == (
+                len(mine),
+                len(theirs),
+                mine.index(ME),
+            )
         self.comms.append(comm)
 
     def duplicate(self, rng: random.Random, comm: Comm) -> None:
@@ -178,7 +185,9 @@ class Stress:
 
     def messages(self, rng: random.Random, comm: Comm) -> None:
         """Everybody to one of the other group; from any source there, some of it received much later."""
-        targets = {r: rng.choice(comm.sides[-1] if r in comm.sides[0] else comm.sides[0]) for side in comm.sides for r in side}
+        targets = {
+            r: rng.choice(comm.sides[-1] if r in comm.sides[0] else comm.sides[0]) for side in comm.sides for r in side
+        }
         if (c := comm.handle) is None:
             return
         sources = [r for r, to in targets.items() if to == ME]

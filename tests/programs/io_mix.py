@@ -38,7 +38,9 @@ def block(step: int, rank: int, n: int) -> Numbers:
 class Mix:
     def __init__(self, name: str) -> None:
         mode = MPI.MODE_RDWR | MPI.MODE_CREATE
-        self.at, self.view, self.end, self.shared = (MPI.File.Open(WORLD, f"{name}.{kind}", mode) for kind in ("at", "view", "end", "shared"))
+        self.at, self.view, self.end, self.shared = (
+            MPI.File.Open(WORLD, f"{name}.{kind}", mode) for kind in ("at", "view", "end", "shared")
+        )
         for file in (self.at, self.end, self.shared):
             file.Set_view(0, MPI.INT64_T)
         mine = MPI.INT64_T.Create_subarray([SIZE * ROW], [ROW], [ME * ROW]).Commit()
@@ -110,7 +112,9 @@ class Mix:
         rows, how = rng.randrange(1, 20), rng.randrange(3)
         data = block(step, ME, rows * ROW)
         (self.view.Write_all, self.view.Write, lambda b: self.view.Iwrite_all(b).Wait())[how](data)
-        self.expected["view"] += [block(step, rank, rows * ROW)[row * ROW : (row + 1) * ROW] for row in range(rows) for rank in range(SIZE)]
+        self.expected["view"] += [
+            block(step, rank, rows * ROW)[row * ROW : (row + 1) * ROW] for row in range(rows) for rank in range(SIZE)
+        ]
 
     def write_end(self, rng: random.Random, step: int) -> None:
         n = rng.randrange(1, 200)
@@ -122,7 +126,9 @@ class Mix:
         self.expected["end"] += [block(step, rank, n) for rank in range(SIZE)]
 
     def write_shared(self, rng: random.Random, step: int) -> None:
-        write = (self.shared.Write_shared, self.shared.Write_ordered, lambda b: self.shared.Iwrite_shared(b).Wait())[rng.randrange(3)]
+        write = (self.shared.Write_shared, self.shared.Write_ordered, lambda b: self.shared.Iwrite_shared(b).Wait())[
+            rng.randrange(3)
+        ]
         write(block(step, ME, ROW))
         self.expected["shared"] += [block(step, rank, ROW) for rank in range(SIZE)]
 
@@ -146,7 +152,15 @@ def main() -> None:
     arguments.add_argument("file")
     options = arguments.parse_args()
     rng, mix = random.Random(options.seed), Mix(options.file)
-    actions: list[Callable[[random.Random, int], None]] = [mix.write_at, mix.write_at, mix.finish, mix.read_at, mix.write_view, mix.write_end, mix.write_shared]
+    actions: list[Callable[[random.Random, int], None]] = [
+        mix.write_at,
+        mix.write_at,
+        mix.finish,
+        mix.read_at,
+        mix.write_view,
+        mix.write_end,
+        mix.write_shared,
+    ]
     for step in range(options.steps):
         rng.choice(actions)(rng, step)
         time.sleep(options.pause * random.random())  # each rank its own

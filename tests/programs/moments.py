@@ -97,7 +97,14 @@ def main() -> None:
     COMM.Barrier()
     if COMM.rank == 0 and PHASE != "init":
         print(f"in {PHASE}", flush=True)
-    phases = {"compute": compute, "recv": recv, "recv_parked": recv_parked, "sleep": sleep, "child": child, "finalize": finalize}
+    phases = {
+        "compute": compute,
+        "recv": recv,
+        "recv_parked": recv_parked,
+        "sleep": sleep,
+        "child": child,
+        "finalize": finalize,
+    }
     if PHASE in phases:
         phases[PHASE]()
     if PHASE == "finalize":

@@ -87,7 +87,13 @@ def main() -> None:
             complete(sends + receives, (step + 5) % 8)
         for index, peer, k, buffer in into:
             size = SIZES[(step + k) % 3]
-            assert (buffer[:size] == 1000 * peer + 10 * k + step % 10).all() and not buffer[size:].any(), (world.rank, step, index, peer, k)
+            assert (buffer[:size] == 1000 * peer + 10 * k + step % 10).all() and not buffer[size:].any(), (
+                world.rank,
+                step,
+                index,
+                peer,
+                k,
+            )
             digest.update(buffer[:size].tobytes())
     report(digest.hexdigest())
 

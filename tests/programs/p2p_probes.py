@@ -66,7 +66,7 @@ def main() -> None:
         outgoing = [content(rank, step, i) for i in range(len(SIZES))]
         requests = [comm.Isend(data, right, i) for i, data in enumerate(outgoing)]
         order = list(range(len(SIZES)))
-        for i in order[step % 3:] + order[: step % 3]:
+        for i in order[step % 3 :] + order[: step % 3]:
             data = take(comm, left, step, i)
             assert (data == content(left, step, i)).all(), (rank, step, i)
             digest.update(data.tobytes())

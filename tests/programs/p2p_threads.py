@@ -1,6 +1,6 @@
 """Several threads per rank communicate at once, each on a communicator of its own and all on a common one.
 
-    mpirun -n N python p2p_threads.py STEPS [--pause SECONDS]
+mpirun -n N python p2p_threads.py STEPS [--pause SECONDS]
 """
 
 import hashlib
@@ -33,7 +33,11 @@ def work(own: MPI.Comm, common: MPI.Comm, number: int, results: list[str]) -> No
             time.sleep(PAUSE)
         common.Recv(second, right, number)
         MPI.Request.Waitall(requests)
-        assert (first == left * 100 + step + number).all() and (second == right * 100 + step + number).all(), (rank, number, step)
+        assert (first == left * 100 + step + number).all() and (second == right * 100 + step + number).all(), (
+            rank,
+            number,
+            step,
+        )
         digest.update(first.tobytes() + second.tobytes())
     results[number] = digest.hexdigest()
 

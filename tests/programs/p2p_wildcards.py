@@ -33,7 +33,13 @@ def serve(comm: MPI.Comm, step: int) -> int:
         status = MPI.Status()
         request.Wait(status)
         source, n = status.source, status.Get_count(MPI.INT)
-        assert buffer[0] == step and buffer[1] == seen[source] and n == 3 + buffer[1], (step, source, buffer[:3], seen, n)
+        assert buffer[0] == step and buffer[1] == seen[source] and n == 3 + buffer[1], (
+            step,
+            source,
+            buffer[:3],
+            seen,
+            n,
+        )
         assert status.tag == seen[source] % 3 and (buffer[3:n] == source).all()
         seen[source] += 1
         total += int(buffer[:n].sum())

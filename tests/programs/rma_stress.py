@@ -195,7 +195,16 @@ def main() -> None:
     common, pauses = random.Random(options.seed), random.Random()
     traffic = Traffic(options.seed)
     kinds: list[Callable[[], None]] = [
-        traffic.count, traffic.accumulate, traffic.update, traffic.update, traffic.look, traffic.wait, traffic.fence, traffic.post, traffic.store, traffic.attach,
+        traffic.count,
+        traffic.accumulate,
+        traffic.update,
+        traffic.update,
+        traffic.look,
+        traffic.wait,
+        traffic.fence,
+        traffic.post,
+        traffic.store,
+        traffic.attach,
     ]
     for step in range(options.steps):
         common.choice(kinds)()

@@ -135,7 +135,11 @@ def state_directory() -> Iterator[None]:
 
 
 def state_devices() -> Iterator[None]:
-    null, zero, random = open("/dev/null", "r+b", buffering=0), open("/dev/zero", "rb", buffering=0), open("/dev/urandom", "rb", buffering=0)
+    null, zero, random = (
+        open("/dev/null", "r+b", buffering=0),
+        open("/dev/zero", "rb", buffering=0),
+        open("/dev/urandom", "rb", buffering=0),
+    )
     yield
     assert null.read(1) == b"" and null.write(b"x") == 1
     assert zero.read(3) == bytes(3)
@@ -150,7 +154,10 @@ def state_locks() -> Iterator[None]:
     part.flush()
     fcntl.lockf(part, fcntl.LOCK_EX, 10, 20)
     yield
-    for name, attempt in (("flock", lambda s: fcntl.flock(s, fcntl.LOCK_SH | fcntl.LOCK_NB)), ("lockf", lambda s: fcntl.lockf(s, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 20))):
+    for name, attempt in (
+        ("flock", lambda s: fcntl.flock(s, fcntl.LOCK_SH | fcntl.LOCK_NB)),
+        ("lockf", lambda s: fcntl.lockf(s, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 20)),
+    ):
         child = os.fork()
         if child == 0:
             try:

@@ -44,10 +44,24 @@ def state_masks_and_limits() -> Iterator[None]:
 
 
 def state_identity() -> Iterator[None]:
-    facts = [os.getpid(), threading.get_native_id(), sys.executable, sys.argv, os.readlink("/proc/self/exe"), Path("/proc/self/cmdline").read_bytes()]
+    facts = [
+        os.getpid(),
+        threading.get_native_id(),
+        sys.executable,
+        sys.argv,
+        os.readlink("/proc/self/exe"),
+        Path("/proc/self/cmdline").read_bytes(),
+    ]
     parent = os.getppid()
     yield
-    assert [os.getpid(), threading.get_native_id(), sys.executable, sys.argv, os.readlink("/proc/self/exe"), Path("/proc/self/cmdline").read_bytes()] == facts
+    assert [
+        os.getpid(),
+        threading.get_native_id(),
+        sys.executable,
+        sys.argv,
+        os.readlink("/proc/self/exe"),
+        Path("/proc/self/cmdline").read_bytes(),
+    ] == facts
     assert os.getppid() > 0 and parent > 0
     assert os.getpgid(0) > 0
     seen = []
@@ -106,7 +120,9 @@ def state_loaded_libraries() -> Iterator[None]:
     database = sqlite3.connect(":memory:")
     database.execute("create table t (x)")
     database.executemany("insert into t values (?)", [(i,) for i in range(100)])
-    callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))(lambda a, b: a[0] - b[0])
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))(
+        lambda a, b: a[0] - b[0]
+    )
     numbers = (ctypes.c_int * 5)(5, 3, 1, 4, 2)
     yield
     assert libm.cos(0.0) == 1.0
@@ -116,7 +132,9 @@ def state_loaded_libraries() -> Iterator[None]:
     import bz2
     import lzma
 
-    assert ctypes.CDLL("libcrypt.so.1") and bz2.decompress(bz2.compress(b"x")) == lzma.decompress(lzma.compress(b"x")) == zlib.decompress(zlib.compress(b"x"))
+    assert ctypes.CDLL("libcrypt.so.1") and bz2.decompress(bz2.compress(b"x")) == lzma.decompress(
+        lzma.compress(b"x")
+    ) == zlib.decompress(zlib.compress(b"x"))
     assert ssl.RAND_bytes(4)
 
 

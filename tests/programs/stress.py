@@ -169,7 +169,9 @@ class Stress:
         elif kind == 8:
             got = np.zeros(40 * p, dtype="i8")
             places = [i * 320 for i in range(p)]
-            c.Alltoallw([self.data(40 * p, r), [1] * p, places, [self.vector] * p], [got, [1] * p, places, [self.vector] * p])
+            c.Alltoallw(
+                [self.data(40 * p, r), [1] * p, places, [self.vector] * p], [got, [1] * p, places, [self.vector] * p]
+            )
             self.note(got)
         elif kind == 9:
             got = np.empty(counts[r], dtype="i8")
@@ -198,7 +200,9 @@ class Stress:
             c.Sendrecv_replace([got, 2, self.vector], dest=to, sendtag=self.tag(), source=source, recvtag=self.tag())
         else:
             got = np.empty(n, dtype="i8")
-            c.Sendrecv(self.data(n, c.rank), dest=to, sendtag=self.tag(), recvbuf=got, source=source, recvtag=self.tag())
+            c.Sendrecv(
+                self.data(n, c.rank), dest=to, sendtag=self.tag(), recvbuf=got, source=source, recvtag=self.tag()
+            )
         self.note(got)
 
     def exchange(self, rng: random.Random, comm: Comm) -> None:
@@ -339,7 +343,14 @@ class Stress:
         if comm.handle is not None:
             got = np.empty(1, dtype="i8")
             peer = comm.size - 1 - comm.handle.rank
-            comm.handle.Sendrecv(self.data(1, comm.handle.rank), dest=peer, sendtag=self.tag(), recvbuf=got, source=peer, recvtag=self.tag())
+            comm.handle.Sendrecv(
+                self.data(1, comm.handle.rank),
+                dest=peer,
+                sendtag=self.tag(),
+                recvbuf=got,
+                source=peer,
+                recvtag=self.tag(),
+            )
             self.note(got)
 
     # ---- over several steps
@@ -416,7 +427,9 @@ class Stress:
             assert new.handle.size == new.size and new.members[new.handle.rank] == ME
             new.handle.Set_name(f"made-{self.step}")
 
-    def begin(self, nonblocking: Callable[..., MPI.Request], blocking: Callable[..., None], *buffers: np.ndarray) -> MPI.Request:
+    def begin(
+        self, nonblocking: Callable[..., MPI.Request], blocking: Callable[..., None], *buffers: np.ndarray
+    ) -> MPI.Request:
         """A collective; the request to wait for."""
         if not self.blocking:
             return nonblocking(*buffers)
@@ -443,7 +456,12 @@ class Stress:
         merged."""
         if comm.size == 1:
             return
-        order, cut, keep, steps = rng.sample(range(comm.size), comm.size), rng.randrange(1, comm.size), rng.random() < 0.3, rng.choice([1, 4, 12])
+        order, cut, keep, steps = (
+            rng.sample(range(comm.size), comm.size),
+            rng.randrange(1, comm.size),
+            rng.random() < 0.3,
+            rng.choice([1, 4, 12]),
+        )
         halves = order[:cut], order[cut:]
         leaders = [rng.choice(half) for half in halves]
         if keep and len(self.comms) < COMMS_MAX:
@@ -494,7 +512,9 @@ class Stress:
             topology: MPI.Cartcomm | MPI.Distgraphcomm = c.Create_cart(MPI.Compute_dims(p, 2), periods=[True, False])
         else:
             sources, targets = [a for a, b in edges if b == c.rank], [b for a, b in edges if a == c.rank]
-            topology = c.Create_dist_graph_adjacent(sources, targets, list(range(len(sources))), list(range(len(targets))))
+            topology = c.Create_dist_graph_adjacent(
+                sources, targets, list(range(len(sources))), list(range(len(targets)))
+            )
         ins, outs = topology.indegree, topology.outdegree
         got, later, values = np.full(3 * ins, -1, dtype="i8"), np.full(ins, -1, dtype="i8"), self.data(1, c.rank)
         topology.Neighbor_alltoall(self.data(3 * outs, c.rank), got)

@@ -98,7 +98,12 @@ def epochs(left_out: str) -> None:
     window = MPI.Win.Create(mine, 8, comm=world)
     group = window.Get_group()
     to, by = group.Incl([right]), group.Incl([left])
-    calls = {"post": lambda: window.Post(by), "start": lambda: window.Start(to), "complete": window.Complete, "wait": window.Wait}
+    calls = {
+        "post": lambda: window.Post(by),
+        "start": lambda: window.Start(to),
+        "complete": window.Complete,
+        "wait": window.Wait,
+    }
     order = ["post", "start", "complete", "wait"]
     # so that nothing else lacks: who waited for its complete could be named as well
     if rank == 1 and left_out == "post":

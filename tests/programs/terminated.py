@@ -27,7 +27,9 @@ def child_ends(start: str) -> None:
             time.sleep(60)
             os._exit(0)
     else:
-        pid = subprocess.Popen(["/bin/sleep", "60"], preexec_fn=(lambda: None) if start == "fork and exec" else None).pid
+        pid = subprocess.Popen(
+            ["/bin/sleep", "60"], preexec_fn=(lambda: None) if start == "fork and exec" else None
+        ).pid
     time.sleep(0.2)
     os.kill(pid, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM, start

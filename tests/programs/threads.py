@@ -43,7 +43,12 @@ def work(number: int, own: MPI.Comm, common: MPI.Comm, seed: int, steps: int, pa
                 digest.update(total.tobytes())
         else:
             source, to = rng.sample(range(size), 2)
-            sender, receiver, kind, n = rng.randrange(THREADS), rng.randrange(THREADS), rng.randrange(6), rng.choice((1, 500, 40_000))
+            sender, receiver, kind, n = (
+                rng.randrange(THREADS),
+                rng.randrange(THREADS),
+                rng.randrange(6),
+                rng.choice((1, 500, 40_000)),
+            )
             tag = step % 30_000
             if (source, sender) == (rank, number):
                 data = np.arange(n) * (step + 1)
@@ -80,7 +85,10 @@ def main() -> None:
     common = WORLD.Dup()
     own = [WORLD.Dup() for _ in range(THREADS)]
     results = [""] * THREADS
-    parts = [functools.partial(work, i, own[i], common, options.seed, options.steps, options.pause, results) for i in range(THREADS)]
+    parts = [
+        functools.partial(work, i, own[i], common, options.seed, options.steps, options.pause, results)
+        for i in range(THREADS)
+    ]
     threads = [threading.Thread(target=run, args=(part,)) for part in parts]
     for thread in threads:
         thread.start()

@@ -58,7 +58,12 @@ def interpreter() -> Any:
 def proc_self() -> Any:
     me = f"/proc/{os.getpid()}"
     return {
-        "exe": [os.readlink("/proc/self/exe"), os.readlink(f"{me}/exe"), str(Path("/proc/self/exe").resolve()), os.path.realpath("/proc/self/exe")],
+        "exe": [
+            os.readlink("/proc/self/exe"),
+            os.readlink(f"{me}/exe"),
+            str(Path("/proc/self/exe").resolve()),
+            os.path.realpath("/proc/self/exe"),
+        ],
         "cmdline": Path("/proc/self/cmdline").read_bytes().split(b"\0").__repr__(),
         "comm": [Path("/proc/self/comm").read_text(), Path(f"{me}/comm").read_text()],
         "environ_first": Path("/proc/self/environ").read_bytes().split(b"\0")[0].decode()[:4] != "",
@@ -104,7 +109,9 @@ def signal_state() -> Any:
         "blocked": [shown["SigBlk"], sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))],
         "ignored": shown["SigIgn"],
         "caught": int(shown["SigCgt"], 16) & ~reserved,
-        "handlers": {int(s): str(signal.getsignal(s)) for s in signal.valid_signals() if s not in (signal.SIGSYS, 62)}.__repr__().split(" at 0x")[0],
+        "handlers": {
+            int(s): str(signal.getsignal(s)) for s in signal.valid_signals() if s not in (signal.SIGSYS, 62)
+        }.__repr__().split(" at 0x")[0],
     }
 
 
@@ -162,7 +169,13 @@ def alternate_stack() -> Any:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     code = "import faulthandler; faulthandler.enable(); faulthandler._stack_overflow()"
     overflow = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    return [len(lines) > 2, done.returncode, done.stderr.splitlines()[0], overflow.returncode, overflow.stderr.splitlines()[0]]
+    return [
+        len(lines) > 2,
+        done.returncode,
+        done.stderr.splitlines()[0],
+        overflow.returncode,
+        overflow.stderr.splitlines()[0],
+    ]
 
 
 # ---- memory ----
@@ -200,7 +213,11 @@ def memory() -> Any:
     LIBC.sbrk(-(1 << 20))
     result.append(LIBC.sbrk(0) == before)
     LIBC.malloc.restype = LIBC.realloc.restype = ctypes.c_void_p
-    LIBC.malloc.argtypes, LIBC.realloc.argtypes, LIBC.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p, ctypes.c_size_t], [ctypes.c_void_p]
+    LIBC.malloc.argtypes, LIBC.realloc.argtypes, LIBC.free.argtypes = (
+        [ctypes.c_size_t],
+        [ctypes.c_void_p, ctypes.c_size_t],
+        [ctypes.c_void_p],
+    )
     pointers = [LIBC.malloc(size) for size in (10, 1000, 100_000, 10_000_000, 100_000_000)]
     pointers = [LIBC.realloc(p, 20_000_000) for p in pointers]
     for pointer in pointers:
@@ -240,14 +257,21 @@ def children() -> Any:
     result: list[Any] = []
     done = subprocess.run(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], capture_output=True, text=True)
     result.append([done.returncode, done.stdout, done.stderr])
-    done = subprocess.run([sys.executable, "-c", "import sys; print(sys.argv, sys.executable)", "a b", ""], capture_output=True, text=True, input="")
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; print(sys.argv, sys.executable)", "a b", ""],
+        capture_output=True,
+        text=True,
+        input="",
+    )
     result.append([done.returncode, done.stdout])
     done = subprocess.run(["sh", "-c", "kill -9 $$"])
     result.append(done.returncode)
     result.append(os.system("exit 5") >> 8)
     with os.popen("cat /proc/self/comm") as stream:
         result.append(stream.read())
-    done = subprocess.run(["cat"], input="through a pipe" * 10000, capture_output=True, text=True, start_new_session=True, close_fds=True)
+    done = subprocess.run(
+        ["cat"], input="through a pipe" * 10000, capture_output=True, text=True, start_new_session=True, close_fds=True
+    )
     result.append(len(done.stdout))
     try:
         subprocess.run(["/nonexistent/program"])
@@ -266,7 +290,11 @@ def fork() -> Any:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        facts = [os.getpid() != int(parent_pid), os.getppid() == int(parent_pid), threading.get_native_id() == os.getpid()] if (parent_pid := str(PID)) else []
+        facts = (
+            [os.getpid() != int(parent_pid), os.getppid() == int(parent_pid), threading.get_native_id() == os.getpid()]
+            if (parent_pid := str(PID))
+            else []
+        )
         thread = threading.Thread(target=lambda: facts.append("thread"))
         thread.start()
         thread.join()
@@ -359,7 +387,12 @@ def clocks() -> Any:
     for _ in range(20000):
         time.perf_counter()
     fast = (time.perf_counter() - begin) / 20000 < 1e-6
-    return [abs(a - b) < 0.5, abs(time.time() - time.clock_gettime(time.CLOCK_REALTIME)) < 0.5, fast, time.get_clock_info("monotonic").resolution]
+    return [
+        abs(a - b) < 0.5,
+        abs(time.time() - time.clock_gettime(time.CLOCK_REALTIME)) < 0.5,
+        fast,
+        time.get_clock_info("monotonic").resolution,
+    ]
 
 
 @aspect
@@ -372,7 +405,14 @@ def libraries() -> Any:
     import zlib
 
     database = sqlite3.connect(":memory:")
-    return [libm.cos(0.5), database.execute("select 6 * 7").fetchone(), ssl.OPENSSL_VERSION, zlib.crc32(b"abc"), socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4], "é".encode("latin-1").hex()]
+    return [
+        libm.cos(0.5),
+        database.execute("select 6 * 7").fetchone(),
+        ssl.OPENSSL_VERSION,
+        zlib.crc32(b"abc"),
+        socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4],
+        "é".encode("latin-1").hex(),
+    ]
 
 
 # ---- descriptors ----

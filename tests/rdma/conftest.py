@@ -98,7 +98,9 @@ def stamps(rdma_program: Callable[[str], Path]) -> Path:
 def interposer() -> None:
     """For tests of libmanapy_shift.so."""
     if not shift.LIBRARY.exists() and not os.environ.get("MANAPY_PREFIX"):
-        pytest.skip("manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)")
+        pytest.skip(
+            "manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)"
+        )
 
 
 def _boot(machine: VM) -> None:

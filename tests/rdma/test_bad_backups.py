@@ -25,7 +25,9 @@ def run_well(pair: Pair) -> None:
         assert process.wait() == 0, process.report()
 
 
-@pytest.mark.parametrize("backups, line", [("nosuch0", "nosuch0 can't be a backup: there is no such RNIC here"), ("rxa0,rxb0", None)])
+@pytest.mark.parametrize(
+    "backups, line", [("nosuch0", "nosuch0 can't be a backup: there is no such RNIC here"), ("rxa0,rxb0", None)]
+)
 def test_no_backup(rdma_vm: VM, stamps: Path, backups: str, line: str | None) -> None:
     pair = Pair.start(rdma_vm, stamps, "-n", 300, env=environment(rdma_vm, backups))
     run_well(pair)
@@ -46,7 +48,9 @@ def test_smaller_mtu(rdma_vm: VM, stamps: Path) -> None:
         wait_event(pair, "return")
         pair.stop_sending()
         run_well(pair)
-        assert messages(pair.client) == ["manapy shift: rxa1 has a smaller MTU than rxa0: traffic on it uses 1024 bytes"]
+        assert messages(pair.client) == [
+            "manapy shift: rxa1 has a smaller MTU than rxa0: traffic on it uses 1024 bytes"
+        ]
     finally:
         rdma_vm.run("ip link set ea1 mtu 4200 && ip link set eb1 mtu 4200", check=True)
 
@@ -58,7 +62,9 @@ def test_no_gid_of_the_kind(rdma_vm: VM, stamps: Path) -> None:
         env = environment(rdma_vm) | {"MANAPY_SHIFT_VERBOSE": "1"}
         pair = Pair.start(rdma_vm, stamps, "-n", 300, env=env)
         run_well(pair)
-        assert messages(pair.client) == ["manapy shift: rxa1 can't be a backup: it has no GID of the kind that the default RNIC uses (RoCE version; IPv4 or IPv6)"]
+        assert messages(pair.client) == [
+            "manapy shift: rxa1 can't be a backup: it has no GID of the kind that the default RNIC uses (RoCE version; IPv4 or IPv6)"
+        ]
         assert not events(pair.client, "protected") and not events(pair.server, "protected")
     finally:
         rdma_vm.run("ip address add 10.0.1.1/24 dev ea1", check=True)
@@ -66,12 +72,19 @@ def test_no_gid_of_the_kind(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_agent_unreachable(rdma_vm: VM, stamps: Path) -> None:
-    alone = {"LD_PRELOAD": str(LIBRARY), "MANAPY_SHIFT_AGENT": "/nonexistent/agent", "MANAPY_SHIFT_JOB": "alone", "MANAPY_SHIFT_BACKUP": BACKUPS}
+    alone = {
+        "LD_PRELOAD": str(LIBRARY),
+        "MANAPY_SHIFT_AGENT": "/nonexistent/agent",
+        "MANAPY_SHIFT_JOB": "alone",
+        "MANAPY_SHIFT_BACKUP": BACKUPS,
+    }
     pair = Pair.start(rdma_vm, stamps, "-n", 300, env=alone)
     run_well(pair)
     for process in pair.both:
         (line,) = messages(process)
-        assert line.startswith("manapy shift: the key-value agent does not answer (") and line.endswith("): new connections are not protected until it does")
+        assert line.startswith("manapy shift: the key-value agent does not answer (") and line.endswith(
+            "): new connections are not protected until it does"
+        )
 
 
 def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
@@ -79,7 +92,9 @@ def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
     pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=limited(3_500_000), env=environment(rdma_vm))
     run_well(pair)
     for process, device in zip(pair.both, ("rxb1", "rxa1"), strict=True):
-        assert messages(process) == [f"manapy shift: {device} cannot register memory (Cannot allocate memory): requests that use it cannot move to a backup"]
+        assert messages(process) == [
+            f"manapy shift: {device} cannot register memory (Cannot allocate memory): requests that use it cannot move to a backup"
+        ]
 
 
 def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:
@@ -87,7 +102,9 @@ def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> 
     program = [*limited(9_000_000), rdma_program("late_memory.c"), "rxa0", "3000000", "4000000"]
     done = rdma_vm.run(program, env=environment(rdma_vm))
     assert done.returncode == 0 and done.stdout == "ok\n", done
-    assert "manapy shift: lockable memory is exhausted: registrations on the backups of rxa0 are released; " in done.stderr, done
+    assert (
+        "manapy shift: lockable memory is exhausted: registrations on the backups of rxa0 are released; " in done.stderr
+    ), done
 
 
 @pytest.fixture
@@ -95,7 +112,10 @@ def few_objects(rdma_vm: VM) -> Iterator[str]:
     """A group of processes that may have 4 objects (queue pairs, completion queues, regions ...) on rxa1: its tasks
     file."""
     group = "/sys/fs/cgroup/few"
-    rdma_vm.run(f"mount -o remount,rw /sys/fs/cgroup; echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir {group} && echo rxa1 hca_object=4 > {group}/rdma.max", check=True)
+    rdma_vm.run(
+        f"mount -o remount,rw /sys/fs/cgroup; echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir {group} && echo rxa1 hca_object=4 > {group}/rdma.max",
+        check=True,
+    )
     yield f"{group}/cgroup.procs"
     rdma_vm.run(f"for p in $(cat {group}/cgroup.procs); do echo $p > /sys/fs/cgroup/cgroup.procs; done; rmdir {group}")
 

@@ -45,8 +45,29 @@ def train(rdma_vm: VM, shared_path: Path) -> Train:
     """Starts it, or what else is given instead; it goes on from what it has saved."""
 
     def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None) -> GuestProcess:
-        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--batch", "4", "--pause", "0.05", "--up-to", shared_path / "up-to"]
-        return mpi.start(rdma_vm, BIN, program or train, inside, env={"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS})
+        train = [
+            sys.executable,
+            TRAIN,
+            "--dir",
+            shared_path,
+            "--epochs",
+            "2",
+            "--steps",
+            str(STEPS),
+            "--batch",
+            "4",
+            "--pause",
+            "0.05",
+            "--up-to",
+            shared_path / "up-to",
+        ]
+        return mpi.start(
+            rdma_vm,
+            BIN,
+            program or train,
+            inside,
+            env={"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS},
+        )
 
     return start
 
@@ -55,7 +76,11 @@ def wait_back(process: GuestProcess) -> None:
     """Until every queue pair that has moved is on its own rail again."""
 
     def away() -> set[tuple[int, int]]:
-        last = {(event["pid"], event["qp"]): event["event"] for event in shift.events(process) if event["event"] in ("fallback", "return")}
+        last = {
+            (event["pid"], event["qp"]): event["event"]
+            for event in shift.events(process)
+            if event["event"] in ("fallback", "return")
+        }
         return {key for key, event in last.items() if event == "fallback"}
 
     with process.vm.changed:
@@ -71,7 +96,9 @@ def step(process: GuestProcess) -> int:
 def wait_protected(process: GuestProcess) -> None:
     """Both ranks' queue pairs of their connection with each other, and of each with itself."""
     with process.vm.changed:
-        process.vm.changed.wait_for(lambda: len(shift.events(process, "protected")) >= 4 or process.poll() is not None, PATIENCE)
+        process.vm.changed.wait_for(
+            lambda: len(shift.events(process, "protected")) >= 4 or process.poll() is not None, PATIENCE
+        )
     assert len(shift.events(process, "protected")) >= 4 and process.poll() is None, process.report()
 
 
@@ -105,7 +132,9 @@ def check_recorded(vm: VM, job: Path) -> None:
         assert {device[-1] for who, _, device, *_ in records if who == rank} == {"0", "1"}, records
     for pair in {(rank, qp) for rank, qp, *_ in records}:
         counts = [rest for rank, qp, _, *rest in records if (rank, qp) == pair]
-        assert all(now[i] >= before[i] for before, now in zip(counts, counts[1:], strict=False) for i in range(3)), counts
+        assert all(now[i] >= before[i] for before, now in zip(counts, counts[1:], strict=False) for i in range(3)), (
+            counts
+        )
         assert all(completed <= posted for posted, completed, _ in counts), counts
 
 

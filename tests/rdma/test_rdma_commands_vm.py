@@ -13,7 +13,10 @@ MANAPY = Path(sys.executable).parent / "manapy"
 
 def test_devices(rdma_vm: VM) -> None:
     """Names and addresses as the rails have them; MTU and limits as verbs have them (pyverbs, if it is there)."""
-    found = {device["name"]: device for device in json.loads(rdma_vm.run([str(MANAPY), "rdma", "devices", "--json"], check=True).stdout)}
+    found = {
+        device["name"]: device
+        for device in json.loads(rdma_vm.run([str(MANAPY), "rdma", "devices", "--json"], check=True).stdout)
+    }
     assert sorted(found) == ["rxa0", "rxa1", "rxa2", "rxb0", "rxb1", "rxb2"]
     (port,) = found["rxb1"]["ports"]
     assert (port["state"], port["mtu"], port["link"]) == ("ACTIVE", 4096, "Ethernet")

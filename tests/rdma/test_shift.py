@@ -70,9 +70,7 @@ def addresses(rdma_vm: VM) -> Iterator[Callable[[str, str], None]]:
     give("ip address flush dev ea0; sleep 1; ip address add 10.0.0.1/24 dev ea0", "1")
 
 
-def test_an_address_comes_back_behind_another(
-    rdma_vm: VM, stamps: Path, addresses: Callable[[str, str], None]
-) -> None:
+def test_an_address_comes_back_behind_another(rdma_vm: VM, stamps: Path, addresses: Callable[[str, str], None]) -> None:
     """Its GID then stands elsewhere in the table; the way back finds it there."""
     pair = start(rdma_vm, stamps, "--kinds", ALL, pairs=2)
     rdma_vm.cut(0)

@@ -68,7 +68,11 @@ def test_stops_when_told(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_bad_options(rdma_vm: VM, stamps: Path) -> None:
-    for options, status, said in (("-d rxa9 -c 127.0.0.1", 1, "error: connect to 127.0.0.1"), ("", 2, "stamps -d DEVICE"), ("-d rxa0 --kinds mail", 1, "--kinds: not mail")):
+    for options, status, said in (
+        ("-d rxa9 -c 127.0.0.1", 1, "error: connect to 127.0.0.1"),
+        ("", 2, "stamps -d DEVICE"),
+        ("-d rxa0 --kinds mail", 1, "--kinds: not mail"),
+    ):
         done = rdma_vm.run([stamps, *options.split()])
         assert done.returncode == status and said in done.stderr
 
@@ -81,7 +85,15 @@ ENDLESS = ("-n", 10**9, "--kinds", "send,write")
 
 @pytest.mark.parametrize(
     "how, host, event",
-    [("switch", None, ""), ("cable", "a", "a"), ("cable", "b", "b"), ("cable", None, "ab"), ("netem", "a", ""), ("netem", "b", ""), ("netem", None, "")],
+    [
+        ("switch", None, ""),
+        ("cable", "a", "a"),
+        ("cable", "b", "b"),
+        ("cable", None, "ab"),
+        ("netem", "a", ""),
+        ("netem", "b", ""),
+        ("netem", None, ""),
+    ],
 )
 def test_cut(rdma_vm: VM, stamps: Path, how: str, host: str | None, event: str) -> None:
     """The sender's first bad completion says that it has retried too often. The receiver's queue hears nothing, and

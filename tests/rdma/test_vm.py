@@ -40,7 +40,9 @@ def test_files(rdma_vm: VM, rdma_share: Path, shared_path: Path, tmp_path: Path)
     """All the host's files are there, and all may be written; only the shared directory gives it to the host."""
     assert rdma_vm.run(["cat", __file__]).stdout == Path(__file__).read_text()
     stray = tmp_path / "stray"
-    rdma_vm.run(f"mkdir -p {tmp_path} && echo guest > {stray} && cat {stray} && touch {__file__} /etc/stray", check=True)
+    rdma_vm.run(
+        f"mkdir -p {tmp_path} && echo guest > {stray} && cat {stray} && touch {__file__} /etc/stray", check=True
+    )
     assert not stray.exists() and not Path("/etc/stray").exists()
     for content in ("first\n", "second\n", "a third one\n"):
         (shared_path / "host").write_text(content)
@@ -63,7 +65,9 @@ def test_nothing_outlives_a_command(rdma_vm: VM) -> None:
 def test_two_commands_at_a_time(rdma_vm: VM, shared_path: Path) -> None:
     fifo = f"/run/{shared_path.name}"
     rdma_vm.run(f"mkfifo {fifo}", check=True)
-    reader = rdma_vm.start(f"echo waiting; cat {fifo}; trap 'echo told; exit 5' USR1; echo armed; while :; do read -t 1 <> {fifo}; done")
+    reader = rdma_vm.start(
+        f"echo waiting; cat {fifo}; trap 'echo told; exit 5' USR1; echo armed; while :; do read -t 1 <> {fifo}; done"
+    )
     reader.wait_for("waiting")
     assert reader.poll() is None
     rdma_vm.run(f"echo through > {fifo}", check=True)
@@ -110,7 +114,12 @@ def test_run(tmp_path: Path) -> None:
     if reason := missing():
         pytest.skip(reason)
     command = f"ls /sys/class/infiniband; echo kept > {tmp_path}/file; echo lost > /tmp/{tmp_path.name}-lost; exit 7"
-    done = subprocess.run([RUN, "--rails", "1", "--share", tmp_path, "--", "bash", "-c", command], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [RUN, "--rails", "1", "--share", tmp_path, "--", "bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (7, "rxa0\nrxb0\n", "")
     assert (tmp_path / "file").read_text() == "kept\n" and not Path(f"/tmp/{tmp_path.name}-lost").exists()
 
@@ -120,7 +129,9 @@ def test_run_is_killed(tmp_path: Path) -> None:
     """The machine ends with whoever has started it."""
     if reason := missing():
         pytest.skip(reason)
-    with subprocess.Popen([RUN, "--rails", "0", "sh", "-c", "echo ready; sleep 98765"], stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        [RUN, "--rails", "0", "sh", "-c", "echo ready; sleep 98765"], stdout=subprocess.PIPE, text=True
+    ) as running:
         assert running.stdout is not None and running.stdout.readline() == "ready\n"
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
         running.kill()
@@ -130,9 +141,15 @@ def test_run_is_killed(tmp_path: Path) -> None:
 
 
 def test_nothing_to_run_it_with() -> None:
-    done = subprocess.run([sys.executable, RUN, "true"], env={"PATH": "/nonexistent"}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, RUN, "true"], env={"PATH": "/nonexistent"}, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 125
-    assert done.stderr.startswith("tools/vm/run: no qemu-system-x86_64, ") and "apt install qemu-system-x86" in done.stderr and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("tools/vm/run: no qemu-system-x86_64, ")
+        and "apt install qemu-system-x86" in done.stderr
+        and done.stderr.count("\n") == 1
+    )
 
 
 def test_no_kernel(tmp_path: Path) -> None:
@@ -142,7 +159,11 @@ def test_no_kernel(tmp_path: Path) -> None:
     for name in ("apt-get", "apt-cache"):
         (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / name).chmod(0o755)
-    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
     done = subprocess.run([RUN, "true"], env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (125, "tools/vm/run: apt offers no linux-image-amd64 (apt-get update)\n")
 
@@ -168,6 +189,11 @@ def test_traffic_takes_its_rail(rdma_vm: VM, test: str, rail: int) -> None:
 
 
 def test_bad_requests(rdma_vm: VM) -> None:
-    for arguments, said in ((["cut", 7, "switch"], "no rail 7"), (["cut", 0, "axe"], "can't be cut by axe"), (["cut", 0, "cable", "c"], "no host c"), (["repair", 9], "no rail 9")):
+    for arguments, said in (
+        (["cut", 7, "switch"], "no rail 7"),
+        (["cut", 0, "axe"], "can't be cut by axe"),
+        (["cut", 0, "cable", "c"], "no host c"),
+        (["repair", 9], "no rail 9"),
+    ):
         with pytest.raises(VMError, match=said):
             rdma_vm.guest_rails(*arguments)

@@ -13,11 +13,20 @@ from manapy.core import boundary
 
 
 def test_layout(tmp_path: Path, include: Path) -> None:
-    assert layout.differences(tmp_path, include, "manapy/boundary.h", boundary.STRUCTURES, frozenset({"lower", "upper"})) == []
+    assert (
+        layout.differences(tmp_path, include, "manapy/boundary.h", boundary.STRUCTURES, frozenset({"lower", "upper"}))
+        == []
+    )
 
 
 def test_constants(tmp_path: Path, include: Path) -> None:
-    names = {"MAGIC": "MPY_BOUNDARY_MAGIC", "VERSION": "MPY_BOUNDARY_VERSION", "AT_BOUNDARY": "MPY_AT_BOUNDARY", "UPPER_ADDR": "MPY_UPPER_ADDR", "ROW_FREED": "MPY_ROW_FREED"}
+    names = {
+        "MAGIC": "MPY_BOUNDARY_MAGIC",
+        "VERSION": "MPY_BOUNDARY_VERSION",
+        "AT_BOUNDARY": "MPY_AT_BOUNDARY",
+        "UPPER_ADDR": "MPY_UPPER_ADDR",
+        "ROW_FREED": "MPY_ROW_FREED",
+    }
     for name, value in layout.c_values(tmp_path, include, "manapy/boundary.h", names).items():
         assert getattr(boundary, name) == value, name
 

@@ -48,5 +48,7 @@ from pathlib import Path
 print(d.dmtcp_is_enabled(), d.dmtcp_checkpoint(), *d.dmtcp_get_local_status(), d.dmtcp_get_generation(), d.dmtcp_get_ckpt_dir(), end=" ")
 print(d.dmtcp_set_ckpt_dir(Path("/b c")), d.dmtcp_set_ckpt_dir(None), d.dmtcp_get_ckpt_dir(), d.dmtcp_enable_ckpt())
 """
-    done = subprocess.run([sys.executable, "-c", code], env={"LD_PRELOAD": str(library)}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"LD_PRELOAD": str(library)}, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == "1 2 4 5 6 4000000000 /a 4 4 /b c 3".split()

@@ -158,7 +158,9 @@ def test_only_the_adapter_needs_pytorch_and_says_so() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "so far\n")
-    assert done.stderr.splitlines()[-1].startswith("ImportError: manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]'")
+    assert done.stderr.splitlines()[-1].startswith(
+        "ImportError: manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]'"
+    )
 
 
 def test_only_cli_prints_or_exits(root: Path) -> None:

@@ -28,7 +28,15 @@ FILES_MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"
 # crc32-pclmul, crc32_generic: rxe asks for a "crc32" by name when a device is made, and nobody would load it then.
 RDMA_MODULES = ("crc32_generic", "crc32-pclmul", "ib_uverbs", "rdma_ucm", "veth", "bridge", "sch_netem", "rdma_rxe")
 
-PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "cpio": "cpio", "modprobe": "kmod", "apt-get": "apt", "dpkg": "dpkg", "strip": "binutils"}
+PROGRAMS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "cpio": "cpio",
+    "modprobe": "kmod",
+    "apt-get": "apt",
+    "dpkg": "dpkg",
+    "strip": "binutils",
+}
 SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
 
@@ -119,7 +127,13 @@ def _make(package: Path, where: Path) -> None:
     (where / "image").mkdir()
     (where / "image" / "vmlinux").write_bytes(_unpacked(kernel.read_bytes()))
     names = "\0".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
-    packed = subprocess.run(["cpio", "--create", "--null", "--format=newc", "--quiet"], cwd=root, input=names.encode(), stdout=subprocess.PIPE, check=True)
+    packed = subprocess.run(
+        ["cpio", "--create", "--null", "--format=newc", "--quiet"],
+        cwd=root,
+        input=names.encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     (where / "image" / "initramfs").write_bytes(packed.stdout)
 
 
@@ -153,7 +167,16 @@ def _closure(root: Path, version: str, modules: Sequence[str]) -> list[Path]:
 
 def _command(*arguments: str | Path, cwd: Path | None = None, check: bool = True) -> str:
     """What it prints; ImageError, with what it says, if it fails and must not."""
-    done = subprocess.run([str(a) for a in arguments], cwd=cwd, env={**os.environ, "PATH": SYSTEM_PATH, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(a) for a in arguments],
+        cwd=cwd,
+        env={**os.environ, "PATH": SYSTEM_PATH, "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
     if check and done.returncode:
-        raise ImageError(f"{arguments[0]}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f'exit status {done.returncode}'}")
+        raise ImageError(
+            f"{arguments[0]}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f'exit status {done.returncode}'}"
+        )
     return done.stdout

@@ -110,7 +110,10 @@ class GuestProcess:
         deadline = time.monotonic() + timeout
         written = [0, 0]
         while True:
-            self._await(lambda: [len(self._out), len(self._err)] != written or self.poll() is not None, deadline - time.monotonic())
+            self._await(
+                lambda: [len(self._out), len(self._err)] != written or self.poll() is not None,
+                deadline - time.monotonic(),
+            )
             for i, (file, text) in enumerate(((out, self._out), (err, self._err))):
                 file.write(text[written[i] :])
                 file.flush()
@@ -142,6 +145,7 @@ class GuestProcess:
         with self.vm.changed:
             return bool(self.vm.changed.wait_for(ready, timeout))
 
+
 # The guest's drivers have timers (a retry, a lease) that don't wait until a busy host has run the guest: so it goes
 # before other work, where that is allowed.
 PRIORITY = "-10"
@@ -156,7 +160,9 @@ class VM:
     """`share`: directories of the host in which both sides write. `rails`: how many (0: no RDMA devices). `accel`:
     QEMU's accelerator (MANAPY_VM_ACCEL); the emulating one needs no rights and hangs nowhere."""
 
-    def __init__(self, share: Sequence[Path] = (), rails: int = 3, memory: str = "2G", cpus: int = 2, accel: str | None = None) -> None:
+    def __init__(
+        self, share: Sequence[Path] = (), rails: int = 3, memory: str = "2G", cpus: int = 2, accel: str | None = None
+    ) -> None:
         self.share = [path.resolve() for path in share]
         self.rails, self.memory, self.cpus = rails, memory, cpus
         self.accel = accel or os.environ.get("MANAPY_VM_ACCEL") or "tcg,thread=multi"
@@ -182,7 +188,12 @@ class VM:
         with guest_end:
             arguments = self._arguments(booted.kernel, booted.initramfs, guest_end.fileno())
             self._qemu = subprocess.Popen(
-                [*_FIRST, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log("qemu").open("wb"), pass_fds=[guest_end.fileno()], start_new_session=True
+                [*_FIRST, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log("qemu").open("wb"),
+                pass_fds=[guest_end.fileno()],
+                start_new_session=True,
             )
         if _FIRST:
             # a session of its own is a group of its own for the scheduler (sched(7), autogroup)
@@ -224,7 +235,9 @@ class VM:
 
     # ---- commands
 
-    def start(self, command: str | Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> GuestProcess:
+    def start(
+        self, command: str | Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> GuestProcess:
         """Starts a command: a line for bash, or a program and its arguments. `env` is added to this process's
         environment."""
         arguments = ["/bin/bash", "-c", command] if isinstance(command, str) else [str(a) for a in command]
@@ -233,10 +246,17 @@ class VM:
             if not self._alive:
                 raise VMDied("there is no machine")
             self._processes[process.number] = process
-        self._ask(id=process.number, run=arguments, cwd=str(cwd or Path.cwd()), env={**os.environ, "PATH": SYSTEM_PATH, **(env or {})})
+        self._ask(
+            id=process.number,
+            run=arguments,
+            cwd=str(cwd or Path.cwd()),
+            env={**os.environ, "PATH": SYSTEM_PATH, **(env or {})},
+        )
         return process
 
-    def run(self, command: str | Sequence[str | Path], timeout: float = PATIENCE, check: bool = False, **where: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: str | Sequence[str | Path], timeout: float = PATIENCE, check: bool = False, **where: Any
+    ) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end. After `timeout` seconds it and all its processes are killed: GuestTimeout, with
         its output. With `check`, VMError if its exit status isn't 0. `where`: env and cwd, as in start()."""
         process = self.start(command, **where)
@@ -286,7 +306,11 @@ class VM:
 
     def _arguments(self, kernel: Path, initramfs: Path, port: int) -> list[str]:
         agent, share = f"{os.path.realpath(sys.executable)},{AGENT}", ",".join(map(str, self.share))
-        if any(letter in agent + share for letter in " \t\n") or agent.count(",") != 1 or share.count(",") + 1 > max(len(self.share), 1):
+        if (
+            any(letter in agent + share for letter in " \t\n")
+            or agent.count(",") != 1
+            or share.count(",") + 1 > max(len(self.share), 1)
+        ):
             raise VMError(f"a blank or comma in a path: {agent}, {share}")
         qemu = shutil.which("qemu-system-x86_64", path=SYSTEM_PATH)
         assert qemu is not None  # image() has looked
@@ -297,13 +321,47 @@ class VM:
         # QEMU keeps translated code by its address: programs at the same addresses share it (Python starts in half the
         # time).
         append = f"console=ttyS0 quiet loglevel=4 mitigations=off nokaslr norandmaps random.trust_cpu=on tsc=reliable no_timer_check {hang} agent={agent} share={share}"
-        arguments = [qemu, "-M", "q35", "-accel", self.accel, "-cpu", "host" if self.accel.startswith("kvm") else EMULATED, "-smp", str(self.cpus), "-m", self.memory]
-        arguments += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-kernel", str(kernel), "-initrd", str(initramfs), "-append", append]
+        arguments = [
+            qemu,
+            "-M",
+            "q35",
+            "-accel",
+            self.accel,
+            "-cpu",
+            "host" if self.accel.startswith("kvm") else EMULATED,
+            "-smp",
+            str(self.cpus),
+            "-m",
+            self.memory,
+        ]
+        arguments += [
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-kernel",
+            str(kernel),
+            "-initrd",
+            str(initramfs),
+            "-append",
+            append,
+        ]
         arguments += ["-serial", f"file:{self._log('console')}", "-device", "virtio-serial-pci"]
         arguments += ["-chardev", f"socket,id=agent,fd={port}", "-device", "virtserialport,chardev=agent,name=manapy"]
-        arguments += ["-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap", "-device", "virtio-9p-pci,fsdev=root,mount_tag=root"]
+        arguments += [
+            "-fsdev",
+            "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+            "-device",
+            "virtio-9p-pci,fsdev=root,mount_tag=root",
+        ]
         for i, path in enumerate(self.share):
-            arguments += ["-fsdev", f"local,id=share{i},path={path},security_model=none,multidevs=remap", "-device", f"virtio-9p-pci,fsdev=share{i},mount_tag=share{i}"]
+            arguments += [
+                "-fsdev",
+                f"local,id=share{i},path={path},security_model=none,multidevs=remap",
+                "-device",
+                f"virtio-9p-pci,fsdev=share{i},mount_tag=share{i}",
+            ]
         return arguments
 
     def _log(self, name: str) -> Path:

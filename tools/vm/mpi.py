@@ -20,11 +20,27 @@ from pathlib import Path
 from .image import SYSTEM_PATH
 from .machine import VM, GuestProcess
 
-ENVIRONMENT = {"MPIR_CVAR_CH4_NETMOD": "ucx", "MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "rc_v,self", "UCX_RC_RETRY_COUNT": "6", "UCX_RC_TIMEOUT": "200ms"}
+ENVIRONMENT = {
+    "MPIR_CVAR_CH4_NETMOD": "ucx",
+    "MPIR_CVAR_NOLOCAL": "1",
+    "UCX_TLS": "rc_v,self",
+    "UCX_RC_RETRY_COUNT": "6",
+    "UCX_RC_TIMEOUT": "200ms",
+}
 GIVES_UP = "transport retry counter exceeded"  # UCX's words
 
 
-def start(vm: VM, bin: Path, program: Sequence[str | Path], inside: Sequence[str | Path] = (), rail: int = 0, env: Mapping[str, str] | None = None) -> GuestProcess:
+def start(
+    vm: VM,
+    bin: Path,
+    program: Sequence[str | Path],
+    inside: Sequence[str | Path] = (),
+    rail: int = 0,
+    env: Mapping[str, str] | None = None,
+) -> GuestProcess:
     """mpiexec, started; `inside` comes before the program."""
     ranks = [["-n", "1", "-env", "UCX_NET_DEVICES", f"rx{host}{rail}:1", *inside, *program] for host in "ab"]
-    return vm.start([bin / "mpiexec", *ranks[0], ":", *ranks[1]], env={**ENVIRONMENT, "PATH": f"{bin}{os.pathsep}{SYSTEM_PATH}", **(env or {})})
+    return vm.start(
+        [bin / "mpiexec", *ranks[0], ":", *ranks[1]],
+        env={**ENVIRONMENT, "PATH": f"{bin}{os.pathsep}{SYSTEM_PATH}", **(env or {})},
+    )

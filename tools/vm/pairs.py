@@ -33,7 +33,15 @@ class Pair:
     client: GuestProcess
 
     @classmethod
-    def start(cls, vm: VM, program: Path, *options: object, rail: int = 0, inside: Sequence[str | Path] = (), env: Mapping[str, str] | None = None) -> Pair:
+    def start(
+        cls,
+        vm: VM,
+        program: Path,
+        *options: object,
+        rail: int = 0,
+        inside: Sequence[str | Path] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> Pair:
         """Returns when they are connected."""
         port = next(_ports)
         common = ["-p", str(port), *map(str, options)]

@@ -103,7 +103,9 @@ def wait_event(pair: Pair, name: str, times: int = 1, timeout: float = PATIENCE)
     """Until both processes have said it so often; VMError if they don't."""
     for process in pair.both:
         with process.vm.changed:
-            process.vm.changed.wait_for(lambda process=process: count(process, name) >= times or process.poll() is not None, timeout)
+            process.vm.changed.wait_for(
+                lambda process=process: count(process, name) >= times or process.poll() is not None, timeout
+            )
         if count(process, name) < times:
             raise VMError(f"{name} not {times} times\n{process.report()}")
 

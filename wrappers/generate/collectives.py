@@ -99,7 +99,10 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
     lines += [f'    mpy_clock_start(t, mpy_row(c->row), "{f.symbol}");', "    mpy_cross_in_collective(t);"]
     if arrays:
         sizes = [f"n_{a.name}" for a in arrays]
-        lines += [f"    size_t bytes = (size_t)({' + '.join(sizes)} + 1) * sizeof(int);", "    int *types = mpy_alloc(bytes);"]
+        lines += [
+            f"    size_t bytes = (size_t)({' + '.join(sizes)} + 1) * sizeof(int);",
+            "    int *types = mpy_alloc(bytes);",
+        ]
         for i, a in enumerate(arrays):
             own = translation(f, arrays, i, "mpy_real_datatypes_to", " + ".join(["types", *sizes[:i]]))
             lines += [f"    int *real_{a.name} = {own};"]
@@ -114,7 +117,12 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
     ]
     if arrays:
         lines += ["    if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);"]
-    return [*lines, "    mpy_collective_leave(t, mpy_row(c->row), rc);", "    mpy_traced(t, record, rc);", "    mpy_p2p_done(t, th);"]
+    return [
+        *lines,
+        "    mpy_collective_leave(t, mpy_row(c->row), rc);",
+        "    mpy_traced(t, record, rc);",
+        "    mpy_p2p_done(t, th);",
+    ]
 
 
 def fold_lines(f: Function) -> list[str]:
@@ -124,10 +132,16 @@ def fold_lines(f: Function) -> list[str]:
         return []
     user = "!mpy_is_builtin(op)) && mpy_lookup(MPY_OP, op) != NULL"
     kind = re.sub(r"^I|_init|_c$", "", f.name).upper()
-    fields = [f'.name = "{f.symbol}"', f".kind = MPY_FOLD_{kind}", f".persistent = {str(f.argument('INFO') is not None).lower()}"]
+    fields = [
+        f'.name = "{f.symbol}"',
+        f".kind = MPY_FOLD_{kind}",
+        f".persistent = {str(f.argument('INFO') is not None).lower()}",
+    ]
     for a in f.arguments:
         if a.kind == "COUNT_C_ARRAY":
             fields.append(f".{a.name}_c = {a.name}")
         elif a.kind != "REQUEST_OUT":
             fields.append(f".{'count' if a.name == 'recvcount' else a.name} = {a.name}")
-    return [f"    if (MPY_UNLIKELY({user} && request != NULL) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, request);"]
+    return [
+        f"    if (MPY_UNLIKELY({user} && request != NULL) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, request);"
+    ]

@@ -8,14 +8,18 @@ from .c_text import ADOPTED, real_call
 from .function_table import Function
 
 # MPI_MODE_SEQUENTIAL allows no other accesses than with the shared file pointer, which may not be moved either.
-NOT_SEQUENTIAL = re.compile(r"File_(i?(read|write)(_at)?(_all)?(_begin|_end)?|seek(_shared)?|get_position(_shared)?|get_byte_offset|set_size)(_c)?")
+NOT_SEQUENTIAL = re.compile(
+    r"File_(i?(read|write)(_at)?(_all)?(_begin|_end)?|seek(_shared)?|get_position(_shared)?|get_byte_offset|set_size)(_c)?"
+)
 
 
 def file_body(f: Function) -> list[str]:
     """A call on a file: collective ones count on its row. A split access is done whole by its first half (file.h,
     invariant 5)."""
     if f.name.endswith("_end"):
-        refused = f'    if (MPY_UNLIKELY(status == NULL)) return mpy_file_error(mpy_file(fh), MPI_ERR_ARG, "{f.symbol}");'
+        refused = (
+            f'    if (MPY_UNLIKELY(status == NULL)) return mpy_file_error(mpy_file(fh), MPI_ERR_ARG, "{f.symbol}");'
+        )
         return ["    (void)buf;", refused, f'    return mpy_file_split_end(fh, status, "{f.symbol}");']
     begin = re.search("_begin(_c)?$", f.name)
     out = [a for a in f.arguments if a.kind in ADOPTED or a.kind == "REQUEST_OUT"]
@@ -24,16 +28,24 @@ def file_body(f: Function) -> list[str]:
         lines += ["    mpy_thread_t *t = mpy_self();", "    mpy_file_t *f = mpy_file(fh);"]
     if begin:
         lines += [f'    if (mpy_file_between(fh)) return mpy_file_error(mpy_file(fh), MPI_ERR_IO, "{f.symbol}");']
-    lines += ["    mpy_cross_in(t);"] if f.clock == "-" else ["    mpy_file_call_t call = mpy_file_enter(fh);", "    mpy_file_t *f = call.f;"]
+    lines += (
+        ["    mpy_cross_in(t);"]
+        if f.clock == "-"
+        else ["    mpy_file_call_t call = mpy_file_enter(fh);", "    mpy_file_t *f = call.f;"]
+    )
     refused = "mpy_file_sequential(f) ? MPI_ERR_UNSUPPORTED_OPERATION : " if NOT_SEQUENTIAL.fullmatch(f.name) else ""
     lines += [f"    int rc = {refused}{real_call(f, '')};"]
     if "shared" in f.name or "ordered" in f.name:
         lines += ["    if (f != NULL) f->shared = true;"]
     if begin:
-        lines += [f"    if (f != NULL) f->split = MPY_REAL({f.name[: begin.start()]}_end)(f->real, buf, &f->split_status) == 0;"]
+        lines += [
+            f"    if (f != NULL) f->split = MPY_REAL({f.name[: begin.start()]}_end)(f->real, buf, &f->split_status) == 0;"
+        ]
     for a in out:
         made = f"mpy_file_request({'t, NULL' if f.clock == '-' else 'call.t, f'}, real_request, buf, count, datatype)"
-        lines += [f"    if (rc == 0) *{a.name} = {made if a.kind == 'REQUEST_OUT' else f'mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})'};"]
+        lines += [
+            f"    if (rc == 0) *{a.name} = {made if a.kind == 'REQUEST_OUT' else f'mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})'};"
+        ]
     lines += [
         "    mpy_cross_out(t);" if f.clock == "-" else "    mpy_file_leave(call, rc);",
         f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(f, rc, "{f.symbol}");',

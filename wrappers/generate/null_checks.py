@@ -34,7 +34,12 @@ def unchecked(f: Function) -> str:
 
 def error_of(f: Function) -> str:
     """How an error of this function is raised, except for the code."""
-    for kind, raised in (("WIN", "mpy_win_error(mpy_win({0})"), ("FILE", "mpy_file_error(mpy_file({0})"), ("SESSION", "mpy_session_error(mpy_session({0})"), ("COMM", "mpy_error(mpy_comm({0})")):
+    for kind, raised in (
+        ("WIN", "mpy_win_error(mpy_win({0})"),
+        ("FILE", "mpy_file_error(mpy_file({0})"),
+        ("SESSION", "mpy_session_error(mpy_session({0})"),
+        ("COMM", "mpy_error(mpy_comm({0})"),
+    ):
         if (a := f.argument(kind)) is not None:
             return raised.format(a.name)
     return "mpy_file_error(NULL" if f.family == "io" else "mpy_error(NULL"
@@ -62,7 +67,11 @@ def checked(table: Table, f: Function) -> str:
     """PMPI_X of a manual function: that with a NULL is kept away from it, and costs the others a comparison."""
     names = ", ".join(a.name for a in f.arguments)
     call, failed = refused_call(f), error_of(f)
-    asked = ["    mpy_thread_t *t = mpy_self();", "    mpy_cross_in(t);", f"    int rc = {call};", "    mpy_cross_out(t);"] if call else []
+    asked = (
+        ["    mpy_thread_t *t = mpy_self();", "    mpy_cross_in(t);", f"    int rc = {call};", "    mpy_cross_out(t);"]
+        if call
+        else []
+    )
     unused = [f"    (void){a.name};" for a in f.arguments if not call and a.name not in re.findall(r"\w+", failed)]
     return "\n".join(
         [

@@ -18,12 +18,25 @@ def function_index(table: Table) -> str:
     lines += [f"    MPY_FN_{f.name} = {i}," for i, f in enumerate(table.functions)]
     lines += [f"    MPY_FN_COUNT = {len(table.functions)},", "};", "enum {"]
     lines += [f"    MPY_DATA_{name.removeprefix('MPI_')} = {i}," for i, name in enumerate(table.data)]
-    lines += [f"    MPY_DATA_COUNT = {len(table.data)},", "};", f"#define MPY_TABLE_HASH 0x{table.hash:016x}ul", "", "#endif"]
+    lines += [
+        f"    MPY_DATA_COUNT = {len(table.data)},",
+        "};",
+        f"#define MPY_TABLE_HASH 0x{table.hash:016x}ul",
+        "",
+        "#endif",
+    ]
     return "\n".join(lines) + "\n"
 
 
 def function_names(table: Table) -> str:
-    lines = [BANNER, "#ifndef MANAPY_FUNCTION_NAMES_H", "#define MANAPY_FUNCTION_NAMES_H", "", '#include "function_index.h"', ""]
+    lines = [
+        BANNER,
+        "#ifndef MANAPY_FUNCTION_NAMES_H",
+        "#define MANAPY_FUNCTION_NAMES_H",
+        "",
+        '#include "function_index.h"',
+        "",
+    ]
     lines += ["static const char *const mpy_function_names[MPY_FN_COUNT] = {"]
     lines += [f'    "{f.symbol}",' for f in table.functions]
     lines += ["};", "static const char *const mpy_data_names[MPY_DATA_COUNT] = {"]
@@ -33,21 +46,39 @@ def function_names(table: Table) -> str:
 
 
 def functions(table: Table) -> str:
-    lines = [BANNER, "#ifndef MANAPY_FUNCTIONS_H", "#define MANAPY_FUNCTIONS_H", "", '#include "function_index.h"', '#include "mpich.h"', ""]
+    lines = [
+        BANNER,
+        "#ifndef MANAPY_FUNCTIONS_H",
+        "#define MANAPY_FUNCTIONS_H",
+        "",
+        '#include "function_index.h"',
+        '#include "mpich.h"',
+        "",
+    ]
     lines += ["#pragma GCC visibility push(default)"]
     lines += [f"{result_type(table, f)}P{f.symbol}({parameters(table, f)});" for f in table.functions]
     lines += ["#pragma GCC visibility pop", ""]
-    lines += ["/* What is written as PMPI_X, and called behind a check for NULL: generated.c has that under the name of PMPI_X. */"]
+    lines += [
+        "/* What is written as PMPI_X, and called behind a check for NULL: generated.c has that under the name of PMPI_X. */"
+    ]
     lines += [f"int {unchecked(f)}({parameters(table, f)});" for f in table.functions if nulls(f)]
-    lines += ["#ifndef MPY_CHECKS", *(f"#define P{f.symbol} {unchecked(f)}" for f in table.functions if nulls(f)), "#endif", ""]
+    lines += [
+        "#ifndef MPY_CHECKS",
+        *(f"#define P{f.symbol} {unchecked(f)}" for f in table.functions if nulls(f)),
+        "#endif",
+        "",
+    ]
     lines += [f"typedef {result_type(table, f)}(*mpy_fn_{f.name}_t)({parameters(table, f)});" for f in table.functions]
     lines += ["", "#endif"]
     return "\n".join(lines) + "\n"
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#define MPY_CHECKS\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
-             '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n']
+    parts = [
+        BANNER,
+        '#define MPY_CHECKS\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
+        '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n',
+    ]
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     parts += [checked(table, f) for f in table.functions if nulls(f)]
     parts += [outside(table)]
@@ -56,8 +87,12 @@ def generated(table: Table) -> str:
 
 def stubs(table: Table) -> str:
     """No functions.h here: a stub takes and returns nothing."""
-    lines = [BANNER, "void mpy_unsupported(const char *name) __attribute__((noreturn, visibility(\"hidden\")));", ""]
-    lines += ['#define STUB(SYMBOL, NAME) \\', '    __attribute__((weak, visibility("default"))) void SYMBOL(void); \\', "    void SYMBOL(void) { mpy_unsupported(NAME); }"]
+    lines = [BANNER, 'void mpy_unsupported(const char *name) __attribute__((noreturn, visibility("hidden")));', ""]
+    lines += [
+        "#define STUB(SYMBOL, NAME) \\",
+        '    __attribute__((weak, visibility("default"))) void SYMBOL(void); \\',
+        "    void SYMBOL(void) { mpy_unsupported(NAME); }",
+    ]
     lines += [f'STUB(P{f.symbol}, "{f.symbol}")' for f in table.functions if f.cls != "generated"]
     lines += [f'STUB({name}, "{name}")' for name in table.internal]
     return "\n".join(lines) + "\n"

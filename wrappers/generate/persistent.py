@@ -7,7 +7,14 @@ from .collectives import fold_lines
 from .function_table import Argument, Function, Table
 from .trace_record import trace_op
 
-ARGUMENT_KINDS = {"ROOT": "ROOT", "DATATYPE": "TYPE", "INT_ARRAY": "INTS", "COUNT_C_ARRAY": "COUNTS", "AINT_ARRAY": "COUNTS", "DATATYPE_ARRAY": "TYPES"}
+ARGUMENT_KINDS = {
+    "ROOT": "ROOT",
+    "DATATYPE": "TYPE",
+    "INT_ARRAY": "INTS",
+    "COUNT_C_ARRAY": "COUNTS",
+    "AINT_ARRAY": "COUNTS",
+    "DATATYPE_ARRAY": "TYPES",
+}
 
 
 def persistent_length(f: Function, a: Argument) -> str:
@@ -29,8 +36,13 @@ def persistent_wrapper(table: Table, f: Function) -> str:
     arguments = [a for a in f.arguments if a.kind not in ("COMM", "INFO", "REQUEST_OUT")]
     pointers = [a.kind.startswith("BUFFER") or a.kind.endswith("_ARRAY") for a in arguments]
     real = [f"a[{i}].{'pointer' if pointer else 'value'}" for i, pointer in enumerate(pointers)]
-    given = [f"{{.pointer = (void *){a.name}}}" if pointer else f"{{.value = {a.name}}}" for a, pointer in zip(arguments, pointers, strict=True)]
-    described = [f"{{MPY_ARG_{ARGUMENT_KINDS.get(a.kind, 'PLAIN')}, MPY_LENGTH_{persistent_length(f, a)}}}" for a in arguments]
+    given = [
+        f"{{.pointer = (void *){a.name}}}" if pointer else f"{{.value = {a.name}}}"
+        for a, pointer in zip(arguments, pointers, strict=True)
+    ]
+    described = [
+        f"{{MPY_ARG_{ARGUMENT_KINDS.get(a.kind, 'PLAIN')}, MPY_LENGTH_{persistent_length(f, a)}}}" for a in arguments
+    ]
     lines = [
         f"static int make_{f.name}(const mpy_argument_t *a, int comm, int info, int *request) {{",
         *([] if arguments else ["    (void)a;"]),

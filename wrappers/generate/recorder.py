@@ -84,12 +84,25 @@ def is_message(f: Function) -> bool:
 def is_recorded(f: Function) -> bool:
     if f.cls == "unsupported" or f.family in ("extension", "tools", "fortran"):
         return False
-    return f.name in BY_HAND or f.clock != "-" or is_message(f) or f.name in SYNCHRONISATION or f.argument("COMM_OUT") is not None and f.name != "Comm_get_parent"
+    return (
+        f.name in BY_HAND
+        or f.clock != "-"
+        or is_message(f)
+        or f.name in SYNCHRONISATION
+        or f.argument("COMM_OUT") is not None
+        and f.name != "Comm_get_parent"
+    )
 
 
 def is_mpi4(f: Function) -> bool:
     collective = f.family == "persistent" and f.clock != "-"
-    return f.name.endswith("_c") or collective or f.family in ("partitioned", "session") or f.name.startswith("Isendrecv") or f.name == "Comm_idup_with_info"
+    return (
+        f.name.endswith("_c")
+        or collective
+        or f.family in ("partitioned", "session")
+        or f.name.startswith("Isendrecv")
+        or f.name == "Comm_idup_with_info"
+    )
 
 
 # ---- bodies of record_X(real, ...)
@@ -121,14 +134,21 @@ def posted(f: Function, flag: str, receives: bool) -> list[str]:
 def collective(f: Function, op: str, flag: str) -> list[str]:
     root = next((a.name for a in f.arguments if a.kind == "ROOT"), None)
     lines = begin(f) + [object_line(f, False)]
-    lines += [f"    mpy_trace_call_t call = {{.op = {op}, .peer = {f'mpy_root({root})' if root else 'MPY_TRACE_NO_PEER'}{f', .flags = {flag}' if flag else ''}}};"]
+    lines += [
+        f"    mpy_trace_call_t call = {{.op = {op}, .peer = {f'mpy_root({root})' if root else 'MPY_TRACE_NO_PEER'}{f', .flags = {flag}' if flag else ''}}};"
+    ]
     if (volume := trace_bytes(f)) != "0":  # who is no root in an inter-communicator need not say a type
-        lines += [f"    if (c != NULL{f' && {root} != mpy_abi.proc_null && {root} != mpy_abi.root' if root else ''}) call.bytes = {volume};"]
+        lines += [
+            f"    if (c != NULL{f' && {root} != mpy_abi.proc_null && {root} != mpy_abi.root' if root else ''}) call.bytes = {volume};"
+        ]
     lines += posted(f, flag, False) if flag else []
     lines += ["    uint64_t count_, seq = mpy_enter_collective(ring, c, call, &count_);"]
     if not flag:
         return [*lines, f"    return mpy_exit(ring, seq, real({names(f)}));"]
-    lines += ["    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;", "    operation.call.context = count_;"]
+    lines += [
+        "    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;",
+        "    operation.call.context = count_;",
+    ]
     return [*lines, f"    return mpy_exit_posted(ring, seq, real({names(f)}), request, &operation);"]
 
 
@@ -138,9 +158,15 @@ def other_collective(f: Function) -> list[str]:
     kind = "FILE" if f.family == "io" else "WIN_CREATE" if f.family == "rma" else "COMM_CREATE"
     request = f.argument("REQUEST_OUT")
     flags = ", .flags = MPY_TRACE_NONBLOCKING" if request else ""
-    lines = begin(f) + [object_line(f, False), f"    mpy_trace_call_t call = {{.op = MPY_OP_{kind}, .peer = MPY_TRACE_NO_PEER{flags}}};"]
+    lines = begin(f) + [
+        object_line(f, False),
+        f"    mpy_trace_call_t call = {{.op = MPY_OP_{kind}, .peer = MPY_TRACE_NO_PEER{flags}}};",
+    ]
     lines += posted(f, "MPY_TRACE_NONBLOCKING", False) if request else []
-    lines += ["    uint64_t count_, seq = mpy_enter_collective(ring, c, call, &count_);", f"    int rc = real({names(f)});"]
+    lines += [
+        "    uint64_t count_, seq = mpy_enter_collective(ring, c, call, &count_);",
+        f"    int rc = real({names(f)});",
+    ]
     if request:
         lines += ["    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;"]
         if out:
@@ -178,7 +204,11 @@ def synchronisation(f: Function) -> list[str]:
     rank = next((a.name for a in f.arguments if a.kind == "RANK"), None)
     call = f"(mpy_trace_call_t){{.op = MPY_OP_WIN_{SYNCHRONISATION[f.name]}, .peer = {f'mpy_peer({rank})' if rank else 'MPY_TRACE_NO_PEER'}}}"
     counted = f.clock != "-"
-    enter = f"    uint64_t count_, seq = mpy_enter_collective(ring, c, {call}, &count_);" if counted else f"    uint64_t seq = mpy_enter(ring, c, {call});"
+    enter = (
+        f"    uint64_t count_, seq = mpy_enter_collective(ring, c, {call}, &count_);"
+        if counted
+        else f"    uint64_t seq = mpy_enter(ring, c, {call});"
+    )
     return [*begin(f), object_line(f, not counted), enter, f"    return mpy_exit(ring, seq, real({names(f)}));"]
 
 
@@ -191,15 +221,31 @@ def message(f: Function) -> list[str]:
         raise TableError(f"{f.symbol}: no rule to record it")
     op = (match[1] or match[3]).upper()
     receives = op in ("RECV", "PROBE")
-    flag = "MPY_TRACE_PERSISTENT" if name.endswith("_init") else "MPY_TRACE_NONBLOCKING" if f.argument("REQUEST_OUT") else ""
+    flag = (
+        "MPY_TRACE_PERSISTENT"
+        if name.endswith("_init")
+        else "MPY_TRACE_NONBLOCKING"
+        if f.argument("REQUEST_OUT")
+        else ""
+    )
     rank = next(a.name for a in f.arguments if a.kind == "RANK")
     count = "partitions * count" if f.family == "partitioned" else "count"
     lines = begin(f) + [object_line(f, True)]
-    lines += [f"    mpy_trace_call_t call = {{.op = MPY_OP_{op}, .peer = mpy_peer({rank}), .tag = mpy_tag(tag){f', .flags = {flag}' if flag else ''}}};"]
+    lines += [
+        f"    mpy_trace_call_t call = {{.op = MPY_OP_{op}, .peer = mpy_peer({rank}), .tag = mpy_tag(tag){f', .flags = {flag}' if flag else ''}}};"
+    ]
     lines += [f"    call.bytes = mpy_bytes({count}, datatype);"] if f.argument("DATATYPE") else []
-    lines += [f"    if ({rank} == mpy_abi.any_source || tag == mpy_abi.any_tag) call.flags |= MPY_TRACE_WILDCARD;"] if receives else []
+    lines += (
+        [f"    if ({rank} == mpy_abi.any_source || tag == mpy_abi.any_tag) call.flags |= MPY_TRACE_WILDCARD;"]
+        if receives
+        else []
+    )
     if flag:
-        lines += [*posted(f, flag, receives), "    uint64_t seq = mpy_enter(ring, c, call);", "    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;"]
+        lines += [
+            *posted(f, flag, receives),
+            "    uint64_t seq = mpy_enter(ring, c, call);",
+            "    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;",
+        ]
         return [*lines, f"    return mpy_exit_posted(ring, seq, real({names(f)}), request, &operation);"]
     lines += ["    uint64_t seq = mpy_enter(ring, c, call);"]
     if not receives:
@@ -211,7 +257,11 @@ def message(f: Function) -> list[str]:
 def exchange(f: Function) -> list[str]:
     """Sendrecv: a send and a receive."""
     both = any(a.name == "sendbuf" for a in f.arguments)
-    sent, room = ("mpy_bytes(sendcount, sendtype)", "mpy_bytes(recvcount, recvtype)") if both else ("mpy_bytes(count, datatype)",) * 2
+    sent, room = (
+        ("mpy_bytes(sendcount, sendtype)", "mpy_bytes(recvcount, recvtype)")
+        if both
+        else ("mpy_bytes(count, datatype)",) * 2
+    )
     flags = "MPY_TRACE_NONBLOCKING | " if f.argument("REQUEST_OUT") else ""
     lines = [*begin(f), object_line(f, True)]
     lines += [
@@ -220,14 +270,25 @@ def exchange(f: Function) -> list[str]:
         "    if (source == mpy_abi.any_source || recvtag == mpy_abi.any_tag) in.flags |= MPY_TRACE_WILDCARD;",
     ]
     if flags:
-        lines += ["    in.request = out.request = mpy_serial(ring);", "    mpy_operation_t operation = {.receives = true, .serial = in.request, .call = in};"]
+        lines += [
+            "    in.request = out.request = mpy_serial(ring);",
+            "    mpy_operation_t operation = {.receives = true, .serial = in.request, .call = in};",
+        ]
         lines += ["    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;"]
     lines += ["    uint64_t first = mpy_enter(ring, c, out), seq = mpy_enter(ring, c, in);"]
     if flags:
         lines += [f"    int rc = real({names(f)});", "    mpy_close(ring, first, mpy_failed(rc));"]
         return [*lines, "    return mpy_exit_posted(ring, seq, rc, request, &operation);"]
-    lines += ["    char own[MPY_STATUS_MAX];", "    if (status == mpy_abi.status_ignore) status = own;", f"    int rc = real({names(f)});"]
-    return [*lines, "    mpy_close(ring, first, mpy_failed(rc));", "    return mpy_exit_received(ring, seq, rc, status);"]
+    lines += [
+        "    char own[MPY_STATUS_MAX];",
+        "    if (status == mpy_abi.status_ignore) status = own;",
+        f"    int rc = real({names(f)});",
+    ]
+    return [
+        *lines,
+        "    mpy_close(ring, first, mpy_failed(rc));",
+        "    return mpy_exit_received(ring, seq, rc, status);",
+    ]
 
 
 def body(f: Function) -> list[str]:
@@ -245,9 +306,20 @@ def body(f: Function) -> list[str]:
 
 
 def header(functions: list[Function]) -> str:
-    lines = [BANNER, "#ifndef MANAPY_RECORDER_CALLS_H", "#define MANAPY_RECORDER_CALLS_H", "", '#include "preload.h"', ""]
+    lines = [
+        BANNER,
+        "#ifndef MANAPY_RECORDER_CALLS_H",
+        "#define MANAPY_RECORDER_CALLS_H",
+        "",
+        '#include "preload.h"',
+        "",
+    ]
     lines += [f"typedef int (*mpy_fn_{f.name}_t)({parameters(f)});" for f in functions]
-    lines += [f"int mpy_record_{f.name}(mpy_fn_{f.name}_t real{', ' if f.arguments else ''}{parameters(f) if f.arguments else ''});" for f in functions if f.name in BY_HAND]
+    lines += [
+        f"int mpy_record_{f.name}(mpy_fn_{f.name}_t real{', ' if f.arguments else ''}{parameters(f) if f.arguments else ''});"
+        for f in functions
+        if f.name in BY_HAND
+    ]
     return "\n".join([*lines, "", "#endif", ""])
 
 
@@ -276,14 +348,26 @@ static inline int64_t mpy_hash_text(const char *text) { return (int64_t)mpy_fnv1
 def calls(functions: list[Function]) -> str:
     lines = [BANNER, '#include "recorder_calls.h"', "#include <manapy/fnv.h>", "#include <string.h>", "", "enum {"]
     lines += [f"    I_{f.name}," for f in functions]
-    lines += ["    I_COUNT", "};", "const char *const mpy_names[] = {", *(f'    "P{f.symbol}",' for f in functions), "};", "void *mpy_real[I_COUNT][2];", HELPERS]
+    lines += [
+        "    I_COUNT",
+        "};",
+        "const char *const mpy_names[] = {",
+        *(f'    "P{f.symbol}",' for f in functions),
+        "};",
+        "void *mpy_real[I_COUNT][2];",
+        HELPERS,
+    ]
     for f in functions:
         comma = ", " if f.arguments else ""
         if f.name in BY_HAND:
             record = f"mpy_record_{f.name}"
         else:
             record = f"record_{f.name}"
-            lines += [f"static int {record}(mpy_fn_{f.name}_t real{comma}{parameters(f) if f.arguments else ''}) {{", *body(f), "}"]
+            lines += [
+                f"static int {record}(mpy_fn_{f.name}_t real{comma}{parameters(f) if f.arguments else ''}) {{",
+                *body(f),
+                "}",
+            ]
         for p in (0, 1):
             symbol = "P" * p + f.symbol
             lines += [f"EXPORT int {symbol}({parameters(f)});"]
@@ -293,7 +377,14 @@ def calls(functions: list[Function]) -> str:
 
 def exports(functions: list[Function]) -> str:
     symbols = sorted(name for f in functions for name in (f.symbol, "P" + f.symbol))
-    return BANNER + "{ global:\n" + "".join(f"  {name};\n" for name in [*symbols, "manapy_trace_clocks", "manapy_trace_mark", "manapy_trace_of_process"]) + "local: *; };\n"
+    return (
+        BANNER
+        + "{ global:\n"
+        + "".join(
+            f"  {name};\n" for name in [*symbols, "manapy_trace_clocks", "manapy_trace_mark", "manapy_trace_of_process"]
+        )
+        + "local: *; };\n"
+    )
 
 
 def recorded(table: Table) -> list[Function]:

@@ -51,7 +51,11 @@ def trace_bytes(f: Function) -> str:
 def trace_enter(f: Function, flags: str = "") -> str:
     """The record of a collective on `c`; a root is one of its ranks, or says who is none."""
     posts = [f".flags = {flags}", "MPY_TRACE_POST"] if flags else []
-    fields = [f".op = {trace_op(f)}", *posts, f"MPY_TRACE_ROOTED(c, {'root' if f.argument('ROOT') else 'MPI_UNDEFINED'})"]
+    fields = [
+        f".op = {trace_op(f)}",
+        *posts,
+        f"MPY_TRACE_ROOTED(c, {'root' if f.argument('ROOT') else 'MPI_UNDEFINED'})",
+    ]
     if (volume := trace_bytes(f)) != "0":
         fields.append(f".bytes = {volume}")
     return f"    uint64_t record = MPY_TRACE(t, {', '.join(fields)});"

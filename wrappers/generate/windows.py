@@ -30,6 +30,8 @@ def window_body(f: Function) -> list[str]:
         f"    mpy_win_issued(w, {f.argument('RANK').name});",
     ]
     if request:
-        lines += ["    if (MPY_LIKELY(rc == 0)) *request = mpy_request_unrecorded(mpy_request_other(th, real_request, NULL))->handle;"]
+        lines += [
+            "    if (MPY_LIKELY(rc == 0)) *request = mpy_request_unrecorded(mpy_request_other(th, real_request, NULL))->handle;"
+        ]
     lines += ["    mpy_cross_out(t);", f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_win_error(w, rc, "{f.symbol}");']
     return lines

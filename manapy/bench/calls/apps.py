@@ -18,7 +18,13 @@ from ..shared.compare import Sample, compare
 from ..shared.samples import CLOCK, NATIVE, VARIANTS, Row, Rows
 
 RANKS = 2
-STANDS_FOR = {"bcast": "OSU MicroBench", "transpose": "VASP 6", "cg": "Poisson solver", "particles": "CoMD, LAMMPS", "stencil": "SW4"}
+STANDS_FOR = {
+    "bcast": "OSU MicroBench",
+    "transpose": "VASP 6",
+    "cg": "Poisson solver",
+    "particles": "CoMD, LAMMPS",
+    "stencil": "SW4",
+}
 NONBLOCKING = {"cg"}  # as in the paper, two-phase commit can't run it
 RANKS_MAX = 64  # the stand-in for VASP has 64 rows
 
@@ -37,14 +43,25 @@ def scaling(setting: Setting) -> list[Row]:
     processors = min(len(os.sched_getaffinity(0)), RANKS_MAX)
     counts = [2**i for i in range(max(processors.bit_length(), 2))]
     for i, ranks in enumerate(counts):
-        _app(rows, setting, "transpose", ranks, f"transpose, {ranks} rank{'s' * (ranks > 1)}", part=(i, len(counts)), with_rates=False)
+        _app(
+            rows,
+            setting,
+            "transpose",
+            ranks,
+            f"transpose, {ranks} rank{'s' * (ranks > 1)}",
+            part=(i, len(counts)),
+            with_rates=False,
+        )
     return rows.all()
 
 
 def startup(setting: Setting) -> list[Row]:
     """Seconds from mpirun to its end; a run before the first round warms the page cache."""
     rows = Rows("startup")
-    programs = {"/bin/true, 2 ranks": ["/bin/true"], "python -c 'from mpi4py import MPI', 2 ranks": [sys.executable, "-c", "from mpi4py import MPI"]}
+    programs = {
+        "/bin/true, 2 ranks": ["/bin/true"],
+        "python -c 'from mpi4py import MPI', 2 ranks": [sys.executable, "-c", "from mpi4py import MPI"],
+    }
     for i, (name, program) in enumerate(programs.items()):
         if subprocess.run(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
             continue
@@ -53,7 +70,10 @@ def startup(setting: Setting) -> list[Row]:
             setting.progress((i + (number + 1) / (setting.rounds + 1)) / len(programs), name)
             directory = setting.fresh("start")
             try:
-                seconds = {NATIVE: setting.timed(setting.native(2, *program)), CLOCK: setting.timed(setting.launched(CLOCK, 2, directory, *program))}
+                seconds = {
+                    NATIVE: setting.timed(setting.native(2, *program)),
+                    CLOCK: setting.timed(setting.launched(CLOCK, 2, directory, *program)),
+                }
             except BenchError as error:
                 row.failures[CLOCK] = str(error)
                 break
@@ -64,7 +84,9 @@ def startup(setting: Setting) -> list[Row]:
     return rows.all()
 
 
-def _app(rows: Rows, setting: Setting, kind: str, ranks: int, name: str, part: tuple[int, int], with_rates: bool) -> None:
+def _app(
+    rows: Rows, setting: Setting, kind: str, ranks: int, name: str, part: tuple[int, int], with_rates: bool
+) -> None:
     checksums: set[str] = set()
 
     def read(output: str) -> Iterable[Sample]:

@@ -23,7 +23,17 @@ from ..shared.samples import CLOCK, NATIVE, VARIANTS, Row, Rows
 
 PACKAGE = "impi-rt==2021.19.0"
 PROGRAMS = {  # and what of them is measured
-    "IMB-MPI1": ("PingPong", "Sendrecv", "Exchange", "Bcast", "Reduce", "Allreduce", "Allgather", "Alltoall", "Barrier"),
+    "IMB-MPI1": (
+        "PingPong",
+        "Sendrecv",
+        "Exchange",
+        "Bcast",
+        "Reduce",
+        "Allreduce",
+        "Allgather",
+        "Alltoall",
+        "Barrier",
+    ),
     "IMB-NBC": ("Ibcast", "Ireduce", "Iallreduce", "Iallgather", "Ialltoall", "Ibarrier"),
     "IMB-RMA": ("Unidir_put", "Unidir_get", "All_put_all", "Exchange_put", "Accumulate", "Fetch_and_op"),
 }
@@ -73,9 +83,13 @@ def _download(where: Path) -> Path:
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest", str(where)]
     command = [sys.executable, "-m", "pip", "download", *options, PACKAGE]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
-        raise LeftOutError(f"pip did not download {PACKAGE} within {DOWNLOAD_SECONDS:.0f} s (--imb names a copy)") from None
+        raise LeftOutError(
+            f"pip did not download {PACKAGE} within {DOWNLOAD_SECONDS:.0f} s (--imb names a copy)"
+        ) from None
     wheel = next(where.glob("*.whl"), None)
     if done.returncode or wheel is None:
         why = (done.stderr.strip().splitlines() or ["no wheel"])[-1]

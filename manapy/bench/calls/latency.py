@@ -54,8 +54,30 @@ def calls(setting: Setting) -> list[Row]:
     def recorded(variant: str) -> str:
         return setting.variant(UNTRACED if variant == NATIVE else variant, 1, program)
 
-    compare(rows, setting, (NATIVE, CLOCK), 1, program, group="calls on one rank", run=plain, read=read, goals=GOALS, part=(0, 2))
-    compare(recording, setting, (NATIVE, CLOCK), 1, program, group="recording calls", run=recorded, read=_recorded, goals=RECORDING, part=(1, 2))
+    compare(
+        rows,
+        setting,
+        (NATIVE, CLOCK),
+        1,
+        program,
+        group="calls on one rank",
+        run=plain,
+        read=read,
+        goals=GOALS,
+        part=(0, 2),
+    )
+    compare(
+        recording,
+        setting,
+        (NATIVE, CLOCK),
+        1,
+        program,
+        group="recording calls",
+        run=recorded,
+        read=_recorded,
+        goals=RECORDING,
+        part=(1, 2),
+    )
     for row in recording.all():
         row.baseline = "--no-trace"
     return rows.all() + recording.all()
@@ -113,7 +135,14 @@ def python(setting: Setting) -> list[Row]:
 def _collectives(setting: Setting, mode: str, variants: tuple[str, ...]) -> list[Row]:
     rows = Rows(mode)
     goals = {"%": "± 3 points"} if mode == "overlap" else {}
-    compare(rows, setting, variants, RANKS, [setting.program("collectives"), mode, str(setting.ms)], group=f"{mode} collectives")
+    compare(
+        rows,
+        setting,
+        variants,
+        RANKS,
+        [setting.program("collectives"), mode, str(setting.ms)],
+        group=f"{mode} collectives",
+    )
     for row in rows.all():
         row.goal = goals.get(row.unit, "")
     return rows.all()

@@ -32,14 +32,17 @@ def small(setting: Setting) -> list[Row]:
     rows = Rows("small")
     whole = rows.row("checkpoint, command to return", "s", goal="≤ 0.1 s")
     safe, write, publish, command = (
-        rows.row(f"  of it: {name}", "s") for name in ("to a safe state", "writing (slowest rank)", "stop, drain, publish", "command, connection, resume")
+        rows.row(f"  of it: {name}", "s")
+        for name in ("to a safe state", "writing (slowest rank)", "stop, drain, publish", "command, connection, resume")
     )
     restart = rows.row("restart (mpirun manapy-restart)", "s", baseline="native start", goal="≤ +0.3 s")
     by_command = rows.row("restart (manapy restart)", "s", baseline="native start")
     job = setting.fresh("small")
 
     def checkpoints() -> Path:
-        with stepping(setting, setting.launched(CLOCK, RANKS, job, setting.program("steps"), "0", SECONDS), job) as running:
+        with stepping(
+            setting, setting.launched(CLOCK, RANKS, job, setting.program("steps"), "0", SECONDS), job
+        ) as running:
             for number in range(setting.rounds):
                 setting.progress(number / setting.rounds / 2, "checkpoints of a small program")
                 seconds, checkpoint = _checkpoint(setting, job, last=number == setting.rounds - 1)
@@ -55,7 +58,10 @@ def small(setting: Setting) -> list[Row]:
         for number in range(setting.rounds):
             setting.progress(0.5 + number / setting.rounds / 2, "restarts of a small program")
             before = _start(setting, "0")
-            for row, words in ((restart, setting.restarted(RANKS, checkpoint)), (by_command, [setting.tools.manapy, "restart", checkpoint])):
+            for row, words in (
+                (restart, setting.restarted(RANKS, checkpoint)),
+                (by_command, [setting.tools.manapy, "restart", checkpoint]),
+            ):
                 _put(row, NATIVE, number, before)
                 _put(row, CLOCK, number, _restart(setting, job, words))
 
@@ -73,17 +79,27 @@ def large(setting: Setting) -> list[Row]:
     write = rows.row(title + "  of it: writing (slowest rank)", "s")
     size = rows.row(title + "image size : data", "MB", baseline="data")
     cached = rows.row(title + "restart, images in the page cache", "s", baseline="native start")
-    cold = rows.row(title + "restart, images not in the page cache : native start + dd reading", "s", baseline="start + dd", goal="≤ 1.11 ×")
+    cold = rows.row(
+        title + "restart, images not in the page cache : native start + dd reading",
+        "s",
+        baseline="start + dd",
+        goal="≤ 1.11 ×",
+    )
     job = setting.fresh("large")
     rounds = max(setting.rounds // 2, 1)
     data = str(setting.megabytes)
 
     def checkpoints() -> Path:
-        with stepping(setting, setting.launched(CLOCK, RANKS, job, setting.program("steps"), data, SECONDS), job) as running:
+        with stepping(
+            setting, setting.launched(CLOCK, RANKS, job, setting.program("steps"), data, SECONDS), job
+        ) as running:
             for number in range(rounds):
                 setting.progress(number / rounds / 2, "checkpoints of a large program")
                 seconds, checkpoint = _checkpoint(setting, job, last=number == rounds - 1)
-                copies = [[f"if={image}", f"of={setting.work / image.name}.copy", "bs=8M", "conv=fsync"] for image in _images(checkpoint)]
+                copies = [
+                    [f"if={image}", f"of={setting.work / image.name}.copy", "bs=8M", "conv=fsync"]
+                    for image in _images(checkpoint)
+                ]
                 _put(parallel, NATIVE, number, _dd_together(setting, copies))
                 _put(serial, NATIVE, number, sum(_dd_together(setting, [copy]) for copy in copies))
                 _put(parallel, CLOCK, number, seconds)
@@ -104,7 +120,9 @@ def large(setting: Setting) -> list[Row]:
             _put(cached, NATIVE, number, before)
             _put(cached, CLOCK, number, _restart(setting, job, command))
             _forget(checkpoint)
-            reading = setting.together([["dd", f"if={image}", "of=/dev/null", "bs=8M"] for image in _images(checkpoint)])
+            reading = setting.together(
+                [["dd", f"if={image}", "of=/dev/null", "bs=8M"] for image in _images(checkpoint)]
+            )
             _forget(checkpoint)
             _put(cold, NATIVE, number, before + reading)
             _put(cold, CLOCK, number, _restart(setting, job, command))
@@ -124,7 +142,8 @@ def by_size(setting: Setting) -> list[Row]:
     for i, (protocol, megabytes) in enumerate(steps):
         setting.progress(i / len(steps), f"{megabytes} MB a rank, {protocol}")
         checkpoint_row, restart_row, size_row = (
-            rows.row(f"{RANKS} × {megabytes} MB: {what}", unit) for what, unit in (("checkpoint", "s"), ("restart", "s"), ("images", "MB"))
+            rows.row(f"{RANKS} × {megabytes} MB: {what}", unit)
+            for what, unit in (("checkpoint", "s"), ("restart", "s"), ("images", "MB"))
         )
         job = setting.fresh("sizes")
         program = setting.launched(protocol, RANKS, job, setting.program("steps"), str(megabytes), SECONDS)

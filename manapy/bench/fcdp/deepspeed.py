@@ -33,9 +33,27 @@ def packages(setting: Setting) -> Path:
 
 
 def _install(target: Path, *what: str) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(target), *what]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--target",
+        str(target),
+        *what,
+    ]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False, env={**os.environ, "DS_BUILD_OPS": "0"})
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+            check=False,
+            env={**os.environ, "DS_BUILD_OPS": "0"},
+        )
     except subprocess.TimeoutExpired:
         raise LeftOutError(f"pip did not install {PACKAGE} within {INSTALL_SECONDS:.0f} s") from None
     if done.returncode:

@@ -44,7 +44,9 @@ class Step:
 class Training:
     """One that is ready for its first step. parameters, trainable: bytes."""
 
-    def __init__(self, setting: Setting, cluster: Cluster, processes: Sequence[subprocess.Popen[str]], errors: Path) -> None:
+    def __init__(
+        self, setting: Setting, cluster: Cluster, processes: Sequence[subprocess.Popen[str]], errors: Path
+    ) -> None:
         self._setting, self._cluster, self._processes, self._errors = setting, cluster, processes, errors
         ready = self._answer()
         self.parameters, self.trainable = ready["parameters"], ready["trainable"]
@@ -63,7 +65,11 @@ class Training:
         except BrokenPipeError:
             pass  # its errors say why
         done = self._answer()
-        return Step(done["seconds"], done["loss"], tuple(now - earlier for now, earlier in zip(self._cluster.sent(), before, strict=True)))
+        return Step(
+            done["seconds"],
+            done["loss"],
+            tuple(now - earlier for now, earlier in zip(self._cluster.sent(), before, strict=True)),
+        )
 
     def step_watched(self) -> tuple[Step, float]:
         """One that isn't for its time; and the largest memory of a node meanwhile, in bytes."""
@@ -90,7 +96,9 @@ class Training:
 
 
 @contextlib.contextmanager
-def training(setting: Setting, cluster: Cluster, ranks: int, by: str, *options: str, path: Path | None = None) -> Iterator[Training]:
+def training(
+    setting: Setting, cluster: Cluster, ranks: int, by: str, *options: str, path: Path | None = None
+) -> Iterator[Training]:
     """With `ranks` on each node, for the time being. path: where Python finds the library, if that isn't where it is
     anyway."""
     errors = setting.fresh("errors")
@@ -101,7 +109,11 @@ def training(setting: Setting, cluster: Cluster, ranks: int, by: str, *options: 
         def start(command: Sequence[str | Path]) -> None:
             words, first = [str(word) for word in command], not processes
             told, says = (subprocess.PIPE, subprocess.PIPE) if first else (subprocess.DEVNULL, sink)
-            processes.append(subprocess.Popen(words, stdin=told, stdout=says, stderr=sink, text=True, errors="replace", cwd=setting.work))
+            processes.append(
+                subprocess.Popen(
+                    words, stdin=told, stdout=says, stderr=sink, text=True, errors="replace", cwd=setting.work
+                )
+            )
 
         try:
             if by in MANAPY:
@@ -110,9 +122,30 @@ def training(setting: Setting, cluster: Cluster, ranks: int, by: str, *options: 
                 size, port = ranks * len(cluster.names), next(_ports)
                 for rank in range(size):
                     node, local = divmod(rank, ranks)
-                    place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": cluster.names[0], "MASTER_PORT": port}
-                    variables = {**ENVIRONMENT, **place, "GLOO_SOCKET_IFNAME": "eth0", **({"PYTHONPATH": path} if path else {})}
-                    start([cluster.tool, "run", cluster.names[node], "env", *(f"{name}={value}" for name, value in variables.items()), *program])
+                    place = {
+                        "RANK": rank,
+                        "WORLD_SIZE": size,
+                        "LOCAL_RANK": local,
+                        "LOCAL_WORLD_SIZE": ranks,
+                        "MASTER_ADDR": cluster.names[0],
+                        "MASTER_PORT": port,
+                    }
+                    variables = {
+                        **ENVIRONMENT,
+                        **place,
+                        "GLOO_SOCKET_IFNAME": "eth0",
+                        **({"PYTHONPATH": path} if path else {}),
+                    }
+                    start(
+                        [
+                            cluster.tool,
+                            "run",
+                            cluster.names[node],
+                            "env",
+                            *(f"{name}={value}" for name, value in variables.items()),
+                            *program,
+                        ]
+                    )
             yield Training(setting, cluster, processes, errors)
             assert processes[0].stdin is not None
             processes[0].stdin.close()  # the end

@@ -65,7 +65,12 @@ FSDP2 = {
 DEEPSPEED = {"ZeRO-3": Library("deepspeed"), "hpZ": Library("deepspeed-hpz")}
 WORKLOADS = (
     Workload("full", (), (GIGABIT, HUNDRED), {("FSDP2", HUNDRED): "FSDP2 ≥ 2.5"}),
-    Workload("LoRA", ("--lora", "16"), (GIGABIT, HUNDRED, TEN), {("FSDP2", HUNDRED): "FSDP2 ≥ 20", ("FSDP2", TEN): "FSDP2 ≥ 90"}),
+    Workload(
+        "LoRA",
+        ("--lora", "16"),
+        (GIGABIT, HUNDRED, TEN),
+        {("FSDP2", HUNDRED): "FSDP2 ≥ 20", ("FSDP2", TEN): "FSDP2 ≥ 90"},
+    ),
     Workload("full, k=4", ("--micro-batches", "4"), (GIGABIT,), {}),
     Workload("LoRA, k=4", ("--lora", "16", "--micro-batches", "4"), (GIGABIT,), {}),
 )
@@ -102,7 +107,9 @@ def not_quick(setting: Setting) -> None:
 
 def need_torch() -> None:
     """LeftOutError without what manapy.fcdp.pytorch needs."""
-    if missing := next((name for name in ("torch", "ml_dtypes", "mpi4py") if importlib.util.find_spec(name) is None), None):
+    if missing := next(
+        (name for name in ("torch", "ml_dtypes", "mpi4py") if importlib.util.find_spec(name) is None), None
+    ):
         raise LeftOutError(f"no {missing} (pip install 'manapy[torch]')")
 
 
@@ -124,7 +131,9 @@ class _Comparison:
         return self._rows.all()
 
     def _measure(self, nodes: Cluster, workload: Workload, done: float, part: float) -> None:
-        libraries = {name: library for name, library in self._libraries.items() if "k=" in workload.name or not library.several}
+        libraries = {
+            name: library for name, library in self._libraries.items() if "k=" in workload.name or not library.several
+        }
         if self._small:
             libraries = dict(list(libraries.items())[:2])
         options = (*workload.options, *(SMALL if self._small else ()))
@@ -132,18 +141,28 @@ class _Comparison:
         for number in range(self._rounds):
             order = list(libraries.items())
             for turn, (name, library) in enumerate(order if number % 2 == 0 else reversed(order)):
-                self._setting.progress(done + part * (number + turn / len(order)) / self._rounds, f"{workload.name}, {name}, {number + 1} of {self._rounds}")
+                self._setting.progress(
+                    done + part * (number + turn / len(order)) / self._rounds,
+                    f"{workload.name}, {name}, {number + 1} of {self._rounds}",
+                )
                 if name in self._row(workload, "a step at full speed", "s").failures:
                     continue
                 try:
                     losses = self._run(nodes, workload, number, name, library, options)
                     check(losses, expected)
                 except BenchError as error:
-                    self._rows.fail(workload.name, {row.name for row in self._rows.all() if row.name.startswith(f"{workload.name}: ")}, name, str(error))
+                    self._rows.fail(
+                        workload.name,
+                        {row.name for row in self._rows.all() if row.name.startswith(f"{workload.name}: ")},
+                        name,
+                        str(error),
+                    )
         for rate in workload.rates:
             self._compare(workload, rate)
 
-    def _run(self, nodes: Cluster, workload: Workload, number: int, name: str, library: Library, options: tuple[str, ...]) -> list[float]:
+    def _run(
+        self, nodes: Cluster, workload: Workload, number: int, name: str, library: Library, options: tuple[str, ...]
+    ) -> list[float]:
         """Add its samples; returns the loss of each step."""
         nodes.shape(FULL)
         with training(self._setting, nodes, RANKS, library.by, *options, *library.options, path=self._path) as job:
@@ -156,7 +175,9 @@ class _Comparison:
                 nodes.shape(rate)
                 its = list(_some(job))
                 steps += its
-                self._row(workload, f"a step at {RATES[rate]}", "s").samples.setdefault(name, {})[number] = statistics.median(step.seconds for step in its)
+                self._row(workload, f"a step at {RATES[rate]}", "s").samples.setdefault(name, {})[number] = (
+                    statistics.median(step.seconds for step in its)
+                )
             later = statistics.median(step.per_node for step in steps[1:])
             for what, unit, value in (
                 ("sent by a node in a step", "W", later / job.parameters),
@@ -168,7 +189,9 @@ class _Comparison:
 
     def _compare(self, workload: Workload, rate: float) -> None:
         times = self._row(workload, f"a step at {RATES[rate]}", "s")
-        for name, its in ratios({name: its for name, its in times.samples.items() if name not in times.failures}).items():
+        for name, its in ratios(
+            {name: its for name, its in times.samples.items() if name not in times.failures}
+        ).items():
             row = self._row(workload, f"times fcdp's at {RATES[rate]}", "×")
             row.goal = row.goal or workload.goals.get((name, rate), "")
             row.samples[name] = its
@@ -180,7 +203,11 @@ class _Comparison:
 def ratios(times: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
     """Of all other libraries' times to fcdp's, round by round."""
     ours = times.get(FCDP, {})
-    found = {name: {number: time / ours[number] for number, time in its.items() if number in ours} for name, its in times.items() if name != FCDP}
+    found = {
+        name: {number: time / ours[number] for number, time in its.items() if number in ours}
+        for name, its in times.items()
+        if name != FCDP
+    }
     return {name: its for name, its in found.items() if its}
 
 
@@ -200,7 +227,9 @@ def _throughput(setting: Setting, job: str, places: Sequence[tuple[str, int, int
                 try:
                     with training(setting, nodes, ranks, library.by, *options) as run:
                         run.step()
-                        row.samples[name] = {number: count * ranks * batch / step.seconds for number, step in enumerate(_some(run))}
+                        row.samples[name] = {
+                            number: count * ranks * batch / step.seconds for number, step in enumerate(_some(run))
+                        }
                 except BenchError as error:
                     row.failures[name] = str(error)
     return rows.all()

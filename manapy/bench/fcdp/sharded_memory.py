@@ -15,11 +15,23 @@ from ..shared.samples import FCDP, Row, Rows
 STRATEGIES = ("fcdp", "zero3", "hpz", "mics")
 RANKS = 2  # of an emulated node
 # Name: blocks, hidden size, heads (Table IV); vocabulary 50257 in all.
-MODELS = {"GPT-10B": (40, 4800, 40), "GPT-15B": (40, 5760, 45), "GPT-20B": (40, 6656, 52), "GPT-25B": (39, 7168, 56), "GPT-30B": (40, 7936, 62)}
+MODELS = {
+    "GPT-10B": (40, 4800, 40),
+    "GPT-15B": (40, 5760, 45),
+    "GPT-20B": (40, 6656, 52),
+    "GPT-25B": (39, 7168, 56),
+    "GPT-30B": (40, 7936, 62),
+}
 VOCABULARY = 50257
 PAPER = {  # nodes: what ZeRO-3 and FCDP take, and ZeRO++
     2: {"GPT-10B": (256, 128), "GPT-15B": (128, 128), "GPT-20B": (128, 64), "GPT-25B": (64, 32), "GPT-30B": (64, 0)},
-    4: {"GPT-10B": (512, 512), "GPT-15B": (512, 256), "GPT-20B": (256, 256), "GPT-25B": (256, 256), "GPT-30B": (256, 128)},
+    4: {
+        "GPT-10B": (512, 512),
+        "GPT-15B": (512, 256),
+        "GPT-20B": (256, 256),
+        "GPT-25B": (256, 256),
+        "GPT-30B": (256, 128),
+    },
 }
 A40 = 48e9  # bytes
 # of a sample: the paper doesn't say; with this number ZeRO-3's and FCDP's batches are the paper's in all ten cases
@@ -39,11 +51,21 @@ def memory(setting: Setting) -> list[Row]:
     for part, nodes in enumerate((2,) if quick else PAPER):
         setting.progress(part / 3, f"largest batches on {nodes} nodes")
         widths = {MODELS[name][1] // NARROWER: name for name in names}
-        options = ["batch", "--widths", *map(str, widths), "--layers", str(LAYERS), "--budget", str(budget * 2 // nodes)]
+        options = [
+            "batch",
+            "--widths",
+            *map(str, widths),
+            "--layers",
+            str(LAYERS),
+            "--budget",
+            str(budget * 2 // nodes),
+        ]
         try:
             for strategy in STRATEGIES:  # fcdp first
                 for record in records(_run(setting, nodes * RANKS, [*options, "--strategies", strategy])):
-                    row = f"largest batch, {widths[record['hidden']]} {NARROWER} times narrower, {nodes} nodes × {RANKS}"
+                    row = (
+                        f"largest batch, {widths[record['hidden']]} {NARROWER} times narrower, {nodes} nodes × {RANKS}"
+                    )
                     rows.add(row, "", strategy, 0, record["batch"], "fcdp = zero3 ≥ hpz")
                     check(rows.row(row, ""))
         except BenchError as error:
@@ -68,7 +90,14 @@ def add_forms(rows: Rows) -> None:
         for name, (base, zero_pp) in paper.items():
             row = f"largest batch, {name}, {nodes} nodes × 8 A40, by the closed forms"
             for strategy in STRATEGIES:
-                rows.add(row, "", strategy, 0, largest(strategy, nodes, name), f"paper: {base}, {base}, ZeRO++ {zero_pp or 'none'}")
+                rows.add(
+                    row,
+                    "",
+                    strategy,
+                    0,
+                    largest(strategy, nodes, name),
+                    f"paper: {base}, {base}, ZeRO++ {zero_pp or 'none'}",
+                )
 
 
 def largest(strategy: str, nodes: int, name: str) -> int:
@@ -89,7 +118,24 @@ def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
         for strategy in (FCDP, "zero3"):
             name = f"{title}: memory of a node's ranks (PSS), at most"
             try:
-                (record,) = records(_run(setting, 2 * RANKS, ["host", "--model", model, "--micro-batches", str(micro_batches), "--strategy", strategy, "--rank", "4", *size]))
+                (record,) = records(
+                    _run(
+                        setting,
+                        2 * RANKS,
+                        [
+                            "host",
+                            "--model",
+                            model,
+                            "--micro-batches",
+                            str(micro_batches),
+                            "--strategy",
+                            strategy,
+                            "--rank",
+                            "4",
+                            *size,
+                        ],
+                    )
+                )
             except BenchError as error:
                 rows.fail(name, set(), strategy, str(error))
                 break
@@ -97,12 +143,33 @@ def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
             seen[strategy] = record
         else:
             weights = seen[FCDP]["trainable"] + seen[FCDP]["frozen"]
-            form = costs.memory(FCDP, 2, RANKS, seen[FCDP]["trainable"] / 4, seen[FCDP]["frozen"] / 4, costs.PRECISIONS["fp32"], micro_batches).host
+            form = costs.memory(
+                FCDP,
+                2,
+                RANKS,
+                seen[FCDP]["trainable"] / 4,
+                seen[FCDP]["frozen"] / 4,
+                costs.PRECISIONS["fp32"],
+                micro_batches,
+            ).host
             rows.add(f"{title}: the node's window", "W", FCDP, 0, seen[FCDP]["window"] / weights, "1: one copy of W")
             beyond = (seen[FCDP]["pss"] - seen["zero3"]["pss"]) / weights
-            rows.add(f"{title}: beyond zero3's", "W", FCDP, 0, beyond, f"{form / weights:.2f}: W{' and the sum of gradients' if micro_batches > 1 else ''}")
+            rows.add(
+                f"{title}: beyond zero3's",
+                "W",
+                FCDP,
+                0,
+                beyond,
+                f"{form / weights:.2f}: W{' and the sum of gradients' if micro_batches > 1 else ''}",
+            )
 
 
 def _run(setting: Setting, ranks: int, options: list[str]) -> str:
-    program: Command = [setting.tools.python, setting.tools.sources / "sharded_memory.py", *options, "--ranks-per-node", str(RANKS)]
+    program: Command = [
+        setting.tools.python,
+        setting.tools.sources / "sharded_memory.py",
+        *options,
+        "--ranks-per-node",
+        str(RANKS),
+    ]
     return setting.run(["env", "OPENBLAS_NUM_THREADS=1", *setting.native(ranks, *program)])

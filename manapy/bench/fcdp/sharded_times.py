@@ -61,7 +61,14 @@ def paths(setting: Setting) -> list[Row]:
     for row in others:
         theirs, ours = row.value(FCDP), first.value(FCDP)
         assert theirs is not None and ours is not None
-        rows.add(f"time {row.name.partition(' MB ')[2]}, against the host's memory", "×", FCDP, 0, ours.median / theirs.median, "paper: 1.5 (100 Gb/s) to 110 (1 Gb/s)")
+        rows.add(
+            f"time {row.name.partition(' MB ')[2]}, against the host's memory",
+            "×",
+            FCDP,
+            0,
+            ours.median / theirs.median,
+            "paper: 1.5 (100 Gb/s) to 110 (1 Gb/s)",
+        )
     return rows.all()
 
 
@@ -71,10 +78,18 @@ def paths(setting: Setting) -> list[Row]:
 def overlap(setting: Setting) -> list[Row]:
     """Times of a step over a slow link, beside computing alone; LoRA with few and with many samples in a step."""
     rows = Rows("fcdp-overlap")
-    size = ["--hidden", "1024", "--layers", "4", "--rank", "4"] if setting.scale >= 1 else ["--hidden", "128", "--layers", "2", "--rank", "4"]
+    size = (
+        ["--hidden", "1024", "--layers", "4", "--rank", "4"]
+        if setting.scale >= 1
+        else ["--hidden", "128", "--layers", "2", "--rank", "4"]
+    )
     few, many = (192, 768) if setting.scale >= 1 else (16, 64)
     variants = (ALONE, CACHED, "fcdp", "zero3", "hpz", "hpz_naive", "mics")
-    trainings = (("lora", few, setting.rounds), ("lora", many, setting.rounds), ("full", few, (setting.rounds + 1) // 2))
+    trainings = (
+        ("lora", few, setting.rounds),
+        ("lora", many, setting.rounds),
+        ("full", few, (setting.rounds + 1) // 2),
+    )
     with cluster.cluster(setting.tools, NODES) as nodes:
         nodes.shape(SLOW)
         for number, (model, batch, rounds) in enumerate(trainings):
@@ -86,13 +101,29 @@ def overlap(setting: Setting) -> list[Row]:
         name = row.name.removesuffix(": a step")
         for number, variant in itertools.product(row.samples[ALONE], variants[1:]):
             goal = f"{CACHED}: ≤ 10 %" if name.startswith("LoRA") else ""
-            rows.add(f"{name}: longer than computing alone", "%", variant, number, 100 * (row.samples[variant][number] / row.samples[ALONE][number] - 1), goal)
+            rows.add(
+                f"{name}: longer than computing alone",
+                "%",
+                variant,
+                number,
+                100 * (row.samples[variant][number] / row.samples[ALONE][number] - 1),
+                goal,
+            )
             paper = "paper: 6.2, with the cache 6.8" if name.startswith("LoRA") else "paper: 1.4"
-            rows.add(f"{name}: samples a second, against zero3", "×", variant, number, row.samples["zero3"][number] / row.samples[variant][number], paper)
+            rows.add(
+                f"{name}: samples a second, against zero3",
+                "×",
+                variant,
+                number,
+                row.samples["zero3"][number] / row.samples[variant][number],
+                paper,
+            )
     return rows.all()
 
 
-def _steps(setting: Setting, nodes: cluster.Cluster, model: str, variants: Sequence[str], size: Sequence[str], rounds: int) -> list[dict[str, Any]]:
+def _steps(
+    setting: Setting, nodes: cluster.Cluster, model: str, variants: Sequence[str], size: Sequence[str], rounds: int
+) -> list[dict[str, Any]]:
     options = ["steps", "--models", model, "--variants", *variants, "--rounds", str(rounds), *size]
     return records(nodes.run(setting, RANKS, _program(setting, *options)))
 
@@ -104,7 +135,11 @@ def retention(setting: Setting) -> list[Row]:
     """LoRA over ever slower links, at which W / (bandwidth × computing) grows a hundredfold; what is left of the
     throughput on the fastest."""
     rows = Rows("fcdp-retention")
-    size = ["--hidden", "768", "--layers", "4", "--rank", "1", "--batch", "512"] if setting.scale >= 1 else ["--hidden", "128", "--layers", "2", "--rank", "4", "--batch", "16"]
+    size = (
+        ["--hidden", "768", "--layers", "4", "--rank", "1", "--batch", "512"]
+        if setting.scale >= 1
+        else ["--hidden", "128", "--layers", "2", "--rank", "4", "--batch", "16"]
+    )
     rates = RATES if setting.scale >= 1 else (RATES[0], RATES[2])
     variants = (ALONE, CACHED, "fcdp", "zero3", "hpz", "hpz_naive", "mics")
     weights = 0
@@ -117,13 +152,33 @@ def retention(setting: Setting) -> list[Row]:
                 rows.add(f"{link(rate)}: a step", "s", record["variant"], record["round"], record["seconds"])
     steps = {rate: rows.row(f"{link(rate)}: a step", "s") for rate in rates}
     for rate in rates:
-        rows.add(f"{link(rate)}: W : (bandwidth × computing)", "×", ALONE, 0, weights * 8 / rate / _median(steps[rate], ALONE))
+        rows.add(
+            f"{link(rate)}: W : (bandwidth × computing)",
+            "×",
+            ALONE,
+            0,
+            weights * 8 / rate / _median(steps[rate], ALONE),
+        )
     fastest, slowest = steps[rates[0]], steps[rates[-1]]
     for variant in variants:
         kept = 100 * _median(fastest, variant) / _median(slowest, variant)
-        rows.add(f"throughput kept from {link(rates[0])} to {link(rates[-1])}", "%", variant, 0, kept, "paper: FCDP 86 to 91 %, ZeRO-3 1.6 %, ZeRO++ 2.6 %")
+        rows.add(
+            f"throughput kept from {link(rates[0])} to {link(rates[-1])}",
+            "%",
+            variant,
+            0,
+            kept,
+            "paper: FCDP 86 to 91 %, ZeRO-3 1.6 %, ZeRO++ 2.6 %",
+        )
         ratio = _median(slowest, "zero3") / _median(slowest, variant)
-        rows.add(f"{link(rates[-1])}: samples a second, against zero3", "×", variant, 0, ratio, "paper: FCDP 100, 51 against ZeRO++")
+        rows.add(
+            f"{link(rates[-1])}: samples a second, against zero3",
+            "×",
+            variant,
+            0,
+            ratio,
+            "paper: FCDP 100, 51 against ZeRO++",
+        )
     return rows.all()
 
 
@@ -151,7 +206,9 @@ class Trace:
 
     def _part(self, moment: float) -> str | None:
         starts = [begin for begin, what in self.phases if what == "step"]
-        before = [(begin, what) for begin, what in self.phases if begin <= moment and what in ("step", "backward", "end")]
+        before = [
+            (begin, what) for begin, what in self.phases if begin <= moment and what in ("step", "backward", "end")
+        ]
         if len(starts) < 2 or moment < starts[1] or before[-1][1] == "end":
             return None
         return "backward" if before[-1][1] == "backward" else "forward"
@@ -161,7 +218,11 @@ def timeline(setting: Setting) -> list[Row]:
     """Some steps of LoRA for each strategy: bytes at the first node's interface, every 20 ms (timeline.csv,
     figure10-network.png)."""
     rows = Rows("fcdp-timeline")
-    size = ["--hidden", "1024", "--layers", "4", "--rank", "16", "--batch", "64"] if setting.scale >= 1 else ["--hidden", "256", "--layers", "2", "--rank", "16"]
+    size = (
+        ["--hidden", "1024", "--layers", "4", "--rank", "16", "--batch", "64"]
+        if setting.scale >= 1
+        else ["--hidden", "256", "--layers", "2", "--rank", "16"]
+    )
     traces = []
     strategies = ("zero3", "hpz_naive", "fcdp") if setting.scale < 1 else ("zero3", "hpz_naive", "hpz", "mics", "fcdp")
     with cluster.cluster(setting.tools, NODES) as nodes:
@@ -169,20 +230,36 @@ def timeline(setting: Setting) -> list[Row]:
         for number, strategy in enumerate(strategies):
             setting.progress(number / len(strategies), strategy)
             with _sampled(nodes) as samples:
-                (record,) = records(nodes.run(setting, RANKS, _program(setting, "trace", "--strategy", strategy, *size)))
+                (record,) = records(
+                    nodes.run(setting, RANKS, _program(setting, "trace", "--strategy", strategy, *size))
+                )
             traces.append(traced(strategy, samples, record["moments"]))
     for trace in traces:
         for name, title in (("forward", "forward pass"), ("backward", "backward pass and gradients")):
             chosen = trace.chosen(name)
-            rows.add(f"LoRA, {link(2 * SLOW)}: most in the {title}", "MB/s", trace.strategy, 0, max(chosen, default=0.0))
+            rows.add(
+                f"LoRA, {link(2 * SLOW)}: most in the {title}", "MB/s", trace.strategy, 0, max(chosen, default=0.0)
+            )
         between = [rate for rates in (trace.chosen("forward"), trace.chosen("backward")) for rate in rates]
-        rows.add(f"LoRA, {link(2 * SLOW)}: mean over steps but the first", "MB/s", trace.strategy, 0, statistics.fmean(between) if between else 0.0)
+        rows.add(
+            f"LoRA, {link(2 * SLOW)}: mean over steps but the first",
+            "MB/s",
+            trace.strategy,
+            0,
+            statistics.fmean(between) if between else 0.0,
+        )
     with (setting.pictures / "timeline.csv").open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(("strategy", "seconds", "MB/s"))
-        writer.writerows((trace.strategy, f"{moment:.4f}", f"{rate:.3f}") for trace in traces for moment, rate in zip(trace.times, trace.rates, strict=True))
+        writer.writerows(
+            (trace.strategy, f"{moment:.4f}", f"{rate:.3f}")
+            for trace in traces
+            for moment, rate in zip(trace.times, trace.rates, strict=True)
+        )
     if plots.available():
-        plots.network(traces, setting.pictures / "figure10-network.png", f"LoRA on 2 × 2 ranks, {link(2 * SLOW)}, emulated")
+        plots.network(
+            traces, setting.pictures / "figure10-network.png", f"LoRA on 2 × 2 ranks, {link(2 * SLOW)}, emulated"
+        )
     return rows.all()
 
 

@@ -54,7 +54,9 @@ def control(setting: Setting) -> list[Row]:
 def _protected(log: str) -> Iterator[float]:
     """Seconds from each connection until the first of its two sides was protected."""
     connected = [record["value"] / 1e9 for record in records(log) if record["name"] == "connected"]
-    said = [float(moment) for moment in re.findall(r'^manapy shift: ([\d.]+) \{.*"event":"protected"', log, re.MULTILINE)]
+    said = [
+        float(moment) for moment in re.findall(r'^manapy shift: ([\d.]+) \{.*"event":"protected"', log, re.MULTILINE)
+    ]
     for begin, end in zip(connected, [*connected[1:], float("inf")], strict=True):
         if mine := [moment for moment in said if begin < moment < end]:
             yield max(mine) - begin
@@ -110,13 +112,29 @@ def memory(setting: Setting) -> list[Row]:
             with setting.guest.used() as vm:
                 free = _available(vm)
                 with _idle(setting, vm, variant, n) as process:
-                    own = int(vm.run(f"grep RssAnon /proc/{process.stdout.split()[1]}/status", check=True).stdout.split()[1])
+                    own = int(
+                        vm.run(f"grep RssAnon /proc/{process.stdout.split()[1]}/status", check=True).stdout.split()[1]
+                    )
                     taken[variant, n] = own, free - _available(vm)
                     if variant == SHIFT and n == count:
-                        rows.add(f"{n} connections: connected to all protected", "s", SHIFT, number, _last_protected(process), "beside the program")
+                        rows.add(
+                            f"{n} connections: connected to all protected",
+                            "s",
+                            SHIFT,
+                            number,
+                            _last_protected(process),
+                            "beside the program",
+                        )
         for what, i in (("the process", 0), ("the machine", 1)):
             for variant in (NATIVE, SHIFT):
-                rows.add(f"a queue pair and what it needs, {what}", "KB", variant, number, (taken[variant, count][i] - taken[variant, 1][i]) / (2 * (count - 1)), PAPER_MEMORY if i else "")
+                rows.add(
+                    f"a queue pair and what it needs, {what}",
+                    "KB",
+                    variant,
+                    number,
+                    (taken[variant, count][i] - taken[variant, 1][i]) / (2 * (count - 1)),
+                    PAPER_MEMORY if i else "",
+                )
     return rows.all()
 
 
@@ -138,11 +156,16 @@ def _idle(setting: Setting, vm: Any, variant: str, n: int) -> Iterator[Any]:
         yield None
         return
     with setting.guest.failing():
-        process = vm.start([setting.guest.program("connections"), "idle", n, *DEVICES], env=setting.guest.environment(variant))
+        process = vm.start(
+            [setting.guest.program("connections"), "idle", n, *DEVICES], env=setting.guest.environment(variant)
+        )
         process.wait_for("ready")
         if variant == SHIFT:
             with vm.changed:
-                vm.changed.wait_for(lambda: process.stderr.count('"event":"protected"') >= 2 * n or process.poll() is not None, setting.limit)
+                vm.changed.wait_for(
+                    lambda: process.stderr.count('"event":"protected"') >= 2 * n or process.poll() is not None,
+                    setting.limit,
+                )
             if process.stderr.count('"event":"protected"') < 2 * n:
                 raise BenchError(f"{n} connections: not all protected within {setting.limit:.0f} s")
     try:

@@ -25,7 +25,9 @@ def fallback(setting: Setting) -> list[Row]:
     """Milliseconds. One sample per failover: of several queue pairs' the median, and for the last rows from the first
     one's begin to the last one's end."""
     rows = Rows("fallback")
-    counts = {n: max(2, round(count * setting.scale)) for n, count in COUNTS.items()} if setting.scale >= 0.1 else {1: 2}
+    counts = (
+        {n: max(2, round(count * setting.scale)) for n, count in COUNTS.items()} if setting.scale >= 0.1 else {1: 2}
+    )
     total, done = sum(counts.values()), 0
     for n, failovers in counts.items():
         try:
@@ -48,7 +50,9 @@ def _start(setting: Setting, vm: Any, n: int) -> Any:
     return pair
 
 
-def _failover(setting: Setting, vm: Any, pair: Any, n: int) -> tuple[float, list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+def _failover(
+    setting: Setting, vm: Any, pair: Any, n: int
+) -> tuple[float, list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """When rail 0 was cut, ns of the machine's clock; the sender's and the receiver's fallbacks, and the sender's first
     completions; all is back when it returns."""
     shift = setting.guest.part("shift")
@@ -61,7 +65,10 @@ def _failover(setting: Setting, vm: Any, pair: Any, n: int) -> tuple[float, list
     vm.repair(0)
     shift.wait_event(pair, "return", returns + n, timeout=setting.limit)
     _received_more(pair)
-    sender, receiver = (shift.events(process, "fallback")[start:] for process, start in zip((pair.client, pair.server), before, strict=True))
+    sender, receiver = (
+        shift.events(process, "fallback")[start:]
+        for process, start in zip((pair.client, pair.server), before, strict=True)
+    )
     firsts = [event for event in shift.events(pair.client, "flowing")[flowing:] if event["device"] != "rxa0"]
     return cut, sender, receiver, firsts
 
@@ -72,7 +79,15 @@ def _received_more(pair: Any) -> None:
     time.sleep(0.1)
 
 
-def _add(rows: Rows, n: int, number: int, cut: float, sender: list[dict[str, Any]], receiver: list[dict[str, Any]], firsts: list[dict[str, Any]]) -> None:
+def _add(
+    rows: Rows,
+    n: int,
+    number: int,
+    cut: float,
+    sender: list[dict[str, Any]],
+    receiver: list[dict[str, Any]],
+    firsts: list[dict[str, Any]],
+) -> None:
     def row(what: str, ns: float, goal: str = "") -> None:
         rows.add(f"{_name(n)}: {what}", "ms", SHIFT, number, ns / 1e6, goal)
 
@@ -81,11 +96,17 @@ def _add(rows: Rows, n: int, number: int, cut: float, sender: list[dict[str, Any
     row("detect: failure to error", max(begun - cut, 0))
     for phase in PHASES:
         row(f"{phase}", middle(event["phases"][phase] for event in sender))
-    row("receiver: told to its answer", middle(sum(event["phases"][phase] for phase in PHASES[:3]) for event in receiver))
+    row(
+        "receiver: told to its answer",
+        middle(sum(event["phases"][phase] for phase in PHASES[:3]) for event in receiver),
+    )
     row("error to replayed", middle(sum(event["phases"].values()) for event in sender), PAPER)
     row("error to first completion", middle(event["after"] for event in firsts), PAPER)
     if n > 1:
-        row("first error to last replayed", max(event["begun"] + sum(event["phases"].values()) for event in sender) - begun)
+        row(
+            "first error to last replayed",
+            max(event["begun"] + sum(event["phases"].values()) for event in sender) - begun,
+        )
 
 
 def _name(n: int) -> str:

@@ -52,7 +52,12 @@ def _rage(setting: Setting, vm: Any, rows: Rows, seed: int, failures: int, befor
     options = ["-n", 10**9, "--progress", 10, "--seed", seed, *way]
     pair = pairs.Pair.start(vm, setting.guest.program("stamps"), *options, env=setting.guest.environment(SHIFT))
     count = int(way[way.index("-q") + 1]) if "-q" in way else 1
-    raging = storms.Storm(vm, seed=seed, rails=RAILS, on_step=lambda made, text: setting.progress((before + made) / setting.storm, f"seed {seed}, {text}"))
+    raging = storms.Storm(
+        vm,
+        seed=seed,
+        rails=RAILS,
+        on_step=lambda made, text: setting.progress((before + made) / setting.storm, f"seed {seed}, {text}"),
+    )
     try:
         shift.wait_event(pair, "protected", count, timeout=setting.limit)
         raging.rage(pair, failures)
@@ -75,5 +80,7 @@ def _rage(setting: Setting, vm: Any, rows: Rows, seed: int, failures: int, befor
 
 def _keep(setting: Setting, seed: int, raging: Any, pair: Any) -> None:
     """All that helps to see what happened."""
-    text = "\n".join([f"seed {seed}: {WAYS[seed % len(WAYS)]}", *raging.steps, *(process.report() for process in pair.both)])
+    text = "\n".join(
+        [f"seed {seed}: {WAYS[seed % len(WAYS)]}", *raging.steps, *(process.report() for process in pair.both)]
+    )
     (setting.pictures / f"storm-{seed}.txt").write_text(text + "\n")

@@ -60,7 +60,9 @@ class Run:
         assert self.cut is not None
         usual = self.mean(self.cut - HOLD, self.cut) or 0
         later = zip(self.times, self.rates, strict=True)
-        return next((moment for moment, rates in later if moment > self.cut + SAMPLE_MS / 500 and rates[1] > usual / 5), None)
+        return next(
+            (moment for moment, rates in later if moment > self.cut + SAMPLE_MS / 500 and rates[1] > usual / 5), None
+        )
 
 
 def throughput(program: str, setting: Setting) -> list[Row]:
@@ -70,7 +72,9 @@ def throughput(program: str, setting: Setting) -> list[Row]:
     runs: list[Run] = []
     rounds = max(1, setting.rounds // 7)
     failures = FAILURES if setting.scale >= 0.1 else ("no failure", "switch")
-    todo = [(number, failure, variant) for number in range(rounds) for failure in failures for variant in (NATIVE, SHIFT)]
+    todo = [
+        (number, failure, variant) for number in range(rounds) for failure in failures for variant in (NATIVE, SHIFT)
+    ]
     for done, (number, failure, variant) in enumerate(todo):
         setting.progress(done / len(todo), f"{failure}, {variant}")
         sample = number * len(FAILURES) + list(FAILURES).index(failure)
@@ -140,7 +144,11 @@ def _await(setting: Setting, shift: Any, pair: Any, event: str) -> None:
     except setting.guest.part("machine").VMError:
         ends = [("client", pair.client), ("server", pair.server)]
         said = [f"the {end} has ended: {_last_words(one)}" for end, one in ends if one.poll() is not None]
-        silent = [f"the {end} has not said it within {setting.limit:.0f} s" for end, one in ends if not shift.count(one, event)]
+        silent = [
+            f"the {end} has not said it within {setting.limit:.0f} s"
+            for end, one in ends
+            if not shift.count(one, event)
+        ]
         raise BenchError(f"no {event}: {'; '.join(said or silent)}") from None
 
 
@@ -153,7 +161,11 @@ def _ends(process: Any, seconds: float) -> bool:
 
 
 def _last_words(process: Any) -> str:
-    lines = [line.strip() for line in (process.stderr + "\n" + process.stdout).splitlines() if line.strip() and '"event":' not in line]
+    lines = [
+        line.strip()
+        for line in (process.stderr + "\n" + process.stdout).splitlines()
+        if line.strip() and '"event":' not in line
+    ]
     told = [line for line in lines if "error" in line.lower() or "status" in line.lower()]
     return (told or lines or [f"exit status {process.returncode}"])[-1][:200]
 
@@ -175,7 +187,9 @@ def _read(run: Run, text: str) -> None:
         if before is not None and sample[0] - before[0] < SAMPLE_MS / 2000:
             continue  # a late one before it: too short a time to be a rate
         if before is not None:
-            moved = [(now - then) / (sample[0] - before[0]) / 1e6 for now, then in zip(sample[1:], before[1:], strict=True)]
+            moved = [
+                (now - then) / (sample[0] - before[0]) / 1e6 for now, then in zip(sample[1:], before[1:], strict=True)
+            ]
             run.times.append(sample[0])
             run.rates.append(tuple(moved[2 * i] + moved[2 * i + 1] for i in range(len(RAILS))))
         before = sample
@@ -192,16 +206,39 @@ def _add(rows: Rows, run: Run, number: int, sample: int) -> None:
         begin = run.times[0] + (run.times[-1] - run.times[0]) / 3
         _value(rows, "before a failure", "MB/s", run.variant, sample, run.mean(begin, run.times[-1]))
         return
-    _value(rows, "before a failure", "MB/s", run.variant, sample, run.mean(run.cut - HOLD / 2, run.cut - SAMPLE_MS / 1000))
+    _value(
+        rows, "before a failure", "MB/s", run.variant, sample, run.mean(run.cut - HOLD / 2, run.cut - SAMPLE_MS / 1000)
+    )
     if run.variant == NATIVE:
-        _value(rows, f"{run.failure}: ends with an error after", "s", NATIVE, number, None if run.ended is None else run.ended - run.cut)
+        _value(
+            rows,
+            f"{run.failure}: ends with an error after",
+            "s",
+            NATIVE,
+            number,
+            None if run.ended is None else run.ended - run.cut,
+        )
         return
     assert run.fallback is not None and run.back is not None and run.repaired is not None
     again = run.flowing_again()
     _value(rows, f"{run.failure}: no traffic for", "s", SHIFT, number, None if again is None else again - run.cut)
-    _value(rows, f"{run.failure}: on the backup", "MB/s", SHIFT, number, run.mean(run.fallback + SAMPLE_MS / 1000, run.repaired))
+    _value(
+        rows,
+        f"{run.failure}: on the backup",
+        "MB/s",
+        SHIFT,
+        number,
+        run.mean(run.fallback + SAMPLE_MS / 1000, run.repaired),
+    )
     _value(rows, f"{run.failure}: repair to return", "s", SHIFT, number, run.back - run.repaired)
-    _value(rows, f"{run.failure}: after the return", "MB/s", SHIFT, number, run.mean(run.back + SAMPLE_MS / 1000, run.times[-1]))
+    _value(
+        rows,
+        f"{run.failure}: after the return",
+        "MB/s",
+        SHIFT,
+        number,
+        run.mean(run.back + SAMPLE_MS / 1000, run.times[-1]),
+    )
 
 
 def _value(rows: Rows, name: str, unit: str, variant: str, number: int, value: float | None) -> None:
@@ -216,4 +253,7 @@ def _write(setting: Setting, program: str, runs: Sequence[Run]) -> None:
         out.writerow(["failure", "variant", "seconds since the failure", *(f"rail {rail}, MB/s" for rail in RAILS)])
         for run in runs:
             origin = run.cut if run.cut is not None else run.times[0]
-            out.writerows([run.failure, run.variant, f"{moment - origin:.3f}", *(f"{rate:.3f}" for rate in rates)] for moment, rates in zip(run.times, run.rates, strict=True))
+            out.writerows(
+                [run.failure, run.variant, f"{moment - origin:.3f}", *(f"{rate:.3f}" for rate in rates)]
+                for moment, rates in zip(run.times, run.rates, strict=True)
+            )

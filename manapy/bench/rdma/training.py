@@ -84,15 +84,29 @@ class _Attempts:
     def start(self) -> None:
         """It goes on from what is saved."""
         env = self._setting.guest.environment(self._case.variant)
-        options = ["--dir", self._directory, "--epochs", str(EPOCHS), "--steps", str(self._steps), "--pause", str(PAUSE)]
+        options = [
+            "--dir",
+            self._directory,
+            "--epochs",
+            str(EPOCHS),
+            "--steps",
+            str(self._steps),
+            "--pause",
+            str(PAUSE),
+        ]
         program = [self._setting.tools.python, self._setting.tools.sources / "train.py", *options]
-        self._processes.append(self._setting.guest.part("mpi").start(self._vm, self._setting.tools.mpirun.parent, program, env=env))
+        self._processes.append(
+            self._setting.guest.part("mpi").start(self._vm, self._setting.tools.mpirun.parent, program, env=env)
+        )
 
     def wait_protected(self) -> None:
         """Both ranks have said so of the queue pairs between them and of those to themselves."""
         shift, vm = self._setting.guest.part("shift"), self._vm
         with vm.changed:
-            vm.changed.wait_for(lambda: len(shift.events(self.process, "protected")) >= 4 or self.process.poll() is not None, self._setting.limit)
+            vm.changed.wait_for(
+                lambda: len(shift.events(self.process, "protected")) >= 4 or self.process.poll() is not None,
+                self._setting.limit,
+            )
         if len(shift.events(self.process, "protected")) < 4:
             raise BenchError("the connections of the training job are not protected")
 
@@ -120,10 +134,20 @@ class _Attempts:
         weights = re.search(r"^weights (\w+)$", text, re.M)
         if status or weights is None:
             raise BenchError(f"the training job ended with {status}: {_last(self.process)}")
-        points, saved = ([(float(at), int(step)) for step, at in re.findall(rf"^{word} (\d+) .*?at ([\d.]+)$", text, re.M)] for word in ("step", "saved"))
+        points, saved = (
+            [(float(at), int(step)) for step, at in re.findall(rf"^{word} (\d+) .*?at ([\d.]+)$", text, re.M)]
+            for word in ("step", "saved")
+        )
         origin = points[0][0]
         cut, repaired = (None if at is None else at - origin for at in (self.cut_at, self.repaired_at))
-        return Run(self._case, [(at - origin, step) for at, step in points], [(at - origin, step) for at, step in saved], cut, repaired, weights[1])
+        return Run(
+            self._case,
+            [(at - origin, step) for at, step in points],
+            [(at - origin, step) for at, step in saved],
+            cut,
+            repaired,
+            weights[1],
+        )
 
 
 def _dies(job: _Attempts) -> None:
@@ -180,7 +204,9 @@ def training(setting: Setting) -> list[Row]:
             continue
         run = runs[-1]
         if run.weights != runs[0].weights:
-            rows.fail(case.name, set(), case.variant, f"its weights at the end are {run.weights}, not {runs[0].weights}")
+            rows.fail(
+                case.name, set(), case.variant, f"its weights at the end are {run.weights}, not {runs[0].weights}"
+            )
         rows.add(f"{case.name}: to the end", "s", case.variant, 0, run.points[-1][0])
         rows.add(f"{case.name}: steps done again", "", case.variant, 0, run.again)
         if run.cut is not None:
@@ -240,19 +266,41 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     shown = [run for run in runs if run.case.variant == SHIFT]
-    common = [(run, color) for run in runs for case, color in ((BASELINE, "#7f7f7f"), (RESTART, "#d95f02")) if run.case is case]
-    figure, axes = plt.subplots(1, max(len(shown), 1), figsize=(4.2 * max(len(shown), 1), 3.6), squeeze=False, sharey=True, layout="constrained")
+    common = [
+        (run, color)
+        for run in runs
+        for case, color in ((BASELINE, "#7f7f7f"), (RESTART, "#d95f02"))
+        if run.case is case
+    ]
+    figure, axes = plt.subplots(
+        1, max(len(shown), 1), figsize=(4.2 * max(len(shown), 1), 3.6), squeeze=False, sharey=True, layout="constrained"
+    )
     for i, axis in enumerate(axes[0]):
         chosen = [*common, *((run, "#1b6ca8") for run in shown[i : i + 1])]
         for run, color in chosen:
-            axis.plot([moment for moment, _ in run.points], [step for _, step in run.points], color=color, lw=1.5, label=run.case.name + (", SHIFT" if run.case.variant == SHIFT else ""))
+            axis.plot(
+                [moment for moment, _ in run.points],
+                [step for _, step in run.points],
+                color=color,
+                lw=1.5,
+                label=run.case.name + (", SHIFT" if run.case.variant == SHIFT else ""),
+            )
         for step in sorted({step for run, _ in chosen for _, step in run.saved}):
             axis.axhline(step, color="#bbbbbb", lw=0.7, ls="--", zorder=0)
         for run, color in chosen[-1:]:
             for moment, text in ((run.cut, "failure"), (run.repaired, "repair")):
                 if moment is not None:
                     axis.axvline(moment, color=color, lw=0.8, ls=":")
-                    axis.annotate(text, (moment, 0.02), xycoords=("data", "axes fraction"), fontsize=6, color=color, rotation=90, va="bottom", ha="right")
+                    axis.annotate(
+                        text,
+                        (moment, 0.02),
+                        xycoords=("data", "axes fraction"),
+                        fontsize=6,
+                        color=color,
+                        rotation=90,
+                        va="bottom",
+                        ha="right",
+                    )
         axis.set_xlabel("s since the first step (emulated)")
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=7)

@@ -13,7 +13,15 @@ from ..shared.samples import NATIVE, SHIFT, Row, Rows
 from ..shared.tools import compile_one, rdma_source
 
 GOAL = "≤ +5 ns"
-VERBS = ["post_send", "post_send, 64 queue pairs in turn", "post_recv", "poll_cq, nothing there", "poll_cq, a send", "poll_cq, a receive", "req_notify_cq"]
+VERBS = [
+    "post_send",
+    "post_send, 64 queue pairs in turn",
+    "post_recv",
+    "poll_cq, nothing there",
+    "poll_cq, a send",
+    "poll_cq, a receive",
+    "req_notify_cq",
+]
 GOALS = dict.fromkeys([*VERBS, "ibv_wr_rdma_write, start to complete", "ibv_start_poll, a send"], GOAL)
 
 
@@ -30,7 +38,12 @@ def verbs(setting: Setting) -> list[Row]:
     # with rings that the rewind finds, as on a real RNIC: then no journal is kept
     plain = [f"LD_LIBRARY_PATH={null.parent}", "NULLVERBS_INSTANT=1", f"NULLVERBS_SYSFS={sysfs}"]
     # nobody answers there: keys are asked for beside the data path
-    shift = [f"LD_PRELOAD={library}", f"MANAPY_SHIFT_AGENT={null.parent / 'agent'}", "MANAPY_SHIFT_JOB=bench", "MANAPY_SHIFT_BACKUP=null0:null1"]
+    shift = [
+        f"LD_PRELOAD={library}",
+        f"MANAPY_SHIFT_AGENT={null.parent / 'agent'}",
+        "MANAPY_SHIFT_JOB=bench",
+        "MANAPY_SHIFT_BACKUP=null0:null1",
+    ]
 
     def run(variant: str) -> str:
         return setting.run(["env", *plain, *(shift if variant == SHIFT else []), program, str(setting.ms)])
@@ -47,5 +60,7 @@ def _null_provider(setting: Setting) -> Path:
     target = setting.work / "null" / "libibverbs.so.1"
     target.parent.mkdir()
     version_script = f"-Wl,--version-script={source.with_suffix('.map')}"
-    compile_one(source, target, "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libibverbs.so.1", version_script)
+    compile_one(
+        source, target, "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libibverbs.so.1", version_script
+    )
     return target

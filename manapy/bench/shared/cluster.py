@@ -44,7 +44,20 @@ class Cluster:
         variables = [f"{name}={value}" for name, value in (ENVIRONMENT | environment).items()]
         launcher = ["-launcher", "ssh", "-launcher-exec", self.tool.with_name("nodes-launch")]
         hosts = ",".join(f"{name}:{ranks}" for name in self.names)
-        return [self.tool, "run", self.names[0], "env", *variables, setting.tools.mpirun, *launcher, "-hosts", hosts, "-n", str(ranks * len(self.names)), *program]
+        return [
+            self.tool,
+            "run",
+            self.names[0],
+            "env",
+            *variables,
+            setting.tools.mpirun,
+            *launcher,
+            "-hosts",
+            hosts,
+            "-n",
+            str(ranks * len(self.names)),
+            *program,
+        ]
 
     def run(self, setting: Setting, ranks: int, program: Command, **environment: str) -> str:
         """Standard output of a program with `ranks` ranks on each node; BenchError if it fails or takes too long."""
@@ -106,7 +119,9 @@ def made(tool: Path, names: Sequence[str]) -> Iterator[Cluster]:
 def _interfaces(name: str) -> int:
     """A descriptor of a node's /proc/net/dev: opened for a process of the node, it goes on showing that node's
     interfaces."""
-    process = subprocess.Popen(["ip", "netns", "exec", name, "sh", "-c", "echo; read -r _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", name, "sh", "-c", "echo; read -r _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None
         process.stdout.readline()  # it is on the node now
@@ -116,7 +131,9 @@ def _interfaces(name: str) -> int:
 
 
 def _tool(tools: Tools) -> Path:
-    found = next((path for path in (tools.sources / "nodes", tools.sources.parent / "tools" / "nodes") if path.exists()), None)
+    found = next(
+        (path for path in (tools.sources / "nodes", tools.sources.parent / "tools" / "nodes") if path.exists()), None
+    )
     if found is None:
         raise ManapyError("tools/nodes is missing: this installation of manapy is incomplete")
     return found

@@ -77,7 +77,11 @@ class Setting:
         if variant == NATIVE:
             return self.run([*variables, *self.native(ranks, *program)])
         directory = self.fresh("job")
-        command = self.recorded(ranks, directory, *program) if variant == RECORDED else self.launched(variant, ranks, directory, *program)
+        command = (
+            self.recorded(ranks, directory, *program)
+            if variant == RECORDED
+            else self.launched(variant, ranks, directory, *program)
+        )
         try:
             return self.run([*variables, *command])
         finally:
@@ -107,7 +111,15 @@ class Setting:
     def run(self, command: Command) -> str:
         """Standard output; BenchError if it fails or takes too long."""
         words = [str(word) for word in command]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd=self.work)
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=self.work,
+        )
         try:
             output, errors = process.communicate(timeout=self.limit)
         except subprocess.TimeoutExpired:
@@ -171,7 +183,11 @@ def reason(output: str, errors: str) -> str:
     """The line that tells why a command failed: what manapy says, else the last one that isn't mpirun's frame."""
     lines = [line.strip() for line in (errors + "\n" + output).splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("manapy: ")]
-    other = [line for line in lines if not line.startswith(("=", "YOUR APPLICATION", "This typically", "Please see", "{", "#"))]
+    other = [
+        line
+        for line in lines
+        if not line.startswith(("=", "YOUR APPLICATION", "This typically", "Please see", "{", "#"))
+    ]
     return (said[:1] or other[-1:] or [""])[0][:300]
 
 
@@ -181,7 +197,9 @@ def records(output: str) -> list[dict[str, Any]]:
 
 
 def _shown(words: list[str]) -> str:
-    return " ".join(Path(word).name if word.startswith("/") else word for word in words if not word.startswith("LD_LIBRARY_PATH="))[:200]
+    return " ".join(
+        Path(word).name if word.startswith("/") else word for word in words if not word.startswith("LD_LIBRARY_PATH=")
+    )[:200]
 
 
 class Stepping:
@@ -194,7 +212,14 @@ class Stepping:
         self._limit = setting.limit
         begin = time.perf_counter()
         words = [str(word) for word in command]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=setting.work)
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=setting.work,
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         if not self._first.wait(self._limit) or not self._lines:

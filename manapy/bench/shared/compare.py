@@ -65,5 +65,3 @@ def json_lines(output: str, minimum: bool = False) -> Iterable[Sample]:
 def size(count: int) -> str:
     """4 B, 1 KB, 1 MB."""
     return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} KB" if count >= 1 << 10 else f"{count} B"
-
-

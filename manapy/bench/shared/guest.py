@@ -41,7 +41,14 @@ class Guest:
 
     def part(self, name: str) -> Any:
         """A module of tools/vm; "" is the package."""
-        place = next((path for path in (self._tools.sources, self._tools.sources.parent / "tools") if (path / "vm" / "machine.py").exists()), None)
+        place = next(
+            (
+                path
+                for path in (self._tools.sources, self._tools.sources.parent / "tools")
+                if (path / "vm" / "machine.py").exists()
+            ),
+            None,
+        )
         if place is None:
             raise ManapyError("tools/vm is missing: this installation of manapy is incomplete")
         if str(place) not in sys.path:
@@ -91,8 +98,14 @@ class Guest:
             # one that `run` starts would end with its command
             self._agent = self._machine.start(f"exec {rdma} agent --job {JOB}")
             ready = f"until {rdma} status {JOB} >/dev/null 2>&1; do sleep 0.1; done"
-            lines = self._machine.run(f"{ready}; {rdma} run --job {JOB} --backup {self.part('shift').BACKUPS} -- env", check=True).stdout.splitlines()
-            self._shift = {name: value for name, _, value in (line.partition("=") for line in lines) if name.startswith("MANAPY_SHIFT_") or name == "LD_PRELOAD"}
+            lines = self._machine.run(
+                f"{ready}; {rdma} run --job {JOB} --backup {self.part('shift').BACKUPS} -- env", check=True
+            ).stdout.splitlines()
+            self._shift = {
+                name: value
+                for name, _, value in (line.partition("=") for line in lines)
+                if name.startswith("MANAPY_SHIFT_") or name == "LD_PRELOAD"
+            }
             self._shift["MANAPY_SHIFT_VERBOSE"] = "1"
         return self._shift
 
@@ -138,5 +151,9 @@ class Guest:
 def _line(error: Exception) -> str:
     """What the machine says is long: its first line, and the last one that a program said."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("---")]
-    said = [line for line in lines[1:] if line.startswith(("error:", "manapy shift: a ", "Completion with error", " Completion with error"))]
+    said = [
+        line
+        for line in lines[1:]
+        if line.startswith(("error:", "manapy shift: a ", "Completion with error", " Completion with error"))
+    ]
     return " | ".join([lines[0] if lines else "?", *said[-1:]])[:300]

@@ -37,7 +37,11 @@ def facts(tools: Tools, work: Path) -> dict[str, str]:
 def _commit(tools: Tools) -> str:
     """Of the source tree: the one that the programs are in, else the one in whose top folder this was called; "
     (commit)", or nothing."""
-    trees = [path for path in (tools.sources.parent, Path.cwd()) if (path / "osu_bench").is_dir() and (path / ".git").exists()]
+    trees = [
+        path
+        for path in (tools.sources.parent, Path.cwd())
+        if (path / "osu_bench").is_dir() and (path / ".git").exists()
+    ]
     commit = _output("git", "-C", str(trees[0]), "describe", "--always", "--dirty") if trees else ""
     return f" ({commit})" if commit else ""
 

@@ -24,8 +24,17 @@ def sent(rows: Sequence[Row]) -> Any:
     libraries = _libraries(chosen)
     width = 0.8 / len(libraries)
     for i, library in enumerate(libraries):
-        values = [next((e.median for row in chosen if _workload(row) == workload and (e := row.value(library))), 0.0) for workload in workloads]
-        bars = axis.bar([x + (i - (len(libraries) - 1) / 2) * width for x in range(len(workloads))], values, width, label=library, color=_color(i, library))
+        values = [
+            next((e.median for row in chosen if _workload(row) == workload and (e := row.value(library))), 0.0)
+            for workload in workloads
+        ]
+        bars = axis.bar(
+            [x + (i - (len(libraries) - 1) / 2) * width for x in range(len(workloads))],
+            values,
+            width,
+            label=library,
+            color=_color(i, library),
+        )
         axis.bar_label(bars, [f"{value:.2g}" if value else "" for value in values], fontsize=6)
     axis.set_xticks(range(len(workloads)), workloads)
     axis.set(ylabel="bytes sent by a node : bytes of parameters", yscale="log")
@@ -36,17 +45,28 @@ def sent(rows: Sequence[Row]) -> Any:
 def where_time_goes(rows: Sequence[Row]) -> Any:
     """Figure 2: a step without a slow link, and what a link adds to it; a line of panels for each job, of one
     micro-batch a step."""
-    lines = [chosen for job in JOBS if (chosen := [row for row in rows if row.job == job and row.samples and _is_slow(row)])]
+    lines = [
+        chosen for job in JOBS if (chosen := [row for row in rows if row.job == job and row.samples and _is_slow(row)])
+    ]
     if not lines:
         return None
     figure, axes = _axes(max(map(len, lines)), 3.6, len(lines))
     for number, panels in enumerate(lines):
         for axis, row in zip(axes[number], panels, strict=False):
-            base = next(other for other in rows if other.job == row.job and other.name == f"{_workload(row)}: {AT_FULL_SPEED}")
+            base = next(
+                other for other in rows if other.job == row.job and other.name == f"{_workload(row)}: {AT_FULL_SPEED}"
+            )
             libraries = [library for library in row.samples if library in base.samples]
             whole, without = ([e.median for library in libraries if (e := its.value(library))] for its in (row, base))
             axis.bar(libraries, without, 0.6, color=OURS, label="without a slow link")
-            axis.bar(libraries, [max(0.0, time - least) for time, least in zip(whole, without, strict=True)], 0.6, bottom=without, color=LINK, label="added by the link")
+            axis.bar(
+                libraries,
+                [max(0.0, time - least) for time, least in zip(whole, without, strict=True)],
+                0.6,
+                bottom=without,
+                color=LINK,
+                label="added by the link",
+            )
             axis.tick_params(axis="x", rotation=30, labelsize=7)
             axis.set_title(row.name, fontsize=8)
             axis.set(ylabel="s")
@@ -76,20 +96,33 @@ def _throughput(rows: Sequence[Row], job: str) -> Any:
         its = [row for row in chosen if row.name.startswith(f"{workload},")]
         for i, library in enumerate(_libraries(its)):
             points = [(row.name.partition(", ")[2].partition(":")[0], e) for row in its if (e := row.value(library))]
-            axis.plot([label for label, _ in points], [e.median for _, e in points], marker="o", label=library, color=_color(i, library))
+            axis.plot(
+                [label for label, _ in points],
+                [e.median for _, e in points],
+                marker="o",
+                label=library,
+                color=_color(i, library),
+            )
         axis.set(title=workload, ylabel="sentences a second at 100 Mb/s", ylim=(0, None))
         axis.legend(frameon=False, fontsize=7)
     return figure
 
 
-FIGURES = {"fcdp-sent": sent, "fcdp-figure2-time": where_time_goes, "fcdp-figures5-7-nodes": over_nodes, "fcdp-figures6-8-batches": over_batches}
+FIGURES = {
+    "fcdp-sent": sent,
+    "fcdp-figure2-time": where_time_goes,
+    "fcdp-figures5-7-nodes": over_nodes,
+    "fcdp-figures6-8-batches": over_batches,
+}
 
 
 def _axes(columns: int, width: float, lines: int = 1) -> tuple[Any, Any]:
     """A grid of panels, line by line. width: of each, in inches."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(lines, columns, figsize=(width * columns, 3.6 * lines), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        lines, columns, figsize=(width * columns, 3.6 * lines), squeeze=False, layout="constrained"
+    )
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes

@@ -18,9 +18,18 @@ if TYPE_CHECKING:
     from ..trace.live import Usage
 
 COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8", SHIFT: "#1b6ca8", RECORDED: "#1b6ca8"}
-LABELS = {NATIVE: "native", TWO_PHASE: "two-phase commit", CLOCK: "collective clock", SHIFT: "SHIFT", RECORDED: "with the recorder"}
+LABELS = {
+    NATIVE: "native",
+    TWO_PHASE: "two-phase commit",
+    CLOCK: "collective clock",
+    SHIFT: "SHIFT",
+    RECORDED: "with the recorder",
+}
 BACKUP = "#66a61e"  # of what the backup carries
-CALLS = (("control", "control verbs, Soft-RoCE in a virtual machine"), ("verbs", "data verbs, over a provider that does nothing"))
+CALLS = (
+    ("control", "control verbs, Soft-RoCE in a virtual machine"),
+    ("verbs", "data verbs, over a provider that does nothing"),
+)
 
 
 def available() -> bool:
@@ -71,7 +80,13 @@ def _run_time(rows: Sequence[Row]) -> Any:
     if not chosen:
         return None
     figure, (axis,) = _axes(1, width=8)
-    _bars(axis, chosen, VARIANTS, lambda row, variant: row.value(variant), names=[row.name.partition(",")[0] for row in chosen])
+    _bars(
+        axis,
+        chosen,
+        VARIANTS,
+        lambda row, variant: row.value(variant),
+        names=[row.name.partition(",")[0] for row in chosen],
+    )
     axis.set(ylabel="run time, s")
     return figure
 
@@ -96,10 +111,22 @@ def _images(rows: Sequence[Row]) -> Any:
     figure, axes = _axes(2, width=10)
     for axis, what in zip(axes, ("checkpoint", "restart"), strict=True):
         for variant in (TWO_PHASE, CLOCK):
-            points = [(_megabytes(row), row.value(variant)) for row in chosen if row.name.endswith(what) and row.value(variant)]
+            points = [
+                (_megabytes(row), row.value(variant))
+                for row in chosen
+                if row.name.endswith(what) and row.value(variant)
+            ]
             if points:
                 x, values = [p[0] for p in points], [p[1] for p in points]
-                axis.errorbar(x, [e.median for e in values], yerr=_errors(values), color=COLORS[variant], label=LABELS[variant], marker="o", capsize=3)
+                axis.errorbar(
+                    x,
+                    [e.median for e in values],
+                    yerr=_errors(values),
+                    color=COLORS[variant],
+                    label=LABELS[variant],
+                    marker="o",
+                    capsize=3,
+                )
         axis.set(title=what, xlabel="data of all ranks, MB", ylabel="s", ylim=(0, None))
         axis.legend(frameon=False)
     return figure
@@ -107,7 +134,10 @@ def _images(rows: Sequence[Row]) -> Any:
 
 def _control_verbs(rows: Sequence[Row]) -> Any:
     """SHIFT's Figure 9: execution time of control verbs, and of data verbs over a provider that does nothing."""
-    panels = [([row for row in _of(rows, job) if row.unit == "ns" and not re.search(r"slowest|\(min\)", row.name)], title) for job, title in CALLS]
+    panels = [
+        ([row for row in _of(rows, job) if row.unit == "ns" and not re.search(r"slowest|\(min\)", row.name)], title)
+        for job, title in CALLS
+    ]
     panels = [(chosen, title) for chosen, title in panels if chosen]
     if not panels:
         return None
@@ -167,7 +197,13 @@ def _recorders(rows: Sequence[Row]) -> Any:
     figure, axes = _axes(len(schedules), width=10)
     for axis, schedule in zip(axes, schedules, strict=True):
         its = [row for row in chosen if row.name.startswith(f"{schedule}: ")]
-        _bars(axis, its, [RECORDED], lambda row, variant: _scaled(row.ratio(variant), 100, -100), names=[row.name.partition(": ")[2].partition(", ")[0] for row in its])
+        _bars(
+            axis,
+            its,
+            [RECORDED],
+            lambda row, variant: _scaled(row.ratio(variant), 100, -100),
+            names=[row.name.partition(": ")[2].partition(", ")[0] for row in its],
+        )
         axis.tick_params(axis="x", rotation=30)
         axis.get_legend().remove()
         axis.set_yscale("symlog", linthresh=1)
@@ -184,7 +220,9 @@ def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
     failures = list(dict.fromkeys(run.failure for run in runs))
-    figure, axes = plt.subplots(2, len(failures), figsize=(3 * len(failures), 5), squeeze=False, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        2, len(failures), figsize=(3 * len(failures), 5), squeeze=False, sharey=True, layout="constrained"
+    )
     shown: dict[tuple[str, str], Run] = {}
     for run in runs:
         shown.setdefault((run.failure, run.variant), run)
@@ -193,13 +231,37 @@ def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
         origin = run.cut if run.cut is not None else run.times[0]
         moments = [moment - origin for moment in run.times]
         for rail, color in enumerate((COLORS[variant], BACKUP)):
-            axis.fill_between(moments, [rates[rail] for rates in run.rates], step="pre", color=color, alpha=0.8, lw=0, label="rail of its own" if rail == 0 else "backup")
+            axis.fill_between(
+                moments,
+                [rates[rail] for rates in run.rates],
+                step="pre",
+                color=color,
+                alpha=0.8,
+                lw=0,
+                label="rail of its own" if rail == 0 else "backup",
+            )
         for moment, color, text in ((run.cut, "#d00000", "failure"), (run.repaired, "#008000", "recovery")):
             if moment is not None:
                 axis.axvline(moment - origin, color=color, lw=1, ls="--")
-                axis.annotate(text, (moment - origin, 1), xycoords=("data", "axes fraction"), fontsize=6, color=color, rotation=90, va="top", ha="right")
+                axis.annotate(
+                    text,
+                    (moment - origin, 1),
+                    xycoords=("data", "axes fraction"),
+                    fontsize=6,
+                    color=color,
+                    rotation=90,
+                    va="top",
+                    ha="right",
+                )
         if run.cut is not None and variant == NATIVE:
-            axis.text(0.98, 0.6, f"ends:\n{run.said[:60]}" if run.ended else "neither ends\nnor goes on", transform=axis.transAxes, fontsize=5, ha="right")
+            axis.text(
+                0.98,
+                0.6,
+                f"ends:\n{run.said[:60]}" if run.ended else "neither ends\nnor goes on",
+                transform=axis.transAxes,
+                fontsize=5,
+                ha="right",
+            )
         axis.set_title(f"{failure}, {LABELS[variant]}", fontsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     axes[-1][0].legend(frameon=False, fontsize=6)
@@ -240,7 +302,9 @@ def network(traces: Sequence[Trace], path: Path, title: str) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(len(traces), 1, figsize=(8, 1.6 * len(traces)), squeeze=False, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        len(traces), 1, figsize=(8, 1.6 * len(traces)), squeeze=False, sharey=True, layout="constrained"
+    )
     for (axis,), trace in zip(axes, traces, strict=True):
         axis.fill_between(trace.times, trace.rates, step="pre", color=COLORS[CLOCK], lw=0)
         begin = 0.0
@@ -265,7 +329,9 @@ def _retention(rows: Sequence[Row]) -> Any:
     """FCDP's Figure 9: throughput over W / (bandwidth x computing), of that on the fastest link."""
     chosen = _of(rows, "fcdp-retention")
     steps = {row.name.partition(":")[0]: row for row in chosen if row.name.endswith(": a step")}
-    loads = {row.name.partition(":")[0]: row.value("alone") for row in chosen if row.name.endswith("(bandwidth × computing)")}
+    loads = {
+        row.name.partition(":")[0]: row.value("alone") for row in chosen if row.name.endswith("(bandwidth × computing)")
+    }
     if len(steps) < 2:
         return None
     figure, (axis,) = _axes(1, width=6)
@@ -273,7 +339,12 @@ def _retention(rows: Sequence[Row]) -> Any:
         medians = [value.median for row in steps.values() if (value := row.value(strategy)) is not None]
         x = [load.median for load in loads.values() if load is not None]
         axis.plot(x, [100 * medians[0] / median for median in medians], marker="o", label=strategy)
-    axis.set(xlabel="W / (bandwidth × time of computing)", ylabel="throughput of that on the fastest link, %", xscale="log", ylim=(0, None))
+    axis.set(
+        xlabel="W / (bandwidth × time of computing)",
+        ylabel="throughput of that on the fastest link, %",
+        xscale="log",
+        ylim=(0, None),
+    )
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=7)
     return figure
@@ -303,15 +374,30 @@ def _axes(count: int, width: float) -> tuple[Any, list[Any]]:
     return figure, list(axes.flat)
 
 
-def _bars(axis: Any, rows: Sequence[Row], variants: Sequence[str], value: Callable[[Row, str], Estimate | None], names: Sequence[str] | None = None) -> None:
+def _bars(
+    axis: Any,
+    rows: Sequence[Row],
+    variants: Sequence[str],
+    value: Callable[[Row, str], Estimate | None],
+    names: Sequence[str] | None = None,
+) -> None:
     """One group of bars a row, with the 95 % interval; variants without any are left out."""
     variants = [variant for variant in variants if any(value(row, variant) is not None for row in rows)]
     width = 0.8 / max(len(variants), 1)
     for i, variant in enumerate(variants):
-        points = [(n + (i - (len(variants) - 1) / 2) * width, e) for n, row in enumerate(rows) if (e := value(row, variant)) is not None]
+        points = [
+            (n + (i - (len(variants) - 1) / 2) * width, e)
+            for n, row in enumerate(rows)
+            if (e := value(row, variant)) is not None
+        ]
         if points:
             values = [e for _, e in points]
-            look: dict[str, Any] = {"color": COLORS[variant], "label": LABELS[variant], "capsize": 2, "error_kw": {"lw": 0.8}}
+            look: dict[str, Any] = {
+                "color": COLORS[variant],
+                "label": LABELS[variant],
+                "capsize": 2,
+                "error_kw": {"lw": 0.8},
+            }
             axis.bar([x for x, _ in points], [e.median for e in values], width, yerr=_errors(values), **look)
     slanted: dict[str, Any] = {"rotation": 60, "ha": "right"} if len(rows) > 8 else {}
     axis.set_xticks(range(len(rows)), names or [row.name for row in rows], fontsize=7, **slanted)
@@ -331,7 +417,11 @@ def _megabytes(row: Row) -> int:
 
 
 def _scaled(e: Estimate | None, factor: float, offset: float) -> Estimate | None:
-    return None if e is None else Estimate(e.median * factor + offset, e.low * factor + offset, e.high * factor + offset, e.iqr * factor)
+    return (
+        None
+        if e is None
+        else Estimate(e.median * factor + offset, e.low * factor + offset, e.high * factor + offset, e.iqr * factor)
+    )
 
 
 def _errors(values: Sequence[Estimate]) -> list[list[float]]:

@@ -38,7 +38,10 @@ def lines(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         cells = [row.name]
         if native:
-            cells.append(_value(row, NATIVE) + (f" ({row.baseline})" if row.baseline != NATIVE and row.samples.get(NATIVE) else ""))
+            cells.append(
+                _value(row, NATIVE)
+                + (f" ({row.baseline})" if row.baseline != NATIVE and row.samples.get(NATIVE) else "")
+            )
         if two_phase:
             cells.append(_value(row, TWO_PHASE))
             if native:
@@ -56,7 +59,13 @@ def lines(rows: Sequence[Row]) -> list[list[str]]:
     return result
 
 
-def record(rows: Sequence[Row], left_out: dict[str, str], seconds: dict[str, float], facts: dict[str, str], setting: dict[str, Any]) -> dict[str, Any]:
+def record(
+    rows: Sequence[Row],
+    left_out: dict[str, str],
+    seconds: dict[str, float],
+    facts: dict[str, str],
+    setting: dict[str, Any],
+) -> dict[str, Any]:
     """Everything, as JSON. seconds: that each job took; samples of a variant are a list with one entry a round, null
     where a run failed."""
     return {
@@ -83,7 +92,10 @@ def failures(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         for variant, why in row.failures.items():
             affected.setdefault((row.job, variant, why), []).append(row.name)
-    return [f"{job}: {variant}: {why} ({names[0]}{f' and {len(names) - 1} more rows' if names[1:] else ''})" for (job, variant, why), names in affected.items()]
+    return [
+        f"{job}: {variant}: {why} ({names[0]}{f' and {len(names) - 1} more rows' if names[1:] else ''})"
+        for (job, variant, why), names in affected.items()
+    ]
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -161,7 +173,21 @@ def _shape(value: float, unit: str) -> tuple[float, int, str]:
         return 1e-3, 1, "µs"
     if not unit and float(value).is_integer():
         return 1.0, 0, unit
-    return 1.0, {"s": 3, "ms": 2, "µs": 2, "W": 3, "×": 3, "GiB": 2, "GB/s": 2, "MB": 1 if abs(value) >= 1 else 4, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
+    return (
+        1.0,
+        {
+            "s": 3,
+            "ms": 2,
+            "µs": 2,
+            "W": 3,
+            "×": 3,
+            "GiB": 2,
+            "GB/s": 2,
+            "MB": 1 if abs(value) >= 1 else 4,
+            "/s": 0 if abs(value) >= 100 else 1,
+        }.get(unit, 1),
+        unit,
+    )
 
 
 def _plain(e: Estimate | None) -> dict[str, float] | None:

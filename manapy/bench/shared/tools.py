@@ -72,20 +72,41 @@ def compile_programs(tools: Tools, target: Path) -> None:
     manapy."""
     header = _header(tools.library)
     for name in PROGRAMS:
-        compile_one(tools.sources / f"{name}.c", target / name, f"-I{header}", str(tools.library), "-Wl,--allow-shlib-undefined", "-lm")
+        compile_one(
+            tools.sources / f"{name}.c",
+            target / name,
+            f"-I{header}",
+            str(tools.library),
+            "-Wl,--allow-shlib-undefined",
+            "-lm",
+        )
 
 
 def compile_library(tools: Tools, source: Path, target: Path) -> None:
     """A library to be preloaded, whose PMPI functions are those of the real library."""
-    compile_one(source, target, "-shared", "-fPIC", f"-I{_header(tools.library)}", str(tools.library), f"-Wl,-rpath,{tools.library.parent},--allow-shlib-undefined")
+    compile_one(
+        source,
+        target,
+        "-shared",
+        "-fPIC",
+        f"-I{_header(tools.library)}",
+        str(tools.library),
+        f"-Wl,-rpath,{tools.library.parent},--allow-shlib-undefined",
+    )
 
 
 def compile_one(source: Path, target: Path, *flags: str) -> None:
     """ManapyError without a compiler, or if it does not compile."""
-    compiler = shlex.split(os.environ.get("CC", "")) or [next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), "cc")]
+    compiler = shlex.split(os.environ.get("CC", "")) or [
+        next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), "cc")
+    ]
     if shutil.which(compiler[0]) is None:
-        raise ManapyError(f"manapy bench needs a C compiler: '{compiler[0]}' is not there (apt install gcc libc6-dev, or set CC)")
-    done = subprocess.run([*compiler, "-O2", "-o", str(target), str(source), *flags], capture_output=True, text=True, check=False)
+        raise ManapyError(
+            f"manapy bench needs a C compiler: '{compiler[0]}' is not there (apt install gcc libc6-dev, or set CC)"
+        )
+    done = subprocess.run(
+        [*compiler, "-O2", "-o", str(target), str(source), *flags], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise ManapyError(f"{source} does not compile: {(done.stderr.strip().splitlines() or ['?'])[0]}")
 
@@ -103,7 +124,9 @@ def _library(prefix: Path) -> Path:
     given = candidates(str(prefix))[0]
     found = next((c.path for c in (variable, given, own) if c.path is not None), None)
     if found is None:
-        raise ManapyError(f"no MPI library found for {prefix}/bin/mpirun: 'manapy doctor' tells where it was looked for")
+        raise ManapyError(
+            f"no MPI library found for {prefix}/bin/mpirun: 'manapy doctor' tells where it was looked for"
+        )
     return found
 
 

@@ -41,7 +41,12 @@ def _open_collectives(trace: Trace) -> list[tuple[set[int], set[int]]]:
     """Members, and those that have entered, of each collective that has been open for long."""
     events = trace.events
     found: dict[tuple[int, int], set[int]] = {}
-    old = (events["exit"] == OPEN) & (trace.now - events["enter"] > PENDING * 1e9) & (events["op"] >= Op.BARRIER) & (events["op"] <= Op.EXSCAN)
+    old = (
+        (events["exit"] == OPEN)
+        & (trace.now - events["enter"] > PENDING * 1e9)
+        & (events["op"] >= Op.BARRIER)
+        & (events["op"] <= Op.EXSCAN)
+    )
     for event in events[old]:
         found.setdefault((int(event["comm"]), int(event["context"])), set()).add(int(event["rank"]))
     return [(set(trace.comms[comm].members.tolist()), ranks) for (comm, _), ranks in found.items()]

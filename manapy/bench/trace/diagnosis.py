@@ -29,7 +29,12 @@ from ..shared.commands import Setting
 from ..shared.samples import MANAPY, Row, Rows
 from . import comparators
 
-SCHEDULES = ("tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=4,micro=8,kind=interleaved", "tp=4,pp=4,dp=1,micro=8")
+SCHEDULES = (
+    "tp=2,pp=4,dp=2,micro=8",
+    "tp=2,pp=4,dp=2,micro=8,kind=gpipe",
+    "tp=2,pp=2,dp=4,micro=8,kind=interleaved",
+    "tp=4,pp=4,dp=1,micro=8",
+)
 RUNS = 300  # faulty ones, and as many healthy ones
 SHORTEST, LONGEST = 0.05, 30.0  # seconds of extra work
 LATER = 6.0  # seconds after a fault at which a hang has to be found
@@ -123,7 +128,9 @@ def hangs(setting: Setting) -> list[Row]:
             latency.append(_latency(run, stuck))
         for name, rule in comparators.HANGS.items():
             rank = rule(trace)
-            scores[name].add(fault is not None, rank is not None, **({"rank": rank in _ranks(run, fault)} if fault else {}))
+            scores[name].add(
+                fault is not None, rank is not None, **({"rank": rank in _ranks(run, fault)} if fault else {})
+            )
     rows = Rows("hangs")
     goals = {"F1": "100 %", "rank": "≥ 99 %", "place": "≥ 99 %", "cause": "≥ 99 %"}
     for name, score in scores.items():
@@ -134,7 +141,9 @@ def hangs(setting: Setting) -> list[Row]:
     return rows.all()
 
 
-def draw(rng: np.random.Generator, model: Model, kind: Kind, iteration: int | None = None, seconds: float = 0.0) -> Fault:
+def draw(
+    rng: np.random.Generator, model: Model, kind: Kind, iteration: int | None = None, seconds: float = 0.0
+) -> Fault:
     """A fault somewhere: stage, replica, shard, micro-batch, direction and, where it can be chosen, phase are
     uniform."""
     schedule = model.schedule
@@ -142,7 +151,12 @@ def draw(rng: np.random.Generator, model: Model, kind: Kind, iteration: int | No
     work = Phase.BACKWARD if backward else Phase.FORWARD
     phase = Phase.TRANSFER if kind in (Kind.SKIP_RECV, Kind.DROP) or rng.integers(3) == 2 else work
     if kind is Kind.SKIP_RECV:
-        places = [(s, b.chunk, b.micro) for s in range(schedule.pp) for b in schedule.blocks_of(s) if b.backward == backward and schedule.source(s, b) is not None]
+        places = [
+            (s, b.chunk, b.micro)
+            for s in range(schedule.pp)
+            for b in schedule.blocks_of(s)
+            if b.backward == backward and schedule.source(s, b) is not None
+        ]
     else:
         places = positions(schedule, phase, backward)
     stage, chunk, micro = places[int(rng.integers(len(places)))]
@@ -186,14 +200,18 @@ def _ranks(run: Run, fault: Fault) -> set[int]:
     """Whom one may accuse: of a link, both ends."""
     schedule = run.model.schedule
     stage, replica, shard = schedule.places[fault.rank].tolist()
-    target = schedule.target(stage, Block(fault.backward, fault.chunk, fault.micro)) if fault.kind is Kind.DROP else None
+    target = (
+        schedule.target(stage, Block(fault.backward, fault.chunk, fault.micro)) if fault.kind is Kind.DROP else None
+    )
     return {fault.rank} if target is None else {fault.rank, int(schedule.ranks[target[0], replica, shard])}
 
 
 def _right(run: Run, fault: Fault, found: Sequence[Verdict]) -> dict[str, bool]:
     verdict = found[0]
     stage = int(run.model.schedule.places[fault.rank, 0])
-    place = (verdict.phase, verdict.iteration, verdict.micro) == (fault.phase, fault.iteration, fault.micro) and (fault.kind is Kind.DROP or verdict.stage == stage)
+    place = (verdict.phase, verdict.iteration, verdict.micro) == (fault.phase, fault.iteration, fault.micro) and (
+        fault.kind is Kind.DROP or verdict.stage == stage
+    )
     return {"rank": verdict.rank in _ranks(run, fault), "place": place, "cause": verdict.cause is fault.cause}
 
 
@@ -229,13 +247,27 @@ def slowdowns(setting: Setting) -> list[Row]:
         if one.fault and found:
             first, fault = found[0], one.fault
             stage = int(one.run.model.schedule.places[fault.rank, 0])
-            place = (first.phase, first.iteration, first.micro, first.stage) == (fault.phase, fault.iteration, fault.micro, stage)
+            place = (first.phase, first.iteration, first.micro, first.stage) == (
+                fault.phase,
+                fault.iteration,
+                fault.micro,
+                stage,
+            )
             right = {"rank": first.rank == fault.rank, "place": place, "cause": first.cause is Cause.COMPUTE}
             if one.truth and first.cost_ns:
-                rows.add("counterfactual cost off a replay", "%", MANAPY, number, 100 * abs(first.cost_ns * 1e-9 / one.cost - 1), "≤ 5 %")
+                rows.add(
+                    "counterfactual cost off a replay",
+                    "%",
+                    MANAPY,
+                    number,
+                    100 * abs(first.cost_ns * 1e-9 / one.cost - 1),
+                    "≤ 5 %",
+                )
         scores[MANAPY].add(one.truth, bool(found), **right)
         if bool(found) != one.truth or one.truth and not all(right.values()):
-            wrong.append(f"run {number}: {one.run.model.schedule}; {one.fault}; performance {one.performance:.3f}; {found[0].sentence if found else 'nothing found'}")
+            wrong.append(
+                f"run {number}: {one.run.model.schedule}; {one.fault}; performance {one.performance:.3f}; {found[0].sentence if found else 'nothing found'}"
+            )
         history = comparators.History.of(one.run.model.schedule, [i.timing for i in one.measured[1:4]])
         for name, rule in comparators.SLOWDOWNS.items():
             said = [rule(history, i.timing, i.seconds) for i in one.measured[4:]]
@@ -260,7 +292,9 @@ def _runs(setting: Setting, faulty: int, healthy: int) -> Iterator[Slowdown]:
         without = simulate(model, (), seed, events=False)
         assert run.trace is not None
         measured = list(iterations(stages.label(run.trace, model.schedule)))
-        yield Slowdown(run, fault, measured, float(without.lengths[5] / run.lengths[5]), float(run.lengths[5] - without.lengths[5]))
+        yield Slowdown(
+            run, fault, measured, float(without.lengths[5] / run.lengths[5]), float(run.lengths[5] - without.lengths[5])
+        )
 
 
 # ---- E3: where
@@ -286,7 +320,11 @@ def locations(setting: Setting) -> list[Row]:
         points = []
         for k, seconds in enumerate(extra.tolist()):
             setting.progress((i + k / len(extra)) / len(chosen), name)
-            run = simulate(model, [Fault(Kind.COMPUTE, int(schedule.ranks[stage, 0, 0]), 5, block.micro, phase, seconds=seconds)], setting.seed)
+            run = simulate(
+                model,
+                [Fault(Kind.COMPUTE, int(schedule.ranks[stage, 0, 0]), 5, block.micro, phase, seconds=seconds)],
+                setting.seed,
+            )
             assert run.trace is not None
             found = any(v.state is State.SLOW for v in slow.verdicts(run.trace, schedule))
             points.append((seconds, float(healthy.lengths[5] / run.lengths[5]), found))
@@ -323,8 +361,14 @@ def thresholds(setting: Setting) -> list[Row]:
             table[:, i, j] = score.recall, score.precision
             if node in (0.5, 1.0) or performance == PERFORMANCE:
                 rows.add(f"m = {node:.0%}, performance {performance:.2f}: F1", "%", MANAPY, 0, 100 * score.f1)
-    _draw(setting.pictures / "figure13-recall.png", lambda axis: _draw_table(axis, table[0], nodes, performances, "recall"))
-    _draw(setting.pictures / "figure13-precision.png", lambda axis: _draw_table(axis, table[1], nodes, performances, "precision"))
+    _draw(
+        setting.pictures / "figure13-recall.png",
+        lambda axis: _draw_table(axis, table[0], nodes, performances, "recall"),
+    )
+    _draw(
+        setting.pictures / "figure13-precision.png",
+        lambda axis: _draw_table(axis, table[1], nodes, performances, "precision"),
+    )
     return rows.all()
 
 
@@ -355,7 +399,14 @@ def scaling(setting: Setting) -> list[Row]:
                 if bool(found) != (name == "slow") or found and found[0].rank != fault.rank:
                     rows.fail(f"{ranks} ranks, a {name} iteration", set(), MANAPY, f"the verdict is wrong: {found}")
                     continue
-                rows.add(f"{ranks} ranks, a {name} iteration", "ms", MANAPY, number, seconds * 1e3, "≤ 50 ms" if ranks == 4096 else "")
+                rows.add(
+                    f"{ranks} ranks, a {name} iteration",
+                    "ms",
+                    MANAPY,
+                    number,
+                    seconds * 1e3,
+                    "≤ 50 ms" if ranks == 4096 else "",
+                )
                 rows.add(f"{ranks} ranks, a {name} iteration: processor time", "ms", MANAPY, number, used * 1e3)
                 if number and name == "slow":
                     curve.append((ranks, seconds))
@@ -403,13 +454,35 @@ def _healthy(model: Model, rng: np.random.Generator, chips: np.ndarray) -> tuple
     whole = np.where(backward, model.backward, model.forward) / model.layers
     vary = lambda *size: 1 + model.noise * rng.standard_normal(size, dtype=np.float32)  # noqa: E731
     work = np.repeat(np.tile(chips, (1, BATCH, 1)), graph.blocks, axis=0)[:, None]
-    compute = np.concatenate([whole[:, None, None, None] * vary(graph.count, model.layers, replicas, schedule.tp) * work, np.full((graph.count, 1, replicas, schedule.tp), 20e-6)], axis=1)
+    compute = np.concatenate(
+        [
+            whole[:, None, None, None] * vary(graph.count, model.layers, replicas, schedule.tp) * work,
+            np.full((graph.count, 1, replicas, schedule.tp), 20e-6),
+        ],
+        axis=1,
+    )
     collective = (model.latency + model.partial / model.bandwidth) * vary(graph.count, model.layers, replicas)
-    transfer = (model.latency + model.activation / model.bandwidth) * vary(graph.count, replicas, schedule.tp) * (graph.source >= 0)[:, None, None]
-    ready = np.broadcast_to(np.tile(chips, (1, BATCH, 1)) * model.optimizer, (schedule.pp, replicas, schedule.tp)).copy()
+    transfer = (
+        (model.latency + model.activation / model.bandwidth)
+        * vary(graph.count, replicas, schedule.tp)
+        * (graph.source >= 0)[:, None, None]
+    )
+    ready = np.broadcast_to(
+        np.tile(chips, (1, BATCH, 1)) * model.optimizer, (schedule.pp, replicas, schedule.tp)
+    ).copy()
     closing = model.closing * vary(schedule.pp, replicas, schedule.tp)
     reduce = np.full((schedule.pp, schedule.tp), model.latency + model.gradient / model.bandwidth)
-    timing = Timing(compute, collective, transfer, np.zeros_like(transfer), np.zeros_like(transfer), ready, closing, reduce, 4 * model.latency)
+    timing = Timing(
+        compute,
+        collective,
+        transfer,
+        np.zeros_like(transfer),
+        np.zeros_like(transfer),
+        ready,
+        closing,
+        reduce,
+        4 * model.latency,
+    )
     return timing, graph.replica_ends(timing).reshape(BATCH, schedule.dp).max(axis=1)
 
 
@@ -441,7 +514,13 @@ def _draw_locations(axis, curves) -> None:
     for i, (name, points) in enumerate(curves):
         seconds, performance, found = zip(*points, strict=True)
         axis.plot(seconds, performance, color=f"C{i}", label=name)
-        axis.plot([s for s, f in zip(seconds, found, strict=True) if f], [p for p, f in zip(performance, found, strict=True) if f], "o", color=f"C{i}", ms=4)
+        axis.plot(
+            [s for s, f in zip(seconds, found, strict=True) if f],
+            [p for p, f in zip(performance, found, strict=True) if f],
+            "o",
+            color=f"C{i}",
+            ms=4,
+        )
     axis.axhline(PERFORMANCE, color="#888888", lw=0.8, ls="--")
     axis.set(xscale="log", xlabel="extra work, s (dots: found slow)", ylabel="performance of the iteration")
     axis.legend(frameon=False, fontsize=6)
@@ -452,14 +531,32 @@ def _draw_table(axis, table: np.ndarray, nodes: Sequence[float], performances: S
     axis.set_xticks(range(len(performances)), [f"{p:.2f}" for p in performances])
     axis.set_yticks(range(len(nodes)), [f"{n:.0%}" for n in nodes])
     for i, j in np.ndindex(table.shape):
-        axis.text(j, i, f"{table[i, j]:.2f}", ha="center", va="center", fontsize=7, color="white" if table[i, j] < 0.6 else "black")
-    axis.set(xlabel="performance below which an iteration is slow", ylabel="m: a block's excess over its expected time", title=what)
+        axis.text(
+            j,
+            i,
+            f"{table[i, j]:.2f}",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="white" if table[i, j] < 0.6 else "black",
+        )
+    axis.set(
+        xlabel="performance below which an iteration is slow",
+        ylabel="m: a block's excess over its expected time",
+        title=what,
+    )
     axis.figure.colorbar(shown)
 
 
 def _draw_scaling(axis, curve: Sequence[tuple[int, float]]) -> None:
     sizes = sorted({ranks for ranks, _ in curve})
-    axis.plot(sizes, [float(np.median([s for r, s in curve if r == ranks])) for ranks in sizes], "o-", color="#1b6ca8", label="here, not pruned")
+    axis.plot(
+        sizes,
+        [float(np.median([s for r, s in curve if r == ranks])) for ranks in sizes],
+        "o-",
+        color="#1b6ca8",
+        label="here, not pruned",
+    )
     axis.plot(list(PAPER), list(PAPER.values()), "s--", color="#7f7f7f", label="MegaTrace's figure, pruned")
     axis.set(xscale="log", yscale="log", xlabel="ranks", ylabel="s for one slow iteration")
     axis.legend(frameon=False)

@@ -48,9 +48,13 @@ class Training:
         self.trace = trace_of(self.directory)
         self._log = setting.fresh("log")
         program = [setting.tools.python, setting.tools.sources / "pipeline.py", "--schedule", plan, *options]
-        words = [str(word) for word in ["env", "OPENBLAS_NUM_THREADS=1", *setting.recorded(ranks, self.directory, *program)]]
+        words = [
+            str(word) for word in ["env", "OPENBLAS_NUM_THREADS=1", *setting.recorded(ranks, self.directory, *program)]
+        ]
         with self._log.open("wb") as stream:
-            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, text=True, cwd=setting.work)
+            self.process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, text=True, cwd=setting.work
+            )
 
     @property
     def output(self) -> str:
@@ -67,7 +71,9 @@ class Training:
         limit = time.monotonic() + self._setting.limit
         while not ready():
             if self.process.poll() is not None and not ready():
-                raise BenchError(f"the training job ended with {self.process.returncode} before {what}: {self.output.strip().splitlines()[-1:]}")
+                raise BenchError(
+                    f"the training job ended with {self.process.returncode} before {what}: {self.output.strip().splitlines()[-1:]}"
+                )
             if time.monotonic() > limit:
                 raise BenchError(f"{self._setting.limit:.0f} s without {what} of the training job")
             time.sleep(0.02)
@@ -107,7 +113,19 @@ def watching(setting: Setting) -> list[Row]:
     used: list[Usage] = []
     loads = list(LOADS.items())[: None if setting.scale >= 1 else 1]
     for i, (load, (hidden, batch)) in enumerate(loads):
-        with training(setting, 2, "pp=2,micro=8", "--iterations", str(FOR_EVER), "--layers", "4", "--hidden", hidden, "--batch", batch) as job:
+        with training(
+            setting,
+            2,
+            "pp=2,micro=8",
+            "--iterations",
+            str(FOR_EVER),
+            "--layers",
+            "4",
+            "--hidden",
+            hidden,
+            "--batch",
+            batch,
+        ) as job:
             tools: dict[str, list[str | Path]] = {
                 "manapy why --watch": ["why", "--watch", "--every", f"{LOOK}s", job.directory],
                 "manapy trace record": ["trace", "record", "--out", setting.fresh("recording"), job.directory],
@@ -116,7 +134,13 @@ def watching(setting: Setting) -> list[Row]:
                 setting.progress((i + k / len(tools)) / len(loads), f"{tool}, {load}")
                 calls, began = _calls(job), time.monotonic()
                 used.append(_observe(tool, load, [setting.tools.manapy, *arguments], seconds))
-                rows.add(f"{load}: recorded calls a second of all ranks", "/s", MANAPY, k, (_calls(job) - calls) / (time.monotonic() - began))
+                rows.add(
+                    f"{load}: recorded calls a second of all ranks",
+                    "/s",
+                    MANAPY,
+                    k,
+                    (_calls(job) - calls) / (time.monotonic() - began),
+                )
     for usage in used:
         for name, unit, values in (("share of one processor", "%", usage.shares), ("memory", "MB", usage.memory)):
             for number, value in enumerate(values):
@@ -135,7 +159,13 @@ def _calls(job: Training) -> int:
 def _observe(tool: str, load: str, command: Sequence[str | Path], seconds: float) -> Usage:
     """A tool that runs until it is ended. BenchError if it ends by itself."""
     usage = Usage(tool, load, [], [], [])
-    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     began = before = time.monotonic()
     ticks = 0
     try:
@@ -146,7 +176,9 @@ def _observe(tool: str, load: str, command: Sequence[str | Path], seconds: float
                 raise BenchError(f"{tool} ended with {process.returncode} beside {load}")
             usage.moments.append(now - began)
             usage.shares.append(100 * (seen.ticks - ticks) / os.sysconf("SC_CLK_TCK") / (now - before))
-            usage.memory.append(int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+            usage.memory.append(
+                int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+            )
             ticks, before = seen.ticks, now
     finally:
         end(process)
@@ -173,7 +205,10 @@ class Case:
         """Which parts of a verdict are."""
         found = {"rank": verdict["rank"] == self.rank, "cause": verdict["cause"] == self.cause.value}
         if self.place is not None:
-            found["place"] = (verdict["phase"], verdict["iteration"], verdict["micro"]) == (self.place[0].value, *self.place[1:])
+            found["place"] = (verdict["phase"], verdict["iteration"], verdict["micro"]) == (
+                self.place[0].value,
+                *self.place[1:],
+            )
         return found
 
 
@@ -213,7 +248,9 @@ def _judged(setting: Setting, case: Case) -> tuple[dict[str, Any], float, int]:
     """The first verdict of the case's state after the fault, the seconds between them, and how many others came before
     it."""
     said = setting.fresh("verdicts")
-    with training(setting, case.ranks, case.plan, "--iterations", str(FOR_EVER), "--hidden", "256", "--fault", case.fault) as job:
+    with training(
+        setting, case.ranks, case.plan, "--iterations", str(FOR_EVER), "--hidden", "256", "--fault", case.fault
+    ) as job:
         write = f'echo "$(date +%s.%N) $MANAPY_VERDICT" >> {said}'
         command = [
             setting.tools.manapy,
@@ -229,13 +266,23 @@ def _judged(setting: Setting, case: Case) -> tuple[dict[str, Any], float, int]:
             write,
             job.directory,
         ]
-        watcher = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
+        watcher = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         try:
             job.wait_for(lambda: _FAULT.search(job.output), "its fault")
             fault = float(_FAULT.findall(job.output)[0])
 
             def its() -> list[int]:
-                return [i for i, (moment, verdict) in enumerate(_said(said)) if moment > fault and verdict["state"] == case.state.value]
+                return [
+                    i
+                    for i, (moment, verdict) in enumerate(_said(said))
+                    if moment > fault and verdict["state"] == case.state.value
+                ]
 
             job.wait_for(its, "a verdict on its fault")
         finally:
@@ -268,16 +315,27 @@ def healthy(setting: Setting) -> list[Row]:
     looks = iterations = 0
     plans = {"pp=2,micro=8": schedule.parse("pp=2,micro=8"), "tp=2,micro=8": None}
     for i, (plan, known) in enumerate(plans.items()):
-        with training(setting, 2, plan, "--iterations", str(FOR_EVER), "--layers", "4", "--hidden", "256") as job, Sampler() as sampler:
+        with (
+            training(setting, 2, plan, "--iterations", str(FOR_EVER), "--layers", "4", "--hidden", "256") as job,
+            Sampler() as sampler,
+        ):
             said = set()
             reader = rings.Reader(job.trace)
             watches = [(None, slow.WatchState()), (known, slow.WatchState())]
             began = time.monotonic()
             while (passed := time.monotonic() - began) < seconds / len(plans):
-                setting.progress((i + passed * len(plans) / seconds) / len(plans), f"{plan}, {sum(counts.values())} alarms")
+                setting.progress(
+                    (i + passed * len(plans) / seconds) / len(plans), f"{plan}, {sum(counts.values())} alarms"
+                )
                 reader.poll()
                 given, before = watches[looks % 2]
-                for verdict in diagnose(reader.trace(), given, live=True, sampler=sampler, judge=functools.partial(alarms.verdicts, looks=before)):
+                for verdict in diagnose(
+                    reader.trace(),
+                    given,
+                    live=True,
+                    sampler=sampler,
+                    judge=functools.partial(alarms.verdicts, looks=before),
+                ):
                     same = verdict.state, verdict.cause, verdict.rank, verdict.since_ns
                     if verdict.state is not State.HEALTHY and same not in said:
                         said.add(same)

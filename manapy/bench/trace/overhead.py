@@ -50,7 +50,11 @@ def overhead(setting: Setting) -> list[Row]:
     except ManapyError as error:
         raise LeftOutError(str(error)) from None
     schedules = SCHEDULES if setting.scale >= 1 else SCHEDULES[:1]
-    rows = [row for i, schedule in enumerate(schedules) for row in _Loop(setting, schedule, text_log).rows((i, len(schedules)))]
+    rows = [
+        row
+        for i, schedule in enumerate(schedules)
+        for row in _Loop(setting, schedule, text_log).rows((i, len(schedules)))
+    ]
     return rows + [row for schedule in schedules for row in _pairs(setting, schedule)]
 
 
@@ -58,13 +62,20 @@ def _pairs(setting: Setting, schedule: str) -> list[Row]:
     """One for each of manapy's recorders: iterations that are recorded (RECORDED) and that aren't (NATIVE)."""
     rows, weights = [], set[str]()
     for variant in (CLOCK, RECORDED):
-        row = Row("overhead", f"{schedule}: {NAMES[variant]}, in pairs within a run", "ms", baseline="paused", goal=GOAL)
+        row = Row(
+            "overhead", f"{schedule}: {NAMES[variant]}, in pairs within a run", "ms", baseline="paused", goal=GOAL
+        )
         rows.append(row)
         setting.progress(1, f"pairs of iterations, {variant}")
         iterations = 2 * max(2, round(PAIRS * setting.scale)) + WARM
         options = ["--schedule", schedule, "--iterations", str(iterations), "--pairs", "1", *PAIRED]
         try:
-            output = setting.variant(variant, RANKS, [setting.tools.python, setting.tools.sources / "pipeline.py", *options], OPENBLAS_NUM_THREADS="1")
+            output = setting.variant(
+                variant,
+                RANKS,
+                [setting.tools.python, setting.tools.sources / "pipeline.py", *options],
+                OPENBLAS_NUM_THREADS="1",
+            )
         except BenchError as error:
             row.failures[RECORDED] = str(error)
             continue
@@ -99,7 +110,18 @@ class _Loop:
         """Output of pipeline.py with one recorder."""
         found = self.setting.tools
         hidden = "512" if self.setting.scale >= 1 else "64"
-        options = ["--schedule", self.schedule, "--iterations", str(self.iterations), "--layers", "4", "--hidden", hidden, "--batch", "64"]
+        options = [
+            "--schedule",
+            self.schedule,
+            "--iterations",
+            str(self.iterations),
+            "--layers",
+            "4",
+            "--hidden",
+            hidden,
+            "--batch",
+            "64",
+        ]
         program: list[str | Path] = [found.python, found.sources / "pipeline.py"]
         if variant == TEXT:
             program = ["env", f"LD_PRELOAD={self.text_log}", f"TEXTLOG={self.logs}", *program]
@@ -120,9 +142,22 @@ class _Loop:
     def rows(self, part: Part) -> list[Row]:
         """One for each recorder: with it (RECORDED) and without (NATIVE)."""
         measured = Rows("overhead")
-        compare(measured, self.setting, (NATIVE, *NAMES), RANKS, (), group="iteration", run=self.run, read=self.read, part=part)
+        compare(
+            measured,
+            self.setting,
+            (NATIVE, *NAMES),
+            RANKS,
+            (),
+            group="iteration",
+            run=self.run,
+            read=self.read,
+            part=part,
+        )
         (row,) = measured.all()
-        rows = [self._pair(row, name, NATIVE, variant, GOAL if variant == RECORDED else "") for variant, name in NAMES.items()]
+        rows = [
+            self._pair(row, name, NATIVE, variant, GOAL if variant == RECORDED else "")
+            for variant, name in NAMES.items()
+        ]
         rows.append(self._pair(row, "what records cost under manapy-launch", UNTRACED, CLOCK, GOAL))
         rows[-1].baseline = "--no-trace"
         if (count := row.samples.get(TEXT)) is not None:

@@ -64,7 +64,9 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the job ends. Errors go to the log (stderr is coordinator.log)."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     processes.raise_limit()
-    settings = Settings(options.ranks, options.rank0_pid, options.resume, options.interval, options.keep, options.child_grace_ms)
+    settings = Settings(
+        options.ranks, options.rank0_pid, options.resume, options.interval, options.keep, options.child_grace_ms
+    )
     try:
         listener = socket.socket(fileno=options.fd)
         asyncio.run(Coordinator(options.dir, settings).run(listener))
@@ -120,12 +122,16 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid)
-        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX + handshake.SEAL_HEX + 1, backlog=BACKLOG)
+        server = await asyncio.start_server(
+            self._accept, sock=listener, limit=protocol.LINE_MAX + handshake.SEAL_HEX + 1, backlog=BACKLOG
+        )
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
         if self.settings.interval > 0:
             self._spawn(self._serve_interval())
-        log.info("manapy %s: job %s, %d ranks, pid %d", __version__, self.record["id"], self.settings.ranks, os.getpid())
+        log.info(
+            "manapy %s: job %s, %d ranks, pid %d", __version__, self.record["id"], self.settings.ranks, os.getpid()
+        )
         await self.ranks.over.wait()
         if self.state in job.LIVE:
             if not self.ranks.known and self.settings.ranks == 1:
@@ -158,7 +164,12 @@ class Coordinator:
             where = Path(self.settings.resume).resolve().parent
             if publish.owner(where) == self.dir.resolve():
                 self.flow.place = where
-        self.record |= {"pid": os.getpid(), "checkpoint_dir": str(self.flow.place), "manapy": __version__, "mpirun": processes.launcher(self.settings.rank0_pid)}
+        self.record |= {
+            "pid": os.getpid(),
+            "checkpoint_dir": str(self.flow.place),
+            "manapy": __version__,
+            "mpirun": processes.launcher(self.settings.rank0_pid),
+        }
         self._set_state("starting")
 
     def _remove_segments(self) -> None:
@@ -268,12 +279,16 @@ class Coordinator:
                 if self.flow.controller.finishing:
                     raise CheckpointError("the job is finishing")
                 grace = batch.grace_ms if batch.grace_ms >= 0 else self.settings.child_grace_ms
-                await self.flow.take(grace, lambda: batch.then, self._manifest_record(), self.requests.close, self._on_published)  # noqa: B023
+                await self.flow.take(
+                    grace, lambda: batch.then, self._manifest_record(), self.requests.close, self._on_published
+                )  # noqa: B023
             except CheckpointError as error:
                 self._answer_tickets(self.requests.failed(str(error)), "failed", str(error))
             except Exception as error:
                 log.exception("checkpoint")
-                self._answer_tickets(self.requests.failed(f"internal error: {error}"), "failed", f"internal error: {error}")
+                self._answer_tickets(
+                    self.requests.failed(f"internal error: {error}"), "failed", f"internal error: {error}"
+                )
 
             self._prune()
 
@@ -310,7 +325,12 @@ class Coordinator:
     def _manifest_record(self) -> dict[str, Any]:
         keys = ("argv", "cwd", "mpi", "mpirun", "protocol")
         generation = max((rank.generation for rank in self.ranks.known.values()), default=0)
-        return {"manapy": __version__, "job": self.record["id"], "generation": generation, **{k: self.record.get(k) for k in keys}}
+        return {
+            "manapy": __version__,
+            "job": self.record["id"],
+            "generation": generation,
+            **{k: self.record.get(k) for k in keys},
+        }
 
     def _on_place(self, rank: int, choice: str) -> None:
         """A rank has chosen a directory for checkpoints. The last choice applies to all ranks: a checkpoint is one
@@ -345,7 +365,10 @@ class Coordinator:
         task = asyncio.current_task()
         try:
             fd = writer.get_extra_info("socket").fileno()
-            admitted = await asyncio.wait_for(handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)), HANDSHAKE_SECONDS)
+            admitted = await asyncio.wait_for(
+                handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)),
+                HANDSHAKE_SECONDS,
+            )
             if admitted is None:
                 return
             role, seals = admitted
@@ -386,7 +409,9 @@ class Coordinator:
             case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
                 await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
             case "RECENT", [within_ms]:
-                await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask_recent(int(within_ms) / 1000)))
+                await self._answer(
+                    channel, lambda: self._checkpoint(lambda: self.requests.ask_recent(int(within_ms) / 1000))
+                )
             case "STOP", [("0" | "1") as checkpoint]:
                 await self._answer(channel, lambda: self._stop(checkpoint == "1"))
             case _:
@@ -434,7 +459,11 @@ class Coordinator:
         if missing and not self.ranks.over.is_set():
             return [self._explain(missing)]
         if not self._started.is_set():
-            return [f"rank {number} is still being restored" for number, rank in sorted(self.ranks.known.items()) if not rank.ready][:20]
+            return [
+                f"rank {number} is still being restored"
+                for number, rank in sorted(self.ranks.known.items())
+                if not rank.ready
+            ][:20]
         if self.tickets.called and self.flow.phase is Phase.IDLE:
             absent = next(rank for rank in range(self.settings.ranks) if rank not in self.tickets.called)
             return [f"rank {min(self.tickets.called)} has called manapy.checkpoint(), rank {absent} has not"]
@@ -463,7 +492,9 @@ class Coordinator:
             "waiting": self.waiting(),
             "written": self.flow.written,
             "checkpoint_dir": str(self.flow.place),
-            "last_checkpoint": None if last is None else {"path": str(last.path), "time": last.manifest.time, "bytes": last.manifest.file_bytes},
+            "last_checkpoint": None
+            if last is None
+            else {"path": str(last.path), "time": last.manifest.time, "bytes": last.manifest.file_bytes},
         }
 
     def _rank_status(self, number: int) -> dict[str, Any]:
@@ -475,7 +506,15 @@ class Coordinator:
             state, waits_for = "ended" if rank.done else "died", None
         elif rank.done:
             state, waits_for = "finishing", None
-        return {"rank": number, "host": rank.host, "pid": rank.pid, "state": state, "waits_for": waits_for, "program": rank.program, "mpi": rank.mpi}
+        return {
+            "rank": number,
+            "host": rank.host,
+            "pid": rank.pid,
+            "state": state,
+            "waits_for": waits_for,
+            "program": rank.program,
+            "mpi": rank.mpi,
+        }
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

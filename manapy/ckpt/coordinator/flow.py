@@ -79,7 +79,14 @@ class Flow:
 
     # ---- what the coordinator calls
 
-    async def take(self, grace_ms: int, then: Callable[[], str], record: dict[str, Any], on_begin: Callable[[], None], on_published: Callable[[publish.Checkpoint], None]) -> Path:
+    async def take(
+        self,
+        grace_ms: int,
+        then: Callable[[], str],
+        record: dict[str, Any],
+        on_begin: Callable[[], None],
+        on_published: Callable[[publish.Checkpoint], None],
+    ) -> Path:
         """Take one checkpoint. Returns its path when all ranks run again. Raises CheckpointError; then nothing is
         published.
 
@@ -101,7 +108,9 @@ class Flow:
             answers = await self._all(Phase.WRITE, "WRITTEN", protocol.join("WRITE", self.epoch, str(self.temporary)))
             entries = [_entry(rank, answers[rank]) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
-            published = await asyncio.to_thread(_publish, self.temporary, {**record, "epoch": self.epoch}, entries, self._secret)
+            published = await asyncio.to_thread(
+                _publish, self.temporary, {**record, "epoch": self.epoch}, entries, self._secret
+            )
         except BaseException as error:
             self._abort(str(error) or type(error).__name__)
             raise
@@ -166,7 +175,9 @@ class Flow:
         match self.phase:
             case Phase.CHECK:
                 others = [rank for rank in missing if rank not in self.disabled]
-                return [explain_disabled(r) for r in missing if r in self.disabled] + [f"{name_ranks(others)}: waiting for child processes to end"] * bool(others)
+                return [explain_disabled(r) for r in missing if r in self.disabled] + [
+                    f"{name_ranks(others)}: waiting for child processes to end"
+                ] * bool(others)
             case Phase.WRITE:
                 return [f"writing: {size(self.written, 0)} so far, {name_ranks(missing)} not finished"]
             case Phase.STOP | Phase.DRAIN | Phase.RESUME:
@@ -316,12 +327,23 @@ class Flow:
 def _entry(rank: int, fields: list[str]) -> publish.Entry:
     try:
         size, file_bytes, crc, seconds, host, seal = fields
-        return publish.Entry(rank, f"rank-{rank:05d}.img", int(size), int(file_bytes), int(crc), float(seconds), protocol.decode_text(host), protocol.decode_text(seal))
+        return publish.Entry(
+            rank,
+            f"rank-{rank:05d}.img",
+            int(size),
+            int(file_bytes),
+            int(crc),
+            float(seconds),
+            protocol.decode_text(host),
+            protocol.decode_text(seal),
+        )
     except ValueError as error:
         raise CheckpointError(f"rank {rank} sent an invalid report of its image: {fields}") from error
 
 
-def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes) -> publish.Checkpoint:
+def _publish(
+    temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes
+) -> publish.Checkpoint:
     path = publish.commit(temporary, record, entries, secret)
     return publish.Checkpoint(path, publish.read_manifest(path))
 

@@ -87,7 +87,11 @@ class Ranks:
     @property
     def dying(self) -> bool:
         """Is the job being ended from outside, or by a death?"""
-        return self.over.is_set() or bool(self.killed) or any(not (rank.connected or rank.done) for rank in self.known.values())
+        return (
+            self.over.is_set()
+            or bool(self.killed)
+            or any(not (rank.connected or rank.done) for rank in self.known.values())
+        )
 
     def missing(self) -> list[int]:
         """The ranks that have not connected yet."""
@@ -121,7 +125,9 @@ class Ranks:
             log.error("rank %d of %d does not belong to this job, or is already connected", number, size)
             return None
         self._gone -= before is not None and before.gone
-        rank = self.known[number] = Rank(number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel)
+        rank = self.known[number] = Rank(
+            number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel
+        )
         if rank.here:  # a child of the process may hold its connection open
             self._watch(rank.pid, lambda: self._on_gone(rank))
         if self.killed:
@@ -174,7 +180,10 @@ class Ranks:
         asyncio.get_running_loop().call_later(END_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
-        log.error("ranks that were told to end are still there: %s", [rank.number for rank in self.known.values() if rank.connected])
+        log.error(
+            "ranks that were told to end are still there: %s",
+            [rank.number for rank in self.known.values() if rank.connected],
+        )
         for rank in list(self.known.values()):
             self._on_gone(rank)
         self.over.set()
@@ -204,5 +213,7 @@ class Ranks:
         self._look_whether_over()
 
     def _look_whether_over(self, patient: bool = False) -> None:
-        if self._gone == len(self.known) and (self.all_came or (self._rank0_gone and (patient or self.size == 1)) or (self.killed and self.known)):
+        if self._gone == len(self.known) and (
+            self.all_came or (self._rank0_gone and (patient or self.size == 1)) or (self.killed and self.known)
+        ):
             self.over.set()

@@ -30,7 +30,9 @@ PAGE = 4096
 SECTIONS_MAX = 16
 SEAL, RUN_SEAL = 32, 16  # bytes
 
-SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS, SECTION_PROCESS, SECTION_FDS = range(1, 8)
+SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS, SECTION_PROCESS, SECTION_FDS = range(
+    1, 8
+)
 REGION_SHARED, REGION_FILE = 1, 2
 RUN_DATA, RUN_FILE = 1, 2
 
@@ -84,13 +86,26 @@ class RegionStruct(ctypes.LittleEndianStructure):
 class RunStruct(ctypes.LittleEndianStructure):
     """mpy_image_run_t"""
 
-    _fields_ = [("address", c_uint64), ("bytes", c_uint64), ("offset", c_uint64), ("kind", c_uint32), ("crc", c_uint32), ("seal", c_uint8 * RUN_SEAL)]
+    _fields_ = [
+        ("address", c_uint64),
+        ("bytes", c_uint64),
+        ("offset", c_uint64),
+        ("kind", c_uint32),
+        ("crc", c_uint32),
+        ("seal", c_uint8 * RUN_SEAL),
+    ]
 
 
 class FileStruct(ctypes.LittleEndianStructure):
     """mpy_image_file_t"""
 
-    _fields_ = [("path", c_uint64), ("device", c_uint64), ("inode", c_uint64), ("bytes", c_uint64), ("mtime_ns", c_uint64)]
+    _fields_ = [
+        ("path", c_uint64),
+        ("device", c_uint64),
+        ("inode", c_uint64),
+        ("bytes", c_uint64),
+        ("mtime_ns", c_uint64),
+    ]
 
 
 class ThreadStruct(ctypes.LittleEndianStructure):
@@ -207,7 +222,9 @@ class Image:
             path=path,
             header=_convert_header(header),
             regions=[_convert_region(r, paths) for r in _records(RegionStruct, sections[SECTION_REGIONS])],
-            runs=[Run(r.address, r.bytes, r.offset, r.kind, r.crc) for r in _records(RunStruct, sections[SECTION_RUNS])],
+            runs=[
+                Run(r.address, r.bytes, r.offset, r.kind, r.crc) for r in _records(RunStruct, sections[SECTION_RUNS])
+            ],
             threads=[_convert_thread(t) for t in _records(ThreadStruct, sections[SECTION_THREADS])],
             sections=sections,
         )
@@ -229,7 +246,13 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         return _convert_header(_header(path, stream))
 
 
-def verify(path: str | os.PathLike[str], rank: int = -1, size: int = -1, progress: Callable[[int], None] | None = None, secret: bytes | None = None) -> None:
+def verify(
+    path: str | os.PathLike[str],
+    rank: int = -1,
+    size: int = -1,
+    progress: Callable[[int], None] | None = None,
+    secret: bytes | None = None,
+) -> None:
     """Check every byte of an image and of the mapped files that it needs. Raises ImageError with the reason.
 
     rank, size: the rank and the number of ranks that the image must have (-1: any). secret: the secret of the job that
@@ -250,7 +273,12 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 class Polyval(ctypes.Structure):
     """mpy_polyval_t of lowerhalf/image/file/polyval.h: POLYVAL of RFC 8452 under a key of 16 bytes."""
 
-    _fields_ = [("powers", c_uint64 * 2 * 4), ("sum", c_uint64 * 2), ("partial", c_uint8 * 16), ("filled", ctypes.c_uint)]
+    _fields_ = [
+        ("powers", c_uint64 * 2 * 4),
+        ("sum", c_uint64 * 2),
+        ("partial", c_uint8 * 16),
+        ("filled", ctypes.c_uint),
+    ]
 
     def __init__(self, key: bytes) -> None:
         super().__init__()
@@ -258,7 +286,9 @@ class Polyval(ctypes.Structure):
 
     def update(self, data: bytes, *, plain: bool = False) -> None:
         """plain: as on a CPU without carry-less multiplication."""
-        (_library().mpy_polyval_update_plain if plain else _library().mpy_polyval_update)(ctypes.byref(self), data, ctypes.c_size_t(len(data)))
+        (_library().mpy_polyval_update_plain if plain else _library().mpy_polyval_update)(
+            ctypes.byref(self), data, ctypes.c_size_t(len(data))
+        )
 
     def final(self) -> bytes:
         """The hash."""
@@ -276,7 +306,15 @@ def _library() -> ctypes.CDLL:
     if path is None:
         raise ImageError("libmanapy_image.so is missing: this installation of manapy is incomplete")
     library = ctypes.CDLL(str(path))
-    library.mpy_image_verify.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, _PROGRESS, ctypes.c_char_p, ctypes.c_size_t]
+    library.mpy_image_verify.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        _PROGRESS,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     library.mpy_image_verify.restype = ctypes.c_int
     library.mpy_crc32c.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
     library.mpy_crc32c.restype = c_uint32

@@ -39,7 +39,11 @@ class Job(NamedTuple):
     def secret(self) -> bytes:
         """The job's secret. Raises CoordinatorError."""
         try:
-            if os.geteuid() and (complaint := own.complaint(self.dir / "secret")) and os.access(self.dir / "secret", os.R_OK):
+            if (
+                os.geteuid()
+                and (complaint := own.complaint(self.dir / "secret"))
+                and os.access(self.dir / "secret", os.R_OK)
+            ):
                 raise CoordinatorError(complaint)
             return (self.dir / "secret").read_bytes()
         except PermissionError as error:

@@ -137,7 +137,14 @@ def read_manifest(path: Path) -> Manifest:
         ranks = [Entry(**entry) for entry in record["ranks"]]
         if [entry.rank for entry in ranks] != list(range(record["size"])):
             raise ManifestError(f"{file}: damaged: the ranks are incomplete")
-        return Manifest(ranks, [str(a) for a in record["argv"]], float(record["time"]), str(record["manapy"]), record.get("mpirun"), record)
+        return Manifest(
+            ranks,
+            [str(a) for a in record["argv"]],
+            float(record["time"]),
+            str(record["manapy"]),
+            record.get("mpirun"),
+            record,
+        )
 
 
 def checkpoints(directory: Path) -> list[Checkpoint]:
@@ -158,7 +165,11 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
         names = os.listdir(directory)
     except OSError:
         return []
-    return sorted((int(match[1]), directory / name) for name in names if (match := _NAME.match(name)) and is_checkpoint(directory / name))
+    return sorted(
+        (int(match[1]), directory / name)
+        for name in names
+        if (match := _NAME.match(name)) and is_checkpoint(directory / name)
+    )
 
 
 # ---- signatures
@@ -166,7 +177,9 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
 
 def sign(record: dict[str, Any], secret: bytes) -> str:
     """The signature of a manifest, over everything except an existing signature."""
-    text = json.dumps({key: value for key, value in record.items() if key != "signature"}, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(
+        {key: value for key, value in record.items() if key != "signature"}, sort_keys=True, separators=(",", ":")
+    )
     return hmac.digest(hmac.digest(secret, b"manifest", "sha256"), text.encode(), "sha256").hex()
 
 
@@ -194,7 +207,11 @@ def place(directory: Path, choice: str) -> Path:
     if not os.path.isabs(choice):
         return Path(choice)
     real = os.path.realpath(choice)
-    return directory if real == os.path.realpath(directory) else Path(real) / f"manapy-{fnv1a(os.fsencode(directory)):016x}"
+    return (
+        directory
+        if real == os.path.realpath(directory)
+        else Path(real) / f"manapy-{fnv1a(os.fsencode(directory)):016x}"
+    )
 
 
 def owner(where: Path) -> Path:
@@ -230,7 +247,9 @@ def begin(directory: Path, where: Path | None = None) -> Path:
     with explained(CheckpointError, where, "cannot make "):
         if where != directory:
             _open_place(where, directory)
-        taken = [int(match[1]) for each in {directory, where} for name in os.listdir(each) if (match := _NAME.match(name))]
+        taken = [
+            int(match[1]) for each in {directory, where} for name in os.listdir(each) if (match := _NAME.match(name))
+        ]
         number = max(taken, default=0) + 1
         path = where / f"tmp-{number:06d}-{os.urandom(3).hex()}"
         if where != directory:
@@ -262,7 +281,9 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         for entry in ranks:
             actual = (temporary / entry.image).stat().st_size
             if actual != entry.file_bytes:
-                raise CheckpointError(f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote")
+                raise CheckpointError(
+                    f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote"
+                )
         write_record(temporary / "manifest.json", manifest)
         sync(temporary)
         if final.exists():
@@ -289,7 +310,9 @@ def cancel(temporary: Path) -> None:
 
 def clean(directory: Path) -> list[Path]:
     """Delete the remains of interrupted checkpoints and deletions. Only for the owner of the directory."""
-    links = [directory / name for name in os.listdir(directory) if _NAME.match(name) and (directory / name).is_symlink()]
+    links = [
+        directory / name for name in os.listdir(directory) if _NAME.match(name) and (directory / name).is_symlink()
+    ]
     places = {where for link in links if _belongs(where := Path(os.readlink(link)).parent, directory)}
     left = [where / name for where in {directory, *places} for name in os.listdir(where) if name.startswith("tmp-")]
     left += [link for link in links if Path(os.readlink(link)).parent in places and not link.exists()]

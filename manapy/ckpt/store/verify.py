@@ -39,7 +39,11 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
 
     ``signed``: the job must have written the checkpoint.
     """
-    strange = own.complaint(checkpoint) or own.complaint(checkpoint / "manifest.json") or (origin(checkpoint, manifest) if signed else None)
+    strange = (
+        own.complaint(checkpoint)
+        or own.complaint(checkpoint / "manifest.json")
+        or (origin(checkpoint, manifest) if signed else None)
+    )
     if strange:
         return {}, [strange]
     found: dict[int, image.Header] = {}
@@ -61,7 +65,9 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
     return found, problems
 
 
-def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None, *, signed: bool = True) -> list[str]:
+def images(
+    checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None, *, signed: bool = True
+) -> list[str]:
     """Check every byte of every image. Returns one line for each bad image, in rank order.
 
     ``advance`` is called with the bytes done; ``signed`` as above.
@@ -73,7 +79,9 @@ def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] 
 
     def one(entry_rank: int) -> str | None:
         try:
-            image.verify(checkpoint / manifest.ranks[entry_rank].image, entry_rank, len(manifest.ranks), advance, secret)
+            image.verify(
+                checkpoint / manifest.ranks[entry_rank].image, entry_rank, len(manifest.ranks), advance, secret
+            )
         except ImageError as error:
             return str(error)
         return None

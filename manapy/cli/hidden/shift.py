@@ -27,7 +27,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
             out.line(f"NONE\t{why}")
             return 0
         where = place.make(place.job_name(options.dir))
-        trouble = prepare.agent(where, prepare.store_url(where), pid=options.pid, guarded=options.dir if options.guard else None)
+        trouble = prepare.agent(
+            where, prepare.store_url(where), pid=options.pid, guarded=options.dir if options.guard else None
+        )
         out.line(f"ERROR\t{trouble}" if trouble is not None else f"OK\t{where.address}\t{where.job}\t{backups}")
     except (ManapyError, OSError) as error:
         out.line(f"ERROR\t{error}")

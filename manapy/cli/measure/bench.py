@@ -25,7 +25,15 @@ from ..shared.output import Output
 if TYPE_CHECKING:
     from ...bench import Row
 
-QUICK: dict[str, Any] = {"pairs": 1, "ms": 2.0, "megabytes": 2, "scale": 0.02, "simulated": 64, "storm": 3, "minutes": 0.05}
+QUICK: dict[str, Any] = {
+    "pairs": 1,
+    "ms": 2.0,
+    "megabytes": 2,
+    "scale": 0.02,
+    "simulated": 64,
+    "storm": 3,
+    "minutes": 0.05,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +113,17 @@ def run(options: argparse.Namespace, out: Output) -> int:
         if path is not None and not path.exists():
             raise ManapyError(f"{path}: no such file or directory")
     found = tools.find()
-    values = {"pairs": 7, "ms": 50.0, "megabytes": 500, "scale": 1.0, "simulated": 4096, "storm": 200, "seed": 1, "minutes": 10, **(QUICK if options.quick else {})}
+    values = {
+        "pairs": 7,
+        "ms": 50.0,
+        "megabytes": 500,
+        "scale": 1.0,
+        "simulated": 4096,
+        "storm": 200,
+        "seed": 1,
+        "minutes": 10,
+        **(QUICK if options.quick else {}),
+    }
     values |= {name: given for name in values if (given := getattr(options, name, None)) is not None}
     where = options.out or Path(f"manapy-bench-{datetime.date.today()}-{platform.node()}")
     work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.file_system)).resolve()

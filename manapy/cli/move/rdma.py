@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run_and_agent(commands: Any) -> None:
-    run = commands.add_parser("run", help="run a program with backup RNICs", description="Run the command after '--' with backup RNICs.")
+    run = commands.add_parser(
+        "run", help="run a program with backup RNICs", description="Run the command after '--' with backup RNICs."
+    )
     agent = commands.add_parser(
         "agent",
         help="run the agent of a job on this host",
@@ -147,7 +149,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
     if options.after and options.what != "run":
         raise UsageError("nothing may follow '--'")
-    return {"run": _run, "agent": _agent, "status": _status, "events": _events, "move": _move, "devices": _devices}[options.what](options, out)
+    return {"run": _run, "agent": _agent, "status": _status, "events": _events, "move": _move, "devices": _devices}[
+        options.what
+    ](options, out)
 
 
 def _place(options: argparse.Namespace) -> tuple[Place, str]:
@@ -220,12 +224,18 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     if why is not None:
         out.error(f"{why}: the program runs unprotected")
     where, url = _place(options)
-    if (trouble := prepare.agent(where, url, prepare.LINGER_SECONDS if options.linger is None else options.linger, options.ttl)) is not None:
+    if (
+        trouble := prepare.agent(
+            where, url, prepare.LINGER_SECONDS if options.linger is None else options.linger, options.ttl
+        )
+    ) is not None:
         out.error(f"{trouble}; nothing is protected until the agent can be reached")
     os.environ["MANAPY_SHIFT_AGENT"] = str(where.address)
     os.environ["MANAPY_SHIFT_JOB"] = where.job
     os.environ["MANAPY_SHIFT_BACKUP"] = backups
-    os.environ["LD_PRELOAD"] = ":".join([str(library), *filter(None, re.split("[ :]", os.environ.get("LD_PRELOAD", "")))])
+    os.environ["LD_PRELOAD"] = ":".join(
+        [str(library), *filter(None, re.split("[ :]", os.environ.get("LD_PRELOAD", "")))]
+    )
     os.execv(program, options.after)
 
 
@@ -290,15 +300,32 @@ def _show(status: dict[str, Any], out: Output) -> None:
     out.line(f"job {status['job']} on {status['host']}, agent {status['pid']}, keys in {status['store']}{trouble}")
     rows = []
     for one in status["clients"]:
-        head = ("" if one["rank"] is None else one["rank"], one["pid"], one["program"] + ("" if one["connected"] else " (away)"))
+        head = (
+            "" if one["rank"] is None else one["rank"],
+            one["pid"],
+            one["program"] + ("" if one["connected"] else " (away)"),
+        )
         for state in one["states"]:
             since = ago(max(time.time() - state["time"], 0))
             traffic, moved = _traffic(state)
-            rows.append((*head, state.get("qp", ""), state["event"], state.get("device", ""), state["switches"], traffic, moved, since))
+            rows.append(
+                (
+                    *head,
+                    state.get("qp", ""),
+                    state["event"],
+                    state.get("device", ""),
+                    state["switches"],
+                    traffic,
+                    moved,
+                    since,
+                )
+            )
         if not one["states"]:
             rows.append((*head, "", "", "", 0, "", "", ago(max(time.time() - one["since"], 0))))
     if rows:
-        out.table(("rank", "pid", "program", "qp", "state", "device", "switches", "posted / completed", "bytes", "for"), rows)
+        out.table(
+            ("rank", "pid", "program", "qp", "state", "device", "switches", "posted / completed", "bytes", "for"), rows
+        )
     else:
         out.line("no program with RDMA devices")
 
@@ -365,14 +392,24 @@ def _devices(options: argparse.Namespace, out: Output) -> int:
     for device in found:
         node, place = device.location.node, device.location.pci[-1] if device.location.pci else "virtual"
         for port in device.ports:
-            best = next((gid.address for kind in ("RoCE v2", "IB", "RoCE v1") for gid in reversed(port.gids) if gid.kind == kind), "")
+            best = next(
+                (
+                    gid.address
+                    for kind in ("RoCE v2", "IB", "RoCE v1")
+                    for gid in reversed(port.gids)
+                    if gid.kind == kind
+                ),
+                "",
+            )
             rate = f"{port.rate:g} Gb/s" if port.rate else ""
             head = (device.name, port.number, port.state, port.link, rate, port.mtu or "", best)
             rows.append((*head, place, "" if node is None else node, " ".join(device.gpus), " ".join(device.backups)))
     if not found:
         out.line("no RNIC on this host")
         return 0
-    out.table(("device", "port", "state", "link", "rate", "MTU", "GID", "PCI", "NUMA", "GPUs", "backups, best first"), rows)
+    out.table(
+        ("device", "port", "state", "link", "rate", "MTU", "GID", "PCI", "NUMA", "GPUs", "backups, best first"), rows
+    )
     for device in found:
         for other, why in device.unfit.items():
             out.line(f"{other} cannot be a backup of {device.name}: {why}")

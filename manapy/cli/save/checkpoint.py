@@ -49,7 +49,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
     where = naming.job(options.job)
     begin = time.monotonic()
     with out.activity("checkpoint requested") as show:
-        path = command.checkpoint(where, then=options.then, child_grace=options.child_grace, within=options.unless_within, progress=show)
+        path = command.checkpoint(
+            where, then=options.then, child_grace=options.child_grace, within=options.unless_within, progress=show
+        )
     out.data({"checkpoint": str(path), "seconds": round(time.monotonic() - begin, 3)})
     out.line(str(path))
     return 0

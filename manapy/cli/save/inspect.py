@@ -30,7 +30,13 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if not entries:
         raise ManapyError(f"{path} has no rank {options.rank}")
     images = [image.Image.open(path / entry.image) for entry in entries]
-    out.data({"checkpoint": str(path), "manifest": manifest.record, "images": [_record(i, options.rank is not None) for i in images]})
+    out.data(
+        {
+            "checkpoint": str(path),
+            "manifest": manifest.record,
+            "images": [_record(i, options.rank is not None) for i in images],
+        }
+    )
     if out.json:
         return 0
     if options.rank is not None:
@@ -41,7 +47,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
         f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       "
         f"{len(manifest.ranks)}\nmanapy      {manifest.version}"
     )
-    out.table(("rank", "host", "image", "memory saved", "of files", "mapped", "regions", "threads"), [_row(i) for i in images])
+    out.table(
+        ("rank", "host", "image", "memory saved", "of files", "mapped", "regions", "threads"), [_row(i) for i in images]
+    )
     return 0
 
 
@@ -49,15 +57,30 @@ def _row(i: Any) -> tuple[Any, ...]:
     from ...ckpt.store.image import RUN_DATA, RUN_FILE
 
     h = i.header
-    return (h.rank, h.host, size(h.file_bytes), size(i.bytes_of(RUN_DATA)), size(i.bytes_of(RUN_FILE)), size(i.mapped_bytes), len(i.regions), len(i.threads))
+    return (
+        h.rank,
+        h.host,
+        size(h.file_bytes),
+        size(i.bytes_of(RUN_DATA)),
+        size(i.bytes_of(RUN_FILE)),
+        size(i.mapped_bytes),
+        len(i.regions),
+        len(i.threads),
+    )
 
 
 def _one(i: Any, out: Output) -> None:
     h = i.header
     out.line(f"rank {h.rank} of {h.size}, {h.program}, generation {h.generation}, on {h.host}")
-    rows = [(f"{r.lo:x}-{r.hi:x}", r.permissions, size(r.hi - r.lo), size(_saved(i, r)), r.path or "") for r in i.regions]
+    rows = [
+        (f"{r.lo:x}-{r.hi:x}", r.permissions, size(r.hi - r.lo), size(_saved(i, r)), r.path or "") for r in i.regions
+    ]
     out.table(("addresses", "", "size", "saved", "file"), rows, title="memory")
-    out.table(("tid", "name", "calls MPI"), [(t.tid, t.name, "yes" if t.mpi_slot is not None else "no") for t in i.threads], title="threads")
+    out.table(
+        ("tid", "name", "calls MPI"),
+        [(t.tid, t.name, "yes" if t.mpi_slot is not None else "no") for t in i.threads],
+        title="threads",
+    )
 
 
 def _saved(i: Any, region: Any) -> int:
@@ -67,7 +90,12 @@ def _saved(i: Any, region: Any) -> int:
 
 
 def _record(i: Any, detailed: bool) -> dict[str, Any]:
-    record: dict[str, Any] = {"path": str(i.path), **asdict(i.header), "regions": len(i.regions), "threads": [asdict(t) for t in i.threads]}
+    record: dict[str, Any] = {
+        "path": str(i.path),
+        **asdict(i.header),
+        "regions": len(i.regions),
+        "threads": [asdict(t) for t in i.threads],
+    }
     if detailed:
         record["regions"] = [{**asdict(r), "saved": _saved(i, r)} for r in i.regions]
     return record

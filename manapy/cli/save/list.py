@@ -34,7 +34,15 @@ def run(options: argparse.Namespace, out: Output) -> int:
     now = time.time()
     out.data(
         [
-            {"id": j.id, "dir": str(j.dir), "live": j.is_live(), "ranks": j.ranks, "program": j.argv, "started": j.started, "checkpoints": len(c)}
+            {
+                "id": j.id,
+                "dir": str(j.dir),
+                "live": j.is_live(),
+                "ranks": j.ranks,
+                "program": j.argv,
+                "started": j.started,
+                "checkpoints": len(c),
+            }
             for j, c in jobs
         ]
     )
@@ -54,7 +62,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
         )
         for j, c in jobs
     ]
-    out.table(("job", "state", "ranks", "checkpoints", "last", "started", "program", *(["in"] if options.all else [])), rows)
+    out.table(
+        ("job", "state", "ranks", "checkpoints", "last", "started", "program", *(["in"] if options.all else [])), rows
+    )
     return 0
 
 
@@ -65,7 +75,13 @@ def _checkpoints(directory: Path, out: Output) -> int:
     latest = publish.latest(directory)
     out.data(
         [
-            {"path": str(c.path), "time": c.manifest.time, "ranks": len(c.manifest.ranks), "bytes": c.manifest.file_bytes, "latest": c.path == latest}
+            {
+                "path": str(c.path),
+                "time": c.manifest.time,
+                "ranks": len(c.manifest.ranks),
+                "bytes": c.manifest.file_bytes,
+                "latest": c.path == latest,
+            }
             for c in found
         ]
     )

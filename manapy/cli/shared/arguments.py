@@ -104,7 +104,9 @@ def recording(options: argparse.Namespace, out: Output) -> Found:
 class _Renamed(argparse.Action):
     """An old name of an option. It still works, and prints the new name."""
 
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None) -> None:
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
+    ) -> None:
         new = next(action for action in parser._actions if action.dest == self.dest and action is not self)
         print(f"{parser.prog}: {option} is called {new.option_strings[0]} now", file=sys.stderr)
         setattr(namespace, self.dest, values)
@@ -113,7 +115,9 @@ class _Renamed(argparse.Action):
 def add_file_system(parser: argparse.ArgumentParser, text: str, default: Path | None = None) -> None:
     """--file-system DIR; it was --dir in 0.1."""
     parser.add_argument("--file-system", metavar="DIR", type=Path, default=default, help=text)
-    parser.add_argument("--dir", dest="file_system", type=Path, default=default, action=_Renamed, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--dir", dest="file_system", type=Path, default=default, action=_Renamed, help=argparse.SUPPRESS
+    )
 
 
 def schedule(text: str) -> Schedule:

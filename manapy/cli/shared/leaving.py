@@ -22,7 +22,9 @@ class Leaving:
     def __init__(self, *signals: signal.Signals) -> None:
         self.asked = False
         self._waits = False
-        self._signals = [number for number in signals or (signal.SIGINT,) if signal.getsignal(number) is not signal.SIG_IGN]
+        self._signals = [
+            number for number in signals or (signal.SIGINT,) if signal.getsignal(number) is not signal.SIG_IGN
+        ]
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Leaving:

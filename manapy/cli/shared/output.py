@@ -113,13 +113,24 @@ class Output:
                 yield lambda text: status.update(text)
 
 
-_STYLES = {"ok": "green", "note": "yellow", "bad": "bold red", "running": "green", "blocked": "yellow", "parked": "cyan", "collective": "cyan"}
+_STYLES = {
+    "ok": "green",
+    "note": "yellow",
+    "bad": "bold red",
+    "running": "green",
+    "blocked": "yellow",
+    "parked": "cyan",
+    "collective": "cyan",
+}
 
 
 def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Lines with aligned columns. right: columns that are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)).rstrip() for line in cells]
+    return [
+        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)).rstrip()
+        for line in cells
+    ]
 
 
 def _is_number(cell: Any) -> bool:

@@ -97,7 +97,11 @@ def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
         if _is_named_openmpis(command):
             raise ManapyError(f"{option} is Open MPI's: this job needs the mpirun of MPICH or one of its relatives")
         return command
-    beside = [folder / name for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent) for name in LAUNCHERS]
+    beside = [
+        folder / name
+        for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent)
+        for name in LAUNCHERS
+    ]
     refused = []
     for candidate in (manifest.mpirun, *map(str, beside), *map(shutil.which, LAUNCHERS)):
         if candidate and (command := _command(candidate)):
@@ -119,7 +123,14 @@ def _is_openmpis(command: list[str]) -> bool:
     if _is_named_openmpis(command):
         return True
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run([command[0], "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS)
+        done = subprocess.run(
+            [command[0], "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_SECONDS,
+        )
         return any(name in done.stdout + done.stderr for name in ("Open MPI", "OpenRTE", "PRRTE"))
     return False
 

@@ -81,4 +81,6 @@ def run(options: argparse.Namespace, out: Output) -> int:
         chain.append("note", chain.attempts(), text="--force: one more attempt in any case")
     back_off = chain_run.BACK_OFF_FIRST if options.back_off is None else options.back_off
     deadline = None if options.time is None else time.time() + options.time
-    return chain_run.supervise(Supervisor(chain, how, arguments.limits(options), out.error), options.hosts, deadline, back_off, options.force)
+    return chain_run.supervise(
+        Supervisor(chain, how, arguments.limits(options), out.error), options.hosts, deadline, back_off, options.force
+    )

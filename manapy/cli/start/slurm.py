@@ -47,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     chain.add_argument("script", type=Path, metavar="job.sh")
     chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
-    guard = commands.add_parser("guard", help="in a job: run a script under supervision", description="In a batch job: run the script after '--' as part of a chain.")
+    guard = commands.add_parser(
+        "guard",
+        help="in a job: run a script under supervision",
+        description="In a batch job: run the script after '--' as part of a chain.",
+    )
     for command in (chain, guard):
         command.add_argument(
             "--dir",
@@ -89,7 +93,9 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     how = arguments.policy(options)
     script = options.script.read_text()
     directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
-    chain = batch.prepare(directory, script, options.arguments, _guard_options(options), shlex.split(options.sbatch), options.mode)
+    chain = batch.prepare(
+        directory, script, options.arguments, _guard_options(options), shlex.split(options.sbatch), options.mode
+    )
     try:
         job, limit = batch.submit(chain, batch.estimate(chain, options.checkpoint_time), how.margin)
     except BaseException:

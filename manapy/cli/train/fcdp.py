@@ -40,7 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     )
     about = "train a small GPT on all ranks"
-    fcdp_train.add_arguments(commands.add_parser("train", help=about, description=fcdp_train.DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter))
+    fcdp_train.add_arguments(
+        commands.add_parser(
+            "train",
+            help=about,
+            description=fcdp_train.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
 
 
 def _add_advise(parser: argparse.ArgumentParser) -> None:
@@ -186,7 +193,13 @@ def _advise(options: argparse.Namespace, out: Output) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     said = advice.advise(job, found)
-    out.data({"job": asdict(job), "strategies": [{**asdict(option), "as": PEERS[option.strategy]} for option in found], "advice": asdict(said)})
+    out.data(
+        {
+            "job": asdict(job),
+            "strategies": [{**asdict(option), "as": PEERS[option.strategy]} for option in found],
+            "advice": asdict(said),
+        }
+    )
     _show(job, found, options, out)
     if said.strategy is None:
         out.error(said.reason)
@@ -259,7 +272,15 @@ def _traffic(option: Option) -> tuple[str, ...]:
     from ...fcdp.costs import PEERS
 
     phases, total = option.phases, option.phases.total
-    values = (phases.forward.inter, phases.backward.inter, phases.reduce.inter, total.inter, option.first, total.intra, total.host)
+    values = (
+        phases.forward.inter,
+        phases.backward.inter,
+        phases.reduce.inter,
+        total.inter,
+        option.first,
+        total.intra,
+        total.host,
+    )
     return option.strategy, *map(size, values), PEERS[option.strategy]
 
 

@@ -68,7 +68,9 @@ def _gone(found: Found, trace: Trace) -> frozenset[int]:
 
 def _problems(trace: Trace) -> list[str]:
     """The defects of the recording, one line each."""
-    return list(dict.fromkeys([*trace.problems, *(problem for known in trace.ranks.values() for problem in known.problems)]))
+    return list(
+        dict.fromkeys([*trace.problems, *(problem for known in trace.ranks.values() for problem in known.problems)])
+    )
 
 
 def note(trace: Trace, said: set[str], out: Output) -> None:

@@ -43,7 +43,20 @@ def run(options: argparse.Namespace, out: Output) -> int:
         taken = f"{len(row.checkpoints)}" + (f" (+{len(row.failed)} failed)" if row.failed else "")
         last = size(row.checkpoints[-1]["bytes"]) if row.checkpoints else ""
         begin = time.strftime("%m-%d %H:%M:%S", time.localtime(row.begin))
-        table.append((row.number, row.id, ",".join(row.nodes), begin, ago(row.end - row.begin), resumed, taken, last, row.how, row.reason))
+        table.append(
+            (
+                row.number,
+                row.id,
+                ",".join(row.nodes),
+                begin,
+                ago(row.end - row.begin),
+                resumed,
+                taken,
+                last,
+                row.how,
+                row.reason,
+            )
+        )
     out.table(("attempt", "job", "nodes", "begin", "length", "from", "checkpoints", "size", "end", "because"), table)
     if not (options.no_plot or options.json or not rows):
         path = options.plot or chain.dir / "history.png"

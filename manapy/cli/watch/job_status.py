@@ -13,7 +13,10 @@ def show(status: dict[str, Any], out: Output) -> None:
     """Print the status."""
     protocol = "" if status["protocol"] == "cc" else f", protocol {status['protocol']}"
     out.line(f"job {status['id']} in {status['dir']}: {status['state']}, {status['size']} ranks{protocol}")
-    rows = [(r["rank"], r["host"], r["pid"], r["state"], r.get("waits_for") or "", r.get("program") or "") for r in status["ranks"]]
+    rows = [
+        (r["rank"], r["host"], r["pid"], r["state"], r.get("waits_for") or "", r.get("program") or "")
+        for r in status["ranks"]
+    ]
     out.table(("rank", "host", "pid", "state", "waits for", "program"), rows)
     for text in status.get("waiting", []):
         out.line(text)

@@ -168,7 +168,11 @@ def lines(chain: Chain) -> list[str]:
         except JobError:
             continue
         states = [rank["state"] for rank in status["ranks"]]
-        found.append("  " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) + "".join(f"; {text}" for text in status["waiting"][:2]))
+        found.append(
+            "  "
+            + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+            + "".join(f"; {text}" for text in status["waiting"][:2])
+        )
     if stands["output"]:
         found.append(f"last output: {stands['output'][:200]}")
     return [*found, *(f"  {event_line(event)}" for event in chain.events()[-6:])]
@@ -178,8 +182,15 @@ def event_line(event: Event) -> str:
     """A line for an event of the history."""
     clock = time.strftime("%H:%M:%S", time.localtime(event["time"]))
     texts = {
-        "attempt": lambda e: f"attempt {e['attempt']} begins" + (f" in job {e['id']} on {','.join(e['nodes'])}" if e["id"] else ""),
-        "step": lambda e: f"step {e['step']}: " + {"new": "starts", "resume": f"continues {e['path']}", "done": f"had ended with exit code {e['code']}"}[e["verdict"]],
+        "attempt": lambda e: (
+            f"attempt {e['attempt']} begins" + (f" in job {e['id']} on {','.join(e['nodes'])}" if e["id"] else "")
+        ),
+        "step": lambda e: (
+            f"step {e['step']}: "
+            + {"new": "starts", "resume": f"continues {e['path']}", "done": f"had ended with exit code {e['code']}"}[
+                e["verdict"]
+            ]
+        ),
         "checkpoint": lambda e: f"checkpoint {e['path']}, {size(e['bytes'])} in {e['seconds']:.2f} s ({e['cause']})",
         "failed": lambda e: f"checkpoint failed ({e['cause']}): {e['reason']}",
         "skipped": lambda e: f"damaged, left out: {e['path']}: {e['reason']}",

@@ -46,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run(commands: Any) -> None:
-    run = commands.add_parser("run", help="record a program", description="Run the command after '--' and record the MPI calls of its programs.")
+    run = commands.add_parser(
+        "run",
+        help="record a program",
+        description="Run the command after '--' and record the MPI calls of its programs.",
+    )
     run.add_argument(
         "--dir",
         metavar="DIR",
@@ -159,7 +163,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
     if options.after and options.what != "run":
         raise UsageError("nothing may follow '--'")
-    return {"run": _run, "record": _record, "export": _export, "report": _report, "top": _top}[options.what](options, out)
+    return {"run": _run, "record": _record, "export": _export, "report": _report, "top": _top}[options.what](
+        options, out
+    )
 
 
 # ---- run
@@ -301,7 +307,9 @@ def _export(options: argparse.Namespace, out: Output) -> int:
     trace = rings.read(found.folder, others=found.others)
     with explained(ExportError, target):  # a full disk has no name
         write(trace, target)
-    out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}")
+    out.line(
+        f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}"
+    )
     return 0
 
 
@@ -330,5 +338,12 @@ def _top(options: argparse.Namespace, out: Output) -> int:
 
     if options.interval < SHORTEST:
         raise UsageError(f"--interval must be at least {SHORTEST} s")
-    view.top(arguments.recording(options, out), options.schedule, options.interval, options.once or options.json or not out.file.isatty(), options.sort, out)
+    view.top(
+        arguments.recording(options, out),
+        options.schedule,
+        options.interval,
+        options.once or options.json or not out.file.isatty(),
+        options.sort,
+        out,
+    )
     return 0

@@ -53,7 +53,13 @@ _STYLES = {
     State.PAUSED: "dim",
     State.FINISHED: "dim",
 }
-_JUDGED = {Judged.HEALTHY: "green", Judged.LATE: "yellow", Judged.SLOW: "yellow", Judged.HUNG: "bold red", Judged.UNKNOWN: ""}
+_JUDGED = {
+    Judged.HEALTHY: "green",
+    Judged.LATE: "yellow",
+    Judged.SLOW: "yellow",
+    Judged.HUNG: "bold red",
+    Judged.UNKNOWN: "",
+}
 
 
 class View:
@@ -178,7 +184,10 @@ def data(view: View) -> dict[str, Any]:
         "now_ns": view.trace.now,
         "schedule": str(view.plan) if view.plan is not None else None,
         "ranks": [asdict(row) | {"state": row.state.value} for row in view.rows],
-        "hosts": [asdict(host) | {"states": {known.value: count for known, count in host.states.items()}} for host in rank_rows.hosts(view.rows)],
+        "hosts": [
+            asdict(host) | {"states": {known.value: count for known, count in host.states.items()}}
+            for host in rank_rows.hosts(view.rows)
+        ],
         "state": state(view.verdicts).value,
         "verdicts": [as_json(verdict) for verdict in view.verdicts],
         "problems": _problems(view),
@@ -206,8 +215,15 @@ def lines(view: View, sort: str, room: int, width: int | None = None) -> list[Li
         f"{view.trace.job or view.found.folder.name}: {len(view.rows)} "
         f"ranks{f' on {len(hosts)} hosts' if len(hosts) > 1 else ''}{left_out}"
     )
-    head += (f", {unseen} not recorded here" if unseen else "") + time.strftime(", %H:%M:%S", time.localtime(view.trace.now / rank_rows.SECOND))
-    return [(head, "bold"), *_ranks(shown, several_hosts=len(hosts) > 1, iterations=any(row.iteration is not None for row in view.rows)), *table, *below]
+    head += (f", {unseen} not recorded here" if unseen else "") + time.strftime(
+        ", %H:%M:%S", time.localtime(view.trace.now / rank_rows.SECOND)
+    )
+    return [
+        (head, "bold"),
+        *_ranks(shown, several_hosts=len(hosts) > 1, iterations=any(row.iteration is not None for row in view.rows)),
+        *table,
+        *below,
+    ]
 
 
 def _problems(view: View) -> list[str]:
@@ -219,7 +235,10 @@ def _problems(view: View) -> list[str]:
 def _why(verdicts: Sequence[Verdict], width: int | None) -> list[Line]:
     more = f" (and {len(verdicts) - 1} more: manapy why)" if len(verdicts) > 1 else ""
     text = f"why: {verdicts[0].sentence}{more}"
-    return [(line, _JUDGED[verdicts[0].state]) for line in (textwrap.wrap(text, width, subsequent_indent="  ") if width else [text])]
+    return [
+        (line, _JUDGED[verdicts[0].state])
+        for line in (textwrap.wrap(text, width, subsequent_indent="  ") if width else [text])
+    ]
 
 
 def _ranks(rows: Sequence[Row], several_hosts: bool, iterations: bool) -> list[Line]:
@@ -229,7 +248,10 @@ def _ranks(rows: Sequence[Row], several_hosts: bool, iterations: bool) -> list[L
         "state": (False, lambda row: row.state.value),
         "for": (True, lambda row: span(row.since_ns) if row.since_ns is not None else ""),
         **({"iteration": (True, lambda row: _or_nothing(row.iteration, str))} if iterations else {}),
-        "calls/s": (True, lambda row: _or_nothing(row.calls_s, lambda rate: f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}")),
+        "calls/s": (
+            True,
+            lambda row: _or_nothing(row.calls_s, lambda rate: f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"),
+        ),
         "waited": (True, lambda row: _or_nothing(row.waited, _percent)),
         "sent/s": (True, lambda row: _or_nothing(row.sent_s, size)),
         **({"rdma": (False, lambda row: _or_nothing(row.rdma, _rdma))} if any(row.rdma for row in rows) else {}),
@@ -237,7 +259,10 @@ def _ranks(rows: Sequence[Row], several_hosts: bool, iterations: bool) -> list[L
     }
     cells = [list(columns), *([show(row) for _, show in columns.values()] for row in rows)]
     texts = aligned(cells, [right for right, _ in columns.values()])
-    return [(texts[0], "bold"), *((text, _STYLES.get(row.state, "")) for text, row in zip(texts[1:], rows, strict=True))]
+    return [
+        (texts[0], "bold"),
+        *((text, _STYLES.get(row.state, "")) for text, row in zip(texts[1:], rows, strict=True)),
+    ]
 
 
 def _fitting(hosts: list[Host], rows: Sequence[Row], room: int) -> list[Host]:
@@ -252,9 +277,15 @@ def _fitting(hosts: list[Host], rows: Sequence[Row], room: int) -> list[Host]:
 
 def _hosts(hosts: Sequence[Host]) -> list[Line]:
     columns = ("host", "ranks", "waited", "sent/s", "states")
-    cells = [[host.host, str(host.ranks), _or_nothing(host.waited, _percent), size(host.sent_s), _counted(host.states)] for host in hosts]
+    cells = [
+        [host.host, str(host.ranks), _or_nothing(host.waited, _percent), size(host.sent_s), _counted(host.states)]
+        for host in hosts
+    ]
     texts = aligned([list(columns), *cells], (False, True, True, True, False))
-    return [(texts[0], "bold"), *((text, _STYLES.get(next(iter(host.states)), "")) for text, host in zip(texts[1:], hosts, strict=True))]
+    return [
+        (texts[0], "bold"),
+        *((text, _STYLES.get(next(iter(host.states)), "")) for text, host in zip(texts[1:], hosts, strict=True)),
+    ]
 
 
 def _or_nothing(value: Any, show: Any) -> str:
@@ -278,6 +309,10 @@ def _call(row: Row) -> str:
     if row.state in (State.WAITING, State.TRANSFER):
         whom = calls.ranks(row.waits_for)
         named = len(row.waits_for) == 1 and f"rank {whom}," in f"{row.call},"
-        return row.call + (f"; waits for {'rank' if len(row.waits_for) == 1 else 'ranks'} {whom}" if whom and not named else "")
-    after = f"after {row.call}" if row.call and row.state in (State.COMPUTING, State.AWAITED, State.PAUSED) else row.call
+        return row.call + (
+            f"; waits for {'rank' if len(row.waits_for) == 1 else 'ranks'} {whom}" if whom and not named else ""
+        )
+    after = (
+        f"after {row.call}" if row.call and row.state in (State.COMPUTING, State.AWAITED, State.PAUSED) else row.call
+    )
     return after + (f"; {calls.count(row.awaited_by, 'rank')} for it" if row.awaited_by else "")

@@ -132,7 +132,9 @@ class Machine:
         self._ready = ready
         self.network = Network(size, self.wake, arriving)
         world, group = tuple(range(size)), ggid(range(size))
-        self.ranks = [_Rank(clock(r, world, world_ggid=group), {"world": _Comm(WORLD, WORLD, world)}, [r]) for r in world]
+        self.ranks = [
+            _Rank(clock(r, world, world_ggid=group), {"world": _Comm(WORLD, WORLD, world)}, [r]) for r in world
+        ]
         self.threads = [_Thread(r, 0, [*ops, Finalize()]) for r, ops in enumerate(program)]
         self._groups = {world: group}
         self.flags: set[str] = set()

@@ -120,7 +120,16 @@ class Simulator:
         self._falling: _Pool[int] = _Pool()
         self.up: list[deque[tuple[int, FromRank]]] = [deque() for _ in range(size)]
         self.down: list[deque[tuple[int, ToRank]]] = [deque() for _ in range(size)]
-        self.machine = Machine(program, mutants.clock(broken), self.rng, self._ready.add, self._arriving.add, patience=patience, promises=promises, broken=broken)
+        self.machine = Machine(
+            program,
+            mutants.clock(broken),
+            self.rng,
+            self._ready.add,
+            self._arriving.add,
+            patience=patience,
+            promises=promises,
+            broken=broken,
+        )
         self.clocks = [rank.clock for rank in self.machine.ranks]
         self._requests = deque(sorted(requests))
         self._depth = 0  # control messages in the longest causal chain up to the coordinator
@@ -132,7 +141,13 @@ class Simulator:
     def run(self, *, until_checkpoint: bool = False) -> list[list[Received]]:
         """Run to the end (or to that of the first checkpoint); returns what each rank has received, thread after
         thread. Raises Deadlock, Livelock or Violation."""
-        pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [self._ready, self._arriving, self._reporting, self._rising, self._falling]
+        pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [
+            self._ready,
+            self._arriving,
+            self._reporting,
+            self._rising,
+            self._falling,
+        ]
         while True:
             if self._requests and self.steps >= self._requests[0] and not self.controller.pending:
                 self._requests.popleft()
@@ -218,7 +233,9 @@ class Simulator:
 
     def _record(self, converged: bool, reason: str, drained: int) -> None:
         counters = self.controller.counters
-        self.checkpoints.append(Checkpoint(converged, reason, self.steps - self._began, (self._depth + 1) // 2, drained, counters))
+        self.checkpoints.append(
+            Checkpoint(converged, reason, self.steps - self._began, (self._depth + 1) // 2, drained, counters)
+        )
 
     def _check_safe(self) -> None:
         if self.machine.network.collectives:
@@ -253,7 +270,9 @@ class Simulator:
                 at.append(
                     f"rank {t.rank} thread {t.number} at {t.ops[t.pc]}: {clock.phase.name} {clock.state(t.number).name}"
                 )
-        return "\n".join([f"after {self.steps} steps, stage {self.controller.stage}", *at[:20], *self.controller.status()[:20]])
+        return "\n".join(
+            [f"after {self.steps} steps, stage {self.controller.stage}", *at[:20], *self.controller.status()[:20]]
+        )
 
 
 def _length(ops: Sequence[Op]) -> int:

@@ -148,7 +148,5 @@ class Network:
 
 def _match(request: Request, envelope: Request) -> bool:
     return (
-        request.comm == envelope.comm
-        and request.peer in (ANY, envelope.owner)
-        and request.tag in (ANY, envelope.tag)
+        request.comm == envelope.comm and request.peer in (ANY, envelope.owner) and request.tag in (ANY, envelope.tag)
     )

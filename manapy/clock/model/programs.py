@@ -189,7 +189,27 @@ class Finalize:
 
 
 Op: TypeAlias = (
-    Compute | Coll | Icoll | Fail | Send | Recv | Probe | Wait | WaitAny | Split | CreateGroup | Free | Drop | Lock | Unlock | Flush | Parallel
-    | SetFlag | AwaitFlag | Disable | Enable | Finalize
+    Compute
+    | Coll
+    | Icoll
+    | Fail
+    | Send
+    | Recv
+    | Probe
+    | Wait
+    | WaitAny
+    | Split
+    | CreateGroup
+    | Free
+    | Drop
+    | Lock
+    | Unlock
+    | Flush
+    | Parallel
+    | SetFlag
+    | AwaitFlag
+    | Disable
+    | Enable
+    | Finalize
 )
 Program: TypeAlias = Sequence[Sequence[Op]]  # Finalize is added at the end of each rank's list

@@ -58,19 +58,38 @@ def grid(ranks: int) -> Program:
     width = next(w for w in range(int(ranks**0.5), 0, -1) if ranks % w == 0)
     rows = [tuple(range(i * width, (i + 1) * width)) for i in range(ranks // width)]
     columns = [tuple(range(i, ranks, width)) for i in range(width)]
-    return [[Split("world", "row", rows[r // width]), Split("world", "column", columns[r % width]), *[Coll("row"), Coll("column")] * (STEPS // 2)] for r in range(ranks)]
+    return [
+        [
+            Split("world", "row", rows[r // width]),
+            Split("world", "column", columns[r % width]),
+            *[Coll("row"), Coll("column")] * (STEPS // 2),
+        ]
+        for r in range(ranks)
+    ]
 
 
 def ring(ranks: int) -> Program:
     """Messages to the next rank, then a collective: ranks below target wait for messages of others, in chains."""
-    ops = [[op for k in range(STEPS // 2) for op in (Send((r + 1) % ranks, k, tag=k, sync=False), Recv((r - 1) % ranks, tag=k), Coll())] for r in range(ranks)]
+    ops = [
+        [
+            op
+            for k in range(STEPS // 2)
+            for op in (Send((r + 1) % ranks, k, tag=k, sync=False), Recv((r - 1) % ranks, tag=k), Coll())
+        ]
+        for r in range(ranks)
+    ]
     return ops
 
 
 PROGRAMS: Mapping[str, Builder] = {"world": world, "grid": grid, "ring": ring}
 
 
-def measure(sizes: Sequence[int] = SIZES, programs: Mapping[str, Builder] = PROGRAMS, *, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
+def measure(
+    sizes: Sequence[int] = SIZES,
+    programs: Mapping[str, Builder] = PROGRAMS,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Row]:
     """One row for each program, size and protocol. ``progress`` is told what comes next; a size of 100 000 takes
     minutes."""
     rows = []
@@ -80,7 +99,9 @@ def measure(sizes: Sequence[int] = SIZES, programs: Mapping[str, Builder] = PROG
             program = builder(size)
             seeds = SEEDS if size < SEEDS_LIMIT else SEEDS[:1]
             rows.append(max((_clock(name, program, seed) for seed in seeds), key=lambda row: (row.control, row.rounds)))
-            rows.append(max((_two_phase(name, program, seed) for seed in seeds), key=lambda row: (row.control, row.rounds)))
+            rows.append(
+                max((_two_phase(name, program, seed) for seed in seeds), key=lambda row: (row.control, row.rounds))
+            )
     return rows
 
 
@@ -98,7 +119,15 @@ def _two_phase(name: str, program: Program, seed: int) -> Row:
     collectives = sum(isinstance(op, (Coll, Split)) for ops in program for op in ops)
     cost = TwoPhase(program, seed=seed, after=collectives // 2).run()
     largest = max(len(op.members) if isinstance(op, Split) else len(program) for ops in program[:1] for op in ops)
-    return Row(name, "2pc", len(program), cost.control, cost.rounds, cost.barrier_messages / cost.collectives, (largest - 1).bit_length())
+    return Row(
+        name,
+        "2pc",
+        len(program),
+        cost.control,
+        cost.rounds,
+        cost.barrier_messages / cost.collectives,
+        (largest - 1).bit_length(),
+    )
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
@@ -119,7 +148,14 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         for k, program in enumerate(dict.fromkeys(row.program for row in rows)):
             for protocol, style in (("cc", "o-"), ("2pc", "s--")):
                 chosen = [row for row in rows if (row.program, row.protocol) == (program, protocol)]
-                axis.plot([row.ranks for row in chosen], [value(row) for row in chosen], style, color=f"C{k}", label=f"{program}, {protocol}", markersize=4)
+                axis.plot(
+                    [row.ranks for row in chosen],
+                    [value(row) for row in chosen],
+                    style,
+                    color=f"C{k}",
+                    label=f"{program}, {protocol}",
+                    markersize=4,
+                )
         axis.set(title=title, xlabel="ranks", xscale="log", ylim=(0, None))
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)

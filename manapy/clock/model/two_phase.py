@@ -58,7 +58,9 @@ class TwoPhase:
     """Runs one program up to the end of the checkpoint that is asked for at step ``request``, or when ranks have
     entered ``after`` collectives, all counted together; or, without one, to the program's end."""
 
-    def __init__(self, program: Program, *, seed: int = 0, request: int | None = None, after: int | None = None) -> None:
+    def __init__(
+        self, program: Program, *, seed: int = 0, request: int | None = None, after: int | None = None
+    ) -> None:
         self.rng = random.Random(seed)
         world = tuple(range(len(program)))
         self.groups: list[tuple[int, ...]] = [world]
@@ -102,7 +104,9 @@ class TwoPhase:
                 raise RuntimeError(f"nobody can go on, stage {self._stage!r}")
 
     def _is_time(self) -> bool:
-        return (self.request is not None and self.steps >= self.request) or (self.after is not None and self.cost.collectives >= self.after)
+        return (self.request is not None and self.steps >= self.request) or (
+            self.after is not None and self.cost.collectives >= self.after
+        )
 
     def _wake(self, r: int) -> None:
         if r not in self._queued:

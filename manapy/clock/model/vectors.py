@@ -48,12 +48,18 @@ class Scenario:
             self._made += 1
             cid = child_identity(WORLD, self._made, min(members))
         for r in members if only is None else only:
-            self._record(r, "add_row", [f"{cid:016x}", list(members), handle], lambda c: c.add_row(cid, members, handle=handle))
+            self._record(
+                r, "add_row", [f"{cid:016x}", list(members), handle], lambda c: c.add_row(cid, members, handle=handle)
+            )
         return cid
 
     def enter(self, rank: int, cid: int, expect: Verdict = GO, *, blocking: bool = True, thread: int = 0) -> None:
         got = self._record(
-            rank, "enter_collective", [f"{cid:016x}", blocking], lambda c: c.enter_collective(cid, blocking=blocking, thread=thread), thread
+            rank,
+            "enter_collective",
+            [f"{cid:016x}", blocking],
+            lambda c: c.enter_collective(cid, blocking=blocking, thread=thread),
+            thread,
         )
         if got is not expect:
             raise AssertionError(f"rank {rank} on {cid:016x}: {got}, not {expect}")
@@ -73,7 +79,13 @@ class Scenario:
         self.exit(*ranks)
 
     def block(self, rank: int, *peers: int, mode: Mode = Mode.ALL, cid: int = 0, thread: int = 0) -> None:
-        self._record(rank, "block", [list(peers), mode.value, f"{cid:016x}"], lambda c: c.block(peers, mode, cid, thread=thread), thread)
+        self._record(
+            rank,
+            "block",
+            [list(peers), mode.value, f"{cid:016x}"],
+            lambda c: c.block(peers, mode, cid, thread=thread),
+            thread,
+        )
 
     def unblock(self, rank: int, *, thread: int = 0) -> None:
         self._record(rank, "unblock", [], lambda c: c.unblock(thread=thread), thread)
@@ -117,7 +129,9 @@ class Scenario:
         self._up += [(rank, m) for m in out]
         verdict = result.value if isinstance(result, Verdict) else None
         which = {"thread": thread} if thread else {}
-        self.steps[rank].append({"call": call, **which, "args": args, "result": verdict, "outbox": [m.to_wire() for m in out]})
+        self.steps[rank].append(
+            {"call": call, **which, "args": args, "result": verdict, "outbox": [m.to_wire() for m in out]}
+        )
         return result
 
 

@@ -25,7 +25,10 @@ def owned(layout: Layout, strategy: Strategy) -> int:
 
 def scratch(units: Sequence[Unit], layouts: Sequence[Layout]) -> int:
     """Bytes to receive gradients into."""
-    return max((layout.slice * _itemsize(unit) for unit, layout in zip(units, layouts, strict=True) if unit.trainable), default=0)
+    return max(
+        (layout.slice * _itemsize(unit) for unit, layout in zip(units, layouts, strict=True) if unit.trainable),
+        default=0,
+    )
 
 
 def resident(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy) -> int:
@@ -43,11 +46,21 @@ def working(units: Sequence[Unit], layouts: Sequence[Layout], index: int, ahead:
     which computes its gradient, too."""
     full = [layout.padded * np.dtype(unit.gathered).itemsize for unit, layout in zip(units, layouts, strict=True)]
     forward = sum(full[index : index + ahead + 1])
-    backward = sum(full[max(0, index - ahead) : index + 1]) + (layouts[index].padded * _itemsize(units[index]) if units[index].trainable else 0)
+    backward = sum(full[max(0, index - ahead) : index + 1]) + (
+        layouts[index].padded * _itemsize(units[index]) if units[index].trainable else 0
+    )
     return max(forward, backward)
 
 
-def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, limit: int | None, wanted: int, *, copies_ahead: bool = False) -> int:
+def deepest(
+    units: Sequence[Unit],
+    layouts: Sequence[Layout],
+    strategy: Strategy,
+    limit: int | None,
+    wanted: int,
+    *,
+    copies_ahead: bool = False,
+) -> int:
     """How many units can be gathered ahead: `wanted` or fewer, as the limit allows. copies_ahead: what is in the host's
     memory is brought to the device ahead."""
     if strategy.keep is Keep.HOST and not copies_ahead:
@@ -55,7 +68,11 @@ def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy
     if limit is None:
         return wanted
     stays = resident(units, layouts, strategy)
-    fitting = (ahead for ahead in range(wanted, 0, -1) if all(stays + working(units, layouts, index, ahead) <= limit for index in range(len(units))))
+    fitting = (
+        ahead
+        for ahead in range(wanted, 0, -1)
+        if all(stays + working(units, layouts, index, ahead) <= limit for index in range(len(units)))
+    )
     return next(fitting, 0)
 
 

@@ -43,7 +43,9 @@ def agreed(ranks: Ranks, job: Callable[[], T]) -> T:
 
 def _told(error: Exception) -> tuple[type[FcdpError], str]:
     """What other ranks raise for it: they may be unable to make an error of the program's own."""
-    return (type(error), str(error)) if isinstance(error, FcdpError) else (RemoteError, f"{type(error).__name__}: {error}")
+    return (
+        (type(error), str(error)) if isinstance(error, FcdpError) else (RemoteError, f"{type(error).__name__}: {error}")
+    )
 
 
 def error_of(check: Callable[[], object]) -> Exception | None:

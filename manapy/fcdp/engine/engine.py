@@ -77,7 +77,10 @@ class Engine:
         agree(topology.comm, error_of(lambda: memory.check(units, layouts, self.strategy, budget)))
         self._deepest = partial(memory.deepest, units, layouts, self.strategy, budget, copies_ahead=copies_ahead)
         ahead = topology.comm.allreduce(self._deepest(prefetch), MPI.MIN)
-        self._units = {unit.name: self._allocate(index, unit, layout) for index, (unit, layout) in enumerate(zip(units, layouts, strict=True))}
+        self._units = {
+            unit.name: self._allocate(index, unit, layout)
+            for index, (unit, layout) in enumerate(zip(units, layouts, strict=True))
+        }
         self._order = list(self._units.values())
         scratch = self.arena.take(memory.scratch(units, layouts), "uint8", "the buffer for gradients").array
         self._host = self._place_on_host() if self.strategy.keep is Keep.HOST else None
@@ -94,7 +97,9 @@ class Engine:
 
     def _allocate(self, index: int, unit: Unit, layout: Layout) -> LocalUnit:
         owned = memory.owned(layout, self.strategy)
-        start = layout.slice_of(self.topology.local).start + (0 if self.strategy.keep is Keep.SHARD else layout.shard_of(self.topology.node_index).start)
+        start = layout.slice_of(self.topology.local).start + (
+            0 if self.strategy.keep is Keep.SHARD else layout.shard_of(self.topology.node_index).start
+        )
         values = self._resident(owned, unit.dtype, unit)
         gradient = self._resident(owned, unit.dtype, unit) if unit.trainable else None
         mine = LocalUnit(unit, layout, index, start, values, gradient)
@@ -120,7 +125,9 @@ class Engine:
         self._messenger.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Collective. An error that leaves the block ends the job on all ranks (failure_broadcast.py)."""
         try:
             if error is not None and is_failure(error):
@@ -381,7 +388,11 @@ def _agreed_strategy(topology: Topology, units: tuple[Unit, ...], name: str, tau
     agree(topology.comm, error_of(check))
     options = f"strategy {name}, tau {tau:g}, prefetch {prefetch}"
     first_units, first_options = topology.comm.bcast((units, options))
-    where = f"{options} here, {first_options} there" if options != first_options else unit_checks.difference(units, first_units)
+    where = (
+        f"{options} here, {first_options} there"
+        if options != first_options
+        else unit_checks.difference(units, first_units)
+    )
     agree(topology.comm, SetupError(f"not the same as on rank 0: {where}") if where else None)
     return find(name, tau)
 

@@ -26,7 +26,15 @@ NOTHING = np.empty(0, np.uint8)
 class Group:
     """The ranks of `comm`. ranks: their numbers for messages; describe: what operation a tag stands for."""
 
-    def __init__(self, comm: MPI.Comm, ranks: Sequence[int], scope: Scope, traffic: Traffic, alarm: Alarm, describe: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        ranks: Sequence[int],
+        scope: Scope,
+        traffic: Traffic,
+        alarm: Alarm,
+        describe: Callable[[int], str],
+    ) -> None:
         """Collective in comm."""
         self._comm = comm.Dup()
         self._ranks = ranks

@@ -29,7 +29,15 @@ from .unit_state import SMALL, LocalUnit, Shard
 class Gradients:
     """scratch: device memory to receive into, bytes."""
 
-    def __init__(self, topology: Topology, strategy: Strategy, messenger: Messenger, arena: Arena, units: Sequence[LocalUnit], scratch: np.ndarray) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        strategy: Strategy,
+        messenger: Messenger,
+        arena: Arena,
+        units: Sequence[LocalUnit],
+        scratch: np.ndarray,
+    ) -> None:
         self._topology, self._strategy, self._messenger, self._arena = topology, strategy, messenger, arena
         self._units = units
         self._scratch = scratch
@@ -48,7 +56,9 @@ class Gradients:
         if mine.whole_gradient is None:
             while len(self._in_node) > 1 and sum(block.nbytes for _, block in self._in_node) > SMALL:
                 self.collect()
-            mine.whole_gradient = self._arena.take(mine.layout.padded, mine.unit.dtype, f"the gradient of unit '{mine.unit.name}'")
+            mine.whole_gradient = self._arena.take(
+                mine.layout.padded, mine.unit.dtype, f"the gradient of unit '{mine.unit.name}'"
+            )
             mine.whole_gradient.array[:] = 0
         return mine.unit.views(mine.whole_gradient.array)
 
@@ -136,7 +146,9 @@ class Gradients:
     def _collects(self, mine: LocalUnit, last: bool) -> bool:
         """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and
         nothing is there that must go with them."""
-        return self._strategy.reduce is not Reduce.EVERY and (self._strategy.keep is Keep.SHARD or not last or mine.unsummed)
+        return self._strategy.reduce is not Reduce.EVERY and (
+            self._strategy.keep is Keep.SHARD or not last or mine.unsummed
+        )
 
     def _new_partial(self, mine: LocalUnit) -> np.ndarray:
         """Of zeros; where the slice is this rank's to update, the gradient itself."""
@@ -146,7 +158,9 @@ class Gradients:
         return np.zeros(mine.layout.slice, mine.unit.dtype)
 
     def _reduce_in_node(self, mine: LocalUnit, whole: np.ndarray, collected: bool) -> None:
-        self._messenger.node.reduce_scatter(whole, self._scratch.view(mine.unit.dtype), self._messenger.tag(Operation.REDUCE, mine.index), Phase.REDUCE)
+        self._messenger.node.reduce_scatter(
+            whole, self._scratch.view(mine.unit.dtype), self._messenger.tag(Operation.REDUCE, mine.index), Phase.REDUCE
+        )
         part = whole[mine.layout.slice_of(self._topology.local)]
         if collected:
             assert mine.partial is not None
@@ -164,7 +178,9 @@ class Gradients:
             assert mine.partial is not None and mine.gradient is not None
             own = self._sum_across(mine, mine.partial)
             if self._strategy.keep is Keep.SHARD:  # the slice is on every node, so all need the sum
-                self._messenger.cross.all_gather(mine.partial, self._messenger.tag(Operation.REDUCE_ACROSS, mine.index), Phase.REDUCE)
+                self._messenger.cross.all_gather(
+                    mine.partial, self._messenger.tag(Operation.REDUCE_ACROSS, mine.index), Phase.REDUCE
+                )
             else:
                 mine.gradient += own
                 mine.partial[:] = 0
@@ -173,5 +189,10 @@ class Gradients:
 
     def _sum_across(self, mine: LocalUnit, part: np.ndarray) -> np.ndarray:
         """Sum a slice's gradients over nodes; returns the rank's shard of it."""
-        self._messenger.cross.reduce_scatter(part, self._scratch.view(mine.unit.dtype), self._messenger.tag(Operation.REDUCE_ACROSS, mine.index), Phase.REDUCE)
+        self._messenger.cross.reduce_scatter(
+            part,
+            self._scratch.view(mine.unit.dtype),
+            self._messenger.tag(Operation.REDUCE_ACROSS, mine.index),
+            Phase.REDUCE,
+        )
         return part[mine.layout.shard_of(self._topology.node_index)]

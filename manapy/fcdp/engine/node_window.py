@@ -41,7 +41,10 @@ class HostCache:
         self.nbytes = int(starts[-1])
         self._window = MPI.Win.Allocate_shared(self.nbytes if topology.local == 0 else 0, 1, comm=topology.node)
         self.memory = np.frombuffer(self._window.Shared_query(0)[0], np.uint8)
-        self.copies = [self.memory[start : start + size].view(dtype) for start, size, (_, dtype) in zip(starts, sizes, units, strict=False)]
+        self.copies = [
+            self.memory[start : start + size].view(dtype)
+            for start, size, (_, dtype) in zip(starts, sizes, units, strict=False)
+        ]
         slices = [copy[layout.slice_of(topology.local)] for copy, (layout, _) in zip(self.copies, units, strict=True)]
         for own in slices:
             own[:] = 0
@@ -66,7 +69,14 @@ def _lock(topology: Topology, slices: Sequence[np.ndarray]) -> bool:
     def each(call: str) -> int:
         """0, or the first error."""
         function = getattr(library, call)
-        return next((ctypes.get_errno() for own in slices if function(ctypes.c_void_p(own.ctypes.data), ctypes.c_size_t(own.nbytes))), 0)
+        return next(
+            (
+                ctypes.get_errno()
+                for own in slices
+                if function(ctypes.c_void_p(own.ctypes.data), ctypes.c_size_t(own.nbytes))
+            ),
+            0,
+        )
 
     refusals = topology.comm.allgather(each("mlock"))
     refused = next((rank for rank, error in enumerate(refusals) if error), None)

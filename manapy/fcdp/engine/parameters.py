@@ -40,7 +40,13 @@ class Parameters:
         ahead: int,
         places: Mapping[str, Place],
     ) -> None:
-        self._topology, self._strategy, self._messenger, self._arena, self._host = topology, strategy, messenger, arena, host
+        self._topology, self._strategy, self._messenger, self._arena, self._host = (
+            topology,
+            strategy,
+            messenger,
+            arena,
+            host,
+        )
         self._units = units
         self.ahead = ahead
         self._tau, self._places = tau, places
@@ -85,7 +91,9 @@ class Parameters:
         if mine.cached is not None:
             mine.changed = False
             cached = mine.cached
-            mine.fetched = self._messenger.submit(lambda: self._refresh([mine], lambda: np.copyto(cached, values, casting="same_kind")))
+            mine.fetched = self._messenger.submit(
+                lambda: self._refresh([mine], lambda: np.copyto(cached, values, casting="same_kind"))
+            )
 
     def settle(self) -> None:
         """Wait for what is being gathered."""
@@ -146,7 +154,9 @@ class Parameters:
         return self._host is None or (not other.changed and other.fetched is not None and other.fetched.done())
 
     def _request(self, mine: LocalUnit, phase: Phase) -> None:
-        mine.block = self._arena.take(mine.layout.padded, mine.unit.gathered, f"unit '{mine.unit.name}'", self._places.get(mine.unit.name))
+        mine.block = self._arena.take(
+            mine.layout.padded, mine.unit.gathered, f"unit '{mine.unit.name}'", self._places.get(mine.unit.name)
+        )
         mine.residence = Residence.AHEAD
         if self._host:
             self._copy_from_host(mine, mine.block, phase)
@@ -162,20 +172,28 @@ class Parameters:
         if block.array.flags.writeable:  # else it is the node's copy itself, from where the place copies
             block.array[:] = mine.node_copy
         block.filled()
-        self._messenger.traffic.add(phase, Scope.INTRA, block.nbytes * (self._topology.ranks_per_node - 1) // self._topology.ranks_per_node)
+        self._messenger.traffic.add(
+            phase, Scope.INTRA, block.nbytes * (self._topology.ranks_per_node - 1) // self._topology.ranks_per_node
+        )
 
     def _fetch_changed(self, phase: Phase) -> None:
         """Begin to fetch all changed units: the host's memory has room for them, so the network need not wait for the
         computation."""
         for group in _groups([unit for unit in self._units if unit.changed]):
-            fetched = self._messenger.submit(lambda group=group: self._refresh(group, lambda: self._fetch_all(group, phase)))
+            fetched = self._messenger.submit(
+                lambda group=group: self._refresh(group, lambda: self._fetch_all(group, phase))
+            )
             for unit in group:
                 unit.changed = False
                 unit.fetched = fetched
 
     def _gather_from_ranks(self, mine: LocalUnit, block: Block, phase: Phase) -> Future[None]:
         fetch = self._strategy.fetch
-        fetched = fetch is Fetch.ALWAYS or (fetch is Fetch.FORWARD and phase is Phase.FORWARD) or (fetch is not Fetch.NEVER and mine.changed)
+        fetched = (
+            fetch is Fetch.ALWAYS
+            or (fetch is Fetch.FORWARD and phase is Phase.FORWARD)
+            or (fetch is not Fetch.NEVER and mine.changed)
+        )
         mine.changed = False
 
         def job() -> None:

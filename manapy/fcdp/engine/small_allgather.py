@@ -43,5 +43,8 @@ class Control:
         padded = np.zeros(sizes.max(), np.uint8)
         padded[: data.size] = data
         rows = self.rows(padded, tag)
-        found = {self.rank_of_row(index): pickle.loads(row[:size].tobytes()) for index, (row, size) in enumerate(zip(rows, sizes, strict=True))}
+        found = {
+            self.rank_of_row(index): pickle.loads(row[:size].tobytes())
+            for index, (row, size) in enumerate(zip(rows, sizes, strict=True))
+        }
         return [found[rank] for rank in range(self._topology.size)]

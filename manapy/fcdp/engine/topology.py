@@ -41,7 +41,9 @@ class Topology:
         self.node = shared.Split(shared.rank // wanted, key=self.rank) if wanted else shared
         self.local, self.ranks_per_node = self.node.rank, self.node.size
         leaders = self.comm.allgather(self.node.bcast(self.rank))  # of each rank, the lowest rank of its node
-        self._members = [[rank for rank, leader in enumerate(leaders) if leader == first] for first in sorted(set(leaders))]
+        self._members = [
+            [rank for rank, leader in enumerate(leaders) if leader == first] for first in sorted(set(leaders))
+        ]
         self.nodes = len(self._members)
         self.node_index = next(index for index, ranks in enumerate(self._members) if self.rank in ranks)
         sizes = sorted({len(ranks) for ranks in self._members})

@@ -29,7 +29,9 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(sequences, tokens, hidden) to the same."""
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.attention(self.norm_1(x)).chunk(3, -1))
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.attention(self.norm_1(x)).chunk(3, -1)
+        )
         seen = scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.projection(seen.transpose(1, 2).flatten(2))
         return x + self.contraction(gelu(self.expansion(self.norm_2(x))))

@@ -90,7 +90,12 @@ def saved(directory: Path) -> Saved:
     try:
         if extra["kind"] != KIND:
             raise KeyError
-        return Saved(Training(**extra["training"]), int(extra["step"]), str(extra["text"]), [float(loss) for loss in extra["losses"]])
+        return Saved(
+            Training(**extra["training"]),
+            int(extra["step"]),
+            str(extra["text"]),
+            [float(loss) for loss in extra["losses"]],
+        )
     except (KeyError, TypeError, ValueError):
         raise StateError(f"{directory} is not a state of `{KIND}`") from None
 
@@ -103,7 +108,9 @@ def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
         base = saved(run.base).training
         if base.lora:
             raise UsageError(f"{run.base} has adapters (--lora {base.lora}): a base must be a whole model")
-        return Training(**_same(base.shape, given, run.base), **{name: value for name, value in given.items() if name not in SHAPE}), None
+        return Training(
+            **_same(base.shape, given, run.base), **{name: value for name, value in given.items() if name not in SHAPE}
+        ), None
     if run.resume:
         before = saved(run.resume)
         if before.step >= run.steps:

@@ -12,7 +12,18 @@ import numpy as np
 
 from ..errors import SetupError
 
-MODULES = ("argparse", "ast", "dataclasses", "enum", "functools", "inspect", "pathlib", "subprocess", "threading", "typing")
+MODULES = (
+    "argparse",
+    "ast",
+    "dataclasses",
+    "enum",
+    "functools",
+    "inspect",
+    "pathlib",
+    "subprocess",
+    "threading",
+    "typing",
+)
 WINDOWS = 64  # sequences of the validation
 
 
@@ -33,7 +44,9 @@ class Text:
 
     def windows(self, context: int) -> np.ndarray:
         """(WINDOWS, context + 1) of int64, evenly spread over what is never trained on."""
-        return _windows(self.validation, np.linspace(0, self.validation.size - context - 1, WINDOWS).astype(np.int64), context)
+        return _windows(
+            self.validation, np.linspace(0, self.validation.size - context - 1, WINDOWS).astype(np.int64), context
+        )
 
 
 def _windows(data: np.ndarray, starts: np.ndarray, context: int) -> np.ndarray:
@@ -46,7 +59,13 @@ def load(file: Path | None, adapters: bool, context: int) -> Text:
 
     Raises SetupError if there is no text, or too little of it for the context; OSError.
     """
-    name, data = (str(file), file.read_bytes()) if file else ("sources of Python modules", _sources()) if adapters else ("Python's language reference", _reference())
+    name, data = (
+        (str(file), file.read_bytes())
+        if file
+        else ("sources of Python modules", _sources())
+        if adapters
+        else ("Python's language reference", _reference())
+    )
     bytes_ = np.frombuffer(data, np.uint8)
     cut = bytes_.size * 9 // 10
     if bytes_.size - cut < context + 1:

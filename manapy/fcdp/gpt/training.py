@@ -82,10 +82,21 @@ def train(given: Mapping[str, Any], run: Run, show: Show) -> Result:
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(_threads(comm))
     training, before, data = agreed(comm, lambda: _prepare(given, run, topology))
-    agree(comm, None if comm.bcast(data.digest) == data.digest else SetupError(f"{data.name}: not the same text as on rank 0"))
+    agree(
+        comm,
+        None if comm.bcast(data.digest) == data.digest else SetupError(f"{data.name}: not the same text as on rank 0"),
+    )
     agree(comm, error_of(lambda: options.check_targets(run)) if topology.rank == 0 else None)
     model = agreed(comm, lambda: _model(training, run))
-    done = Result(training, run, data.name, topology.nodes, topology.ranks_per_node, before.step if before else 0, losses=list(before.losses) if before else [])
+    done = Result(
+        training,
+        run,
+        data.name,
+        topology.nodes,
+        topology.ranks_per_node,
+        before.step if before else 0,
+        losses=list(before.losses) if before else [],
+    )
     with fully_shard(model, topology=topology, strategy=run.strategy, tau=run.tau, budget=run.device_memory) as sharded:
         optimizer = sharded.shard_optimizer(lambda shards: torch.optim.AdamW(shards.values(), lr=training.rate))
         failed = error_of(lambda: sharded.load(run.resume)) if run.resume else None
@@ -144,7 +155,9 @@ def _model(training: Training, run: Run) -> GPT:
     return model
 
 
-def _steps(model: nn.Module, sharded: Sharded, optimizer: torch.optim.Optimizer, data: text.Text, done: Result, show: Show) -> None:
+def _steps(
+    model: nn.Module, sharded: Sharded, optimizer: torch.optim.Optimizer, data: text.Text, done: Result, show: Show
+) -> None:
     """Validation, the steps of this run, validation."""
     training, run, topology = done.training, done.run, sharded.engine.topology
     windows = torch.from_numpy(data.windows(training.context))[topology.rank :: topology.size]
@@ -162,7 +175,9 @@ def _steps(model: nn.Module, sharded: Sharded, optimizer: torch.optim.Optimizer,
         optimizer.step()
         done.losses.append(sum(sharded.engine.allgather(loss)) / topology.size)
         before, sent = sent, sharded.comm_report()
-        done.sent.append({phase: {scope: sent[phase][scope] - before[phase][scope] for scope in sent[phase]} for phase in PHASES})
+        done.sent.append(
+            {phase: {scope: sent[phase][scope] - before[phase][scope] for scope in sent[phase]} for phase in PHASES}
+        )
         show(step + 1, done.losses[-1])
     done.seconds = time.perf_counter() - begin
     done.validation.append(_validation(model, sharded, windows))
@@ -189,7 +204,9 @@ def _describe(sharded: Sharded, done: Result) -> None:
     units = sharded.units
     done.trainable, done.frozen = (sum(unit.size for unit in units if unit.trainable is kind) for kind in (True, False))
     trainable, frozen = (sum(_bytes(unit, done) for unit in units if unit.trainable is kind) for kind in (True, False))
-    done.form = bytes_per_node(done.run.strategy, done.nodes, done.ranks_per_node, trainable, frozen, trainable, done.run.micro_batches)
+    done.form = bytes_per_node(
+        done.run.strategy, done.nodes, done.ranks_per_node, trainable, frozen, trainable, done.run.micro_batches
+    )
     done.device = max(engine.allgather(engine.arena.peak))
     done.host = engine.host_bytes
 

@@ -38,11 +38,16 @@ class Adam:
 
     def state(self) -> OptimizerState:
         """For manapy.fcdp.state."""
-        return OptimizerState({"steps": self._steps}, {unit: {"first": first, "second": second} for unit, (first, second) in self._moments.items()})
+        return OptimizerState(
+            {"steps": self._steps},
+            {unit: {"first": first, "second": second} for unit, (first, second) in self._moments.items()},
+        )
 
     def load_state(self, state: OptimizerState) -> None:
         """Go on from there. Raises StateError if it is another optimizer's."""
-        if set(state.scalars) != {"steps"} or any(set(arrays) != {"first", "second"} for arrays in state.arrays.values()):
+        if set(state.scalars) != {"steps"} or any(
+            set(arrays) != {"first", "second"} for arrays in state.arrays.values()
+        ):
             raise StateError("the optimizer's state isn't one of Adam")
         self._steps = state.scalars["steps"]
         self._moments = {unit: (arrays["first"], arrays["second"]) for unit, arrays in state.arrays.items()}

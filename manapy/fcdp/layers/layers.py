@@ -113,4 +113,9 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray, scale: float) -> tuple
 
 def _normal(unit: Unit, random: np.random.Generator) -> Arrays:
     """Matrices normal with variance 1 / inputs, vectors zero."""
-    return {name: (random.standard_normal(shape) / np.sqrt(shape[0]) if len(shape) > 1 else np.zeros(shape)).astype(np.float32) for name, shape in unit.parameters}
+    return {
+        name: (random.standard_normal(shape) / np.sqrt(shape[0]) if len(shape) > 1 else np.zeros(shape)).astype(
+            np.float32
+        )
+        for name, shape in unit.parameters
+    }

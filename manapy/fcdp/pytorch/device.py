@@ -204,5 +204,8 @@ def find(device: str | Device) -> Device | None:
     if device != "cuda":
         raise SetupError(f"device must be cpu or cuda, not {device}")
     if not torch.cuda.is_available():
-        raise SetupError("device cuda: " + ("this PyTorch is built without CUDA" if torch.version.cuda is None else "no GPU is there"))
+        raise SetupError(
+            "device cuda: "
+            + ("this PyTorch is built without CUDA" if torch.version.cuda is None else "no GPU is there")
+        )
     return Cuda()

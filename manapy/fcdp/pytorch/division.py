@@ -44,14 +44,24 @@ class Division:
     """engine, groups, storages (by unit): now. unset: names of parameters and buffers that have no values yet. pieces:
     what optimizers see."""
 
-    def __init__(self, module: nn.Module, topology: Topology, units: Units, policy: MixedPrecisionPolicy, device: str | Device, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        topology: Topology,
+        units: Units,
+        policy: MixedPrecisionPolicy,
+        device: str | Device,
+        options: dict[str, Any],
+    ) -> None:
         """Collective. options: of Engine; its budget is the device's memory unless it is given. Raises SetupError on
         all ranks, BudgetError."""
         self.module = module
         self._topology, self._units, self._policy, self._options = topology, units, policy, options
         self.device: Device | None = agreed(topology.comm, lambda: find_device(device))
         if self.device and options["budget"] is None:
-            options["budget"] = topology.comm.allreduce(self.device.limit, MPI.MIN) if self.device.limit is not None else None
+            options["budget"] = (
+                topology.comm.allreduce(self.device.limit, MPI.MIN) if self.device.limit is not None else None
+            )
         self.groups = agreed(topology.comm, self._grouped)
         self.engine = self._engine()
         self.unset: set[str] = set()
@@ -68,11 +78,22 @@ class Division:
         return groups
 
     def _engine(self) -> Engine:
-        layouts = {member.unit.name: Layout(member.unit.size, self._topology.nodes, self._topology.ranks_per_node) for member in self._members}
+        layouts = {
+            member.unit.name: Layout(member.unit.size, self._topology.nodes, self._topology.ranks_per_node)
+            for member in self._members
+        }
         self.storages = self._storages({name: layout.padded for name, layout in layouts.items()})
-        self._trainable = [(parameter, member.unit.trainable) for member in self._members for parameter in member.parameters.values()]
-        engine = Engine(self._topology, self.units, places=self.storages, copies_ahead=self.device is not None, **self._options)
-        self._locked = engine.host.memory if self.device is not None and engine.host is not None and self._lock(self.device, engine.host) else None
+        self._trainable = [
+            (parameter, member.unit.trainable) for member in self._members for parameter in member.parameters.values()
+        ]
+        engine = Engine(
+            self._topology, self.units, places=self.storages, copies_ahead=self.device is not None, **self._options
+        )
+        self._locked = (
+            engine.host.memory
+            if self.device is not None and engine.host is not None and self._lock(self.device, engine.host)
+            else None
+        )
         return engine
 
     def _lock(self, device: Device, host: HostCache) -> bool:
@@ -103,7 +124,10 @@ class Division:
             return {member.unit.name: UnitStorage(member, elements[member.unit.name]) for member in self._members}
         largest = max(elements[unit.name] * np.dtype(unit.gathered).itemsize for unit in self.units)
         staging = Staging(self.device.host, largest, len(self.units))  # as many as are gathered at once
-        return {member.unit.name: DeviceStorage(member, elements[member.unit.name], self.device, staging) for member in self._members}
+        return {
+            member.unit.name: DeviceStorage(member, elements[member.unit.name], self.device, staging)
+            for member in self._members
+        }
 
     @property
     def _members(self) -> list[Member]:
@@ -118,7 +142,9 @@ class Division:
         self.engine.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         # After a failure copies may be in progress: the memory stays locked.
         if self.device is not None and self._locked is not None and not is_failure(error):
             for storage in self.storages.values():
@@ -137,7 +163,9 @@ class Division:
                 without_values(self.engine, part, member, values)
                 self.unset.update(() if values else absent)
             else:
-                self.engine.load(member.unit.name, {name: to_numpy(parameter.cpu()) for name, parameter in member.parameters.items()})
+                self.engine.load(
+                    member.unit.name, {name: to_numpy(parameter.cpu()) for name, parameter in member.parameters.items()}
+                )
             self.storages[member.unit.name].hide()
         self._empty = {} if values else buffers
         self.unset.update(self._empty)
@@ -155,7 +183,11 @@ class Division:
         """Raise OrderError if a parameter or buffer has none. A buffer has values when the program has written to it,
         or put another in its place."""
         if self.unset:
-            self.unset -= {name for name, buffer in self.module.named_buffers() if name in self._empty and (buffer is not self._empty[name] or buffer._version > 0)}
+            self.unset -= {
+                name
+                for name, buffer in self.module.named_buffers()
+                if name in self._empty and (buffer is not self._empty[name] or buffer._version > 0)
+            }
         if self.unset:
             raise OrderError(
                 f"{min(self.unset)} was on the meta device and has no values yet: load() or load_file() them, or give "
@@ -179,7 +211,9 @@ class Division:
             raise OrderError("requires_grad has changed within a step: optimizer.step() or discard() comes first")
         before, parts = self.engine, self.engine.parts()
         groups = agreed(before, self._grouped)
-        flags = before.allgather([name for name, parameter in self.module.named_parameters() if parameter.requires_grad])
+        flags = before.allgather(
+            [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
+        )
         if any(names != flags[0] for names in flags):
             raise SetupError("requires_grad is not the same on all ranks")
         self.__exit__(None, None, None)
@@ -195,9 +229,16 @@ class Division:
     def _move(self, before: Iterable[Any]) -> None:
         now = self.engine.parts()
         wanted = {name: None for unit in self.units for name, _ in unit.parameters}
-        wanted |= {span.parameter: span for part in now for span in spans(part.unit, part.start, part.start + part.values.size)}
+        wanted |= {
+            span.parameter: span for part in now for span in spans(part.unit, part.start, part.start + part.values.size)
+        }
         places = {name: part for part in now for name, _ in part.unit.parameters}
-        keepers = {id(values): optimizer for optimizer in self.pieces.optimizers for group in optimizer.param_groups for values in group["params"]}
+        keepers = {
+            id(values): optimizer
+            for optimizer in self.pieces.optimizers
+            for group in optimizer.param_groups
+            for values in group["params"]
+        }
 
         def state_of(name: str) -> dict[str, Any]:
             values = self.pieces[name].values
@@ -205,7 +246,10 @@ class Division:
 
         def kept(name: str) -> Arrays:
             piece = self.pieces[name]
-            return {VALUES: to_numpy(piece.values), **{key: to_numpy(value) for key, value in state_of(name).items() if is_elementwise(piece, key, value)}}
+            return {
+                VALUES: to_numpy(piece.values),
+                **{key: to_numpy(value) for key, value in state_of(name).items() if is_elementwise(piece, key, value)},
+            }
 
         for name, arrays in moved(self.engine, before, kept, wanted):
             span, values = wanted[name], arrays.pop(VALUES)

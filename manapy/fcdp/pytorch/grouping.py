@@ -47,7 +47,13 @@ class Group:
 def blocks(root: nn.Module) -> list[nn.Module]:
     """The children of the outermost ModuleLists and Sequentials: the blocks of a transformer, the layers of a
     perceptron."""
-    return [block for child in root.children() for block in ([child] if isinstance(root, nn.ModuleList | nn.Sequential) and not _is_container(child) else blocks(child))]
+    return [
+        block
+        for child in root.children()
+        for block in (
+            [child] if isinstance(root, nn.ModuleList | nn.Sequential) and not _is_container(child) else blocks(child)
+        )
+    ]
 
 
 def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = None) -> list[Group]:
@@ -68,8 +74,15 @@ def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = N
         found = {_innermost(path, chosen_paths) for path in uses}
         homes[name] = found.pop() if len(found) == 1 else None
     rest = _lowest(root, [path for name, home in homes.items() if home is None for path in places[name]])
-    names = {path: [name for name, home in homes.items() if (rest if home is None else home) == path] for path in paths.values()}
-    return [Group(module, _members(root, path, names[path], param_dtype), _entries(root, path, names[path], places)) for module, path in paths.items() if names[path]]
+    names = {
+        path: [name for name, home in homes.items() if (rest if home is None else home) == path]
+        for path in paths.values()
+    }
+    return [
+        Group(module, _members(root, path, names[path], param_dtype), _entries(root, path, names[path], places))
+        for module, path in paths.items()
+        if names[path]
+    ]
 
 
 def _places(root: nn.Module) -> dict[str, list[str]]:
@@ -127,7 +140,9 @@ def _members(root: nn.Module, path: str, names: list[str], param_dtype: torch.dt
     kinds: dict[tuple[bool, str], dict[str, nn.Parameter]] = {}
     for name in names:
         parameter = root.get_parameter(name)
-        kinds.setdefault((not parameter.requires_grad, str(parameter.dtype).removeprefix("torch.")), {})[name] = parameter
+        kinds.setdefault((not parameter.requires_grad, str(parameter.dtype).removeprefix("torch.")), {})[name] = (
+            parameter
+        )
     used_as = str(param_dtype).removeprefix("torch.") if param_dtype else None
     members = []
     for frozen, dtype in sorted(kinds):
@@ -135,5 +150,7 @@ def _members(root: nn.Module, path: str, names: list[str], param_dtype: torch.dt
         several = sum(kind[0] == frozen for kind in kinds) > 1
         label = ", ".join([path or "model", *(["frozen"] if frozen else []), *([dtype] if several else [])])
         shapes = tuple((name, tuple(parameter.shape)) for name, parameter in parameters.items())
-        members.append(Member(Unit(label, shapes, not frozen, dtype, used_as if used_as != dtype else None), parameters))
+        members.append(
+            Member(Unit(label, shapes, not frozen, dtype, used_as if used_as != dtype else None), parameters)
+        )
     return members

@@ -17,7 +17,9 @@ from ..state.state_index import Span, spans
 Arrays = dict[str, np.ndarray]
 
 
-def moved(ranks: Ranks, before: Iterable[Part], kept: Callable[[str], Arrays], wanted: Mapping[str, Span | None]) -> Iterator[tuple[str, Arrays]]:
+def moved(
+    ranks: Ranks, before: Iterable[Part], kept: Callable[[str], Arrays], wanted: Mapping[str, Span | None]
+) -> Iterator[tuple[str, Arrays]]:
     """Collective. For each parameter of the units before: its name, and of each of its arrays the elements that this
     rank has now.
 
@@ -26,7 +28,9 @@ def moved(ranks: Ranks, before: Iterable[Part], kept: Callable[[str], Arrays], w
     """
     for part in before:
         had = {span.parameter: span for span in spans(part.unit, part.start, part.start + part.values.size)}
-        told = ranks.allgather({name: (had[name].start if name in had else 0, kept(name)) for name, _ in part.unit.parameters})
+        told = ranks.allgather(
+            {name: (had[name].start if name in had else 0, kept(name)) for name, _ in part.unit.parameters}
+        )
         for name, _ in part.unit.parameters:
             yield name, _assembled([theirs[name] for theirs in told], wanted[name])
 

@@ -35,10 +35,16 @@ class SavedOptimizers:
             for key, value in kept.items():
                 if is_elementwise(piece, key, value):
                     array = to_numpy(value)
-                    piece.of(arrays.setdefault(piece.unit, {}).setdefault(key, np.zeros(piece.size, array.dtype)))[:] = array
+                    piece.of(arrays.setdefault(piece.unit, {}).setdefault(key, np.zeros(piece.size, array.dtype)))[
+                        :
+                    ] = array
                     entry: Any = ARRAY
                 else:
-                    entry = {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch.")} if isinstance(value, torch.Tensor) else value
+                    entry = (
+                        {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch.")}
+                        if isinstance(value, torch.Tensor)
+                        else value
+                    )
                 entries.setdefault(piece.name, {})[key] = entry
         return OptimizerState({"kind": self._kind, "groups": self._groups(), "entries": entries}, arrays)
 
@@ -56,15 +62,27 @@ class SavedOptimizers:
             found = {}
             for number, values in enumerate(parameters_of(optimizer)):
                 piece = pieces[id(values)]
-                entry = {key: self._value(piece, state.arrays.get(piece.unit, {}).get(key), value) for key, value in entries.get(piece.name, {}).items()}
+                entry = {
+                    key: self._value(piece, state.arrays.get(piece.unit, {}).get(key), value)
+                    for key, value in entries.get(piece.name, {}).items()
+                }
                 if entry:
                     found[number] = entry
             now = optimizer.state_dict()["param_groups"]
             saved, groups = groups[: len(now)], groups[len(now) :]
-            optimizer.load_state_dict({"state": found, "param_groups": [{**group, **settings} for group, settings in zip(now, saved, strict=True)]})
+            optimizer.load_state_dict(
+                {
+                    "state": found,
+                    "param_groups": [{**group, **settings} for group, settings in zip(now, saved, strict=True)],
+                }
+            )
 
     def _kept(self) -> list[tuple[Piece, dict[str, Any]]]:
-        return [(piece, optimizer.state.get(piece.values, {})) for piece in self._pieces for optimizer in self._pieces.optimizers]
+        return [
+            (piece, optimizer.state.get(piece.values, {}))
+            for piece in self._pieces
+            for optimizer in self._pieces.optimizers
+        ]
 
     @staticmethod
     def _value(piece: Piece, array: np.ndarray | None, value: Any) -> Any:
@@ -80,7 +98,9 @@ class SavedOptimizers:
 
     def _groups(self) -> list[dict[str, Any]]:
         groups = [group for optimizer in self._pieces.optimizers for group in optimizer.state_dict()["param_groups"]]
-        return [{key: value for key, value in group.items() if key not in ("params", "param_names")} for group in groups]
+        return [
+            {key: value for key, value in group.items() if key not in ("params", "param_names")} for group in groups
+        ]
 
 
 def is_elementwise(piece: Piece, key: str, value: Any) -> bool:

@@ -37,6 +37,7 @@ from torch.autograd import Variable
 from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.hooks import RemovableHandle
+
 # what torch's own sharding takes apart outputs with: knows those of other libraries
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -110,14 +111,18 @@ class Schedule:
         self._division = division
         self._policy = policy
         modules = {group.module for group in division.groups}
-        self._groups = [_Hooked(group.module, len(modules.intersection(group.module.modules())) > 1) for group in division.groups]
+        self._groups = [
+            _Hooked(group.module, len(modules.intersection(group.module.modules())) > 1) for group in division.groups
+        ]
         self._pass = NO_PASS  # the backward pass
         self._reduced = False  # by it
         self._summoned = self._written_back = False
         self._on_parameters: list[RemovableHandle] = []
         for hooked, group in zip(self._groups, division.groups, strict=True):
             for entry in group.entries:
-                entry.register_forward_pre_hook(Hook(partial(self._before_forward, hooked)), prepend=True, with_kwargs=True)
+                entry.register_forward_pre_hook(
+                    Hook(partial(self._before_forward, hooked)), prepend=True, with_kwargs=True
+                )
                 entry.register_forward_hook(Hook(partial(self._after_forward, hooked)), always_call=True)
         self._adopt()
 
@@ -332,7 +337,16 @@ class Schedule:
         self._summoned, self._written_back = True, writeback
         try:
             yield
-            write_back(self._engine, parts, {name: parameter for group in self._groups for unit in group.units for name, parameter in unit.member.parameters.items()})
+            write_back(
+                self._engine,
+                parts,
+                {
+                    name: parameter
+                    for group in self._groups
+                    for unit in group.units
+                    for name, parameter in unit.member.parameters.items()
+                },
+            )
         finally:
             self._summoned = self._written_back = False
             for group in self._groups:
@@ -381,7 +395,9 @@ def _gets_gradient(parameter: nn.Parameter) -> bool:
 
 def cast(tree: Any, dtype: torch.dtype) -> Any:
     """The floating-point tensors of arguments or outputs in another type."""
-    return tree_map(lambda leaf: leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree)
+    return tree_map(
+        lambda leaf: leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree
+    )
 
 
 def _with_gradient(tree: Any) -> list[torch.Tensor]:

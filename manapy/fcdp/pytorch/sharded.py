@@ -203,7 +203,9 @@ class Sharded:
         """
         return self._schedule.summoned(writeback)
 
-    def save(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, extra: Any = None) -> None:
+    def save(
+        self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, extra: Any = None
+    ) -> None:
         """Collective, between steps. Write parameters, buffers (rank 0's), the optimizer's state, torch's generator and
         anything JSON-able; see state.save.
 
@@ -213,9 +215,26 @@ class Sharded:
         self._schedule.prepare()
         self._division.check_values()
         generators: Any = {"torch": TorchGenerator()}
-        save_load.save(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, extra=extra, trainable=trainable, name_of=_own_name)
+        save_load.save(
+            self.engine,
+            directory,
+            optimizer=self._saved(optimizer),
+            buffers=self._buffers(),
+            generators=generators,
+            extra=extra,
+            trainable=trainable,
+            name_of=_own_name,
+        )
 
-    def load(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, local_weights: bool = False, random: bool = True) -> Any:
+    def load(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        optimizer: bool = True,
+        trainable: bool = False,
+        local_weights: bool = False,
+        random: bool = True,
+    ) -> Any:
         """Collective, between steps. Go on from what save() has written, by any number of ranks, strategy and units;
         returns its `extra`. See state.load.
 
@@ -228,7 +247,9 @@ class Sharded:
         generators: Any = {"torch": TorchGenerator()} if random else None
         buffers = self._buffers()
         options: Any = {"trainable": trainable, "local_weights": local_weights, "name_of": _own_name}
-        extra = save_load.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, **options)
+        extra = save_load.load(
+            self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, **options
+        )
         for name, buffer in self._division.module.named_buffers():
             buffer.copy_(to_tensor(buffers[name]))
         self._division.have_values(trainable, buffers)

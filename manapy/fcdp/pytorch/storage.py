@@ -56,7 +56,10 @@ class UnitStorage:
         pieces = flat[: member.unit.size].split([parameter.numel() for parameter in member.parameters.values()])
         nothing = torch.full((), torch.nan, dtype=dtype, device=place)
         # (parameter, its values, nothing of the same shape)
-        self._views = [(parameter, piece.view(parameter.shape), nothing.expand(parameter.shape)) for parameter, piece in zip(member.parameters.values(), pieces, strict=True)]
+        self._views = [
+            (parameter, piece.view(parameter.shape), nothing.expand(parameter.shape))
+            for parameter, piece in zip(member.parameters.values(), pieces, strict=True)
+        ]
         self.give_back()
 
     def take(self) -> np.ndarray:

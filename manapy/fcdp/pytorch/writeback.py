@@ -30,7 +30,12 @@ def write_back(engine: Engine, parts: Sequence[Part], parameters: Mapping[str, n
         for name, _ in part.unit.parameters:
             digest.update(repr((name, tuple(parameters[name].shape))).encode())
             digest.update(whole[name].view("uint8"))
-    digests = engine.allgather((digest.digest(), [name for part in parts for name, shape in part.unit.parameters if tuple(parameters[name].shape) != shape]))
+    digests = engine.allgather(
+        (
+            digest.digest(),
+            [name for part in parts for name, shape in part.unit.parameters if tuple(parameters[name].shape) != shape],
+        )
+    )
     different = next((rank for rank, found in enumerate(digests) if found != digests[0]), None)
     if different is not None:
         raise SetupError(f"parameters have been changed, and are not the same on ranks 0 and {different}")

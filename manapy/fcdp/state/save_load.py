@@ -74,7 +74,10 @@ def save(
     number = engine.topology.local * engine.topology.nodes + engine.topology.node_index  # of this rank's chunks
     kept = optimizer.state() if optimizer is not None else None
     mine = agreed(engine, lambda: collect(_parts(engine, trainable), number, kept, buffers or {}, name_of))
-    common = agreed(engine, lambda: _json({"optimizer": kept.scalars if kept else None, "extra": extra, "names": sorted(generators or {})}))
+    common = agreed(
+        engine,
+        lambda: _json({"optimizer": kept.scalars if kept else None, "extra": extra, "names": sorted(generators or {})}),
+    )
     states = {name: json.loads(_json(generator.bit_generator.state)) for name, generator in (generators or {}).items()}
     told = engine.allgather((hashlib.blake2b(common.encode()).hexdigest(), states))
     different = next((rank for rank, (digest, _) in enumerate(told) if digest != told[0][0]), None)
@@ -91,7 +94,16 @@ def save(
         sizes = dict(sorted(engine.allgather((name, size))))
         by_name = {name: [each[name] for _, each in told] for name in states}
         record = json.loads(common)
-        index = Index(engine.topology.size, engine.strategy.name, trainable, mine.tensors, sizes, record["optimizer"], by_name, record["extra"])
+        index = Index(
+            engine.topology.size,
+            engine.strategy.name,
+            trainable,
+            mine.tensors,
+            sizes,
+            record["optimizer"],
+            by_name,
+            record["extra"],
+        )
         agreed(engine, lambda: _on_first(engine, lambda: files.commit(temporary, target, index)))
     except BaseException:
         if temporary is not None and engine.topology.rank == 0:
@@ -155,7 +167,9 @@ def whole(engine: Engine, *, trainable: bool = False, name_of: Naming = dotted) 
             engine.release(part.unit.name)
 
 
-def full(engine: Engine, *, everywhere: bool = False, trainable: bool = False, name_of: Naming = dotted) -> dict[str, np.ndarray]:
+def full(
+    engine: Engine, *, everywhere: bool = False, trainable: bool = False, name_of: Naming = dotted
+) -> dict[str, np.ndarray]:
     """All parameters by name, in host memory: on rank 0, or everywhere; elsewhere an empty dictionary."""
     kept = everywhere or engine.topology.rank == 0
     found = {}
@@ -176,7 +190,14 @@ def export(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = Fa
     agreed(engine, lambda: _on_first(engine, lambda: files.replace(target, parameters)))
 
 
-def load_file(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False, name_of: Naming = dotted) -> None:
+def load_file(
+    engine: Engine,
+    file: str | os.PathLike[str],
+    *,
+    trainable: bool = False,
+    local_weights: bool = False,
+    name_of: Naming = dotted,
+) -> None:
     """Set the engine's parameters to those of one file of safetensors, from export or another tool. Each rank reads
     only what it keeps, whole rows of it.
 
@@ -206,7 +227,14 @@ def _load_frozen(engine: Engine, source: Path, index: Index, parts: Sequence[Par
         if not part.unit.trainable:
 
             def read(start: int, stop: int, part: Part = part) -> np.ndarray:
-                wanted = prepare(index, [replace(part, start=start, values=np.zeros(stop - start, part.unit.dtype))], False, {}, name_of, source)
+                wanted = prepare(
+                    index,
+                    [replace(part, start=start, values=np.zeros(stop - start, part.unit.dtype))],
+                    False,
+                    {},
+                    name_of,
+                    source,
+                )
                 files.read(source, index, wanted.wants)
                 return wanted.values[part.unit.name]
 
@@ -248,7 +276,9 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-def _states(engine: Engine, index: Index, generators: Mapping[str, np.random.Generator], source: Path) -> dict[str, Any]:
+def _states(
+    engine: Engine, index: Index, generators: Mapping[str, np.random.Generator], source: Path
+) -> dict[str, Any]:
     """Of this rank's generators."""
     found = {}
     for name, generator in generators.items():

@@ -121,7 +121,9 @@ def plain(path: Path) -> Index:
             for name in stream.keys():
                 tensor = stream.get_slice(name)
                 shape, dtype = tuple(tensor.get_shape()), tensor.get_dtype()
-                tensors[f"parameter/{name}"] = Tensor(shape, TYPES.get(dtype, dtype), (Piece(path.name, 0, prod(shape)),))
+                tensors[f"parameter/{name}"] = Tensor(
+                    shape, TYPES.get(dtype, dtype), (Piece(path.name, 0, prod(shape)),)
+                )
         return Index(1, "", False, tensors, {path.name: path.stat().st_size})
 
 
@@ -145,7 +147,11 @@ def parameters(directory: Path) -> dict[str, np.ndarray]:
     """All parameters of a state by name, for one process: to use a model without the engine. Raises StateError."""
     index = state_index.read(directory)
     prefix = "parameter/"
-    found = {key.removeprefix(prefix): np.empty(tensor.shape, tensor.dtype) for key, tensor in index.tensors.items() if key.startswith(prefix)}
+    found = {
+        key.removeprefix(prefix): np.empty(tensor.shape, tensor.dtype)
+        for key, tensor in index.tensors.items()
+        if key.startswith(prefix)
+    }
     read(directory, index, [Want(f"{prefix}{name}", 0, array.size, array.reshape(-1)) for name, array in found.items()])
     return found
 

@@ -102,7 +102,11 @@ class Index:
     def text(self) -> str:
         """As it is written. Pieces are lists of file, start and stop: there are as many as tensors times ranks."""
         tensors = {
-            key: {"shape": tensor.shape, "dtype": tensor.dtype, "pieces": [(piece.file, piece.start, piece.stop) for piece in tensor.pieces]}
+            key: {
+                "shape": tensor.shape,
+                "dtype": tensor.dtype,
+                "pieces": [(piece.file, piece.start, piece.stop) for piece in tensor.pieces],
+            }
             for key, tensor in self.tensors.items()
         }
         return json.dumps({"magic": MAGIC, "format": FORMAT, **vars(self), "tensors": tensors}) + "\n"

@@ -42,7 +42,13 @@ class Contribution:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-def collect(parts: Sequence[Part], number: int, optimizer: OptimizerState | None, buffers: Mapping[str, np.ndarray], name_of: Naming) -> Contribution:
+def collect(
+    parts: Sequence[Part],
+    number: int,
+    optimizer: OptimizerState | None,
+    buffers: Mapping[str, np.ndarray],
+    name_of: Naming,
+) -> Contribution:
     """number: of this rank's chunks. Buffers are written with chunk 0. Raises StateError if names or sizes don't
     fit."""
     mine = Contribution()
@@ -60,7 +66,9 @@ def collect(parts: Sequence[Part], number: int, optimizer: OptimizerState | None
                 mine.arrays[f"{kind}/{name_of(part.unit, span.parameter)}"] = span.of(own)
     for name, buffer in buffers.items():
         file = chunk_file(0, parts[0].layout.ranks)
-        mine.tensors[f"buffer/{name}"] = Tensor(buffer.shape, buffer.dtype.name, (Piece(file, 0, buffer.size),) if buffer.size else ())
+        mine.tensors[f"buffer/{name}"] = Tensor(
+            buffer.shape, buffer.dtype.name, (Piece(file, 0, buffer.size),) if buffer.size else ()
+        )
         if number == 0 and buffer.size:
             mine.arrays[f"buffer/{name}"] = np.ascontiguousarray(buffer).reshape(-1)
     return mine
@@ -89,7 +97,14 @@ class Reading:
     wants: list[Want] = field(default_factory=list)
 
 
-def prepare(index: Index, parts: Sequence[Part], with_optimizer: bool, buffers: Mapping[str, np.ndarray], name_of: Naming, where: Path) -> Reading:
+def prepare(
+    index: Index,
+    parts: Sequence[Part],
+    with_optimizer: bool,
+    buffers: Mapping[str, np.ndarray],
+    name_of: Naming,
+    where: Path,
+) -> Reading:
     """For a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or buffers are
     missing or others."""
     if with_optimizer and index.optimizer is None:

@@ -228,7 +228,9 @@ def _behind(line: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def bounds(events: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each collective that both took part in, and in which all wait for all: when (their clock), and the bounds of
     what is to be added to it; sorted by time."""
-    meets = np.isin(events["op"], MEETING) & (events["exit"] != OPEN) & (events["flags"] & 1 == 0) & (events["comm"] >= 0)
+    meets = (
+        np.isin(events["op"], MEETING) & (events["exit"] != OPEN) & (events["flags"] & 1 == 0) & (events["comm"] >= 0)
+    )
     sides = []
     for mask in (ours & meets, theirs & meets):
         some = events[mask]
@@ -237,7 +239,9 @@ def bounds(events: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[np
         keys, start = np.unique(key[order], return_index=True)
         if not len(keys):
             return (np.empty(0, np.int64),) * 3
-        sides.append((keys, np.maximum.reduceat(some["enter"][order], start), np.minimum.reduceat(some["exit"][order], start)))
+        sides.append(
+            (keys, np.maximum.reduceat(some["enter"][order], start), np.minimum.reduceat(some["exit"][order], start))
+        )
     (keys_a, enter_a, exit_a), (keys_b, enter_b, exit_b) = sides
     _, a, b = np.intersect1d(keys_a, keys_b, return_indices=True)
     low, high, when = enter_a[a] - exit_b[b], exit_a[a] - enter_b[b], enter_b[b]

@@ -113,11 +113,17 @@ class Tails:
         ranks = {}
         for tail in self._tails.values():
             head = tail.head
-            if head.end == format.RUNNING and head.generation >= (ranks[head.rank].generation if head.rank in ranks else 0):
+            if head.end == format.RUNNING and head.generation >= (
+                ranks[head.rank].generation if head.rank in ranks else 0
+            ):
                 ranks[head.rank] = Rank(head.rank, tail.host, head.pid, head.pid_start, head.generation)
         trace = Trace(np.empty(0), [], 0, ranks, 0)
         before = self._sight
-        if before is not None and (left := before.at + proc.INTERVAL - time.monotonic()) > 0 and any(seen.state != proc.DEAD for seen in before.seen.values()):
+        if (
+            before is not None
+            and (left := before.at + proc.INTERVAL - time.monotonic()) > 0
+            and any(seen.state != proc.DEAD for seen in before.seen.values())
+        ):
             time.sleep(left)
         self._sight = proc.sight(trace)
         self.sampler.watch(trace)
@@ -125,7 +131,12 @@ class Tails:
         after, self._sampled = self._sampled, time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         seen = proc.described(trace, before or self._sight, self._sight).ranks
         return [
-            {"rank": rank, "generation": known.generation, "waits": self.sampler.between(rank, after, self._sampled), **{name: getattr(known, name) for name in SEEN}}
+            {
+                "rank": rank,
+                "generation": known.generation,
+                "waits": self.sampler.between(rank, after, self._sampled),
+                **{name: getattr(known, name) for name in SEEN},
+            }
             for rank, known in seen.items()
         ]
 
@@ -217,8 +228,18 @@ class _Host:
         command = [*shell, self.name, program, "_collect"]
         with explained(LostError, shell[0]):
             # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
-            self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
-        said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep, "sample": sample}, "format")
+            self._process = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        said, _ = self.ask(
+            {"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep, "sample": sample},
+            "format",
+        )
         if (said["format"], said.get("version")) != (FORMAT, format.VERSION):
             raise LostError("another version of manapy is installed there")
         self.host = said["host"]
@@ -234,12 +255,17 @@ class _Host:
                     at += size
         ranks = {(known["rank"], known["generation"]): {name: known[name] for name in SEEN} for known in said["ranks"]}
         for known in said["ranks"]:
-            self._waits.setdefault((known["rank"], known["generation"]), deque(maxlen=runqueue.KEEP)).extend(known["waits"])
+            self._waits.setdefault((known["rank"], known["generation"]), deque(maxlen=runqueue.KEEP)).extend(
+                known["waits"]
+            )
         self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks, self._waits)
 
     def meet(self) -> None:
         """Ask the host for the time, unless that was done a short time ago."""
-        if self.meetings and time.clock_gettime_ns(time.CLOCK_MONOTONIC) < self.meetings[-1].at + ASK_AGAIN * clocks.SECOND:
+        if (
+            self.meetings
+            and time.clock_gettime_ns(time.CLOCK_MONOTONIC) < self.meetings[-1].at + ASK_AGAIN * clocks.SECOND
+        ):
             return
         found = [meeting for _ in range(PINGS) if (meeting := self._ping()) is not None]
         if found:
@@ -249,7 +275,11 @@ class _Host:
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         said = self.ask({"do": "clocks"}, "clocks")[0]["clocks"]
         took = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - before
-        return clocks.Meeting(self.host, clocks.Sample(*said), before + took // 2, took // 2 + 1) if said is not None else None
+        return (
+            clocks.Meeting(self.host, clocks.Sample(*said), before + took // 2, took // 2 + 1)
+            if said is not None
+            else None
+        )
 
     def _copy(self, name: str, inode: int, size: int) -> IO[bytes]:
         path = self.folder / name
@@ -352,23 +382,42 @@ class Hosts:
         New hosts are asked twice: first for all their data, then, with the others, for new data. The sooner all have
         answered, the newer is the moment that is known of all hosts."""
         now = time.monotonic()
-        due = [name for name in self.names if name not in self._hosts and (name not in self._lost or now >= self._lost[name][0] + RETRY)]
+        due = [
+            name
+            for name in self.names
+            if name not in self._hosts and (name not in self._lost or now >= self._lost[name][0] + RETRY)
+        ]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(self._begin, due))
             list(pool.map(self._look, list(self._hosts)))
-        if (sample := tsc_clock.now()) is not None and (not self._own or sample.monotonic >= self._own[-1].at + ASK_AGAIN * clocks.SECOND):
+        if (sample := tsc_clock.now()) is not None and (
+            not self._own or sample.monotonic >= self._own[-1].at + ASK_AGAIN * clocks.SECOND
+        ):
             self._own.append(clocks.Meeting(socket.gethostname(), sample, sample.monotonic, 0))
         self.mirrors = [host.mirror for host in self._hosts.values() if host.mirror is not None]
 
     def gone(self) -> frozenset[int]:
         """Ranks whose processes were killed there."""
-        return frozenset(rank for mirror in self.mirrors for (rank, _), seen in mirror.ranks.items() if seen["process"] == proc.DEAD)
+        return frozenset(
+            rank for mirror in self.mirrors for (rank, _), seen in mirror.ranks.items() if seen["process"] == proc.DEAD
+        )
 
     def stack(self, rank: Rank) -> list[str]:
         """Evidence on where a rank of one of them is: stacks.of, asked there. Empty if it can't be learned."""
-        host = next((host for host in self._hosts.values() if host.mirror and (rank.rank, rank.generation) in host.mirror.ranks), None)
+        host = next(
+            (
+                host
+                for host in self._hosts.values()
+                if host.mirror and (rank.rank, rank.generation) in host.mirror.ranks
+            ),
+            None,
+        )
         try:
-            return list(host.ask({"do": "stack", "pid": rank.pid, "start": rank.pid_start}, "stack")[0]["stack"]) if host is not None else []
+            return (
+                list(host.ask({"do": "stack", "pid": rank.pid, "start": rank.pid_start}, "stack")[0]["stack"])
+                if host is not None
+                else []
+            )
         except LostError:
             return []
 

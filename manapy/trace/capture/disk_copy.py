@@ -72,7 +72,9 @@ class _Copy:
         """Invariant 4. Of another host's process the last thing that it has done tells."""
         head.end = format.SAVED
         if self.source.host == socket.gethostname() and (now := tsc_clock.now()) is not None:
-            head.sample[head.samples % format.SAMPLES] = format.SampleStruct(now.ticks, now.realtime, now.monotonic, 0, format.UNKNOWN)
+            head.sample[head.samples % format.SAMPLES] = format.SampleStruct(
+                now.ticks, now.realtime, now.monotonic, 0, format.UNKNOWN
+            )
             head.samples += 1
 
     def _write(self, offset: int, data: bytes) -> None:
@@ -160,7 +162,9 @@ class Recording:
     def over(self) -> bool:
         """Have all its processes ended, that can be seen?"""
         gone = self.others.gone() if self.others is not None else frozenset()
-        return bool(self.copies) and all(copy.source.alive is False or rank in gone or rank not in self.seen for rank, copy in self.copies.items())
+        return bool(self.copies) and all(
+            copy.source.alive is False or rank in gone or rank not in self.seen for rank, copy in self.copies.items()
+        )
 
     @property
     def copied(self) -> int:

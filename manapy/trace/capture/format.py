@@ -123,7 +123,13 @@ class Writer:
         """Enter a communicator; its index."""
         index = int(self.head.comms)
         entry = CommStruct.from_buffer(self._data, self.head.comms_offset + index * ctypes.sizeof(CommStruct))
-        entry.cid, entry.ggid, entry.members, entry.remote, entry.name = cid, ggid, len(members), remote, name.encode()[:23]
+        entry.cid, entry.ggid, entry.members, entry.remote, entry.name = (
+            cid,
+            ggid,
+            len(members),
+            remote,
+            name.encode()[:23],
+        )
         stride = members[1] - members[0] if len(members) > 1 else 1
         if stride and members == [members[0] + i * stride for i in range(len(members))]:
             entry.first, entry.stride = members[0] if members else 0, stride

@@ -42,7 +42,9 @@ def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | No
     """hosts: that the job has, if it isn't one of manapy-launch. shell: see collect.Hosts. Raises JobError, with one
     line that says what would be found."""
     found = _find(which, hosts)
-    names = sorted({*(hosts or (found.job.record.get("hosts", ()) if found.job is not None else ()))} - {socket.gethostname()})
+    names = sorted(
+        {*(hosts or (found.job.record.get("hosts", ()) if found.job is not None else ()))} - {socket.gethostname()}
+    )
     if names and found.live:
         return found._replace(others=collect.Hosts(names, found.folder.name, shell))
     if is_recording(found.folder):
@@ -105,7 +107,11 @@ def _named(which: str, roots: Sequence[Path]) -> Found | None:
 def _roots() -> list[Path]:
     """This user's, then those of others that may be read."""
     own = format.root()
-    others = sorted(folder for folder in own.parent.glob("manapy-trace-*") if folder.name == f"manapy-trace-{folder.stat().st_uid}" and os.access(folder, os.R_OK | os.X_OK))
+    others = sorted(
+        folder
+        for folder in own.parent.glob("manapy-trace-*")
+        if folder.name == f"manapy-trace-{folder.stat().st_uid}" and os.access(folder, os.R_OK | os.X_OK)
+    )
     return [own, *(folder for folder in others if folder != own)]
 
 
@@ -114,7 +120,11 @@ def _only(root: Path) -> Found:
     try:
         return _of_job(job.find_live(None))
     except JobError as error:
-        recordings = sorted((p for p in root.iterdir() if is_recording(p)), key=lambda p: p.stat().st_mtime) if root.is_dir() else []
+        recordings = (
+            sorted((p for p in root.iterdir() if is_recording(p)), key=lambda p: p.stat().st_mtime)
+            if root.is_dir()
+            else []
+        )
         if not recordings:
             raise
         live = [folder for folder in recordings if _lives(folder)]

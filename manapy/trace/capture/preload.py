@@ -18,7 +18,14 @@ from pathlib import Path
 FULL, MPI3 = "libmanapy_trace.so", "libmanapy_trace_mpi3.so"
 LIBRARIES = {"mpich": FULL, "openmpi": MPI3, "intel": MPI3}
 _LAUNCHERS = re.compile(r"(mpirun|mpiexec|orterun|prterun|prun)([._].*)?")
-_SAID = (("Open MPI", "openmpi"), ("OpenRTE", "openmpi"), ("PRRTE", "openmpi"), ("prte", "openmpi"), ("Intel(R) MPI", "intel"), ("HYDRA", "mpich"))
+_SAID = (
+    ("Open MPI", "openmpi"),
+    ("OpenRTE", "openmpi"),
+    ("PRRTE", "openmpi"),
+    ("prte", "openmpi"),
+    ("Intel(R) MPI", "intel"),
+    ("HYDRA", "mpich"),
+)
 _NEEDED = ((b"libmpi.so.40", "openmpi"), (b"libmpi.so.12", "mpich"), (b"libmpich.so.12", "mpich"))
 
 
@@ -42,7 +49,9 @@ def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
 def _version(launcher: str) -> str:
     """What `mpirun --version` prints."""
     try:
-        return subprocess.run([launcher, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False).stdout
+        return subprocess.run(
+            [launcher, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
 

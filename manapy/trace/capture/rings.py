@@ -165,7 +165,9 @@ class _File(TraceFile):
     def samples(self) -> list[clocks.Sample]:
         """The newest clock samples."""
         head = self.head
-        return [clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]]
+        return [
+            clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]
+        ]
 
 
 # ---- a job
@@ -270,7 +272,13 @@ class Reader:
             groups.setdefault(file.head.size, []).append(file)
         if len(groups) < 2:
             return files, []
-        ours = max(groups.values(), key=lambda group: (len(group), max(sample.realtime for file in group for sample in [*file.samples(), clocks.Sample(0, 0, 0)])))
+        ours = max(
+            groups.values(),
+            key=lambda group: (
+                len(group),
+                max(sample.realtime for file in group for sample in [*file.samples(), clocks.Sample(0, 0, 0)]),
+            ),
+        )
         others = [file for file in files if file not in ours]
         return ours, [
             f"{file.path}: belongs to another job ({format.text(file.head.job)}, {file.head.size} ranks) and is ignored"
@@ -283,7 +291,12 @@ class Reader:
         if not files:
             raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
         heads = [f.head for f in files]
-        found, on = clocks.lines([(format.text(h.host), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
+        found, on = clocks.lines(
+            [
+                (format.text(h.host), f.samples(), h.ticks_per_second, bool(h.invariant_ticks))
+                for f, h in zip(files, heads, strict=True)
+            ]
+        )
         clocks.meet(found, [*self._saved_meetings(), *(self.others.meetings if self.others is not None else ())])
         table: dict[int, int] = {}
         comms: list[Communicator] = []
@@ -308,7 +321,19 @@ class Reader:
         events = _without_refusals(_without_pauses(events, ranks), ranks)
         rdma = events["op"] == Op.RDMA_QP
         waits = self._waits(files, [found[i] for i in on])
-        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, [*self._problems(), *foreign], monotonic, events[rdma], devices, waits)
+        return Trace(
+            events[~rdma],
+            comms,
+            max(h.size for h in heads),
+            ranks,
+            now,
+            job,
+            [*self._problems(), *foreign],
+            monotonic,
+            events[rdma],
+            devices,
+            waits,
+        )
 
     def _saved_meetings(self) -> list[clocks.Meeting]:
         """Of a recording of several hosts (disk_copy.py). A line that is no answer, as the last one of a recording that
@@ -372,10 +397,26 @@ class Reader:
             events["flags"][cut] |= np.uint16(Flag.STOPPED)
         return events
 
-    def _note(self, ranks: dict[int, Rank], file: _File, head: format.FileStruct, line: clocks.Line, events: np.ndarray, newest: int | None) -> None:
+    def _note(
+        self,
+        ranks: dict[int, Rank],
+        file: _File,
+        head: format.FileStruct,
+        line: clocks.Line,
+        events: np.ndarray,
+        newest: int | None,
+    ) -> None:
         """What is known of a rank beside its calls; a later generation comes later, and adds up."""
         before = ranks.get(head.rank)
-        rank = Rank(head.rank, line.host, head.pid, head.pid_start, head.generation, head.end == format.FINALIZED, uncertainty_ns=line.uncertainty)
+        rank = Rank(
+            head.rank,
+            line.host,
+            head.pid,
+            head.pid_start,
+            head.generation,
+            head.end == format.FINALIZED,
+            uncertainty_ns=line.uncertainty,
+        )
         rank.problems = [*line.problems, *([file.problem] if file.problem else [])]
         rank.lost = before.lost if before else 0
         rank.first_ns = before.first_ns if before else 0
@@ -387,7 +428,12 @@ class Reader:
             rank.lost += ring.lost + older
             mine = events[(events["thread"] == i) & (events["seq"] >= ring.whole_from)]
             if ring.lost or older or (ring.count and not before and head_now.first > 1):
-                rank.first_ns = max(rank.first_ns, int(mine["enter"][0]) if len(mine) else int(line.shifted(line.own(np.array([_last(file)], np.uint64)))[0]))
+                rank.first_ns = max(
+                    rank.first_ns,
+                    int(mine["enter"][0])
+                    if len(mine)
+                    else int(line.shifted(line.own(np.array([_last(file)], np.uint64)))[0]),
+                )
             if head_now.polls:
                 rank.polls += int(head_now.polls)
                 polled = int(line.shifted(line.own(np.array([head_now.polled], np.uint64)))[0])
@@ -420,11 +466,15 @@ class Reader:
             mirror = mirrors.get(file.path.parent)
             if line.host not in read and (mirror.alive if mirror else file.alive):
                 monotonic = mirror.monotonic if mirror else self._moment
-                read[line.host] = int(line.shifted(np.array([line.anchor.realtime + monotonic - line.anchor.monotonic]))[0])
+                read[line.host] = int(
+                    line.shifted(np.array([line.anchor.realtime + monotonic - line.anchor.monotonic]))[0]
+                )
         return read
 
     @staticmethod
-    def _until(moments: dict[str, int], base: clocks.Line, events: np.ndarray, ranks: dict[int, Rank]) -> tuple[int, np.ndarray]:
+    def _until(
+        moments: dict[str, int], base: clocks.Line, events: np.ndarray, ranks: dict[int, Rank]
+    ) -> tuple[int, np.ndarray]:
         """The moment of the trace, and what there was then (invariant 4): of the last look if the job runs, else the
         last thing that is known. Rings are copied one after the other, and who copies may be halted between two: a rank
         that was copied early would seem idle."""
@@ -458,7 +508,9 @@ def _without_refusals(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
     found: dict[int, Refusal] = {}
     name = b""
     for event in events[refusals]:
-        name += b"".join(int(event[part]).to_bytes(8, "little") for part in ("bytes", "request", "context")).rstrip(b"\0")
+        name += b"".join(int(event[part]).to_bytes(8, "little") for part in ("bytes", "request", "context")).rstrip(
+            b"\0"
+        )
         if event["flags"] & Flag.MORE:
             continue
         one = Refusal(name.decode(errors="replace"), int(event["tag"]), int(event["enter"]))
@@ -480,7 +532,14 @@ def _shift(events: np.ndarray, line: clocks.Line) -> None:
     events["exit"][returned] = line.shifted(events["exit"][returned])
 
 
-def _convert(records: np.ndarray, head: format.FileStruct, thread: int, line: clocks.Line, own: list[Communicator], table: dict[int, int]) -> np.ndarray:
+def _convert(
+    records: np.ndarray,
+    head: format.FileStruct,
+    thread: int,
+    line: clocks.Line,
+    own: list[Communicator],
+    table: dict[int, int],
+) -> np.ndarray:
     """Records of one ring as events, by their host's clock."""
     events = np.zeros(len(records), EVENT)
     for name in ("op", "flags", "tag", "seq", "bytes", "request", "context"):

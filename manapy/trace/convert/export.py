@@ -37,8 +37,13 @@ def to_json(trace: Trace, out: Path) -> None:
     is null for an open call."""
     with out.open("w") as stream:
         head: dict[str, Any] = {"job": trace.job, "size": trace.size, "now": trace.now}
-        head["ranks"] = [{k: (None if v != v else v) for k, v in vars(rank).items()} for _, rank in sorted(trace.ranks.items())]
-        head["communicators"] = [{"cid": f"{c.cid:016x}", "name": c.name, "members": c.members.tolist(), "remote": c.remote} for c in trace.comms]
+        head["ranks"] = [
+            {k: (None if v != v else v) for k, v in vars(rank).items()} for _, rank in sorted(trace.ranks.items())
+        ]
+        head["communicators"] = [
+            {"cid": f"{c.cid:016x}", "name": c.name, "members": c.members.tolist(), "remote": c.remote}
+            for c in trace.comms
+        ]
         stream.write(json.dumps(head)[:-1] + ', "events": [')
         for i, event in enumerate(trace.events):
             stream.write((",\n" if i else "\n") + json.dumps(_as_dict(event)))
@@ -135,9 +140,13 @@ def to_perfetto(trace: Trace, out: Path) -> None:
                 first = key[0] not in {rank for rank, _ in tracks}
                 tracks[key] = len(tracks) + 1
                 _describe(stream.write, trace, key, tracks[key], first)
-            packet = _number(9, _BEGIN) + _number(11, tracks[key]) + _bytes(22, "mpi") + _bytes(23, _title(trace, group))
+            packet = (
+                _number(9, _BEGIN) + _number(11, tracks[key]) + _bytes(22, "mpi") + _bytes(23, _title(trace, group))
+            )
             for text, value in _details(trace, event):
-                packet += _bytes(4, _bytes(10, text) + (_number(4, value) if isinstance(value, int) else _bytes(6, value)))
+                packet += _bytes(
+                    4, _bytes(10, text) + (_number(4, value) if isinstance(value, int) else _bytes(6, value))
+                )
             packet += b"".join(_fixed(47, flows[j]) for j in group if j in flows)
             _packet(stream.write, begin - start, packet, i == 0)
             _packet(stream.write, end - start, _number(9, _END) + _number(11, tracks[key]))
@@ -153,11 +162,24 @@ def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int],
     rank, thread = key
     known = trace.ranks.get(rank)
     pid = rank + 1  # process ids of different hosts may be alike
-    process = _bytes(3, _number(1, pid) + _bytes(6, f"rank {rank}{f' on {known.host}' if known and known.host else ''}"))
+    process = _bytes(
+        3, _number(1, pid) + _bytes(6, f"rank {rank}{f' on {known.host}' if known and known.host else ''}")
+    )
     track_of_process = 1 << 32 | rank
     if first:
         write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track_of_process) + process)))
-    write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track) + _number(5, track_of_process) + _bytes(4, _number(1, pid) + _number(2, thread + 1) + _bytes(5, f"thread {thread}")))))
+    write(
+        _bytes(
+            1,
+            _number(10, 1)
+            + _bytes(
+                60,
+                _number(1, track)
+                + _number(5, track_of_process)
+                + _bytes(4, _number(1, pid) + _number(2, thread + 1) + _bytes(5, f"thread {thread}")),
+            ),
+        )
+    )
 
 
 def _flows(matching: Matching) -> dict[int, int]:
@@ -181,7 +203,11 @@ def _calls(trace: Trace) -> Iterator[tuple[int, list[int], int]]:
 
 def _title(trace: Trace, group: list[int]) -> str:
     ops = trace.events["op"][group].tolist()
-    return "MPI_Sendrecv" if ops == [Op.SEND, Op.RECV] else name(ops[0], bool(trace.events["flags"][group[0]] & Flag.NONBLOCKING))
+    return (
+        "MPI_Sendrecv"
+        if ops == [Op.SEND, Op.RECV]
+        else name(ops[0], bool(trace.events["flags"][group[0]] & Flag.NONBLOCKING))
+    )
 
 
 def _details(trace: Trace, event: np.void) -> Iterable[tuple[str, int | str]]:
@@ -225,8 +251,13 @@ class _Otf2:
         define = archive.definitions
         tree = define.system_tree_node("job")
         groups = [define.location_group(f"rank {rank}", system_tree_parent=tree) for rank in range(trace.size)]
-        used = {(rank, 0) for rank in range(trace.size)} | {(int(e["rank"]), int(e["thread"])) for e in trace.events[["rank", "thread"]]}
-        self.locations = {(rank, thread): define.location(f"rank {rank}, thread {thread}", group=groups[rank]) for rank, thread in sorted(used)}
+        used = {(rank, 0) for rank in range(trace.size)} | {
+            (int(e["rank"]), int(e["thread"])) for e in trace.events[["rank", "thread"]]
+        }
+        self.locations = {
+            (rank, thread): define.location(f"rank {rank}, thread {thread}", group=groups[rank])
+            for rank, thread in sorted(used)
+        }
         world = [self.locations[rank, 0] for rank in range(trace.size)]
         define.group("MPI", group_type=otf2.GroupType.COMM_LOCATIONS, paradigm=otf2.Paradigm.MPI, members=world)
         self.comms = [self._comm(known) for known in trace.comms]
@@ -235,7 +266,9 @@ class _Otf2:
     def _comm(self, known: Communicator) -> Any:
         members = [self.locations[rank, 0] for rank in known.members.tolist() if 0 <= rank < self.trace.size]
         title = known.name or f"{known.cid:016x}"
-        group = self.archive.definitions.group(title, group_type=self.otf2.GroupType.COMM_GROUP, paradigm=self.otf2.Paradigm.MPI, members=members)
+        group = self.archive.definitions.group(
+            title, group_type=self.otf2.GroupType.COMM_GROUP, paradigm=self.otf2.Paradigm.MPI, members=members
+        )
         return self.archive.definitions.comm(title, group=group)
 
     def write(self) -> None:
@@ -304,7 +337,14 @@ class _Otf2:
             return
         root = self.places[comm].get(int(own["peer"]), self.otf2.CollectiveRoot.NONE)
         writer.mpi_collective_begin(begin)
-        writer.mpi_collective_end(end, getattr(self.otf2.CollectiveOp, _OTF2_COLLECTIVES[Op(int(own["op"]))]), self.comms[comm], root, int(own["bytes"]), 0)
+        writer.mpi_collective_end(
+            end,
+            getattr(self.otf2.CollectiveOp, _OTF2_COLLECTIVES[Op(int(own["op"]))]),
+            self.comms[comm],
+            root,
+            int(own["bytes"]),
+            0,
+        )
 
 
 # ----

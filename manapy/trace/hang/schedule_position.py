@@ -16,7 +16,9 @@ def position(labels: Labels, event: int, rank: int) -> Position | None:
     if place is None:
         return None
     block = labels.schedule.blocks_of(stage)[labels.items[stage][place].place]
-    phase = Phase.TRANSFER if labels.items[stage][place].kind != TP else Phase.BACKWARD if block.backward else Phase.FORWARD
+    phase = (
+        Phase.TRANSFER if labels.items[stage][place].kind != TP else Phase.BACKWARD if block.backward else Phase.FORWARD
+    )
     return Position(phase, stage, iteration, block.micro)
 
 
@@ -33,7 +35,9 @@ def passed(labels: Labels, event: int, rank: int) -> bool:
     place = _item(labels, event, rank)
     if place is None:
         return False
-    return not (mine == place).any() and bool((mine > place).any() or (mine == REDUCING).any() or (iterations > iteration).any())
+    return not (mine == place).any() and bool(
+        (mine > place).any() or (mine == REDUCING).any() or (iterations > iteration).any()
+    )
 
 
 def _item(labels: Labels, event: int, rank: int) -> int | None:
@@ -51,4 +55,6 @@ def _item(labels: Labels, event: int, rank: int) -> int | None:
     if other is None or other[0] != stage:
         return None
     wanted = Item(RECV if asked.kind == SEND else SEND, schedule.place_of(stage, other[1]))
-    return next((i for i, one in enumerate(labels.items[stage]) if (one.kind, one.place) == (wanted.kind, wanted.place)), None)
+    return next(
+        (i for i, one in enumerate(labels.items[stage]) if (one.kind, one.place) == (wanted.kind, wanted.place)), None
+    )

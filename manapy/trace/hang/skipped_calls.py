@@ -57,7 +57,11 @@ def _left_out(events: np.ndarray, mine: np.ndarray, signature: np.ndarray, conte
         if events["enter"][mine[at]] < since:
             break
         earlier = context + np.flatnonzero(rolling[context : at - 1] == rolling[at])
-        if not len(earlier) or (signature[earlier] != signature[earlier[0]]).any() or signature[earlier[0]] == signature[at]:
+        if (
+            not len(earlier)
+            or (signature[earlier] != signature[earlier[0]]).any()
+            or signature[earlier[0]] == signature[at]
+        ):
             continue
         if (signature[earlier + 1] == signature[at]).all():
             found.append(Skipped(int(mine[earlier[-1]]), int(mine[at])))
@@ -66,7 +70,15 @@ def _left_out(events: np.ndarray, mine: np.ndarray, signature: np.ndarray, conte
 
 def _signatures(events: np.ndarray, matching: Matching, mine: np.ndarray) -> np.ndarray:
     """uint64 for each call: the same for calls that do the same."""
-    rows = np.stack([matching.op[mine], matching.comm[mine], matching.peer[mine], matching.tag[mine], events["flags"][mine].astype(np.int64) & 15])
+    rows = np.stack(
+        [
+            matching.op[mine],
+            matching.comm[mine],
+            matching.peer[mine],
+            matching.tag[mine],
+            events["flags"][mine].astype(np.int64) & 15,
+        ]
+    )
     completions = IS_COMPLETION[events["op"][mine]]
     rows[1:4, completions] = 0  # what they complete is what was posted
     number = np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1).astype(np.uint64)

@@ -73,8 +73,14 @@ class Expected:
         self._memory = memory if memory is not None else Memory()
         self._memory.learn(trace)
         events = trace.events
-        same = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1]) & (events["generation"][1:] == events["generation"][:-1])
-        usable = same & (events["exit"][:-1] != OPEN) & ((events["flags"][:-1] | events["flags"][1:]) & Flag.STOPPED == 0)
+        same = (
+            (events["rank"][1:] == events["rank"][:-1])
+            & (events["thread"][1:] == events["thread"][:-1])
+            & (events["generation"][1:] == events["generation"][:-1])
+        )
+        usable = (
+            same & (events["exit"][:-1] != OPEN) & ((events["flags"][:-1] | events["flags"][1:]) & Flag.STOPPED == 0)
+        )
         usable &= events["seq"][1:] == events["seq"][:-1] + 1
         self._before = np.flatnonzero(usable)  # of each time outside MPI, the call before it
         self._gaps = np.maximum(events["enter"][self._before + 1] - events["exit"][self._before], 0)
@@ -85,7 +91,9 @@ class Expected:
         events, before = self._trace.events, self._before
         alike = (events["op"][before] == events["op"][event]) & (events["comm"][before] == events["comm"][event])
         mine = alike & (events["rank"][before] == events["rank"][event])
-        here = mine & (events["peer"][before] == events["peer"][event]) & (events["tag"][before] == events["tag"][event])
+        here = (
+            mine & (events["peer"][before] == events["peer"][event]) & (events["tag"][before] == events["tag"][event])
+        )
         known = self._limit(self._memory.longest.get(self._place(event), 0))
         for which in (here, mine, alike):
             samples = recent(self._gaps[which])
@@ -115,12 +123,20 @@ class Expected:
         events, matching = self._trace.events, self._matching
         groups = matching.collectives
         if groups.of[event] >= 0:
-            alike = np.flatnonzero((groups.of >= 0) & (matching.op == matching.op[event]) & (matching.comm == matching.comm[event]))
+            alike = np.flatnonzero(
+                (groups.of >= 0) & (matching.op == matching.op[event]) & (matching.comm == matching.comm[event])
+            )
             alike = alike[(matching.done[alike] >= 0) & (groups.missing[groups.of[alike]] == 0)]
             arrival = events["enter"][groups.last[groups.of[alike]]]
         else:
             op, comm = matching.op[event], matching.comm[event]
-            alike = np.flatnonzero((matching.op == op) & (matching.comm == comm) & (matching.partner >= 0) & (matching.done >= 0) & matching.sure)
+            alike = np.flatnonzero(
+                (matching.op == op)
+                & (matching.comm == comm)
+                & (matching.partner >= 0)
+                & (matching.done >= 0)
+                & matching.sure
+            )
             arrival = np.maximum(events["enter"][alike], events["enter"][matching.partner[alike]])
         done = matching.done[alike]
         samples = recent(np.maximum(events["exit"][done] - np.maximum(arrival, events["enter"][done]), 0))

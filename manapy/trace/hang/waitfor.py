@@ -255,16 +255,30 @@ def _polling(
         return None
     since = int(events["exit"][newest])
     lo, hi = matching.of_rank(rank)
-    posts = lo + np.flatnonzero((events["request"][lo:hi] == known.polled_request) & (matching.post[lo:hi] < 0)) if known.polled_request else np.zeros(0, int)
+    posts = (
+        lo + np.flatnonzero((events["request"][lo:hi] == known.polled_request) & (matching.post[lo:hi] < 0))
+        if known.polled_request
+        else np.zeros(0, int)
+    )
     if not len(posts) or matching.done[posts[-1]] >= 0:
         everybody, unproven = absent.split((r for r in range(trace.size) if r != rank), known.polled_ns)
-        return Open(rank, newest, since, (Want(newest, () if unproven else everybody, any=True, unproven=unproven, known=False),), polling=True)
+        return Open(
+            rank,
+            newest,
+            since,
+            (Want(newest, () if unproven else everybody, any=True, unproven=unproven, known=False),),
+            polling=True,
+        )
     return Open(rank, newest, since, (_want(trace, matching, int(posts[-1]), absent),), polling=True)
 
 
 def _polls(trace: Trace, known: Rank, newest: int) -> bool:
     """Has it tested something since its newest call has returned, and lately?"""
-    return known.polled_ns != OPEN and trace.now - known.polled_ns <= POLLED_RECENTLY and known.polled_ns >= trace.events["exit"][newest]
+    return (
+        known.polled_ns != OPEN
+        and trace.now - known.polled_ns <= POLLED_RECENTLY
+        and known.polled_ns >= trace.events["exit"][newest]
+    )
 
 
 def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want:
@@ -310,9 +324,13 @@ class _Absent:
         self._wants: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         events = trace.events
         finalized = set(np.unique(events["rank"][events["op"] == Op.FINALIZE]).tolist())
-        open_ended = IS_SEND[matching.op] & (matching.partner < 0) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0)
+        open_ended = (
+            IS_SEND[matching.op] & (matching.partner < 0) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0)
+        )
         self._unmatched = np.flatnonzero(open_ended)  # sends that nobody has received
-        self._unfinished = [r for r in range(trace.size) if r not in finalized and not (r in trace.ranks and trace.ranks[r].ended)]
+        self._unfinished = [
+            r for r in range(trace.size) if r not in finalized and not (r in trace.ranks and trace.ranks[r].ended)
+        ]
 
     def proven(self, rank: int, since: int) -> bool:
         """Would its trace show a call that it made after `since` (invariant 1)? Nothing is known of a rank that isn't
@@ -353,14 +371,21 @@ class _Absent:
         if unproven := tuple(holder for holder, since in held.items() if not self.proven(holder, since)):
             return Want(event, unproven=unproven)
         if held:
-            return Want(event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock")
+            return Want(
+                event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock"
+            )
         return self._progress(event)
 
     def of_epoch(self, event: int) -> Want:
         """A start and a complete wait for the target's post, a wait for the origin's complete to return (invariant 4 of
         windows.py)."""
         m, events = self._matching, self._trace.events
-        op, rank, peer, number = Op(m.op[event]), int(events["rank"][event]), int(m.peer[event]), events["context"][event]
+        op, rank, peer, number = (
+            Op(m.op[event]),
+            int(events["rank"][event]),
+            int(m.peer[event]),
+            events["context"][event],
+        )
         answer = windows.newest(self._trace, m, windows.ANSWERS[op], peer, event)
         if answer < 0 or events["context"][answer] < number:
             call = f"{name(windows.ANSWERS[op])} for rank {rank} on {window(self._trace, int(m.comm[event]))}"
@@ -470,11 +495,19 @@ def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
     graph.deadlocked = {node for node in left if node < size}
     for component in _components({node: [t for t in needs[node] if t in left] for node in left}):
         inside = set(component)
-        if all(target in inside for node in component for target in needs[node] if target in left) and any(t in inside for n in component for t in needs[n]):
+        if all(target in inside for node in component for target in needs[node] if target in left) and any(
+            t in inside for n in component for t in needs[n]
+        ):
             graph.knots.append(tuple(sorted(node for node in component if node < size)))
 
 
-def _node(want: Want, shared: dict[tuple[tuple[int, ...], bool], int], needs: dict[int, list[int]], any_of: set[int], size: int) -> int:
+def _node(
+    want: Want,
+    shared: dict[tuple[tuple[int, ...], bool], int],
+    needs: dict[int, list[int]],
+    any_of: set[int],
+    size: int,
+) -> int:
     """The node that stands for what is wanted: a rank, or one of its own for many."""
     if len(want.ranks) == 1:
         return want.ranks[0]

@@ -82,7 +82,9 @@ def described(trace: Trace, before: Sight, now: Sight) -> Trace:
     known, took = dict(trace.ranks), now.at - before.at
     for rank, seen in now.seen.items():
         measured = rank in before.seen and seen.state != DEAD and took > 0
-        share = max(seen.ticks - before.seen[rank].ticks, 0) / os.sysconf("SC_CLK_TCK") / took if measured else float("nan")
+        share = (
+            max(seen.ticks - before.seen[rank].ticks, 0) / os.sysconf("SC_CLK_TCK") / took if measured else float("nan")
+        )
         known[rank] = replace(known[rank], process=seen.state, cpu_share=share)
     return replace(trace, ranks=known)
 

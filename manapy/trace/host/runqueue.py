@@ -96,7 +96,9 @@ class Sampler:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self._closed.set()
         self._thread.join()
 
@@ -121,7 +123,9 @@ class Sampler:
             return Delays(trace.waits)
         shift = trace.now - trace.monotonic_ns
         with self._lock:
-            found = {rank: np.array(process.samples, np.int64).reshape(-1, 2) for rank, process in self._processes.items()}
+            found = {
+                rank: np.array(process.samples, np.int64).reshape(-1, 2) for rank, process in self._processes.items()
+            }
         return Delays(trace.waits | {rank: (samples[:, 0] + shift, samples[:, 1]) for rank, samples in found.items()})
 
     def between(self, rank: int, after: int, until: int) -> list[tuple[int, int]]:

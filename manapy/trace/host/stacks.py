@@ -30,7 +30,13 @@ def _python(pid: int) -> list[str]:
     if program is None:
         return []
     try:
-        done = subprocess.run([program, "dump", "--nonblocking", "--pid", str(pid)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(
+            [program, "dump", "--nonblocking", "--pid", str(pid)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
     lines = [line.strip() for line in done.stdout.splitlines() if line.startswith((" ", "Thread"))]
@@ -42,7 +48,10 @@ def _kernel(pid: int, seen: proc.Seen) -> list[str]:
     if seen.wchan not in ("", "0"):
         found.append(f"process {pid} waits in the kernel's {seen.wchan}")
     try:
-        stack = [line.partition("] ")[2].partition("+")[0] for line in (Path("/proc") / str(pid) / "stack").read_text().splitlines()]
+        stack = [
+            line.partition("] ")[2].partition("+")[0]
+            for line in (Path("/proc") / str(pid) / "stack").read_text().splitlines()
+        ]
     except OSError:
         stack = []
     if stack := [name for name in stack if name]:

@@ -31,7 +31,9 @@ TRAINS = 2  # iterations, from which on what looks like a schedule is one: a few
 class Judge(Protocol):
     """What is said of slow iterations: slow.verdicts, or of a job that is watched, alarms.verdicts."""
 
-    def __call__(self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None) -> list[Verdict]: ...
+    def __call__(
+        self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None
+    ) -> list[Verdict]: ...
 
 
 class Elsewhere(Protocol):
@@ -133,7 +135,12 @@ def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool
         else:
             nobody = "nobody is stuck so far" if healthy[0].detail == WAITING else "nobody is stuck"
             text = f"{nobody}; it is unknown whether anything is slow: {why[0]}"
-            found = [replace(found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)), *found[1:]]
+            found = [
+                replace(
+                    found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)
+                ),
+                *found[1:],
+            ]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 
 
@@ -176,7 +183,9 @@ def _with_stack(verdict: Verdict, trace: Trace, others: Elsewhere | None) -> Ver
     return replace(verdict, evidence=(*verdict.evidence, *found))
 
 
-
 def as_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict as data: enumerations by their values."""
-    return {name: value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value for name, value in asdict(verdict).items()}
+    return {
+        name: value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(verdict).items()
+    }

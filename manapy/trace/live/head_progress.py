@@ -31,11 +31,17 @@ class Pulse:
             self._heads = self._look()
         except (OSError, ValueError):
             self._heads = {}
-        return bool(before) and before.keys() == self._heads.keys() and all(head > before[ring] for ring, head in self._heads.items())
+        return (
+            bool(before)
+            and before.keys() == self._heads.keys()
+            and all(head > before[ring] for ring, head in self._heads.items())
+        )
 
     def _look(self) -> dict[tuple[Path, int], int]:
         """Number of the newest record, by file and ring that a thread has; of each rank's newest generation."""
-        generations = {key: path for path in trace_files(self._folder) if (key := format.rank_and_generation(path)) is not None}
+        generations = {
+            key: path for path in trace_files(self._folder) if (key := format.rank_and_generation(path)) is not None
+        }
         newest = {rank: generations[rank, generation] for rank, generation in sorted(generations)}
         self._files = {path: self._files.get(path) or TraceFile(path) for path in newest.values()}
         rings = {(path, i): file.ring(i) for path, file in self._files.items() for i in range(file.head.rings)}

@@ -112,7 +112,11 @@ def rows(before: Trace | None, now: Trace, labels: Labels | None = None) -> list
     awaited = _awaited(graph, now.size, halted)
     begins = _begins(before, now)
     rdma = _rdma(before, now, begins)
-    made, waited, sent = _calls(before, now, begins), _waited(now, matching, graph, begins), _sent(now, matching, begins)
+    made, waited, sent = (
+        _calls(before, now, begins),
+        _waited(now, matching, graph, begins),
+        _sent(now, matching, begins),
+    )
     found = []
     for rank in range(now.size):
         known = now.ranks.get(rank)
@@ -121,9 +125,15 @@ def rows(before: Trace | None, now: Trace, labels: Labels | None = None) -> list
             continue
         state, since, call, waits_for = _doing(now, matching, graph, known, int(awaited[rank]))
         seconds = (now.now - int(begins[rank])) / SECOND
-        rates = (float(made[rank]), min(float(waited[rank]) / SECOND / seconds, 1.0), float(sent[rank]) / seconds) if seconds > 0 else (None, None, None)
+        rates = (
+            (float(made[rank]), min(float(waited[rank]) / SECOND / seconds, 1.0), float(sent[rank]) / seconds)
+            if seconds > 0
+            else (None, None, None)
+        )
         iteration = labels.now(rank).iteration if labels is not None else None
-        found.append(Row(rank, known.host, state, since, call, waits_for, int(awaited[rank]), iteration, *rates, rdma.get(rank)))
+        found.append(
+            Row(rank, known.host, state, since, call, waits_for, int(awaited[rank]), iteration, *rates, rdma.get(rank))
+        )
     return found
 
 
@@ -140,7 +150,13 @@ def summary(name: str, group: Sequence[Row]) -> Host:
     states = Counter(row.state for row in group)
     shares = [row.waited for row in group if row.waited is not None]
     ordered = {state: states[state] for state in State if states[state]}
-    return Host(name, len(group), ordered, sum(shares) / len(shares) if shares else None, sum(row.sent_s or 0.0 for row in group))
+    return Host(
+        name,
+        len(group),
+        ordered,
+        sum(shares) / len(shares) if shares else None,
+        sum(row.sent_s or 0.0 for row in group),
+    )
 
 
 def over(trace: Trace) -> bool:
@@ -155,10 +171,16 @@ def _halted(known: Rank) -> bool:
     return not known.ended and known.process in (proc.DEAD, *proc.STOPPED, proc.ZOMBIE)
 
 
-def _doing(trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited: int) -> tuple[State, int | None, str, tuple[int, ...]]:
+def _doing(
+    trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited: int
+) -> tuple[State, int | None, str, tuple[int, ...]]:
     """State, since when, call, and who is waited for."""
     at, opened = graph.last.get(known.rank), graph.opened.get(known.rank)
-    since = int(trace.events["enter"][at] if trace.events["exit"][at] == OPEN else trace.events["exit"][at]) if at is not None else None
+    since = (
+        int(trace.events["enter"][at] if trace.events["exit"][at] == OPEN else trace.events["exit"][at])
+        if at is not None
+        else None
+    )
     call = calls.describe(trace, matching, at) if at is not None else ""
     waits_for: tuple[int, ...] = ()
     if known.ended:
@@ -174,7 +196,9 @@ def _doing(trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited:
         since, call = opened.since, waitfor.described(trace, matching, opened, opened.call)
         if any(want.ranks or want.unproven for want in opened.wants):
             state = State.WAITING
-            waits_for = tuple(sorted({rank for want in opened.wants if not want.any for rank in (*want.ranks, *want.unproven)}))
+            waits_for = tuple(
+                sorted({rank for want in opened.wants if not want.any for rank in (*want.ranks, *want.unproven)})
+            )
         else:
             state = State.TRANSFER
     return state, max(trace.now - since, 0) if since is not None else None, call, waits_for
@@ -183,7 +207,9 @@ def _doing(trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited:
 def _awaited(graph: Graph, size: int, halted: frozenset[int]) -> np.ndarray:
     """How many ranks wait for each. Who would be content with any of several waits for none of them."""
     found = np.zeros(size, np.int64)
-    opened = [call for rank, call in graph.opened.items() if rank not in halted and (not call.any or len(call.wants) == 1)]
+    opened = [
+        call for rank, call in graph.opened.items() if rank not in halted and (not call.any or len(call.wants) == 1)
+    ]
     waiting = Counter(want.ranks for call in opened for want in call.wants if not want.any or len(want.ranks) == 1)
     for ranks, count in waiting.items():
         found[list(ranks)] += count
@@ -205,7 +231,11 @@ def _begins(before: Trace | None, now: Trace) -> np.ndarray:
 def _newest(trace: Trace) -> dict[tuple[int, int], int]:
     """The seq of the newest record of each thread."""
     events = trace.events
-    last = np.flatnonzero(np.r_[(events["rank"][1:] != events["rank"][:-1]) | (events["thread"][1:] != events["thread"][:-1]), True][: len(events)])
+    last = np.flatnonzero(
+        np.r_[(events["rank"][1:] != events["rank"][:-1]) | (events["thread"][1:] != events["thread"][:-1]), True][
+            : len(events)
+        ]
+    )
     return {(int(e["rank"]), int(e["thread"])): int(e["seq"]) for e in events[last]}
 
 
@@ -241,7 +271,11 @@ def _waited(trace: Trace, matching: Matching, graph: Graph, begins: np.ndarray) 
 def _sent(trace: Trace, matching: Matching, begins: np.ndarray) -> np.ndarray:
     """Bytes that each rank has given to sends and collectives since it began."""
     events = trace.events
-    gives = (IS_SEND[matching.op] | IS_COLLECTIVE[matching.op]) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0) & (matching.peer != PROC_NULL)
+    gives = (
+        (IS_SEND[matching.op] | IS_COLLECTIVE[matching.op])
+        & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0)
+        & (matching.peer != PROC_NULL)
+    )
     gives &= events["enter"] >= begins[events["rank"]]
     return np.bincount(events["rank"][gives], events["bytes"][gives].astype(float), minlength=trace.size)
 
@@ -257,8 +291,13 @@ def _rdma(before: Trace | None, now: Trace, begins: np.ndarray) -> dict[int, Rdm
         rank = int(event["rank"])
         so_far = found.get(rank, Rdma(0, 0, 0.0))
         in_flight = max(int(event["request"]) - int(event["context"]), 0)
-        posted, seconds = max(int(event["bytes"]) - first[rank, int(event["comm"])], 0), (now.now - int(begins[rank])) / SECOND
-        found[rank] = Rdma(so_far.pairs + 1, so_far.in_flight + in_flight, so_far.posted_s + (posted / seconds if seconds > 0 else 0.0))
+        posted, seconds = (
+            max(int(event["bytes"]) - first[rank, int(event["comm"])], 0),
+            (now.now - int(begins[rank])) / SECOND,
+        )
+        found[rank] = Rdma(
+            so_far.pairs + 1, so_far.in_flight + in_flight, so_far.posted_s + (posted / seconds if seconds > 0 else 0.0)
+        )
     return found
 
 

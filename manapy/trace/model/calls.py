@@ -100,7 +100,9 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
     """What a call does or, of a persistent start, the call that made its request."""
     own, turn = trace.events[event], int(matching.turn[event])
     op, peer, tag, seq = (int(array[event]) for array in (matching.op, matching.peer, matching.tag, matching.seq))
-    called = name(op, bool(own["flags"] & Flag.NONBLOCKING)) + ("_init" if op != own["op"] or own["flags"] & Flag.PERSISTENT else "")
+    called = name(op, bool(own["flags"] & Flag.NONBLOCKING)) + (
+        "_init" if op != own["op"] or own["flags"] & Flag.PERSISTENT else ""
+    )
     tags = ", any tag" if tag == ANY else f", tag {tag}"
     if IS_SEND[op]:
         return f"{called} to {other(trace, peer)}{tags}"

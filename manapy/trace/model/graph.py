@@ -129,9 +129,13 @@ class Graph:
         for vertex in np.flatnonzero(self.target >= 0).tolist():
             stage, place = divmod(vertex, self.blocks)
             message = int(self.target[vertex])
-            ways.setdefault((stage, message // self.blocks, schedule.blocks_of(stage)[place].backward), []).append(message)
+            ways.setdefault((stage, message // self.blocks, schedule.blocks_of(stage)[place].backward), []).append(
+                message
+            )
         self.ways = [np.array(way) for way in ways.values()]
-        self.final = [[way[-1] for (sender, _, _), way in ways.items() if sender == stage] for stage in range(schedule.pp)]
+        self.final = [
+            [way[-1] for (sender, _, _), way in ways.items() if sender == stage] for stage in range(schedule.pp)
+        ]
         self.held, self.holder = np.full((2, self.count), -1)
         for way in self.ways:
             self.held[self.source[way[1:]]] = way[:-1]
@@ -237,7 +241,12 @@ class Graph:
         for level in reversed(self.levels):
             last = level % self.blocks == self.blocks - 1
             following = np.minimum(level + 1, self.count - 1)
-            after = np.where(last[:, None, None], closing[level // self.blocks], timing.landing[following] + left[following]) + timing.send[level]
+            after = (
+                np.where(
+                    last[:, None, None], closing[level // self.blocks], timing.landing[following] + left[following]
+                )
+                + timing.send[level]
+            )
             target = self.target[level]
             sends = target >= 0
             if sends.any():
@@ -277,7 +286,12 @@ class Graph:
         path = []
         while True:
             held = int(self.held[vertex])
-            begins = not (ends and timing.release is not None and held >= 0 and begin[held, shard] + timing.release[held, replica, shard] >= end[vertex, shard])
+            begins = not (
+                ends
+                and timing.release is not None
+                and held >= 0
+                and begin[held, shard] + timing.release[held, replica, shard] >= end[vertex, shard]
+            )
             if begins and ends and middle is not None:
                 shard = int((begin[vertex] + head[vertex, replica]).argmax())
             stage, place = divmod(vertex, self.blocks)

@@ -65,7 +65,11 @@ class Measured:
     def look(self, labels: Labels) -> None:
         """Begin another look."""
         likes: dict[int, int] = {}
-        by = labels.schedule, labels.layers, tuple(likes.setdefault(id(s), rank) for rank, s in enumerate(labels.sequences))
+        by = (
+            labels.schedule,
+            labels.layers,
+            tuple(likes.setdefault(id(s), rank) for rank, s in enumerate(labels.sequences)),
+        )
         self._before, self._now, self._by = self._now if by == self._by else {}, {}, by
         events = labels.trace.events
         self._times = np.stack((events["enter"], events["exit"]))
@@ -79,7 +83,9 @@ class Measured:
             axis=1,
         )
 
-    def measure(self, labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int) -> Iteration | None:
+    def measure(
+        self, labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int
+    ) -> Iteration | None:
         """As _measure."""
         if previous is None:
             return _measure(labels, columns, previous, number)
@@ -90,7 +96,12 @@ class Measured:
         times = np.concatenate([self._times[:, part] for part in parts], axis=1) - previous
         calls = hash(tuple(self._calls[part].tobytes() for part in parts))
         known = self._before.get(number)
-        if known is not None and known[1] == calls and known[0].shape == times.shape and np.abs(known[0] - times).max() <= SAME:
+        if (
+            known is not None
+            and known[1] == calls
+            and known[0].shape == times.shape
+            and np.abs(known[0] - times).max() <= SAME
+        ):
             times, _, found = known
             last = max(int(self._times[1, part.stop - 1]) for part in parts)
             found = replace(found, begin=previous, end=last)
@@ -141,7 +152,9 @@ def _ranges(sequence: CallSequence, labels: Labels, stage: int) -> dict[int, _Co
         items = sequence.item[labelled[a:b]]
         if int((items >= 0).sum()) != size:
             continue
-        found[int(of[a])] = _Columns(int(labelled[a]), int(labelled[b - 1]) + 1, sequence.item[labelled[a] : labelled[b - 1] + 1])
+        found[int(of[a])] = _Columns(
+            int(labelled[a]), int(labelled[b - 1]) + 1, sequence.item[labelled[a] : labelled[b - 1] + 1]
+        )
     return found
 
 
@@ -160,7 +173,13 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     group, reduced = np.full((schedule.pp, *shape), -1), np.zeros((schedule.pp, *shape))
     origin = previous
     if origin is None:
-        origin = int(min(labels.trace.events["enter"][labels.starts[rank] + columns[id(s)].first] for rank, s in enumerate(labels.sequences) if s is not None))
+        origin = int(
+            min(
+                labels.trace.events["enter"][labels.starts[rank] + columns[id(s)].first]
+                for rank, s in enumerate(labels.sequences)
+                if s is not None
+            )
+        )
     for stage in range(schedule.pp):
         ranks = schedule.ranks[stage].ravel()
         own = slice(stage * graph.blocks, (stage + 1) * graph.blocks)
@@ -196,7 +215,9 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
             )
             for targets, (places, cols) in filled:
                 for target, values in zip(targets, (enter, exit_, sizes), strict=False):
-                    target[own].reshape(-1, *shape)[(places, *at) if everybody else (places[:, None], *at)] = values[cols]
+                    target[own].reshape(-1, *shape)[(places, *at) if everybody else (places[:, None], *at)] = values[
+                        cols
+                    ]
             before_reduction = gaps[slice(*slots.closing)].sum(axis=0)
             # no call is between the last block and what comes after it
             if labels.items[stage] and labels.items[stage][-1].kind == RECV:
@@ -248,7 +269,9 @@ def _arrivals(come: np.ndarray, group: np.ndarray) -> np.ndarray:
     return found
 
 
-def _transfers(sent: np.ndarray, called: np.ndarray, received: np.ndarray, waits: np.ndarray | bool) -> tuple[np.ndarray, np.ndarray]:
+def _transfers(
+    sent: np.ndarray, called: np.ndarray, received: np.ndarray, waits: np.ndarray | bool
+) -> tuple[np.ndarray, np.ndarray]:
     """How long the messages of one way took, from their Send, and from their Recv. On each link those that were sent
     before their Recv was called tell by their time, on average, whether they move only when both sides are there
     (rendezvous); where only such ones are, or none, they do if senders wait for them. Where they don't, such a message
@@ -257,7 +280,9 @@ def _transfers(sent: np.ndarray, called: np.ndarray, received: np.ndarray, waits
     late = called > sent
     count = late.sum(axis=0)
     among = np.where(late, took, 0).sum(axis=0)
-    rendezvous = np.where((count > 0) & (count < len(late)), 2 * among * (len(late) - count) >= (took.sum(axis=0) - among) * count, waits)
+    rendezvous = np.where(
+        (count > 0) & (count < len(late)), 2 * among * (len(late) - count) >= (took.sum(axis=0) - among) * count, waits
+    )
     landing = np.where(late | rendezvous, took, 0)
     early = late & ~rendezvous
     if early.any() and not late.all():
@@ -269,7 +294,10 @@ def _waits(labels: Labels, graph: Graph, stage: int, rank: int, where: _Columns)
     """Where a rank completes the messages that it has started to send: before it sends the next one the same way, or
     before the iteration's end after the last. Of each such message the block that takes it, and the completion's
     column."""
-    events, items = labels.trace.events[labels.starts[rank] + where.first : labels.starts[rank] + where.last], labels.items[stage]
+    events, items = (
+        labels.trace.events[labels.starts[rank] + where.first : labels.starts[rank] + where.last],
+        labels.items[stage],
+    )
     completions = np.flatnonzero(IS_COMPLETION[events["op"]] & (events["flags"] & Flag.PENDING == 0)).tolist()
     column_of = dict(zip(events["request"][completions].tolist(), completions, strict=True))
     # the labelled call at or after each column
@@ -280,7 +308,13 @@ def _waits(labels: Labels, graph: Graph, stage: int, rank: int, where: _Columns)
         if item.kind != SEND or completion < column:
             continue
         message, after = int(graph.target[stage * graph.blocks + item.place]), int(where.item[following[completion]])
-        before = -1 if after == REDUCING else stage * graph.blocks + items[after].place if items[after].kind == SEND else None
+        before = (
+            -1
+            if after == REDUCING
+            else stage * graph.blocks + items[after].place
+            if items[after].kind == SEND
+            else None
+        )
         if before == graph.holder[message]:
             found.append((message, completion))
     return found
@@ -293,7 +327,9 @@ def _latest(times: np.ndarray) -> np.ndarray:
     return result
 
 
-def _times(labels: Labels, ranks: np.ndarray, where: _Columns, origin: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+def _times(
+    labels: Labels, ranks: np.ndarray, where: _Columns, origin: int
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Enter and exit of an iteration's calls in seconds from the origin, [calls, ranks] (no exits: a call is open); and
     the exit of the call before, [1, ranks]."""
     events, starts = labels.trace.events, labels.starts[ranks]
@@ -349,5 +385,8 @@ def _slots(items: tuple[Item, ...], item: np.ndarray, layers: int) -> _Slots:
         else:
             continue
         begin = column + 1
-    arrays = {kind: (np.array([p for p, _ in pairs], int), np.array([c for _, c in pairs], int)) for kind, pairs in found.items()}
+    arrays = {
+        kind: (np.array([p for p, _ in pairs], int), np.array([c for _, c in pairs], int))
+        for kind, pairs in found.items()
+    }
     return _Slots(work, arrays[TP], arrays[RECV], arrays[SEND], closing, reduce)

@@ -103,7 +103,20 @@ def match(trace: Trace) -> Matching:
     _starts(events, op, tag, seq, turn)
     post, done, cancelled = _requests(trace, op, peer, tag)
     partner, sure = _messages(trace, op, comm, peer, tag, done, cancelled)
-    return Matching(_collectives(trace, op, comm, seq, turn), post, done, partner, sure, op, comm, peer, tag, seq, turn, np.searchsorted(events["rank"], np.arange(trace.size + 1)))
+    return Matching(
+        _collectives(trace, op, comm, seq, turn),
+        post,
+        done,
+        partner,
+        sure,
+        op,
+        comm,
+        peer,
+        tag,
+        seq,
+        turn,
+        np.searchsorted(events["rank"], np.arange(trace.size + 1)),
+    )
 
 
 def first_of_call(events: np.ndarray) -> np.ndarray:
@@ -124,13 +137,17 @@ def _by_time(events: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 def _starts(events: np.ndarray, op: np.ndarray, tag: np.ndarray, seq: np.ndarray, turn: np.ndarray) -> None:
     """Fills in what persistent requests' starts say of themselves."""
-    mine = np.flatnonzero((op == Op.START) & (events["flags"] >> STARTS > 0) & (events["flags"] >> STARTS < len(IS_COLLECTIVE)))
+    mine = np.flatnonzero(
+        (op == Op.START) & (events["flags"] >> STARTS > 0) & (events["flags"] >> STARTS < len(IS_COLLECTIVE))
+    )
     op[mine] = events["flags"][mine] >> STARTS
     counted = mine[IS_COLLECTIVE[op[mine]]]
     seq[counted], turn[counted], tag[counted] = events["context"][counted], tag[counted], -1
 
 
-def _requests(trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _requests(
+    trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """post, done, and which posts were cancelled. Fills in what wildcards leave open."""
     events = trace.events
     count = len(events)
@@ -148,7 +165,11 @@ def _requests(trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray) -
     if not len(mine):
         return post, done, cancelled
     serial = events["request"][mine].astype(np.int64)
-    key = events["rank"][mine].astype(np.int64) << _RANK_SHIFT | (serial >> 48 & 63) << _RING_SHIFT | serial & ((1 << _RING_SHIFT) - 1)
+    key = (
+        events["rank"][mine].astype(np.int64) << _RANK_SHIFT
+        | (serial >> 48 & 63) << _RING_SHIFT
+        | serial & ((1 << _RING_SHIFT) - 1)
+    )
     by = _by_time(events[mine], key)
     mine, key = mine[by], key[by]
     place = np.arange(len(mine))
@@ -159,7 +180,13 @@ def _requests(trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray) -
     of = np.where(seen >= begin, mine[np.maximum(seen, 0)], -1)  # for each record, the latest post of its request
     asking = asks[mine]
     post[mine[asking]] = of[asking]
-    completes = asking & (of >= 0) & IS_COMPLETION[op[mine]] & (events["exit"][mine] != OPEN) & (flags[mine] & (Flag.PENDING | Flag.FAILED) == 0)
+    completes = (
+        asking
+        & (of >= 0)
+        & IS_COMPLETION[op[mine]]
+        & (events["exit"][mine] != OPEN)
+        & (flags[mine] & (Flag.PENDING | Flag.FAILED) == 0)
+    )
     done[of[completes]] = mine[completes]
     cancels = asking & (of >= 0) & (op[mine] == Op.CANCEL)
     cancelled[of[cancels]] = True
@@ -173,11 +200,19 @@ def _requests(trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray) -
 
 
 def _messages(
-    trace: Trace, op: np.ndarray, comm: np.ndarray, peer: np.ndarray, tag: np.ndarray, done: np.ndarray, cancelled: np.ndarray
+    trace: Trace,
+    op: np.ndarray,
+    comm: np.ndarray,
+    peer: np.ndarray,
+    tag: np.ndarray,
+    done: np.ndarray,
+    cancelled: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     events = trace.events
     partner, sure = np.full(len(events), -1), np.zeros(len(events), bool)
-    real = (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0) & (peer >= 0) & (tag >= 0) & (comm >= 0) & ~cancelled
+    real = (
+        (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0) & (peer >= 0) & (tag >= 0) & (comm >= 0) & ~cancelled
+    )
     sends, receives = np.flatnonzero(real & IS_SEND[op]), np.flatnonzero(real & IS_RECEIVE[op])
     if not len(sends) or not len(receives):
         sure[sends] = sure[receives] = True
@@ -206,7 +241,10 @@ def _messages(
     begins = [np.cumsum(count) - count for count in counts]
     shift = np.zeros(channels, np.int64)
     for which in np.unique(received_on[~sure[received]]):
-        s, r = (calls[begin[which] : begin[which] + count[which]] for calls, begin, count in ((sent, begins[0], counts[0]), (received, begins[1], counts[1])))
+        s, r = (
+            calls[begin[which] : begin[which] + count[which]]
+            for calls, begin, count in ((sent, begins[0], counts[0]), (received, begins[1], counts[1]))
+        )
         shift[which] = _align(events, s, r, done)
     wanted = numbers[1] + shift[received_on]
     found = (wanted >= 0) & (wanted < counts[0][received_on])
@@ -258,4 +296,6 @@ def _collectives(trace: Trace, op: np.ndarray, on: np.ndarray, number: np.ndarra
     known = np.array([len(c.members) for c in trace.comms] or [0])
     comm, seq, turn = (array[by][first] for array in (comm, seq, turn))
     members = known[comm]
-    return Collectives(comm, seq, turn, first, end, order[end - 1], np.where(members > 0, members - (end - first), -1), order, of)
+    return Collectives(
+        comm, seq, turn, first, end, order[end - 1], np.where(members > 0, members - (end - first), -1), order, of
+    )

@@ -161,7 +161,10 @@ def parse(text: str) -> Schedule:
 
 @functools.lru_cache(maxsize=4096)
 def _order(schedule: Schedule, stage: int) -> tuple[Block, ...]:
-    forward, backward = ([Block(back, *_virtual(schedule, k, back)) for k in range(schedule.micro * schedule.chunks)] for back in (False, True))
+    forward, backward = (
+        [Block(back, *_virtual(schedule, k, back)) for k in range(schedule.micro * schedule.chunks)]
+        for back in (False, True)
+    )
     total = len(forward)
     if schedule.kind == "gpipe":
         return (*forward, *backward)

@@ -31,7 +31,17 @@ LAST = -1  # of a block's pieces of work: what comes after its last collective
 PHASES = (Phase.UNKNOWN, Phase.FORWARD, Phase.BACKWARD, Phase.TRANSFER, Phase.REDUCE, Phase.OPTIMIZER)
 STRAY = 0.05  # share of calls that may fit nowhere
 
-_DATA = [Op.BARRIER, Op.BCAST, Op.REDUCE, Op.ALLREDUCE, Op.GATHER, Op.SCATTER, Op.ALLGATHER, Op.ALLTOALL, Op.REDUCE_SCATTER]
+_DATA = [
+    Op.BARRIER,
+    Op.BCAST,
+    Op.REDUCE,
+    Op.ALLREDUCE,
+    Op.GATHER,
+    Op.SCATTER,
+    Op.ALLGATHER,
+    Op.ALLTOALL,
+    Op.REDUCE_SCATTER,
+]
 _CLASS = np.zeros(256, np.uint8)
 _CLASS[[Op.SEND, Op.BSEND, Op.SSEND, Op.RSEND]] = SEND
 _CLASS[[Op.RECV, Op.MRECV]] = RECV
@@ -98,7 +108,9 @@ class Labels:
     @functools.cached_property
     def phase(self) -> np.ndarray:
         """Index in PHASES of each event."""
-        return self._looked_up(lambda stage, item: PHASES.index(self._phase(stage, item)), PHASES.index(Phase.REDUCE), 0)
+        return self._looked_up(
+            lambda stage, item: PHASES.index(self._phase(stage, item)), PHASES.index(Phase.REDUCE), 0
+        )
 
     def now(self, rank: int) -> Position:
         """What a rank does in its open call, or on its way to the next one. After an iteration's last call, a stage
@@ -120,7 +132,9 @@ class Labels:
                 return Position(Phase.REDUCE, stage, iteration)
             if not items:  # nothing but reductions
                 return Position(Phase.UNKNOWN, stage, iteration + 1)
-            if items[0].kind == RECV or self._reductions(sequence, iteration, at) < self._reductions(sequence, iteration - 1, at):
+            if items[0].kind == RECV or self._reductions(sequence, iteration, at) < self._reductions(
+                sequence, iteration - 1, at
+            ):
                 return Position(Phase.OPTIMIZER, stage, iteration)
             return Position(Phase.FORWARD, stage, iteration + 1, self.schedule.blocks_of(stage)[items[0].place].micro)
         if not is_open:
@@ -379,7 +393,11 @@ def _check(labels: Labels, kinds: np.ndarray) -> None:
             before = np.flatnonzero(sequence.item[: sequence.first_stray] >= 0)
             at = int(sequence.item[before[-1]]) + 1 if len(before) else 0
             items = labels.items[stage]
-            wanted = {RECV: "a Recv", SEND: "a Send", TP: "a collective of its TP group"}[items[at % len(items)].kind] if items else "only collectives of larger groups"
+            wanted = (
+                {RECV: "a Recv", SEND: "a Send", TP: "a collective of its TP group"}[items[at % len(items)].kind]
+                if items
+                else "only collectives of larger groups"
+            )
             raise ScheduleError(
                 f"the schedule {labels.schedule} doesn't fit: rank {rank} (stage {stage}) calls {_name(event)} as its "
                 f"call {sequence.first_stray}, where {wanted} should be"
@@ -431,8 +449,17 @@ def inferred(trace: Trace) -> Labels:
 def _edges(schedule: Schedule) -> set[tuple[int, int]]:
     """Who sends to whom: a ring of messages, as many programs have it, is no pipeline, though each rank receives, sends
     and reduces like a stage."""
-    between = {(source[0], stage) for stage in range(schedule.pp) for block in schedule.blocks_of(stage) if (source := schedule.source(stage, block)) is not None}
-    return {edge for a, b in between for edge in zip(schedule.ranks[a].ravel().tolist(), schedule.ranks[b].ravel().tolist(), strict=True)}
+    between = {
+        (source[0], stage)
+        for stage in range(schedule.pp)
+        for block in schedule.blocks_of(stage)
+        if (source := schedule.source(stage, block)) is not None
+    }
+    return {
+        edge
+        for a, b in between
+        for edge in zip(schedule.ranks[a].ravel().tolist(), schedule.ranks[b].ravel().tolist(), strict=True)
+    }
 
 
 def _components(size: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -465,9 +492,19 @@ def _tp_sizes(trace: Trace, pp: int) -> list[int]:
     return [*(size for size, _ in per_size.most_common()), 1]
 
 
-def _candidates(trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]], edges: Counter[tuple[int, int]]) -> list[Schedule]:
+def _candidates(
+    trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]], edges: Counter[tuple[int, int]]
+) -> list[Schedule]:
     """What could have these chains, the simplest first."""
-    order = next((o for o in ("tp-dp-pp", "tp-pp-dp") if sorted(map(tuple, Schedule(tp, pp, dp, order=o).ranks.reshape(pp, -1).T.tolist())) == sorted(map(tuple, chains))), None)
+    order = next(
+        (
+            o
+            for o in ("tp-dp-pp", "tp-pp-dp")
+            if sorted(map(tuple, Schedule(tp, pp, dp, order=o).ranks.reshape(pp, -1).T.tolist()))
+            == sorted(map(tuple, chains))
+        ),
+        None,
+    )
     if order is None:
         return []
     if pp == 1:

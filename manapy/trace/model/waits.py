@@ -116,7 +116,9 @@ def _sends(events: np.ndarray, matching: Matching) -> tuple[tuple[np.ndarray, np
     return (matching.done[posts], receives), events["enter"][receives], Wait.LATE_RECEIVER
 
 
-def _collectives(events: np.ndarray, matching: Matching) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Wait]]:
+def _collectives(
+    events: np.ndarray, matching: Matching
+) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Wait]]:
     groups = matching.collectives
     # making one need not wait for anybody
     mine = np.flatnonzero((groups.of >= 0) & (matching.done >= 0) & (events["flags"] & Flag.PERSISTENT == 0))
@@ -130,7 +132,10 @@ def _collectives(events: np.ndarray, matching: Matching) -> list[tuple[tuple[np.
     to_root, from_root, partial = np.isin(op, _TO_ROOT), np.isin(op, _FROM_ROOT), np.isin(op, _PARTIAL)
     last = groups.last[of]
     found = []
-    for which, kind in ((~to_root & ~from_root & ~partial & IS_COLLECTIVE[op], Wait.WAIT_AT_NXN), (to_root & is_root, Wait.EARLY_ROOT)):
+    for which, kind in (
+        (~to_root & ~from_root & ~partial & IS_COLLECTIVE[op], Wait.WAIT_AT_NXN),
+        (to_root & is_root, Wait.EARLY_ROOT),
+    ):
         found.append(((matching.done[mine[which]], last[which]), events["enter"][last[which]], kind))
     roots = np.full(len(groups.first), -1)
     roots[of[is_root]] = mine[is_root]
@@ -187,11 +192,24 @@ def table(trace: Trace, waits: Waits) -> list[Row]:
         return np.bincount(of, values.astype(np.float64), minlength=len(keys)).astype(np.int64)
 
     calls = np.bincount(of, minlength=len(keys))
-    time, wait, transfer = sums(events["exit"][closed] - events["enter"][closed]), sums(waits.wait[closed]), sums(waits.transfer[closed])
+    time, wait, transfer = (
+        sums(events["exit"][closed] - events["enter"][closed]),
+        sums(waits.wait[closed]),
+        sums(waits.transfer[closed]),
+    )
     kinds = {kind: sums(waits.wait[closed] * (waits.kind[closed] == kind)) for kind in Wait if kind}
     culprits = _culprits(of, waits.who[closed], waits.wait[closed], len(keys))
     rows = [
-        Row(int(k) // 128, Op(int(k) % 128), int(calls[i]), int(time[i]), int(wait[i]), int(transfer[i]), {w: int(s[i]) for w, s in kinds.items() if s[i]}, int(culprits[i]))
+        Row(
+            int(k) // 128,
+            Op(int(k) % 128),
+            int(calls[i]),
+            int(time[i]),
+            int(wait[i]),
+            int(transfer[i]),
+            {w: int(s[i]) for w, s in kinds.items() if s[i]},
+            int(culprits[i]),
+        )
         for i, k in enumerate(keys)
         if int(k) % 128 in Op.__members__.values()
     ]

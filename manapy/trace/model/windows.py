@@ -31,7 +31,12 @@ def holders(trace: Trace, matching: Matching, event: int) -> dict[int, int]:
     """The ranks that hold the lock which an open MPI_Win_lock asks for, and since when, ns."""
     events = trace.events
     comm, target = int(matching.comm[event]), int(matching.peer[event])
-    mine = (matching.comm == comm) & np.isin(events["op"], (Op.WIN_LOCK, Op.WIN_UNLOCK)) & (events["exit"] != OPEN) & (events["flags"] & Flag.FAILED == 0)
+    mine = (
+        (matching.comm == comm)
+        & np.isin(events["op"], (Op.WIN_LOCK, Op.WIN_UNLOCK))
+        & (events["exit"] != OPEN)
+        & (events["flags"] & Flag.FAILED == 0)
+    )
     if target >= 0:  # without a peer: all targets
         mine &= (matching.peer == target) | (matching.peer == NO_PEER)
     newest: dict[tuple[int, int], int] = {}
@@ -47,6 +52,10 @@ def newest(trace: Trace, matching: Matching, op: Op, rank: int, event: int) -> i
     is none."""
     lo, hi = matching.of_rank(rank)
     events = trace.events
-    mine = (events["op"][lo:hi] == op) & (matching.comm[lo:hi] == matching.comm[event]) & (matching.peer[lo:hi] == events["rank"][event])
+    mine = (
+        (events["op"][lo:hi] == op)
+        & (matching.comm[lo:hi] == matching.comm[event])
+        & (matching.peer[lo:hi] == events["rank"][event])
+    )
     found = lo + np.flatnonzero(mine & (events["flags"][lo:hi] & Flag.FAILED == 0))
     return int(found[np.argmax(events["context"][found])]) if len(found) else -1

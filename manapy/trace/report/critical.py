@@ -24,7 +24,9 @@ WIDTH, LEFT, ROW = 1200, 80, 26  # of the picture
 def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Verdict]) -> str:
     """HTML and SVG. measured: at least one."""
     worst, blamed = _worst(labels, measured, verdicts)
-    found = _Path(labels.schedule, worst.timing, np.median([one.timing.compute.sum(axis=1) for one in measured], axis=0))
+    found = _Path(
+        labels.schedule, worst.timing, np.median([one.timing.compute.sum(axis=1) for one in measured], axis=0)
+    )
     makespan, dp = found.times.makespan, labels.schedule.dp
     others = f", the only one of {plural(dp, 'replica')} that is drawn" if dp > 1 else ""
     left_out = (
@@ -32,7 +34,9 @@ def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ve
         if found.graph.count > BLOCKS
         else ""
     )
-    dearest = sorted((found.work(step.vertex) for step in found.steps if step.whole), key=lambda row: row[2] - row[1])[:DEAREST]
+    dearest = sorted((found.work(step.vertex) for step in found.steps if step.whole), key=lambda row: row[2] - row[1])[
+        :DEAREST
+    ]
     return (
         f"<h2>Critical path of iteration {worst.number}, "
         f"{'which a verdict names' if blamed else 'the longest'}</h2>\n{found.picture()}"
@@ -54,7 +58,9 @@ def _worst(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ver
     with, nor one into which a checkpoint fell."""
     stopped = interrupted(labels)
     fair = [one for one in measured if not one.first and one.number not in stopped] or list(measured)
-    blamed = [one for verdict in verdicts if verdict.state is State.SLOW for one in fair if one.number == verdict.iteration]
+    blamed = [
+        one for verdict in verdicts if verdict.state is State.SLOW for one in fair if one.number == verdict.iteration
+    ]
     return (blamed[0], True) if blamed else (max(fair, key=lambda one: one.seconds), False)
 
 
@@ -83,7 +89,11 @@ class _Path:
             f"{'backward' if block.backward else 'forward'} of micro-batch {block.micro}{chunk} on rank {rank} (stage "
             f"{stage})"
         )
-        return name, Time(self._own[vertex, self.replica, shard] * 1e9), Time(self.usual[vertex, self.replica, shard] * 1e9)
+        return (
+            name,
+            Time(self._own[vertex, self.replica, shard] * 1e9),
+            Time(self.usual[vertex, self.replica, shard] * 1e9),
+        )
 
     def picture(self) -> str:
         """SVG: stages one below the other, time to the right."""
@@ -97,7 +107,11 @@ class _Path:
         for before, after in zip(self.steps, self.steps[1:], strict=False):
             if all_drawn and before.stage != after.stage:
                 ends = ((self._until(before), before.stage), (self._since(after), after.stage))
-                shapes.append('<polyline points="{}"/>'.format(" ".join(f"{self._x(t):.1f},{stage * ROW + ROW / 2:.1f}" for t, stage in ends)))
+                shapes.append(
+                    '<polyline points="{}"/>'.format(
+                        " ".join(f"{self._x(t):.1f},{stage * ROW + ROW / 2:.1f}" for t, stage in ends)
+                    )
+                )
         height = self.schedule.pp * ROW + 4
         return (
             f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="critical '
@@ -121,20 +135,30 @@ class _Path:
 
     def sums(self) -> list[tuple[str, float]]:
         """What the path is made of, seconds; they add up to the iteration."""
-        sums = dict.fromkeys(("forward work", "backward work", "collectives of TP groups", "messages between stages", "sends"), 0.0)
+        sums = dict.fromkeys(
+            ("forward work", "backward work", "collectives of TP groups", "messages between stages", "sends"), 0.0
+        )
         for step, after in zip(self.steps, [*self.steps[1:], None], strict=True):
             if step.whole:
                 block = self.schedule.blocks_of(step.stage)[step.place]
                 shared = float(self.timing.collective[step.vertex, :, self.replica].sum())
-                sums["backward work" if block.backward else "forward work"] += self._end(step.vertex) - self._begin(step.vertex) - shared
+                sums["backward work" if block.backward else "forward work"] += (
+                    self._end(step.vertex) - self._begin(step.vertex) - shared
+                )
                 sums["collectives of TP groups"] += shared
             if after is not None:
                 between = self._since(after) - self._until(step)
-                send = float(self.timing.send[step.vertex, self.replica, step.shard]) if after.stage == step.stage else 0.0
+                send = (
+                    float(self.timing.send[step.vertex, self.replica, step.shard]) if after.stage == step.stage else 0.0
+                )
                 sums["sends"] += send
                 sums["messages between stages"] += between - send
         first, last = self._since(self.steps[0]), self.times.makespan - self._until(self.steps[-1])
-        found = [("before the first block", first), *sums.items(), ("after the last block: gradient reduction and what belongs to it", last)]
+        found = [
+            ("before the first block", first),
+            *sums.items(),
+            ("after the last block: gradient reduction and what belongs to it", last),
+        ]
         return [(what, seconds) for what, seconds in found if seconds > 0]
 
     def _since(self, step: Step) -> float:

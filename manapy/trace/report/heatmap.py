@@ -50,7 +50,14 @@ def work(labels: Labels, measured: Sequence[Iteration]) -> Heat:
         known = values[ranks][~np.isnan(values[ranks])]
         usual[ranks] = np.median(known) if len(known) and np.median(known) > 0 else np.nan
     numbers = [one.number for one in measured]
-    return _coarse(values, values / usual[:, None], numbers, np.array([one.begin for one in measured]), np.array([one.end for one in measured]), np.fmax)
+    return _coarse(
+        values,
+        values / usual[:, None],
+        numbers,
+        np.array([one.begin for one in measured]),
+        np.array([one.end for one in measured]),
+        np.fmax,
+    )
 
 
 def interrupted(labels: Labels) -> set[int]:
@@ -73,7 +80,11 @@ def share(trace: Trace, begin: int, end: int) -> Heat:
         entered = own["enter"]
         left = np.where(own["exit"] == OPEN, np.maximum(trace.now, entered), own["exit"])
         inside = np.cumsum(left - entered)
-        total = np.interp(edges, (np.stack([entered, left], axis=1) - begin).ravel(), np.stack([np.r_[0, inside[:-1]], inside], axis=1).ravel())
+        total = np.interp(
+            edges,
+            (np.stack([entered, left], axis=1) - begin).ravel(),
+            np.stack([np.r_[0, inside[:-1]], inside], axis=1).ravel(),
+        )
         known = edges[1:] > entered[0] - begin
         if rank in trace.ranks and trace.ranks[rank].ended:
             known &= edges[:-1] < left[-1] - begin
@@ -81,9 +92,18 @@ def share(trace: Trace, begin: int, end: int) -> Heat:
     return _coarse(values, None, list(range(COLUMNS)), begin + edges[:-1], begin + edges[1:], np.fmin)
 
 
-def _coarse(values: np.ndarray, ratio: np.ndarray | None, numbers: list[int], begin: np.ndarray, end: np.ndarray, reduce: np.ufunc) -> Heat:
+def _coarse(
+    values: np.ndarray,
+    ratio: np.ndarray | None,
+    numbers: list[int],
+    begin: np.ndarray,
+    end: np.ndarray,
+    reduce: np.ufunc,
+) -> Heat:
     """In at most ROWS and COLUMNS."""
-    rows, columns = (np.linspace(0, n, min(n, most) + 1).astype(int) for n, most in zip(values.shape, (ROWS, COLUMNS), strict=True))
+    rows, columns = (
+        np.linspace(0, n, min(n, most) + 1).astype(int) for n, most in zip(values.shape, (ROWS, COLUMNS), strict=True)
+    )
 
     def merged(cells: np.ndarray) -> np.ndarray:
         return reduce.reduceat(reduce.reduceat(cells, rows[:-1], axis=0), columns[:-1], axis=1)

@@ -49,7 +49,9 @@ def queue_pairs(trace: Trace) -> list[QueuePair]:
     events = trace.rdma[np.lexsort((trace.rdma["seq"], trace.rdma["enter"], trace.rdma["comm"], trace.rdma["rank"]))]
     if not len(events):
         return []
-    changes = 1 + np.flatnonzero((events["rank"][1:] != events["rank"][:-1]) | (events["comm"][1:] != events["comm"][:-1]))
+    changes = 1 + np.flatnonzero(
+        (events["rank"][1:] != events["rank"][:-1]) | (events["comm"][1:] != events["comm"][:-1])
+    )
     return [QueuePair(int(part["rank"][0]), int(part["comm"][0]), part) for part in np.split(events, changes)]
 
 
@@ -65,7 +67,18 @@ def section(trace: Trace, begin: int, end: int) -> str:
         if len(found) > ROWS
         else ""
     )
-    heads = ("rank", "queue pair", "remote", "device", "switches", "posted", "completed", "in flight", "bytes posted", "last record before the end")
+    heads = (
+        "rank",
+        "queue pair",
+        "remote",
+        "device",
+        "switches",
+        "posted",
+        "completed",
+        "in flight",
+        "bytes posted",
+        "last record before the end",
+    )
     return f"<h2>RDMA queue pairs</h2>\n{_picture(trace, found, begin, end)}{table(heads, rows)}{more}"
 
 

@@ -69,7 +69,11 @@ def page(trace: Trace, verdicts: Sequence[Verdict], labels: Labels | None = None
     drawn = marks(trace, found, MARKS, LANES, named)
     warm = heatmap.work(labels, measured) if labels is not None and measured else heatmap.share(trace, begin, end)
     data = _timeline_data(trace, matching, found, labels, drawn, begin, end) | {
-        "flags": [{"at": v.since_ns - begin, "text": f"rank {v.rank}" if v.rank is not None else v.state.value} for v in verdicts[:VERDICTS] if v.since_ns is not None],
+        "flags": [
+            {"at": v.since_ns - begin, "text": f"rank {v.rank}" if v.rank is not None else v.state.value}
+            for v in verdicts[:VERDICTS]
+            if v.since_ns is not None
+        ],
         "iterations": [one.begin - begin for one in measured[:: 1 + len(measured) // 1000]],
         "heat": _heat_data(trace, warm, begin),
     }
@@ -123,7 +127,9 @@ def _end(trace: Trace, begin: int) -> int:
 
 def _facts(trace: Trace, begin: int, end: int) -> str:
     hosts = {known.host for known in trace.ranks.values() if known.host}
-    said = [f"{len(trace.ranks)} of {trace.size} ranks" if len(trace.ranks) != trace.size else plural(trace.size, "rank")]
+    said = [
+        f"{len(trace.ranks)} of {trace.size} ranks" if len(trace.ranks) != trace.size else plural(trace.size, "rank")
+    ]
     said += [f"on {plural(len(hosts), 'host')}"] if hosts else []
     said += [f"{plural(len(trace.events), 'record')} over {span(end - begin)}"]
     if begin > 10**18:  # the clock of the simulator begins at 0
@@ -151,7 +157,9 @@ def _verdict(verdict: Verdict) -> str:
 
 def _json(data: object) -> str:
     """Inside a script element: no text can end it, nor begin a comment."""
-    return json.dumps(data, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return (
+        json.dumps(data, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    )
 
 
 def _column(values: np.ndarray) -> dict[str, str]:
@@ -159,12 +167,25 @@ def _column(values: np.ndarray) -> dict[str, str]:
     if values.dtype.kind != "f":
         lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
         kinds = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
-        values = values.astype(next((kind for kind in kinds if np.iinfo(kind).min <= lowest and highest <= np.iinfo(kind).max), np.float64))
+        values = values.astype(
+            next((kind for kind in kinds if np.iinfo(kind).min <= lowest and highest <= np.iinfo(kind).max), np.float64)
+        )
     values = values.astype(values.dtype.newbyteorder("<"))
-    return {"type": f"{values.dtype.kind}{values.dtype.itemsize}", "values": base64.b64encode(values.tobytes()).decode()}
+    return {
+        "type": f"{values.dtype.kind}{values.dtype.itemsize}",
+        "values": base64.b64encode(values.tobytes()).decode(),
+    }
 
 
-def _timeline_data(trace: Trace, matching: match.Matching, found: waits.Waits, labels: Labels | None, drawn: Marks, begin: int, end: int) -> dict[str, Any]:
+def _timeline_data(
+    trace: Trace,
+    matching: match.Matching,
+    found: waits.Waits,
+    labels: Labels | None,
+    drawn: Marks,
+    begin: int,
+    end: int,
+) -> dict[str, Any]:
     at = drawn.event
     events = trace.events[at]
     post = matching.post[at]
@@ -200,7 +221,11 @@ def _timeline_data(trace: Trace, matching: match.Matching, found: waits.Waits, l
 
 
 def _heat_data(trace: Trace, warm: heatmap.Heat, begin: int) -> dict[str, Any]:
-    cells = {"value": warm.values.ravel().astype(np.float32), "begin": (warm.begin - begin).astype(np.float64), "end": (warm.end - begin).astype(np.float64)}
+    cells = {
+        "value": warm.values.ravel().astype(np.float32),
+        "begin": (warm.begin - begin).astype(np.float64),
+        "end": (warm.end - begin).astype(np.float64),
+    }
     if warm.ratio is not None:
         cells["ratio"] = warm.ratio.ravel().astype(np.float32)
     return {
@@ -251,7 +276,11 @@ def _heatmap(warm: heatmap.Heat, measured: Sequence[Iteration]) -> str:
         title, scale = "Share of the time in MPI", "linear-gradient(to right,#fff,#1f4fa0)"
         low, high, rule = "none", "all of it", "the least of them counts"
         said = "No schedule of a training job is known. A rank with less than the others keeps them waiting."
-    coarse = f" Rows or columns that stand for several: {rule}." if any(a != b for a, b in [*warm.rows, *warm.columns]) else ""
+    coarse = (
+        f" Rows or columns that stand for several: {rule}."
+        if any(a != b for a, b in [*warm.rows, *warm.columns])
+        else ""
+    )
     return (
         f'<h2>{title}</h2>\n<p class="legend">{low} <i style="width:8em;background:{scale}"></i> {high}; <span><i '
         'style="background:#e1e4e8"></i>not known</span></p>\n'
@@ -261,11 +290,20 @@ def _heatmap(warm: heatmap.Heat, measured: Sequence[Iteration]) -> str:
 
 
 def _open_calls(trace: Trace, matching: match.Matching) -> str:
-    at = np.flatnonzero((trace.events["exit"] == OPEN) & match.first_of_call(trace.events) & ~np.isin(trace.events["op"], NOT_CALLS))
+    at = np.flatnonzero(
+        (trace.events["exit"] == OPEN) & match.first_of_call(trace.events) & ~np.isin(trace.events["op"], NOT_CALLS)
+    )
     if not len(at):
         return ""
     at = at[np.argsort(trace.events["enter"][at], kind="stable")]
-    rows = [(_rank(trace, int(trace.events["rank"][i])), calls.describe(trace, matching, i), Time(trace.now - int(trace.events["enter"][i]))) for i in at[:ROWS].tolist()]
+    rows = [
+        (
+            _rank(trace, int(trace.events["rank"][i])),
+            calls.describe(trace, matching, i),
+            Time(trace.now - int(trace.events["enter"][i])),
+        )
+        for i in at[:ROWS].tolist()
+    ]
     return f"<h2>Calls that have not returned</h2>\n{table(('rank', 'call', 'for'), rows)}{_more(len(at))}"
 
 
@@ -293,7 +331,15 @@ def _waits(trace: Trace, found: waits.Waits) -> str:
         + table(
             ("rank", "call", "calls", "time", "waiting", "transfer", "mostly for"),
             [
-                (_rank(trace, r.rank), calls.name(r.op), r.calls, Time(r.time), Time(r.wait), Time(r.transfer), f"rank {r.culprit}" if r.culprit >= 0 else "")
+                (
+                    _rank(trace, r.rank),
+                    calls.name(r.op),
+                    r.calls,
+                    Time(r.time),
+                    Time(r.wait),
+                    Time(r.transfer),
+                    f"rank {r.culprit}" if r.culprit >= 0 else "",
+                )
                 for r in by_wait[:ROWS]
             ],
         )
@@ -314,7 +360,16 @@ def _who_for_whom(trace: Trace, found: waits.Waits) -> tuple[list[tuple[object, 
     rows = []
     for i in np.argsort(-total, kind="stable")[:ROWS].tolist():
         rank, who, op, kind = (int(key) for key in groups[:, i])
-        rows.append((*(_rank(trace, r) for r in (rank, who)), calls.name(op), _WHY[waits.Wait(kind)], int(count[i]), Time(total[i]), Time(longest[i])))
+        rows.append(
+            (
+                *(_rank(trace, r) for r in (rank, who)),
+                calls.name(op),
+                _WHY[waits.Wait(kind)],
+                int(count[i]),
+                Time(total[i]),
+                Time(longest[i]),
+            )
+        )
     return rows, groups.shape[1]
 
 

@@ -75,7 +75,9 @@ def marks(trace: Trace, waits: Waits, limit: int, lanes: int, named: Iterable[in
     if len(first) > (limit := max(limit, 4 * len(shown))):
         power = bisect.bisect_left(range(3, 62), True, key=lambda power: len(firsts(1 << power)) <= limit) + 3
         eighth = 1 << power - 3
-        grain, first = next((grain, few) for grain in range(5 * eighth, 9 * eighth, eighth) if len(few := firsts(grain)) <= limit)
+        grain, first = next(
+            (grain, few) for grain in range(5 * eighth, 9 * eighth, eighth) if len(few := firsts(grain)) <= limit
+        )
     longest = first_largest(length, first)
     last = np.r_[first[1:], len(calls)] - 1 if len(first) else first
 

@@ -46,11 +46,17 @@ def verdicts(
     same job."""
     watched = slow.watch(trace, schedule, limits, delays, labels, looks)
     if not isinstance(watched, WatchResult):
-        cheap = [replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}") for said in watched if (said.cost_ns or FLOOR) < FLOOR]
+        cheap = [
+            replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}")
+            for said in watched
+            if (said.cost_ns or FLOOR) < FLOOR
+        ]
         return [said for said in watched if (said.cost_ns or FLOOR) >= FLOOR] or cheap
     sampled = delays.ranks if delays is not None else {}
     # invariant 4
-    watched = replace(watched, found=[finding for finding in watched.found if finding.sampled or finding.rank not in sampled])
+    watched = replace(
+        watched, found=[finding for finding in watched.found if finding.sampled or finding.rank not in sampled]
+    )
     found = [*_single(watched), *_window(watched), *_chronic(watched)]
     if not found:
         said = slow.healthy(watched)
@@ -104,9 +110,15 @@ def _window(watched: WatchResult) -> list[Verdict]:
     middle = (window[0].begin + window[-1].end) // 2
     found = []
     for group in groups.values():
-        halves = [sum(f.cost for f in group if (numbers[f.iteration].end > middle) == second) for second in (False, True)]
-        healthy = [watched.monitor.length * sum((one.end > middle) == second for one in window) for second in (False, True)]
-        if sum(halves) >= FLOOR * 1e-9 and all(cost >= _share(watched) * of for cost, of in zip(halves, healthy, strict=True)):
+        halves = [
+            sum(f.cost for f in group if (numbers[f.iteration].end > middle) == second) for second in (False, True)
+        ]
+        healthy = [
+            watched.monitor.length * sum((one.end > middle) == second for one in window) for second in (False, True)
+        ]
+        if sum(halves) >= FLOOR * 1e-9 and all(
+            cost >= _share(watched) * of for cost, of in zip(halves, healthy, strict=True)
+        ):
             found.append(_lasting(watched, group, window))
     return found
 
@@ -129,5 +141,7 @@ def _chronic(watched: WatchResult) -> list[Verdict]:
     for finding in watched.found:
         if finding.chronic:
             groups.setdefault(finding.rank, []).append(finding)
-    costly = [group for group in groups.values() if sum(finding.cost * finding.chronic for finding in group) >= FLOOR * 1e-9]
+    costly = [
+        group for group in groups.values() if sum(finding.cost * finding.chronic for finding in group) >= FLOOR * 1e-9
+    ]
     return [replace(slow.tell(watched, group), since_ns=None) for group in costly]

@@ -94,7 +94,9 @@ class Monitor:
         if len(lengths) >= MANY:
             steps = np.abs(np.diff(np.log(lengths)))
             self.unsteady = float(np.expm1(4 * 1.4826 * np.median(steps) / np.sqrt(2)))
-        fast = np.flatnonzero(np.asarray(lengths) <= np.quantile(lengths, FAST, method="higher") * (1 + max(DRIFT, self.unsteady / 2)))[:PRIMED].tolist()
+        fast = np.flatnonzero(
+            np.asarray(lengths) <= np.quantile(lengths, FAST, method="higher") * (1 + max(DRIFT, self.unsteady / 2))
+        )[:PRIMED].tolist()
         timings = [timings[i] for i in fast]
         self.length = float(np.median([lengths[i] for i in fast]))
         self.own = np.median([_low(_own(t), 1) for t in timings], axis=0)[:, 0]
@@ -112,7 +114,9 @@ class Monitor:
                 np.median([np.median(of.reduce, axis=-1) for of in sizes], axis=0),
             )
         whole = self.segments.sum(axis=1)
-        self._shape = np.divide(self.segments, whole[:, None], out=np.zeros_like(self.segments), where=whole[:, None] > 0)
+        self._shape = np.divide(
+            self.segments, whole[:, None], out=np.zeros_like(self.segments), where=whole[:, None] > 0
+        )
 
     def feed(self, numbers: list[int], timing: Timing, lengths: np.ndarray) -> list[Finding]:
         """Iterations in order, their replicas side by side: timing's D is the schedule's times their number. lengths:
@@ -123,13 +127,21 @@ class Monitor:
         found = []
         may_be = (lengths > self.length * (1 / self.limits.performance)).any()  # slow: else noise tells nothing
         noise = _noise(own, self.own, self.schedule.pp, len(numbers)) if may_be else np.zeros(len(numbers))
-        slow = lengths > self.length * np.maximum(1 / self.limits.performance, 1 + np.maximum(NOISE * noise, self.unsteady))
+        slow = lengths > self.length * np.maximum(
+            1 / self.limits.performance, 1 + np.maximum(NOISE * noise, self.unsteady)
+        )
         for i, number in enumerate(numbers):
             if lengths[i] < self.length * self.limits.performance:
                 self._change(number, low[:, i], float(lengths[i]))
             elif slow[i]:
                 of = range(i * self.schedule.dp, (i + 1) * self.schedule.dp)
-                found += self._taken_apart(number, timing.replicas(list(of)) if len(numbers) > 1 else timing, low[:, i], float(lengths[i]), float(noise[i]))
+                found += self._taken_apart(
+                    number,
+                    timing.replicas(list(of)) if len(numbers) > 1 else timing,
+                    low[:, i],
+                    float(lengths[i]),
+                    float(noise[i]),
+                )
             else:
                 self._other = []
         if self.schedule.dp * self.schedule.tp > 1:
@@ -137,8 +149,12 @@ class Monitor:
         healthy = ~slow & (lengths > self.length * self.limits.performance)
         if healthy.any():
             weight = 1 - (1 - LEARN) ** int(healthy.sum())
-            self.own += weight * np.clip(np.median(low[:, healthy], axis=1) - self.own, -DRIFT * self.own, DRIFT * self.own)
-            self.length += weight * float(np.clip(np.median(lengths[healthy]) - self.length, -DRIFT * self.length, DRIFT * self.length))
+            self.own += weight * np.clip(
+                np.median(low[:, healthy], axis=1) - self.own, -DRIFT * self.own, DRIFT * self.own
+            )
+            self.length += weight * float(
+                np.clip(np.median(lengths[healthy]) - self.length, -DRIFT * self.length, DRIFT * self.length)
+            )
         return found
 
     # ---- one slow iteration ----
@@ -149,7 +165,10 @@ class Monitor:
         blocks = self.own > 0
         per_rank = np.ones((self.schedule.pp, *own.shape[1:]))
         for stage in range(self.schedule.pp):
-            mine = np.flatnonzero(blocks[stage * self.graph.blocks : (stage + 1) * self.graph.blocks]) + stage * self.graph.blocks
+            mine = (
+                np.flatnonzero(blocks[stage * self.graph.blocks : (stage + 1) * self.graph.blocks])
+                + stage * self.graph.blocks
+            )
             if len(mine):
                 per_rank[stage] = np.median(own[mine] / self.own[mine, None, None], axis=0)
         # of few ranks that of one, nothing between one that is slow and one that isn't
@@ -190,7 +209,11 @@ class Monitor:
         stages_, count = self.schedule.pp, len(numbers)
         peers = np.median(work, axis=-1, keepdims=True)
         ratio = np.divide(work, peers, out=np.ones_like(work), where=peers > 0)
-        own = np.log(np.maximum(np.median(ratio.reshape(stages_, -1, count, work.shape[-1]), axis=1), 1e-9)).transpose(1, 0, 2).reshape(count, *self._sum.shape)
+        own = (
+            np.log(np.maximum(np.median(ratio.reshape(stages_, -1, count, work.shape[-1]), axis=1), 1e-9))
+            .transpose(1, 0, 2)
+            .reshape(count, *self._sum.shape)
+        )
         if work.shape[-1] == 2:
             own = 2 * own  # the median of two is half way between them
         found = []
@@ -204,7 +227,11 @@ class Monitor:
             self._since[~below] += 1
             self._excess[~below] += own_i[~below]
             if (self._sum > CERTAIN).any() and ((self._sum > CERTAIN) & (self._since >= PATIENCE)).any():
-                found += self._chronic(number, timing.replicas(list(range(i * self.schedule.dp, (i + 1) * self.schedule.dp))), float(lengths[i]))
+                found += self._chronic(
+                    number,
+                    timing.replicas(list(range(i * self.schedule.dp, (i + 1) * self.schedule.dp))),
+                    float(lengths[i]),
+                )
         return found
 
     def _scatter(self, own: np.ndarray, peers: int) -> float:
@@ -244,7 +271,19 @@ class Monitor:
             took = float(timing.compute[worst[0] * blocks : (worst[0] + 1) * blocks, :, worst[1], worst[2]].sum())
             ranks = [int(self.schedule.ranks[place]) for place in places]
             since = int(self._since[worst])
-            found.append(Finding(number, Cause.COMPUTE, int(self.schedule.ranks[worst]), cost, took, took / excess[worst], length, ranks=tuple(ranks), chronic=since))
+            found.append(
+                Finding(
+                    number,
+                    Cause.COMPUTE,
+                    int(self.schedule.ranks[worst]),
+                    cost,
+                    took,
+                    took / excess[worst],
+                    length,
+                    ranks=tuple(ranks),
+                    chronic=since,
+                )
+            )
             for place in places:
                 self._sum[place], self._since[place], self._excess[place] = 0, 0, 0
         return found
@@ -300,7 +339,16 @@ class _Search:
     """For what makes one iteration slow. Works on the late replicas only; those in time can't be to blame."""
 
     def __init__(
-        self, monitor: Monitor, number: int, timing: Timing, late: np.ndarray, replicas: np.ndarray, per_rank: np.ndarray, length: float, everybody: float, noise: float
+        self,
+        monitor: Monitor,
+        number: int,
+        timing: Timing,
+        late: np.ndarray,
+        replicas: np.ndarray,
+        per_rank: np.ndarray,
+        length: float,
+        everybody: float,
+        noise: float,
     ) -> None:
         self.monitor, self.graph, self.schedule, self.limits = monitor, monitor.graph, monitor.schedule, monitor.limits
         self.number, self.late, self.length = number, late, length
@@ -312,7 +360,10 @@ class _Search:
         self.expected = np.where(self.expected > 0, self.expected, monitor.segments) * everybody
         self.usual = monitor.length * everybody
         self.node = 1 + max(self.limits.node, NOISE * noise)
-        rates = [_noise(timing.transfer, monitor.transfer, self.schedule.pp, 1)[0], _noise(timing.collective.sum(axis=1)[..., None], monitor.collective.sum(axis=1), self.schedule.pp, 1)[0]]
+        rates = [
+            _noise(timing.transfer, monitor.transfer, self.schedule.pp, 1)[0],
+            _noise(timing.collective.sum(axis=1)[..., None], monitor.collective.sum(axis=1), self.schedule.pp, 1)[0],
+        ]
         self.slower = max(1 / (1 - self.limits.bandwidth), 1 + NOISE * float(max(rates)))
         self.enough = self.usual * max(1 / LEFT, 1 + NOISE * noise, 1 + monitor.unsteady)
         names = np.array([monitor.hosts.get(rank, "") for rank in range(self.schedule.size)])
@@ -342,7 +393,9 @@ class _Search:
             suspects = sorted(self._suspects(timing, path), key=lambda one: -one.excess)
             single, several = ([one for one in suspects if one.joint == joint][:FAULTS] for joint in (False, True))
             for suspect in (*single, *several):
-                gains.append((times.replicas[replica] - self.graph.replica_ends(suspect.innocent(timing))[replica], suspect))
+                gains.append(
+                    (times.replicas[replica] - self.graph.replica_ends(suspect.innocent(timing))[replica], suspect)
+                )
             least = max(0.2 * (times.makespan - self.usual), self.enough - self.usual, 2 * self.monitor.uncertainty)
             gain, best = _simplest([one for one in gains if not one[1].joint])
             together, twins = max(
@@ -436,7 +489,13 @@ class _Search:
             return None
         segment = int(excess[:, shard].argmax())
         backward = self.schedule.blocks_of(step.stage)[step.place].backward
-        phase = Phase.TRANSFER if segment == len(expected) - 1 and segment else Phase.BACKWARD if backward else Phase.FORWARD
+        phase = (
+            Phase.TRANSFER
+            if segment == len(expected) - 1 and segment
+            else Phase.BACKWARD
+            if backward
+            else Phase.FORWARD
+        )
         long = own.sum(axis=0) > usual * self.node
         finding = replace(self._finding(Cause.COMPUTE, step, shard, took, usual), vertex=step.vertex, phase=phase)
         if long.sum() > 1:  # they wait for each other
@@ -455,7 +514,9 @@ class _Search:
         )
         if took <= usual * self.slower + 2 * self.monitor.uncertainty:
             return None
-        finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), vertex=step.vertex, phase=Phase.TRANSFER)
+        finding = replace(
+            self._finding(Cause.NETWORK, step, step.shard, took, usual), vertex=step.vertex, phase=Phase.TRANSFER
+        )
         return _Suspect(
             finding,
             [("collective", (step.vertex, slice(None), step.replica), self.collective[step.vertex, :, step.replica])],
@@ -486,7 +547,13 @@ class _Search:
         many = shares[which] >= 0.5
         mine = np.flatnonzero(touched[which] & slow) if many else np.array([step.vertex])
         rank, peer = (self._rank(stage, step.replica, step.shard) for stage in (ends[which], ends[1 - which]))
-        finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), rank=rank, peer=peer, phase=Phase.TRANSFER, vertex=None if many else step.vertex)
+        finding = replace(
+            self._finding(Cause.NETWORK, step, step.shard, took, usual),
+            rank=rank,
+            peer=peer,
+            phase=Phase.TRANSFER,
+            vertex=None if many else step.vertex,
+        )
         return _Suspect(
             finding,
             [

@@ -90,14 +90,27 @@ class WatchState:
     def go_on(self, measured: list[Iteration], monitor: Monitor) -> bool:
         """Whether the monitor can go on where it was, rather than this new one begin: it has been fed these iterations
         (a restart may have taken them back), and not most of them by expectations that were made without them."""
-        if self.monitor is None or self.fed is None or (monitor.schedule, monitor.limits, monitor.hosts) != (self.monitor.schedule, self.monitor.limits, self.monitor.hosts):
+        if (
+            self.monitor is None
+            or self.fed is None
+            or (monitor.schedule, monitor.limits, monitor.hosts)
+            != (self.monitor.schedule, self.monitor.limits, self.monitor.hosts)
+        ):
             return False
         newest = next((one for one in reversed(measured) if one.number <= self.fed.number), None)
-        return newest is not None and newest.timing is self.fed.timing and sum(one.number > self.primed for one in measured) < RENEWED * len(measured)
+        return (
+            newest is not None
+            and newest.timing is self.fed.timing
+            and sum(one.number > self.primed for one in measured) < RENEWED * len(measured)
+        )
 
 
 def verdicts(
-    trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None, labels: stages.Labels | None = None
+    trace: Trace,
+    schedule: Schedule | None = None,
+    limits: Limits | None = None,
+    delays: Delays | None = None,
+    labels: stages.Labels | None = None,
 ) -> list[Verdict]:
     """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said.
     delays: what is known of ranks' waits for a processor. labels: of the calls, by the schedule, if they are known.
@@ -147,7 +160,11 @@ def watch(
                 action="look again when more are",
             )
         ]
-    uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
+    uncertainty = (
+        max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9
+        if len({r.host for r in trace.ranks.values()}) > 1
+        else 0.0
+    )
     monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()})
     new, odd = measured, []
     if looks.go_on(measured, monitor):
@@ -166,7 +183,16 @@ def watch(
     for one in new:
         faults = monitor.feed([one.number], one.timing, np.array([one.seconds]))
         if faults or one.seconds * monitor.limits.performance > monitor.length:
-            odd.append(_SlowIteration(one, tuple((finding, begins.get(one.number - max(finding.chronic - 1, 0), measured[0].begin)) for finding in faults), monitor.length))
+            odd.append(
+                _SlowIteration(
+                    one,
+                    tuple(
+                        (finding, begins.get(one.number - max(finding.chronic - 1, 0), measured[0].begin))
+                        for finding in faults
+                    ),
+                    monitor.length,
+                )
+            )
     looks.monitor, looks.odd, looks.fed = monitor, odd, measured[-1]
     found = [finding for one in odd for finding in one.found(schedule, delays)]
     return WatchResult(trace, monitor, measured, found)
@@ -177,11 +203,26 @@ def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding
     and scatter. What they cost is known from above only: a wait costs nothing while the rank would have had to wait for
     others anyway."""
     excess = iteration.seconds - usual
-    waits = {rank: wait * 1e-9 for rank in delays.ranks if (wait := delays.waited(rank, iteration.begin, iteration.end)) is not None}
+    waits = {
+        rank: wait * 1e-9
+        for rank in delays.ranks
+        if (wait := delays.waited(rank, iteration.begin, iteration.end)) is not None
+    }
     rank = max(waits, key=waits.__getitem__, default=-1)
     if not waits or waits[rank] < EXPLAINS * excess:
         return []
-    return [Finding(iteration.number, Cause.STARVED, rank, min(waits[rank], excess), iteration.seconds, usual, iteration.seconds, sampled=True)]
+    return [
+        Finding(
+            iteration.number,
+            Cause.STARVED,
+            rank,
+            min(waits[rank], excess),
+            iteration.seconds,
+            usual,
+            iteration.seconds,
+            sampled=True,
+        )
+    ]
 
 
 def _disturbed(iteration: Iteration, trace: Trace, delays: Delays) -> bool:
@@ -197,14 +238,20 @@ def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays
     if finding.cause is Cause.COMPUTE:
         parties = finding.ranks or (finding.rank,)
     else:
-        parties = (finding.rank, finding.peer) if finding.peer is not None else tuple(schedule.ranks[schedule.places[finding.rank, 0]].ravel().tolist())
+        parties = (
+            (finding.rank, finding.peer)
+            if finding.peer is not None
+            else tuple(schedule.ranks[schedule.places[finding.rank, 0]].ravel().tolist())
+        )
     waits = {rank: wait for rank in parties if (wait := delays.waited(rank, begin, end)) is not None}
     if not waits:
         return finding
     rank = max(waits, key=waits.__getitem__)
     if waits[rank] * 1e-9 < EXPLAINS * (finding.took - finding.expected) * max(finding.chronic, 1):
         return replace(finding, sampled=True)
-    return replace(finding, sampled=True, cause=Cause.STARVED, rank=rank, peer=None, ranks=(), vertex=None, phase=Phase.UNKNOWN)
+    return replace(
+        finding, sampled=True, cause=Cause.STARVED, rank=rank, peer=None, ranks=(), vertex=None, phase=Phase.UNKNOWN
+    )
 
 
 def healthy(watched: WatchResult) -> Verdict:
@@ -286,7 +333,9 @@ def _odd(watched: WatchResult) -> list[Iteration]:
 def _longer(monitor: Monitor, mine: list[Iteration]) -> str:
     """Of iterations, by how much they are."""
     took = float(np.median([one.seconds for one in mine]))
-    which = f"{len(mine)} iterations from {mine[0].number} on are" if len(mine) > 1 else f"iteration {mine[0].number} is"
+    which = (
+        f"{len(mine)} iterations from {mine[0].number} on are" if len(mine) > 1 else f"iteration {mine[0].number} is"
+    )
     return (
         f"{which} {took / monitor.length:.1f} times as long as others ({span(int(took * 1e9))} instead of"
         f" {span(int(monitor.length * 1e9))})"
@@ -348,7 +397,11 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
             + f", iteration {first.iteration}"
         )
         if first.phase is Phase.TRANSFER:
-            where = where.replace(" in ", " after ", 1) if first.cause is Cause.COMPUTE else where.replace(" in ", " into ", 1)
+            where = (
+                where.replace(" in ", " after ", 1)
+                if first.cause is Cause.COMPUTE
+                else where.replace(" in ", " into ", 1)
+            )
         stage = int(schedule.places[rank, 0])
     cost = float(np.median([f.cost for f in group]))
     count = len({f.iteration for f in group})

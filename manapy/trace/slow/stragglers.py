@@ -51,16 +51,30 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
     """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: what kept a schedule from being
     found, for the evidence. delays: what is known of ranks' waits for a processor."""
     starts = max((known.first_ns for known in trace.ranks.values()), default=0)
-    uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) if len({r.host for r in trace.ranks.values()}) > 1 else 0
+    uncertainty = (
+        max((r.uncertainty_ns for r in trace.ranks.values()), default=0)
+        if len({r.host for r in trace.ranks.values()}) > 1
+        else 0
+    )
     events = trace.events
     lost = [rank for rank in range(trace.size) if rank not in trace.ranks]
-    order = np.flatnonzero(np.isin(events["op"], NXN) & (events["comm"] >= 0) & (events["enter"] >= starts) & (events["exit"] != OPEN))
+    order = np.flatnonzero(
+        np.isin(events["op"], NXN) & (events["comm"] >= 0) & (events["enter"] >= starts) & (events["exit"] != OPEN)
+    )
     evidence = (why,) if why else ()
     waits, window, count, uneven = _late(trace, order, 2 * uncertainty)
     late = np.bincount(waits.rank, waits.cost, trace.size)
     if count < FEWEST:
         text = f"{count} collectives in which all wait for each other are recorded: too few to tell a straggler"
-        return [Verdict(State.UNKNOWN, text, confidence=0.0, evidence=evidence, action="give a schedule, or look again when more are recorded")]
+        return [
+            Verdict(
+                State.UNKNOWN,
+                text,
+                confidence=0.0,
+                evidence=evidence,
+                action="give a schedule, or look again when more are recorded",
+            )
+        ]
     found = []
     for rank in np.argsort(-late, kind="stable").tolist():
         if late[rank] < max(SHARE * window, WORTH) or late[rank] < OFTEN * float(np.median(np.delete(late, rank))):
@@ -110,7 +124,9 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
             f"ever different ranks are the last to come to collectives: {uneven / window:.0%} of the time is lost to"
             " unequal work, or to what disturbs it",
         )
-    return found or [Verdict(State.HEALTHY, f"healthy: no straggler in {count} collectives over {span(window)}", evidence=evidence)]
+    return found or [
+        Verdict(State.HEALTHY, f"healthy: no straggler in {count} collectives over {span(window)}", evidence=evidence)
+    ]
 
 
 def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> tuple[bool, bool]:
@@ -176,13 +192,18 @@ def _work(events: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray
     are missing), and in calls meanwhile."""
     follows = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
     follows &= events["seq"][:-1] + 1 == events["seq"][1:]  # else there is more between them than own work
-    between = np.r_[0, np.where(follows & (events["exit"][:-1] != OPEN), np.maximum(events["enter"][1:] - events["exit"][:-1], 0), 0)]
+    between = np.r_[
+        0,
+        np.where(follows & (events["exit"][:-1] != OPEN), np.maximum(events["enter"][1:] - events["exit"][:-1], 0), 0),
+    ]
     own = between[order]
     between[np.isin(events["op"], LOOKS)] = 0
     total, breaks = np.cumsum(between), np.cumsum(np.r_[True, ~follows])
     before = order[:-1]
     known = breaks[before] == breaks[order[1:]]
-    known &= (events["comm"][before] == events["comm"][order[1:]]) & (events["context"][before] + 1 == events["context"][order[1:]])
+    known &= (events["comm"][before] == events["comm"][order[1:]]) & (
+        events["context"][before] + 1 == events["context"][order[1:]]
+    )
     work = np.r_[-1, np.where(known, total[order[1:]] - total[before], -1)]
     calls = np.r_[0, events["enter"][order[1:]] - events["exit"][before]] - work
     return own, work, calls

@@ -68,7 +68,11 @@ def hung(kind: Kind, phase: Phase) -> Any:
 
 
 def test_rules_for_hangs() -> None:
-    spin, link, collective = hung(Kind.SPIN, Phase.BACKWARD), hung(Kind.DROP, Phase.TRANSFER), hung(Kind.DROP, Phase.BACKWARD)
+    spin, link, collective = (
+        hung(Kind.SPIN, Phase.BACKWARD),
+        hung(Kind.DROP, Phase.TRANSFER),
+        hung(Kind.DROP, Phase.BACKWARD),
+    )
     assert (comparators.jit(spin), comparators.c4(spin)) == (9, None)
     assert (comparators.jit(link), comparators.c4(link)) == (None, 9)
     assert (comparators.jit(collective), comparators.c4(collective)) == (None, 8)
@@ -76,7 +80,9 @@ def test_rules_for_hangs() -> None:
     running = simulate(MODEL, (), 1).trace
     assert running is not None
     for share in (0.2, 0.5, 0.8):
-        seen = snapshot(running, int(running.events["enter"].min() + share * (running.now - running.events["enter"].min())))
+        seen = snapshot(
+            running, int(running.events["enter"].min() + share * (running.now - running.events["enter"].min()))
+        )
         assert comparators.jit(seen) is None and comparators.c4(seen) is None
 
 

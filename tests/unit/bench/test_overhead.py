@@ -31,10 +31,17 @@ def loop(path: Path, **outputs: str) -> list[Row]:
         assert env == {"OPENBLAS_NUM_THREADS": "1"}
         if name in outputs:
             return outputs[name]
-        return "".join(f"iteration {i} took {took * (9 if i < overhead.WARM else 1) / 1e3:.6f} s at 1.5\n" for i in range(6)) + "weights ab12\n"
+        return (
+            "".join(
+                f"iteration {i} took {took * (9 if i < overhead.WARM else 1) / 1e3:.6f} s at 1.5\n" for i in range(6)
+            )
+            + "weights ab12\n"
+        )
 
     tools = SimpleNamespace(python=Path("python"), sources=Path("osu_bench"))
-    setting: Any = SimpleNamespace(work=path, tools=tools, scale=0.02, rounds=3, variant=variant, progress=lambda fraction, text: None)
+    setting: Any = SimpleNamespace(
+        work=path, tools=tools, scale=0.02, rounds=3, variant=variant, progress=lambda fraction, text: None
+    )
     return overhead._Loop(setting, "pp=2,micro=8", path / "textlog.so").rows((0, 1))
 
 

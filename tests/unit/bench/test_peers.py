@@ -47,7 +47,14 @@ def test_ratios_are_of_one_round_and_have_an_interval() -> None:
 
 def test_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    places = [(job, f"{kind}, {label}") for job, label in (("fcdp-nodes", "2 nodes"), ("fcdp-batches", "batch 4")) for kind in ("full", "LoRA")]
-    throughput = [Row(job, f"{place}: sentences a second at 100 Mb/s", "/s", samples={"fcdp": {0: 3.0}, "FSDP2": {0: 1.0}}) for job, place in places]
+    places = [
+        (job, f"{kind}, {label}")
+        for job, label in (("fcdp-nodes", "2 nodes"), ("fcdp-batches", "batch 4"))
+        for kind in ("full", "LoRA")
+    ]
+    throughput = [
+        Row(job, f"{place}: sentences a second at 100 Mb/s", "/s", samples={"fcdp": {0: 3.0}, "FSDP2": {0: 1.0}})
+        for job, place in places
+    ]
     plots.draw([*rows(), *throughput], tmp_path, "title")
     assert {path.stem for path in tmp_path.iterdir()} == set(peer_plots.FIGURES)

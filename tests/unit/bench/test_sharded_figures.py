@@ -26,8 +26,29 @@ def test_zero3_and_fcdp_take_what_the_paper_says() -> None:
 
 
 def test_rates_by_phase_without_the_first_step() -> None:
-    moments = [(10.0, "step"), (10.0, "forward"), (10.2, "backward"), (10.4, "step"), (10.4, "forward"), (10.6, "backward"), (10.7, "reduce"), (10.8, "end")]
-    samples = [(9.9, 0), (10.1, 9_000_000), (10.3, 9_000_000), (10.5, 10_000_000), (10.7, 12_000_000), (10.8, 12_500_000), (10.9, 99_000_000)]
+    moments = [
+        (10.0, "step"),
+        (10.0, "forward"),
+        (10.2, "backward"),
+        (10.4, "step"),
+        (10.4, "forward"),
+        (10.6, "backward"),
+        (10.7, "reduce"),
+        (10.8, "end"),
+    ]
+    samples = [
+        (9.9, 0),
+        (10.1, 9_000_000),
+        (10.3, 9_000_000),
+        (10.5, 10_000_000),
+        (10.7, 12_000_000),
+        (10.8, 12_500_000),
+        (10.9, 99_000_000),
+    ]
     trace = traced("zero3", samples, moments)
-    assert [round(moment, 6) for moment in trace.times] == [0.3, 0.5, 0.7, 0.8] and [round(rate) for rate in trace.rates] == [0, 5, 10, 5]
-    assert [round(rate) for rate in trace.chosen("forward")] == [5] and [round(rate) for rate in trace.chosen("backward")][:1] == [10]
+    assert [round(moment, 6) for moment in trace.times] == [0.3, 0.5, 0.7, 0.8] and [
+        round(rate) for rate in trace.rates
+    ] == [0, 5, 10, 5]
+    assert [round(rate) for rate in trace.chosen("forward")] == [5] and [
+        round(rate) for rate in trace.chosen("backward")
+    ][:1] == [10]

@@ -44,7 +44,9 @@ class Run:
         self.history = history
         history.begin()
         self.watch = Surroundings(time.time() + seconds)
-        self.attempt = Attempt(history.chain, 1, ["sleep", "60"], Policy(), self.watch, self.said.append, dict(os.environ))
+        self.attempt = Attempt(
+            history.chain, 1, ["sleep", "60"], Policy(), self.watch, self.said.append, dict(os.environ)
+        )
 
     def step(self, state: str = "running", **fields: object) -> None:
         where = self.history.chain.dir / "step-001"
@@ -108,7 +110,9 @@ def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, mo
     """That is a crash, and nothing was saved."""
 
     def die(which: job.Job, then: str) -> None:
-        job.write(which.dir, {**which.record, "state": "failed", "first_failure": {"rank": 1, "host": "node7", "code": None}})
+        job.write(
+            which.dir, {**which.record, "state": "failed", "first_failure": {"rank": 1, "host": "node7", "code": None}}
+        )
         raise DiedError("rank 1 died")
 
     monkeypatch.setattr(command, "checkpoint", die)

@@ -46,14 +46,21 @@ def wrong(arguments: list[str | Path], text: str, code: int, capsys: pytest.Capt
         (["--hosts", "a,,b", "--", "true"], "--hosts"),
     ],
 )
-def test_wrong_usage(arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage(
+    arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     wrong(["run", *arguments], text, 2, capsys)
     assert not list(tmp_path.iterdir()), "no directory was made"
 
 
 def test_another_command_in_the_directory(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong(["run", "--dir", history.chain.dir, "--", "mpirun", "other"], "is a chain of another command: mpirun solver", 2, capsys)
+    wrong(
+        ["run", "--dir", history.chain.dir, "--", "mpirun", "other"],
+        "is a chain of another command: mpirun solver",
+        2,
+        capsys,
+    )
     assert history.chain.events() == []
 
 
@@ -90,7 +97,9 @@ def test_where_it_was_begun_is_gone(history: History, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("command", ["history", "status"])
-def test_no_chain(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_chain(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     wrong([command, tmp_path / "nothing"], "nothing", 1, capsys)
     wrong([command], str(tmp_path), 1, capsys)
@@ -109,7 +118,9 @@ def test_no_place_for_the_chain(capsys: pytest.CaptureFixture[str]) -> None:
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     code = "import sys; from manapy.cli import main; sys.exit(main())"
-    return subprocess.run([sys.executable, "-c", code, "run", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", code, "run", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_command_without_mpi(tmp_path: Path) -> None:
@@ -140,7 +151,9 @@ def test_command_that_cannot_be_executed(tmp_path: Path) -> None:
     program.write_text("no program")
     program.chmod(0o755)
     done = run("--dir", "chain", "--", "./program", cwd=tmp_path)
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "Exec format error" in done.stderr, done.stderr
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "Exec format error" in done.stderr, (
+        done.stderr
+    )
 
 
 def test_default_directory(tmp_path: Path) -> None:
@@ -151,7 +164,13 @@ def test_default_directory(tmp_path: Path) -> None:
 
 def step(history: History, *arguments: str, env: dict[str, str]) -> str:
     code = "import sys; from manapy.cli import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code, "_step", *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **env})
+    done = subprocess.run(
+        [sys.executable, "-c", code, "_step", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **env},
+    )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return done.stdout
 
@@ -159,11 +178,21 @@ def step(history: History, *arguments: str, env: dict[str, str]) -> str:
 def test_step_command(history: History, tmp_path: Path) -> None:
     chain = str(history.chain.dir)
     history.begin()
-    assert step(history, "--ranks", "2", "--", "solver", "--", "x", env={"MANAPY_CHAIN": chain}) == f"NEW {chain}/step-001\n"
+    assert (
+        step(history, "--ranks", "2", "--", "solver", "--", "x", env={"MANAPY_CHAIN": chain})
+        == f"NEW {chain}/step-001\n"
+    )
     assert history.chain.events("step")[0]["argv"] == ["solver", "--", "x"]
     assert step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": str(tmp_path)}).startswith("ERROR ")
     history.begin(id="17")
-    answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, "MANAPY_CHAIN_ATTEMPT": "1", "SLURM_JOB_ID": "17"})
+    answer = step(
+        history,
+        "--ranks",
+        "2",
+        "--",
+        "solver",
+        env={"MANAPY_CHAIN": chain, "MANAPY_CHAIN_ATTEMPT": "1", "SLURM_JOB_ID": "17"},
+    )
     assert answer.startswith(f"ERROR {chain}: this script belongs to attempt 1, which is over")
     answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, "SLURM_JOB_ID": "18"})
     assert answer.startswith("ERROR MANAPY_CHAIN names the chain of job 17")

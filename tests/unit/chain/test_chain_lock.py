@@ -67,7 +67,9 @@ def test_of_two(path: Path) -> None:
 def test_holder_that_was_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is seen to be dead, whatever time has gone by."""
     monkeypatch.setattr(lock, "STALE", 10 * PATIENCE)
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None and other.stdout.readline() == "locked\n"
         with pytest.raises(ManapyError, match=f"process {other.pid} on"):
             Lock(path).acquire(1)

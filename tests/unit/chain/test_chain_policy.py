@@ -11,7 +11,9 @@ from manapy.chain.record import Chain
 
 def step(history: History, number: int, verdict: str = "new", state: str | None = None, **job: object) -> None:
     where = history.job(number, state, **job) if state else history.chain.dir / f"step-{number:03d}"
-    history.note("step", step=number, argv=["solver", str(number)], ranks=2, dir=str(where), verdict=verdict, path="", code=0)
+    history.note(
+        "step", step=number, argv=["solver", str(number)], ranks=2, dir=str(where), verdict=verdict, path="", code=0
+    )
 
 
 class Clock:
@@ -52,7 +54,10 @@ def test_crashes_in_a_row(history: History) -> None:
         history.attempt("crashed", checkpoints=1, reason="rank 0 died on there")
         assert policy.refusal(history.chain, Limits()) == "", "a good attempt in between"
     history.attempt("crashed", checkpoints=1, reason="rank 0 died on there")
-    assert policy.refusal(history.chain, Limits()) == "it crashed 3 times in a row (--max-crashes 3); last reason: rank 0 died on there"
+    assert (
+        policy.refusal(history.chain, Limits())
+        == "it crashed 3 times in a row (--max-crashes 3); last reason: rank 0 died on there"
+    )
     assert policy.refusal(history.chain, Limits(crashes=4)) == ""
     history.attempt("crashed", checkpoints=2, reason="rank 0 died on there")
     assert policy.refusal(history.chain, Limits()) == "", "it came past the place of the last crash"
@@ -62,7 +67,10 @@ def test_no_progress(history: History) -> None:
     history.attempt("left")
     assert policy.refusal(history.chain, Limits()) == ""
     history.attempt("left", reason="the allocation ends")
-    assert policy.refusal(history.chain, Limits()) == "no progress in 2 attempts in a row: no checkpoint was taken and no step ended (the allocation ends)"
+    assert (
+        policy.refusal(history.chain, Limits())
+        == "no progress in 2 attempts in a row: no checkpoint was taken and no step ended (the allocation ends)"
+    )
     history.attempt("left", checkpoints=1)
     assert policy.refusal(history.chain, Limits()) == ""
     history.attempt("lost")
@@ -83,7 +91,9 @@ def test_a_finished_step_is_progress(history: History) -> None:
             history.begin()
         step(history, 1, verdict="done", state="done", code=0)
         history.end("crashed")
-    assert policy.refusal(history.chain, Limits(crashes=9)).startswith("no progress"), "that it had finished earlier is none"
+    assert policy.refusal(history.chain, Limits(crashes=9)).startswith("no progress"), (
+        "that it had finished earlier is none"
+    )
 
 
 def test_budget(history: History, clock: Clock) -> None:
@@ -96,7 +106,10 @@ def test_budget(history: History, clock: Clock) -> None:
     clock.now = 2005
     assert policy.used(history.chain) == 15
     assert policy.refusal(history.chain, Limits(budget=16)) == ""
-    assert policy.refusal(history.chain, Limits(budget=15)) == "its attempts took 15 s together, the whole budget (--budget)"
+    assert (
+        policy.refusal(history.chain, Limits(budget=15))
+        == "its attempts took 15 s together, the whole budget (--budget)"
+    )
 
 
 def test_what_comes_after_the_end_costs_nothing(history: History, clock: Clock) -> None:

@@ -22,7 +22,10 @@ def tree(tmp_path: Path) -> subprocess.Popen[bytes]:
     inner = f"sleep 600 & echo $! > {tmp_path}/sleep; wait; touch {tmp_path}/inner"
     outer = f"sh -c '{inner}' & echo $! > {tmp_path}/shell; wait; touch {tmp_path}/outer"
     found = subprocess.Popen(["sh", "-c", outer], start_new_session=True)
-    until(lambda: len(list(tmp_path.glob("s*"))) == 2 and all(p.read_text().endswith("\n") for p in tmp_path.glob("s*")), "the processes")
+    until(
+        lambda: len(list(tmp_path.glob("s*"))) == 2 and all(p.read_text().endswith("\n") for p in tmp_path.glob("s*")),
+        "the processes",
+    )
     return found
 
 
@@ -34,7 +37,9 @@ def test_parents_come_first(tree: subprocess.Popen[bytes], tmp_path: Path) -> No
     assert descendants.kill_below(tree.pid, set())
     until(lambda: not is_alive(shell) and not is_alive(sleep), "they are killed")
     assert tree.wait(PATIENCE) == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["outer", "shell", "sleep"], "the inner shell came to its next command"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["outer", "shell", "sleep"], (
+        "the inner shell came to its next command"
+    )
     assert not descendants.kill_below(tree.pid, set())
 
 

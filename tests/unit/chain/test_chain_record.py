@@ -18,7 +18,9 @@ from manapy.chain.record import Chain
 from manapy.core.errors import ManapyError
 
 texts = st.text(max_size=30)
-values = st.dictionaries(st.sampled_from(["reason", "path", "code"]), st.one_of(texts, st.integers(), st.none(), st.lists(texts)), max_size=3)
+values = st.dictionaries(
+    st.sampled_from(["reason", "path", "code"]), st.one_of(texts, st.integers(), st.none(), st.lists(texts)), max_size=3
+)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["note", "checkpoint", "end"]), st.integers(1, 3), values), max_size=6))
@@ -78,7 +80,9 @@ def test_several_processes_append(history: History) -> None:
 def test_lock_keeps_others_out(history: History, tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from manapy.chain.record import Chain\nprint('there', flush=True)\nwith Chain(Path(sys.argv[1]), {}).locked(): print('in', flush=True)"
     with history.chain.locked():
-        other = subprocess.Popen([sys.executable, "-c", code, str(history.chain.dir)], stdout=subprocess.PIPE, text=True)
+        other = subprocess.Popen(
+            [sys.executable, "-c", code, str(history.chain.dir)], stdout=subprocess.PIPE, text=True
+        )
         assert other.stdout is not None and other.stdout.readline() == "there\n"
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.5)
@@ -121,7 +125,19 @@ def test_create_where_nothing_can_be(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "5", "null", '"text"', '{"format": 9}', '{"format": 1}', '{"format": 1, "command": "sh", "cwd": "/", "created": 1}', '{"format": 1, "command": ["sh"], "cwd": "/"}', "\0\0"],
+    [
+        "",
+        "{",
+        "[]",
+        "5",
+        "null",
+        '"text"',
+        '{"format": 9}',
+        '{"format": 1}',
+        '{"format": 1, "command": "sh", "cwd": "/", "created": 1}',
+        '{"format": 1, "command": ["sh"], "cwd": "/"}',
+        "\0\0",
+    ],
 )
 def test_read_damaged(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "chain.json").write_text(text)

@@ -54,7 +54,9 @@ def test_new(script: Script) -> None:
     step = script.history.chain.dir / "step-001"
     assert script.ask(A) == Verdict("new", step)
     assert script.ask(B).path == script.history.chain.dir / "step-002"
-    assert [(e["step"], e["argv"], e["ranks"], e["verdict"], e["dir"]) for e in script.history.chain.events("step")][0] == (1, A, RANKS, "new", str(step))
+    assert [(e["step"], e["argv"], e["ranks"], e["verdict"], e["dir"]) for e in script.history.chain.events("step")][
+        0
+    ] == (1, A, RANKS, "new", str(step))
     assert Verdict("new", step).line() == f"NEW {step}"
 
 
@@ -130,7 +132,9 @@ def test_damaged_checkpoint_is_named_and_left_out(script: Script) -> None:
     for _ in range(2):
         script.again()
         assert script.ask(A) == Verdict("resume", where / "ckpt-000001")
-    assert [Path(e["path"]).name for e in script.history.chain.events("skipped")] == ["ckpt-000003", "ckpt-000002"], "once each"
+    assert [Path(e["path"]).name for e in script.history.chain.events("skipped")] == ["ckpt-000003", "ckpt-000002"], (
+        "once each"
+    )
     assert "ckpt-000003 is damaged" in script.said[0] and "rank-00001.img" in script.said[0]
     assert "ckpt-000002 is damaged" in script.said[1]
 
@@ -156,7 +160,9 @@ def test_all_damaged(script: Script) -> None:
 def test_other_number_of_ranks(script: Script) -> None:
     script.start(A, checkpoints=1)
     script.again()
-    with pytest.raises(ManapyError, match="has 2 ranks, but this step runs with 3: it needs the same number of tasks as before"):
+    with pytest.raises(
+        ManapyError, match="has 2 ranks, but this step runs with 3: it needs the same number of tasks as before"
+    ):
         script.ask(A, ranks=3)
     assert script.ask(A).kind == "resume", "it wasn't noted"
 

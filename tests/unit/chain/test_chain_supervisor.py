@@ -37,7 +37,9 @@ def test_another_is_at_work(history: History, monkeypatch: pytest.MonkeyPatch) -
 def test_another_that_has_just_been_killed(history: History) -> None:
     """Its lock goes with it."""
     code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(600)"
-    other = subprocess.Popen([sys.executable, "-c", code, str(history.chain.dir / "supervisor.lock")], stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(history.chain.dir / "supervisor.lock")], stdout=subprocess.PIPE, text=True
+    )
     assert other.stdout is not None and other.stdout.readline() == "locked\n"
     threading.Timer(0.3, other.kill).start()
     make(history)
@@ -52,7 +54,10 @@ def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytes
     history.note("step", step=1, argv=["solver"], ranks=2, dir=str(where), verdict="new", path="", code=0)
     answers = [True]
     monkeypatch.setattr("manapy.ckpt.store.job.Job.is_live", lambda self: answers[0])
-    with pytest.raises(ManapyError, match="step-001 still runs although its manapy has ended: wait until it ends, or run manapy stop .*step-001, then continue"):
+    with pytest.raises(
+        ManapyError,
+        match="step-001 still runs although its manapy has ended: wait until it ends, or run manapy stop .*step-001, then continue",
+    ):
         make(history).refusal()
     assert history.chain.events("end") == []
     answers[0] = False

@@ -18,11 +18,29 @@ from manapy.core.errors import ManapyError
 def story(history: History) -> History:
     """Lost, crashed, left; it runs in the fourth."""
     history.begin(id="17", nodes=["a", "b"], deadline=time.time() + 3600)
-    history.note("step", step=1, argv=["solver", "-x"], ranks=4, dir=str(history.chain.dir / "step-001"), verdict="new", path="", code=0)
+    history.note(
+        "step",
+        step=1,
+        argv=["solver", "-x"],
+        ranks=4,
+        dir=str(history.chain.dir / "step-001"),
+        verdict="new",
+        path="",
+        code=0,
+    )
     history.checkpoint(2.0)
     history.end("lost", reason="it ended without a record")
     history.begin(id="17", nodes=["b"], deadline=time.time() + 7200)
-    history.note("step", step=1, argv=["solver", "-x"], ranks=4, dir=str(history.chain.dir / "step-001"), verdict="resume", path="/x/ckpt-000001", code=0)
+    history.note(
+        "step",
+        step=1,
+        argv=["solver", "-x"],
+        ranks=4,
+        dir=str(history.chain.dir / "step-001"),
+        verdict="resume",
+        path="/x/ckpt-000001",
+        code=0,
+    )
     history.note("failed", cause="interval", reason="No space left on device", seconds=0.1)
     history.end("crashed", reason="rank 1 died on b")
     history.begin(id="18", nodes=["b"], deadline=time.time() + 7200)
@@ -34,8 +52,18 @@ def story(history: History) -> History:
 
 def test_rows(story: History) -> None:
     rows = view.attempts(story.chain)
-    assert [(r.number, r.id, r.nodes, r.how) for r in rows] == [(1, "17", ["a", "b"], "lost"), (2, "17", ["b"], "crashed"), (3, "18", ["b"], "left"), (4, "19", ["c"], "running")]
-    assert [(len(r.checkpoints), len(r.failed), r.resumed) for r in rows] == [(1, 0, []), (0, 1, ["/x/ckpt-000001"]), (1, 0, []), (0, 0, [])]
+    assert [(r.number, r.id, r.nodes, r.how) for r in rows] == [
+        (1, "17", ["a", "b"], "lost"),
+        (2, "17", ["b"], "crashed"),
+        (3, "18", ["b"], "left"),
+        (4, "19", ["c"], "running"),
+    ]
+    assert [(len(r.checkpoints), len(r.failed), r.resumed) for r in rows] == [
+        (1, 0, []),
+        (0, 1, ["/x/ckpt-000001"]),
+        (1, 0, []),
+        (0, 0, []),
+    ]
     assert rows[1].reason == "rank 1 died on b" and rows[3].reason == ""
     assert all(r.begin <= r.end for r in rows)
     assert view.attempts(story.chain, now=time.time() + 50)[3].end == pytest.approx(time.time() + 50, abs=10)
@@ -46,7 +74,16 @@ def test_summary(story: History) -> None:
     assert (stands["state"], stands["attempts"], stands["allocations"], stands["checkpoints"]) == ("running", 4, 4, 2)
     assert stands["last_checkpoint"]["path"] == "ckpt-000002" and stands["last_checkpoint"]["seconds"] == 4.0
     assert stands["deadline"] - stands["leaves_at"] == pytest.approx(timing.lead([2.0, 4.0], 1000))
-    assert stands["steps"] == [{"step": 1, "argv": ["solver", "-x"], "ranks": 4, "verdict": "resume", "dir": str(story.chain.dir / "step-001"), "done": False}]
+    assert stands["steps"] == [
+        {
+            "step": 1,
+            "argv": ["solver", "-x"],
+            "ranks": 4,
+            "verdict": "resume",
+            "dir": str(story.chain.dir / "step-001"),
+            "done": False,
+        }
+    ]
     json.dumps(stands)
 
 
@@ -78,7 +115,9 @@ def test_picture_of_nothing(history: History, tmp_path: Path) -> None:
         view.draw(history.chain, tmp_path / "x.png")
 
 
-def test_picture_without_matplotlib(story: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_picture_without_matplotlib(
+    story: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib"] + ["matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ManapyError, match="the picture needs matplotlib: pip install"):
@@ -90,12 +129,25 @@ def test_picture_without_matplotlib(story: History, tmp_path: Path, monkeypatch:
     assert cli.main(["history", str(story.chain.dir), "--no-plot"]) == 0
 
 
-def test_history_command(story: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_command(
+    story: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(story.chain.dir.parent)
     assert cli.main(["history", "--no-plot"]) == 0, "the newest one here"
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{story.chain.dir}: running"
-    assert lines[1].split() == ["attempt", "job", "nodes", "begin", "length", "from", "checkpoints", "size", "end", "because"]
+    assert lines[1].split() == [
+        "attempt",
+        "job",
+        "nodes",
+        "begin",
+        "length",
+        "from",
+        "checkpoints",
+        "size",
+        "end",
+        "because",
+    ]
     assert [line.split()[0] for line in lines[2:]] == ["1", "2", "3", "4"]
     assert "ckpt-000001" in lines[3] and "0 (+1 failed)" in lines[3] and "crashed" in lines[3]
     assert cli.main(["history", str(story.chain.dir), "--json"]) == 0
@@ -112,7 +164,10 @@ def test_history_command(story: History, tmp_path: Path, monkeypatch: pytest.Mon
 def test_status_command(story: History, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", str(story.chain.dir)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"chain {story.chain.dir}: running\n4 attempts in 4 allocations") and "this allocation ends in" in text
+    assert (
+        text.startswith(f"chain {story.chain.dir}: running\n4 attempts in 4 allocations")
+        and "this allocation ends in" in text
+    )
     assert "step 1, 4 ranks, continued: solver -x" in text and "attempt 3 left: the allocation ends" in text
     assert cli.main(["status", str(story.chain.dir), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "running"
@@ -153,7 +208,9 @@ def test_last_words(history: History, tmp_path: Path) -> None:
     output = tmp_path / "out"
     history.begin(output=str(output))
     assert view.last_words(history.chain) == ""
-    output.write_bytes("ä".encode() * 5000 + b"\nstep 7\n\x1b[1;31m 50 %\x07\r\x1b[2K 60 %\x1b[0m\nmanapy: a checkpoint\n \n")
+    output.write_bytes(
+        "ä".encode() * 5000 + b"\nstep 7\n\x1b[1;31m 50 %\x07\r\x1b[2K 60 %\x1b[0m\nmanapy: a checkpoint\n \n"
+    )
     assert view.last_words(history.chain) == "60 %"
     assert view.summary(history.chain)["output"] == "60 %"
     output.write_bytes(b"x" * 9000)

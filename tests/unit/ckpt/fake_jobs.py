@@ -20,7 +20,9 @@ from manapy.core import handshake
 PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 
 
-async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, role: str) -> handshake.Seals:
+async def shake_hands(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, role: str
+) -> handshake.Seals:
     """The client's half of the handshake."""
     greeting = (await reader.readline()).decode().strip()
     line, expected = handshake.answer(secret, greeting, role)

@@ -23,9 +23,15 @@ from manapy.core.errors import CoordinatorError
 def test_c_digests_match_hashlib(driver: Callable[[str], Path]) -> None:
     generator = random.Random(1)
     cases = [(b"", b""), (b"k", b""), (b"", b"m")]
-    cases += [(generator.randbytes(k), generator.randbytes(m)) for k in (1, 32, 63, 64, 65, 200) for m in (0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 1000)]
+    cases += [
+        (generator.randbytes(k), generator.randbytes(m))
+        for k in (1, 32, 63, 64, 65, 200)
+        for m in (0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 1000)
+    ]
     text = "".join(f"{k.hex() or '-'} {m.hex() or '-'}\n" for k, m in cases)
-    output = subprocess.run([str(driver("digest"))], input=text, capture_output=True, text=True, check=True).stdout.splitlines()
+    output = subprocess.run(
+        [str(driver("digest"))], input=text, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     expected = [f"{hashlib.sha256(m).hexdigest()} {hmac.digest(k, m, 'sha256').hex()}" for k, m in cases]
     assert output == expected
 
@@ -127,7 +133,9 @@ def test_altered_answer(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with connection.Connection(ours, secret, handshake.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=PATIENCE, limit=1000) as client:
+    with connection.Connection(
+        ours, secret, handshake.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=PATIENCE, limit=1000
+    ) as client:
         with pytest.raises(CoordinatorError, match="changed on the network"):
             client.receive()
     thread.join()

@@ -64,7 +64,9 @@ def ended_process() -> int:
 
 def asked(fake: FakeJob) -> int:
     """Commands whose request for a checkpoint has arrived, and wasn't answered yet."""
-    return sum(len(batch.futures) for batch in (fake.coordinator.requests.current, fake.coordinator.requests.next) if batch)
+    return sum(
+        len(batch.futures) for batch in (fake.coordinator.requests.current, fake.coordinator.requests.next) if batch
+    )
 
 
 def test_checkpoint(tmp_path: Path) -> None:
@@ -79,7 +81,9 @@ def test_checkpoint(tmp_path: Path) -> None:
         assert len(manifest.ranks) == 3 and manifest.argv == ["prog", "arg"] and manifest.record["job"] == "test"
         status = await fake.status()
         assert status["state"] == "running" and status["last_checkpoint"]["path"].endswith("ckpt-000002")
-        assert [(r["rank"], r["state"], r["host"]) for r in status["ranks"]] == [(n, "running", "elsewhere") for n in range(3)]
+        assert [(r["rank"], r["state"], r["host"]) for r in status["ranks"]] == [
+            (n, "running", "elsewhere") for n in range(3)
+        ]
         await fake.end()
         assert job.read(fake.dir).state == "done"
 
@@ -271,7 +275,10 @@ def test_who_is_waited_for(tmp_path: Path, progress: None) -> None:
         assert "'MPI_COMM_WORLD'" in await command.until("PROGRESS rank 1 has computed for ")
         status = await fake.status()
         assert status["phase"] == "waiting for a safe moment"
-        assert status["ranks"][0]["state"] == "collective" and status["ranks"][0]["waits_for"] == "communicator 'MPI_COMM_WORLD'"
+        assert (
+            status["ranks"][0]["state"] == "collective"
+            and status["ranks"][0]["waits_for"] == "communicator 'MPI_COMM_WORLD'"
+        )
         one.clock.enter_collective(WORLD)
         one.clock.exit_collective()
         one.flush()
@@ -424,7 +431,15 @@ def test_leftovers_are_removed(tmp_path: Path) -> None:
 def test_unwritable_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(fake: FakeJob) -> None:
         real = Path.mkdir
-        monkeypatch.setattr(Path, "mkdir", lambda self, *a, **k: (_ for _ in ()).throw(PermissionError(13, "Permission denied", str(self))) if "tmp-" in self.name else real(self, *a, **k))
+        monkeypatch.setattr(
+            Path,
+            "mkdir",
+            lambda self, *a, **k: (
+                (_ for _ in ()).throw(PermissionError(13, "Permission denied", str(self)))
+                if "tmp-" in self.name
+                else real(self, *a, **k)
+            ),
+        )
         assert "Permission denied" in await fake.checkpoint()
         assert fake.ranks[0].seen == ["CHECK 1 5000"], "nothing has stopped"
 
@@ -443,6 +458,7 @@ def test_stranger_of_another_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ranks", "state"), [(1, "ended"), (2, "failed")])
 def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
     """Rank 0 has ended before the coordinator listened."""
+
     async def test(fake: FakeJob) -> None:
         await fake.task
         record = job.read(fake.dir).record
@@ -466,7 +482,9 @@ def test_a_job_that_is_leaving_answers_nobody(tmp_path: Path, monkeypatch: pytes
     play(tmp_path, test, ranks=2, connect=False, rank0_pid=ended_process())
 
 
-def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_failure_is_the_one_whose_connection_was_lost_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known before, as it is one of this
     host."""
     victim = subprocess.Popen(["sleep", "600"])

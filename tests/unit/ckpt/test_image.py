@@ -37,7 +37,9 @@ def test_constants(include: Path) -> None:
     assert image.MAGIC.decode() == re.search(r'#define MPY_IMAGE_MAGIC "(\w+)"', text)[1]
     assert image.VERSION == int(re.search(r"#define MPY_IMAGE_VERSION (\d+)u", text)[1])
     assert image.PAGE == int(re.search(r"#define MPY_IMAGE_PAGE (\d+)u", text)[1])
-    assert (image.SEAL, image.RUN_SEAL) == tuple(map(int, re.search(r"MPY_IMAGE_SEAL = (\d+), MPY_RUN_SEAL = (\d+)", text).groups()))
+    assert (image.SEAL, image.RUN_SEAL) == tuple(
+        map(int, re.search(r"MPY_IMAGE_SEAL = (\d+), MPY_RUN_SEAL = (\d+)", text).groups())
+    )
     kinds = re.search(r"enum \{ MPY_SECTION_REGIONS = 1, (.*?), MPY_SECTIONS_MAX = 16 \}", text)[1].split(", ")
     for number, name in enumerate(kinds, 2):
         assert getattr(image, name.removeprefix("MPY_")) == number
@@ -105,7 +107,12 @@ def test_image_of_another_user(good: Path) -> None:
 
 def test_read(good: Path, mapped: Path) -> None:
     read = image.Image.open(good)
-    assert (read.header.rank, read.header.size, read.header.host, read.header.program) == (1, 4, "testhost", "/usr/bin/python3")
+    assert (read.header.rank, read.header.size, read.header.host, read.header.program) == (
+        1,
+        4,
+        "testhost",
+        "/usr/bin/python3",
+    )
     assert [r.permissions for r in read.regions] == ["rw-p", "r-xp"]
     assert read.regions[0].path is None and read.regions[1].path == str(mapped)
     assert read.bytes_of(image.RUN_DATA) == 8 * image.PAGE and read.bytes_of(image.RUN_FILE) == 4 * image.PAGE
@@ -120,7 +127,9 @@ def test_good_image_passes_and_reports_progress(good: Path) -> None:
     image.verify(good)
 
 
-@pytest.mark.parametrize(("rank", "size", "text"), [(2, 4, "image of rank 1, not of rank 2"), (1, 3, "of a job of 4 ranks, not of 3")])
+@pytest.mark.parametrize(
+    ("rank", "size", "text"), [(2, 4, "image of rank 1, not of rank 2"), (1, 3, "of a job of 4 ranks, not of 3")]
+)
 def test_wrong_place(good: Path, rank: int, size: int, text: str) -> None:
     with pytest.raises(ImageError, match=text):
         image.verify(good, rank, size)

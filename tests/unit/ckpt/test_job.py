@@ -20,7 +20,16 @@ from manapy.core.errors import CoordinatorError, GoneError, JobError
 
 def make(directory: Path, started: float = 1.0, **change: object) -> Path:
     directory.mkdir()
-    record = {"format": 1, "id": directory.name, "state": "running", "host": "127.0.0.1", "port": 1, "ranks": 2, "argv": ["a"], "started": started}
+    record = {
+        "format": 1,
+        "id": directory.name,
+        "state": "running",
+        "host": "127.0.0.1",
+        "port": 1,
+        "ranks": 2,
+        "argv": ["a"],
+        "started": started,
+    }
     job.write(directory, {**record, **change})
     (directory / "secret").write_bytes(bytes(32))
     return directory
@@ -103,13 +112,23 @@ def closed_port() -> Iterator[int]:
 @pytest.mark.parametrize("who", ["nobody", "another program", "another coordinator", "one that is ending"])
 def test_ended_job(tmp_path: Path, closed_port: int, who: str) -> None:
     """Every command says the same of it, whoever has its port by now."""
-    where = make(tmp_path / "j", port=closed_port, state="failed", changed=0.0, first_failure={"rank": 1, "host": "node7", "code": None})
+    where = make(
+        tmp_path / "j",
+        port=closed_port,
+        state="failed",
+        changed=0.0,
+        first_failure={"rank": 1, "host": "node7", "code": None},
+    )
     expected = f"{where}: the job is no longer running: it has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}, rank 1 died on node7"
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
             with listener.accept()[0] as connection:
-                connection.sendall(b"HTTP/1.1 400 Bad Request\n" if who == "another program" else f"{handshake.greeting(handshake.nonce())}\n".encode())
+                connection.sendall(
+                    b"HTTP/1.1 400 Bad Request\n"
+                    if who == "another program"
+                    else f"{handshake.greeting(handshake.nonce())}\n".encode()
+                )
                 if who != "another program":
                     connection.recv(1000)
                 if who == "another coordinator":

@@ -42,7 +42,9 @@ def test_several_of_one_name(tmp_path: Path) -> None:
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
         known.note(make(tmp_path / place / "job"))
-    with pytest.raises(JobError, match="job: several directories have this name, give the path of one: .*/a/job, .*/b/job"):
+    with pytest.raises(
+        JobError, match="job: several directories have this name, give the path of one: .*/a/job, .*/b/job"
+    ):
         job.find_live("job")
     os.chdir(tmp_path / "b")
     assert job.find_live("job").dir == tmp_path / "b" / "job", "what is here comes first"

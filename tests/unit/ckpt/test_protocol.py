@@ -36,7 +36,12 @@ def test_same_messages(include: Path) -> None:
 
 
 def test_same_constants(include: Path, tmp_path: Path) -> None:
-    names = {"MPY_PROTOCOL_VERSION": protocol.VERSION, "MPY_LINE_MAX": protocol.LINE_MAX, "MPY_SECRET_BYTES": protocol.SECRET_BYTES, "MPY_EXIT_CHECKPOINTED": protocol.EXIT_CHECKPOINTED}
+    names = {
+        "MPY_PROTOCOL_VERSION": protocol.VERSION,
+        "MPY_LINE_MAX": protocol.LINE_MAX,
+        "MPY_SECRET_BYTES": protocol.SECRET_BYTES,
+        "MPY_EXIT_CHECKPOINTED": protocol.EXIT_CHECKPOINTED,
+    }
     assert layout.c_values(tmp_path, include, "manapy/control.h", {name: name for name in names}) == names
 
 

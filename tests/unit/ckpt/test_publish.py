@@ -159,7 +159,9 @@ def test_interrupted_in_another_place(job: Path, place: Path) -> None:
     temporary, _ = write(job, where=place)
     place.rename(place.with_name("unmounted"))
     publish.clean(job)
-    assert publish.checkpoints(job)[-1].path == first and (job / "ckpt-000002").is_symlink(), "what isn't there now may be there later"
+    assert publish.checkpoints(job)[-1].path == first and (job / "ckpt-000002").is_symlink(), (
+        "what isn't there now may be there later"
+    )
     place.with_name("unmounted").rename(place)
     publish.clean(job)
     assert sorted(os.listdir(job)) == ["ckpt-000001", "job.json", "latest"] and os.listdir(place) == ["manapy-job"]

@@ -28,7 +28,15 @@ class Process:
     """A driver process; its lines come through a queue."""
 
     def __init__(self, command: list[str], **options: object) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, **options)  # type: ignore[call-overload]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            **options,
+        )  # type: ignore[call-overload]
         self.lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -177,7 +185,18 @@ def start(tmp_path: Path, driver: Callable[[str], Path]) -> Iterator[Callable[..
 
     def make(*options: str, size: int = 4, rank: int = 0, accept: bool = True) -> Pair:
         server = Server(tmp_path / "job")
-        process = Process([str(driver("rank")), "--here", "127.0.0.1", str(server.port), str(server.dir), str(rank), str(size), *options])
+        process = Process(
+            [
+                str(driver("rank")),
+                "--here",
+                "127.0.0.1",
+                str(server.port),
+                str(server.dir),
+                str(rank),
+                str(size),
+                *options,
+            ]
+        )
         pairs.append(Pair(server, process))
         if accept:
             server.accept()
@@ -282,7 +301,11 @@ def test_retracted_call(start: Callable[..., Pair]) -> None:
     server.send("FREEZE 1 3")
     server.expect("NOTFROZEN 1 4")
     rows, state = pair.begin(2)
-    assert rows.startswith("ROWS 2 5 0 2 ") and f"{COMM:016x}:0000000000000abc:5:" in rows and state.startswith("STATE 2 6 2 0")
+    assert (
+        rows.startswith("ROWS 2 5 0 2 ")
+        and f"{COMM:016x}:0000000000000abc:5:" in rows
+        and state.startswith("STATE 2 6 2 0")
+    )
     server.send("FREEZE 2 6")
     server.expect("FROZEN 2 6")
     server.send("INTENT 3")
@@ -514,7 +537,10 @@ def test_coordinator_lost(start: Callable[..., Pair]) -> None:
     pair.rank.start("request")
     pair.rank.expect("ticket -1")
     assert pair.rank.end() == 0, "at once"
-    assert pair.rank.process.stderr.read() == "manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more\n"
+    assert (
+        pair.rank.process.stderr.read()
+        == "manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more\n"
+    )
 
 
 def test_no_coordinator_at_all(start: Callable[..., Pair]) -> None:
@@ -547,7 +573,11 @@ def test_refused_at_first(start: Callable[..., Pair]) -> None:
     pair.step("CHECK 1 0", "CHECKED 1")
     assert pair.rank.end() == 0
     said = pair.rank.process.stderr.read().splitlines()
-    assert len(said) == 2 and "the job runs without checkpoints until it can be reached" in said[0] and "checkpoints are possible now" in said[1]
+    assert (
+        len(said) == 2
+        and "the job runs without checkpoints until it can be reached" in said[0]
+        and "checkpoints are possible now" in said[1]
+    )
 
 
 def test_wrong_secret(start: Callable[..., Pair]) -> None:
@@ -570,7 +600,14 @@ def test_altered_stream(start: Callable[..., Pair], trick: str) -> None:
     server.connection.sendall(first)
     server.expect("CHECKED 1")
     second, third = (server.seals.seal(line) + b"\n" for line in (b"KILL 5 x", b"KILL 5 y"))
-    server.connection.sendall({"inserted": b"KILL 5 x\n", "repeated": first, "altered": second.replace(b"KILL 5", b"KILL 6"), "left out": third}[trick])
+    server.connection.sendall(
+        {
+            "inserted": b"KILL 5 x\n",
+            "repeated": first,
+            "altered": second.replace(b"KILL 5", b"KILL 6"),
+            "left out": third,
+        }[trick]
+    )
     assert server.receive() == ""
     assert pair.rank.end() == 0
     assert "changed on the network" in pair.rank.process.stderr.read()
@@ -578,7 +615,11 @@ def test_altered_stream(start: Callable[..., Pair], trick: str) -> None:
 
 def test_tickets(start: Callable[..., Pair]) -> None:
     pair = start()
-    for number, outcome, done in ((1, "ok %2fckpt", "done 1"), (2, "failed no%20space", "done -2"), (3, "ok %2fckpt", "done 3")):
+    for number, outcome, done in (
+        (1, "ok %2fckpt", "done 1"),
+        (2, "failed no%20space", "done -2"),
+        (3, "ok %2fckpt", "done 3"),
+    ):
         pair.rank.start("request")
         pair.rank.expect(f"ticket {number}")
         pair.server.expect(f"REQUEST {number}")
@@ -627,7 +668,10 @@ def test_signals_do_not_reach_our_threads(start: Callable[..., Pair]) -> None:
     pair = start()
     for task in Path(f"/proc/{pair.rank.process.pid}/task").iterdir():
         status = (task / "status").read_text()
-        name, blocked = (next(line.split("\t")[1] for line in status.splitlines() if line.startswith(key)) for key in ("Name:", "SigBlk:"))
+        name, blocked = (
+            next(line.split("\t")[1] for line in status.splitlines() if line.startswith(key))
+            for key in ("Name:", "SigBlk:")
+        )
         if name.startswith("manapy-"):
             assert int(blocked, 16) >> (signal.SIGTERM - 1) & 1 and int(blocked, 16) >> (signal.SIGUSR1 - 1) & 1
     assert all(int(fd.name) >= 512 for fd in Path(f"/proc/{pair.rank.process.pid}/fd").iterdir() if int(fd.name) > 2)

@@ -31,7 +31,12 @@ class Pmi:
         self._barrier = threading.Barrier(size)
 
     def environment(self, rank: int, fd: int) -> dict[str, str]:
-        return {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(self.size), "MPI_LOCALNRANKS": str(self.local)}
+        return {
+            "PMI_FD": str(fd),
+            "PMI_RANK": str(rank),
+            "PMI_SIZE": str(self.size),
+            "MPI_LOCALNRANKS": str(self.local),
+        }
 
     def serve(self, rank: int, end: socket.socket) -> None:
         with end, end.makefile("rw") as stream:
@@ -68,7 +73,9 @@ class Pmi:
 def coordinator(tmp_path: Path, root: Path) -> Path:
     """What stands beside the launcher in an installation."""
     script = tmp_path / "manapy"
-    script.write_text(f"#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -c 'import sys; from manapy.cli import main; sys.exit(main())' \"$@\"\n")
+    script.write_text(
+        f"#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -c 'import sys; from manapy.cli import main; sys.exit(main())' \"$@\"\n"
+    )
     script.chmod(0o755)
     return script
 
@@ -79,7 +86,13 @@ def run(tmp_path: Path, coordinator: Path, driver: Callable[[str], Path]) -> Ite
     processes: list[Process] = []
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_", "OMPI_", "PMIX_"))}
 
-    def start(*options: str | Path, size: int = 2, pmi: Pmi | None = None, env: dict[str, str] | None = None, cwd: Path = tmp_path) -> list[Process]:
+    def start(
+        *options: str | Path,
+        size: int = 2,
+        pmi: Pmi | None = None,
+        env: dict[str, str] | None = None,
+        cwd: Path = tmp_path,
+    ) -> list[Process]:
         started = []
         for rank in range(size):
             environment = {**clean, "MANAPY_COORDINATOR": str(coordinator), **(env or {})}
@@ -145,14 +158,22 @@ def test_two_ranks(run: Callable[..., list[Process]]) -> None:
     pmi = Pmi(2)
     ranks = run(size=2, pmi=pmi)
     found = [joined(r) for r in ranks]
-    assert [f["rank"] for f in found] == ["0", "1"] and found[0]["dir"] == found[1]["dir"] and found[0]["port"] == found[1]["port"]
+    assert (
+        [f["rank"] for f in found] == ["0", "1"]
+        and found[0]["dir"] == found[1]["dir"]
+        and found[0]["port"] == found[1]["port"]
+    )
     assert all(int(f["fd"]) >= 512 for f in found)
     directory = Path(found[0]["dir"])
     read = job.read(directory)
     from manapy.ckpt import command
 
     path = command.checkpoint(read)
-    assert path == directory / "ckpt-000001" and sorted(p.name for p in path.iterdir()) == ["manifest.json", "rank-00000.img", "rank-00001.img"]
+    assert path == directory / "ckpt-000001" and sorted(p.name for p in path.iterdir()) == [
+        "manifest.json",
+        "rank-00000.img",
+        "rank-00001.img",
+    ]
     status = command.status(read)
     assert [r["pid"] for r in status["ranks"]] == [r.process.pid for r in ranks]
     assert ranks[1].end() == 0
@@ -166,7 +187,9 @@ def test_coordinator_has_nothing_of_the_rank(run: Callable[..., list[Process]]) 
     (process,) = run(size=1, pmi=pmi)
     directory = Path(joined(process)["dir"])
     pid = coordinator_of(directory)
-    links = {os.readlink(f"/proc/{process.process.pid}/fd/{fd}") for fd in (0, 1, 2)} | {os.readlink(f"/proc/{process.process.pid}/fd/512")}
+    links = {os.readlink(f"/proc/{process.process.pid}/fd/{fd}") for fd in (0, 1, 2)} | {
+        os.readlink(f"/proc/{process.process.pid}/fd/512")
+    }
     theirs = {os.readlink(p) for p in Path(f"/proc/{pid}/fd").iterdir()}
     assert not links & theirs and str(directory / "lock") in theirs
     assert os.getsid(pid) != os.getsid(process.process.pid)
@@ -292,9 +315,14 @@ def test_coordinator_outlives_no_rank(run: Callable[..., list[Process]]) -> None
 
 
 def test_record(run: Callable[..., list[Process]], tmp_path: Path) -> None:
-    (process,) = run("a \"b\"\n", size=1)
+    (process,) = run('a "b"\n', size=1)
     directory = Path(joined(process)["dir"])
     process.end()
     gone(directory)
     record = json.loads((directory / "job.json").read_text())
-    assert record["argv"][1] == 'a "b"\n' and record["cwd"] == str(tmp_path) and record["manapy"] and record["rank0_pid"] == process.process.pid
+    assert (
+        record["argv"][1] == 'a "b"\n'
+        and record["cwd"] == str(tmp_path)
+        and record["manapy"]
+        and record["rank0_pid"] == process.process.pid
+    )

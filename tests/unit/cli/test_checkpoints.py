@@ -25,7 +25,16 @@ def job(tmp_path: Path) -> Path:
     """A job that has ended, with two checkpoints."""
     path = tmp_path / "manapy-test"
     path.mkdir()
-    record = dict(format=1, id="test", state="ended", host="127.0.0.1", port=1, ranks=RANKS, argv=["python3", "solver.py"], started=1.7e9)
+    record = dict(
+        format=1,
+        id="test",
+        state="ended",
+        host="127.0.0.1",
+        port=1,
+        ranks=RANKS,
+        argv=["python3", "solver.py"],
+        started=1.7e9,
+    )
     (path / "job.json").write_text(json.dumps(record))
     (path / "secret").write_bytes(bytes(32))
     images.checkpoint(path, RANKS, 1)
@@ -56,7 +65,9 @@ def test_list_jobs(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "python3 solver.py" in capsys.readouterr().out
 
 
-def test_list_all(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_all(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert cli.main(["list", "--all"]) == 0
     assert "no jobs of this user are known" in capsys.readouterr().err
@@ -71,7 +82,10 @@ def test_list_all(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 def test_list_checkpoints(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", str(job), "--json"]) == 0
-    assert [(Path(c["path"]).name, c["latest"]) for c in json.loads(capsys.readouterr().out)] == [("ckpt-000001", False), ("ckpt-000002", True)]
+    assert [(Path(c["path"]).name, c["latest"]) for c in json.loads(capsys.readouterr().out)] == [
+        ("ckpt-000001", False),
+        ("ckpt-000002", True),
+    ]
     assert cli.main(["list", str(job)]) == 0
     assert "ckpt-000002 (latest)" in capsys.readouterr().out
 
@@ -104,7 +118,17 @@ def test_verify(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"magic": "other"}', '{"magic": "manapy checkpoint", "format": 9}', '{"magic": "manapy checkpoint", "format": 1, "ranks": 5}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"magic": "other"}',
+        '{"magic": "manapy checkpoint", "format": 9}',
+        '{"magic": "manapy checkpoint", "format": 1, "ranks": 5}',
+    ],
+)
 def test_damaged_manifest(job: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (job / "ckpt-000002" / "manifest.json").write_text(text)
     for command in ("verify", "inspect", "restart"):
@@ -152,7 +176,11 @@ def test_restart_finds_damage_before_anything_starts(job: Path, mpirun: Path) ->
 def test_restart_takes_no_mpirun_of_open_mpi(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Debian's mpirun may point to it, though the job ran under MPICH's beside it."""
     manifest = publish.read_manifest(images.checkpoint(job, RANKS, 3, str(tmp_path / "mpirun")))
-    for name, says in (("mpirun", "mpirun (Open MPI) 4.1.4"), ("mpiexec.openmpi", "mpirun (Open MPI) 4.1.4"), ("mpiexec.mpich", "HYDRA build details:")):
+    for name, says in (
+        ("mpirun", "mpirun (Open MPI) 4.1.4"),
+        ("mpiexec.openmpi", "mpirun (Open MPI) 4.1.4"),
+        ("mpiexec.mpich", "HYDRA build details:"),
+    ):
         (tmp_path / name).write_text(f"#!/bin/sh\necho '{says}'\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "manapy")])
@@ -171,7 +199,9 @@ def test_launcher_that_runs_is_recorded(tmp_path: Path) -> None:
     hydra = Path("/usr/bin/mpiexec.hydra")
     if not hydra.exists():
         pytest.skip("Debian's MPICH is missing")
-    with subprocess.Popen([hydra, "-n", "1", "sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [hydra, "-n", "1", "sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert processes.launcher(int(process.stdout.readline())) == str(hydra)
@@ -187,7 +217,9 @@ def test_checkpoint_of_another_user(job: Path, mpirun: Path, what: str) -> None:
     path = job / "ckpt-000002" / what
     os.chown(path, 65533, 65533)
     done = restart(job, "--mpirun", mpirun, "--unsigned")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "belongs to another user (uid 65533)" in done.stderr
+    assert (
+        done.returncode == 1 and done.stderr.count("\n") == 1 and "belongs to another user (uid 65533)" in done.stderr
+    )
     os.chown(path, 0, 0)
     path.chmod(0o777)
     done = restart(job, "--mpirun", mpirun, "--unsigned")
@@ -209,7 +241,11 @@ def test_forged_checkpoint(job: Path, mpirun: Path, forged: str, capsys: pytest.
     else:
         manifest["signature"] = publish.sign(manifest, b"x" * 32)
     (path / "manifest.json").write_text(json.dumps(manifest))
-    words = "its manifest is not signed" if forged == "no signature" else "was changed after the job had written it: the signature is wrong"
+    words = (
+        "its manifest is not signed"
+        if forged == "no signature"
+        else "was changed after the job had written it: the signature is wrong"
+    )
     assert cli.main(["verify", str(job)]) == 1
     assert words in capsys.readouterr().err
     done = restart(job, "--mpirun", mpirun)
@@ -218,11 +254,18 @@ def test_forged_checkpoint(job: Path, mpirun: Path, forged: str, capsys: pytest.
 
 def test_copies(job: Path, mpirun: Path, tmp_path: Path) -> None:
     """A whole job directory goes on elsewhere. A checkpoint alone needs the secret, or the user's word."""
-    whole, alone = shutil.copytree(job, tmp_path / "moved", symlinks=True), shutil.copytree(job / "ckpt-000001", tmp_path / "alone")
+    whole, alone = (
+        shutil.copytree(job, tmp_path / "moved", symlinks=True),
+        shutil.copytree(job / "ckpt-000001", tmp_path / "alone"),
+    )
     assert restart(whole, "--mpirun", mpirun).returncode == 7
     done = restart(alone, "--mpirun", mpirun)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "without the job's secret" in done.stderr and "copy the secret from the job directory into the checkpoint" in done.stderr and "--unsigned" in done.stderr
+    assert (
+        "without the job's secret" in done.stderr
+        and "copy the secret from the job directory into the checkpoint" in done.stderr
+        and "--unsigned" in done.stderr
+    )
     assert restart(alone, "--mpirun", mpirun, "--unsigned").returncode == 7
     assert Path(f"{mpirun}.arguments").read_text().splitlines()[-2:] == ["--unsigned", str(alone)]
     shutil.copy(job / "secret", alone)

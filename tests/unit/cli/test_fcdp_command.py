@@ -16,7 +16,11 @@ JOB = ["fcdp", "advise", "--params", "30B", "--nodes", "4", "--gpus", "8", "--ba
 def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, dict[str, object]]:
     assert cli.main([*JOB, *arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    return {"job": found["job"], "advice": found["advice"], **{option["strategy"]: option for option in found["strategies"]}}
+    return {
+        "job": found["job"],
+        "advice": found["advice"],
+        **{option["strategy"]: option for option in found["strategies"]},
+    }
 
 
 def test_tables_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,14 +33,18 @@ def test_tables_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_columns_of_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*JOB, "--device-memory", "48GB", "--activations", "1GB", "--layers", "40", "--compute", "10s"]) == 0
+    assert (
+        cli.main([*JOB, "--device-memory", "48GB", "--activations", "1GB", "--layers", "40", "--compute", "10s"]) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[11].split() == "strategy device host fits largest batch largest tau network alone step".split()
     assert next(line for line in lines[12:] if line.startswith("mics")).split()[5] == "no"
 
 
 def test_data_is_what_the_closed_forms_say(capsys: pytest.CaptureFixture[str]) -> None:
-    found = data(capsys, "--trainable", "1%", "--micro-batches", "4", "--dtype", "mixed-fp32-reduce", "--collective", "pairwise")
+    found = data(
+        capsys, "--trainable", "1%", "--micro-batches", "4", "--dtype", "mixed-fp32-reduce", "--collective", "pairwise"
+    )
     for strategy in STRATEGIES:
         phases = bytes_per_node(strategy, 4, 8, 0.6e9, 59.4e9, 1.2e9, 4, collective="pairwise")
         assert found[strategy]["phases"]["reduce"]["inter"] == pytest.approx(phases.reduce.inter)  # type: ignore[index]
@@ -54,13 +62,18 @@ def test_what_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_computation_from_tokens(capsys: pytest.CaptureFixture[str]) -> None:
-    assert data(capsys, "--tflops", "75", "--tokens", "1M")["job"]["compute"] == pytest.approx(6 * 30e9 * 1e6 / (75e12 * 32))
+    assert data(capsys, "--tflops", "75", "--tokens", "1M")["job"]["compute"] == pytest.approx(
+        6 * 30e9 * 1e6 / (75e12 * 32)
+    )
     assert data(capsys, "--compute", "75s")["job"]["compute"] == 75
 
 
 def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*JOB, "--device-memory", "10GB"]) == 1
-    assert capsys.readouterr().err == "manapy: nothing fits: even zero3 needs 15.0 GB on a device with 10.0 GB; on 6 nodes it would fit\n"
+    assert (
+        capsys.readouterr().err
+        == "manapy: nothing fits: even zero3 needs 15.0 GB on a device with 10.0 GB; on 6 nodes it would fit\n"
+    )
 
 
 def test_a_tau_that_keeps_too_much(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +112,10 @@ def test_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixt
 
 def test_imports_nothing_heavy() -> None:
     code = f"import sys; from manapy.cli import main; main({JOB}); print(*(m for m in ('rich', 'numpy', 'mpi4py', 'torch') if m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()[-1] == ""
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,9 @@ def test_imports_nothing_heavy() -> None:
         (["--steps", "0"], "--steps: not a number of at least 1"),
     ],
 )
-def test_wrong_usage_of_train_is_told_by_rank_0(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_usage_of_train_is_told_by_rank_0(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert cli.main(["fcdp", "train", *arguments]) == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
     monkeypatch.setenv("PMI_RANK", "1")

@@ -41,14 +41,25 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert cli.module_of(name).__doc__
 
 
-@pytest.mark.parametrize("arguments", [["prune", "x"], ["prune", "x", "--keep", "0"], ["checkpoint", "--then", "dance"], ["status", "a", "b"], ["status", "--", "-x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["prune", "x"],
+        ["prune", "x", "--keep", "0"],
+        ["checkpoint", "--then", "dance"],
+        ["status", "a", "b"],
+        ["status", "--", "-x"],
+    ],
+)
 def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2
     assert capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["checkpoint", "status", "stop"])
-def test_no_live_job_here(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_live_job_here(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main([command]) == 1
     error = capsys.readouterr().err
@@ -70,7 +81,12 @@ def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_closed_pipe_is_quiet() -> None:
-    done = subprocess.run(f"{sys.executable} -c 'from manapy.cli import main; import sys; sys.exit(main([\"doctor\"]))' | true", shell=True, capture_output=True, text=True)
+    done = subprocess.run(
+        f"{sys.executable} -c 'from manapy.cli import main; import sys; sys.exit(main([\"doctor\"]))' | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
     assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
 
 
@@ -79,7 +95,9 @@ def test_status_starts_fast(tmp_path: Path) -> None:
 
     def once() -> float:
         begin = os.times()
-        subprocess.run([sys.executable, "-c", "from manapy.cli import main; main(['status'])"], cwd=tmp_path, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-c", "from manapy.cli import main; main(['status'])"], cwd=tmp_path, capture_output=True
+        )
         end = os.times()
         return end.children_user - begin.children_user + end.children_system - begin.children_system
 
@@ -88,13 +106,20 @@ def test_status_starts_fast(tmp_path: Path) -> None:
 
 def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
     code = "import sys; from manapy.cli import main; main(['status']); print(*(m for m in ('rich', 'asyncio', 'numpy', 'mpi4py') if m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip() == ""
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip() == ""
+    )
 
 
-def test_an_option_that_was_renamed_works_and_says_its_new_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_was_renamed_works_and_says_its_new_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cli.main(["doctor", "--json", "--dir", str(tmp_path / "old")])
     said = capsys.readouterr()
-    assert said.err.splitlines()[0] == "manapy doctor: --dir is called --file-system now" and str(tmp_path / "old") in said.out
+    assert (
+        said.err.splitlines()[0] == "manapy doctor: --dir is called --file-system now"
+        and str(tmp_path / "old") in said.out
+    )
     cli.main(["doctor", "--json", "--file-system", str(tmp_path / "old")])
     assert capsys.readouterr() == (said.out, "".join(said.err.splitlines(keepends=True)[1:]))
     assert cli.main(["doctor", "--help"]) == 0

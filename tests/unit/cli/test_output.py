@@ -56,7 +56,9 @@ def test_progress_goes_to_stderr() -> None:
         assert terminal or err.getvalue() == "rank 3 has computed for 40 s\n"
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e9, "2.5 GB"), (3e13, "30.0 TB")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e9, "2.5 GB"), (3e13, "30.0 TB")]
+)
 def test_size(value: float, text: str) -> None:
     assert size(value) == text
 
@@ -66,7 +68,9 @@ def test_ago(value: float, text: str) -> None:
     assert ago(value) == text
 
 
-@pytest.mark.parametrize(("text", "value"), [("5", 5.0), ("500ms", 0.5), ("30s", 30.0), ("2m", 120.0), ("1.5h", 5400.0)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("5", 5.0), ("500ms", 0.5), ("30s", 30.0), ("2m", 120.0), ("1.5h", 5400.0)]
+)
 def test_seconds(text: str, value: float) -> None:
     assert seconds(text) == value
 

@@ -35,8 +35,19 @@ def test_values(kind: Callable[[str], float], text: str, value: float) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [(kind, text) for kind in (quantities.size, quantities.bandwidth, quantities.count, quantities.fraction) for text in ("", "-1", "x", "1X", "nan", "inf", "1e999", "1 2", "٣")]
-    + [(quantities.size, "0"), (quantities.size, "1.5.2GB"), (quantities.bandwidth, "0G"), (quantities.bandwidth, "10GB"), (quantities.count, "0"), (quantities.count, "30GB")]
+    [
+        (kind, text)
+        for kind in (quantities.size, quantities.bandwidth, quantities.count, quantities.fraction)
+        for text in ("", "-1", "x", "1X", "nan", "inf", "1e999", "1 2", "٣")
+    ]
+    + [
+        (quantities.size, "0"),
+        (quantities.size, "1.5.2GB"),
+        (quantities.bandwidth, "0G"),
+        (quantities.bandwidth, "10GB"),
+        (quantities.count, "0"),
+        (quantities.count, "30GB"),
+    ]
     + [(quantities.fraction, "1.01"), (quantities.fraction, "101%"), (quantities.fraction, "%")],
 )
 def test_what_is_none(kind: Callable[[str], float], text: str) -> None:

@@ -44,13 +44,20 @@ def barriers(writer: format.Writer, count: int) -> None:
 
 
 def test_a_saved_recording_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = saved(tmp_path / "saved", receive(1), {"op": Op.SEND, "peer": 0, "tag": 4, "bytes": 580, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}, end=format.RUNNING)
+    folder = saved(
+        tmp_path / "saved",
+        receive(1),
+        {"op": Op.SEND, "peer": 0, "tag": 4, "bytes": 580, "enter": 2 * SECOND, "exit": 2 * SECOND + 1},
+        end=format.RUNNING,
+    )
     assert cli.main(["trace", "top", str(folder)]) == 0
     head, columns, *ranks, why = capsys.readouterr().out.splitlines()
     assert head.startswith("saved: 2 ranks, ")
     assert columns.split() == ["rank", "state", "for", "calls/s", "waited", "sent/s", "call"]
     assert ranks[0].split()[:4] == ["0", "waiting", "58.0", "s"] and ranks[0].endswith("MPI_Recv from rank 1, tag 3")
-    assert ranks[1].split()[:2] == ["1", "awaited"] and ranks[1].endswith("after MPI_Send to rank 0, tag 4; 1 rank waits for it")
+    assert ranks[1].split()[:2] == ["1", "awaited"] and ranks[1].endswith(
+        "after MPI_Send to rank 0, tag 4; 1 rank waits for it"
+    )
     assert why.startswith("why: rank 1 (elsewhere) is late")
 
 
@@ -58,9 +65,14 @@ def test_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
     assert cli.main(["trace", "top", str(folder), "--once", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert [(row["rank"], row["state"], row["waits_for"], row["since_ns"]) for row in said["ranks"]] == [(0, "waiting", [1], 58 * SECOND), (1, "waiting", [0], 58 * SECOND)]
+    assert [(row["rank"], row["state"], row["waits_for"], row["since_ns"]) for row in said["ranks"]] == [
+        (0, "waiting", [1], 58 * SECOND),
+        (1, "waiting", [0], 58 * SECOND),
+    ]
     assert said["ranks"][0]["waited"] == pytest.approx(58 / 59)
-    assert said["hosts"] == [{"host": "elsewhere", "ranks": 2, "states": {"waiting": 2}, "waited": pytest.approx(58 / 59), "sent_s": 0.0}]
+    assert said["hosts"] == [
+        {"host": "elsewhere", "ranks": 2, "states": {"waiting": 2}, "waited": pytest.approx(58 / 59), "sent_s": 0.0}
+    ]
     assert said["state"] == "hung" and said["verdicts"][0]["cause"] == "deadlock" and said["schedule"] is None
 
 
@@ -77,7 +89,11 @@ def test_a_damaged_file_and_one_that_is_missing(tmp_path: Path, capsys: pytest.C
     (folder / format.file_name(2)).unlink()
     assert cli.main(["trace", "top", str(folder)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert "2 not recorded here" in said[0] and any("truncated" in line for line in said) and sum("no trace" in line for line in said[2:5]) == 2
+    assert (
+        "2 not recorded here" in said[0]
+        and any("truncated" in line for line in said)
+        and sum("no trace" in line for line in said[2:5]) == 2
+    )
 
 
 def test_calls_since_the_look_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,27 +114,38 @@ def test_calls_since_the_look_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for writer in writers:
         writer.close()
     view.look()
-    assert view.over and view.verdicts[0].sentence == "healthy: all 2 ranks have finalized MPI", "the last verdict is one on the end"
+    assert view.over and view.verdicts[0].sentence == "healthy: all 2 ranks have finalized MPI", (
+        "the last verdict is one on the end"
+    )
 
 
-def test_a_live_job_is_looked_at_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_live_job_is_looked_at_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path / "traces"))
     running(format.root())
     assert cli.main(["trace", "top", "job", "--json", "--interval", "200ms"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert [row["calls_s"] for row in said["ranks"]] == [0, 0] and [row["state"] for row in said["ranks"]] == ["computing", "computing"]
+    assert [row["calls_s"] for row in said["ranks"]] == [0, 0] and [row["state"] for row in said["ranks"]] == [
+        "computing",
+        "computing",
+    ]
 
 
 def test_many_ranks_in_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The most conspicuous ones, and hosts."""
     calls = [receive(7) for _ in range(16)]
     calls[7] = {"op": Op.BARRIER, "context": 2, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
-    view = trace_top.View(Found(saved(tmp_path / "saved", *calls, end=format.RUNNING), live=False), schedule.parse("tp=1,pp=1,dp=16"))
+    view = trace_top.View(
+        Found(saved(tmp_path / "saved", *calls, end=format.RUNNING), live=False), schedule.parse("tp=1,pp=1,dp=16")
+    )
     view.look()
     for room in (9, 12, 18):
         shown = [text for text, _ in trace_top.lines(view, "rank", room)]
         assert len(shown) <= room and "of them shown" in shown[0] and shown[-1].startswith("why: ")
-        ranks = [text.split()[0] for text in shown[2 : next(i for i, text in enumerate(shown) if text.startswith("host"))]]
+        ranks = [
+            text.split()[0] for text in shown[2 : next(i for i, text in enumerate(shown) if text.startswith("host"))]
+        ]
         assert "7" in ranks and ranks == sorted(ranks, key=int)
         assert any(text.startswith("elsewhere") and text.endswith("1 awaited, 15 waiting") for text in shown)
     narrow = [text for text, _ in trace_top.lines(view, "rank", 18, 40)]
@@ -130,16 +157,32 @@ def test_many_ranks_in_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_queue_pairs_have_a_column_where_there_are_some() -> None:
-    rows = [rank_rows.Row(0, "node0", rank_rows.State.COMPUTING, rdma=rank_rows.Rdma(2, 4, 2.5e6)), rank_rows.Row(1, "node0", rank_rows.State.COMPUTING)]
+    rows = [
+        rank_rows.Row(0, "node0", rank_rows.State.COMPUTING, rdma=rank_rows.Rdma(2, 4, 2.5e6)),
+        rank_rows.Row(1, "node0", rank_rows.State.COMPUTING),
+    ]
     shown = [text for text, _ in trace_top._ranks(rows, several_hosts=False, iterations=False)]
     assert "rdma" in shown[0].split() and "2 QPs, 2.5 MB/s, 4 in flight" in shown[1] and "QPs" not in shown[2]
     assert "rdma" not in trace_top._ranks(rows[1:], several_hosts=False, iterations=False)[0][0].split()
 
 
 def test_many_hosts_in_little_room() -> None:
-    rows = [rank_rows.Row(rank, f"node{rank // 2}", rank_rows.State.AWAITED if rank == 13 else rank_rows.State.WAITING, sent_s=1.0, waited=0.5) for rank in range(16)]
+    rows = [
+        rank_rows.Row(
+            rank,
+            f"node{rank // 2}",
+            rank_rows.State.AWAITED if rank == 13 else rank_rows.State.WAITING,
+            sent_s=1.0,
+            waited=0.5,
+        )
+        for rank in range(16)
+    ]
     shown = trace_top._fitting(rank_rows.hosts(rows), rows, 3)
-    assert [(host.host, host.ranks, host.sent_s, host.waited) for host in shown] == [("node6", 2, 2.0, 0.5), ("node0", 2, 2.0, 0.5), ("6 others", 12, 12.0, 0.5)]
+    assert [(host.host, host.ranks, host.sent_s, host.waited) for host in shown] == [
+        ("node6", 2, 2.0, 0.5),
+        ("node0", 2, 2.0, 0.5),
+        ("6 others", 12, 12.0, 0.5),
+    ]
     assert [host.host for host in trace_top._fitting(rank_rows.hosts(rows), rows, 1)] == ["8 hosts"]
     assert trace_top._fitting(rank_rows.hosts(rows), rows, 8) == rank_rows.hosts(rows)
 
@@ -157,7 +200,9 @@ def test_many_hosts_in_little_room() -> None:
         ([".", "--", "x"], 2),
     ],
 )
-def test_one_line_for_what_is_wrong(arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_for_what_is_wrong(
+    arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / format.file_name(0)).write_bytes(b"not a trace")
     monkeypatch.chdir(tmp_path)

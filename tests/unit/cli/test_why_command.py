@@ -25,7 +25,10 @@ def test_a_deadlock_in_saved_files(tmp_path: Path, capsys: pytest.CaptureFixture
     folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
     assert cli.main(["why", str(folder)]) == 4
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "deadlock of ranks 0, 1: rank 0 waits in MPI_Recv from rank 1, tag 3; rank 1 waits in MPI_Recv from rank 0, tag 3"
+    assert (
+        said[0]
+        == "deadlock of ranks 0, 1: rank 0 waits in MPI_Recv from rank 1, tag 3; rank 1 waits in MPI_Recv from rank 0, tag 3"
+    )
     assert any(line.startswith("  cause: deadlock") for line in said) and said[-1].startswith("  next: ")
 
 
@@ -35,7 +38,10 @@ def test_as_data_with_the_table_of_waits(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.main(["why", str(folder), "--json", "--waits"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["state"] == "healthy" and said["verdicts"][0]["state"] == "healthy"
-    assert [(row["rank"], row["call"], row["calls"]) for row in said["waits"] if row["call"] == "MPI_Barrier"] == [(0, "MPI_Barrier", 1), (1, "MPI_Barrier", 1)]
+    assert [(row["rank"], row["call"], row["calls"]) for row in said["waits"] if row["call"] == "MPI_Barrier"] == [
+        (0, "MPI_Barrier", 1),
+        (1, "MPI_Barrier", 1),
+    ]
 
 
 def test_a_rank_whose_file_is_damaged_is_not_accused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,14 +59,26 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, capsys:
     os.mkfifo(folder / format.CLOCKS)
     assert cli.main(["why", str(folder)]) == 1
     said = capsys.readouterr()
-    assert "rank 1, which has no trace" in said.out and said.err == f"{folder / format.file_name(1)}: not a trace of manapy\n"
+    assert (
+        "rank 1, which has no trace" in said.out
+        and said.err == f"{folder / format.file_name(1)}: not a trace of manapy\n"
+    )
 
 
-def test_a_job_that_has_ended_without_a_word_is_not_called_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_has_ended_without_a_word_is_not_called_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
     folder = format.root() / "job"
     folder.parent.mkdir()
-    saved(folder, receive(1), {"op": Op.BARRIER, "enter": 3 * SECOND, "exit": 3 * SECOND + 1}, end=format.RUNNING, host=socket.gethostname(), pid=2**22 + 1)
+    saved(
+        folder,
+        receive(1),
+        {"op": Op.BARRIER, "enter": 3 * SECOND, "exit": 3 * SECOND + 1},
+        end=format.RUNNING,
+        host=socket.gethostname(),
+        pid=2**22 + 1,
+    )
     assert cli.main(["why", "job", "--watch"]) == 1
     assert capsys.readouterr().out.startswith("the job's processes are gone, and their records prove no fault\n")
 
@@ -95,7 +113,9 @@ def test_ranks_that_end_well_while_they_are_looked_at_are_not_called_dead(
     assert [verdict.sentence for verdict in verdicts] == ["healthy: all 2 ranks have finalized MPI"]
 
 
-def test_which_recording_it_is_if_nobody_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_recording_it_is_if_nobody_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path / "shm"))
     monkeypatch.chdir(tmp_path)
     format.root().mkdir(parents=True)
@@ -107,7 +127,15 @@ def test_which_recording_it_is_if_nobody_says(tmp_path: Path, monkeypatch: pytes
     assert cli.main(["why"]) == 1
     assert "2 recordings are in" in (complaint := capsys.readouterr().err) and "name one: first, second" in complaint
     start = int(stat_fields(Path("/proc/self"))[START])
-    saved(format.root() / "third", done, done, end=format.RUNNING, host=socket.gethostname(), pid=os.getpid(), pid_start=start)
+    saved(
+        format.root() / "third",
+        done,
+        done,
+        end=format.RUNNING,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        pid_start=start,
+    )
     cli.main(["why"])
     assert capsys.readouterr().err.startswith("third: the only recording of this user here of a job that runs\n")
 
@@ -118,19 +146,27 @@ def test_problems_are_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "other" / format.file_name(4)).rename(folder / format.file_name(4))
     assert cli.main(["why", str(folder), "--json"]) == 4
     said = json.loads(capsys.readouterr().out)
-    assert [text.partition(": ")[2] for text in said["problems"]] == ["belongs to another job (other, 5 ranks) and is ignored"]
+    assert [text.partition(": ")[2] for text in said["problems"]] == [
+        "belongs to another job (other, 5 ranks) and is ignored"
+    ]
     assert said["verdicts"][0]["cause"] == "deadlock"
 
 
-def test_a_page_of_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_of_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["trace", "report", str(folder)]) == 0
     sentence, written = capsys.readouterr().out.splitlines()
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert f"<b>{sentence}</b>" in page and sentence.startswith("deadlock of ranks 0, 1")
-    assert written.startswith("4 records of 2 ranks in report.html (") and "<td>MPI_Recv from rank 0, tag 3</td>" in page
-    assert cli.main(["trace", "report", str(folder), "--schedule", "tp=4,pp=2,dp=1,micro=2", "--out", "other.html"]) == 0
+    assert (
+        written.startswith("4 records of 2 ranks in report.html (") and "<td>MPI_Recv from rank 0, tag 3</td>" in page
+    )
+    assert (
+        cli.main(["trace", "report", str(folder), "--schedule", "tp=4,pp=2,dp=1,micro=2", "--out", "other.html"]) == 0
+    )
     assert "is one of 8 ranks, and the trace is of 2" in (tmp_path / "other.html").read_text(encoding="utf-8")
     assert cli.main(["trace", "report", str(folder), "--out", "nowhere/report.html"]) == 1
     said = capsys.readouterr().err
@@ -151,7 +187,9 @@ def test_a_page_of_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         (["saved", "--watch"], 2),
     ],
 )
-def test_one_line_for_what_is_wrong(arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_for_what_is_wrong(
+    arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     saved(tmp_path / "saved", receive(1), receive(0))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / format.file_name(0)).write_bytes(b"not a trace")

@@ -122,7 +122,22 @@ def build(rng: random.Random, size: int, events: int, threads: int = 1) -> list[
     for streams in b.streams:
         for stream in streams:
             stream.knows.add("world")
-    kinds = [_collective, _icollective, _message, _message, _gather, _probed, _split, _group, _free, _compute, _persist, _locked, _flush, _fail]
+    kinds = [
+        _collective,
+        _icollective,
+        _message,
+        _message,
+        _gather,
+        _probed,
+        _split,
+        _group,
+        _free,
+        _compute,
+        _persist,
+        _locked,
+        _flush,
+        _fail,
+    ]
     weights = [rng.choice((0, 1, 4)) for _ in kinds]
     if not any(weights):
         weights = [1] * len(kinds)
@@ -138,7 +153,10 @@ def build(rng: random.Random, size: int, events: int, threads: int = 1) -> list[
             _advance_starts(rng, stream.ops)
             if rng.random() < 0.3:
                 _disable(rng, stream.ops)
-    return [[Parallel(tuple(tuple(s.ops) for s in streams))] if len(streams) > 1 else streams[0].ops for streams in b.streams]
+    return [
+        [Parallel(tuple(tuple(s.ops) for s in streams))] if len(streams) > 1 else streams[0].ops
+        for streams in b.streams
+    ]
 
 
 def _complete(b: _Builder, stream: Stream, which: tuple[int, ...]) -> None:
@@ -322,7 +340,12 @@ def _locked(b: _Builder) -> None:
     target = b.rng.choice(b.comms[win])
     for r in b.some(b.comms[win], 1):
         stream = b.own(win, r)
-        stream.ops += [Lock(win, target, shared=b.rng.random() < 0.4), Compute(b.rng.choice((1, 4))), Flush(target), Unlock(win, target)]
+        stream.ops += [
+            Lock(win, target, shared=b.rng.random() < 0.4),
+            Compute(b.rng.choice((1, 4))),
+            Flush(target),
+            Unlock(win, target),
+        ]
 
 
 def _flush(b: _Builder) -> None:
@@ -349,10 +372,16 @@ def _ordered(start: Op, before: Op) -> bool:
     """Whether the nonblocking start may not move before ``before``."""
     if isinstance(before, (SetFlag, AwaitFlag, Lock, Unlock)):
         return True
-    if isinstance(before, (Split, CreateGroup, Free)) and (before.comm == _comm(start) or _comm(before) == _comm(start)):
+    if isinstance(before, (Split, CreateGroup, Free)) and (
+        before.comm == _comm(start) or _comm(before) == _comm(start)
+    ):
         return True
     if isinstance(start, Icoll):  # a persistent one may be active until it's waited for
-        return isinstance(before, (Coll, Icoll, Fail)) and before.comm == start.comm or (start.comm[0] == "p" and isinstance(before, (Wait, WaitAny)))
+        return (
+            isinstance(before, (Coll, Icoll, Fail))
+            and before.comm == start.comm
+            or (start.comm[0] == "p" and isinstance(before, (Wait, WaitAny)))
+        )
     if isinstance(start, Send):
         return isinstance(before, Send) and before.dest == start.dest
     return isinstance(start, Recv) and isinstance(before, (Recv, Probe))
@@ -380,6 +409,10 @@ def results(logs: list[list], size: int) -> list[tuple]:  # type: ignore[type-ar
         log = sorted(log)
         named = [(x.number, x.source, x.tag, x.value) for x in log if not x.wild]
         wild = sorted((x.tag, x.source) for x in log if x.wild)
-        streams = {(x.tag, x.source): [y.value for y in log if y.wild and (y.tag, y.source) == (x.tag, x.source)] for x in log if x.wild}
+        streams = {
+            (x.tag, x.source): [y.value for y in log if y.wild and (y.tag, y.source) == (x.tag, x.source)]
+            for x in log
+            if x.wild
+        }
         out.append((named, wild, streams))
     return out

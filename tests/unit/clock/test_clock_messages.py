@@ -61,7 +61,19 @@ def test_lines() -> None:
     assert m.decode_ranks("3,4,5,1") == (3, 4, 5, 1)  # a writer needn't use ranges
 
 
-@pytest.mark.parametrize("line", ["", "HELLO 1", "RAISE 1 2", "ROWS 1 2 0 1", "ROWS 1 2 2 0", "STATE 1 2 1 1 asleep:0:all:-", "DONE 1", "TARGET 1 xyz 2"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "HELLO 1",
+        "RAISE 1 2",
+        "ROWS 1 2 0 1",
+        "ROWS 1 2 2 0",
+        "STATE 1 2 1 1 asleep:0:all:-",
+        "DONE 1",
+        "TARGET 1 xyz 2",
+    ],
+)
 def test_malformed(line: str) -> None:
     with pytest.raises(WireError):
         from_wire(line)
@@ -71,7 +83,18 @@ def test_identities() -> None:
     assert ggid(()) == 0xCBF29CE484222325  # FNV-1a's offset basis
     assert ggid((0,)) == 0x4D25767F9DCE13F5  # FNV-1a of four zero bytes
     assert len({ggid(p) for p in permutations((1, 2, 3))}) == 1
-    assert len({WORLD, child_identity(WORLD, 1, 0), child_identity(WORLD, 1, 1), child_identity(WORLD, 2, 0), group_identity(1, 2, 3)}) == 5
+    assert (
+        len(
+            {
+                WORLD,
+                child_identity(WORLD, 1, 0),
+                child_identity(WORLD, 1, 1),
+                child_identity(WORLD, 2, 0),
+                group_identity(1, 2, 3),
+            }
+        )
+        == 5
+    )
 
 
 def test_vectors_file_is_current() -> None:

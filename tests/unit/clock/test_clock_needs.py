@@ -36,7 +36,10 @@ def test_equals_closure(seed: int) -> None:
         r = rng.randrange(size)
         what = rng.random()
         if what < 0.4:
-            peers = [tuple(rng.sample([p for p in range(size) if p != r], rng.randint(0, 3))) for _ in range(rng.choice((1, 1, 2, 3)))]
+            peers = [
+                tuple(rng.sample([p for p in range(size) if p != r], rng.randint(0, 3)))
+                for _ in range(rng.choice((1, 1, 2, 3)))
+            ]
             waits[r] = tuple(Wait(rng.choice(list(Mode)), p, rng.choice((1, 2))) for p in peers)
             running[r] = False
             needs.set_waits(r, waits[r])

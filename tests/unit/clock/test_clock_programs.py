@@ -76,7 +76,15 @@ def check(program: Program, seed: int, moments: list[int], **options: object) ->
     threads=st.integers(1, 3),
 )
 def test_any_program_any_moment(
-    rng: random.Random, size: int, events: int, seed: int, moments: list[int], patience: int, lazy: bool, wire: bool, threads: int
+    rng: random.Random,
+    size: int,
+    events: int,
+    seed: int,
+    moments: list[int],
+    patience: int,
+    lazy: bool,
+    wire: bool,
+    threads: int,
 ) -> None:
     check(build(rng, size, events, threads), seed, moments, patience=patience, lazy=lazy, wire=wire)
 
@@ -120,7 +128,10 @@ def test_named_programs_at_every_moment(program: Program) -> None:
 def test_chain_of_messages() -> None:
     """Rank 1 is below target and the head of a chain of Recvs whose end sends behind a collective."""
     n = 30
-    chain: list[list[Op]] = [[Split("world", "a", (0, 1)), Coll("a")], [Split("world", "a", (0, 1)), Recv(2), Coll("a")]]
+    chain: list[list[Op]] = [
+        [Split("world", "a", (0, 1)), Coll("a")],
+        [Split("world", "a", (0, 1)), Recv(2), Coll("a")],
+    ]
     chain += [[Split("world", "b", tuple(range(2, n))), Recv(r + 1), Send(r - 1, r)] for r in range(2, n - 2)]
     last = tuple(range(2, n))
     chain += [
@@ -214,7 +225,11 @@ def threaded(*bodies: list[Op]) -> Op:
 # The hole of above, but the rank that must go on has another thread inside a collective: with rank 1, which waits for
 # it.
 HOLE_IN_THREADS: list[list[Op]] = [
-    [Split("world", "a", (0, 1)), Split("world", "b", (0,)), threaded([Coll("a")], [Compute(3), Coll("b"), Coll("b"), Send(1, 5)])],
+    [
+        Split("world", "a", (0, 1)),
+        Split("world", "b", (0,)),
+        threaded([Coll("a")], [Compute(3), Coll("b"), Coll("b"), Send(1, 5)]),
+    ],
     [Split("world", "a", (0, 1)), Split("world", "b", (1,)), Recv(0), Coll("a")],
 ]
 # Rank 0's second thread waits for a message of rank 2, which is stopped; its first one is inside a collective with rank
@@ -307,7 +322,9 @@ def test_who_forbids_checkpoints_is_not_held_back() -> None:
 def test_no_checkpoint_while_one_forbids_it() -> None:
     """The simulator looks at that in every safe state. Here it's asked for in the region, which ends with the
     program."""
-    run = Simulator([[Disable(), Compute(200), Coll(), Enable(), Compute(50)], [Coll(), Compute(50)]], seed=1, requests=(20,))
+    run = Simulator(
+        [[Disable(), Compute(200), Coll(), Enable(), Compute(50)], [Coll(), Compute(50)]], seed=1, requests=(20,)
+    )
     run.run(until_checkpoint=True)
     assert run.checkpoints[0].converged and run.steps > 200
 

@@ -66,7 +66,9 @@ def test_counts(tmp_path: Path) -> None:
     log2."""
     pytest.importorskip("matplotlib")
     rows = scale.measure([16, 64, 256])
-    assert {(r.program, r.protocol, r.ranks) for r in rows} == {(p, q, n) for p in scale.PROGRAMS for q in ("cc", "2pc") for n in (16, 64, 256)}
+    assert {(r.program, r.protocol, r.ranks) for r in rows} == {
+        (p, q, n) for p in scale.PROGRAMS for q in ("cc", "2pc") for n in (16, 64, 256)
+    }
     for row in rows:
         assert row.control <= 16 * row.ranks and row.rounds <= 6
         assert row.steady == 0 if row.protocol == "cc" else row.steady > 2

@@ -89,13 +89,24 @@ def test_open_mpi(tmp_path: Path) -> None:
     assert worst(path)[0] is Level.BAD and "Open MPI" in worst(path)[1]
 
 
-@pytest.mark.parametrize(("library", "level"), [("libmpi.so.40", Level.BAD), ("libmpi_abi.so.1", Level.BAD), ("libmpi.so.12", Level.OK)])
-def test_python_with_an_mpi4py_for_another_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, level: Level) -> None:
+@pytest.mark.parametrize(
+    ("library", "level"), [("libmpi.so.40", Level.BAD), ("libmpi_abi.so.1", Level.BAD), ("libmpi.so.12", Level.OK)]
+)
+def test_python_with_an_mpi4py_for_another_mpi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, level: Level
+) -> None:
     package = tmp_path / "mpi4py"
     package.mkdir()
     (package / "__init__.py").touch()
     stub_library(tmp_path, library)
-    compile_program(package, "-shared", "-fPIC", "-Wl,--no-as-needed", str(tmp_path / library), name="MPI.cpython-311-x86_64-linux-gnu.so")
+    compile_program(
+        package,
+        "-shared",
+        "-fPIC",
+        "-Wl,--no-as-needed",
+        str(tmp_path / library),
+        name="MPI.cpython-311-x86_64-linux-gnu.so",
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     finding = next(f for f in check_program(sys.executable) if f.subject == "mpi4py")
     assert finding.level is level and str(package) in finding.text
@@ -116,20 +127,39 @@ def test_io_uring_is_named(tmp_path: Path) -> None:
 
 def test_system_says_something_about_everything(tmp_path: Path) -> None:
     subjects = {f.subject for f in check_system(str(tmp_path / "none"), tmp_path)}
-    assert {"CPU", "kernel", "seccomp", "open files", "stack", "overcommit", "installation", "MPI by --mpi", "mpi4py", "job directory"} <= subjects
+    assert {
+        "CPU",
+        "kernel",
+        "seccomp",
+        "open files",
+        "stack",
+        "overcommit",
+        "installation",
+        "MPI by --mpi",
+        "mpi4py",
+        "job directory",
+    } <= subjects
 
 
 def test_elf_files_are_read_as_readelf_reads_them(tmp_path: Path) -> None:
     library = stub_library(tmp_path, "libstub.so.3")
-    ours = build(tmp_path / "ours", SOURCE, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path}:/b,--disable-new-dtags")
+    ours = build(
+        tmp_path / "ours", SOURCE, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path}:/b,--disable-new-dtags"
+    )
     for path in (ours, library, Path(shutil.which("true") or ""), Path(sys.executable).resolve()):
-        said = subprocess.run(["readelf", "-W", "-h", "-l", "-d", path], check=True, capture_output=True, text=True).stdout
+        said = subprocess.run(
+            ["readelf", "-W", "-h", "-l", "-d", path], check=True, capture_output=True, text=True
+        ).stdout
         elf = _elf.read(path)
         assert elf.needed == re.findall(r"\(NEEDED\).*\[(.*)\]", said)
         for name, found in (("RPATH", elf.rpath), ("RUNPATH", elf.runpath)):
             assert ":".join(found) == "".join(re.findall(rf"\({name}\).*\[(.*)\]", said))
         assert [elf.interpreter] == (re.findall(r"interpreter: (.*)\]", said) or [None])
-        assert (elf.bits, elf.machine, elf.dynamic) == (64, "EM_X86_64", True) and elf.kind == f"ET_{said.split('Type:')[1].split()[0]}"
+        assert (elf.bits, elf.machine, elf.dynamic) == (
+            64,
+            "EM_X86_64",
+            True,
+        ) and elf.kind == f"ET_{said.split('Type:')[1].split()[0]}"
 
 
 def test_damaged_elf_files_are_refused_or_read(tmp_path: Path) -> None:

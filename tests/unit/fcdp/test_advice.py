@@ -28,7 +28,9 @@ def test_of_what_is_as_fast_what_needs_least_memory() -> None:
     200 GB/s, take 0.92 s. zero3: 139.5 s and 0.76 s."""
     strategy, reason = said(FULL)
     assert strategy == "fcdp"
-    assert reason.startswith("fcdp: 72.9 s a step, 1.92 times as fast as zero3, since a node sends 90.0 GB instead of 174.4 GB")
+    assert reason.startswith(
+        "fcdp: 72.9 s a step, 1.92 times as fast as zero3, since a node sends 90.0 GB instead of 174.4 GB"
+    )
     assert reason.endswith("; mics is as fast but needs 60.0 GB on a device instead of 15.0 GB")
 
 
@@ -36,7 +38,9 @@ def test_a_slow_link_to_the_host_is_no_bargain() -> None:
     """MiCS sends the same over the network and needs no host: manapy's own strategy isn't recommended for its own
     sake."""
     strategy, reason = said(replace(FULL, links=replace(SLOW, host=2e9)))
-    assert strategy == "mics" and "; fcdp takes 85.9 s " in reason and "15.0 GB on a device instead of 60.0 GB" in reason
+    assert (
+        strategy == "mics" and "; fcdp takes 85.9 s " in reason and "15.0 GB on a device instead of 60.0 GB" in reason
+    )
 
 
 def test_what_would_be_faster_but_does_not_fit() -> None:
@@ -54,14 +58,23 @@ def test_a_host_too_small_for_the_cache() -> None:
 
 
 def test_on_one_node_nothing_is_faster_than_zero3() -> None:
-    assert said(replace(FULL, nodes=1)) == ("zero3", "zero3: 0.787 s a step; hpz is as fast but needs 67.5 GB on a device instead of 60.0 GB")
-    assert said(replace(FULL, nodes=1, device=64e9)) == ("zero3", "zero3: 0.787 s a step, and nothing that fits is faster")
+    assert said(replace(FULL, nodes=1)) == (
+        "zero3",
+        "zero3: 0.787 s a step; hpz is as fast but needs 67.5 GB on a device instead of 60.0 GB",
+    )
+    assert said(replace(FULL, nodes=1, device=64e9)) == (
+        "zero3",
+        "zero3: 0.787 s a step, and nothing that fits is faster",
+    )
 
 
 def test_nothing_fits() -> None:
     """15 GB of states on each of 4 nodes' devices; with 4 GB of activations 11 GB are left of 15: 60 / 11 nodes."""
     strategy, reason = said(replace(FULL, device=15e9, activations=4e9))
-    assert strategy is None and reason == "nothing fits: even zero3 needs 19.0 GB on a device with 15.0 GB; on 6 nodes it would fit"
+    assert (
+        strategy is None
+        and reason == "nothing fits: even zero3 needs 19.0 GB on a device with 15.0 GB; on 6 nodes it would fit"
+    )
     assert said(replace(FULL, nodes=6, device=15e9, activations=4e9))[0] is not None
     assert said(replace(FULL, nodes=5, device=15e9, activations=4e9))[0] is None
     assert said(replace(FULL, device=4e9, activations=4e9))[1].endswith(", and 4.0 GB of that on any number of nodes")
@@ -76,7 +89,9 @@ def test_tau() -> None:
     assert kept["fcdp"].device == pytest.approx(options(job)["fcdp"].device + kept["fcdp"].kept * 2 * 30.015e9)
     assert kept["fcdp"].largest_tau == pytest.approx(1 - (4e9 + 2 * 4.5e9) / 48e9)
     everything = options(replace(job, tau=1.0))["fcdp"]
-    assert everything.kept > kept["fcdp"].kept and everything.device <= 48e9 and everything.lacks == "", "what doesn't fit isn't kept"
+    assert everything.kept > kept["fcdp"].kept and everything.device <= 48e9 and everything.lacks == "", (
+        "what doesn't fit isn't kept"
+    )
     assert options(replace(job, unit=0))["fcdp"].largest_tau is None and kept["zero3"].largest_tau is None
 
 
@@ -84,10 +99,18 @@ def test_the_first_step_of_lora() -> None:
     found = options(LORA)
     assert found["fcdp"].first == pytest.approx(0.75 * (30e9 * 2 + 15e6 * 4))
     assert options(replace(LORA, local_weights=True))["fcdp"].first == found["fcdp"].phases.total.inter
-    assert options(replace(LORA, local_weights=True))["fcdp_comm"].first == found["fcdp_comm"].first > found["fcdp_comm"].phases.total.inter
+    assert (
+        options(replace(LORA, local_weights=True))["fcdp_comm"].first
+        == found["fcdp_comm"].first
+        > found["fcdp_comm"].phases.total.inter
+    )
 
 
 def test_errors() -> None:
-    for job, text in ((replace(FULL, tau=1.5), "tau is between 0 and 1"), (replace(FULL, tau=0.5), "device's memory, which is not given"), (replace(FULL, collective="x"), "no collective 'x'")):
+    for job, text in (
+        (replace(FULL, tau=1.5), "tau is between 0 and 1"),
+        (replace(FULL, tau=0.5), "device's memory, which is not given"),
+        (replace(FULL, collective="x"), "no collective 'x'"),
+    ):
         with pytest.raises(ValueError, match=text):
             advice.assess(job)

@@ -28,7 +28,10 @@ def wrong(error: Exception) -> None:
 
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
-    [(SetupError("tau must be less"), SetupError, "rank 1: tau must be less"), (ZeroDivisionError("by zero"), RemoteError, "rank 1: ZeroDivisionError: by zero")],
+    [
+        (SetupError("tau must be less"), SetupError, "rank 1: tau must be less"),
+        (ZeroDivisionError("by zero"), RemoteError, "rank 1: ZeroDivisionError: by zero"),
+    ],
 )
 def test_an_error_of_one_is_an_error_of_all(error: Exception, kind: type[Exception], text: str) -> None:
     two = Two()

@@ -4,7 +4,23 @@ themselves."""
 from __future__ import annotations
 
 import pytest
-from manapy.fcdp.costs import COLLECTIVES, PRECISIONS, STRATEGIES, Links, Time, Volume, all_gather, bytes_per_node, flops, kept_share, largest_batch, largest_tau, memory, reduce_scatter, time
+from manapy.fcdp.costs import (
+    COLLECTIVES,
+    PRECISIONS,
+    STRATEGIES,
+    Links,
+    Time,
+    Volume,
+    all_gather,
+    bytes_per_node,
+    flops,
+    kept_share,
+    largest_batch,
+    largest_tau,
+    memory,
+    reduce_scatter,
+    time,
+)
 
 GIB = 2**30
 MIXED = PRECISIONS["mixed"]
@@ -154,7 +170,9 @@ def test_fifty_percent_is_of_the_gathers_and_a_third_of_all() -> None:
 def test_memory_of_section_6() -> None:
     """30B parameters in 2 bytes on 4 nodes of 8 devices; frozen, so that nothing but parameters counts."""
     needed = {name: memory(name, 4, 8, 0, 30e9, MIXED) for name in STRATEGIES}
-    assert needed["zero3"].device == needed["fcdp"].device == needed["fcdp_sched"].device == pytest.approx(1.9e9, rel=0.02)
+    assert (
+        needed["zero3"].device == needed["fcdp"].device == needed["fcdp_sched"].device == pytest.approx(1.9e9, rel=0.02)
+    )
     assert needed["mics"].device == 7.5e9
     assert needed["hpz"].device == needed["hpz_naive"].device == 7.5e9 + needed["zero3"].device
     assert (needed["fcdp"].host, needed["zero3"].host, needed["hpz"].host) == (60e9, 0, 0)
@@ -162,16 +180,23 @@ def test_memory_of_section_6() -> None:
 
 def test_memory_of_training_all() -> None:
     """16 bytes a parameter (ZeRO), and fcdp's sum of gradients in host memory."""
-    assert memory("zero3", 2, 8, 1e9, 0, MIXED).states == memory("zero3", 2, 8, 1e9, 0, PRECISIONS["fp32"]).states == 1e9
+    assert (
+        memory("zero3", 2, 8, 1e9, 0, MIXED).states == memory("zero3", 2, 8, 1e9, 0, PRECISIONS["fp32"]).states == 1e9
+    )
     assert memory("mics", 2, 8, 1e9, 0, MIXED).states == 2e9
-    assert memory("fcdp", 2, 8, 1e9, 0, MIXED).host == memory("fcdp_comm", 2, 8, 1e9, 0, MIXED, 2).host == 2e9 and memory("fcdp", 2, 8, 1e9, 0, MIXED, 2).host == 4e9
+    assert (
+        memory("fcdp", 2, 8, 1e9, 0, MIXED).host == memory("fcdp_comm", 2, 8, 1e9, 0, MIXED, 2).host == 2e9
+        and memory("fcdp", 2, 8, 1e9, 0, MIXED, 2).host == 4e9
+    )
     assert memory("fcdp", 2, 8, 1e9, 0, MIXED, unit=1e8).live == 6e8
 
 
 def in_order(rows: dict[str, tuple[int, ...]]) -> bool:
     """FCDP as ZeRO-3, hpZ never more and somewhere less, larger models never more."""
     less = all(h <= z for h, z in zip(rows["hpz"], rows["zero3"], strict=True)) and rows["hpz"] != rows["zero3"]
-    return rows["fcdp"] == rows["zero3"] and less and all(list(row) == sorted(row, reverse=True) for row in rows.values())
+    return (
+        rows["fcdp"] == rows["zero3"] and less and all(list(row) == sorted(row, reverse=True) for row in rows.values())
+    )
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
@@ -180,7 +205,10 @@ def test_order_of_tables_5_and_6(nodes: int, sample: float) -> None:
     """The paper says neither what a sample takes nor what DeepSpeed reserves: so it's the order that is tested, for
     samples from small to large."""
     rows = {
-        strategy: tuple(largest_batch(48e9, memory(strategy, nodes, 8, parameters(name), 0, MIXED, unit=12 * hidden**2), sample) for name, (_, hidden) in MODELS.items())
+        strategy: tuple(
+            largest_batch(48e9, memory(strategy, nodes, 8, parameters(name), 0, MIXED, unit=12 * hidden**2), sample)
+            for name, (_, hidden) in MODELS.items()
+        )
         for strategy in MAX_BATCH[nodes]
     }
     assert in_order(rows) and in_order(MAX_BATCH[nodes])
@@ -190,8 +218,14 @@ def test_table_5_contradicts_section_6() -> None:
     """At 4 samples a device GPT-30B fits under ZeRO-3 and GPT-25B doesn't under ZeRO++, though the larger model needs
     more by the closed form: ZeRO++ takes more than 2Ψ/g."""
     assert MAX_BATCH[2]["zero3"][4] == 4 * 16 > MAX_BATCH[2]["hpz"][3]
-    assert memory("zero3", 2, 8, parameters("30B"), 0, MIXED).states > memory("hpz", 2, 8, parameters("25B"), 0, MIXED).states
-    surplus = memory("hpz", 2, 8, parameters("15B"), 0, MIXED).device - memory("zero3", 2, 8, parameters("15B"), 0, MIXED).device
+    assert (
+        memory("zero3", 2, 8, parameters("30B"), 0, MIXED).states
+        > memory("hpz", 2, 8, parameters("25B"), 0, MIXED).states
+    )
+    surplus = (
+        memory("hpz", 2, 8, parameters("15B"), 0, MIXED).device
+        - memory("zero3", 2, 8, parameters("15B"), 0, MIXED).device
+    )
     assert 6.86e9 / surplus == pytest.approx(1.66, abs=0.01)  # §III-B
 
 

@@ -26,7 +26,10 @@ def state(directory: Path, **changes: Any) -> Path:
 
 def test_a_state_says_what_is_trained(tmp_path: Path) -> None:
     there = state(tmp_path / "state")
-    assert settle({"batch": 8}, Run(resume=there, steps=6)) == (Training(hidden=32, heads=2, batch=8, rate=0.01), Saved(KEPT, 5, "digest", [2.5, 2.25]))
+    assert settle({"batch": 8}, Run(resume=there, steps=6)) == (
+        Training(hidden=32, heads=2, batch=8, rate=0.01),
+        Saved(KEPT, 5, "digest", [2.5, 2.25]),
+    )
     assert settle({"lora": 4}, Run(base=there)) == (Training(hidden=32, heads=2, lora=4), None)
     assert settle({"hidden": 64}, Run()) == (Training(hidden=64), None)
 
@@ -40,20 +43,30 @@ def test_a_state_says_what_is_trained(tmp_path: Path) -> None:
         ({"lora": 4}, {"resume": "full"}, "full holds another model: --lora 0 there, 4 here"),
         ({}, {"base": "adapters"}, "adapters has adapters (--lora 4): a base must be a whole model"),
         ({}, {"resume": "full", "steps": 5}, "full is at step 5: --steps, 5, must be more"),
-        ({}, {"resume": "full", "base": "full"}, "--base begins a training, --resume continues one: give only one of them"),
+        (
+            {},
+            {"resume": "full", "base": "full"},
+            "--base begins a training, --resume continues one: give only one of them",
+        ),
         ({}, {"tau": 0.5}, "--tau is a share of --device-memory, which is not given"),
     ],
 )
-def test_options_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], run: dict[str, Any], said: str) -> None:
+def test_options_that_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], run: dict[str, Any], said: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     state(tmp_path / "full")
     state(tmp_path / "adapters", lora=4)
     with pytest.raises(UsageError) as raised:
-        settle(given, Run(**{name: Path(value) if name in ("base", "resume") else value for name, value in run.items()}))
+        settle(
+            given, Run(**{name: Path(value) if name in ("base", "resume") else value for name, value in run.items()})
+        )
     assert str(raised.value) == said
 
 
-@pytest.mark.parametrize("extra", [None, {"step": 5}, {"kind": "another's"}, {"kind": "manapy fcdp train", "training": {"width": 3}}])
+@pytest.mark.parametrize(
+    "extra", [None, {"step": 5}, {"kind": "another's"}, {"kind": "manapy fcdp train", "training": {"width": 3}}]
+)
 def test_a_state_of_another_program(tmp_path: Path, extra: Any) -> None:
     (tmp_path / FILE).write_text(Index(1, "fcdp", False, {}, extra=extra).text())
     with pytest.raises(StateError, match="is not a state of `manapy fcdp train`"):
@@ -73,7 +86,9 @@ def test_texts(tmp_path: Path) -> None:
     """Each is long enough, no window reaches beyond its part, and a step's batch is the same for all."""
     whole, adapters = text.load(None, False, 128), text.load(None, True, 128)
     assert whole.digest != adapters.digest and min(whole.training.size, adapters.training.size) > 200_000
-    assert (whole.batch(1, 2, 4, 128) == whole.batch(1, 2, 4, 128)).all() and (whole.batch(1, 2, 4, 128) != whole.batch(1, 3, 4, 128)).any()
+    assert (whole.batch(1, 2, 4, 128) == whole.batch(1, 2, 4, 128)).all() and (
+        whole.batch(1, 2, 4, 128) != whole.batch(1, 3, 4, 128)
+    ).any()
     (tmp_path / "file").write_bytes(bytes(range(200)))
     small = text.load(tmp_path / "file", False, 19)
     assert np.unique(small.batch(0, 0, 1000, 19)).tolist() == list(range(180))

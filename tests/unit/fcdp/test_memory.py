@@ -12,7 +12,11 @@ from manapy.fcdp.engine.strategy import STRATEGIES
 from manapy.fcdp.engine.units import Layout, Unit
 from manapy.fcdp.errors import BudgetError
 
-UNITS = [Unit("small", (("w", (80,)),)), Unit("large", (("w", (800,)),)), Unit("base", (("w", (400,)),), trainable=False)]
+UNITS = [
+    Unit("small", (("w", (80,)),)),
+    Unit("large", (("w", (800,)),)),
+    Unit("base", (("w", (400,)),), trainable=False),
+]
 LAYOUTS = [Layout(unit.size, 2, 4) for unit in UNITS]
 
 
@@ -20,7 +24,9 @@ def test_arena() -> None:
     arena = Arena(1000)
     one = arena.take(100, "float32", "one")
     assert (one.array.shape, arena.used, arena.utilisation) == ((100,), 400, 0.4)
-    with pytest.raises(BudgetError, match="two needs 601 bytes of the device, 400 bytes of 1000 bytes are in use: 1 bytes are missing"):
+    with pytest.raises(
+        BudgetError, match="two needs 601 bytes of the device, 400 bytes of 1000 bytes are in use: 1 bytes are missing"
+    ):
         arena.hold(601, "two")
     two = arena.hold(600, "two")
     one.free()

@@ -20,7 +20,9 @@ from manapy.fcdp.state.state_files import Want
 from manapy.fcdp.state.state_index import Index, OptimizerState, Piece, Tensor, dotted, pieces, spans
 
 places = st.tuples(st.integers(1, 4), st.integers(1, 4))  # nodes, ranks of each
-units = st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), min_size=1, max_size=6).map(lambda shapes: Unit("u", tuple((f"p{index}", shape) for index, shape in enumerate(shapes))))
+units = st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), min_size=1, max_size=6).map(
+    lambda shapes: Unit("u", tuple((f"p{index}", shape) for index, shape in enumerate(shapes)))
+)
 
 
 def chunks(layout: Layout) -> list[slice]:
@@ -38,7 +40,9 @@ def written(unit: Unit, layout: Layout, flat: np.ndarray) -> dict[tuple[str, str
 
 
 @given(units, places, places)
-def test_any_ranks_read_what_any_ranks_have_written(unit: Unit, writers: tuple[int, int], readers: tuple[int, int]) -> None:
+def test_any_ranks_read_what_any_ranks_have_written(
+    unit: Unit, writers: tuple[int, int], readers: tuple[int, int]
+) -> None:
     before, after = Layout(unit.size, *writers), Layout(unit.size, *readers)
     flat = np.zeros(max(before.padded, after.padded))
     flat[: unit.size] = 1 + np.arange(unit.size)
@@ -49,7 +53,9 @@ def test_any_ranks_read_what_any_ranks_have_written(unit: Unit, writers: tuple[i
         for span in spans(unit, chunk.start, chunk.stop):
             target = span.of(found)
             for piece, start, stop in tensors[span.parameter].overlapping(span.start, span.stop):
-                target[start - span.start : stop - span.start] = files[piece.file, span.parameter][start - piece.start : stop - piece.start]
+                target[start - span.start : stop - span.start] = files[piece.file, span.parameter][
+                    start - piece.start : stop - piece.start
+                ]
         assert (found == flat[chunk]).all()
 
 
@@ -57,7 +63,9 @@ def test_any_ranks_read_what_any_ranks_have_written(unit: Unit, writers: tuple[i
 def test_pieces_are_all_of_a_tensor_and_each_is_written_once(unit: Unit, writers: tuple[int, int]) -> None:
     layout = Layout(unit.size, *writers)
     files = written(unit, layout, np.zeros(layout.padded))
-    listed = {(piece.file, name): piece.stop - piece.start for name, each in pieces(unit, layout).items() for piece in each}
+    listed = {
+        (piece.file, name): piece.stop - piece.start for name, each in pieces(unit, layout).items() for piece in each
+    }
     assert listed == {place: array.size for place, array in files.items()}
     for name, view in unit.views(np.zeros(unit.size)).items():
         each = pieces(unit, layout)[name]
@@ -65,7 +73,16 @@ def test_pieces_are_all_of_a_tensor_and_each_is_written_once(unit: Unit, writers
         assert sum(piece.stop - piece.start for piece in each) == view.size
 
 
-INDEX = Index(2, "fcdp", False, {"parameter/u.w": Tensor((2, 3), "float32", (Piece("a", 0, 4), Piece("b", 4, 6)))}, {"a": 10, "b": 20}, {"steps": 3}, {"g": [{"s": 2**100}, {}]}, [1, None])
+INDEX = Index(
+    2,
+    "fcdp",
+    False,
+    {"parameter/u.w": Tensor((2, 3), "float32", (Piece("a", 0, 4), Piece("b", 4, 6)))},
+    {"a": 10, "b": 20},
+    {"steps": 3},
+    {"g": [{"s": 2**100}, {}]},
+    [1, None],
+)
 
 
 def test_an_index_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -80,7 +97,11 @@ def test_an_index_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("format", 2, "format 2, this manapy reads format 1"),
         ("generators", {"g": [{}]}, "damaged: the generators are not those of 2 ranks"),
         ("tensors", [1], "not the index of a sharded state"),
-        ("tensors", {"t": {"shape": [6], "dtype": "float32", "pieces": [["a", 0, 3], ["b", 4, 6]]}}, "damaged: the pieces of 't' are not all of it"),
+        (
+            "tensors",
+            {"t": {"shape": [6], "dtype": "float32", "pieces": [["a", 0, 3], ["b", 4, 6]]}},
+            "damaged: the pieces of 't' are not all of it",
+        ),
         ("tensors", {"t": {"shape": [6], "dtype": "float32", "pieces": [["a", 0, 3]]}}, "damaged"),
         ("tensors", {"t": {"shape": [6], "dtype": "float32", "pieces": [["a", 0, 6], ["b", 6, 6]]}}, "damaged"),
         ("tensors", {"t": {"shape": [6], "dtype": "float32", "pieces": [["c", 0, 6]]}}, "damaged"),
@@ -96,13 +117,23 @@ def test_other_indexes_are_refused(tmp_path: Path, key: str, value: object, erro
 @pytest.mark.parametrize(
     ("parameters", "dtype", "error"),
     [
-        ((("w", (3, 2)),), "float32", "x: parameter 'u.w' is float32 of shape (2, 3) there, float32 of shape (3, 2) here"),
-        ((("w", (2, 3)),), "float64", "x: parameter 'u.w' is float32 of shape (2, 3) there, float64 of shape (2, 3) here"),
+        (
+            (("w", (3, 2)),),
+            "float32",
+            "x: parameter 'u.w' is float32 of shape (2, 3) there, float32 of shape (3, 2) here",
+        ),
+        (
+            (("w", (2, 3)),),
+            "float64",
+            "x: parameter 'u.w' is float32 of shape (2, 3) there, float64 of shape (2, 3) here",
+        ),
         ((("w", (2, 3)), ("b", (3,))), "float32", "x: there is no parameter 'u.b'"),
         ((("v", (2, 3)),), "float32", "x: there is no parameter 'u.v'"),
     ],
 )
-def test_the_first_difference_to_a_model_is_named(parameters: tuple[tuple[str, tuple[int, ...]], ...], dtype: str, error: str) -> None:
+def test_the_first_difference_to_a_model_is_named(
+    parameters: tuple[tuple[str, tuple[int, ...]], ...], dtype: str, error: str
+) -> None:
     with pytest.raises(StateError) as raised:
         state_index.check_parameters(INDEX, [Unit("u", parameters, dtype=dtype)], dotted, Path("x"))
     assert str(raised.value) == error
@@ -122,7 +153,9 @@ def test_a_file_is_what_umask_says_and_is_read_in_part(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(1, 4), max_size=3).map(tuple), st.data())
-def test_any_part_of_a_plain_file(tmp_path_factory: pytest.TempPathFactory, shape: tuple[int, ...], data: st.DataObject) -> None:
+def test_any_part_of_a_plain_file(
+    tmp_path_factory: pytest.TempPathFactory, shape: tuple[int, ...], data: st.DataObject
+) -> None:
     path = tmp_path_factory.getbasetemp() / "plain.safetensors"
     array = np.random.default_rng(1).standard_normal(shape)
     state_files.write(path, {"w": np.asarray(array)})

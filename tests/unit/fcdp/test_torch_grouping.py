@@ -19,7 +19,9 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(5, 3)
-        self.body = nn.ModuleDict({"stack": nn.ModuleList(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 3, bias=False)) for _ in range(3))})
+        self.body = nn.ModuleDict(
+            {"stack": nn.ModuleList(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 3, bias=False)) for _ in range(3))}
+        )
         self.head = nn.Linear(3, 5)
         self.head.weight = self.words.weight
         self.stack[1][1].weight = self.stack[0][1].weight
@@ -31,7 +33,9 @@ class Model(nn.Module):
 
 def contents(model: nn.Module, *arguments: object) -> dict[str, list[str]]:
     """Names of the parameters in each unit."""
-    return {member.unit.name: list(member.parameters) for group in groups_of(model, *arguments) for member in group.members}
+    return {
+        member.unit.name: list(member.parameters) for group in groups_of(model, *arguments) for member in group.members
+    }
 
 
 def test_blocks_and_what_is_left_over_or_shared() -> None:
@@ -56,7 +60,17 @@ def test_a_group_is_entered_by_what_has_its_parameters() -> None:
     model = Model()
     names = {module: name for name, module in model.named_modules()}
     entries = {group.module: [names[entry] for entry in group.entries] for group in groups_of(model, blocks)}
-    assert entries[model] == ["", "words", "head", "body", "body.stack", "body.stack.0", "body.stack.0.1", "body.stack.1", "body.stack.1.1"]
+    assert entries[model] == [
+        "",
+        "words",
+        "head",
+        "body",
+        "body.stack",
+        "body.stack.0",
+        "body.stack.0.1",
+        "body.stack.1",
+        "body.stack.1.1",
+    ]
     assert entries[model.stack[1]] == ["body.stack.1", "body.stack.1.0"]
 
 
@@ -65,7 +79,11 @@ def test_frozen_parameters_and_types_are_apart() -> None:
     model.stack[2][0].weight.requires_grad = False
     model.stack[2][1].weight.requires_grad = False
     model.stack[2][1].to(torch.bfloat16)
-    assert list(contents(model, lambda _: [model.stack[2]]))[-3:] == ["body.stack.2", "body.stack.2, frozen, bfloat16", "body.stack.2, frozen, float32"]
+    assert list(contents(model, lambda _: [model.stack[2]]))[-3:] == [
+        "body.stack.2",
+        "body.stack.2, frozen, bfloat16",
+        "body.stack.2, frozen, float32",
+    ]
     (*_, group) = groups_of(model, blocks, torch.bfloat16)
     assert [(member.unit.trainable, member.unit.dtype, member.unit.gathered) for member in group.members] == [
         (True, "float32", "bfloat16"),
@@ -83,7 +101,12 @@ def test_nested_choices_go_to_the_innermost() -> None:
     ("change", "error"),
     [
         (lambda model: model.to(torch.float16), "parameter words.weight is float16: trainable .* mp_policy gives"),
-        (lambda model: model.register_parameter("codes", nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False)), "parameter codes is of type int8"),
+        (
+            lambda model: model.register_parameter(
+                "codes", nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False)
+            ),
+            "parameter codes is of type int8",
+        ),
     ],
 )
 def test_what_cannot_be_sharded_is_named(change: object, error: str) -> None:

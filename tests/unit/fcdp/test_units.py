@@ -20,7 +20,9 @@ def test_shards_cover_the_unit_once(size: int, nodes: int, ranks: int) -> None:
         assert part.size == layout.slice
         for node in range(nodes):
             part[layout.shard_of(node)] += 1
-            assert layout.chunk(local * nodes + node).start == layout.slice_of(local).start + layout.shard_of(node).start
+            assert (
+                layout.chunk(local * nodes + node).start == layout.slice_of(local).start + layout.shard_of(node).start
+            )
     assert (seen == 1).all()
     assert 0 <= layout.padded - size < nodes * ranks
 
@@ -41,12 +43,21 @@ def test_views_are_no_copies() -> None:
         ([Unit("u", (("a", (1,)),)), Unit("u", (("b", (1,)),))], "two units are called 'u'"),
         ([Unit("u", ())], "unit 'u' has no parameters"),
         ([Unit("u", (("a", (1,)), ("a", (2,))))], "two parameters of unit 'u' have the same name"),
-        ([Unit("u", (("a", (1,)),), dtype="int32")], "unit 'u' is of type int32: parameters must be floating-point numbers"),
+        (
+            [Unit("u", (("a", (1,)),), dtype="int32")],
+            "unit 'u' is of type int32: parameters must be floating-point numbers",
+        ),
         *(
-            ([Unit("u", (("a", (1,)),), dtype=dtype)], f"unit 'u' is of type {dtype}: parameters must be floating-point numbers")
+            (
+                [Unit("u", (("a", (1,)),), dtype=dtype)],
+                f"unit 'u' is of type {dtype}: parameters must be floating-point numbers",
+            )
             for dtype in ("complex64", "object", "float33")
         ),
-        ([Unit("u", (("a", (1,)),), gathered_as="int8")], "unit 'u' is of type int8: parameters must be floating-point numbers"),
+        (
+            [Unit("u", (("a", (1,)),), gathered_as="int8")],
+            "unit 'u' is of type int8: parameters must be floating-point numbers",
+        ),
     ],
 )
 def test_bad_units(units: list[Unit], error: str) -> None:
@@ -60,6 +71,15 @@ def test_differences_are_named() -> None:
     assert difference(one, one * 2) == "1 units here, 2 there"
     assert difference(one, (Unit("v", one[0].parameters),)) == "unit 'u' here, 'v' there"
     assert difference(one, (Unit("u", (("a", (1,)),)),)) == "unit 'u': 2 parameters here, 1 there"
-    assert difference(one, (Unit("u", (("a", (1,)), ("c", (2, 2)))),)) == "unit 'u': b of shape (2, 2) here, c of shape (2, 2) there"
-    assert difference(one, (Unit("u", one[0].parameters, dtype="float64"),)) == "unit 'u': trainable float32 here, trainable float64 there"
-    assert difference(one, (Unit("u", one[0].parameters, gathered_as="float16"),)) == "unit 'u': trainable float32 here, trainable float32 gathered as float16 there"
+    assert (
+        difference(one, (Unit("u", (("a", (1,)), ("c", (2, 2)))),))
+        == "unit 'u': b of shape (2, 2) here, c of shape (2, 2) there"
+    )
+    assert (
+        difference(one, (Unit("u", one[0].parameters, dtype="float64"),))
+        == "unit 'u': trainable float32 here, trainable float64 there"
+    )
+    assert (
+        difference(one, (Unit("u", one[0].parameters, gathered_as="float16"),))
+        == "unit 'u': trainable float32 here, trainable float32 gathered as float16 there"
+    )

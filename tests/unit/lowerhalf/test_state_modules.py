@@ -54,7 +54,12 @@ def driver(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
 @pytest.fixture(scope="module")
 def interposed(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
     """As manapy-restart is linked: what it opens itself lands high."""
-    return build(binaries / "state_driver_high", [*PROGRAM, *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"], "-rdynamic", "-ldl")
+    return build(
+        binaries / "state_driver_high",
+        [*PROGRAM, *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"],
+        "-rdynamic",
+        "-ldl",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,9 @@ def sanitized(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
     return build(binaries / "state_driver_san", [*PROGRAM, *state_sources], "-fsanitize=address,undefined")
 
 
-def call(driver: Path, *arguments: str, cwd: Path, user: int | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+def call(
+    driver: Path, *arguments: str, cwd: Path, user: int | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **variables}
     return subprocess.run(
         [str(driver), *arguments], cwd=cwd, user=user, group=user, extra_groups=None if user is None else [], env=environment,
@@ -119,7 +126,9 @@ def test_standard_streams_are_those_of_the_new_process(driver: Path, place: Path
 def test_standard_output_to_a_file(driver: Path, place: Path) -> None:
     for mode, word in ("save", "saved"), ("restore", "restored"):
         with (place / mode).open("wb") as output:
-            subprocess.run([str(driver), mode, "stdio", "blob"], cwd=place, stdin=subprocess.DEVNULL, stdout=output, check=True)
+            subprocess.run(
+                [str(driver), mode, "stdio", "blob"], cwd=place, stdin=subprocess.DEVNULL, stdout=output, check=True
+            )
         assert (place / mode).read_text() == f"through ten\n{word}\n"
 
 
@@ -180,7 +189,10 @@ def save(driver: Path, place: Path, case: str) -> None:
 def test_missing_file_at_restart(driver: Path, place: Path) -> None:
     save(driver, place, "grown")
     (place / "out.txt").unlink()
-    assert f"{place}/out.txt, which the program had open as descriptor 10 at the checkpoint, cannot be found" in restore_reason(driver, place, "grown")
+    assert (
+        f"{place}/out.txt, which the program had open as descriptor 10 at the checkpoint, cannot be found"
+        in restore_reason(driver, place, "grown")
+    )
 
 
 def test_shorter_file_at_restart(driver: Path, place: Path) -> None:
@@ -231,7 +243,7 @@ def test_resource_tracker_is_named(driver: Path, root: Path, place: Path, state_
     source.write_text(
         '#include "process/children.h"\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n'
         "static bool no(void) {\n    return false;\n}\n"
-        "int main(void) {\n    char err[256] = \"\";\n    if (fork() == 0) {\n"
+        'int main(void) {\n    char err[256] = "";\n    if (fork() == 0) {\n'
         '        execlp("python3", "python3", "-c", "import time; time.sleep(3)  # multiprocessing.resource_tracker", (char *)0);\n        _exit(1);\n    }\n'
         '    sleep(1);\n    int grace_ms = 60000, rc = mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, no, err, sizeof err);\n    printf("%d %s\\n", rc, err);\n    return 0;\n}\n'
     )

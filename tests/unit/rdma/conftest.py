@@ -22,7 +22,12 @@ HERE = Path(__file__).resolve().parent
 def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """kv_driver.c with the client."""
     lower = root / "lowerhalf"
-    sources = [HERE / "kv_driver.c", lower / "rdma" / "kv" / "kv.c", lower / "wire" / "handshake.c", lower / "base" / "sha256.c"]
+    sources = [
+        HERE / "kv_driver.c",
+        lower / "rdma" / "kv" / "kv.c",
+        lower / "wire" / "handshake.c",
+        lower / "base" / "sha256.c",
+    ]
     return build_core(tmp_path_factory.mktemp("kv") / "kv_driver", sources, f"-I{lower / 'rdma'}", *SANITIZED)
 
 

@@ -63,11 +63,36 @@ class Cluster:
         """One member; also again, after it was killed."""
         client, peer = f"{self._scheme}://127.0.0.1:{self.ports[number]}", f"http://127.0.0.1:{self._peers[number]}"
         everybody = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(self._peers))
-        command = [SERVER or "etcd", "--name", f"m{number}", "--data-dir", str(self.dir / f"m{number}"), "--log-level", "error"]
-        command += ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command = [
+            SERVER or "etcd",
+            "--name",
+            f"m{number}",
+            "--data-dir",
+            str(self.dir / f"m{number}"),
+            "--log-level",
+            "error",
+        ]
+        command += [
+            "--listen-client-urls",
+            client,
+            "--advertise-client-urls",
+            client,
+            "--listen-peer-urls",
+            peer,
+            "--initial-advertise-peer-urls",
+            peer,
+        ]
         command += ["--initial-cluster", everybody, "--initial-cluster-token", self.dir.name]
         if self.tls is not None:
-            command += ["--cert-file", str(self.tls.cert), "--key-file", str(self.tls.key), "--trusted-ca-file", str(self.tls.ca), "--client-cert-auth"]
+            command += [
+                "--cert-file",
+                str(self.tls.cert),
+                "--key-file",
+                str(self.tls.key),
+                "--trusted-ca-file",
+                str(self.tls.ca),
+                "--client-cert-auth",
+            ]
         with (self.dir / f"m{number}.log").open("ab") as log:
             self.members[number] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.dir)
 
@@ -96,7 +121,15 @@ class Cluster:
         return found
 
     def _client(self, number: int) -> Any:
-        tls = {} if self.tls is None else {"ca_cert": str(self.tls.ca), "cert_cert": str(self.tls.client_cert), "cert_key": str(self.tls.client_key)}
+        tls = (
+            {}
+            if self.tls is None
+            else {
+                "ca_cert": str(self.tls.ca),
+                "cert_cert": str(self.tls.client_cert),
+                "cert_key": str(self.tls.client_key),
+            }
+        )
         options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
         return packages()[0].Etcd3Client("127.0.0.1", self.ports[number], grpc_options=options, **tls)
 
@@ -142,5 +175,20 @@ def make_tls(directory: Path) -> Tls:
     (directory / "san").write_text("subjectAltName=IP:127.0.0.1")
     for name, more in (("server", ["-extfile", "san"]), ("client", [])):
         openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/O={name}")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem", "-days", "2", *more)
+        openssl(
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-out",
+            f"{name}.pem",
+            "-days",
+            "2",
+            *more,
+        )
     return Tls(*(directory / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")))

@@ -21,12 +21,16 @@ class Program:
     def __init__(self, driver: Path, where: place.Place, job: str, env: dict[str, str]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "SLURM_", "OMPI_"))}
         environment |= {"MANAPY_SHIFT_AGENT": str(where.address), "MANAPY_SHIFT_JOB": job, **env}
-        self.process = subprocess.Popen([str(driver)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            [str(driver)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self.took = 0
 
     def __call__(self, command: str, *arguments: str | int | bytes) -> tuple[int, str]:
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(" ".join([command, *(a.hex() if isinstance(a, bytes) else str(a) for a in arguments)]) + "\n")
+        self.process.stdin.write(
+            " ".join([command, *(a.hex() if isinstance(a, bytes) else str(a) for a in arguments)]) + "\n"
+        )
         self.process.stdin.flush()
         took, result, text = self.process.stdout.readline().rstrip("\n").split(" ", 2)
         self.took = int(took)
@@ -58,7 +62,9 @@ class Program:
 class Agent:
     """`manapy rdma agent` of the job `job` in a MANAPY_SHIFT_DIR of its own, so that several play several hosts."""
 
-    def __init__(self, directory: Path, *options: str, job: str = "job", url: str | None = None, settings: str = "") -> None:
+    def __init__(
+        self, directory: Path, *options: str, job: str = "job", url: str | None = None, settings: str = ""
+    ) -> None:
         """settings: Python that is run before, for constants of the agent."""
         self.dir, self.job = directory, job
         self.place = place.Place(directory / job, job)
@@ -71,7 +77,11 @@ class Agent:
         """Also again."""
         self.log = self.dir.with_suffix(".log")
         with self.log.open("a") as log:
-            self.process = subprocess.Popen([*self._manapy, "rdma", *self.command], env={**os.environ, "MANAPY_SHIFT_DIR": str(self.dir)}, stderr=log)
+            self.process = subprocess.Popen(
+                [*self._manapy, "rdma", *self.command],
+                env={**os.environ, "MANAPY_SHIFT_DIR": str(self.dir)},
+                stderr=log,
+            )
         until(lambda: self.place.is_alive() or self.process.poll() is not None, "the agent's start")
         assert self.process.poll() is None, self.log.read_text()
 

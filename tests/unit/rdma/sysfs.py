@@ -45,16 +45,36 @@ class Tree:
         state: str = "4: ACTIVE",
         link: str = "Ethernet",
         rate: str = "400 Gb/sec (4X NDR)",
-        gids: tuple[tuple[str, str], ...] = (("fe80:0000:0000:0000:0000:00ff:fe00:0001", "IB/RoCE v1"), ("0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2")),
+        gids: tuple[tuple[str, str], ...] = (
+            ("fe80:0000:0000:0000:0000:00ff:fe00:0001", "IB/RoCE v1"),
+            ("0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2"),
+        ),
     ) -> None:
         """One with one port; without a PCI device it is Soft-RoCE over the interface."""
         where = (device if device is not None else self.root / "devices/virtual") / "infiniband" / name
-        files = {"fw_ver": "28.39.1002", "hca_type": "MT4129" if device is not None else "", "node_guid": "0000:0000:0000:0001"}
+        files = {
+            "fw_ver": "28.39.1002",
+            "hca_type": "MT4129" if device is not None else "",
+            "node_guid": "0000:0000:0000:0001",
+        }
         if device is None:
             files["parent"] = netdev
-        files |= {f"ports/1/{k}": v for k, v in {"state": state, "phys_state": "5: LinkUp", "link_layer": link, "rate": rate, "lid": "0x0"}.items()}
+        files |= {
+            f"ports/1/{k}": v
+            for k, v in {
+                "state": state,
+                "phys_state": "5: LinkUp",
+                "link_layer": link,
+                "rate": rate,
+                "lid": "0x0",
+            }.items()
+        }
         for index, (gid, kind) in enumerate(gids):
-            files |= {f"ports/1/gids/{index}": gid, f"ports/1/gid_attrs/types/{index}": kind, f"ports/1/gid_attrs/ndevs/{index}": netdev}
+            files |= {
+                f"ports/1/gids/{index}": gid,
+                f"ports/1/gid_attrs/types/{index}": kind,
+                f"ports/1/gid_attrs/ndevs/{index}": netdev,
+            }
         files[f"ports/1/gids/{len(gids)}"] = "0000:0000:0000:0000:0000:0000:0000:0000"
         for path, text in files.items():
             (where / path).parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +97,14 @@ def rail_server(root: Path) -> Tree:
                 rnic = tree.pci(*above, f"0000:{bus[0]}2:0{slot}.0", f"0000:{bus[0]}{3 + slot}:00.0", node=socket)
                 tree.interface(f"eth{number}", device=rnic)
                 tree.rnic(f"mlx5_{number}", rnic, netdev=f"eth{number}")
-                tree.pci(*above, f"0000:{bus[0]}2:0{slot + 2}.0", f"0000:{bus[0]}{5 + slot}:00.0", node=socket, kind="0x030200", vendor="0x10de")
+                tree.pci(
+                    *above,
+                    f"0000:{bus[0]}2:0{slot + 2}.0",
+                    f"0000:{bus[0]}{5 + slot}:00.0",
+                    node=socket,
+                    kind="0x030200",
+                    vendor="0x10de",
+                )
                 number += 1
     storage = tree.pci("pci0000:00", "0000:00:02.0", "0000:01:00.0", node=0)
     tree.interface("eth8", device=storage)

@@ -32,7 +32,18 @@ def test_its_starter_is_killed(short: Path, monkeypatch: pytest.MonkeyPatch) -> 
     os.close(ready)
     with where.locked(), where.listen() as listener, where.log.open("wb") as log:
         fds = (listener.fileno(), ready_end)
-        command = [*MANAPY, "rdma", "agent", "--job", "job", "--linger=1000s", "--fd", str(fds[0]), "--ready-fd", str(fds[1])]
+        command = [
+            *MANAPY,
+            "rdma",
+            "agent",
+            "--job",
+            "job",
+            "--linger=1000s",
+            "--fd",
+            str(fds[0]),
+            "--ready-fd",
+            str(fds[1]),
+        ]
         agent = subprocess.Popen(command, stdout=log, stderr=log, pass_fds=fds)
     os.close(ready_end)
     try:
@@ -118,7 +129,10 @@ def test_more_come_at_once_than_its_queue_holds(short: Path, monkeypatch: pytest
                 waiting[-1].connect(str(where.address))
         late = threading.Thread(target=connect)
         late.start()
-        until(lambda: said or Path(f"/proc/self/task/{late.native_id}/syscall").read_text().split()[0] == CONNECT, "the late one")
+        until(
+            lambda: said or Path(f"/proc/self/task/{late.native_id}/syscall").read_text().split()[0] == CONNECT,
+            "the late one",
+        )
         assert not said
         for _ in waiting:  # the last one didn't get in: instead of it comes the late one
             listener.accept()[0].close()

@@ -19,7 +19,9 @@ def test_eight_rnics_and_gpus_on_two_sockets(tmp_path: Path) -> None:
     found = by_name(rail_server(tmp_path / "sys").root)
     assert list(found) == [f"mlx5_{i}" for i in range(9)]
     assert [found[f"mlx5_{i}"].location.node for i in range(8)] == [0] * 4 + [1] * 4
-    assert [len(found[f"mlx5_{i}"].gpus) for i in range(9)] == [2] * 8 + [0], "both GPUs of the switch; the storage's none, and no console is a GPU"
+    assert [len(found[f"mlx5_{i}"].gpus) for i in range(9)] == [2] * 8 + [0], (
+        "both GPUs of the switch; the storage's none, and no console is a GPU"
+    )
     first = found["mlx5_0"]
     assert first.backups[:3] == ["mlx5_1", "mlx5_2", "mlx5_3"], "the switch, then the socket; the slow one last"
     assert set(first.backups[3:7]) == {"mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"} and first.backups[7] == "mlx5_8"
@@ -68,7 +70,11 @@ def test_what_is_unfit_is_said(tmp_path: Path) -> None:
         tree.interface(f"e{name}", device=device, mtu=1500 if name == "small" else 9000)
         tree.rnic(name, device, netdev=f"e{name}", **more)  # type: ignore[arg-type]
     found = by_name(tree.root)
-    assert found["good"].backups == ["v1"] and found["good"].unfit == {"down": "port 1 is DOWN", "ib": "InfiniBand, not Ethernet", "small": "MTU 1024, not 4096"}
+    assert found["good"].backups == ["v1"] and found["good"].unfit == {
+        "down": "port 1 is DOWN",
+        "ib": "InfiniBand, not Ethernet",
+        "small": "MTU 1024, not 4096",
+    }
     assert found["small"].backups == ["v1", "good"] or found["small"].backups == ["good", "v1"]
     assert found["ib"].backups == [] and found["ib"].ports[0].gids[0].kind == "IB"
     assert "ib" not in [entry.split(":")[0] for entry in devices.backup_list(list(found.values())).split(",")]
@@ -79,9 +85,19 @@ def test_soft_roce_over_virtual_interfaces(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "sys")
     for i, name in enumerate(("rxa0", "rxa1", "rxb0")):
         tree.interface(f"v{name}")
-        tree.rnic(name, None, netdev=f"v{name}", rate="2.5 Gb/sec (1X SDR)", gids=((f"0000:0000:0000:0000:0000:ffff:0a00:000{i + 1}", "RoCE v2"),))
+        tree.rnic(
+            name,
+            None,
+            netdev=f"v{name}",
+            rate="2.5 Gb/sec (1X SDR)",
+            gids=((f"0000:0000:0000:0000:0000:ffff:0a00:000{i + 1}", "RoCE v2"),),
+        )
     found = by_name(tree.root)
-    assert found["rxa0"].backups == ["rxa1", "rxb0"] and found["rxa0"].location == Location() and found["rxa0"].ports[0].mtu == 4096
+    assert (
+        found["rxa0"].backups == ["rxa1", "rxb0"]
+        and found["rxa0"].location == Location()
+        and found["rxa0"].ports[0].mtu == 4096
+    )
     assert found["rxb0"].ports[0].gids[0].address == "10.0.0.3"
 
 
@@ -105,7 +121,9 @@ def test_half_a_tree_is_no_crash(tmp_path: Path) -> None:
 
 def test_the_kernels_own_tree() -> None:
     """Whatever this machine has."""
-    assert len(devices.scan()) == len(os.listdir("/sys/class/infiniband") if os.path.isdir("/sys/class/infiniband") else [])
+    assert len(devices.scan()) == len(
+        os.listdir("/sys/class/infiniband") if os.path.isdir("/sys/class/infiniband") else []
+    )
 
 
 @pytest.mark.parametrize(("mtu", "roce"), [(1500, 1024), (4200, 4096), (4191, 2048), (9000, 4096), (300, 0)])

@@ -150,7 +150,9 @@ def test_no_majority_is_said_in_time(three: Cluster, agent: Start, program: Run)
     assert a.get("k") == b"2"
 
 
-def test_tls_and_password(secured: Cluster, tls: Tls, tmp_path: Path, agent: Start, program: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_and_password(
+    secured: Cluster, tls: Tls, tmp_path: Path, agent: Start, program: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     password = tmp_path / "password"
     password.write_text("hunter2\n")
     with_tls = f"etcd://{secured.endpoints}?ca={tls.ca}&cert={tls.client_cert}&key={tls.client_key}"
@@ -173,7 +175,12 @@ def test_tls_and_password(secured: Cluster, tls: Tls, tmp_path: Path, agent: Sta
         with pytest.raises(StoreError) as caught:
             open_store(bad, "job").get("k")
         text = str(caught.value)
-        assert words in text and text.startswith(f"etcd://{secured.endpoints}: ") and "\n" not in text and "hunter2" not in text
+        assert (
+            words in text
+            and text.startswith(f"etcd://{secured.endpoints}: ")
+            and "\n" not in text
+            and "hunter2" not in text
+        )
     password.write_text("wrong")
     monkeypatch.setattr(etcd, "PATIENCE_SECONDS", PATIENCE)
     monkeypatch.setattr(etcd, "CALL_SECONDS", PATIENCE)
@@ -185,7 +192,11 @@ def test_token_that_has_expired(secured: Cluster, tls: Tls, tmp_path: Path) -> N
     """A server that was restarted knows no token of before: the client logs in again."""
     password = tmp_path / "password"
     password.write_text("hunter2\n")
-    store = open_store(f"etcd://{secured.endpoints}?ca={tls.ca}&cert={tls.client_cert}&key={tls.client_key}&user=manapy&password-file={password}", "token", 60)
+    store = open_store(
+        f"etcd://{secured.endpoints}?ca={tls.ca}&cert={tls.client_cert}&key={tls.client_key}&user=manapy&password-file={password}",
+        "token",
+        60,
+    )
     lease = store.lease()
     store.put(lease, "k", b"1")
     secured.kill(0)
@@ -216,7 +227,11 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(etcd, "PATIENCE_SECONDS", 0.5)
         with pytest.raises(StoreError) as caught:
             store.get("k")
-        assert f"etcd://127.0.0.1:{port}: " in str(caught.value) and "refused" in str(caught.value) and "\n" not in str(caught.value)
+        assert (
+            f"etcd://127.0.0.1:{port}: " in str(caught.value)
+            and "refused" in str(caught.value)
+            and "\n" not in str(caught.value)
+        )
         monkeypatch.setattr(etcd, "PATIENCE_SECONDS", 10 * PATIENCE)
         begin = time.monotonic()
         with pytest.raises(StoreError):

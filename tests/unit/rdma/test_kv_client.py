@@ -92,7 +92,13 @@ def test_longest_key_and_value(agent: Start, program: Run) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "error"),
-    [("k", bytes(257), errno.EMSGSIZE), ("k", bytes(40000), errno.EMSGSIZE), ("k" * 256, b"v", errno.EINVAL), ("\x7f", b"v", errno.EINVAL), ("k", b"", errno.EINVAL)],
+    [
+        ("k", bytes(257), errno.EMSGSIZE),
+        ("k", bytes(40000), errno.EMSGSIZE),
+        ("k" * 256, b"v", errno.EINVAL),
+        ("\x7f", b"v", errno.EINVAL),
+        ("k", b"", errno.EINVAL),
+    ],
 )
 def test_what_is_no_pair_is_refused_at_once(agent: Start, program: Run, key: str, value: bytes, error: int) -> None:
     host = agent()
@@ -285,16 +291,46 @@ def test_events_and_states(agent: Start, program: Run) -> None:
     (one,) = host.status()["clients"]
     assert one["pid"] == a.process.pid and one["rank"] == 3 and one["connected"]
     (state,) = one["states"]
-    assert (state["qp"], state["event"], state["device"], state["switches"], state["ms"], state["rank"]) == (17, "fallback", "rxa1", 1, 2.5, 3)
+    assert (state["qp"], state["event"], state["device"], state["switches"], state["ms"], state["rank"]) == (
+        17,
+        "fallback",
+        "rxa1",
+        1,
+        2.5,
+        3,
+    )
     with client.Connection(host.place) as connection:
         events = connection.watch(0)
         assert [next(events)["event"] for _ in range(2)] == ["protected", "fallback"]
-        assert a("event", '[{"qp": 17, "event": "return", "device": "rxa0"}, {"qp": 18, "event": "protected"}]') == (0, "")
-        assert next(events) | {"time": 0} == {"pid": a.process.pid, "rank": 3, "qp": 17, "event": "return", "device": "rxa0", "seq": 3, "time": 0}
+        assert a("event", '[{"qp": 17, "event": "return", "device": "rxa0"}, {"qp": 18, "event": "protected"}]') == (
+            0,
+            "",
+        )
+        assert next(events) | {"time": 0} == {
+            "pid": a.process.pid,
+            "rank": 3,
+            "qp": 17,
+            "event": "return",
+            "device": "rxa0",
+            "seq": 3,
+            "time": 0,
+        }
         assert (next(events)["qp"], len(host.status()["clients"][0]["states"])) == (18, 2)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"event": 1}', '{"event": "x", "qp": "y"}', "{" * 3000, '[{"event": "x"}, 1]', '{"event": "' + "x" * 70000 + '"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"event": 1}',
+        '{"event": "x", "qp": "y"}',
+        "{" * 3000,
+        '[{"event": "x"}, 1]',
+        '{"event": "' + "x" * 70000 + '"}',
+    ],
+)
 def test_bad_events(agent: Start, program: Run, text: str) -> None:
     host = agent()
     a = program(host)
@@ -323,7 +359,9 @@ def test_unset_environment(driver: Path) -> None:
     assert done.returncode == 1 and "No such file" in done.stderr
 
 
-def test_nothing_is_known_of_a_program_that_has_left(agent: Start, program: Run, clients: Callable[[Agent], list[dict[str, Any]]]) -> None:
+def test_nothing_is_known_of_a_program_that_has_left(
+    agent: Start, program: Run, clients: Callable[[Agent], list[dict[str, Any]]]
+) -> None:
     host = agent()
     a = program(host)
     a.put("k", b"1")
@@ -377,4 +415,6 @@ def test_a_storm_of_accidents_loses_nothing(agent: Start, program: Run) -> None:
                 if value is None:  # deleted: at once, or with the lease of an agent that has died
                     until(lambda: reader.get(key) is None, f"the end of {key}")  # noqa: B023
                 else:
-                    assert reader.get(key) == value or reader.get(key) == value, f"{key}, asked again (invariant 4 of agent.py)"
+                    assert reader.get(key) == value or reader.get(key) == value, (
+                        f"{key}, asked again (invariant 4 of agent.py)"
+                    )

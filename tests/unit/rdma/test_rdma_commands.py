@@ -45,7 +45,14 @@ def env(short: Path, root: Path) -> Iterator[Environment]:
 
 
 def rdma(*arguments: str | Path, env: Environment) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*MANAPY, "rdma", *map(str, arguments)], env=env, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [*MANAPY, "rdma", *map(str, arguments)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def failure(*arguments: str | Path, env: Environment, code: int = 1) -> str:
@@ -58,7 +65,18 @@ def failure(*arguments: str | Path, env: Environment, code: int = 1) -> str:
 
 def test_run_prepares_the_program(env: Environment, short: Path) -> None:
     script = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(('MANAPY_SHIFT_', 'LD_PRELOAD'))}))"
-    done = rdma("run", "--job", "j", "--backup", "mlx5_1,mlx5_2", "--", sys.executable, "-c", script, env={**env, "LD_PRELOAD": "libm.so.6"})
+    done = rdma(
+        "run",
+        "--job",
+        "j",
+        "--backup",
+        "mlx5_1,mlx5_2",
+        "--",
+        sys.executable,
+        "-c",
+        script,
+        env={**env, "LD_PRELOAD": "libm.so.6"},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {
         "MANAPY_SHIFT_AGENT": f"{short}/host/j/agent",
@@ -77,7 +95,11 @@ def test_without_rnics_the_program_runs_and_it_is_said(env: Environment) -> None
     if list(Path("/sys/class/infiniband").glob("*")):
         pytest.skip("this host has RNICs")
     done = rdma("run", "--", "echo", "hello", env=env)
-    assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr == "manapy: no RNIC on this host can be a backup of another (there is none): the program runs unprotected\n"
+    assert (
+        (done.returncode, done.stdout) == (0, "hello\n")
+        and done.stderr
+        == "manapy: no RNIC on this host can be a backup of another (there is none): the program runs unprotected\n"
+    )
 
 
 def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) -> None:
@@ -134,11 +156,33 @@ def test_agent_whose_directory_was_removed_ends(agent: Start, env: Environment) 
 
 def test_store_that_cannot_be_reached_is_one_line_and_the_program_runs(env: Environment, short: Path) -> None:
     with closed_port() as port:
-        done = rdma("run", "--kv", f"etcd://127.0.0.1:{port}", "--job", "e", "--backup", "a", "--", "echo", "hello", env=env)
+        done = rdma(
+            "run", "--kv", f"etcd://127.0.0.1:{port}", "--job", "e", "--backup", "a", "--", "echo", "hello", env=env
+        )
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert done.stderr.startswith(f"manapy: etcd://127.0.0.1:{port}: ") and done.stderr.endswith("; nothing is protected until the agent can be reached\n") and done.stderr.count("\n") == 1
-    done = rdma("run", "--kv", f"sqlite://{short}/missing/keys.db", "--job", "s", "--backup", "a", "--", "echo", "hello", env=env)
-    assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr.count("\n") == 1 and f"{short}/missing/keys.db" in done.stderr
+    assert (
+        done.stderr.startswith(f"manapy: etcd://127.0.0.1:{port}: ")
+        and done.stderr.endswith("; nothing is protected until the agent can be reached\n")
+        and done.stderr.count("\n") == 1
+    )
+    done = rdma(
+        "run",
+        "--kv",
+        f"sqlite://{short}/missing/keys.db",
+        "--job",
+        "s",
+        "--backup",
+        "a",
+        "--",
+        "echo",
+        "hello",
+        env=env,
+    )
+    assert (
+        (done.returncode, done.stdout) == (0, "hello\n")
+        and done.stderr.count("\n") == 1
+        and f"{short}/missing/keys.db" in done.stderr
+    )
 
 
 def test_bad_usage(env: Environment, short: Path) -> None:
@@ -148,7 +192,9 @@ def test_bad_usage(env: Environment, short: Path) -> None:
     assert "not DEV,DEV" in failure("run", "--backup", "a b", "--", "true", env=env, code=2)
     assert "can't be a job's name" in failure("run", "--job", "a/b", "--backup", "a", "--", "true", env=env, code=2)
     assert "--ttl must be" in failure("run", "--ttl=10ms", "--backup", "a", "--", "true", env=env, code=2)
-    assert "too long for a socket" in failure("run", "--backup", "a", "--", "true", env={**env, "MANAPY_SHIFT_DIR": f"{short}/{'x' * 100}"}, code=2)
+    assert "too long for a socket" in failure(
+        "run", "--backup", "a", "--", "true", env={**env, "MANAPY_SHIFT_DIR": f"{short}/{'x' * 100}"}, code=2
+    )
     assert "not a store" in failure("agent", "--kv", "redis://h", env=env, code=2)
     assert "not a store" in failure("run", "--kv", "redis://h", "--backup", "a", "--", "true", env=env)
     assert "expected a program" in failure("move", "j", "rank0", "rxa1", env=env, code=2)
@@ -160,13 +206,17 @@ def test_bad_usage(env: Environment, short: Path) -> None:
 
 def test_another_store_for_the_same_job_is_refused(env: Environment, short: Path) -> None:
     assert rdma("run", "--job", "j", "--backup", "a", "--", "true", env=env).returncode == 0
-    text = failure("run", "--job", "j", "--kv", f"sqlite://{short}/other.db", "--backup", "a", "--", "true", env=env, code=2)
+    text = failure(
+        "run", "--job", "j", "--kv", f"sqlite://{short}/other.db", "--backup", "a", "--", "true", env=env, code=2
+    )
     assert "keeps its keys in sqlite://" in text and "--job" in text
 
 
 def test_second_agent_is_refused(agent: Start, env: Environment) -> None:
     host = agent()
-    assert "already runs on this host" in failure("agent", "--job", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)})
+    assert "already runs on this host" in failure(
+        "agent", "--job", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)}
+    )
 
 
 @pytest.mark.parametrize("what", ["open", "link", "file"])
@@ -198,7 +248,11 @@ def test_other_users_are_refused(agent: Start, program: Run) -> None:
 
 def test_files_are_private(agent: Start) -> None:
     host = agent()
-    assert [path.stat().st_mode & 0o777 for path in (host.place.dir, host.place.address, host.place.secret)] == [0o700, 0o600, 0o600]
+    assert [path.stat().st_mode & 0o777 for path in (host.place.dir, host.place.address, host.place.secret)] == [
+        0o700,
+        0o600,
+        0o600,
+    ]
 
 
 def test_status_events_and_move(agent: Start, program: Run, env: Environment) -> None:
@@ -210,10 +264,29 @@ def test_status_events_and_move(agent: Start, program: Run, env: Environment) ->
     assert b("connect") == (0, "")
     shown = rdma("status", env=env).stdout.splitlines()
     assert shown[0].startswith("job job on ") and shown[1].split()[:5] == ["rank", "pid", "program", "qp", "state"]
-    assert shown[2].split()[:11] == ["0", str(a.process.pid), "kv_driver", "17", "fallback", "rxa1", "1", "5", "/", "4", "4.1"]
+    assert shown[2].split()[:11] == [
+        "0",
+        str(a.process.pid),
+        "kv_driver",
+        "17",
+        "fallback",
+        "rxa1",
+        "1",
+        "5",
+        "/",
+        "4",
+        "4.1",
+    ]
     assert shown[3].split()[:4] == ["1", str(b.process.pid), "kv_driver", "0"]
     a("event", '{"qp": 18, "event": "protected", "device": "rxa0", "posted": null, "completed": null, "bytes": null}')
-    assert rdma("status", env=env).stdout.splitlines()[3].split()[3:9] == ["18", "protected", "rxa0", "0", "unknown", "unknown"]
+    assert rdma("status", env=env).stdout.splitlines()[3].split()[3:9] == [
+        "18",
+        "protected",
+        "rxa0",
+        "0",
+        "unknown",
+        "unknown",
+    ]
     (status,) = json.loads(rdma("status", host.job, "--json", env=env).stdout)
     assert [c["rank"] for c in status["clients"]] == [0, 1] and status["clients"][0]["states"][0]["switches"] == 1
     event, _ = map(json.loads, rdma("events", env=env).stdout.splitlines())
@@ -224,29 +297,50 @@ def test_status_events_and_move(agent: Start, program: Run, env: Environment) ->
     assert rdma("move", host.job, "*", "rxa0", "--qp", "17", env=env).stdout.startswith("asked 2 RNICs")
     assert a("wait", LONG) == (1, "") and a("command")[1] == "MOVE 17 rxa0"
     text = failure("move", host.job, "5", "rxa0", env=env)
-    assert f"no program with rank or process id 5 on this host: there are {min(a.process.pid, b.process.pid)} (rank " in text
+    assert (
+        f"no program with rank or process id 5 on this host: there are {min(a.process.pid, b.process.pid)} (rank "
+        in text
+    )
 
 
 def test_events_are_followed(agent: Start, program: Run, env: Environment) -> None:
     host = agent()
     a = program(host)
     a("event", '{"qp": 1, "event": "protected"}')
-    follower = subprocess.Popen([*MANAPY, "rdma", "events", "--follow"], env={**env, "MANAPY_SHIFT_DIR": str(host.dir)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    follower = subprocess.Popen(
+        [*MANAPY, "rdma", "events", "--follow"],
+        env={**env, "MANAPY_SHIFT_DIR": str(host.dir)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert follower.stdout is not None
     assert json.loads(follower.stdout.readline())["event"] == "protected"
     a("event", '{"qp": 1, "event": "fallback"}')
     assert json.loads(follower.stdout.readline())["event"] == "fallback"
     host.kill(signal.SIGTERM)
-    assert follower.communicate(timeout=PATIENCE) == ("", f"job {host.job}: the agent has ended\n") and follower.returncode == 0
+    assert (
+        follower.communicate(timeout=PATIENCE) == ("", f"job {host.job}: the agent has ended\n")
+        and follower.returncode == 0
+    )
 
 
 def test_devices(tmp_path: Path, env: Environment) -> None:
     tree = rail_server(tmp_path / "sys")
     done = rdma("devices", "--sysfs", tree.root, env=env)
     rows = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert rows["mlx5_0"].endswith("mlx5_1 mlx5_2 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_7 mlx5_8") and "400 Gb/s" in rows["mlx5_0"] and "10.0.0.1" in rows["mlx5_0"]
+    assert (
+        rows["mlx5_0"].endswith("mlx5_1 mlx5_2 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_7 mlx5_8")
+        and "400 Gb/s" in rows["mlx5_0"]
+        and "10.0.0.1" in rows["mlx5_0"]
+    )
     data = json.loads(rdma("devices", "--sysfs", tree.root, "--json", env=env).stdout)
-    assert data[4]["name"] == "mlx5_4" and data[4]["backups"][0] == "mlx5_5" and data[4]["location"]["node"] == 1 and len(data[4]["gpus"]) == 2
+    assert (
+        data[4]["name"] == "mlx5_4"
+        and data[4]["backups"][0] == "mlx5_5"
+        and data[4]["location"]["node"] == 1
+        and len(data[4]["gpus"]) == 2
+    )
     assert "no RNIC" in rdma("devices", "--sysfs", tmp_path, env=env).stdout
 
 
@@ -257,8 +351,13 @@ def test_ranks_of_mpirun(env: Environment, driver: Path, short: Path) -> None:
     if not mpirun.exists():
         pytest.skip("no mpirun in this environment")
     env = {**env, "ASAN_OPTIONS": "verify_asan_link_order=0"}  # LD_PRELOAD is before it
-    script = f"(echo connect; echo 'event {{\"qp\": 1, \"event\": \"protected\"}}'; sleep 1000) | {driver}"
-    job = subprocess.Popen([str(mpirun), "-n", "2", *MANAPY, "rdma", "run", "--backup", "a", "--", "sh", "-c", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    script = f'(echo connect; echo \'event {{"qp": 1, "event": "protected"}}\'; sleep 1000) | {driver}'
+    job = subprocess.Popen(
+        [str(mpirun), "-n", "2", *MANAPY, "rdma", "run", "--backup", "a", "--", "sh", "-c", script],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
     def ranks() -> list[int]:
         done = rdma("status", "--json", env=env)

@@ -18,7 +18,13 @@ VALUES = st.binary(min_size=1, max_size=protocol.VALUE_MAX)
 
 def test_constants(tmp_path: Path, root: Path) -> None:
     """And the service's name, letter by letter."""
-    names = {"VERSION": "SHIFT_KV_VERSION", "LINE_MAX": "SHIFT_KV_LINE_MAX", "KEY_MAX": "SHIFT_KV_KEY_MAX", "VALUE_MAX": "SHIFT_KV_VALUE", "BATCH": "SHIFT_KV_BATCH"}
+    names = {
+        "VERSION": "SHIFT_KV_VERSION",
+        "LINE_MAX": "SHIFT_KV_LINE_MAX",
+        "KEY_MAX": "SHIFT_KV_KEY_MAX",
+        "VALUE_MAX": "SHIFT_KV_VALUE",
+        "BATCH": "SHIFT_KV_BATCH",
+    }
     word = protocol.AGENT.word
     letters = {f"letter{i}": f"SHIFT_KV_SERVICE[{i}]" for i in range(len(word) + 1)}
     (tmp_path / "both.h").write_text('#include "kv.h"\n#include "kv_protocol.h"\n')
@@ -32,7 +38,11 @@ def test_constants(tmp_path: Path, root: Path) -> None:
 
 def test_every_request_of_the_header_is_known(root: Path) -> None:
     text = (root / "lowerhalf" / "rdma" / "kv" / "kv_protocol.h").read_text()
-    listed = {line.split()[2] for line in text.splitlines() if line.startswith(" *   <n> ") and not line.startswith(" *   <n> OK")}
+    listed = {
+        line.split()[2]
+        for line in text.splitlines()
+        if line.startswith(" *   <n> ") and not line.startswith(" *   <n> OK")
+    }
     assert listed == set(KINDS)
 
 
@@ -68,7 +78,10 @@ def test_any_bytes_are_a_request_or_malformed(line: bytes) -> None:
             assert request.kind in kinds
 
 
-@given(st.sampled_from(sorted(KINDS)), st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8), max_size=4))
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8), max_size=4),
+)
 def test_fields_are_what_they_must_be(kind: str, fields: list[str]) -> None:
     """Nothing gets through that isn't of the right form: a blank, an empty field, a slash in a job's name."""
     try:
@@ -82,8 +95,27 @@ def test_fields_are_what_they_must_be(kind: str, fields: list[str]) -> None:
         assert protocol.is_job(request.fields[0]) and "/" not in request.fields[0]
 
 
-NOT_WELL_FORMED = [b"", b"PUT k 00", b"-1 GET k", b"1 get k", b"1 GET", b"1 GET " + b"k " * 64 + b"k", b"1 GET a  b", b"1 GET a\tb", b"1 GET \xff", b"1 GET " + b"k" * 256]
-NOT_WELL_FORMED += [b"1 PUT k 0", b"1 PUT a 00 b", b"1 PUT k 0G", b"1 PUT k " + b"00" * 257, b"1 BYE now", b"1 STATUS", b"1 EVENT 7"]
+NOT_WELL_FORMED = [
+    b"",
+    b"PUT k 00",
+    b"-1 GET k",
+    b"1 get k",
+    b"1 GET",
+    b"1 GET " + b"k " * 64 + b"k",
+    b"1 GET a  b",
+    b"1 GET a\tb",
+    b"1 GET \xff",
+    b"1 GET " + b"k" * 256,
+]
+NOT_WELL_FORMED += [
+    b"1 PUT k 0",
+    b"1 PUT a 00 b",
+    b"1 PUT k 0G",
+    b"1 PUT k " + b"00" * 257,
+    b"1 BYE now",
+    b"1 STATUS",
+    b"1 EVENT 7",
+]
 
 
 @pytest.mark.parametrize("line", NOT_WELL_FORMED)

@@ -60,14 +60,20 @@ def contract(a: Store, b: Store, other: Store) -> None:
     assert a.get("k") is None
     several = {f"several/{i}": b"%d" % i for i in range(KEYS_MAX)}
     b.put_all(two, several)
-    assert a.get_all([*several][1:]) == [*several.values()][1:] and a.get_all(["several/0", "none", "several/2"]) == [b"0", None, b"2"]
+    assert a.get_all([*several][1:]) == [*several.values()][1:] and a.get_all(["several/0", "none", "several/2"]) == [
+        b"0",
+        None,
+        b"2",
+    ]
     with pytest.raises(LeaseLostError):
         a.put_all(one, {"several/0": b"x", "new": b"x"})
     assert a.get_all(["new", "several/0"]) == [None, b"0"], "all or none"
     three = a.lease()
     a.put(three, "several/1", b"x")
     b.delete_all(two, [*several])
-    assert [key for key, value in zip(several, a.get_all([*several]), strict=True) if value is not None] == ["several/1"]
+    assert [key for key, value in zip(several, a.get_all([*several]), strict=True) if value is not None] == [
+        "several/1"
+    ]
     for store in (a, b, other):
         store.close()
 
@@ -115,7 +121,10 @@ def test_file_is_private_and_not_in_wal_mode(url: str, tmp_path: Path) -> None:
 
 def test_many_processes_at_once(url: str) -> None:
     """Eight processes write and read 50 keys each; none gets an error, and all keys are there."""
-    running = [subprocess.Popen([sys.executable, "-c", _WRITER, url, str(n)], stderr=subprocess.PIPE, text=True) for n in range(8)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, url, str(n)], stderr=subprocess.PIPE, text=True)
+        for n in range(8)
+    ]
     for process in running:
         said = process.communicate(timeout=PATIENCE)[1]
         assert (process.returncode, said) == (0, "")

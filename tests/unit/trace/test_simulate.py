@@ -15,14 +15,23 @@ from manapy.trace.model.schedule import parse
 from manapy.trace.model.verdict import Phase
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 
-SCHEDULES = ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=3,dp=2,micro=4,kind=gpipe", "tp=2,pp=2,dp=2,micro=4,kind=interleaved", "tp=1,pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=4,pp=1,dp=2", "tp=2,pp=2,micro=3"]
+SCHEDULES = [
+    "tp=2,pp=4,dp=2,micro=8",
+    "tp=2,pp=3,dp=2,micro=4,kind=gpipe",
+    "tp=2,pp=2,dp=2,micro=4,kind=interleaved",
+    "tp=1,pp=3,dp=2,micro=4,order=tp-pp-dp",
+    "tp=4,pp=1,dp=2",
+    "tp=2,pp=2,micro=3",
+]
 MODEL = Model(parse("tp=2,pp=4,dp=2,micro=8"))
 
 
 @pytest.mark.parametrize("synchronous", [False, True])
 @pytest.mark.parametrize("text", SCHEDULES)
 def test_an_iteration_is_as_long_as_its_longest_path(text: str, synchronous: bool) -> None:
-    run = simulate(Model(parse(text), iterations=3, synchronous=synchronous), [Fault(Kind.LINK, 1, 2, factor=100)], seed=4)
+    run = simulate(
+        Model(parse(text), iterations=3, synchronous=synchronous), [Fault(Kind.LINK, 1, 2, factor=100)], seed=4
+    )
     graph = graph_of(run.model.schedule)
     assert [graph.times(timing).makespan for timing in run.timings] == pytest.approx(run.lengths.tolist())
     assert run.trace is not None
@@ -32,7 +41,9 @@ def test_an_iteration_is_as_long_as_its_longest_path(text: str, synchronous: boo
         if synchronous and run.model.schedule.pp > 1:
             assert one.timing.release is not None and timing.release is not None
             has = graph.source >= 0
-            assert one.timing.release[has] == pytest.approx(timing.release[has], abs=1e-8) and one.timing.transfer == pytest.approx(timing.transfer, abs=1e-8)
+            assert one.timing.release[has] == pytest.approx(
+                timing.release[has], abs=1e-8
+            ) and one.timing.transfer == pytest.approx(timing.transfer, abs=1e-8)
         else:
             assert one.timing.release is None
 
@@ -43,7 +54,9 @@ def test_a_synchronous_message_is_received_before_the_next_one_goes_the_same_way
     trace = simulate(model, [Fault(Kind.LINK, 1, 1, factor=100)], seed=1).trace
     assert trace is not None
     events, places, ways, late = trace.events, model.schedule.places, {}, 0
-    received = {(*key, number): event for key, some in messages(events, Op.RECV).items() for number, event in enumerate(some)}
+    received = {
+        (*key, number): event for key, some in messages(events, Op.RECV).items() for number, event in enumerate(some)
+    }
     for key, some in messages(events, Op.SSEND).items():
         for number, event in enumerate(some):
             backward = model.schedule.blocks_of(int(places[key[1], 0]))[key[2]].backward
@@ -82,7 +95,10 @@ def test_calls_follow_each_other_and_messages_are_sent_before_they_come(text: st
     for comm in range(len(trace.comms)):
         for seq in np.unique(events["context"][(events["comm"] == comm) & (events["op"] == Op.ALLREDUCE)]):
             calls = events[(events["comm"] == comm) & (events["op"] == Op.ALLREDUCE) & (events["context"] == seq)]
-            assert sorted(calls["rank"]) == sorted(trace.comms[comm].members) and calls["enter"].max() <= calls["exit"].min()
+            assert (
+                sorted(calls["rank"]) == sorted(trace.comms[comm].members)
+                and calls["enter"].max() <= calls["exit"].min()
+            )
 
 
 def test_a_fault_changes_nothing_but_what_depends_on_it() -> None:
@@ -107,17 +123,32 @@ def test_a_hang_leaves_open_calls(kind: Kind) -> None:
 
 @pytest.mark.parametrize("synchronous", [False, True])
 def test_a_skipped_recv_is_not_there_and_its_sender_waits(synchronous: bool) -> None:
-    run = simulate(replace(MODEL, synchronous=synchronous), [Fault(Kind.SKIP_RECV, 9, iteration=1, micro=3, phase=Phase.TRANSFER)], seed=1)
+    run = simulate(
+        replace(MODEL, synchronous=synchronous),
+        [Fault(Kind.SKIP_RECV, 9, iteration=1, micro=3, phase=Phase.TRANSFER)],
+        seed=1,
+    )
     assert run.trace is not None
     events = run.trace.events
-    waiting = events[(events["exit"] == OPEN) & (events["op"] == (Op.WAIT if synchronous else Op.SEND)) & (events["rank"] == 5)]
-    sender = events[(events["rank"] == 5) & (events["request"] == waiting["request"][0]) & (events["op"] == Op.SSEND)] if synchronous else waiting
+    waiting = events[
+        (events["exit"] == OPEN) & (events["op"] == (Op.WAIT if synchronous else Op.SEND)) & (events["rank"] == 5)
+    ]
+    sender = (
+        events[(events["rank"] == 5) & (events["request"] == waiting["request"][0]) & (events["op"] == Op.SSEND)]
+        if synchronous
+        else waiting
+    )
     assert len(waiting) == 1 and sender["peer"].tolist() == [9]
     received = events[(events["rank"] == 9) & (events["op"] == Op.RECV) & (events["tag"] == sender["tag"][0])]
     assert len(received) == 1  # of the iteration before
 
 
 def test_a_throttled_node_slows_all_its_ranks() -> None:
-    healthy, faulty = simulate(MODEL, seed=3), simulate(MODEL, [Fault(Kind.NODE, 9, iteration=2, factor=2.0, until=4)], seed=3)
-    assert faulty.lengths[2] > 1.5 * healthy.lengths[2] and faulty.lengths[4] == pytest.approx(healthy.lengths[4], rel=0.01)
+    healthy, faulty = (
+        simulate(MODEL, seed=3),
+        simulate(MODEL, [Fault(Kind.NODE, 9, iteration=2, factor=2.0, until=4)], seed=3),
+    )
+    assert faulty.lengths[2] > 1.5 * healthy.lengths[2] and faulty.lengths[4] == pytest.approx(
+        healthy.lengths[4], rel=0.01
+    )
     assert (faulty.timings[2].compute[32:48, 0, :, :] == 2 * healthy.timings[2].compute[32:48, 0, :, :]).all()

@@ -42,5 +42,7 @@ def evaluate(names: list[str], prologue: str, flags: list[str], directory: Path)
 
 def dynamic_symbols(library: Path) -> dict[str, str]:
     """Defined dynamic symbols and their nm letters."""
-    output = subprocess.run(["nm", "-D", "--defined-only", str(library)], check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        ["nm", "-D", "--defined-only", str(library)], check=True, capture_output=True, text=True
+    ).stdout
     return {words[-1].split("@")[0]: words[-2] for line in output.splitlines() if len(words := line.split()) >= 2}

@@ -25,7 +25,11 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("clock")
     tables = [root / "wrappers/table/functions.txt", root / "wrappers/table/abi.txt"]
     subprocess.run([sys.executable, "-m", "generate", *tables, directory], cwd=root / "wrappers", check=True)
-    sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/collective/clock.c", root / "wrappers/core/sort.c"]
+    sources = [
+        Path(__file__).with_name("clock_driver.c"),
+        root / "wrappers/collective/clock.c",
+        root / "wrappers/core/sort.c",
+    ]
     paths = [f"-I{root}/wrappers", f"-I{root}/wrappers/core", f"-I{directory}"]
     return build_core(directory / "driver", sources, "-mfsgsbase", "-pthread", *paths)
 
@@ -85,13 +89,17 @@ class Pair:
         self.go_on({k for k, t in enumerate(answer[2 : answer.index("|")]) if t.split(":")[0] == "go"})
         for k, text in enumerate(answer[2 : answer.index("|")]):
             verdict, state, cid, mode, everybody, peers = text.split(":")
-            assert verdict == ("park" if k in self.waiting else verdict) and verdict in (("park",) if k in self.waiting else ("-", "go"))
+            assert verdict == ("park" if k in self.waiting else verdict) and verdict in (
+                ("park",) if k in self.waiting else ("-", "go")
+            )
             assert STATES[int(state)] is m.state(k)
             if m.state(k) in (State.IN_COLLECTIVE, State.PARKED):
                 assert int(cid, 16) == m.threads[k].cid
             if m.state(k) is State.BLOCKED_P2P:
                 nobody = not m.threads[k].peers and m.threads[k].cid == 0
-                assert MODES[int(mode)] is m.threads[k].mode and (everybody == "1") == (not m.threads[k].peers and not nobody)
+                assert MODES[int(mode)] is m.threads[k].mode and (everybody == "1") == (
+                    not m.threads[k].peers and not nobody
+                )
                 assert int(cid, 16) == m.threads[k].cid
                 assert peers == (",".join(map(str, m.threads[k].peers)) or "-")
         retracted, *rows = answer[answer.index("|") + 1 :]
@@ -160,7 +168,9 @@ class Pair:
     def block(self, peers: tuple[int, ...], mode: Mode, cid: int = WORLD, thread: int = 0) -> None:
         version = self.model.version
         self.model.block(peers, mode, cid, thread=thread)
-        self.compare(self.c.command("block", thread, MODES.index(mode), self.cids.index(cid) if cid else -1, *peers), version)
+        self.compare(
+            self.c.command("block", thread, MODES.index(mode), self.cids.index(cid) if cid else -1, *peers), version
+        )
 
     def unblock(self, thread: int = 0) -> None:
         version = self.model.version
@@ -249,12 +259,22 @@ def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
             epoch += 1
             pair.receive(Intent(epoch))
         elif m.phase is Phase.INTENT:
-            pair.receive(Targets(epoch, tuple((cid, m.rows[cid].seq + rng.randint(0, 2)) for cid in pair.cids if rng.random() < 0.7)))
+            pair.receive(
+                Targets(
+                    epoch, tuple((cid, m.rows[cid].seq + rng.randint(0, 2)) for cid in pair.cids if rng.random() < 0.7)
+                )
+            )
         elif m.phase is Phase.FROZEN:
             pair.receive(Thaw(epoch) if rng.random() < 0.5 else Resume(epoch, "continue", ""))
         else:
             row = m.rows[rng.choice(pair.cids)]
-            choices = [Target(epoch, row.cid, row.seq + rng.randint(0, 2)), Advance(epoch), Withdraw(epoch), Freeze(epoch, m.version), Resume(epoch, "continue", "")]
+            choices = [
+                Target(epoch, row.cid, row.seq + rng.randint(0, 2)),
+                Advance(epoch),
+                Withdraw(epoch),
+                Freeze(epoch, m.version),
+                Resume(epoch, "continue", ""),
+            ]
             pair.receive(rng.choice(choices))
 
 

@@ -48,6 +48,14 @@ def test_abi_map_can_be_inverted(tmp_path: Path) -> None:
 def test_all_predefined_datatypes_are_mapped_or_mpich_only() -> None:
     mapped = {name for group, name, _ in rows() if group == "DATATYPE"}
     text = MPICH_H.read_text()
-    types = set(re.findall(r"#define (MPIX?_\w+) \(\(int\)0x4c", text)) | set(re.findall(r"#define (MPI_\w+) \(\(int\)0x8c", text))
+    types = set(re.findall(r"#define (MPIX?_\w+) \(\(int\)0x4c", text)) | set(
+        re.findall(r"#define (MPI_\w+) \(\(int\)0x8c", text)
+    )
     only = {"MPI_LB", "MPI_UB", "MPIX_C_FLOAT16", "MPIX_BFLOAT16"}
-    assert {t for t in types - mapped if t not in only} <= {"MPI_REAL2", "MPI_COMPLEX4", "MPI_INTEGER16", "MPI_REAL16", "MPI_COMPLEX32"}
+    assert {t for t in types - mapped if t not in only} <= {
+        "MPI_REAL2",
+        "MPI_COMPLEX4",
+        "MPI_INTEGER16",
+        "MPI_REAL16",
+        "MPI_COMPLEX32",
+    }

@@ -25,7 +25,9 @@ FORTRAN = {"MPIR_C_MPI_UNWEIGHTED", "MPIR_C_MPI_WEIGHTS_EMPTY"}
 
 def test_every_symbol_of_mpich_is_in_the_table(table) -> None:  # type: ignore[no-untyped-def]
     real = {name for name in dynamic_symbols(prefix() / "lib/libmpi.so.12") if OURS.match(name)}
-    listed = {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
+    listed = (
+        {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
+    )
     assert real - listed == set()
     assert listed - real == CXX | FORTRAN
 
@@ -50,7 +52,12 @@ def test_blocking_collectives_count(table) -> None:  # type: ignore[no-untyped-d
 
 def test_faulty_tables_are_refused(tmp_path: Path) -> None:
     g = generator()
-    for line in ("MPI_X manual - INT a:NOKIND", "MPI_X somehow - INT", "MPI_X manual comm INT a:INT", "MPI_X manual - INT nonsense"):
+    for line in (
+        "MPI_X manual - INT a:NOKIND",
+        "MPI_X somehow - INT",
+        "MPI_X manual comm INT a:INT",
+        "MPI_X manual - INT nonsense",
+    ):
         file = tmp_path / "t.txt"
         file.write_text(f"kind INT int\n[query]\n{line}\n")
         with pytest.raises(g.TableError):
@@ -62,7 +69,9 @@ def test_installed_library_defines_all_and_implements_what_the_table_says(table)
     if built is None:
         pytest.skip("manapy's C parts are not installed")
     symbols = dynamic_symbols(built)
-    listed = {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
+    listed = (
+        {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
+    )
     assert set(symbols) == listed
     # Stubs are weak (generate/output.py): nothing that is not "unsupported" may be left one.
     assert [f.symbol for f in table.functions if f.cls != "unsupported" and symbols["P" + f.symbol] == "W"] == []

@@ -17,7 +17,9 @@ class Rewinder:
 
     def ask(self, arguments: Sequence[object], commands: Sequence[str]) -> list[Any]:
         """Results: of the attaches, as text; then for each command a pair of its result and the entries."""
-        done = subprocess.run([self.program, *map(str, arguments)], input="\n".join(commands), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [self.program, *map(str, arguments)], input="\n".join(commands), capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         lines: list[Any] = []
         for line in done.stdout.splitlines():

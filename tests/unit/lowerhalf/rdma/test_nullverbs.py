@@ -27,7 +27,12 @@ def run(program: Path, library: Path) -> str:
 
 
 def test_it_behaves(tmp_path: Path, root: Path, nullverbs: Path) -> None:
-    program = build(tmp_path / "driver", [DRIVERS / "nullverbs_driver.c"], f"-I{root / 'tests' / 'programs' / 'rdma'}", str(nullverbs))
+    program = build(
+        tmp_path / "driver",
+        [DRIVERS / "nullverbs_driver.c"],
+        f"-I{root / 'tests' / 'programs' / 'rdma'}",
+        str(nullverbs),
+    )
     assert run(program, nullverbs) == "ok\n"
 
 

@@ -46,7 +46,11 @@ class Journal:
         length = sum(element[1] for element in elements)
         if len(self.held) == self.capacity or (length > self.max_inline if inline else len(elements) > self.max_sge):
             return "-"
-        entry = request | {"length": length, "sge": [] if inline else [list(element) for element in elements], "next": False}
+        entry = request | {
+            "length": length,
+            "sge": [] if inline else [list(element) for element in elements],
+            "next": False,
+        }
         entry["inline"] = b"".join(bytes([address % 256]) * n for address, n, _ in elements).hex() if inline else ""
         self.held.append(entry)
         return str(self.first + len(self.held) - 1)
@@ -68,18 +72,38 @@ def test_a_journal_holds_what_was_appended(driver: Path, data: st.DataObject) ->
     while capacity < depth:
         capacity *= 2
     model = Journal(capacity, max(max_sge, 1), max_inline, sends)
-    commands, answers = [f"sends {depth} {max_sge} {max_inline}" if sends else f"recvs {depth} {max_sge}"], [str(capacity)]
+    commands, answers = (
+        [f"sends {depth} {max_sge} {max_inline}" if sends else f"recvs {depth} {max_sge}"],
+        [str(capacity)],
+    )
     for step in data.draw(st.lists(st.sampled_from(["append", "append", "append", "drop", "show"]), max_size=40)):
         if step == "append":
-            opcode, flags = data.draw(st.sampled_from([0, 1, 2, 3, 4, 5, 6])), data.draw(st.integers(0, 31)) if sends else 0
+            opcode, flags = (
+                data.draw(st.sampled_from([0, 1, 2, 3, 4, 5, 6])),
+                data.draw(st.integers(0, 31)) if sends else 0,
+            )
             inline = flags & INLINE
             elements = data.draw(st.lists(st.tuples(u64, st.integers(0, 40) if inline else u32, u32), max_size=6))
             scatter = " ".join(f"{address} {n} {key}" for address, n, key in elements)
             request: dict[str, Any] = {"wr_id": data.draw(u64)}
             if sends:
-                extra, remote, operands = data.draw(u32), [data.draw(u64), data.draw(u32)], [data.draw(u64), data.draw(u64)] if opcode in ATOMICS else [0, 0]
-                commands.append(f"send {request['wr_id']} {opcode} {flags} {extra} {remote[0]} {remote[1]} {operands[0]} {operands[1]} {len(elements)} {scatter}")
-                request |= {"opcode": opcode, "flags": flags, "extra": extra, "first_psn": 0, "packets": 0, "remote": remote, "operands": operands}
+                extra, remote, operands = (
+                    data.draw(u32),
+                    [data.draw(u64), data.draw(u32)],
+                    [data.draw(u64), data.draw(u64)] if opcode in ATOMICS else [0, 0],
+                )
+                commands.append(
+                    f"send {request['wr_id']} {opcode} {flags} {extra} {remote[0]} {remote[1]} {operands[0]} {operands[1]} {len(elements)} {scatter}"
+                )
+                request |= {
+                    "opcode": opcode,
+                    "flags": flags,
+                    "extra": extra,
+                    "first_psn": 0,
+                    "packets": 0,
+                    "remote": remote,
+                    "operands": operands,
+                }
             else:
                 commands.append(f"recv {request['wr_id']} {len(elements)} {scatter}")
             answers.append(model.append(request, elements))

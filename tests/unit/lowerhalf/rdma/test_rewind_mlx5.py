@@ -67,11 +67,20 @@ class SendQueue:
                 body += inline.ljust(-(-len(inline) // 16) * 16, b"\x55")
         else:
             body += b"".join(struct.pack(">IIQ", n, key, address) for address, n, key in wr.elements)
-        flags = (8 if wr.flags & SIGNALED else 0) | (2 if wr.flags & SOLICITED else 0) | (0x80 if wr.flags & FENCE else 0x20 if self.small_fence else 0)
+        flags = (
+            (8 if wr.flags & SIGNALED else 0)
+            | (2 if wr.flags & SOLICITED else 0)
+            | (0x80 if wr.flags & FENCE else 0x20 if self.small_fence else 0)
+        )
         # immediate data are as the program gave them, a key to invalidate is big-endian
         extra = struct.pack(">I" if wr.opcode == SEND_WITH_INV else "<I", wr.extra) if wr.opcode in EXTRA else bytes(4)
         operation = modifier << 24 | (self.posted & 0xFFFF) << 8 | (OPCODES[wr.opcode] if opcode is None else opcode)
-        return struct.pack(">II", operation, self.qpn << 8 | (16 + len(body)) // 16) + bytes([0x77, 0, 0, flags]) + extra + body
+        return (
+            struct.pack(">II", operation, self.qpn << 8 | (16 + len(body)) // 16)
+            + bytes([0x77, 0, 0, flags])
+            + extra
+            + body
+        )
 
     def post(self, wr: Send, **other: int) -> None:
         request = self.request(wr, **other)
@@ -98,13 +107,31 @@ class RecvQueue:
         self.posted += 1
 
 
-def ask(rewinder: Rewinder, send: SendQueue, recv: RecvQueue | None, commands: list[str], caps: tuple[int, ...] = (1024, 1024, 64, 64, 1024)):
+def ask(
+    rewinder: Rewinder,
+    send: SendQueue,
+    recv: RecvQueue | None,
+    commands: list[str],
+    caps: tuple[int, ...] = (1024, 1024, 64, 64, 1024),
+):
     paths = [rewinder.directory / f"mlx5-{kind}" for kind in ("sends", "recvs")]
     paths[0].write_bytes(send.bytes)
     if recv:
         paths[1].write_bytes(recv.bytes)
     received = [recv.stride, recv.slots, recv.posted & 0xFFFF] if recv else [0, 0, 0]
-    return rewinder.ask(["mlx5", paths[0], paths[1] if recv else "-", *caps, send.qpn, len(send.bytes) // BLOCK, send.posted & 0xFFFF, *received], commands)
+    return rewinder.ask(
+        [
+            "mlx5",
+            paths[0],
+            paths[1] if recv else "-",
+            *caps,
+            send.qpn,
+            len(send.bytes) // BLOCK,
+            send.posted & 0xFFFF,
+            *received,
+        ],
+        commands,
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -113,9 +140,23 @@ def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) 
     """Requests of one and of many blocks, around the ring's end, and around the end of the 16-bit indices."""
     size = data.draw(st.sampled_from([16, 32, 128, 1024]))
     qpn, small_fence = data.draw(st.integers(0, 2**24 - 1)), data.draw(st.booleans())
-    send = SendQueue(size, qpn, data.draw(st.sampled_from([0, 1, size - 1, 65535, 65535 - size // 2]) | st.integers(0, 2**17)), small_fence)
+    send = SendQueue(
+        size,
+        qpn,
+        data.draw(st.sampled_from([0, 1, size - 1, 65535, 65535 - size // 2]) | st.integers(0, 2**17)),
+        small_fence,
+    )
     # no elements or inline data of no bytes: the provider leaves these out
-    posted = data.draw(st.lists(sends(max_sge=data.draw(st.sampled_from([1, 4, 40])), max_inline=data.draw(st.sampled_from([1, 60, 400, 900])), shortest=1), max_size=30))
+    posted = data.draw(
+        st.lists(
+            sends(
+                max_sge=data.draw(st.sampled_from([1, 4, 40])),
+                max_inline=data.draw(st.sampled_from([1, 60, 400, 900])),
+                shortest=1,
+            ),
+            max_size=30,
+        )
+    )
     for request in posted:
         send.post(request)
     most, held = 0, 0
@@ -123,7 +164,10 @@ def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) 
         held += blocks(posted[-1 - most])
         most += 1
     n = data.draw(st.integers(0, most))
-    assert ask(rewinder, send, RecvQueue(1, 16), [last("sends", posted, n)]) == [("0", []), ("0", [request.shown() for request in posted[len(posted) - n :]])]
+    assert ask(rewinder, send, RecvQueue(1, 16), [last("sends", posted, n)]) == [
+        ("0", []),
+        ("0", [request.shown() for request in posted[len(posted) - n :]]),
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -140,14 +184,27 @@ def test_receives(rewinder: Rewinder, data: st.DataObject) -> None:
 
 
 def write(wr_id: int, data: bytes = b"", opcode: int = RDMA_WRITE) -> Send:
-    return Send(wr_id, opcode, INLINE if data else 0, 0, (1 << 40, 7) if opcode in REMOTE else (0, 0), (0, 0), () if data else ((wr_id, 10, 1),), data)
+    return Send(
+        wr_id,
+        opcode,
+        INLINE if data else 0,
+        0,
+        (1 << 40, 7) if opcode in REMOTE else (0, 0),
+        (0, 0),
+        () if data else ((wr_id, 10, 1),),
+        data,
+    )
 
 
 def test_inline_data_that_look_like_a_request_are_refused(rewinder: Rewinder) -> None:
     """They begin a block, with its index and the queue pair's number, and would end where the real request ends."""
     qpn, posted = 0xABCDEF, 65530
     index, number = ((posted + 4) & 0xFFFF) << 8 | 0x0A, qpn << 8 | 3
-    forged, others, earlier = struct.pack(">II", index, number), struct.pack(">II", index, number - 256), struct.pack(">II", index - 256, number)
+    forged, others, earlier = (
+        struct.pack(">II", index, number),
+        struct.pack(">II", index, number - 256),
+        struct.pack(">II", index - 256, number),
+    )
     # the request begins at the second block; its fourth one begins with byte 156 of the inline data (control, address
     # and length come before these)
     for data, result in (
@@ -184,7 +241,12 @@ def test_refusals_append_nothing(rewinder: Rewinder) -> None:
             last("sends", requests, 2),
         ],
     )[1:]
-    assert results[:4] == [(str(-errno.ERANGE), []), (str(-errno.EBADMSG), []), (str(-errno.ERANGE), []), (f"{-errno.ENOTSUP} 0", [])]
+    assert results[:4] == [
+        (str(-errno.ERANGE), []),
+        (str(-errno.EBADMSG), []),
+        (str(-errno.ERANGE), []),
+        (f"{-errno.ENOTSUP} 0", []),
+    ]
     assert results[4:] == [(str(-errno.ENOSPC), []), ("0", [request.shown() for request in requests[-2:]])]
 
 

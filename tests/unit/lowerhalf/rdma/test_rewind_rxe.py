@@ -63,11 +63,24 @@ class Ring:
             operation = struct.pack("<QII", *wr.remote, 0)
         length = wr.shown()["length"]
         slot = struct.pack("<QIIII", wr.wr_id, self.u32(), wr.opcode, wr.flags, wr.extra) + operation
-        slot = slot.ljust(144, b"\xaa") + struct.pack("<IIQIIIIII", status, self.u32(), self.u32(), mask, first_psn, last_psn, self.u32(), self.u32(), self.u32())
+        slot = slot.ljust(144, b"\xaa") + struct.pack(
+            "<IIQIIIIII", status, self.u32(), self.u32(), mask, first_psn, last_psn, self.u32(), self.u32(), self.u32()
+        )
         # length, resid, cur_sge, num_sge, sge_offset
-        slot += struct.pack("<IIIIII", length & 0xFFFFFFFF, self.u32(), self.u32(), 1 if wr.flags & INLINE else len(wr.elements), self.u32(), 0)
+        slot += struct.pack(
+            "<IIIIII",
+            length & 0xFFFFFFFF,
+            self.u32(),
+            self.u32(),
+            1 if wr.flags & INLINE else len(wr.elements),
+            self.u32(),
+            0,
+        )
         assert len(slot) == SEND_HEAD
-        self.post(slot + (wr.data if wr.flags & INLINE else b"".join(struct.pack("<QII", *element) for element in wr.elements)))
+        self.post(
+            slot
+            + (wr.data if wr.flags & INLINE else b"".join(struct.pack("<QII", *element) for element in wr.elements))
+        )
 
     def post_recv(self, wr: Recv) -> None:
         slot = struct.pack("<QII", wr.wr_id, self.u32(), 0)
@@ -88,7 +101,9 @@ def rings(caps: Caps, start: int = 0) -> tuple[Ring, Ring]:
     return send, recv
 
 
-def ask(rewinder: Rewinder, caps: Caps, send: Ring, recv: Ring | None, commands: list[str], objects: list[str] = ORDINARY):
+def ask(
+    rewinder: Rewinder, caps: Caps, send: Ring, recv: Ring | None, commands: list[str], objects: list[str] = ORDINARY
+):
     paths = [rewinder.directory / "infiniband" / f"uverbs-{kind}" for kind in ("sends", "recvs")]
     paths[0].write_bytes(send.image())
     if recv:
@@ -99,7 +114,11 @@ def ask(rewinder: Rewinder, caps: Caps, send: Ring, recv: Ring | None, commands:
 @settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) -> None:
-    caps = Caps(*(data.draw(st.integers(1, 20)) for _ in range(2)), *(data.draw(st.integers(1, 6)) for _ in range(2)), data.draw(st.integers(0, 200)))
+    caps = Caps(
+        *(data.draw(st.integers(1, 20)) for _ in range(2)),
+        *(data.draw(st.integers(1, 6)) for _ in range(2)),
+        data.draw(st.integers(0, 200)),
+    )
     send, recv = rings(caps, data.draw(st.integers(0, 64)))
     room = max(caps.send_sge * 16, caps.inline)  # the driver raises both to what fits
     posted = data.draw(st.lists(sends(caps.send_sge, min(room, caps.inline)), max_size=40))
@@ -108,16 +127,28 @@ def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) 
         send.post_send(request)
     for request in received:
         recv.post_recv(request)
-    n, m = data.draw(st.integers(0, min(len(posted), caps.send_wr))), data.draw(st.integers(0, min(len(received), caps.recv_wr)))
-    attached, found, found_recvs = ask(rewinder, caps, send, recv, [last("sends", posted, n), last("recvs", received, m)])
+    n, m = (
+        data.draw(st.integers(0, min(len(posted), caps.send_wr))),
+        data.draw(st.integers(0, min(len(received), caps.recv_wr))),
+    )
+    attached, found, found_recvs = ask(
+        rewinder, caps, send, recv, [last("sends", posted, n), last("recvs", received, m)]
+    )
     assert attached == ("0", [])
     assert found == ("0", [request.shown() for request in posted[len(posted) - n :]])
     assert found_recvs == ("0", [request.shown() for request in received[len(received) - m :]])
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([RDMA_WRITE, SEND, LOCAL_INV]), st.integers(1, 9)), max_size=40), st.integers(0, 2**24 - 1), st.integers(0, 64), st.data())
-def test_the_first_packet(rewinder: Rewinder, requests: list[tuple[int, int]], psn: int, start: int, data: st.DataObject) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from([RDMA_WRITE, SEND, LOCAL_INV]), st.integers(1, 9)), max_size=40),
+    st.integers(0, 2**24 - 1),
+    st.integers(0, 64),
+    st.data(),
+)
+def test_the_first_packet(
+    rewinder: Rewinder, requests: list[tuple[int, int]], psn: int, start: int, data: st.DataObject
+) -> None:
     """It follows the last packet of what completed before; nothing before: no number. Outstanding requests may never
     have been started."""
     caps = Caps()
@@ -155,7 +186,11 @@ def test_the_first_packet_when_the_ring_is_full(rewinder: Rewinder) -> None:
     assert ask(rewinder, caps, send, recv, [f"psn {caps.send_wr}"])[1] == ("0 0", [])
     # one more is posted: there is no such slot any more, unless it was remembered
     more = f"psn {caps.send_wr + 1}"
-    assert ask(rewinder, caps, send, recv, [more, "fenced", more])[1:] == [(f"{-errno.ENOTSUP} 0", []), ("0", []), ("0 0", [])]
+    assert ask(rewinder, caps, send, recv, [more, "fenced", more])[1:] == [
+        (f"{-errno.ENOTSUP} 0", []),
+        ("0", []),
+        ("0 0", []),
+    ]
 
 
 @settings(max_examples=30, deadline=None)
@@ -190,7 +225,11 @@ def test_refusals_append_nothing(rewinder: Rewinder) -> None:
     ]
     results = ask(rewinder, caps, send, recv, commands)
     refused = [errno.ERANGE, errno.EBADMSG, errno.EBADMSG, errno.ENOSPC]
-    assert results == [("0", []), *((str(-e), []) for e in refused), ("0", [request.shown() for request in posted[-4:]])]
+    assert results == [
+        ("0", []),
+        *((str(-e), []) for e in refused),
+        ("0", [request.shown() for request in posted[-4:]]),
+    ]
 
 
 def test_requests_that_cannot_be_replayed(rewinder: Rewinder) -> None:

@@ -72,7 +72,9 @@ def test_map(driver: Path, steps: list[tuple[str, int, int]]) -> None:
 
 def test_a_map_grows(driver: Path) -> None:
     keys = [k * 4096 + 1 for k in range(20000)]  # like addresses
-    text = "\n".join([*(f"put {k} {k + 1}" for k in keys), *(f"remove {k}" for k in keys[::2]), *(f"get {k}" for k in keys)])
+    text = "\n".join(
+        [*(f"put {k} {k + 1}" for k in keys), *(f"remove {k}" for k in keys[::2]), *(f"get {k}" for k in keys)]
+    )
     done = subprocess.run([driver, "map"], input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert [int(line) for line in done.stdout.split()] == [0 if i % 2 == 0 else k + 1 for i, k in enumerate(keys)]
@@ -88,7 +90,9 @@ class Flapping:
         """So many ms after what it did before; the ms for which it isn't probed then."""
         self.now += after
         self._lines.append(f"{what} {self.now}\n")
-        done = subprocess.run([self._driver, "backoff"], input="".join(self._lines), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [self._driver, "backoff"], input="".join(self._lines), capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         return max(0, int(done.stdout.split()[-1]) - self.now)
 

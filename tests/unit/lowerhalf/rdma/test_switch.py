@@ -20,9 +20,19 @@ TRACE = ("file", "table")  # what traffic.c writes into
 @pytest.fixture(scope="module", params=["address,undefined", "thread"])
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, root: Path) -> tuple[Path, Path]:
     """The program and the null provider, with a sanitizer."""
-    made, rdma, null = tmp_path_factory.mktemp("switch-" + request.param.replace(",", "-")), root / "lowerhalf" / "rdma", root / "tests" / "programs" / "rdma"
+    made, rdma, null = (
+        tmp_path_factory.mktemp("switch-" + request.param.replace(",", "-")),
+        root / "lowerhalf" / "rdma",
+        root / "tests" / "programs" / "rdma",
+    )
     # the compiler warns that the thread sanitizer doesn't understand fences: where they matter (sections.h), nothing but atomic variables depends on them
-    sanitizers = [f"-fsanitize={request.param}", "-fno-sanitize-recover=all", "-Wno-tsan", "-Wno-unknown-warning-option", "-pthread"]
+    sanitizers = [
+        f"-fsanitize={request.param}",
+        "-fno-sanitize-recover=all",
+        "-Wno-tsan",
+        "-Wno-unknown-warning-option",
+        "-pthread",
+    ]
     script = f"-Wl,--version-script={null / 'nullverbs.map'}"
     library = build(made / "libnullverbs.so", [null / "nullverbs.c"], *SHARED, script, sanitizers=sanitizers)
     parts = sorted(path for path in rdma.glob("*/*.c") if str(path.relative_to(rdma).with_suffix("")) not in OURS)
@@ -34,11 +44,17 @@ def environment(tmp_path: Path, more: dict[str, str]) -> dict[str, str]:
     (tmp_path / "sys").mkdir()
     # it looks into the queue of an RNIC that goes on meanwhile
     (tmp_path / "suppressions").write_text("race:^pending$\n")
-    shift = {"MANAPY_SHIFT_AGENT": "here", "MANAPY_SHIFT_BACKUP": "null0:null1", "NULLVERBS_SYSFS": str(tmp_path / "sys")}
+    shift = {
+        "MANAPY_SHIFT_AGENT": "here",
+        "MANAPY_SHIFT_BACKUP": "null0:null1",
+        "NULLVERBS_SYSFS": str(tmp_path / "sys"),
+    }
     return {**os.environ, **shift, "TSAN_OPTIONS": f"halt_on_error=1 suppressions={tmp_path}/suppressions", **more}
 
 
-@pytest.mark.parametrize("more", [{}, {"MANAPY_SHIFT_FENCES": "1"}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "fences", "journal"])
+@pytest.mark.parametrize(
+    "more", [{}, {"MANAPY_SHIFT_FENCES": "1"}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "fences", "journal"]
+)
 @pytest.mark.parametrize("pairs", [1, 4])
 def test_failures_under_traffic(driver: tuple[Path, Path], tmp_path: Path, more: dict[str, str], pairs: int) -> None:
     program, library = driver
@@ -67,18 +83,28 @@ def test_a_lost_connection(driver: tuple[Path, Path], tmp_path: Path, more: dict
     """The program gets what it would have got: the error, then everything else flushed, in order and once."""
     program, library = driver
     variables = environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0", **more})
-    done = subprocess.run([program, library, "lost", "1", "4"], capture_output=True, text=True, env=variables, timeout=240)
+    done = subprocess.run(
+        [program, library, "lost", "1", "4"], capture_output=True, text=True, env=variables, timeout=240
+    )
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
     first, *others = done.stderr.splitlines()
     assert first == "manapy shift: a connection of null0 is lost: no path to its peer is left"
-    assert others in ([], ["manapy shift: a connection of null0 is lost: its peer has ended it"]), "it is told of each at once, and may not have come to all"
+    assert others in ([], ["manapy shift: a connection of null0 is lost: its peer has ended it"]), (
+        "it is told of each at once, and may not have come to all"
+    )
 
 
 def test_the_last_receive_of_a_shared_queue(driver: tuple[Path, Path], tmp_path: Path) -> None:
     """A leg isn't left before its RNIC says that it takes no more receives for it, and at once then. One that doesn't
     say so is given 20 ms."""
     program, library = driver
-    done = subprocess.run([program, library, "last", "1", "5"], capture_output=True, text=True, env=environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0"}), timeout=240)
+    done = subprocess.run(
+        [program, library, "last", "1", "5"],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0"}),
+        timeout=240,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     first, *told, untold = map(int, done.stdout.split())
     assert min(told) < 15_000_000 and untold >= 20_000_000, "that there is such an event is known since the first"
@@ -90,5 +116,11 @@ def test_what_is_stuck_is_switched(driver: tuple[Path, Path], tmp_path: Path) ->
     program, library = driver
     variables = environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0"})
     del variables["NULLVERBS_SYSFS"]
-    done = subprocess.run([program, library, "stuck", "1", "3"], capture_output=True, text=True, env={**variables, "NULLVERBS_DEVICES": "2"}, timeout=240)
+    done = subprocess.run(
+        [program, library, "stuck", "1", "3"],
+        capture_output=True,
+        text=True,
+        env={**variables, "NULLVERBS_DEVICES": "2"},
+        timeout=240,
+    )
     assert (done.returncode, done.stderr) == (0, "")

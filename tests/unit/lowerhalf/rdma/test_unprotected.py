@@ -78,8 +78,16 @@ RESET = "if (to(qp, IBV_QPS_RESET) || up(qp)) return 1;"
 
 CASES = {
     "another type": (UD, "queue pairs of another type than RC are not protected", 0),
-    "SQD": (STATES.replace("CHANGE", SQD), "queue pairs that the program has drained (SQD state) are not protected", 20),
-    "reset": (STATES.replace("CHANGE", RESET), "queue pairs that the program has reset, and connects again, are not protected", 16),
+    "SQD": (
+        STATES.replace("CHANGE", SQD),
+        "queue pairs that the program has drained (SQD state) are not protected",
+        20,
+    ),
+    "reset": (
+        STATES.replace("CHANGE", RESET),
+        "queue pairs that the program has reset, and connects again, are not protected",
+        16,
+    ),
 }
 
 
@@ -100,4 +108,7 @@ def test_quiet(tmp_path: Path, root: Path) -> None:
 @pytest.mark.parametrize("wait", ["soon", "-1", "5s", ""])
 def test_a_wrong_wait(tmp_path: Path, root: Path, wait: str) -> None:
     done = run(tmp_path, root, UD, {"MANAPY_SHIFT_QUIET": "1", "MANAPY_SHIFT_WAIT": wait})
-    assert (done.returncode, done.stderr) == (0, f"manapy shift: MANAPY_SHIFT_WAIT={wait} is not a number of seconds: it is 30\n"), done
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"manapy shift: MANAPY_SHIFT_WAIT={wait} is not a number of seconds: it is 30\n",
+    ), done

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 DRIVERS = Path(__file__).resolve().parent / "drivers"
 
 # enum ibv_wr_opcode and enum ibv_send_flags of infiniband/verbs.h
-RDMA_WRITE, RDMA_WRITE_WITH_IMM, SEND, SEND_WITH_IMM, RDMA_READ, CMP_AND_SWP, FETCH_AND_ADD, LOCAL_INV, BIND_MW, SEND_WITH_INV = range(10)
+(
+    RDMA_WRITE,
+    RDMA_WRITE_WITH_IMM,
+    SEND,
+    SEND_WITH_IMM,
+    RDMA_READ,
+    CMP_AND_SWP,
+    FETCH_AND_ADD,
+    LOCAL_INV,
+    BIND_MW,
+    SEND_WITH_INV,
+) = range(10)
 FENCE, SIGNALED, SOLICITED, INLINE = 1, 2, 4, 8
 ATOMICS = {CMP_AND_SWP, FETCH_AND_ADD}
 REMOTE = {RDMA_WRITE, RDMA_WRITE_WITH_IMM, RDMA_READ} | ATOMICS
@@ -72,7 +83,13 @@ class Recv:
     elements: tuple[tuple[int, int, int], ...]
 
     def shown(self) -> dict[str, Any]:
-        return {"wr_id": self.wr_id, "length": sum(n for _, n, _ in self.elements), "sge": [list(element) for element in self.elements], "inline": "", "next": False}
+        return {
+            "wr_id": self.wr_id,
+            "length": sum(n for _, n, _ in self.elements),
+            "sge": [list(element) for element in self.elements],
+            "inline": "",
+            "next": False,
+        }
 
 
 def elements(most: int, shortest: int = 0) -> st.SearchStrategy[tuple[tuple[int, int, int], ...]]:
@@ -85,7 +102,11 @@ def sends(draw: st.DrawFn, max_sge: int, max_inline: int, shortest: int = 0) -> 
     that isn't 0)."""
     opcode = draw(st.sampled_from(sorted(REMOTE | CARRY_BYTES)))
     flags = draw(st.integers(0, 7))
-    data = draw(st.binary(min_size=shortest, max_size=max_inline)) if opcode in CARRY_BYTES and max_inline >= shortest and draw(st.booleans()) else None
+    data = (
+        draw(st.binary(min_size=shortest, max_size=max_inline))
+        if opcode in CARRY_BYTES and max_inline >= shortest and draw(st.booleans())
+        else None
+    )
     if opcode in ATOMICS:
         scatter = ((draw(u64), 8, draw(u32)),)
     else:

@@ -45,21 +45,43 @@ times = st.integers(0, 1000 * SECOND)
 asked = st.lists(st.tuples(times, st.integers(1000, 10**6), st.floats(-1, 1)), min_size=1, max_size=5)
 
 
-@given(st.integers(-(10**13), 10**13), half_drift, half_drift, asked, asked, st.lists(times, min_size=1, max_size=5), st.booleans(), st.booleans())
-def test_the_uncertainty_holds(ahead: int, drift: float, other: float, asked: list, asked_base: list, calls: list[int], base_asks: bool, meet: bool) -> None:
+@given(
+    st.integers(-(10**13), 10**13),
+    half_drift,
+    half_drift,
+    asked,
+    asked,
+    st.lists(times, min_size=1, max_size=5),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_uncertainty_holds(
+    ahead: int, drift: float, other: float, asked: list, asked_base: list, calls: list[int], base_asks: bool, meet: bool
+) -> None:
     """Whoever asks, however long an answer takes to come and to go, with or without collectives between them."""
     base, there, asking = Host("base", 0, drift), Host("there", ahead, other), Host("asking", 77, 0.0)
     if base_asks:
         asking = base
 
     def answers(host: Host, asked: list) -> list[Meeting]:
-        return [Meeting(host.name, host.sample(true), asking.monotonic(true) + round(share * doubt * 0.99), doubt) for true, doubt, share in asked]
+        return [
+            Meeting(host.name, host.sample(true), asking.monotonic(true) + round(share * doubt * 0.99), doubt)
+            for true, doubt, share in asked
+        ]
 
     found = [base.line(), there.line()]
-    own = [Meeting("base", base.sample(t), base.monotonic(t), 0) for t, _, _ in asked_base] if base_asks else answers(base, asked_base)
+    own = (
+        [Meeting("base", base.sample(t), base.monotonic(t), 0) for t, _, _ in asked_base]
+        if base_asks
+        else answers(base, asked_base)
+    )
     clocks.meet(found, [*own, *answers(there, asked)])
     assert [len(line.meetings) for line in found] == [len(asked_base), len(asked)]
-    barriers = [event(host, true, true + 50_000, i) for host in (base, there) for i, true in enumerate(calls)] if meet else [event(there, true, true, i) for i, true in enumerate(calls)]
+    barriers = (
+        [event(host, true, true + 50_000, i) for host in (base, there) for i, true in enumerate(calls)]
+        if meet
+        else [event(there, true, true, i) for i, true in enumerate(calls)]
+    )
     of = np.array([0] * len(calls) + [1] * len(calls) if meet else [1] * len(calls))
     clocks.align(found, 0, of, np.concatenate(barriers))
     line = found[1]
@@ -73,7 +95,13 @@ def test_an_answer_is_better_than_a_slow_collective_and_a_fast_one_better_than_i
     def uncertainty(*, took: int, barrier: int | None) -> int:
         base, there = Host("base", 0, 0.0), Host("there", 5 * SECOND, 0.0)
         found = [base.line(), there.line()]
-        clocks.meet(found, [Meeting("base", base.sample(0), base.monotonic(0), 0), Meeting("there", there.sample(0), base.monotonic(0), took)])
+        clocks.meet(
+            found,
+            [
+                Meeting("base", base.sample(0), base.monotonic(0), 0),
+                Meeting("there", there.sample(0), base.monotonic(0), took),
+            ],
+        )
         events = [event(host, 1000, 1000 + barrier, 1) for host in (base, there)] if barrier else [np.empty(0, EVENT)]
         clocks.align(found, 0, np.array([0, 1] if barrier else [], int), np.concatenate(events))
         return found[1].uncertainty

@@ -26,7 +26,9 @@ def writer(folder: Path, rank: int, generation: int = 0) -> format.Writer:
     """Of a process that runs: this one."""
     folder.mkdir(parents=True, exist_ok=True)
     start = int(stat_fields(Path("/proc/self"))[START])
-    made = format.Writer(folder, rank, 2, generation=generation, host=HERE, capacity=64, pid=os.getpid(), pid_start=start)
+    made = format.Writer(
+        folder, rank, 2, generation=generation, host=HERE, capacity=64, pid=os.getpid(), pid_start=start
+    )
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     for i in range(2):
         made.sample(now - 10**9 + i, 10**18 + i, now - 10**9 + i)  # ticks are ns
@@ -36,7 +38,14 @@ def writer(folder: Path, rank: int, generation: int = 0) -> format.Writer:
 
 
 def put(to: format.Writer, tag: int, exit: int = 1) -> int:
-    return to.put(op=Op.SEND, comm=0, peer=0, tag=tag, enter=int(to.head.sample[0].ticks) + 1000 * tag, exit=exit and int(to.head.sample[0].ticks) + 1000 * tag + exit)
+    return to.put(
+        op=Op.SEND,
+        comm=0,
+        peer=0,
+        tag=tag,
+        enter=int(to.head.sample[0].ticks) + 1000 * tag,
+        exit=exit and int(to.head.sample[0].ticks) + 1000 * tag + exit,
+    )
 
 
 @pytest.fixture
@@ -69,7 +78,12 @@ def test_copies_grow_and_rings_go_round(tmp_path: Path, there: Path, shell: list
     reader = rings.Reader(tmp_path / "nothing", others=hosts)
     assert tags(reader) == [1, 2, 3, 4, 5, 6]
     trace = reader.trace()
-    assert trace.events["exit"][-1] == OPEN and trace.ranks[1].process in ("R", "S") and trace.comms[0].name == "world" and not trace.problems
+    assert (
+        trace.events["exit"][-1] == OPEN
+        and trace.ranks[1].process in ("R", "S")
+        and trace.comms[0].name == "world"
+        and not trace.problems
+    )
     source.records()[seq - 1 :][:1]["exit"] = int(source.head.sample[0].ticks) + 6001
     another = source.comm(78, [1, 0])
     source.put(op=Op.SEND, comm=another, peer=0, tag=7, enter=int(source.head.sample[0].ticks) + 7000)
@@ -108,7 +122,9 @@ def test_a_file_that_a_restart_replaced_is_copied_anew(tmp_path: Path, there: Pa
     assert tags(rings.Reader(tmp_path / "nothing", others=hosts)) == [2]
 
 
-def test_a_host_that_is_lost_takes_its_ranks_along_until_it_is_back(tmp_path: Path, there: Path, shell: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_is_lost_takes_its_ranks_along_until_it_is_back(
+    tmp_path: Path, there: Path, shell: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = writer(tmp_path / "mine", 0)
     put(mine, 1)
     put(writer(there, 1), 2)
@@ -133,7 +149,9 @@ def test_a_host_that_is_lost_takes_its_ranks_along_until_it_is_back(tmp_path: Pa
         ('read x; echo \'{"bytes": 0, "format": 0, "version": 0}\'; read x', "another version"),
     ],
 )
-def test_what_is_wrong_with_a_host_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str) -> None:
+def test_what_is_wrong_with_a_host_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
+) -> None:
     path = tmp_path / "shell"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o700)
@@ -145,7 +163,9 @@ def test_what_is_wrong_with_a_host_is_said(tmp_path: Path, monkeypatch: pytest.M
         reader.trace()
 
 
-def test_a_name_that_would_be_an_option_of_the_remote_shell_is_none(tmp_path: Path, there: Path, shell: list[str]) -> None:
+def test_a_name_that_would_be_an_option_of_the_remote_shell_is_none(
+    tmp_path: Path, there: Path, shell: list[str]
+) -> None:
     """It may be from another user's job.json, and ssh would run what -oProxyCommand says."""
     put(writer(there, 1), 1)
     hosts = collect.Hosts(["-oProxyCommand=x", "a"], "job", shell)
@@ -156,7 +176,13 @@ def test_a_name_that_would_be_an_option_of_the_remote_shell_is_none(tmp_path: Pa
 
 def test_nothing_else_than_trace_files_is_written(tmp_path: Path) -> None:
     """Whatever the other side sends."""
-    news = {"bytes": 1, "monotonic": 0, "alive": True, "ranks": [], "files": [{"name": "../evil", "inode": 1, "size": 1, "patches": [[0, 1]]}]}
+    news = {
+        "bytes": 1,
+        "monotonic": 0,
+        "alive": True,
+        "ranks": [],
+        "files": [{"name": "../evil", "inode": 1, "size": 1, "patches": [[0, 1]]}],
+    }
     opened = {"bytes": 0, "format": collect.FORMAT, "version": format.VERSION, "host": "a"}
     path = tmp_path / "shell"
     cases = f"*open*) echo '{json.dumps(opened)}';; *clocks*) echo '{json.dumps({'bytes': 0, 'clocks': None})}';; *) echo '{json.dumps(news)}'; printf x;;"
@@ -172,7 +198,10 @@ def test_files_of_other_hosts_in_a_shared_folder_are_left_to_them(there: Path) -
     format.Writer(there, 0, 2, host="elsewhere", capacity=64)
     writer(there, 1)
     answers = io.BytesIO()
-    requests = [{"do": "open", "job": "job", "root": str(there.parent.parent), "keep": 10, "sample": False}, {"do": "news"}]
+    requests = [
+        {"do": "open", "job": "job", "root": str(there.parent.parent), "keep": 10, "sample": False},
+        {"do": "news"},
+    ]
     collect.serve(io.BytesIO(b"".join(json.dumps(request).encode() + b"\n" for request in requests)), answers)
     said = json.loads(answers.getvalue().splitlines()[1])
     assert [file["name"] for file in said["files"]] == [format.file_name(1)]

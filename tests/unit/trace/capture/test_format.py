@@ -26,7 +26,12 @@ def test_layout(tmp_path: Path, include: Path) -> None:
 
 def test_record(tmp_path: Path, include: Path) -> None:
     names = format.RECORD.names or ()
-    values = layout.c_values(tmp_path, include, "manapy/trace.h", {n: f"offsetof(mpy_trace_record_t, {n})" for n in names} | {"size": "sizeof(mpy_trace_record_t)"})
+    values = layout.c_values(
+        tmp_path,
+        include,
+        "manapy/trace.h",
+        {n: f"offsetof(mpy_trace_record_t, {n})" for n in names} | {"size": "sizeof(mpy_trace_record_t)"},
+    )
     fields = format.RECORD.fields or {}
     assert values == {n: fields[n][1] for n in names} | {"size": format.RECORD.itemsize}
 
@@ -37,11 +42,17 @@ def test_constants(tmp_path: Path, include: Path) -> None:
 
 
 def test_calls_and_flags(tmp_path: Path, include: Path) -> None:
-    expressions = {op.name: f"MPY_OP_{op.name}" for op in events.Op} | {f"f{flag.name}": f"MPY_TRACE_{flag.name}" for flag in events.Flag}
+    expressions = {op.name: f"MPY_OP_{op.name}" for op in events.Op} | {
+        f"f{flag.name}": f"MPY_TRACE_{flag.name}" for flag in events.Flag
+    }
     expected = {op.name: int(op) for op in events.Op} | {f"f{flag.name}": int(flag) for flag in events.Flag}
     assert layout.c_values(tmp_path, include, "manapy/trace.h", expressions) == expected
     peers = {"NO_PEER": "MPY_TRACE_NO_PEER", "ANY": "MPY_TRACE_ANY", "PROC_NULL": "MPY_TRACE_NULL"}
-    assert layout.c_values(tmp_path, include, "manapy/trace.h", peers) == {"NO_PEER": events.NO_PEER, "ANY": events.ANY, "PROC_NULL": events.PROC_NULL}
+    assert layout.c_values(tmp_path, include, "manapy/trace.h", peers) == {
+        "NO_PEER": events.NO_PEER,
+        "ANY": events.ANY,
+        "PROC_NULL": events.PROC_NULL,
+    }
 
 
 def test_names_are_those_of_the_recorder(tmp_path: Path, root: Path) -> None:
@@ -64,8 +75,17 @@ def test_the_writer_makes_what_it_says(tmp_path: Path) -> None:
     writer.close()
     data = np.fromfile(writer.path, np.uint8)
     head = format.FileStruct.from_buffer_copy(data[: format.PAGE].tobytes())
-    assert (head.magic, head.rank, head.size, head.comms, head.rings, head.end) == (format.MAGIC, 1, 4, 2, 1, format.FINALIZED)
-    entry = format.CommStruct.from_buffer_copy(data[head.comms_offset + ctypes.sizeof(format.CommStruct) :][:64].tobytes())
+    assert (head.magic, head.rank, head.size, head.comms, head.rings, head.end) == (
+        format.MAGIC,
+        1,
+        4,
+        2,
+        1,
+        format.FINALIZED,
+    )
+    entry = format.CommStruct.from_buffer_copy(
+        data[head.comms_offset + ctypes.sizeof(format.CommStruct) :][:64].tobytes()
+    )
     assert (entry.members, entry.stride, entry.name) == (3, 0, b"odd ones")
     records = data[head.rings_offset + format.PAGE :].view(format.RECORD)
     assert sorted(records["seq"]) == list(range(5, 21))
@@ -73,4 +93,7 @@ def test_the_writer_makes_what_it_says(tmp_path: Path) -> None:
 
 def test_names_are_fit_for_a_terminal() -> None:
     assert format.text("größe 1".encode()) == "größe 1"
-    assert format.text(b"a\x1b[2J\nb\x9b\xff") == "a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}b" + 2 * "\N{REPLACEMENT CHARACTER}"
+    assert (
+        format.text(b"a\x1b[2J\nb\x9b\xff")
+        == "a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}b" + 2 * "\N{REPLACEMENT CHARACTER}"
+    )

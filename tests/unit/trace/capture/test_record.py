@@ -117,7 +117,9 @@ def test_threads_without_room_are_counted(tmp_path: Path) -> None:
         for _ in range(10):
             source.put(i, op=Op.BARRIER, comm=0, enter=1, exit=2)
     recording.poll()
-    head = format.FileStruct.from_buffer_copy(np.fromfile(tmp_path / "out" / "rank-00000.g0.trace", np.uint8, count=4096).tobytes())
+    head = format.FileStruct.from_buffer_copy(
+        np.fromfile(tmp_path / "out" / "rank-00000.g0.trace", np.uint8, count=4096).tobytes()
+    )
     assert (head.rings, head.unrecorded) == (2, 20)
 
 
@@ -200,8 +202,21 @@ def test_a_copy_is_of_its_moment_though_the_process_goes_on(tmp_path: Path, livi
 
 
 def manapy(tmp_path: Path, *arguments: str | Path, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    command = [*before, sys.executable, "-c", "import sys; from manapy import cli; sys.exit(cli.main())", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "MANAPY_TRACE_ROOT": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        *before,
+        sys.executable,
+        "-c",
+        "import sys; from manapy import cli; sys.exit(cli.main())",
+        *map(str, arguments),
+    ]
+    return subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "MANAPY_TRACE_ROOT": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_a_full_disk_ends_it_with_one_line(tmp_path: Path, living: format.Writer) -> None:
@@ -214,14 +229,20 @@ def test_a_full_disk_ends_it_with_one_line(tmp_path: Path, living: format.Writer
     process = manapy(tmp_path, "trace", "record", "job", "--out", "disk/kept", before=own)
     said, complaint = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert complaint == "manapy: disk/kept/rank-00000.g0.trace: No space left on device\n" and "records of 1 ranks in disk/kept" in said
+    assert (
+        complaint == "manapy: disk/kept/rank-00000.g0.trace: No space left on device\n"
+        and "records of 1 ranks in disk/kept" in said
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_is_asked_to_end_keeps_what_there_is(tmp_path: Path, living: format.Writer, number: signal.Signals) -> None:
     send(living, 1)
     process = manapy(tmp_path, "trace", "record", "job", "--out", "kept", "--every", "1h")
-    while not (path := tmp_path / "kept" / living.path.name).exists() or format.FileStruct.from_buffer_copy(path.read_bytes()[:4096]).magic == 0:
+    while (
+        not (path := tmp_path / "kept" / living.path.name).exists()
+        or format.FileStruct.from_buffer_copy(path.read_bytes()[:4096]).magic == 0
+    ):
         assert process.poll() is None
     send(living, 2)
     process.send_signal(number)

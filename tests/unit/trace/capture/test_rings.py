@@ -48,7 +48,13 @@ def test_calls_become_events(tmp_path: Path) -> None:
     trace = read(tmp_path)
     assert (trace.size, sorted(trace.ranks), [c.name for c in trace.comms]) == (2, [0, 1], ["MPI_COMM_WORLD", ""])
     send, receive = trace.events[:2]
-    assert (send["op"], send["peer"], send["tag"], send["enter"], send["exit"]) == (Op.SEND, 1, 7, START + 100, START + 200)
+    assert (send["op"], send["peer"], send["tag"], send["enter"], send["exit"]) == (
+        Op.SEND,
+        1,
+        7,
+        START + 100,
+        START + 200,
+    )
     assert (receive["peer"], receive["exit"], receive["flags"]) == (ANY, OPEN, Flag.WILDCARD)
     assert all(r.lost == 0 and r.first_ns == 0 and not r.problems for r in trace.ranks.values())
 
@@ -141,7 +147,9 @@ def test_pauses(tmp_path: Path) -> None:
     assert trace.events["op"].tolist() == [Op.BARRIER] * 2
     for rank, end in enumerate((START + 7000, OPEN)):
         known = trace.ranks[rank]
-        assert known.pauses == ((START + 1000, START + 2000), (START + 6000, end)) and known.first_ns == (NEVER if end == OPEN else end)
+        assert known.pauses == ((START + 1000, START + 2000), (START + 6000, end)) and known.first_ns == (
+            NEVER if end == OPEN else end
+        )
         assert known.paused == (end == OPEN) and not known.whole and not known.lost
 
 
@@ -151,7 +159,15 @@ def test_refused_calls(tmp_path: Path) -> None:
     def put(thread: int, part: bytes, at: int, error: int, more: bool = False) -> None:
         words = np.frombuffer(part.ljust(24, b"\0"), "<u8").tolist()
         fields = dict(zip(("bytes", "request", "context"), words, strict=True))
-        w.put(thread, op=Op.REFUSED, enter=at, exit=at, tag=error, flags=Flag.FAILED | (Flag.MORE if more else 0), **fields)
+        w.put(
+            thread,
+            op=Op.REFUSED,
+            enter=at,
+            exit=at,
+            tag=error,
+            flags=Flag.FAILED | (Flag.MORE if more else 0),
+            **fields,
+        )
 
     w = writer(tmp_path, rings=2)
     w.put(op=Op.BARRIER, enter=1000, exit=1001)
@@ -176,7 +192,17 @@ def test_rdma_traffic(tmp_path: Path) -> None:
     w = writer(tmp_path, producer="shift")
     device = w.comm(0x77, [], name="rxa1")
     for done in range(5):
-        w.put(op=Op.RDMA_QP, comm=0x11A, request=10 + done, context=done, bytes=done * 4096, peer=0x22B, tag=device, enter=1000 * done, exit=1000 * done)
+        w.put(
+            op=Op.RDMA_QP,
+            comm=0x11A,
+            request=10 + done,
+            context=done,
+            bytes=done * 4096,
+            peer=0x22B,
+            tag=device,
+            enter=1000 * done,
+            exit=1000 * done,
+        )
     trace = read(tmp_path)
     events = trace.rdma
     assert not len(trace.events), "none of them is a call"
@@ -249,7 +275,11 @@ def test_truncated_files(tmp_path: Path) -> None:
     reader.poll()
     trace = reader.trace()
     assert sorted(trace.ranks) == [0] and len(trace.events) == 10 and trace.ranks[0].lost == 54
-    assert trace.ranks[0].problems == [reader.problems[0]] and "truncated" in reader.problems[0] and "not even its head" in reader.problems[1]
+    assert (
+        trace.ranks[0].problems == [reader.problems[0]]
+        and "truncated" in reader.problems[0]
+        and "not even its head" in reader.problems[1]
+    )
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
@@ -354,7 +384,9 @@ def test_a_writer_that_never_stops(tmp_path: Path) -> None:
         thread.join()
     reader.poll()
     trace = reader.trace()
-    assert np.array_equal(trace.events["bytes"], trace.events["seq"]) and np.array_equal(trace.events["request"], trace.events["seq"])
+    assert np.array_equal(trace.events["bytes"], trace.events["seq"]) and np.array_equal(
+        trace.events["request"], trace.events["seq"]
+    )
     assert len(trace.events) + trace.ranks[0].lost == int(w.ring().head)
 
 
@@ -391,7 +423,9 @@ def test_hosts_are_aligned_by_what_they_did_together(tmp_path: Path, offset: int
 def test_hosts_that_never_met_are_believed_but_not_much(tmp_path: Path) -> None:
     two_hosts(tmp_path, 3_000_000, 0)
     trace = read(tmp_path)
-    assert trace.ranks[1].uncertainty_ns == clocks.UNSURE and "no collective and no answer" in trace.ranks[1].problems[0]
+    assert (
+        trace.ranks[1].uncertainty_ns == clocks.UNSURE and "no collective and no answer" in trace.ranks[1].problems[0]
+    )
 
 
 def test_a_clock_that_was_set_moves_no_call(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from manapy.trace.simulate import Fault, Kind, Model, simulate
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    found = simulate(Model(parse("tp=2,pp=2,dp=1,micro=2"), iterations=2), [Fault(Kind.SPIN, rank=2, iteration=1, micro=1)], seed=1).trace
+    found = simulate(
+        Model(parse("tp=2,pp=2,dp=1,micro=2"), iterations=2), [Fault(Kind.SPIN, rank=2, iteration=1, micro=1)], seed=1
+    ).trace
     assert found is not None and (found.events["exit"] == OPEN).any()
     return found
 
@@ -86,7 +88,11 @@ def test_perfetto(trace: Trace, tmp_path: Path) -> None:
     assert not begun
     arrows = [value for _, event in slices for field, value in event if field == 47]
     assert arrows and all(arrows.count(flow) == 2 for flow in set(arrows))
-    assert {dict(event)[23] for _, event in slices if dict(event)[9] == 1} >= {b"MPI_Send", b"MPI_Recv", b"MPI_Allreduce"}
+    assert {dict(event)[23] for _, event in slices if dict(event)[9] == 1} >= {
+        b"MPI_Send",
+        b"MPI_Recv",
+        b"MPI_Allreduce",
+    }
 
 
 def test_otf2(trace: Trace, tmp_path: Path) -> None:
@@ -128,7 +134,9 @@ def test_otf2_has_messages_and_collectives(tmp_path: Path) -> None:
                 more = (event.sender, event.communicator.name, event.msg_tag, event.msg_length)
             elif kind == "MpiCollectiveEnd":
                 more = (
-                    next(name for name in ("BCAST", "BARRIER") if event.collective_op == getattr(otf2.CollectiveOp, name)),
+                    next(
+                        name for name in ("BCAST", "BARRIER") if event.collective_op == getattr(otf2.CollectiveOp, name)
+                    ),
                     event.communicator.name,
                     event.root if event.root in (0, 1, 2) else None,
                     event.size_sent,

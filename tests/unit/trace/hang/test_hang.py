@@ -119,7 +119,12 @@ def test_a_left_out_receive_and_then_a_spin() -> None:
     cycle = [recv(0, 5), compute(STEP), send(0, 6), allreduce()]
     other = [ssend(1, 5), recv(1, 6), allreduce()]
     found = only(hung([other * 20, [*cycle * 12, send(0, 6), SPIN]]))
-    assert (found.cause, found.rank, found.call, found.detail) == (Cause.MISSING, 1, "MPI_Recv from rank 0, tag 5", "spinning")
+    assert (found.cause, found.rank, found.call, found.detail) == (
+        Cause.MISSING,
+        1,
+        "MPI_Recv from rank 0, tag 5",
+        "spinning",
+    )
 
 
 def test_different_collectives_at_one_place() -> None:
@@ -173,7 +178,9 @@ def test_a_rank_that_went_on_to_finalize() -> None:
     assert (found.cause, found.rank) == (Cause.MISSING, 1) and "went on to MPI_Finalize" in found.sentence
 
 
-@pytest.mark.parametrize(("state", "cause"), [("dead", Cause.DEAD), ("Z", Cause.DEAD), ("T", Cause.STOPPED), ("t", Cause.STOPPED)])
+@pytest.mark.parametrize(
+    ("state", "cause"), [("dead", Cause.DEAD), ("Z", Cause.DEAD), ("T", Cause.STOPPED), ("t", Cause.STOPPED)]
+)
 def test_processes_that_are_gone_or_stopped_whatever_call_they_are_in(state: str, cause: Cause) -> None:
     model = Model([ROUND * 3, [*ROUND * 2, compute(5 * STEP), recv(0)], ROUND * 3])
     model.run()
@@ -255,7 +262,9 @@ def test_a_flush_waits_for_a_target_outside_mpi_only(inside: bool, polls: bool) 
     if polls:
         job.ranks[1].polled_ns = 60 * SECOND
     found = only(verdicts(job.trace(60 * SECOND)))
-    assert (found.rank == 1 and "in which MPI_Win_flush of rank 1 on the window of ranks 0, 1 could go on" in found.sentence) is not (inside or polls)
+    assert (
+        found.rank == 1 and "in which MPI_Win_flush of rank 1 on the window of ranks 0, 1 could go on" in found.sentence
+    ) is not (inside or polls)
 
 
 ACCESS, EXPOSURE = (Op.WIN_START, Op.WIN_COMPLETE), (Op.WIN_POST, Op.WIN_WAIT)
@@ -267,7 +276,9 @@ def epochs(lost: bool) -> Builder:
     job = Builder(3)
     for i, op in enumerate(ACCESS):
         for target in (1, 2):
-            job.call(0, op, (2 * i + 2) * STEP, (2 * i + 3) * STEP, peer=target, context=1, flags=Flag.MORE * (target == 1))
+            job.call(
+                0, op, (2 * i + 2) * STEP, (2 * i + 3) * STEP, peer=target, context=1, flags=Flag.MORE * (target == 1)
+            )
     for target in (1, 2):
         for i, op in enumerate(EXPOSURE):
             job.call(target, op, (4 * i + 1) * STEP, (4 * i + 1) * STEP + 1, peer=0, context=1)
@@ -298,7 +309,9 @@ def test_an_access_waits_for_the_targets_that_have_not_posted(op: Op) -> None:
 
 
 @pytest.mark.parametrize("posted", [False, True])
-def test_whether_a_rank_whose_records_are_lost_has_posted_is_known_from_the_number_of_its_next_post_only(posted: bool) -> None:
+def test_whether_a_rank_whose_records_are_lost_has_posted_is_known_from_the_number_of_its_next_post_only(
+    posted: bool,
+) -> None:
     job = epochs(lost=True)
     if posted:
         job.call(1, Op.WIN_POST, 7 * STEP + 2, 7 * STEP + 3, peer=0, context=1)
@@ -411,7 +424,9 @@ def test_a_probe_is_made_between_hosts_only_and_its_answer_holds_for_a_while(tmp
     for rank in range(2):  # of one host
         job.call(rank, Op.SEND if rank else Op.RECV, SECOND, peer=1 - rank, tag=1)
     ask = network.by_command(f"echo >> {tmp_path}/asked")
-    assert only(verdicts(job.trace(20 * SECOND), probe=ask)).cause is Cause.NETWORK and not (tmp_path / "asked").exists()
+    assert (
+        only(verdicts(job.trace(20 * SECOND), probe=ask)).cause is Cause.NETWORK and not (tmp_path / "asked").exists()
+    )
     assert ask("node0", "node1") and ask("node0", "node1") and (tmp_path / "asked").read_text() == "\n"
 
 
@@ -606,14 +621,22 @@ def test_the_injected_culprit_is_named_and_nobody_else(case: tuple[list[list[Ste
     found = only(verdicts(trace))
     proven = fault != "spin" or found.cause is Cause.MISSING and "went on to" in found.sentence  # in a knot
     assert (found.state, found.rank) == (State.HUNG if proven else State.LATE, culprit), found.sentence
-    assert found.cause in {"spin": (Cause.COMPUTE, Cause.MISSING), "stop": (Cause.STOPPED,), "end": (Cause.MISSING,)}[fault]
+    assert (
+        found.cause
+        in {"spin": (Cause.COMPUTE, Cause.MISSING), "stop": (Cause.STOPPED,), "end": (Cause.MISSING,)}[fault]
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 5), st.integers(4, 12), st.floats(0, 1))
 def test_healthy_at_every_moment(size: int, rounds: int, moment: float) -> None:
     """What a run that ends looked like at any time is never called hung."""
-    model = Model([[step for i in range(rounds) for step in (compute((1 + (rank * 7 + i) % 5) * 100 * STEP), allreduce())] for rank in range(size)])
+    model = Model(
+        [
+            [step for i in range(rounds) for step in (compute((1 + (rank * 7 + i) % 5) * 100 * STEP), allreduce())]
+            for rank in range(size)
+        ]
+    )
     assert model.run()
     trace = model.trace(0)
     now = int(moment * trace.now)
@@ -659,7 +682,9 @@ def test_nobody_is_accused_of_what_was_not_recorded(how: str) -> None:
             job.pause(1, SECOND)
         found = only(verdicts(job.trace(60 * SECOND)))
         assert (found.state is State.UNKNOWN) == paused and found.state is not State.HEALTHY, found.sentence
-        assert ("rank 1, whose recording is paused (MPI_Pcontrol)" in found.sentence) == paused and (found.rank == 1) != paused
+        assert ("rank 1, whose recording is paused (MPI_Pcontrol)" in found.sentence) == paused and (
+            found.rank == 1
+        ) != paused
 
 
 def test_after_a_pause_a_rank_is_judged_by_the_time_since() -> None:
@@ -672,7 +697,9 @@ def test_after_a_pause_a_rank_is_judged_by_the_time_since() -> None:
         job.call(0, Op.RECV, 56 * SECOND, peer=1, tag=5)
         found = only(verdicts(job.trace(57 * SECOND)))
         assert found.state is state, found.sentence
-    assert found.rank == 1 and any("went on 54.0 s ago (MPI_Pcontrol), and it has made no call since" in line for line in found.evidence)
+    assert found.rank == 1 and any(
+        "went on 54.0 s ago (MPI_Pcontrol), and it has made no call since" in line for line in found.evidence
+    )
 
 
 def test_what_a_completion_waits_for_may_have_been_begun_in_a_pause() -> None:
@@ -691,11 +718,17 @@ def test_pauses_of_those_that_go_on_are_said() -> None:
         job.call(rank, Op.BARRIER, 0, STEP)
     job.pause(1, SECOND)
     found = only(verdicts(job.trace(2 * SECOND)))
-    assert found.state is State.HEALTHY and "the recording of rank 1 is paused (MPI_Pcontrol): what it does isn't known" in found.evidence
+    assert (
+        found.state is State.HEALTHY
+        and "the recording of rank 1 is paused (MPI_Pcontrol): what it does isn't known" in found.evidence
+    )
     for rank in (0, 2):
         job.pause(rank, SECOND)
     found = only(verdicts(job.trace(2 * SECOND)))
-    assert found.state is State.UNKNOWN and found.sentence == "the recording of all ranks is paused (MPI_Pcontrol): what they do isn't known"
+    assert (
+        found.state is State.UNKNOWN
+        and found.sentence == "the recording of all ranks is paused (MPI_Pcontrol): what they do isn't known"
+    )
 
 
 # ---- what is expected
@@ -1057,7 +1090,9 @@ def test_what_was_posted_before_is_waited_for_and_not_in() -> None:
     job.call(1, Op.FINALIZE, 3 * STEP)
     found = only(verdicts(job.trace(60 * SECOND)))
     assert found.cause is Cause.MISMATCH
-    assert "rank 0 waits for its MPI_Irecv from rank 1, tag 4, and rank 1 made MPI_Send" in found.sentence, found.sentence
+    assert "rank 0 waits for its MPI_Irecv from rank 1, tag 4, and rank 1 made MPI_Send" in found.sentence, (
+        found.sentence
+    )
 
 
 def test_a_fence_is_on_a_window() -> None:
@@ -1083,7 +1118,9 @@ def test_a_rank_in_finalize_stands_for_no_other_thread_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("sent", [None, 7])
-def test_who_has_gone_on_to_finalize_is_named_though_the_waiting_rank_has_a_thread_outside_mpi(sent: int | None) -> None:
+def test_who_has_gone_on_to_finalize_is_named_though_the_waiting_rank_has_a_thread_outside_mpi(
+    sent: int | None,
+) -> None:
     job = Builder(2)
     job.ranks[0] = replace(job.ranks[0], threads={0: 11, 1: 12}, process="S", doing="")
     job.call(0, Op.BARRIER, STEP, 2 * STEP, comm=job.comm(0))

@@ -12,7 +12,12 @@ from manapy.trace.model import schedule, stages
 from manapy.trace.model.verdict import Phase, State
 from manapy.trace.simulate import Fault, Kind, Model
 
-SCHEDULES = ("tp=2,pp=4,dp=2,micro=8", "tp=2,pp=3,dp=1,micro=5", "tp=2,pp=2,dp=2,micro=4,kind=gpipe", "tp=2,pp=4,dp=1,micro=8,kind=interleaved")
+SCHEDULES = (
+    "tp=2,pp=4,dp=2,micro=8",
+    "tp=2,pp=3,dp=1,micro=5",
+    "tp=2,pp=2,dp=2,micro=4,kind=gpipe",
+    "tp=2,pp=4,dp=1,micro=8,kind=interleaved",
+)
 HANGS = [kind for kind in Kind if kind.hangs]
 
 
@@ -22,11 +27,25 @@ def draw(random: random.Random, model: Model, kind: Kind) -> Fault:
     backward = random.random() < 0.5
     phase = Phase.TRANSFER if kind in (Kind.SKIP_RECV, Kind.DROP) else Phase.BACKWARD if backward else Phase.FORWARD
     if kind is Kind.SKIP_RECV:
-        places = [(s, b.chunk, b.micro) for s in range(plan.pp) for b in plan.blocks_of(s) if b.backward == backward and plan.source(s, b) is not None]
+        places = [
+            (s, b.chunk, b.micro)
+            for s in range(plan.pp)
+            for b in plan.blocks_of(s)
+            if b.backward == backward and plan.source(s, b) is not None
+        ]
     else:
         places = simulate.positions(plan, phase, backward)
     stage, chunk, micro = random.choice(places)
-    return Fault(kind, int(random.choice(plan.ranks[stage].ravel().tolist())), random.randrange(model.iterations), micro, phase, backward, chunk, segment=1)
+    return Fault(
+        kind,
+        int(random.choice(plan.ranks[stage].ravel().tolist())),
+        random.randrange(model.iterations),
+        micro,
+        phase,
+        backward,
+        chunk,
+        segment=1,
+    )
 
 
 @pytest.mark.parametrize("kind", HANGS)
@@ -41,11 +60,17 @@ def test_rank_cause_and_place_are_right(kind: Kind) -> None:
         state = State.LATE if kind in (Kind.SPIN, Kind.DROP) else State.HUNG  # these two by time alone
         assert found.state is state and found.cause is fault.cause, (fault, found.sentence)
         assert fault.rank in ((found.rank, found.peer) if kind is Kind.DROP else (found.rank,)), (fault, found.sentence)
-        assert (found.phase, found.micro, found.iteration) == (fault.phase, fault.micro, fault.iteration), (fault, found.sentence)
+        assert (found.phase, found.micro, found.iteration) == (fault.phase, fault.micro, fault.iteration), (
+            fault,
+            found.sentence,
+        )
         # without the schedule, in the first iteration it isn't known who should have received
         (blind,) = hang.verdicts(trace)
         assert blind.state is state
-        assert blind.rank == found.rank or (kind is Kind.SKIP_RECV and fault.iteration == 0 and blind.rank is None), (fault, blind.sentence)
+        assert blind.rank == found.rank or (kind is Kind.SKIP_RECV and fault.iteration == 0 and blind.rank is None), (
+            fault,
+            blind.sentence,
+        )
 
 
 def test_between_two_iterations_the_first_forward_pass_is_named_and_the_optimizer_too() -> None:
@@ -63,7 +88,9 @@ def test_a_message_on_a_dropped_link_is_named_not_the_one_after_it() -> None:
     trace = simulate.simulate(model, (Fault(Kind.DROP, 10, 3, 5, Phase.TRANSFER),), seed=1).trace
     assert trace is not None
     (found,) = hang.verdicts(trace, labels=stages.label(trace, model.schedule))
-    assert ({found.rank, found.peer}, found.phase, found.micro, found.iteration) == ({10, 14}, Phase.TRANSFER, 5, 3), found.sentence
+    assert ({found.rank, found.peer}, found.phase, found.micro, found.iteration) == ({10, 14}, Phase.TRANSFER, 5, 3), (
+        found.sentence
+    )
 
 
 def test_healthy_ones_and_two_faults_at_once() -> None:

@@ -23,19 +23,27 @@ def start_of(pid: int) -> int:
     return int(stat_fields(Path(f"/proc/{pid}"))[START])
 
 
-@pytest.mark.parametrize(("code", "state", "busy"), [("import time; time.sleep(99)", "S", False), ("while True: pass", "R", True)])
+@pytest.mark.parametrize(
+    ("code", "state", "busy"), [("import time; time.sleep(99)", "S", False), ("while True: pass", "R", True)]
+)
 def test_asleep_and_busy_and_stopped_and_dead(code: str, state: str, busy: bool) -> None:
     child = subprocess.Popen([sys.executable, "-c", "print(flush=True)\n" + code], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None and child.stdout.readline()
         job = Builder(1)
         job.call(0, Op.INIT, 1, 2)
-        job.ranks[0] = replace(job.ranks[0], host=socket.gethostname(), pid=child.pid, pid_start=start_of(child.pid), process="")
+        job.ranks[0] = replace(
+            job.ranks[0], host=socket.gethostname(), pid=child.pid, pid_start=start_of(child.pid), process=""
+        )
         trace = job.trace(10)
 
         def until(state: str, busy: bool | None = None) -> None:
             deadline = time.monotonic() + 60
-            while (seen := proc.examine(trace).ranks[0]).process != state or busy is not None and (seen.cpu_share > 0.1) != busy:
+            while (
+                (seen := proc.examine(trace).ranks[0]).process != state
+                or busy is not None
+                and (seen.cpu_share > 0.1) != busy
+            ):
                 assert time.monotonic() < deadline, seen
 
         until(state, busy)

@@ -28,7 +28,10 @@ def children() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two busy processes on one processor, and one that sleeps, each in its code."""
     here = min(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, {{{here}}}); print(flush=True); "
-    started = [subprocess.Popen([sys.executable, "-c", f"{pinned}\n{CODES[kind]}"], stdout=subprocess.PIPE) for kind in ("busy", "busy", "asleep")]
+    started = [
+        subprocess.Popen([sys.executable, "-c", f"{pinned}\n{CODES[kind]}"], stdout=subprocess.PIPE)
+        for kind in ("busy", "busy", "asleep")
+    ]
     try:
         for child in started:
             assert child.stdout is not None and child.stdout.readline()
@@ -56,7 +59,10 @@ def test_who_shares_a_processor_waits_and_who_sleeps_does_not(children: list[sub
     with Sampler() as sampler:
         sampler.watch(trace)
         until(
-            lambda: all(sampler.delays(trace).share(rank) > 0.2 for rank in (0, 1)) and len(sampler.delays(trace).ranks[2][0]) >= 10,
+            lambda: (
+                all(sampler.delays(trace).share(rank) > 0.2 for rank in (0, 1))
+                and len(sampler.delays(trace).ranks[2][0]) >= 10
+            ),
             lambda: sampler.delays(trace),
         )
         found = sampler.delays(trace)

@@ -39,7 +39,9 @@ def test_stuck_in_a_place_that_the_schedule_names_and_so_it_does_if_it_is_found_
 
 
 def test_a_schedule_that_does_not_fit_is_said_and_not_used() -> None:
-    found = diagnose(trace_of(Fault(Kind.SPIN, 9, 20, 3, Phase.BACKWARD, segment=1)), schedule.parse("tp=2,pp=2,dp=2,micro=8"))[0]
+    found = diagnose(
+        trace_of(Fault(Kind.SPIN, 9, 20, 3, Phase.BACKWARD, segment=1)), schedule.parse("tp=2,pp=2,dp=2,micro=8")
+    )[0]
     assert (found.rank, found.phase) == (9, Phase.UNKNOWN) and "8 ranks" in found.evidence[-1]
 
 
@@ -52,7 +54,9 @@ def test_slow_and_healthy() -> None:
 
 def test_the_first_to_die_of_a_job_that_is_over() -> None:
     trace = trace_of(iterations=2)
-    trace = replace(trace, ranks={rank: replace(known, process="dead", ended=False) for rank, known in trace.ranks.items()})
+    trace = replace(
+        trace, ranks={rank: replace(known, process="dead", ended=False) for rank, known in trace.ranks.items()}
+    )
     assert diagnose(trace)[0].state is State.UNKNOWN
     found = diagnose(trace, died=6)[0]
     assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.DEAD, 6)

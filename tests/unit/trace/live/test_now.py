@@ -37,9 +37,25 @@ def test_every_state() -> None:
     del job.ranks[6]
     job.ranks[0] = replace(job.ranks[0], process="S")
     rows = rank_rows.rows(None, job.trace(5 * SECOND))
-    expected = [State.AWAITED, State.WAITING, State.STOPPED, State.TRANSFER, State.DEAD, State.TRANSFER, State.UNRECORDED]
+    expected = [
+        State.AWAITED,
+        State.WAITING,
+        State.STOPPED,
+        State.TRANSFER,
+        State.DEAD,
+        State.TRANSFER,
+        State.UNRECORDED,
+    ]
     assert [row.state for row in rows] == expected
-    assert [row.since_ns for row in rows] == [4 * SECOND, 3 * SECOND, 2 * SECOND, 2 * SECOND, 4 * SECOND, 3 * SECOND, None]
+    assert [row.since_ns for row in rows] == [
+        4 * SECOND,
+        3 * SECOND,
+        2 * SECOND,
+        2 * SECOND,
+        4 * SECOND,
+        3 * SECOND,
+        None,
+    ]
     assert rows[0].awaited_by == 1, "a stopped rank waits for nobody"
     assert rows[1].waits_for == (0,) and rows[1].call == "MPI_Recv from rank 0, tag 3"
     assert all(not row.waits_for for row in rows if row.rank != 1)
@@ -96,7 +112,9 @@ def test_one_call_waits_once_however_many_requests_it_completes() -> None:
         job.call(1, Op.RECV, 0, 1, peer=0, tag=request, flags=Flag.NONBLOCKING, request=request)
         job.call(0, Op.SEND, 4 * SECOND, 4 * SECOND + 1, peer=1, tag=request)
     for request in (1, 2, 3):
-        job.call(1, Op.WAITALL, 0, 4 * SECOND, peer=0, tag=request, flags=Flag.MORE if request < 3 else 0, request=request)
+        job.call(
+            1, Op.WAITALL, 0, 4 * SECOND, peer=0, tag=request, flags=Flag.MORE if request < 3 else 0, request=request
+        )
     rows = rank_rows.rows(None, job.trace(10 * SECOND))
     assert rows[1].waited == pytest.approx(0.4)
 
@@ -166,7 +184,10 @@ def test_waits_that_are_only_aligned_are_those_that_were() -> None:
     first = np.searchsorted(trace.events["rank"], np.arange(PLAN.size + 1))
     keep = np.concatenate([np.arange(a + (b - a) // 3, b) for a, b in zip(first, first[1:], strict=False)])
     events = trace.events[keep]
-    ranks = {r: replace(known, lost=1000, first_ns=int(events["enter"][events["rank"] == r][0])) for r, known in trace.ranks.items()}
+    ranks = {
+        r: replace(known, lost=1000, first_ns=int(events["enter"][events["rank"] == r][0]))
+        for r, known in trace.ranks.items()
+    }
     window = rank_rows.rows(before, replace(trace, events=events, ranks=ranks))
     assert max(row.waited or 0 for row in whole) > 0.1
     assert [row.waited for row in window] == pytest.approx([row.waited for row in whole], abs=0.01)

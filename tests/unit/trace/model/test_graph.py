@@ -20,15 +20,30 @@ def schedules(draw: st.DrawFn) -> Schedule:
     kind = draw(st.sampled_from(KINDS))
     pp = draw(st.integers(2 if kind == "interleaved" else 1, 3))
     micro = draw(st.integers(1, 2)) * pp if kind == "interleaved" else draw(st.integers(1, 4))
-    return Schedule(draw(st.integers(1, 2)), pp, draw(st.integers(1, 2)), micro, kind, 2 if kind == "interleaved" else 1)
+    return Schedule(
+        draw(st.integers(1, 2)), pp, draw(st.integers(1, 2)), micro, kind, 2 if kind == "interleaved" else 1
+    )
 
 
 def timing(schedule: Schedule, layers: int, seed: int, synchronous: float = 0.0) -> Timing:
     """synchronous: share of the messages for which their senders wait, some of them not until they have arrived; 0:
     there is no such waiting at all."""
-    rng, blocks, stages, size = np.random.default_rng(seed), schedule.pp * schedule.blocks, schedule.pp, (schedule.dp, schedule.tp)
-    release = np.where(rng.random((blocks, *size)) < synchronous, rng.normal(0, 0.2, (blocks, *size)), -np.inf) if synchronous else None
-    landing = rng.exponential(0.2, (blocks, *size)) * rng.integers(0, 2, (blocks, *size)) * (graph_of(schedule).source >= 0)[:, None, None]
+    rng, blocks, stages, size = (
+        np.random.default_rng(seed),
+        schedule.pp * schedule.blocks,
+        schedule.pp,
+        (schedule.dp, schedule.tp),
+    )
+    release = (
+        np.where(rng.random((blocks, *size)) < synchronous, rng.normal(0, 0.2, (blocks, *size)), -np.inf)
+        if synchronous
+        else None
+    )
+    landing = (
+        rng.exponential(0.2, (blocks, *size))
+        * rng.integers(0, 2, (blocks, *size))
+        * (graph_of(schedule).source >= 0)[:, None, None]
+    )
     return Timing(
         rng.exponential(1, (blocks, layers + 1, *size)), rng.exponential(0.1, (blocks, layers, schedule.dp)), rng.exponential(0.3, (blocks, *size)),
         landing, rng.exponential(0.01, (blocks, *size)),
@@ -46,11 +61,17 @@ def brute(graph: Graph, t: Timing) -> float:
     @functools.cache
     def begin(vertex: int, replica: int) -> list[float]:
         stage, place = divmod(vertex, graph.blocks)
-        at = list(t.ready[stage, replica]) if place == 0 else [a + b for a, b in zip(end(vertex - 1, replica), t.send[vertex - 1, replica], strict=True)]
+        at = (
+            list(t.ready[stage, replica])
+            if place == 0
+            else [a + b for a, b in zip(end(vertex - 1, replica), t.send[vertex - 1, replica], strict=True)]
+        )
         source = s.source(stage, s.blocks_of(stage)[place])
         if source is not None:
             for shard, sent in enumerate(end(vertex_of(*source), replica)):
-                at[shard] = max(at[shard] + t.landing[vertex, replica, shard], sent + t.transfer[vertex, replica, shard])
+                at[shard] = max(
+                    at[shard] + t.landing[vertex, replica, shard], sent + t.transfer[vertex, replica, shard]
+                )
         return at
 
     @functools.cache
@@ -77,7 +98,10 @@ def brute(graph: Graph, t: Timing) -> float:
     def released(at: list[float], message: int, replica: int) -> list[float]:
         if t.release is None:
             return at
-        return [max(a + max(r, 0), b + r) for a, b, r in zip(at, begin(message, replica), t.release[message, replica], strict=True)]
+        return [
+            max(a + max(r, 0), b + r)
+            for a, b, r in zip(at, begin(message, replica), t.release[message, replica], strict=True)
+        ]
 
     ends = []
     for stage in range(s.pp):
@@ -106,14 +130,18 @@ def test_the_makespan_is_the_longest_path(schedule: Schedule, layers: int, seed:
 
 @settings(max_examples=40, deadline=None)
 @given(schedules(), st.integers(0, 2), st.integers(0, 1000), st.data())
-def test_slack_is_what_a_block_can_lose_and_no_more(schedule: Schedule, layers: int, seed: int, data: st.DataObject) -> None:
+def test_slack_is_what_a_block_can_lose_and_no_more(
+    schedule: Schedule, layers: int, seed: int, data: st.DataObject
+) -> None:
     graph, t = graph_of(schedule), timing(schedule, layers, seed, data.draw(SYNCHRONOUS))
     times = graph.times(t)
     slack = graph.slack(t, times)
     assert slack.min() == pytest.approx(0, abs=1e-9)
     vertex, replica = data.draw(st.integers(0, graph.count - 1)), data.draw(st.integers(0, schedule.dp - 1))
     for more, longer in ((slack[vertex, replica] * 0.999, 0.0), (slack[vertex, replica] + 0.5, 0.5)):
-        assert graph.times(later(graph, t, vertex, replica, more)).makespan - times.makespan == pytest.approx(longer, abs=1e-9)
+        assert graph.times(later(graph, t, vertex, replica, more)).makespan - times.makespan == pytest.approx(
+            longer, abs=1e-9
+        )
 
 
 def later(graph: Graph, t: Timing, vertex: int, replica: int, seconds: float) -> Timing:
@@ -131,7 +159,9 @@ def later(graph: Graph, t: Timing, vertex: int, replica: int, seconds: float) ->
 
 @settings(max_examples=40, deadline=None)
 @given(schedules(), st.integers(0, 2), st.integers(0, 1000), SYNCHRONOUS)
-def test_the_critical_path_is_connected_and_as_long_as_the_iteration(schedule: Schedule, layers: int, seed: int, synchronous: float) -> None:
+def test_the_critical_path_is_connected_and_as_long_as_the_iteration(
+    schedule: Schedule, layers: int, seed: int, synchronous: float
+) -> None:
     graph, t = graph_of(schedule), timing(schedule, layers, seed, synchronous)
     path, slack, times = graph.critical(t), graph.slack(t), graph.times(t)
     assert max(slack[step.vertex, step.replica] for step in path if step.begins) == pytest.approx(0, abs=1e-9)
@@ -139,8 +169,16 @@ def test_the_critical_path_is_connected_and_as_long_as_the_iteration(schedule: S
     for before, step in zip(path, path[1:], strict=False):
         since = times.end[before.vertex] if before.ends else times.begin[before.vertex]
         until = times.begin[step.vertex] if step.begins else times.end[step.vertex]
-        assert before.vertex == graph.held[step.vertex] and not before.ends if not step.begins else before.vertex in (step.vertex - 1, graph.source[step.vertex]) and before.ends
-        assert step.begins or until[step.replica, step.shard] == since[step.replica, before.shard] + t.release[before.vertex, step.replica, step.shard]
+        assert (
+            before.vertex == graph.held[step.vertex] and not before.ends
+            if not step.begins
+            else before.vertex in (step.vertex - 1, graph.source[step.vertex]) and before.ends
+        )
+        assert (
+            step.begins
+            or until[step.replica, step.shard]
+            == since[step.replica, before.shard] + t.release[before.vertex, step.replica, step.shard]
+        )
 
 
 @settings(max_examples=30, deadline=None)

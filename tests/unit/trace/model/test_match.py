@@ -82,9 +82,16 @@ def test_requests_made_at_one_place_are_one_whatever_order_they_are_started_in()
         for request in (1, 2):
             job.call(rank, Op.BARRIER, request, request, request=request, flags=Flag.PERSISTENT)
         for i, request in enumerate((1, 2) if rank == 0 else (2, 1)):
-            job.call(rank, Op.START, 10 + i, 11 + i, request=request, flags=Op.BARRIER << STARTS, context=request, tag=1)
+            job.call(
+                rank, Op.START, 10 + i, 11 + i, request=request, flags=Op.BARRIER << STARTS, context=request, tag=1
+            )
     groups = match(job.trace(100)).collectives
-    assert list(zip(groups.seq, groups.turn, groups.missing, strict=True)) == [(1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]
+    assert list(zip(groups.seq, groups.turn, groups.missing, strict=True)) == [
+        (1, 0, 0),
+        (1, 1, 0),
+        (2, 0, 0),
+        (2, 1, 0),
+    ]
 
 
 def test_starts_of_requests_that_were_made_in_lost_records() -> None:
@@ -158,10 +165,14 @@ def test_a_million_events_take_about_a_second() -> None:
     shift = np.tile([1, -1, -1, 1, 0, 0], size * rounds)
     events["peer"] = np.where(shift != 0, (rank + shift) % size, -32768)
     events["tag"] = np.tile([1, 1, 2, 2, -1, -1], size * rounds)
-    events["context"] = np.tile(np.stack([np.zeros(rounds)] * 4 + [2 * np.arange(rounds) + 1, 2 * np.arange(rounds) + 2], axis=1).ravel(), size)
+    events["context"] = np.tile(
+        np.stack([np.zeros(rounds)] * 4 + [2 * np.arange(rounds) + 1, 2 * np.arange(rounds) + 2], axis=1).ravel(), size
+    )
     events["enter"] = events["seq"] * 1000
     events["exit"] = events["enter"] + 500
-    trace = Trace(events, [Communicator(1, 1, np.arange(size, dtype=np.int32))], size, {r: Rank(r) for r in range(size)}, 1 << 40)
+    trace = Trace(
+        events, [Communicator(1, 1, np.arange(size, dtype=np.int32))], size, {r: Rank(r) for r in range(size)}, 1 << 40
+    )
     begin = time.process_time()
     m = match(trace)
     assert time.process_time() - begin < 5  # alone it takes about one second

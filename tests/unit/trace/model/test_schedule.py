@@ -9,7 +9,10 @@ from manapy.trace.model.schedule import ScheduleError, parse
 
 
 def order(text: str, stage: int) -> str:
-    return " ".join(f"{'B' if block.backward else 'F'}{block.micro}" + (f".{block.chunk}" if block.chunk else "") for block in parse(text).blocks_of(stage))
+    return " ".join(
+        f"{'B' if block.backward else 'F'}{block.micro}" + (f".{block.chunk}" if block.chunk else "")
+        for block in parse(text).blocks_of(stage)
+    )
 
 
 def test_1f1b_has_as_many_passes_ahead_as_there_are_stages_behind() -> None:
@@ -23,10 +26,15 @@ def test_gpipe_does_all_forward_passes_first() -> None:
 
 
 def test_interleaved_takes_pp_micro_batches_through_each_chunk() -> None:
-    assert order("pp=2,micro=4,kind=interleaved,chunks=2", 1) == "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3"
+    assert (
+        order("pp=2,micro=4,kind=interleaved,chunks=2", 1)
+        == "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3"
+    )
 
 
-@pytest.mark.parametrize("text", ["tp=2,pp=3,dp=2,micro=4", "pp=4,micro=8,kind=interleaved,chunks=3", "pp=5,micro=3,kind=gpipe", "tp=2,dp=2"])
+@pytest.mark.parametrize(
+    "text", ["tp=2,pp=3,dp=2,micro=4", "pp=4,micro=8,kind=interleaved,chunks=3", "pp=5,micro=3,kind=gpipe", "tp=2,dp=2"]
+)
 def test_every_block_is_done_once_and_messages_have_two_ends(text: str) -> None:
     schedule = parse(text)
     for stage in range(schedule.pp):
@@ -60,6 +68,8 @@ def test_bad_schedules_are_refused_in_one_line(text: str, says: str) -> None:
     assert says in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "tp=1,pp=2,dp=1,micro=4,kind=interleaved,chunks=2,order=tp-pp-dp"])
+@pytest.mark.parametrize(
+    "text", ["tp=2,pp=4,dp=2,micro=8", "tp=1,pp=2,dp=1,micro=4,kind=interleaved,chunks=2,order=tp-pp-dp"]
+)
 def test_a_schedule_is_written_as_it_is_read(text: str) -> None:
     assert str(parse(text)) == text

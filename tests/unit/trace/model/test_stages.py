@@ -53,13 +53,20 @@ def test_labels_say_phase_and_micro_batch() -> None:
     labels = stages.label(trace, parse("tp=2,pp=2,dp=1,micro=3"))
     own = slice(labels.starts[2], labels.starts[3])  # stage 1: F0 B0 F1 B1 F2 B2
     assert labels.micro[own][:10].tolist() == [0] * 10 and labels.micro[own][10] == 1
-    assert [stages.PHASES[i] for i in labels.phase[own][:10]] == [Phase.TRANSFER, *[Phase.FORWARD] * 4, *[Phase.BACKWARD] * 4, Phase.TRANSFER]
+    assert [stages.PHASES[i] for i in labels.phase[own][:10]] == [
+        Phase.TRANSFER,
+        *[Phase.FORWARD] * 4,
+        *[Phase.BACKWARD] * 4,
+        Phase.TRANSFER,
+    ]
     assert stages.PHASES[labels.phase[own][-1]] is Phase.REDUCE and labels.iteration[own][-1] == 3
     assert set(labels.stage[own]) == {1}
 
 
 @pytest.mark.parametrize("kind", [Kind.SPIN, Kind.STOP])
-@pytest.mark.parametrize(("phase", "backward"), [(Phase.FORWARD, False), (Phase.BACKWARD, True), (Phase.TRANSFER, True)])
+@pytest.mark.parametrize(
+    ("phase", "backward"), [(Phase.FORWARD, False), (Phase.BACKWARD, True), (Phase.TRANSFER, True)]
+)
 def test_the_position_of_a_hung_rank(kind: Kind, phase: Phase, backward: bool) -> None:
     trace = simulated("tp=2,pp=4,dp=2,micro=8", Fault(kind, 9, 2, 5, phase, backward, segment=2))
     assert stages.label(trace, parse("tp=2,pp=4,dp=2,micro=8")).now(9) == stages.Position(phase, 2, 2, 5)
@@ -70,7 +77,9 @@ def test_the_position_of_a_rank_without_pipeline_stages(text: str) -> None:
     """Where nothing but the reduction of gradients is called, that is all there is to count."""
     labels = stages.label(simulated(text, Fault(Kind.SPIN, 2, 2)), parse(text))
     where = labels.now(2)
-    assert (where.phase, where.iteration, where.micro) == ((Phase.FORWARD, 2, 0) if labels.items[0] else (Phase.UNKNOWN, 4, None))
+    assert (where.phase, where.iteration, where.micro) == (
+        (Phase.FORWARD, 2, 0) if labels.items[0] else (Phase.UNKNOWN, 4, None)
+    )
 
 
 def test_a_skipped_recv_shifts_no_label() -> None:
@@ -92,7 +101,9 @@ def test_calls_that_are_lost_at_the_begin_cost_one_iteration() -> None:
     trace.ranks[3].lost = 50
     labels = stages.label(trace, parse(text))
     numbers = whole.iteration[kept]
-    assert (labels.iteration == numbers)[labels.iteration >= 0].all() and (labels.iteration[numbers > 0] == numbers[numbers > 0]).all()
+    assert (labels.iteration == numbers)[labels.iteration >= 0].all() and (
+        labels.iteration[numbers > 0] == numbers[numbers > 0]
+    ).all()
     assert [one.number for one in iterations(labels)] == [1, 2, 3]
 
 
@@ -110,7 +121,9 @@ def test_other_calls_are_left_alone() -> None:
         parts += [barrier, own[:7], inside, own[7:]]
     trace.events = np.concatenate(parts)
     labels = stages.label(trace, parse(text))
-    assert (labels.item[trace.events["op"] == Op.BARRIER] == stages.NONE).all() and (labels.item[trace.events["op"] != Op.BARRIER] != stages.NONE).all()
+    assert (labels.item[trace.events["op"] == Op.BARRIER] == stages.NONE).all() and (
+        labels.item[trace.events["op"] != Op.BARRIER] != stages.NONE
+    ).all()
     assert len(list(iterations(labels))) == 4
 
 

@@ -46,7 +46,11 @@ def test_waits_of_collectives() -> None:
         job.call(rank, Op.REDUCE, enter, 400 if rank == 0 else enter + 5, peer=0)
     w = classified(job)
     assert w.wait.reshape(3, 3).tolist() == [[60, 0, 90], [30, 50, 0], [0, 40, 0]]
-    assert w.kind.reshape(3, 3).tolist() == [[Wait.WAIT_AT_NXN, 0, Wait.EARLY_ROOT], [Wait.WAIT_AT_NXN, Wait.LATE_ROOT, 0], [0, Wait.LATE_ROOT, 0]]
+    assert w.kind.reshape(3, 3).tolist() == [
+        [Wait.WAIT_AT_NXN, 0, Wait.EARLY_ROOT],
+        [Wait.WAIT_AT_NXN, Wait.LATE_ROOT, 0],
+        [0, Wait.LATE_ROOT, 0],
+    ]
     assert w.transfer[[0, 3, 6]].tolist() == [10, 10, 10]
 
 
@@ -121,6 +125,12 @@ def test_the_table_and_the_blame_add_up() -> None:
     trace = job.trace(1000)
     w = classify(trace, match(trace))
     first, second = table(trace, w)
-    assert (first.calls, first.time, first.wait, first.transfer, first.waits) == (3, 150, 120, 30, {Wait.WAIT_AT_NXN: 120})
+    assert (first.calls, first.time, first.wait, first.transfer, first.waits) == (
+        3,
+        150,
+        120,
+        30,
+        {Wait.WAIT_AT_NXN: 120},
+    )
     assert (first.culprit, second.rank, second.wait, second.culprit) == (1, 1, 0, -1)
     assert np.array_equal(blame(trace, w), [[0, 120], [0, 0]])

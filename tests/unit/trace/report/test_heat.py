@@ -23,7 +23,10 @@ def of(model: Model, *faults: Fault, stopped: int | None = None) -> heatmap.Heat
     return heatmap.work(labels, list(iterations(labels)))
 
 
-@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=2,dp=2,micro=4,order=tp-pp-dp", "tp=2,pp=2,dp=1,micro=4,kind=interleaved"])
+@pytest.mark.parametrize(
+    "text",
+    ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=2,dp=2,micro=4,order=tp-pp-dp", "tp=2,pp=2,dp=1,micro=4,kind=interleaved"],
+)
 def test_work_of_the_rank_that_had_more_of_it(text: str) -> None:
     found = of(Model(parse(text), iterations=6), Fault(Kind.COMPUTE, 2, 4, 1, seconds=1.5))
     assert found.ratio is not None
@@ -41,10 +44,14 @@ def test_an_iteration_with_a_checkpoint_is_not_known() -> None:
 
 
 def test_of_many_ranks_and_iterations_the_largest_work_stays() -> None:
-    found = of(Model(parse("tp=2,pp=2,dp=64,micro=2"), iterations=300, layers=1), Fault(Kind.COMPUTE, 77, 201, 1, seconds=1.0))
+    found = of(
+        Model(parse("tp=2,pp=2,dp=64,micro=2"), iterations=300, layers=1), Fault(Kind.COMPUTE, 77, 201, 1, seconds=1.0)
+    )
     assert found.values.shape == (heatmap.ROWS, heatmap.COLUMNS) and found.ratio is not None
     row, column = np.unravel_index(found.ratio.argmax(), found.ratio.shape)
-    assert found.rows[row][0] <= 77 <= found.rows[row][1] and found.columns[column][0] <= 201 <= found.columns[column][1]
+    assert (
+        found.rows[row][0] <= 77 <= found.rows[row][1] and found.columns[column][0] <= 201 <= found.columns[column][1]
+    )
     assert [a for a, _ in found.rows[1:]] == [b + 1 for _, b in found.rows[:-1]] and found.rows[-1][1] == 255
 
 

@@ -107,9 +107,14 @@ def test_the_critical_path_in_numbers() -> None:
     assert len(blocks) == MODEL.schedule.pp * MODEL.schedule.blocks
     on = [block for block in blocks if "on" in str(block["class"]).split()]
     for block in blocks:
-        assert critical.LEFT - 0.1 <= float(str(block["x"])) and float(str(block["x"])) + float(str(block["width"])) <= critical.WIDTH
+        assert (
+            critical.LEFT - 0.1 <= float(str(block["x"]))
+            and float(str(block["x"])) + float(str(block["width"])) <= critical.WIDTH
+        )
     widest = max(blocks, key=lambda block: float(str(block["width"])))
-    assert widest in on and "forward of micro-batch 2 on rank 5 (stage 1)" in page.texts["title"][1 + blocks.index(widest)]
+    assert (
+        widest in on and "forward of micro-batch 2 on rank 5 (stage 1)" in page.texts["title"][1 + blocks.index(widest)]
+    )
     # end to end they take the whole iteration except for what is shorter than a pixel
     path = sorted(on, key=lambda block: float(str(block["x"])))
     ends = [float(str(block["x"])) + float(str(block["width"])) for block in path]
@@ -118,7 +123,11 @@ def test_the_critical_path_in_numbers() -> None:
     shares = [int(line) for line in first.splitlines() if line.isdigit()]
     assert "forward work" in first and len(shares) >= 5 and 97 <= sum(shares) <= 103
     name, took, usually = second.splitlines()[3:6]
-    assert name == "forward of micro-batch 2 on rank 5 (stage 1)" and took.startswith(("83", "84")) and usually.startswith(("39", "40", "41"))
+    assert (
+        name == "forward of micro-batch 2 on rank 5 (stage 1)"
+        and took.startswith(("83", "84"))
+        and usually.startswith(("39", "40", "41"))
+    )
 
 
 def test_a_link_on_the_critical_path() -> None:
@@ -153,7 +162,15 @@ def test_without_a_schedule_the_share_of_mpi() -> None:
     assert np.nanmean(share, axis=1) == pytest.approx([0.3, 0.2, 0.1], rel=0.05)
     cells = page.texts["td"]
     first = cells.index("wait at N×N") - 3
-    assert cells[first : first + 7] == ["rank 0 (node0)", "rank 2 (node0)", "MPI_Barrier", "wait at N×N", "20", "40 ms", "2 ms"]
+    assert cells[first : first + 7] == [
+        "rank 0 (node0)",
+        "rank 2 (node0)",
+        "MPI_Barrier",
+        "wait at N×N",
+        "20",
+        "40 ms",
+        "2 ms",
+    ]
 
 
 def test_a_schedule_that_does_not_fit_is_said_and_not_used() -> None:
@@ -172,18 +189,27 @@ def test_names_are_text() -> None:
     for known in trace.ranks.values():
         known.host = EVIL
         known.problems.append(EVIL)
-    verdict = Verdict(State.HUNG, EVIL, Cause.DEAD, 3, evidence=(EVIL,), alternatives=(EVIL,), action=EVIL, since_ns=trace.now)
+    verdict = Verdict(
+        State.HUNG, EVIL, Cause.DEAD, 3, evidence=(EVIL,), alternatives=(EVIL,), action=EVIL, since_ns=trace.now
+    )
     text = report.page(trace, [verdict], labels_of(trace, MODEL.schedule)[0])
     page = Page(text)
-    assert {tag for tag, _ in page.elements} <= set("html head meta title style body h1 h2 p div b ul li i span button canvas svg text rect polyline table tr th td code noscript script".split())
-    assert not any(name.startswith("on") or name in ("src", "href") for _, attributes in page.elements for name in attributes)
+    assert {tag for tag, _ in page.elements} <= set(
+        "html head meta title style body h1 h2 p div b ul li i span button canvas svg text rect polyline table tr th td code noscript script".split()
+    )
+    assert not any(
+        name.startswith("on") or name in ("src", "href") for _, attributes in page.elements for name in attributes
+    )
     assert "<img" not in text and text.count("</script>") == 2 and "<!--" not in text
     assert page.texts["b"] == [EVIL] and EVIL in page.data["comms"] and page.data["lanes"][0] == f"rank 0 ({EVIL})"
 
 
 def test_it_asks_nobody_for_anything() -> None:
     page, text = made(simulated(model=replace(MODEL, iterations=4)))
-    assert {"http-equiv": "Content-Security-Policy", "content": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"} in page.all("meta")
+    assert {
+        "http-equiv": "Content-Security-Policy",
+        "content": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'",
+    } in page.all("meta")
     assert "://" not in text and "@import" not in text and "url(" not in text
     assert not page.all("link") and not page.all("img")
 
@@ -194,7 +220,10 @@ def test_a_large_trace_makes_no_large_page() -> None:
     assert len(trace.events) > 10**6
     page, text = made(trace, model.schedule)
     assert len(text) < 4_000_000
-    assert f"{1024 - report.LANES} of 1,024 ranks (or threads) are left out" in page.text and "are too many to be drawn one by one" in page.text
+    assert (
+        f"{1024 - report.LANES} of 1,024 ranks (or threads) are left out" in page.text
+        and "are too many to be drawn one by one" in page.text
+    )
     assert "more rows are left out" in page.text
     marks = {name: column(values) for name, values in page.data["marks"].items()}
     assert report.MARKS / 2 < len(marks["lane"]) <= report.MARKS
@@ -212,7 +241,11 @@ def test_many_verdicts_and_problems_and_long_texts() -> None:
 
 def test_nothing_recorded() -> None:
     page, _ = made(Builder(2).trace(0))
-    assert "No call is recorded." in page.texts["p"] and not page.all("canvas") and {"class": "verdict unknown"} in page.all("div")
+    assert (
+        "No call is recorded." in page.texts["p"]
+        and not page.all("canvas")
+        and {"class": "verdict unknown"} in page.all("div")
+    )
 
 
 def test_gaps_are_said() -> None:
@@ -254,9 +287,33 @@ def with_queue_pairs() -> Trace:
     for rank in range(2):
         job.call(rank, Op.BARRIER, 0, 4 * SECOND)
     for at, device, posted, completed in ((0, 0, 0, 0), (1, 0, 100, 100), (2, 0, 200, 150), (3, 1, 250, 200)):
-        job.call(0, Op.RDMA_QP, at * SECOND, at * SECOND, thread=1, comm=0x11A, peer=0x22B, tag=device, request=posted, context=completed, bytes=posted * 1000)
+        job.call(
+            0,
+            Op.RDMA_QP,
+            at * SECOND,
+            at * SECOND,
+            thread=1,
+            comm=0x11A,
+            peer=0x22B,
+            tag=device,
+            request=posted,
+            context=completed,
+            bytes=posted * 1000,
+        )
     for at in (0, 3):
-        job.call(1, Op.RDMA_QP, at * SECOND, at * SECOND, thread=1, comm=0x11B, peer=0x22C, tag=0, request=at, context=at, bytes=at)
+        job.call(
+            1,
+            Op.RDMA_QP,
+            at * SECOND,
+            at * SECOND,
+            thread=1,
+            comm=0x11B,
+            peer=0x22C,
+            tag=0,
+            request=at,
+            context=at,
+            bytes=at,
+        )
     trace = job.trace(4 * SECOND)
     trace.devices += ["mlx5_0", "mlx5_<b>"]
     return trace
@@ -266,7 +323,18 @@ def test_queue_pairs() -> None:
     page = Page(report.page(with_queue_pairs(), []))
     cells = page.texts["td"]
     row = cells.index("0x11a")
-    assert cells[row - 1 : row + 9] == ["rank 0", "0x11a", "0x22b", "mlx5_0, at last mlx5_<b>", "1", "250", "200", "50", "250,000", "1.0 s"]
+    assert cells[row - 1 : row + 9] == [
+        "rank 0",
+        "0x11a",
+        "0x22b",
+        "mlx5_0, at last mlx5_<b>",
+        "1",
+        "250",
+        "200",
+        "50",
+        "250,000",
+        "1.0 s",
+    ]
     assert ["rank 1", "0x11b", "0x22c", "mlx5_0", "0"] == cells[cells.index("0x11b") - 1 : cells.index("0x11b") + 4]
     assert {"node0 mlx5_0", "node0 mlx5_<b>", "node1 mlx5_0"} <= set(page.texts["text"])
 

@@ -49,7 +49,10 @@ def test_many_that_hit_now_this_rank_and_now_that_are_none() -> None:
 
 def test_a_rank_that_is_slow_all_the_time_is_one_though_each_iteration_loses_little() -> None:
     model = replace(SHORT, iterations=150)
-    (found,) = alarms.verdicts(trace_of(*(Fault(Kind.COMPUTE, 5, i, 3, Phase.BACKWARD, seconds=0.06) for i in range(40, 150)), model=model), SCHEDULE)
+    (found,) = alarms.verdicts(
+        trace_of(*(Fault(Kind.COMPUTE, 5, i, 3, Phase.BACKWARD, seconds=0.06) for i in range(40, 150)), model=model),
+        SCHEDULE,
+    )
     assert (found.state, found.rank, found.cause) == (State.SLOW, 5, Cause.COMPUTE) and "of the last" in found.sentence
 
 
@@ -62,7 +65,11 @@ def test_a_rank_that_had_to_wait_for_its_processor_is_not_slow_but_starved() -> 
     trace = trace_of(Fault(Kind.COMPUTE, 5, 30, 3, Phase.BACKWARD, seconds=1.0))
     for judge in (slow.verdicts, alarms.verdicts):
         (found,) = judge(trace, SCHEDULE, delays=waits(trace, 5, share=0.9))
-        assert (found.cause, found.rank) == (Cause.STARVED, 5) and "waits for a processor" in found.sentence and not found.alternatives
+        assert (
+            (found.cause, found.rank) == (Cause.STARVED, 5)
+            and "waits for a processor" in found.sentence
+            and not found.alternatives
+        )
         (found,) = judge(trace, SCHEDULE, delays=waits(trace, 6, share=0.9))  # of which rank 5 has nothing
         assert (found.cause, found.rank) == (Cause.COMPUTE, 5) and not found.alternatives
     (found,) = slow.verdicts(trace, SCHEDULE)
@@ -81,9 +88,13 @@ def test_a_link_whose_end_is_starved_is_not_the_networks_fault() -> None:
 
 
 def test_that_all_ranks_wait_for_processors_is_no_change_of_the_job() -> None:
-    trace = trace_of(*(Fault(Kind.RANK, rank, 15, factor=3.0) for rank in range(16)), model=replace(SHORT, iterations=40))
+    trace = trace_of(
+        *(Fault(Kind.RANK, rank, 15, factor=3.0) for rank in range(16)), model=replace(SHORT, iterations=40)
+    )
     assert alarms.verdicts(trace, SCHEDULE)[0].state is State.HEALTHY
     moments = np.arange(int(trace.events["enter"].min()) + int(15.2 * 0.136e9), trace.now + 10**8, 5 * 10**7)
-    starved = Delays({rank: (moments, np.arange(len(moments)) * int(5e7 * (0.8 if rank == 5 else 0.6))) for rank in range(16)})
+    starved = Delays(
+        {rank: (moments, np.arange(len(moments)) * int(5e7 * (0.8 if rank == 5 else 0.6))) for rank in range(16)}
+    )
     (found,) = alarms.verdicts(trace, SCHEDULE, delays=starved)
     assert (found.cause, found.rank) == (Cause.STARVED, 5)

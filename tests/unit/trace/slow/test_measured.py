@@ -84,11 +84,16 @@ def test_a_look_measures_what_is_new_and_says_the_same(trace: Trace, counted: li
         [Fault(Kind.COMPUTE, 5, i, 3, Phase.BACKWARD, seconds=0.06) for i in range(60, 150)],
         [Fault(Kind.RANK, 3, 50, factor=1.4)],
         [Fault(Kind.LINK, 6, 70, factor=30.0)],
-        [Fault(Kind.COMPUTE, 5, 90, 3, Phase.BACKWARD, seconds=1.0), Fault(Kind.COMPUTE, 2, 91, 1, Phase.FORWARD, seconds=1.0)],
+        [
+            Fault(Kind.COMPUTE, 5, 90, 3, Phase.BACKWARD, seconds=1.0),
+            Fault(Kind.COMPUTE, 2, 91, 1, Phase.FORWARD, seconds=1.0),
+        ],
     ],
     ids=["healthy", "again-and-again", "throttled", "link", "two"],
 )
-def test_who_has_watched_from_the_beginning_says_what_a_newcomer_says(faults: list[Fault], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_watched_from_the_beginning_says_what_a_newcomer_says(
+    faults: list[Fault], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace = simulate(replace(MODEL, iterations=150), faults, seed).trace
     assert trace is not None
     fed: list[int] = []
@@ -112,7 +117,9 @@ def test_a_restart_that_takes_back_iterations_is_looked_at_anew(trace: Trace) ->
     assert alarms.verdicts(trace, SCHEDULE, looks=looks)[0].state is State.SLOW
     other = simulate(MODEL, [], 5).trace
     assert other is not None
-    assert gist(alarms.verdicts(until(other, ends(other)[35]), SCHEDULE, looks=looks)) == [(State.HEALTHY, Cause.NONE, None, None)]
+    assert gist(alarms.verdicts(until(other, ends(other)[35]), SCHEDULE, looks=looks)) == [
+        (State.HEALTHY, Cause.NONE, None, None)
+    ]
 
 
 def test_samples_that_come_later_than_the_calls_count_at_the_next_look(trace: Trace) -> None:

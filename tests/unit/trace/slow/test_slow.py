@@ -28,12 +28,25 @@ def judged(*faults: Fault, model: Model = MODEL, seed: int = 1, given: bool = Tr
     return slow.verdicts(trace, model.schedule if given else None)
 
 
-def saved(*faults: Fault, iteration: int, model: Model = MODEL, seed: int = 1, without: tuple[Fault, ...] = ()) -> float:
+def saved(
+    *faults: Fault, iteration: int, model: Model = MODEL, seed: int = 1, without: tuple[Fault, ...] = ()
+) -> float:
     """By how much a replay without the faults is shorter, ns."""
-    return 1e9 * float(simulate(model, faults, seed, events=False).lengths[iteration] - simulate(model, without, seed, events=False).lengths[iteration])
+    return 1e9 * float(
+        simulate(model, faults, seed, events=False).lengths[iteration]
+        - simulate(model, without, seed, events=False).lengths[iteration]
+    )
 
 
-@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=2,micro=4,kind=interleaved", "tp=2,pp=3,dp=2,micro=4,order=tp-pp-dp"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp=2,pp=4,dp=2,micro=8",
+        "tp=2,pp=4,dp=2,micro=8,kind=gpipe",
+        "tp=2,pp=2,dp=2,micro=4,kind=interleaved",
+        "tp=2,pp=3,dp=2,micro=4,order=tp-pp-dp",
+    ],
+)
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize(("phase", "backward"), [(Phase.FORWARD, False), (Phase.BACKWARD, True)])
 def test_rank_stage_phase_and_micro_batch_of_extra_work(text: str, given: bool, phase: Phase, backward: bool) -> None:
@@ -41,7 +54,12 @@ def test_rank_stage_phase_and_micro_batch_of_extra_work(text: str, given: bool, 
     fault = Fault(Kind.COMPUTE, 5, 4, 2, phase, seconds=0.8, segment=1)
     (verdict,) = judged(fault, model=model, given=given)
     assert (verdict.state, verdict.cause, verdict.rank) == (State.SLOW, Cause.COMPUTE, 5)
-    assert (verdict.phase, verdict.iteration, verdict.micro, verdict.stage) == (phase, 4, 2, int(model.schedule.places[5, 0]))
+    assert (verdict.phase, verdict.iteration, verdict.micro, verdict.stage) == (
+        phase,
+        4,
+        2,
+        int(model.schedule.places[5, 0]),
+    )
     assert verdict.cost_ns == pytest.approx(saved(fault, iteration=4, model=model), rel=0.05)
     assert "rank 5" in verdict.sentence and "micro-batch 2" in verdict.sentence
 
@@ -50,7 +68,15 @@ def test_rank_stage_phase_and_micro_batch_of_extra_work(text: str, given: bool, 
 def test_the_counterfactual_is_that_of_a_replay(seed: int) -> None:
     rng, model = np.random.default_rng((77, seed)), replace(MODEL, synchronous=seed % 2 == 1)
     phase = (Phase.FORWARD, Phase.BACKWARD)[int(rng.integers(2))]
-    fault = Fault(Kind.COMPUTE, int(rng.integers(16)), 5, int(rng.integers(8)), phase, segment=int(rng.integers(4)), seconds=float(np.exp(rng.uniform(np.log(0.3), np.log(10)))))
+    fault = Fault(
+        Kind.COMPUTE,
+        int(rng.integers(16)),
+        5,
+        int(rng.integers(8)),
+        phase,
+        segment=int(rng.integers(4)),
+        seconds=float(np.exp(rng.uniform(np.log(0.3), np.log(10)))),
+    )
     cost = saved(fault, iteration=5, model=model, seed=seed)
     found = judged(fault, model=model, seed=seed)
     if cost < 0.12 * 1.39e9:
@@ -65,7 +91,9 @@ def test_what_was_paused_is_held_against_nobody() -> None:
     model = replace(MODEL, iterations=30)
     trace = simulate(model, (), 3).trace
     assert trace is not None
-    first, last = (int(trace.events["enter"][0] + part * (trace.now - trace.events["enter"][0])) for part in (0.21, 0.48))
+    first, last = (
+        int(trace.events["enter"][0] + part * (trace.now - trace.events["enter"][0])) for part in (0.21, 0.48)
+    )
     gone = (trace.events["rank"] == 5) & (trace.events["enter"] > first) & (trace.events["exit"] < last)
     known = replace(trace.ranks[5], pauses=((first, last),), first_ns=last)
     trace = replace(trace, events=trace.events[~gone], ranks={**trace.ranks, 5: known})
@@ -94,7 +122,11 @@ def test_work_after_the_last_collective_is_part_of_the_transfer() -> None:
 
 def test_several_faults_at_once() -> None:
     """In one iteration: one on each of two replicas, and one more on the first."""
-    faults = (Fault(Kind.COMPUTE, 15, 5, 0, Phase.FORWARD, seconds=0.6), Fault(Kind.COMPUTE, 2, 5, 5, Phase.BACKWARD, seconds=0.6), Fault(Kind.COMPUTE, 8, 5, 7, Phase.BACKWARD, seconds=0.5))
+    faults = (
+        Fault(Kind.COMPUTE, 15, 5, 0, Phase.FORWARD, seconds=0.6),
+        Fault(Kind.COMPUTE, 2, 5, 5, Phase.BACKWARD, seconds=0.6),
+        Fault(Kind.COMPUTE, 8, 5, 7, Phase.BACKWARD, seconds=0.5),
+    )
     assert {(v.rank, v.micro) for v in judged(*faults)} == {(15, 0), (2, 5), (8, 7)}
 
 
@@ -119,7 +151,15 @@ def test_a_throttled_link_is_the_networks_fault() -> None:
     assert "network" in verdict.sentence
 
 
-@pytest.mark.parametrize("text", ["pp=2,micro=8", "pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=2,micro=4,kind=interleaved"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pp=2,micro=8",
+        "pp=3,dp=2,micro=4,order=tp-pp-dp",
+        "tp=2,pp=4,dp=2,micro=8,kind=gpipe",
+        "tp=2,pp=2,dp=2,micro=4,kind=interleaved",
+    ],
+)
 @pytest.mark.parametrize("noise", [0.02, 0.2])
 def test_a_throttled_link_whose_messages_follow_each_other(text: str, noise: float) -> None:
     """Messages are shorter than blocks, but each also makes its sender wait with the next one: all of an iteration's
@@ -127,7 +167,9 @@ def test_a_throttled_link_whose_messages_follow_each_other(text: str, noise: flo
     model = Model(parse(text), iterations=24, noise=noise, synchronous=True)
     fault = Fault(Kind.LINK, 1, 20, factor=100, until=21)
     (verdict,) = judged(fault, model=model)
-    assert (verdict.cause, verdict.iteration) == (Cause.NETWORK, 20) and 1 in (verdict.rank, verdict.peer), verdict.sentence
+    assert (verdict.cause, verdict.iteration) == (Cause.NETWORK, 20) and 1 in (verdict.rank, verdict.peer), (
+        verdict.sentence
+    )
     assert verdict.cost_ns == pytest.approx(saved(fault, iteration=20, model=model), rel=0.02)
 
 
@@ -152,7 +194,10 @@ def test_a_wait_that_was_over_before_the_message_was_taken_is_no_edge() -> None:
 def test_of_two_peers_the_one_that_has_always_been_slow(text: str) -> None:
     """As far from the middle of both as the other one: what they scatter by shows from one iteration to the next."""
     model = Model(parse(text), iterations=20, layers=2)
-    slower, healthy = (slow.verdicts(simulate(model, faults, 1).trace, model.schedule) for faults in ([Fault(Kind.RANK, 1, factor=1.15)], []))
+    slower, healthy = (
+        slow.verdicts(simulate(model, faults, 1).trace, model.schedule)
+        for faults in ([Fault(Kind.RANK, 1, factor=1.15)], [])
+    )
     assert [(v.state, v.rank) for v in slower] == [(State.SLOW, 1)] and healthy[0].state is State.HEALTHY, slower
 
 
@@ -166,7 +211,9 @@ def test_little_but_always() -> None:
 @pytest.mark.parametrize("given", [True, False])
 def test_healthy_iterations_are_found_healthy(given: bool) -> None:
     for seed in range(3):
-        assert [v.state for v in judged(model=Model(SCHEDULE, iterations=40), seed=seed, given=given)] == [State.HEALTHY]
+        assert [v.state for v in judged(model=Model(SCHEDULE, iterations=40), seed=seed, given=given)] == [
+            State.HEALTHY
+        ]
 
 
 def test_nobody_is_accused_when_all_are_slower() -> None:
@@ -229,9 +276,19 @@ def program(work: np.ndarray) -> Trace:
         enter = exit_ + work[i]
         exit_ = np.full(size, enter.max() + 10e-6)
         events["enter"][:, i], events["exit"][:, i] = enter * 1e9 + 1e9, exit_ * 1e9 + 1e9
-    events["rank"], events["seq"], events["context"] = np.arange(size)[:, None], np.arange(1, count + 1), np.arange(1, count + 1)
+    events["rank"], events["seq"], events["context"] = (
+        np.arange(size)[:, None],
+        np.arange(1, count + 1),
+        np.arange(1, count + 1),
+    )
     events["op"], events["peer"] = Op.ALLREDUCE, NO_PEER
-    return Trace(events.ravel(), [Communicator(1, 1, np.arange(size))], size, {rank: Rank(rank, f"node{rank // 2}") for rank in range(size)}, int(exit_.max() * 1e9) + 1)
+    return Trace(
+        events.ravel(),
+        [Communicator(1, 1, np.arange(size))],
+        size,
+        {rank: Rank(rank, f"node{rank // 2}") for rank in range(size)},
+        int(exit_.max() * 1e9) + 1,
+    )
 
 
 def test_the_straggler_of_an_ordinary_program() -> None:
@@ -312,7 +369,9 @@ def exchanged(work: np.ndarray, op: Op) -> Trace:
         for rank, end in enumerate(ends):
             builder.call(rank, Op.SEND, end, end + 100, peer=(rank + 1) % builder.size, tag=1)
             came = max(end + 100, ends[rank - 1]) + 100
-            builder.call(rank, op, came - 50 if op is Op.TEST else end + 150, came, peer=(rank - 1) % builder.size, tag=1)
+            builder.call(
+                rank, op, came - 50 if op is Op.TEST else end + 150, came, peer=(rank - 1) % builder.size, tag=1
+            )
             builder.call(rank, Op.ALLREDUCE, came + 50, all_sent)
         moment = all_sent
     return builder.trace(moment)
@@ -393,8 +452,14 @@ def test_of_two_stages_with_a_rank_each_one_that_becomes_slow(rank: int, factor:
     model = Model(parse("pp=2,micro=4"), iterations=20)
     fault = Fault(Kind.RANK, rank, 8, factor=factor)
     (verdict,) = judged(fault, model=model)
-    assert (verdict.state, verdict.rank, verdict.iteration) == (State.SLOW, rank, 8) and "in 12 iterations from 8 on" in verdict.sentence
-    assert verdict.cost_ns == pytest.approx(np.mean([saved(fault, iteration=i, model=model) for i in range(8, 20)]), rel=0.05)
+    assert (verdict.state, verdict.rank, verdict.iteration) == (
+        State.SLOW,
+        rank,
+        8,
+    ) and "in 12 iterations from 8 on" in verdict.sentence
+    assert verdict.cost_ns == pytest.approx(
+        np.mean([saved(fault, iteration=i, model=model) for i in range(8, 20)]), rel=0.05
+    )
 
 
 def test_of_two_stages_with_a_rank_each_one_that_has_always_been_slow_is_not_claimed() -> None:
