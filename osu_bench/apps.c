@@ -6,12 +6,11 @@
  *   bcast      nothing but MPI_Bcast of 4 bytes                                  the OSU micro-benchmark
  *   transpose  spectral solver: 2-D Fourier transforms with a transpose by       VASP 6: FFTs, very many collectives
  *              Alltoall, a norm by Allreduce, parameters by Bcast, a ring of Sendrecv
- *   cg         conjugate gradients for Poisson's equation; halo and dot products  Poisson solver: nonblocking collectives only
- *              by Ialltoallv and Iallreduce, both behind computation
- *   particles  particles with a soft repulsion; six exchanges with the           CoMD, LAMMPS: many messages, few collectives
- *              neighbours a step, an energy by Allreduce every 40 steps
- *   stencil    wave equation, fourth order; halo by Isend/Irecv, the largest      SW4: messages, hardly a collective
- *              amplitude by Allreduce every 400 steps
+ *   cg         conjugate gradients for Poisson's equation; halo and dot products  Poisson solver: nonblocking
+ * collectives only by Ialltoallv and Iallreduce, both behind computation particles  particles with a soft repulsion;
+ * six exchanges with the           CoMD, LAMMPS: many messages, few collectives neighbours a step, an energy by
+ * Allreduce every 40 steps stencil    wave equation, fourth order; halo by Isend/Irecv, the largest      SW4: messages,
+ * hardly a collective amplitude by Allreduce every 400 steps
  *
  * SCALE multiplies the number of steps. Rank 0 prints one JSON object: seconds of the steps, calls per second and rank,
  * and a checksum of the result, which must be the same bits wherever the program ran with this number of ranks.
@@ -89,10 +88,12 @@ static void fourier(double *row, int sign) { /* in place, radix 2 */
 static void transpose(double *grid, double *out, double *in, int rows) { /* of N x N, distributed by rows */
     for (int p = 0; p < bench_size; p++)
         for (int i = 0; i < rows; i++)
-            for (int j = 0; j < rows; j++) memcpy(out + 2 * ((p * rows + j) * rows + i), grid + 2 * (i * N + p * rows + j), 2 * sizeof *out);
+            for (int j = 0; j < rows; j++)
+                memcpy(out + 2 * ((p * rows + j) * rows + i), grid + 2 * (i * N + p * rows + j), 2 * sizeof *out);
     COLLECTIVE(MPI_Alltoall(out, 2 * rows * rows, MPI_DOUBLE, in, 2 * rows * rows, MPI_DOUBLE, MPI_COMM_WORLD));
     for (int p = 0; p < bench_size; p++)
-        for (int j = 0; j < rows; j++) memcpy(grid + 2 * (j * N + p * rows), in + 2 * (p * rows + j) * rows, 2 * (size_t)rows * sizeof *in);
+        for (int j = 0; j < rows; j++)
+            memcpy(grid + 2 * (j * N + p * rows), in + 2 * (p * rows + j) * rows, 2 * (size_t)rows * sizeof *in);
 }
 
 static void spectral(long steps) {
@@ -113,7 +114,8 @@ static void spectral(long steps) {
             for (size_t i = 0; i < size; i++) grid[i] *= N / norm;
         }
         memcpy(edge, grid, sizeof edge);
-        MESSAGE(MPI_Sendrecv(edge, 2, MPI_DOUBLE, left(), 0, other, 2, MPI_DOUBLE, right(), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        MESSAGE(MPI_Sendrecv(edge, 2, MPI_DOUBLE, left(), 0, other, 2, MPI_DOUBLE, right(), 0, MPI_COMM_WORLD,
+                             MPI_STATUS_IGNORE));
         grid[2] += 1e-6 * other[0];
     }
     add_to_checksum(grid, size);
@@ -128,7 +130,8 @@ static void spectral(long steps) {
 /* y = A p for the five-point operator; p has a halo row above and below, fetched while the inner rows are computed */
 static void apply(double *p, double *y, int *counts, int *to, int *from) {
     MPI_Request request;
-    COLLECTIVE(MPI_Ialltoallv(p + WIDTH, counts, to, MPI_DOUBLE, p, counts, from, MPI_DOUBLE, MPI_COMM_WORLD, &request));
+    COLLECTIVE(
+        MPI_Ialltoallv(p + WIDTH, counts, to, MPI_DOUBLE, p, counts, from, MPI_DOUBLE, MPI_COMM_WORLD, &request));
     for (int pass = 0; pass < 2; pass++) { /* the inner rows, then the first and the last */
         if (pass == 1) MPI_Wait(&request, MPI_STATUS_IGNORE);
         for (int i = pass ? 1 : 2; i <= (pass ? ROWS : ROWS - 1); i += pass ? ROWS - 1 : 1)
@@ -148,9 +151,12 @@ static double dot(const double *a, const double *b) { /* own rows, without the h
 static void cg(long steps) {
     size_t size = (ROWS + 2) * (size_t)WIDTH;
     double *x = numbers(size), *r = numbers(size), *p = numbers(size), *y = numbers(size);
-    int *counts = calloc((size_t)bench_size, sizeof *counts), *to = calloc((size_t)bench_size, sizeof *to), *from = calloc((size_t)bench_size, sizeof *from);
+    int *counts = calloc((size_t)bench_size, sizeof *counts), *to = calloc((size_t)bench_size, sizeof *to),
+        *from = calloc((size_t)bench_size, sizeof *from);
     if (bench_rank > 0) counts[bench_rank - 1] = WIDTH, to[bench_rank - 1] = 0, from[bench_rank - 1] = 0;
-    if (bench_rank < bench_size - 1) counts[bench_rank + 1] = WIDTH, to[bench_rank + 1] = (ROWS - 1) * WIDTH, from[bench_rank + 1] = (ROWS + 1) * WIDTH;
+    if (bench_rank < bench_size - 1)
+        counts[bench_rank + 1] = WIDTH, to[bench_rank + 1] = (ROWS - 1) * WIDTH,
+                            from[bench_rank + 1] = (ROWS + 1) * WIDTH;
     for (int i = WIDTH; i < (ROWS + 1) * WIDTH; i++) r[i] = p[i] = (i + bench_rank) % 17 - 8;
     double mine = dot(r, r), rr, next, py;
     MPI_Request request;
@@ -192,15 +198,17 @@ static double repulsion(const double *a, const double *b, size_t n, double *forc
 }
 
 static void particles(long steps) {
-    double *x = numbers(PARTICLES), *v = numbers(PARTICLES), *f = numbers(PARTICLES), *other = numbers(PARTICLES), energy = 0;
+    double *x = numbers(PARTICLES), *v = numbers(PARTICLES), *f = numbers(PARTICLES), *other = numbers(PARTICLES),
+           energy = 0;
     for (int i = 0; i < PARTICLES; i++) x[i] = bench_rank + (double)i / PARTICLES + 0.01 * sin(i);
     for (long s = 0; s < steps; s++) {
         memset(f, 0, PARTICLES * sizeof *f);
         double mine = repulsion(x, x, PARTICLES, f);
         for (int side = 0; side < 2; side++) {
             for (int part = 0; part < 3; part++)
-                MESSAGE(MPI_Sendrecv(x + part * PART, PART, MPI_DOUBLE, side ? left() : right(), part, other + part * PART, PART, MPI_DOUBLE,
-                                     side ? right() : left(), part, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+                MESSAGE(MPI_Sendrecv(x + part * PART, PART, MPI_DOUBLE, side ? left() : right(), part,
+                                     other + part * PART, PART, MPI_DOUBLE, side ? right() : left(), part,
+                                     MPI_COMM_WORLD, MPI_STATUS_IGNORE));
             mine += repulsion(x, other, 3 * PART, f);
         }
         for (int i = 0; i < PARTICLES; i++) v[i] = 0.999 * v[i] + 1e-5 * f[i], x[i] += 1e-3 * v[i];
@@ -218,7 +226,9 @@ static void stencil(long steps) {
     size_t size = (ROWS + 2 * HALO) * (size_t)WIDTH;
     double *u = numbers(size), *old = numbers(size), *new = numbers(size), largest = 0;
     for (int i = HALO; i < ROWS + HALO; i++)
-        for (int j = 0; j < WIDTH; j++) u[i * WIDTH + j] = old[i * WIDTH + j] = exp(-0.01 * ((i - 40) * (i - 40) + (j - 200) * (j - 200))) * (bench_rank == 0);
+        for (int j = 0; j < WIDTH; j++)
+            u[i * WIDTH + j] = old[i * WIDTH + j] =
+                exp(-0.01 * ((i - 40) * (i - 40) + (j - 200) * (j - 200))) * (bench_rank == 0);
     for (long s = 0; s < steps; s++) {
         MPI_Request r[4];
         MESSAGE(MPI_Irecv(u, HALO * WIDTH, MPI_DOUBLE, left(), 0, MPI_COMM_WORLD, &r[0]));
@@ -251,7 +261,11 @@ static const struct {
     const char *name;
     void (*run)(long steps);
     long steps; /* a second or less on a processor of 2020 that has nothing else to do */
-} apps[] = {{"bcast", bcast, 1000000}, {"transpose", spectral, 1000}, {"cg", cg, 500}, {"particles", particles, 200}, {"stencil", stencil, 1600}};
+} apps[] = {{"bcast", bcast, 1000000},
+            {"transpose", spectral, 1000},
+            {"cg", cg, 500},
+            {"particles", particles, 200},
+            {"stencil", stencil, 1600}};
 
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
@@ -262,7 +276,9 @@ int main(int argc, char **argv) {
     size_t chosen = 0, napps = sizeof apps / sizeof *apps;
     while (chosen < napps && strcmp(apps[chosen].name, kind)) chosen++;
     if (chosen == napps || N % bench_size) {
-        fprintf(stderr, "usage: apps bcast|transpose|cg|particles|stencil [SCALE], with a number of ranks that divides %d\n", N);
+        fprintf(stderr,
+                "usage: apps bcast|transpose|cg|particles|stencil [SCALE], with a number of ranks that divides %d\n",
+                N);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     long steps = (long)((double)apps[chosen].steps * scale);
@@ -275,8 +291,9 @@ int main(int argc, char **argv) {
     uint64_t all;
     MPI_Reduce(&checksum, &all, 1, MPI_UINT64_T, MPI_BXOR, 0, MPI_COMM_WORLD);
     if (bench_rank == 0)
-        printf("{\"name\": \"%s\", \"seconds\": %.6f, \"collectives\": %.1f, \"messages\": %.1f, \"checksum\": \"%016lx\"}\n", kind, seconds,
-               (double)collectives / seconds, (double)messages / seconds, (unsigned long)all);
+        printf("{\"name\": \"%s\", \"seconds\": %.6f, \"collectives\": %.1f, \"messages\": %.1f, \"checksum\": "
+               "\"%016lx\"}\n",
+               kind, seconds, (double)collectives / seconds, (double)messages / seconds, (unsigned long)all);
     MPI_Finalize();
     return 0;
 }

@@ -32,11 +32,14 @@ static inline double bench_median(double *samples, int n) {
 }
 
 static inline void bench_print(const char *name, long bytes, const char *unit, double value, double least) {
-    printf("{\"name\": \"%s\", \"bytes\": %ld, \"unit\": \"%s\", \"value\": %.3f, \"min\": %.3f}\n", name, bytes, unit, value, least);
+    printf("{\"name\": \"%s\", \"bytes\": %ld, \"unit\": \"%s\", \"value\": %.3f, \"min\": %.3f}\n", name, bytes, unit,
+           value, least);
     fflush(stdout);
 }
 
 /* Shall there be another batch? */
-static inline int bench_more(int done, double used_ns) { return done < 3 || (done < BENCH_BATCHES_MAX && used_ns < bench_ns); }
+static inline int bench_more(int done, double used_ns) {
+    return done < 3 || (done < BENCH_BATCHES_MAX && used_ns < bench_ns);
+}
 
 #endif

@@ -22,7 +22,8 @@ int main(int argc, char **argv) {
         MPI_Wait(&r[0], MPI_STATUS_IGNORE);
     });
     BENCH("Send to PROC_NULL", 4, 5000, 1, MPI_Send(&out, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD));
-    BENCH("Recv from PROC_NULL", 4, 5000, 1, MPI_Recv(&in, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    BENCH("Recv from PROC_NULL", 4, 5000, 1,
+          MPI_Recv(&in, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     BENCH("Irecv+Send+Wait, self", 4, 2000, 1, {
         MPI_Irecv(&in, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &r[0]);
         MPI_Send(&out, 1, MPI_INT, 0, 0, MPI_COMM_SELF);
@@ -33,7 +34,8 @@ int main(int argc, char **argv) {
         MPI_Recv(&in, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
         MPI_Wait(&r[0], MPI_STATUS_IGNORE);
     });
-    BENCH("Sendrecv, self", 4, 2000, 1, MPI_Sendrecv(&out, 1, MPI_INT, 0, 0, &in, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE));
+    BENCH("Sendrecv, self", 4, 2000, 1,
+          MPI_Sendrecv(&out, 1, MPI_INT, 0, 0, &in, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE));
     BENCH("Isend+Irecv+Waitall, self", 4, 2000, 1, {
         MPI_Isend(&out, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &r[0]);
         MPI_Irecv(&in, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &r[1]);

@@ -17,7 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ENDS = 2, CYCLES_MAX = 200, VERBS_MAX = 32, SIZES = 3, GID_INDEX = 1, SENDS = 512, RECEIVES = 256 /* as in the SHIFT paper, 4.1 */ };
+enum {
+    ENDS = 2,
+    CYCLES_MAX = 200,
+    VERBS_MAX = 32,
+    SIZES = 3,
+    GID_INDEX = 1,
+    SENDS = 512,
+    RECEIVES = 256 /* as in the SHIFT paper, 4.1 */
+};
 static const long sizes[SIZES] = {4 << 10, 1 << 20, 16 << 20};
 
 typedef struct {
@@ -69,7 +77,8 @@ static struct ibv_device *device(const char *name) {
 }
 
 static struct ibv_qp *make_qp(end_t *e) {
-    struct ibv_qp_init_attr init = {.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .cap = {SENDS, RECEIVES, 1, 1, 0}};
+    struct ibv_qp_init_attr init = {
+        .send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .cap = {SENDS, RECEIVES, 1, 1, 0}};
     return ibv_create_qp(e->pd, &init);
 }
 
@@ -83,13 +92,22 @@ static void open_end(end_t *e, const char *name) {
 
 static void connect_qp(struct ibv_qp *qp, const struct ibv_qp *peer, const union ibv_gid *gid) {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    TIMED("ibv_modify_qp, INIT", 0, !ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp_num, .max_dest_rd_atomic = 1, .min_rnr_timer = 12};
-    a.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = GID_INDEX, .hop_limit = 1}};
-    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    TIMED("ibv_modify_qp, INIT", 0,
+          !ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                             .path_mtu = IBV_MTU_1024,
+                             .dest_qp_num = peer->qp_num,
+                             .max_dest_rd_atomic = 1,
+                             .min_rnr_timer = 12};
+    a.ah_attr = (struct ibv_ah_attr){
+        .is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = GID_INDEX, .hop_limit = 1}};
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     TIMED("ibv_modify_qp, RTR", 0, !ibv_modify_qp(qp, &a, mask));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 6, .max_rd_atomic = 1};
-    mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 6, .max_rd_atomic = 1};
+    mask =
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     TIMED("ibv_modify_qp, RTS", 0, !ibv_modify_qp(qp, &a, mask));
 }
 
@@ -98,7 +116,10 @@ static void cycle(char *const *names, char *memory, long hold_ms) {
     for (int i = 0; i < ENDS; i++) {
         end_t *e = &end[i];
         open_end(e, names[i]);
-        for (int k = 0; k < SIZES; k++) TIMED("ibv_reg_mr", sizes[k], (e->mr[k] = ibv_reg_mr(e->pd, memory, (size_t)sizes[k], IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL);
+        for (int k = 0; k < SIZES; k++)
+            TIMED("ibv_reg_mr", sizes[k],
+                  (e->mr[k] = ibv_reg_mr(e->pd, memory, (size_t)sizes[k],
+                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL);
         TIMED("ibv_create_qp", 0, (e->qp = make_qp(e)) != NULL);
     }
     for (int i = 0; i < ENDS; i++) connect_qp(end[i].qp, end[!i].qp, &end[!i].gid);

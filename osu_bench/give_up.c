@@ -10,7 +10,8 @@
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
     static int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
-    if (!real) real = (int (*)(struct ibv_qp *, struct ibv_qp_attr *, int))dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
+    if (!real)
+        real = (int (*)(struct ibv_qp *, struct ibv_qp_attr *, int))dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
     struct ibv_qp_attr mine = *attr;
     if ((mask & IBV_QP_RETRY_CNT) && mine.retry_cnt == 7) mine.retry_cnt = 6;
     return real(qp, &mine, mask);

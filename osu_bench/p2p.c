@@ -32,7 +32,8 @@ int main(int argc, char **argv) {
         char *a = bench_buffer((size_t)bytes, 1), *b = bench_buffer((size_t)bytes, 2);
         BENCH("Send/Recv, one way", bytes, calls, 2, ping_pong(a, bytes));
         BENCH("Sendrecv", bytes, calls, 1,
-              MPI_Sendrecv(a, bytes, MPI_CHAR, bench_rank ^ 1, 0, b, bytes, MPI_CHAR, bench_rank ^ 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+              MPI_Sendrecv(a, bytes, MPI_CHAR, bench_rank ^ 1, 0, b, bytes, MPI_CHAR, bench_rank ^ 1, 0, MPI_COMM_WORLD,
+                           MPI_STATUS_IGNORE));
         BENCH("Isend+Irecv+Waitall", bytes, calls, 1, exchange(a, b, bytes));
         bench_buffer_free(a), bench_buffer_free(b);
     }

@@ -32,24 +32,27 @@ static void line(const char *call, long long count, int peer, int tag, double be
     fprintf(out, "%.6f %s count %lld peer %d tag %d took %.6f\n", begin, call, count, peer, tag, now() - begin);
 }
 
-#define CALLS(suffix, Count)                                                                                                                 \
-    int MPI_Recv##suffix(void *data, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status) {               \
-        double begin = now();                                                                                                                \
-        int code = PMPI_Recv##suffix(data, count, type, source, tag, comm, status);                                                          \
-        line("MPI_Recv" #suffix, count, source, tag, begin);                                                                                 \
-        return code;                                                                                                                         \
-    }                                                                                                                                        \
-    int MPI_Issend##suffix(const void *data, Count count, MPI_Datatype type, int target, int tag, MPI_Comm comm, MPI_Request *request) {     \
-        double begin = now();                                                                                                                \
-        int code = PMPI_Issend##suffix(data, count, type, target, tag, comm, request);                                                       \
-        line("MPI_Issend" #suffix, count, target, tag, begin);                                                                               \
-        return code;                                                                                                                         \
-    }                                                                                                                                        \
-    int MPI_Allreduce##suffix(const void *in, void *result, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {                      \
-        double begin = now();                                                                                                                \
-        int code = PMPI_Allreduce##suffix(in, result, count, type, op, comm);                                                                \
-        line("MPI_Allreduce" #suffix, count, -1, -1, begin);                                                                                 \
-        return code;                                                                                                                         \
+#define CALLS(suffix, Count)                                                                                           \
+    int MPI_Recv##suffix(void *data, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,               \
+                         MPI_Status *status) {                                                                         \
+        double begin = now();                                                                                          \
+        int code = PMPI_Recv##suffix(data, count, type, source, tag, comm, status);                                    \
+        line("MPI_Recv" #suffix, count, source, tag, begin);                                                           \
+        return code;                                                                                                   \
+    }                                                                                                                  \
+    int MPI_Issend##suffix(const void *data, Count count, MPI_Datatype type, int target, int tag, MPI_Comm comm,       \
+                           MPI_Request *request) {                                                                     \
+        double begin = now();                                                                                          \
+        int code = PMPI_Issend##suffix(data, count, type, target, tag, comm, request);                                 \
+        line("MPI_Issend" #suffix, count, target, tag, begin);                                                         \
+        return code;                                                                                                   \
+    }                                                                                                                  \
+    int MPI_Allreduce##suffix(const void *in, void *result, Count count, MPI_Datatype type, MPI_Op op,                 \
+                              MPI_Comm comm) {                                                                         \
+        double begin = now();                                                                                          \
+        int code = PMPI_Allreduce##suffix(in, result, count, type, op, comm);                                          \
+        line("MPI_Allreduce" #suffix, count, -1, -1, begin);                                                           \
+        return code;                                                                                                   \
     }
 
 CALLS(, int)

@@ -48,14 +48,19 @@ static struct ibv_qp *qp[QPS];
 
 static void connect_qp(struct ibv_qp *q) { /* to itself */
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    check(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "ibv_modify_qp to INIT");
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = q->qp_num, .max_dest_rd_atomic = 1};
+    check(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+          "ibv_modify_qp to INIT");
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = q->qp_num, .max_dest_rd_atomic = 1};
     a.ah_attr.is_global = a.ah_attr.port_num = 1;
     check(!ibv_query_gid(context, 1, 0, &a.ah_attr.grh.dgid), "ibv_query_gid");
-    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     check(!ibv_modify_qp(q, &a, mask), "ibv_modify_qp to RTR");
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 6, .max_rd_atomic = 1};
-    mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 6, .max_rd_atomic = 1};
+    mask =
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     check(!ibv_modify_qp(q, &a, mask), "ibv_modify_qp to RTS");
 }
 
@@ -64,10 +69,12 @@ static void set_up(void) {
     check(list && *list, "ibv_get_device_list");
     check((context = ibv_open_device(*list)) != NULL, "ibv_open_device");
     check((pd = ibv_alloc_pd(context)) != NULL, "ibv_alloc_pd");
-    check((mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL, "ibv_reg_mr");
+    check((mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL,
+          "ibv_reg_mr");
     check((cq = ibv_create_cq(context, ENTRIES, NULL, NULL, 0)) != NULL, "ibv_create_cq");
     for (int i = 0; i < QPS; i++) {
-        struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 4, 4, 64}};
+        struct ibv_qp_init_attr init = {
+            .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 4, 4, 64}};
         check((qp[i] = ibv_create_qp(pd, &init)) != NULL, "ibv_create_qp");
         connect_qp(qp[i]);
     }
@@ -91,10 +98,12 @@ static void warm_up(struct ibv_send_wr *wr) {
 static void posts(struct ibv_send_wr *wr) {
     struct ibv_send_wr *bad;
     struct ibv_sge parts[4];
-    for (int i = 0; i < 4; i++) parts[i] = (struct ibv_sge){.addr = (uintptr_t)memory + 100 * i, .length = 8, .lkey = mr->lkey};
+    for (int i = 0; i < 4; i++)
+        parts[i] = (struct ibv_sge){.addr = (uintptr_t)memory + 100 * i, .length = 8, .lkey = mr->lkey};
 
     VERB("post_send", CALLS, 1, , ibv_post_send(qp[0], wr, &bad), drain());
-    VERB("post_send, every 16th signaled", CALLS, 1, , (wr->send_flags = i % 16 == 15 ? IBV_SEND_SIGNALED : 0, ibv_post_send(qp[0], wr, &bad)), drain());
+    VERB("post_send, every 16th signaled", CALLS, 1, ,
+         (wr->send_flags = i % 16 == 15 ? IBV_SEND_SIGNALED : 0, ibv_post_send(qp[0], wr, &bad)), drain());
     wr->send_flags = IBV_SEND_SIGNALED;
     VERB("post_send, 64 queue pairs in turn", CALLS, 1, , ibv_post_send(qp[i % QPS], wr, &bad), drain());
 
@@ -116,10 +125,14 @@ static void polls(struct ibv_send_wr *wr) {
     struct ibv_send_wr *bad;
     struct ibv_recv_wr receive = {0}, *bad_receive;
     VERB("poll_cq, nothing there", CALLS, 1, , ibv_poll_cq(cq, 1, wc), );
-    VERB("poll_cq, a send", CALLS, 1, for (int k = 0; k < CALLS; k++) ibv_post_send(qp[0], wr, &bad), ibv_poll_cq(cq, 1, wc), drain());
-    VERB("poll_cq, each of 16 sends", CALLS / LIST, LIST, for (int k = 0; k < CALLS; k++) ibv_post_send(qp[0], wr, &bad), ibv_poll_cq(cq, LIST, wc), drain());
-    VERB("poll_cq, sends of 64 queue pairs", CALLS, 1, for (int k = 0; k < CALLS; k++) ibv_post_send(qp[k % QPS], wr, &bad), ibv_poll_cq(cq, 1, wc), drain());
-    VERB("poll_cq, a receive", CALLS, 1, for (int k = 0; k < CALLS; k++) ibv_post_recv(qp[0], &receive, &bad_receive), ibv_poll_cq(cq, 1, wc), drain());
+    VERB("poll_cq, a send", CALLS, 1, for (int k = 0; k < CALLS; k++) ibv_post_send(qp[0], wr, &bad),
+         ibv_poll_cq(cq, 1, wc), drain());
+    VERB("poll_cq, each of 16 sends", CALLS / LIST, LIST,
+         for (int k = 0; k < CALLS; k++) ibv_post_send(qp[0], wr, &bad), ibv_poll_cq(cq, LIST, wc), drain());
+    VERB("poll_cq, sends of 64 queue pairs", CALLS, 1,
+         for (int k = 0; k < CALLS; k++) ibv_post_send(qp[k % QPS], wr, &bad), ibv_poll_cq(cq, 1, wc), drain());
+    VERB("poll_cq, a receive", CALLS, 1, for (int k = 0; k < CALLS; k++) ibv_post_recv(qp[0], &receive, &bad_receive),
+         ibv_poll_cq(cq, 1, wc), drain());
     VERB("post_send + poll_cq", CALLS, 1, , (ibv_post_send(qp[0], wr, &bad), ibv_poll_cq(cq, 1, wc)), drain());
     VERB("req_notify_cq", CALLS, 1, , ibv_req_notify_cq(cq, 0), );
 }
@@ -133,11 +146,14 @@ static void write_one(struct ibv_qp_ex *x) {
 }
 
 static void extended(void) {
-    struct ibv_cq_ex *queue = ibv_create_cq_ex(context, &(struct ibv_cq_init_attr_ex){.cqe = 4096, .wc_flags = IBV_WC_STANDARD_FLAGS & ~IBV_WC_EX_WITH_SLID});
+    struct ibv_cq_ex *queue = ibv_create_cq_ex(
+        context, &(struct ibv_cq_init_attr_ex){.cqe = 4096, .wc_flags = IBV_WC_STANDARD_FLAGS & ~IBV_WC_EX_WITH_SLID});
     check(queue != NULL, "ibv_create_cq_ex");
     cq = ibv_cq_ex_to_cq(queue);
-    struct ibv_qp_init_attr_ex init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 4, 4, 64}, .pd = pd};
-    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+    struct ibv_qp_init_attr_ex init = {
+        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 4, 4, 64}, .pd = pd};
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
     struct ibv_qp *q = ibv_create_qp_ex(context, &init);
     check(q != NULL, "ibv_create_qp_ex");
     connect_qp(q);
@@ -145,7 +161,8 @@ static void extended(void) {
     struct ibv_qp_ex *x = ibv_qp_to_qp_ex(q);
     struct ibv_poll_cq_attr none = {0};
     VERB("ibv_wr_rdma_write, start to complete", CALLS, 1, , write_one(x), drain());
-    VERB("ibv_start_poll, a send", CALLS, 1, for (int k = 0; k < CALLS; k++) write_one(x), (ibv_start_poll(queue, &none), ibv_end_poll(queue)), drain());
+    VERB("ibv_start_poll, a send", CALLS, 1, for (int k = 0; k < CALLS; k++) write_one(x),
+         (ibv_start_poll(queue, &none), ibv_end_poll(queue)), drain());
 }
 
 int main(int argc, char **argv) {
@@ -153,7 +170,8 @@ int main(int argc, char **argv) {
     set_up();
     usleep(SETTLE); /* threads that set something up beside us */
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {
+        .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
     wr.wr.rdma.remote_addr = (uintptr_t)memory, wr.wr.rdma.rkey = mr->rkey;
     warm_up(&wr);
     posts(&wr);

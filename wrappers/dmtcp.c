@@ -62,11 +62,14 @@ static void name_process(void) {
     struct timespec now;
     uname(&host);
     clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(unique_pid, sizeof unique_pid, "%lx-%d-%lx", mpy_fnv1a(host.nodename, strlen(host.nodename)), process, now.tv_sec * 1000000000l + now.tv_nsec);
+    snprintf(unique_pid, sizeof unique_pid, "%lx-%d-%lx", mpy_fnv1a(host.nodename, strlen(host.nodename)), process,
+             now.tv_sec * 1000000000l + now.tv_nsec);
 }
 
 __attribute__((constructor)) static void begin(void) {
-    if (getauxval(MPY_AT_BOUNDARY) != MPY_LOWER_ADDR || MPY_LOWER->magic != MPY_BOUNDARY_MAGIC || MPY_LOWER->version != MPY_BOUNDARY_VERSION) return;
+    if (getauxval(MPY_AT_BOUNDARY) != MPY_LOWER_ADDR || MPY_LOWER->magic != MPY_BOUNDARY_MAGIC ||
+        MPY_LOWER->version != MPY_BOUNDARY_VERSION)
+        return;
     process = getpid();
     name_process();
     hide_preload();

@@ -118,13 +118,19 @@ static void add_absent_world(mpy_text_t *t) {
     int32_t *ranks = malloc((size_t)side.size * sizeof *ranks);
     if (ranks == NULL) abort();
     for (int i = 0; i < side.size; i++) ranks[i] = i;
-    mpy_clock_row_t row = {.cid = side.world_cid, .ggid = mpy_fnv1a(ranks, (size_t)side.size * sizeof *ranks), .nmembers = (uint32_t)side.size, .handle = 1, .members = ranks, .name = "MPI_COMM_WORLD"};
+    mpy_clock_row_t row = {.cid = side.world_cid,
+                           .ggid = mpy_fnv1a(ranks, (size_t)side.size * sizeof *ranks),
+                           .nmembers = (uint32_t)side.size,
+                           .handle = 1,
+                           .members = ranks,
+                           .name = "MPI_COMM_WORLD"};
     add_row(t, &row, 0);
     free(ranks);
 }
 
 static void flush_rows(mpy_text_t *out, mpy_text_t *rows, uint32_t *n, bool more) {
-    mpy_text_add(out, "ROWS %" PRIu64 " %" PRIu32 " %d %" PRIu32 "%s\n", side.epoch, CLOCK->version, more, *n, rows->data);
+    mpy_text_add(out, "ROWS %" PRIu64 " %" PRIu32 " %d %" PRIu32 "%s\n", side.epoch, CLOCK->version, more, *n,
+                 rows->data);
     mpy_text_clear(rows);
     *n = 0;
 }
@@ -172,7 +178,8 @@ static void report_raises(mpy_text_t *out) {
         uint64_t seq = read_seq(row);
         if (row->cid == 0 || known->cid != row->cid || seq <= known->seq || seq < row->target) continue;
         known->seq = row->target = seq;
-        mpy_text_add(out, "RAISE %" PRIu64 " %" PRIu32 " %016" PRIx64 " %" PRIu64 "\n", side.epoch, CLOCK->version, row->cid, seq);
+        mpy_text_add(out, "RAISE %" PRIu64 " %" PRIu32 " %016" PRIx64 " %" PRIu64 "\n", side.epoch, CLOCK->version,
+                     row->cid, seq);
     }
 }
 
@@ -190,7 +197,8 @@ static void add_thread(mpy_text_t *out, const mpy_thread_t *t, uint32_t state) {
     bool blocked = state == MPY_STATE_BLOCKED_P2P;
     uint32_t n = blocked && !t->block_peers_all ? t->nblock : 0;
     uint64_t cid = blocked && !t->block_peers_all && n == 0 ? 0 : t->state_cid; /* 0 and no peers: nobody */
-    mpy_text_add(out, " %s:%016" PRIx64 ":%s:", names[state], cid, blocked && t->block_mode == MPY_WAIT_ANY ? "any" : "all");
+    mpy_text_add(out, " %s:%016" PRIx64 ":%s:", names[state], cid,
+                 blocked && t->block_mode == MPY_WAIT_ANY ? "any" : "all");
     add_ranks(out, t->block_peers, n < MPY_PEERS_MAX ? n : MPY_PEERS_MAX);
 }
 
@@ -234,9 +242,11 @@ static threads_t look_at_threads(void) {
 
 /* Under the lock; takes the text. */
 static void report_state(mpy_text_t *out, threads_t *found, bool always) {
-    bool same = side.last_state.data != NULL && strcmp(found->text.data, side.last_state.data) == 0 && side.applied == side.last_applied && CLOCK->version == side.last_version;
+    bool same = side.last_state.data != NULL && strcmp(found->text.data, side.last_state.data) == 0 &&
+                side.applied == side.last_applied && CLOCK->version == side.last_version;
     if (always || !same) {
-        mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %" PRIu64 " %u%s\n", side.epoch, CLOCK->version, side.applied, found->n, found->text.data);
+        mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %" PRIu64 " %u%s\n", side.epoch, CLOCK->version, side.applied,
+                     found->n, found->text.data);
         mpy_text_free(&side.last_state);
         side.last_state = found->text;
         side.last_applied = side.applied, side.last_version = CLOCK->version;

@@ -177,7 +177,8 @@ static void on_step_done(const mpy_step_result_t *r) {
     } else if (r->step == MPY_STEP_WRITE) {
         char host[256] = "";
         gethostname(host, sizeof host - 1);
-        mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", plane.epoch, r->image.bytes, r->image.file_bytes, r->image.crc, r->image.seconds);
+        mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", plane.epoch,
+                     r->image.bytes, r->image.file_bytes, r->image.crc, r->image.seconds);
         mpy_text_add_encoded(&plane.out, host);
         mpy_text_add(&plane.out, " %s\n", r->image.seal[0] != '\0' ? r->image.seal : "%");
     } else {
@@ -195,7 +196,8 @@ static void report_program(void) {
     mpy_text_add(&plane.out, "PROGRAM %s ", state);
     mpy_text_add_encoded(&plane.out, plane.config.program != NULL ? plane.config.program : "");
     char segments[4096] = "-";
-    if (u->mpi_initialized && plane.config.engine->segments != NULL) plane.config.engine->segments(segments, sizeof segments);
+    if (u->mpi_initialized && plane.config.engine->segments != NULL)
+        plane.config.engine->segments(segments, sizeof segments);
     mpy_text_add(&plane.out, " %s\n", segments);
 }
 
@@ -225,7 +227,8 @@ static void on_event(void) {
     int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
     if (tickets > plane.tickets_sent) mpy_text_add(&plane.out, "REQUEST %" PRId64 "\n", plane.tickets_sent = tickets);
     pthread_mutex_lock(&plane.go_lock);
-    if (plane.go == GO_ASKED) mpy_text_add(&plane.out, "READY %" PRIu32 "\n", plane.config.generation), plane.go = GO_SENT;
+    if (plane.go == GO_ASKED)
+        mpy_text_add(&plane.out, "READY %" PRIu32 "\n", plane.config.generation), plane.go = GO_SENT;
     pthread_mutex_unlock(&plane.go_lock);
     bool finish = WORDS->finish_asked && !plane.done_sent;
     if (finish) mpy_text_add(&plane.out, "DONE %d\n", WORDS->exit_code);
@@ -342,7 +345,9 @@ static bool connect_once(char *error, size_t n) {
 }
 
 /* One rank of each node, with the usual placement, speaks for it. */
-static bool speaks(void) { return plane.config.job->local_size <= 1 || plane.config.job->rank % plane.config.job->local_size == 0; }
+static bool speaks(void) {
+    return plane.config.job->local_size <= 1 || plane.config.job->rank % plane.config.job->local_size == 0;
+}
 
 /* Until it is time for another try, or something happens: the program ends, or asks for a checkpoint. */
 static void wait_for_event(int ms) {
@@ -361,8 +366,10 @@ static bool connect_to_coordinator(void) {
         int64_t tried = mpy_now_ms() - start;
         bool over = tried >= CONNECT_TRIES_MS || (tried >= REFUSED_MS && WORDS->finish_asked);
         if (tried >= REFUSED_MS && !WORDS->finish_asked && (over || (!said && speaks()))) {
-            snprintf(line, sizeof line, "no connection to the coordinator (%s; see %s/coordinator.log); the job runs without checkpoints%s", error, plane.config.job->dir,
-                     over ? "" : " until it can be reached");
+            snprintf(
+                line, sizeof line,
+                "no connection to the coordinator (%s; see %s/coordinator.log); the job runs without checkpoints%s",
+                error, plane.config.job->dir, over ? "" : " until it can be reached");
             say(line);
             said = true;
         }
@@ -484,6 +491,8 @@ bool mpy_control_ready_and_wait_go(char *error, size_t n) {
     while (plane.go != GO_GIVEN && plane.go != GO_FAILED) pthread_cond_wait(&plane.go_changed, &plane.go_lock);
     bool go = plane.go == GO_GIVEN;
     pthread_mutex_unlock(&plane.go_lock);
-    if (!go) snprintf(error, n, "the coordinator is lost; the restart cannot go on (see %s/coordinator.log)", plane.config.job->dir);
+    if (!go)
+        snprintf(error, n, "the coordinator is lost; the restart cannot go on (see %s/coordinator.log)",
+                 plane.config.job->dir);
     return go;
 }

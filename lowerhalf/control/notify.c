@@ -66,7 +66,8 @@ void mpy_control_note_process_manager(int pmi_fd) {
 /* Whether the connection is still the one that we were given. */
 static int process_manager_listens(void) {
     struct stat now;
-    return WORDS->pmi_fd >= 0 && mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) >= 0 && now.st_ino == WORDS->pmi_inode && now.st_dev == WORDS->pmi_device;
+    return WORDS->pmi_fd >= 0 && mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) >= 0 && now.st_ino == WORDS->pmi_inode &&
+           now.st_dev == WORDS->pmi_device;
 }
 
 /* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit
@@ -88,7 +89,8 @@ static void wait_until_read(void) {
     struct timespec pause = {.tv_nsec = 1000000};
     int unread = 0;
     if (mpy_sys(SYS_fstat, 2, &now) < 0 || !S_ISFIFO(now.st_mode)) return;
-    for (int tries = 0; tries < READ_WAIT_MS && mpy_sys(SYS_ioctl, 2, FIONREAD, &unread) == 0 && unread > 0; tries++) mpy_sys(SYS_nanosleep, &pause, 0);
+    for (int tries = 0; tries < READ_WAIT_MS && mpy_sys(SYS_ioctl, 2, FIONREAD, &unread) == 0 && unread > 0; tries++)
+        mpy_sys(SYS_nanosleep, &pause, 0);
 }
 
 /* Hydra overlooks about one in fifty ranks that exit before their MPI_Init while the others are in it. The others then
@@ -116,5 +118,6 @@ static void tell_coordinator(void) {
     /* a short program doesn't wait for the coordinator's interpreter to start */
     if (WORDS->alone && !WORDS->connected) return;
     struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
-    while (!WORDS->finish_taken && !WORDS->lost && mpy_sys(SYS_futex, &WORDS->finish_taken, FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
+    while (!WORDS->finish_taken && !WORDS->lost &&
+           mpy_sys(SYS_futex, &WORDS->finish_taken, FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
 }

@@ -6,7 +6,14 @@
 
 #include "engine.h"
 
-typedef enum { MPY_STEP_NONE = 0, MPY_STEP_CHECK, MPY_STEP_STOP, MPY_STEP_DRAIN, MPY_STEP_WRITE, MPY_STEP_RESUME } mpy_step_t;
+typedef enum {
+    MPY_STEP_NONE = 0,
+    MPY_STEP_CHECK,
+    MPY_STEP_STOP,
+    MPY_STEP_DRAIN,
+    MPY_STEP_WRITE,
+    MPY_STEP_RESUME
+} mpy_step_t;
 
 typedef struct mpy_step_result {
     mpy_step_t step;

@@ -48,9 +48,12 @@ static int check(int grace_ms, char *error, size_t n) {
 
 static int stop(char *error, size_t n) {
     for (int tries = REAP_TRIES;; tries--) {
-        if (mpy_stop_all(error, n) || mpy_children_wait(MPY_CHILDREN_ALL, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
+        if (mpy_stop_all(error, n) ||
+            mpy_children_wait(MPY_CHILDREN_ALL, &grace_left_ms, mpy_control_cancelled, error, n))
+            return -1;
         mpy_reap_for_halted();
-        if (tries == 1 || !mpy_children_unreaped()) return mpy_mpi_is_up(MPY_UPPER) ? mpy_stop_check_hooks(error, n) : 0;
+        if (tries == 1 || !mpy_children_unreaped())
+            return mpy_mpi_is_up(MPY_UPPER) ? mpy_stop_check_hooks(error, n) : 0;
         mpy_stop_release(); /* on its way to its wait(2), perhaps */
         nanosleep(&(struct timespec){.tv_nsec = REAP_NS}, NULL);
     }
@@ -84,4 +87,10 @@ static int resume(int exit_after, char *error, size_t n) {
 
 static void abort_job(int code, const char *reason) { MPY_LOWER->svc->die(reason, code); }
 
-const mpy_engine_ops_t mpy_engine = {.check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job, .segments = mpy_mpi_segments};
+const mpy_engine_ops_t mpy_engine = {.check = check,
+                                     .stop = stop,
+                                     .drain = drain,
+                                     .write = write_image,
+                                     .resume = resume,
+                                     .abort_job = abort_job,
+                                     .segments = mpy_mpi_segments};

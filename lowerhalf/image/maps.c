@@ -22,7 +22,9 @@
 #include <sys/sysmacros.h>
 
 /* Mappings can cross a border: the kernel merges neighbours. */
-static const struct { uint64_t lo, hi; } windows[] = {{0, 0x100000000ul}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
+static const struct {
+    uint64_t lo, hi;
+} windows[] = {{0, 0x100000000ul}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
 enum { WINDOWS = sizeof windows / sizeof *windows };
 
 /* Cut `m` down to window i; false if nothing is left. */
@@ -48,11 +50,18 @@ static int parse(char *line, mpy_map_t *m) {
     unsigned major, minor;
     char perms[5];
     int at = 0;
-    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &lo, &hi, perms, &offset, &major, &minor, &inode, &at) < 7) return -1;
+    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &lo, &hi, perms, &offset, &major, &minor, &inode, &at) < 7)
+        return -1;
     line[strcspn(line, "\n")] = 0;
     char *path = line + at;
-    *m = (mpy_map_t){.lo = lo, .hi = hi, .offset = offset, .device = makedev(major, minor), .inode = inode, .shared = perms[3] == 's'};
-    m->prot = (uint32_t)((perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) | (perms[2] == 'x' ? PROT_EXEC : 0));
+    *m = (mpy_map_t){.lo = lo,
+                     .hi = hi,
+                     .offset = offset,
+                     .device = makedev(major, minor),
+                     .inode = inode,
+                     .shared = perms[3] == 's'};
+    m->prot = (uint32_t)((perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) |
+                         (perms[2] == 'x' ? PROT_EXEC : 0));
     size_t n = strlen(path);
     if (n > 10 && !strcmp(path + n - 10, " (deleted)")) { m->deleted = 1; path[n - 10] = 0; }
     if (path[0] == '[') path = ""; /* [heap], [stack], [anon:...] */
@@ -114,7 +123,9 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
  * bytes afterwards. */
 static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, char *error, size_t n) {
     for (const mpy_map_t *o = maps; o < maps + count; o++) {
-        if (o == m || !o->shared || o->device != m->device || o->inode != m->inode || o->offset >= m->offset + (m->hi - m->lo) || m->offset >= o->offset + (o->hi - o->lo)) continue;
+        if (o == m || !o->shared || o->device != m->device || o->inode != m->inode ||
+            o->offset >= m->offset + (m->hi - m->lo) || m->offset >= o->offset + (o->hi - o->lo))
+            continue;
         return mpy_reason(error, n, "shared memory (%s) is mapped twice, at %#lx and %#lx, and its file has no name; "
                           "unmap one before the checkpoint", m->path, (unsigned long)m->lo, (unsigned long)o->lo);
     }
@@ -123,7 +134,9 @@ static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, ch
     for (struct dirent *e; d && found < 0 && (e = readdir(d));) {
         struct stat st;
         int fd = atoi(e->d_name);
-        if (e->d_name[0] != '.' && !mpy_fd_is_lower(fd) && fstat(fd, &st) == 0 && st.st_dev == m->device && st.st_ino == m->inode) found = fd;
+        if (e->d_name[0] != '.' && !mpy_fd_is_lower(fd) && fstat(fd, &st) == 0 && st.st_dev == m->device &&
+            st.st_ino == m->inode)
+            found = fd;
     }
     if (d) closedir(d);
     if (found < 0) return 0;
@@ -140,7 +153,8 @@ int mpy_maps_check(char *error, size_t n) {
     int bad = count < 0 ? -1 : 0;
     for (long i = 0; i < count && !bad; i++) {
         if (maps[i].shared && maps[i].deleted && check_alone(maps, count, &maps[i], error, n)) bad = -1;
-        else if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) && strcmp(maps[i].path, "/dev/zero")) {
+        else if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) &&
+                 strcmp(maps[i].path, "/dev/zero")) {
             snprintf(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
             bad = -1;
         }

@@ -57,7 +57,9 @@ static int fail(char *error, size_t n, const char *what) {
 /* ---- memory ---- */
 
 static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
-    int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE) | (r->flags & MPY_REGION_GROWSDOWN ? MAP_GROWSDOWN : 0), prot = PROT_READ | PROT_WRITE;
+    int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE) |
+                (r->flags & MPY_REGION_GROWSDOWN ? MAP_GROWSDOWN : 0),
+        prot = PROT_READ | PROT_WRITE;
     void *p;
     if (r->flags & MPY_REGION_FILE) {
         const char *path = mpy_image_file_path(image, r->file);
@@ -106,11 +108,13 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
         if (read_run(image, &image->runs[i], error, n)) return -1;
     for (uint64_t i = 0; i < image->nregions; i++) {
         const mpy_image_region_t *r = &image->regions[i];
-        if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot)) return fail(error, n, "cannot protect memory");
+        if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot))
+            return fail(error, n, "cannot protect memory");
         mpy_advice_apply(r);
     }
     /* lent by a lower half that is gone */
-    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL;
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
+        MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL;
     mpy_advice_future();
     MPY_LOWER->protocol = MPY_UPPER->clock.protocol;
     return 0;
@@ -123,8 +127,12 @@ static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
     memset(head, 0, bytes);
     for (uint64_t i = 0; i < image->nruns; i++) {
         const mpy_image_run_t *run = &image->runs[i];
-        if (run->kind != MPY_RUN_DATA || run->address > MPY_UPPER_ADDR || run->address + run->bytes < MPY_UPPER_ADDR + bytes) continue;
-        return pread(image->fd, head, bytes, (off_t)(run->offset + MPY_UPPER_ADDR - run->address)) == (ssize_t)bytes ? 0 : -1;
+        if (run->kind != MPY_RUN_DATA || run->address > MPY_UPPER_ADDR ||
+            run->address + run->bytes < MPY_UPPER_ADDR + bytes)
+            continue;
+        return pread(image->fd, head, bytes, (off_t)(run->offset + MPY_UPPER_ADDR - run->address)) == (ssize_t)bytes
+                   ? 0
+                   : -1;
     }
     return -1;
 }
@@ -189,7 +197,8 @@ static void enter_thread(const mpy_image_thread_t *t) {
     if (t->robust_list) mpy_sys(SYS_set_robust_list, t->robust_list, t->robust_bytes);
     mpy_sys(SYS_prctl, PR_SET_NAME, t->name, 0, 0, 0);
     for (int sig = 1; sig < MPY_SIGNALS; sig++) /* still blocked here, so it becomes pending again */
-        if ((t->pending >> (sig - 1) & 1) && sig != SIGSYS && sig != MPY_SIGNAL_STOP) mpy_sys(SYS_tgkill, mpy_sys(SYS_getpid), mpy_sys(SYS_gettid), sig);
+        if ((t->pending >> (sig - 1) & 1) && sig != SIGSYS && sig != MPY_SIGNAL_STOP)
+            mpy_sys(SYS_tgkill, mpy_sys(SYS_getpid), mpy_sys(SYS_gettid), sig);
 }
 
 static void thread_main(void *record) {
@@ -200,7 +209,8 @@ static void thread_main(void *record) {
 }
 
 int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
-    const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SETTLS | CLONE_CHILD_CLEARTID;
+    const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_SIGHAND | CLONE_THREAD |
+                           CLONE_SETTLS | CLONE_CHILD_CLEARTID;
     for (uint64_t i = 1; i < image->nthreads; i++) {
         const mpy_image_thread_t *t = &image->threads[i];
         /* invariant 2; 256: room for the red zone's habits of nobody, and alignment */

@@ -119,7 +119,8 @@ static int data_run(writer_t *w, uint64_t lo, uint64_t hi, int readable) {
             const void *source = (const void *)(at + done);
             if (!readable) { /* PROT_NONE or write-only memory: the kernel reads it for us */
                 if (k > sizeof copy) k = sizeof copy;
-                if (pread(w->mem, copy, k, (off_t)(at + done)) != (ssize_t)k) return fail(w, "cannot read protected memory");
+                if (pread(w->mem, copy, k, (off_t)(at + done)) != (ssize_t)k)
+                    return fail(w, "cannot read protected memory");
                 source = copy;
             }
             run.crc = mpy_crc32c(run.crc, source, k);
@@ -139,10 +140,12 @@ static int data_run(writer_t *w, uint64_t lo, uint64_t hi, int readable) {
 typedef struct known { uint64_t device, inode, mtime_ns, bytes, offset, length; uint32_t crc; } known_t;
 static vector_t known_crcs = {.size = sizeof(known_t)};
 
-static int file_crc(writer_t *w, const char *path, const mpy_image_file_t *file, uint64_t offset, uint64_t length, uint32_t *crc) {
+static int file_crc(writer_t *w, const char *path, const mpy_image_file_t *file, uint64_t offset, uint64_t length,
+                    uint32_t *crc) {
     for (size_t i = 0; i < known_crcs.count; i++) {
         const known_t *k = (const known_t *)known_crcs.items + i;
-        if (k->device == file->device && k->inode == file->inode && k->mtime_ns == file->mtime_ns && k->bytes == file->bytes && k->offset == offset && k->length == length) {
+        if (k->device == file->device && k->inode == file->inode && k->mtime_ns == file->mtime_ns &&
+            k->bytes == file->bytes && k->offset == offset && k->length == length) {
             *crc = k->crc;
             return 0;
         }
@@ -161,11 +164,13 @@ static int file_crc(writer_t *w, const char *path, const mpy_image_file_t *file,
         done += k;
     }
     close(fd);
-    *(known_t *)vector_push(&known_crcs, 1) = (known_t){file->device, file->inode, file->mtime_ns, file->bytes, offset, length, *crc};
+    *(known_t *)vector_push(&known_crcs, 1) =
+        (known_t){file->device, file->inode, file->mtime_ns, file->bytes, offset, length, *crc};
     return 0;
 }
 
-static int file_run(writer_t *w, const mpy_map_t *m, const char *path, const mpy_image_file_t *file, uint64_t lo, uint64_t hi) {
+static int file_run(writer_t *w, const mpy_map_t *m, const char *path, const mpy_image_file_t *file, uint64_t lo,
+                    uint64_t hi) {
     for (uint64_t at = lo; at < hi;) {
         uint64_t bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX;
         mpy_image_run_t run = {at, bytes, m->offset + (at - m->lo), MPY_RUN_FILE, 0, {0}};
@@ -189,7 +194,8 @@ static long file_index(writer_t *w, const mpy_map_t *m) {
     size_t length = strlen(m->path) + 1, at = w->strings.count;
     memcpy(vector_push(&w->strings, length), m->path, length);
     *(mpy_image_file_t *)vector_push(&w->files, 1) =
-        (mpy_image_file_t){at, st.st_dev, st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec * 1000000000ul + (uint64_t)st.st_mtim.tv_nsec};
+        (mpy_image_file_t){at, st.st_dev, st.st_ino, (uint64_t)st.st_size,
+                           (uint64_t)st.st_mtim.tv_sec * 1000000000ul + (uint64_t)st.st_mtim.tv_nsec};
     return (long)w->files.count - 1;
 }
 
@@ -220,7 +226,8 @@ static int region_pages(writer_t *w, const mpy_map_t *m, const char *path, const
         if (given_up(w)) return -1;
         uint64_t pages = (m->hi - at) / PAGE;
         if (pages > PAGEMAP_CHUNK) pages = PAGEMAP_CHUNK;
-        if (pages && pread(w->pagemap, entries, pages * 8, (off_t)(at / PAGE * 8)) != (ssize_t)(pages * 8)) return fail(w, "cannot read /proc/self/pagemap");
+        if (pages && pread(w->pagemap, entries, pages * 8, (off_t)(at / PAGE * 8)) != (ssize_t)(pages * 8))
+            return fail(w, "cannot read /proc/self/pagemap");
         for (uint64_t i = 0; i <= pages; i++) {
             uint64_t address = at + i * PAGE;
             if (i == pages && address < m->hi) break;
@@ -269,7 +276,8 @@ static int save_memory(writer_t *w) {
 
 /* ---- sections and header ---- */
 
-static int put_section(writer_t *w, mpy_image_header_t *h, uint32_t kind, const void *data, uint64_t bytes, uint64_t count) {
+static int put_section(writer_t *w, mpy_image_header_t *h, uint32_t kind, const void *data, uint64_t bytes,
+                       uint64_t count) {
     static const char padding[8];
     if (w->offset % 8 && put(w, padding, 8 - w->offset % 8)) return -1;
     mpy_hmac_update(&w->seal, data, bytes);
@@ -277,7 +285,9 @@ static int put_section(writer_t *w, mpy_image_header_t *h, uint32_t kind, const 
     return put(w, data, bytes);
 }
 
-static int put_vector(writer_t *w, mpy_image_header_t *h, uint32_t kind, const vector_t *v) { return put_section(w, h, kind, v->items, v->count * v->size, v->count); }
+static int put_vector(writer_t *w, mpy_image_header_t *h, uint32_t kind, const vector_t *v) {
+    return put_section(w, h, kind, v->items, v->count * v->size, v->count);
+}
 
 static int put_threads(writer_t *w, mpy_image_header_t *h) {
     int count = mpy_stop_count();
@@ -327,8 +337,9 @@ static int write_all(writer_t *w, mpy_image_header_t *h) {
     mpy_signals_collect();
     mpy_clocks_note();
     if (put(w, blank, PAGE) || save_memory(w)) return -1;
-    if (put_vector(w, h, MPY_SECTION_REGIONS, &w->regions) || put_vector(w, h, MPY_SECTION_RUNS, &w->runs) || put_vector(w, h, MPY_SECTION_FILES, &w->files) ||
-        put_vector(w, h, MPY_SECTION_STRINGS, &w->strings) || put_threads(w, h) || put_blob(w, h, MPY_SECTION_PROCESS, save_process) ||
+    if (put_vector(w, h, MPY_SECTION_REGIONS, &w->regions) || put_vector(w, h, MPY_SECTION_RUNS, &w->runs) ||
+        put_vector(w, h, MPY_SECTION_FILES, &w->files) || put_vector(w, h, MPY_SECTION_STRINGS, &w->strings) ||
+        put_threads(w, h) || put_blob(w, h, MPY_SECTION_PROCESS, save_process) ||
         put_blob(w, h, MPY_SECTION_FDS, mpy_fds_save) || put_header(w, h))
         return -1;
     return fsync(w->fd) ? fail(w, "cannot write the image (fsync)") : 0;
@@ -341,8 +352,12 @@ int mpy_snapshot_write(const char *directory, mpy_image_result_t *result, char *
     writer_t w = {.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600),
                   .pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC),
                   .mem = open("/proc/self/mem", O_RDONLY | O_CLOEXEC),
-                  .regions.size = sizeof(mpy_image_region_t), .runs.size = sizeof(mpy_image_run_t), .files.size = sizeof(mpy_image_file_t), .strings.size = 1,
-                  .error = error, .n = n};
+                  .regions.size = sizeof(mpy_image_region_t),
+                  .runs.size = sizeof(mpy_image_run_t),
+                  .files.size = sizeof(mpy_image_file_t),
+                  .strings.size = 1,
+                  .error = error,
+                  .n = n};
     mpy_image_header_t header = {0};
     int bad;
     mpy_image_keys(&w.keys, mpy_lower_secret());

@@ -77,7 +77,9 @@ static int answer(record_t *r, uint32_t state) {
     return 1;
 }
 
-static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARENA_HI) || (MPY_TRAP->low_exec && rip < 0x100000000ul); }
+static int in_upper(uint64_t rip) {
+    return (rip >= MPY_ARENA_LO && rip < MPY_ARENA_HI) || (MPY_TRAP->low_exec && rip < 0x100000000ul);
+}
 
 static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
 
@@ -155,17 +157,22 @@ int mpy_stop_signal_above(const void *context, uint64_t at) {
  * signal, so it must not see the EINTR either: it is made to issue the call again. A relative sleep goes on with
  * what remains of it where the kernel said so; a time-out in milliseconds starts again. */
 static void reissue(const record_t *r, ucontext_t *uc) {
-    static const short again[] = {SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause, SYS_rt_sigsuspend,
-                                  SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex,
-                                  SYS_read, SYS_readv, SYS_write, SYS_writev, SYS_recvfrom, SYS_recvmsg, SYS_sendto, SYS_sendmsg, SYS_accept, SYS_accept4 /* SO_RCVTIMEO */};
+    static const short again[] = {
+        SYS_poll,         SYS_ppoll,      SYS_select,        SYS_pselect6,        SYS_epoll_wait, SYS_epoll_pwait,
+        SYS_epoll_pwait2, SYS_pause,      SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_nanosleep,  SYS_clock_nanosleep,
+        SYS_semop,        SYS_semtimedop, SYS_msgsnd,        SYS_msgrcv,          SYS_futex,      SYS_read,
+        SYS_readv,        SYS_write,      SYS_writev,        SYS_recvfrom,        SYS_recvmsg,    SYS_sendto,
+        SYS_sendmsg,      SYS_accept,     SYS_accept4 /* SO_RCVTIMEO */};
     greg_t *g = uc->uc_mcontext.gregs;
     int known = 0;
     for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= r->syscall_nr == again[i];
-    if (!known || g[REG_RAX] != -EINTR || (uint64_t)g[REG_RIP] != r->syscall_pc || (uint64_t)g[REG_RDI] != r->syscall_args[0] || (uint64_t)g[REG_RSI] != r->syscall_args[1] ||
+    if (!known || g[REG_RAX] != -EINTR || (uint64_t)g[REG_RIP] != r->syscall_pc ||
+        (uint64_t)g[REG_RDI] != r->syscall_args[0] || (uint64_t)g[REG_RSI] != r->syscall_args[1] ||
         (uint64_t)g[REG_RDX] != r->syscall_args[2])
         return;
     if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
-    if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
+    if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10])
+        g[REG_RDX] = g[REG_R10];
     int futex = (int)g[REG_RSI] & 127;
     /* FUTEX_WAIT: starts again; FUTEX_WAIT_BITSET: absolute time-out */
     if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return;
@@ -186,7 +193,11 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     int32_t shown = mpy_id_shown(tid);
     r->mpi_slot = 0xffffffffu;
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
-        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
+        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) {
+            slot = &MPY_UPPER->threads[i];
+            r->mpi_slot = i;
+            break;
+        }
     uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
     if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) {
         r->was_busy = 1;
@@ -249,9 +260,9 @@ static sleep_t sleep_of(int32_t tid) {
     FILE *f = fopen(path, "re");
     if (!f) return s;
     unsigned long *a = s.args;
-    int n = fgets(line, sizeof line, f) == NULL
-                ? 0
-                : sscanf(line, "%d %lx %lx %lx %lx %lx %lx %lx %lx", &s.nr, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &s.sp, &s.pc);
+    int n = fgets(line, sizeof line, f) == NULL ? 0
+                                                : sscanf(line, "%d %lx %lx %lx %lx %lx %lx %lx %lx", &s.nr, &a[0],
+                                                         &a[1], &a[2], &a[3], &a[4], &a[5], &s.sp, &s.pc);
     fclose(f);
     return n == 9 ? s : (sleep_t){.nr = -1};
 }
@@ -313,7 +324,8 @@ static int still_running(char *error, size_t n) {
             if (records[i].was_busy)
                 strcpy(where, "it stays in a signal handler, or in MPI, where a restart could not continue it");
             else if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
-            snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where, STOP_SECONDS);
+            snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where,
+                     STOP_SECONDS);
         }
     return -1;
 }
@@ -393,7 +405,9 @@ void mpy_stop_describe(int i, mpy_image_thread_t *out) {
     if (i >= 0 || r == NULL)
         for (int k = 0; k < nrecords; k++)
             if (records[k].tid != 0 && records[k].tid != pid && i-- == 0) r = &records[k];
-    *out = (mpy_image_thread_t){r->ucontext, r->fs, r->gs, r->clear_tid, r->robust_list, r->robust_bytes, thread_pending(r->tid), mpy_id_shown(r->tid), r->mpi_slot, ""};
+    *out = (mpy_image_thread_t){
+        r->ucontext,          r->fs,       r->gs, r->clear_tid, r->robust_list, r->robust_bytes, thread_pending(r->tid),
+        mpy_id_shown(r->tid), r->mpi_slot, ""};
     memcpy(out->name, r->name, sizeof out->name);
 }
 

@@ -45,7 +45,8 @@ static void unlock(void) {
 }
 
 int mpy_arena_init(void) {
-    long table = mpy_sys6(SYS_mmap, MPY_HEAP_LO, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    long table = mpy_sys6(SYS_mmap, MPY_HEAP_LO, TABLE_BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     MPY_TRAP->free = (mpy_range_t *)MPY_HEAP_LO;
     MPY_TRAP->arena_next = MPY_HEAP_LO + TABLE_BYTES;
     MPY_TRAP->nfree = 0;
@@ -131,7 +132,8 @@ int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
     lock();
     uint32_t i = first_ending_after(lo);
     int ok = lo >= s->arena_next; /* above all that was ever given out */
-    if (!ok && i < s->nfree && s->free[i].lo <= lo) ok = s->free[i].hi >= hi || (s->free[i].hi == s->arena_next && hi > s->arena_next);
+    if (!ok && i < s->nfree && s->free[i].lo <= lo)
+        ok = s->free[i].hi >= hi || (s->free[i].hi == s->arena_next && hi > s->arena_next);
     if (ok) {
         carve(lo, hi);
         if (hi > s->arena_next) {

@@ -61,7 +61,8 @@ static void *maker_main(void *unused) {
         while (i < ndonors && donors[i].lent) i++;
         if (i == ndonors && i < MPY_THREADS_MAX) {
             pthread_t thread;
-            if (pthread_create(&thread, NULL, donor_main, (void *)(size_t)i)) mpy_fail(1, "cannot create a thread for MPI calls (check `ulimit -u`)");
+            if (pthread_create(&thread, NULL, donor_main, (void *)(size_t)i))
+                mpy_fail(1, "cannot create a thread for MPI calls (check `ulimit -u`)");
             while (!donors[i].fs) mpy_futex_wait((volatile uint32_t *)&donors[i].fs, 0);
             ndonors++;
         }

@@ -43,7 +43,9 @@ bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step
     if (rest == NULL || strlen(rest) >= sizeof step->path)
         return mpy_refuse(error, n, "`manapy _step` gave an unknown answer: %.200s", answer);
     if (strcmp(answer, "ERROR") == 0) return mpy_refuse(error, n, "%s", rest);
-    step->verdict = strcmp(answer, "NEW") == 0 ? MPY_CHAIN_NEW : strcmp(answer, "RESUME") == 0 ? MPY_CHAIN_RESUME : MPY_CHAIN_DONE;
+    step->verdict = strcmp(answer, "NEW") == 0      ? MPY_CHAIN_NEW
+                    : strcmp(answer, "RESUME") == 0 ? MPY_CHAIN_RESUME
+                                                    : MPY_CHAIN_DONE;
     step->code = step->verdict == MPY_CHAIN_DONE ? atoi(rest) : 0;
     snprintf(step->path, sizeof step->path, "%s", rest);
     return true;

@@ -105,7 +105,9 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
         if (held && !live) pause_ms(20);
     }
     if (live) {
-        snprintf(error, n, "the job in %s is still running; stop it first (manapy stop %s), or name another directory with --dir", dir, dir);
+        snprintf(error, n,
+                 "the job in %s is still running; stop it first (manapy stop %s), or name another directory with --dir",
+                 dir, dir);
         close(fd);
         return false;
     }
@@ -176,7 +178,8 @@ bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
     }
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && getrandom(job->secret, MPY_SECRET_BYTES, 0) == MPY_SECRET_BYTES && write(fd, job->secret, MPY_SECRET_BYTES) == MPY_SECRET_BYTES;
+    bool ok = fd >= 0 && getrandom(job->secret, MPY_SECRET_BYTES, 0) == MPY_SECRET_BYTES &&
+              write(fd, job->secret, MPY_SECRET_BYTES) == MPY_SECRET_BYTES;
     if (!ok) snprintf(error, n, "%s: %s", path, strerror(errno));
     if (fd >= 0 && close(fd) < 0 && ok) {
         snprintf(error, n, "%s: %s", path, strerror(errno));
@@ -200,7 +203,8 @@ bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_
     mpy_text_add_json(&t, job->host);
     mpy_text_add(&t, ",\n \"port\": %d,\n \"pid\": 0,\n \"hostname\": ", job->port);
     mpy_text_add_json(&t, host);
-    mpy_text_add(&t, ",\n \"rank0_pid\": %d,\n \"ranks\": %d,\n \"started\": %lld.%06ld,\n \"cwd\": ", (int)getpid(), job->size, (long long)now.tv_sec, now.tv_nsec / 1000);
+    mpy_text_add(&t, ",\n \"rank0_pid\": %d,\n \"ranks\": %d,\n \"started\": %lld.%06ld,\n \"cwd\": ", (int)getpid(),
+                 job->size, (long long)now.tv_sec, now.tv_nsec / 1000);
     mpy_text_add_json(&t, cwd);
     mpy_text_add(&t, ",\n \"argv\": [");
     for (char *const *a = options->argv; a != NULL && *a != NULL; a++) {

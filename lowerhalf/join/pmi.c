@@ -81,7 +81,9 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
         if (env_number("SLURM_STEP_NUM_TASKS", 1) > 1 && (space == NULL || strncmp(space, "slurm.", 6) == 0))
             snprintf(error, n, "srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)");
         else if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)
-            snprintf(error, n, "this job was started by Open MPI's launcher (PMIx), which is not supported yet; use MPICH's mpirun");
+            snprintf(
+                error, n,
+                "this job was started by Open MPI's launcher (PMIx), which is not supported yet; use MPICH's mpirun");
         else return true; /* one rank alone */
         return false;
     }
@@ -103,7 +105,8 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     snprintf(line, sizeof line, "cmd=get_maxes\n");
     if (!talk(p, line, "maxes", error, n)) return false;
     char value[32];
-    if (value_of(line, "vallen_max", value, sizeof value) && (size_t)atoi(value) < p->value_max + 1) p->value_max = (size_t)atoi(value) - 1;
+    if (value_of(line, "vallen_max", value, sizeof value) && (size_t)atoi(value) < p->value_max + 1)
+        p->value_max = (size_t)atoi(value) - 1;
     snprintf(line, sizeof line, "cmd=get_my_kvsname\n");
     if (!talk(p, line, "my_kvsname", error, n)) return false;
     if (value_of(line, "kvsname", p->kvsname, sizeof p->kvsname)) return true;

@@ -49,7 +49,8 @@ static int starts_with(const char *text, size_t bytes, const char *start) {
 EXPORT ssize_t write(int fd, const void *from, size_t bytes) {
     if (fd < 0 || fd != greeted || !starts_with(from, bytes, "cmd=init ")) return __write(fd, from, bytes);
     int same = memmem(from, bytes, "pmi_version=1", 13) != NULL;
-    answer = same ? "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n" : "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n";
+    answer = same ? "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"
+                  : "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n";
     answering = greeted;
     greeted = -1;
     return (ssize_t)bytes;

@@ -2,7 +2,8 @@
  * Lower half; libc; still one thread.
  *
  *   rank 0: job directory, secret, listening socket, job.json -> start coordinator -> put "port host dir" -> barrier
- *   others:                                                                                       barrier -> get -> read secret
+ *   others:                                                                                       barrier -> get ->
+ * read secret
  *
  * Invariants
  *  1. Nobody waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile wait
@@ -71,14 +72,18 @@ static bool job_address(struct sockaddr_storage *out, socklen_t *size, char *err
     struct ifaddrs *interfaces = NULL;
     if (!found && given == NULL && getifaddrs(&interfaces) == 0) {
         for (struct ifaddrs *i = interfaces; i != NULL && !found; i = i->ifa_next) {
-            if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) || is_loopback(i->ifa_addr)) continue;
+            if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) ||
+                is_loopback(i->ifa_addr))
+                continue;
             memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
             *size = sizeof(struct sockaddr_in);
             found = true;
         }
         freeifaddrs(interfaces);
     }
-    if (!found) snprintf(error, n, "host %s has no address that other hosts can reach; set MANAPY_ADDRESS", given != NULL ? given : name);
+    if (!found)
+        snprintf(error, n, "host %s has no address that other hosts can reach; set MANAPY_ADDRESS",
+                 given != NULL ? given : name);
     return found;
 }
 
@@ -86,15 +91,18 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
     struct sockaddr_storage address = {0};
     socklen_t size = sizeof(struct sockaddr_in);
     if (job->local_size == job->size) {
-        *(struct sockaddr_in *)&address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        *(struct sockaddr_in *)&address =
+            (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     } else if (!job_address(&address, &size, error, n)) {
         return -1;
     }
     char service[16];
     int fd = mpy_fd_high(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     socklen_t full = sizeof address;
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&address, &full) < 0 ||
-        getnameinfo((struct sockaddr *)&address, full, job->host, sizeof job->host, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, SOMAXCONN) < 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &full) < 0 ||
+        getnameinfo((struct sockaddr *)&address, full, job->host, sizeof job->host, service, sizeof service,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
         snprintf(error, n, "cannot open the coordinator's socket: %s", strerror(errno));
         mpy_fd_close(fd);
         return -1;
@@ -114,7 +122,8 @@ static void become_coordinator(char *const argv[], int log, int listener, int lo
     mpy_helper_become(argv, descriptors, 5);
 }
 
-static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy_job_t *job, int listener, int lock, char *error, size_t n) {
+static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy_job_t *job, int listener, int lock,
+                              char *error, size_t n) {
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
@@ -125,9 +134,14 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
     const char *argv[32] = {path, "_coordinator", "--dir", job->dir, "--fd", "3", "--ranks", ranks, "--rank0-pid", pid};
     int argc = 10;
     if (options->resume != NULL) argv[argc++] = "--resume", argv[argc++] = options->resume;
-    if (options->interval > 0) snprintf(interval, sizeof interval, "%.3f", options->interval), argv[argc++] = "--interval", argv[argc++] = interval;
-    if (options->keep > 0) snprintf(keep, sizeof keep, "%d", options->keep), argv[argc++] = "--keep", argv[argc++] = keep;
-    if (options->child_grace_ms > 0) snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms", argv[argc++] = grace;
+    if (options->interval > 0)
+        snprintf(interval, sizeof interval, "%.3f", options->interval), argv[argc++] = "--interval",
+                                                                        argv[argc++] = interval;
+    if (options->keep > 0)
+        snprintf(keep, sizeof keep, "%d", options->keep), argv[argc++] = "--keep", argv[argc++] = keep;
+    if (options->child_grace_ms > 0)
+        snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms",
+                                                                      argv[argc++] = grace;
     argv[argc] = NULL;
 
     pid_t child = fork();
@@ -145,8 +159,9 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
 
 static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
     int lock = -1, listener = -1;
-    bool ok = mpy_jobdir_create(options, job, &lock, error, n) && mpy_jobdir_write_secret(job, error, n) && (listener = open_listener(job, error, n)) >= 0 &&
-              mpy_jobdir_write_record(options, job, error, n) && start_coordinator(options, job, listener, lock, error, n);
+    bool ok = mpy_jobdir_create(options, job, &lock, error, n) && mpy_jobdir_write_secret(job, error, n) &&
+              (listener = open_listener(job, error, n)) >= 0 && mpy_jobdir_write_record(options, job, error, n) &&
+              start_coordinator(options, job, listener, lock, error, n);
     if (listener >= 0) mpy_fd_close(listener);
     if (lock >= 0) close(lock);
     return ok;
@@ -236,7 +251,9 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
         char text[2560], trouble[3072];
         if (!ok) snprintf(text, sizeof text, "E%.1000s", error);
         else if (job->step.verdict == MPY_CHAIN_DONE) snprintf(text, sizeof text, "D%d", job->step.code);
-        else snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir, job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
+        else
+            snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir,
+                     job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
         if (!publish(&pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(&pmi, trouble, sizeof trouble)) {
             if (ok) mpy_reason(error, n, "%s", trouble);
             return false;
@@ -257,7 +274,8 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     }
     int at = 0;
     size_t length = 0;
-    if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 || length >= sizeof job->dir || length > strlen(text + at))
+    if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 ||
+        length >= sizeof job->dir || length > strlen(text + at))
         return mpy_refuse(error, n, "the data that rank 0 has published is unreadable: %.200s", text);
     snprintf(job->dir, sizeof job->dir, "%.*s", (int)length, text + at);
     snprintf(job->step.path, sizeof job->step.path, "%s", text + at + length);
@@ -266,14 +284,16 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
 }
 
 void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {
-    snprintf(text, n, "%d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, job->pmi_fd, (int)job->protocol, job->port, job->host, job->dir);
+    snprintf(text, n, "%d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, job->pmi_fd, (int)job->protocol,
+             job->port, job->host, job->dir);
 }
 
 bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
     int at = 0, protocol = 0;
     memset(job, 0, sizeof *job);
-    if (sscanf(text, "%d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &protocol, &job->port, job->host, &at) != 7 || at == 0 ||
-        strlen(text + at) >= sizeof job->dir)
+    if (sscanf(text, "%d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &protocol,
+               &job->port, job->host, &at) != 7 ||
+        at == 0 || strlen(text + at) >= sizeof job->dir)
         return mpy_refuse(error, n, "--rejoin is for manapy's own use");
     job->protocol = (mpy_protocol_t)protocol;
     strcpy(job->dir, text + at);

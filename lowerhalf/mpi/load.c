@@ -28,8 +28,8 @@
 #include "function_names.h"
 #include "functions.h"
 
-/* MPI libraries take temporary buffers as large as a message for each call. Natively malloc learns from the program's own frees to keep such
- * memory; here the program has another malloc, and each call would pay for fresh pages. */
+/* MPI libraries take temporary buffers as large as a message for each call. Natively malloc learns from the program's
+ * own frees to keep such memory; here the program has another malloc, and each call would pay for fresh pages. */
 enum { MALLOC_MMAPS_FROM = 32 << 20 /* the most it takes */, MALLOC_TRIMS_FROM = 64 << 20 };
 
 static int missing(void) { return MPI_ERR_UNSUPPORTED_OPERATION; }
@@ -41,10 +41,16 @@ static int try_file(const char *path) {
 }
 
 static int try_prefix(const char *prefix) {
-    static const char *const places[] = {"lib/libmpi.so.12", "lib64/libmpi.so.12", "lib/libmpich.so.12", "lib/x86_64-linux-gnu/libmpich.so.12", "lib/x86_64-linux-gnu/libmpi.so.12",
-                                         "lib/release/libmpi.so.12", "lib/libmpi.so.40", "lib/x86_64-linux-gnu/libmpi.so.40"};
+    static const char *const places[] = {"lib/libmpi.so.12",
+                                         "lib64/libmpi.so.12",
+                                         "lib/libmpich.so.12",
+                                         "lib/x86_64-linux-gnu/libmpich.so.12",
+                                         "lib/x86_64-linux-gnu/libmpi.so.12",
+                                         "lib/release/libmpi.so.12",
+                                         "lib/libmpi.so.40",
+                                         "lib/x86_64-linux-gnu/libmpi.so.40"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        char path[PATH_MAX];
+        char path[PATH_MAX + 64];
         snprintf(path, sizeof path, "%s/%s", prefix, places[i]);
         if (try_file(path)) return 1;
     }
@@ -59,7 +65,8 @@ static int try_any(const char *path) { /* a file, or a prefix */
 
 /* The nearest ancestor that is a process manager tells the prefix of the MPI it belongs to. */
 static int try_ancestors(void) {
-    static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun", "prted", "orted", "orterun"};
+    static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun",
+                                           "prted",           "orted",   "orterun"};
     for (long pid = getppid(); pid > 1;) {
         char link[64], exe[PATH_MAX] = "";
         snprintf(link, sizeof link, "/proc/%ld/exe", pid);
@@ -97,7 +104,9 @@ const char *mpy_mpi_path(void) {
 
 /* invariant 2; what the launcher changed for the program stays as it was for us */
 static void adopt_environment(char **env) {
-    static const char *const ours[] = {"LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=", "MPI4PY_MPIABI=", "LD_PRELOAD=", "PMI_", "PMIX_", "HYDI_", "HYDRA_", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=", "MANAPY_SHIFT_"};
+    static const char *const ours[] = {
+        "LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=",   "MPI4PY_MPIABI=",   "LD_PRELOAD=",  "PMI_", "PMIX_", "HYDI_",
+        "HYDRA_",           "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=", "MANAPY_SHIFT_"};
     for (; env && *env; env++) {
         int skip = 0;
         for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) skip |= !strncmp(*env, ours[i], strlen(ours[i]));
@@ -127,7 +136,9 @@ static int guarded(int required, int *provided, int *argc, char ***argv, int thr
     return rc;
 }
 static int init(int *argc, char ***argv) { return guarded(0, NULL, argc, argv, 0); }
-static int init_thread(int *argc, char ***argv, int required, int *provided) { return guarded(required, provided, argc, argv, 1); }
+static int init_thread(int *argc, char ***argv, int required, int *provided) {
+    return guarded(required, provided, argc, argv, 1);
+}
 
 void mpy_mpi_segments(char *out, size_t n) {
     char line[PATH_MAX + 128];
@@ -158,8 +169,13 @@ void mpy_mpi_load(char **env) {
     char line[PATH_MAX + 256];
     if (!path) {
         const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
-        if (asked && *asked) snprintf(line, sizeof line, "no MPI library at %s (from %s); give a libmpi.so.12 or an installation prefix", asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
-        else snprintf(line, sizeof line, "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or MANAPY_LIBMPI (see `manapy doctor`)");
+        if (asked && *asked)
+            snprintf(line, sizeof line, "no MPI library at %s (from %s); give a libmpi.so.12 or an installation prefix",
+                     asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
+        else
+            snprintf(line, sizeof line,
+                     "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or "
+                     "MANAPY_LIBMPI (see `manapy doctor`)");
         MPY_LOWER->svc->die(line, 1);
     }
     mpy_rdma_load();
@@ -169,7 +185,10 @@ void mpy_mpi_load(char **env) {
         MPY_LOWER->svc->die(line, 1);
     }
     if (dlsym(library, "ompi_mpi_comm_world")) {
-        snprintf(line, sizeof line, "%s is Open MPI, but this version of manapy needs a library with MPICH's ABI (MPICH, Intel MPI, MVAPICH); name one with --mpi PATH", path);
+        snprintf(line, sizeof line,
+                 "%s is Open MPI, but this version of manapy needs a library with MPICH's ABI (MPICH, Intel MPI, "
+                 "MVAPICH); name one with --mpi PATH",
+                 path);
         MPY_LOWER->svc->die(line, 1);
     }
     for (int i = 0; i < MPY_FN_COUNT; i++) {

@@ -62,16 +62,28 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
     if (rnics == 0) return cannot(job, 1, "this host has no RNIC");
     if (rnics == 1) return cannot(job, 1, "this host has only one RNIC, %s: there is no backup for it", name);
     if (job->local_size < job->size && !getenv("MANAPY_SHIFT_KV"))
-        return cannot(job, 0, "the job's hosts need a shared store; name it in MANAPY_SHIFT_KV (etcd://host:port,... or sqlite:///shared/dir/keys.db)");
+        return cannot(job, 0,
+                      "the job's hosts need a shared store; name it in MANAPY_SHIFT_KV (etcd://host:port,... or "
+                      "sqlite:///shared/dir/keys.db)");
     snprintf(library, sizeof library, "%s/../libmanapy_shift.so", mpy_upper_dir());
     if (access(library, R_OK)) {
         library[0] = 0;
-        return cannot(job, 0, "this manapy was built without libmanapy_shift.so; the build needs the headers of libibverbs (Debian: libibverbs-dev)");
+        return cannot(job, 0,
+                      "this manapy was built without libmanapy_shift.so; the build needs the headers of libibverbs "
+                      "(Debian: libibverbs-dev)");
     }
     snprintf(pid, sizeof pid, "%d", (int)getpid());
-    char *argv[] = {command, "_shift", "--dir", (char *)job->dir, "--pid", pid, strcmp(mpy_options.on_failover, "checkpoint") ? NULL : "--guard", NULL};
+    char *argv[] = {command,
+                    "_shift",
+                    "--dir",
+                    (char *)job->dir,
+                    "--pid",
+                    pid,
+                    strcmp(mpy_options.on_failover, "checkpoint") ? NULL : "--guard",
+                    NULL};
     char *fields[4] = {0}, *rest = answer;
-    if (!mpy_helper_path(command, error, sizeof error) || !mpy_helper_ask(argv, answer, sizeof answer, error, sizeof error)) {
+    if (!mpy_helper_path(command, error, sizeof error) ||
+        !mpy_helper_ask(argv, answer, sizeof answer, error, sizeof error)) {
         fields[0] = "ERROR", fields[1] = error;
     } else {
         for (int i = 0; i < 4; i++) fields[i] = strsep(&rest, "\t");

@@ -17,13 +17,18 @@
 
 enum { MPOL_DEFAULT = 0, MPOL_F_ADDR = 2, NODES_MAX = 64 };
 
-static const struct { char name[3]; uint32_t flag; int advice; } advices[] = {
-    {"hg", MPY_REGION_HUGE, MADV_HUGEPAGE},         {"nh", MPY_REGION_NO_HUGE, MADV_NOHUGEPAGE},    {"dc", MPY_REGION_DONT_FORK, MADV_DONTFORK},
-    {"wf", MPY_REGION_WIPE_ON_FORK, MADV_WIPEONFORK}, {"dd", MPY_REGION_DONT_DUMP, MADV_DONTDUMP},  {"sr", MPY_REGION_SEQUENTIAL, MADV_SEQUENTIAL},
-    {"rr", MPY_REGION_RANDOM, MADV_RANDOM},         {"mg", MPY_REGION_MERGEABLE, MADV_MERGEABLE},
+static const struct { char name[3]; uint32_t flag; int advice;
+} advices[] = {
+    {"hg", MPY_REGION_HUGE, MADV_HUGEPAGE},      {"nh", MPY_REGION_NO_HUGE, MADV_NOHUGEPAGE},
+    {"dc", MPY_REGION_DONT_FORK, MADV_DONTFORK}, {"wf", MPY_REGION_WIPE_ON_FORK, MADV_WIPEONFORK},
+    {"dd", MPY_REGION_DONT_DUMP, MADV_DONTDUMP}, {"sr", MPY_REGION_SEQUENTIAL, MADV_SEQUENTIAL},
+    {"rr", MPY_REGION_RANDOM, MADV_RANDOM},      {"mg", MPY_REGION_MERGEABLE, MADV_MERGEABLE},
 };
 enum { ADVICES = sizeof advices / sizeof *advices };
-static const struct { char name[3]; uint32_t flag; } others[] = {{"gd", MPY_REGION_GROWSDOWN}, {"lo", MPY_REGION_LOCKED}, {"lf", MPY_REGION_LOCKED_ON_FAULT}};
+static const struct {
+    char name[3];
+    uint32_t flag;
+} others[] = {{"gd", MPY_REGION_GROWSDOWN}, {"lo", MPY_REGION_LOCKED}, {"lf", MPY_REGION_LOCKED_ON_FAULT}};
 
 static int has(const char *vmflags, const char *name) {
     for (const char *at = vmflags; (at = strstr(at, name)); at++)
@@ -62,13 +67,16 @@ void mpy_advice_place(const mpy_image_region_t *r) {
 
 static void locked(int failed) {
     static int said;
-    if (failed && !said++) MPY_LOWER->svc->say("memory that the program has locked cannot be locked here (ulimit -l); it may be swapped out");
+    if (failed && !said++)
+        MPY_LOWER->svc->say(
+            "memory that the program has locked cannot be locked here (ulimit -l); it may be swapped out");
 }
 
 void mpy_advice_apply(const mpy_image_region_t *r) {
     advise(r, ~before_pages);
     if (r->flags & MPY_REGION_LOCKED)
-        locked(mlock2((void *)r->lo, r->hi - r->lo, r->flags & MPY_REGION_LOCKED_ON_FAULT ? MLOCK_ONFAULT : 0) && r->prot != PROT_NONE);
+        locked(mlock2((void *)r->lo, r->hi - r->lo, r->flags & MPY_REGION_LOCKED_ON_FAULT ? MLOCK_ONFAULT : 0) &&
+               r->prot != PROT_NONE);
 }
 
 void mpy_advice_future(void) {

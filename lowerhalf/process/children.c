@@ -36,7 +36,8 @@ typedef struct wanted {
 static int counts(int pid, wanted_t w)
 {
     mpy_proc_stat_t s;
-    return mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' && (s.state == 'Z') == w.ended && s.started <= w.until;
+    return mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' && (s.state == 'Z') == w.ended &&
+           s.started <= w.until;
 }
 
 /* By /proc/PID/task/TID/children; -1 when the kernel doesn't have it. */
@@ -102,9 +103,11 @@ static void command_of(int pid, char *command, size_t n)
 static const char *advice(const char *command)
 {
     if (strstr(command, "multiprocessing.resource_tracker"))
-        return "Python's multiprocessing resource tracker, which lives as long as the program: avoid multiprocessing's shared memory and spawned processes";
+        return "Python's multiprocessing resource tracker, which lives as long as the program: avoid multiprocessing's "
+               "shared memory and spawned processes";
     if (strstr(command, "multiprocessing.forkserver"))
-        return "Python's multiprocessing fork server, which lives as long as the program: avoid the start method 'forkserver'";
+        return "Python's multiprocessing fork server, which lives as long as the program: avoid the start method "
+               "'forkserver'";
     return NULL;
 }
 
@@ -139,7 +142,8 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void
         if (known)
             return mpy_reason(err, n, "child process %d is %s", pid, known);
         if (left <= 0 && counts(pid, living))
-            return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? " ..." : "");
+            return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command,
+                              strlen(command) > COMMAND_SHOWN ? " ..." : "");
         if (left > 0)
             wait_for(pid, left < ASK_MS ? left : ASK_MS);
     }

@@ -23,6 +23,7 @@ uint64_t mpy_cpu_xsave_bytes(void);
 /* 0 when this CPU has all that `saved` has; else -1, naming the first features missing. */
 int mpy_cpu_check(const uint64_t saved[8], uint64_t saved_xsave_bytes, char *err, size_t n);
 /* The comparison itself, for any two records. */
-int mpy_cpu_compare(const uint64_t saved[8], uint64_t saved_xsave_bytes, const uint64_t here[8], uint64_t here_xsave_bytes, char *err, size_t n);
+int mpy_cpu_compare(const uint64_t saved[8], uint64_t saved_xsave_bytes, const uint64_t here[8],
+                    uint64_t here_xsave_bytes, char *err, size_t n);
 
 #endif

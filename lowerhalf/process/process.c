@@ -138,7 +138,8 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n)
     }
     const char *name = mpy_reader_string(r);
     int nice = (int)mpy_reader_i64(r);
-    uint32_t persona = mpy_reader_u32(r), dumpable = mpy_reader_u32(r), reaper = mpy_reader_u32(r), no_thp = mpy_reader_u32(r);
+    uint32_t persona = mpy_reader_u32(r), dumpable = mpy_reader_u32(r), reaper = mpy_reader_u32(r),
+             no_thp = mpy_reader_u32(r);
     if (r->failed || magic != MAGIC || nlimits != LIMITS)
         return mpy_reason(err, n, "the image's record of the process is damaged");
     if (mpy_timers_load(r, err, n))

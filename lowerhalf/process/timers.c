@@ -60,7 +60,9 @@ static int probe(char *err, size_t n)
     struct itimerspec left;
     for (int id = 0; id < ID_PROBES; id++)
         if (syscall(SYS_timer_gettime, id, &left) == 0)
-            return mpy_reason(err, n, "the program has a POSIX timer and this kernel does not list them (/proc/PID/timers); delete it before the checkpoint");
+            return mpy_reason(err, n,
+                              "the program has a POSIX timer and this kernel does not list them (/proc/PID/timers); "
+                              "delete it before the checkpoint");
     return 0;
 }
 
@@ -103,7 +105,10 @@ static int timer_check(const ptimer_t *timer, char *err, size_t n)
 {
     /* clock_getcpuclockid(3): negative ids name a process or thread by its pid; -6 is the calling process. */
     if (timer->clock == CLOCK_THREAD_CPUTIME_ID || (timer->clock < 0 && timer->clock != -6))
-        return mpy_reason(err, n, "POSIX timer %d runs on the CPU clock of a thread, which can't be saved; delete it before the checkpoint", timer->id);
+        return mpy_reason(
+            err, n,
+            "POSIX timer %d runs on the CPU clock of a thread, which can't be saved; delete it before the checkpoint",
+            timer->id);
     return 0;
 }
 
@@ -143,7 +148,8 @@ static int posix_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size
         syscall(SYS_timer_gettime, timer->id, &timer->left);
         int tid = timer->notify == NOTIFY_TID && virtual_tid ? virtual_tid(timer->tid) : timer->tid;
         if (!rc && tid == 0)
-            rc = mpy_reason(err, n, "POSIX timer %d notifies thread %d, which is not a thread of the program", timer->id, timer->tid);
+            rc = mpy_reason(err, n, "POSIX timer %d notifies thread %d, which is not a thread of the program",
+                            timer->id, timer->tid);
         mpy_blob_put_u32(b, (uint32_t)timer->id);
         mpy_blob_put_u32(b, (uint32_t)timer->signal);
         mpy_blob_put_u32(b, (uint32_t)timer->notify);
@@ -159,7 +165,8 @@ static int posix_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size
 
 static int create_with_id(const ptimer_t *timer, int tid)
 {
-    struct sigevent event = {.sigev_notify = timer->notify, .sigev_signo = timer->signal, .sigev_value.sival_ptr = (void *)timer->value};
+    struct sigevent event = {
+        .sigev_notify = timer->notify, .sigev_signo = timer->signal, .sigev_value.sival_ptr = (void *)timer->value};
     event._sigev_un._tid = tid;
     int id = timer->id;
     if (prctl(PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0) == 0) {
@@ -212,7 +219,8 @@ static int requeue(const siginfo_t *info)
 {
     if (syscall(SYS_rt_sigqueueinfo, getpid(), info->si_signo, info) == 0)
         return 0;
-    return errno == EPERM ? kill(getpid(), info->si_signo) : -1; /* only the first thread may send as if it were kill(2) or the kernel */
+    return errno == EPERM ? kill(getpid(), info->si_signo)
+                          : -1; /* only the first thread may send as if it were kill(2) or the kernel */
 }
 
 static void signals_save(mpy_blob_t *b)

@@ -37,7 +37,8 @@ static const mpy_image_keys_t *keys_of(const char *checkpoint) {
     uint8_t secret[MPY_SECRET_BYTES];
     if (mpy_options.is_unsigned) return NULL;
     if (!mpy_secret_read(checkpoint, secret, error, sizeof error) &&
-        (!mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) || !mpy_secret_read(job_dir, secret, error, sizeof error)))
+        (!mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) ||
+         !mpy_secret_read(job_dir, secret, error, sizeof error)))
         mpy_fail(1, "%s: its seals cannot be checked without the job's secret (%s): copy the secret from the job "
                     "directory into the checkpoint; --unsigned uses the checkpoint anyway", checkpoint, error);
     mpy_image_keys(&keys, secret);
@@ -50,10 +51,13 @@ static void open_image(mpy_image_t *image, const char *checkpoint) {
     if (stat(checkpoint, &st)) mpy_fail(1, "%s: %s", checkpoint, strerror(errno));
     if (mpy_own_check(checkpoint, &st, 022, error, sizeof error)) mpy_fail(1, "%s", error);
     snprintf(path, sizeof path, "%s/rank-%05d.img", checkpoint, MPY_LOWER->rank);
-    if (mpy_image_open(image, path, MPY_LOWER->rank, MPY_LOWER->size, keys_of(checkpoint), error, sizeof error) || mpy_image_check_files(image, error, sizeof error)) mpy_fail(1, "%s", error);
+    if (mpy_image_open(image, path, MPY_LOWER->rank, MPY_LOWER->size, keys_of(checkpoint), error, sizeof error) ||
+        mpy_image_check_files(image, error, sizeof error))
+        mpy_fail(1, "%s", error);
     if (image->header.boundary_version != MPY_BOUNDARY_VERSION || image->header.table_hash != MPY_TABLE_HASH)
         mpy_fail(1, "%s: written by another version of manapy; restart it with that version", path);
-    if (mpy_cpu_check(image->header.cpu_features, image->header.xsave_bytes, error, sizeof error)) mpy_fail(1, "%s", error);
+    if (mpy_cpu_check(image->header.cpu_features, image->header.xsave_bytes, error, sizeof error))
+        mpy_fail(1, "%s", error);
 }
 
 static void must(int result, const char *error) {

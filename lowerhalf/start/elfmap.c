@@ -26,12 +26,19 @@ static int fail(char *error, size_t n, const char *path, const char *why) {
 }
 
 static int map_segment(int fd, const Elf64_Phdr *p, uint64_t base) {
-    int prot = ((p->p_flags & PF_R) ? PROT_READ : 0) | ((p->p_flags & PF_W) ? PROT_WRITE : 0) | ((p->p_flags & PF_X) ? PROT_EXEC : 0);
-    uint64_t lo = DOWN(base + p->p_vaddr), file_end = base + p->p_vaddr + p->p_filesz, end = UP(base + p->p_vaddr + p->p_memsz);
-    if (p->p_filesz && mmap((void *)lo, UP(file_end) - lo, prot, MAP_PRIVATE | MAP_FIXED, fd, (off_t)DOWN(p->p_offset)) == MAP_FAILED) return -1;
+    int prot = ((p->p_flags & PF_R) ? PROT_READ : 0) | ((p->p_flags & PF_W) ? PROT_WRITE : 0) |
+               ((p->p_flags & PF_X) ? PROT_EXEC : 0);
+    uint64_t lo = DOWN(base + p->p_vaddr), file_end = base + p->p_vaddr + p->p_filesz,
+             end = UP(base + p->p_vaddr + p->p_memsz);
+    if (p->p_filesz &&
+        mmap((void *)lo, UP(file_end) - lo, prot, MAP_PRIVATE | MAP_FIXED, fd, (off_t)DOWN(p->p_offset)) == MAP_FAILED)
+        return -1;
     uint64_t zero_from = p->p_filesz ? UP(file_end) : lo;
-    if (p->p_memsz > p->p_filesz && p->p_filesz && (prot & PROT_WRITE)) memset((void *)file_end, 0, UP(file_end) - file_end);
-    if (end > zero_from && mmap((void *)zero_from, end - zero_from, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) return -1;
+    if (p->p_memsz > p->p_filesz && p->p_filesz && (prot & PROT_WRITE))
+        memset((void *)file_end, 0, UP(file_end) - file_end);
+    if (end > zero_from &&
+        mmap((void *)zero_from, end - zero_from, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        return -1;
     return 0;
 }
 
@@ -41,10 +48,13 @@ int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail(error, n, path, strerror(errno));
     int bad = 0;
-    if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(h.e_ident, ELFMAG, SELFMAG)) bad = fail(error, n, path, "not an ELF executable");
-    else if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_machine != EM_X86_64) bad = fail(error, n, path, "not a 64-bit x86 program");
+    if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(h.e_ident, ELFMAG, SELFMAG))
+        bad = fail(error, n, path, "not an ELF executable");
+    else if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_machine != EM_X86_64)
+        bad = fail(error, n, path, "not a 64-bit x86 program");
     else if (h.e_type != ET_EXEC && h.e_type != ET_DYN) bad = fail(error, n, path, "not an executable program");
-    else if (h.e_phnum > 64 || pread(fd, ph, sizeof(Elf64_Phdr) * h.e_phnum, (off_t)h.e_phoff) != (ssize_t)(sizeof(Elf64_Phdr) * h.e_phnum))
+    else if (h.e_phnum > 64 || pread(fd, ph, sizeof(Elf64_Phdr) * h.e_phnum, (off_t)h.e_phoff) !=
+                                   (ssize_t)(sizeof(Elf64_Phdr) * h.e_phnum))
         bad = fail(error, n, path, "its program headers cannot be read");
     if (bad) goto close_file;
 
@@ -57,25 +67,34 @@ int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n) {
         } else if (ph[i].p_type == PT_GNU_STACK) {
             out->exec_stack = (ph[i].p_flags & PF_X) != 0;
         } else if (ph[i].p_type == PT_INTERP && ph[i].p_filesz < sizeof out->interp) {
-            if (pread(fd, out->interp, ph[i].p_filesz, (off_t)ph[i].p_offset) != (ssize_t)ph[i].p_filesz) out->interp[0] = 0;
+            if (pread(fd, out->interp, ph[i].p_filesz, (off_t)ph[i].p_offset) != (ssize_t)ph[i].p_filesz)
+                out->interp[0] = 0;
         }
     }
     if (lo >= hi) { bad = fail(error, n, path, "it has no segments to load"); goto close_file; }
     out->low = h.e_type == ET_EXEC;
     uint64_t at = out->low ? lo : mpy_arena_take(hi - lo);
-    if (out->low && hi > 0x100000000ul) { bad = fail(error, n, path, "it is linked to a fixed address above 4 GiB"); goto close_file; }
-    if (!at || mmap((void *)at, hi - lo, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) != (void *)at) {
+    if (out->low && hi > 0x100000000ul) {
+        bad = fail(error, n, path, "it is linked to a fixed address above 4 GiB");
+        goto close_file;
+    }
+    if (!at || mmap((void *)at, hi - lo, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+                    -1, 0) != (void *)at) {
         bad = fail(error, n, path, "its address range is in use");
         goto close_file;
     }
     out->base = at - lo;
     for (int i = 0; i < h.e_phnum; i++)
-        if (ph[i].p_type == PT_LOAD && map_segment(fd, &ph[i], out->base)) { bad = fail(error, n, path, strerror(errno)); goto close_file; }
+        if (ph[i].p_type == PT_LOAD && map_segment(fd, &ph[i], out->base)) {
+            bad = fail(error, n, path, strerror(errno));
+            goto close_file;
+        }
     out->entry = out->base + h.e_entry;
     out->phnum = h.e_phnum;
     for (int i = 0; i < h.e_phnum; i++) {
         if (ph[i].p_type == PT_PHDR) out->phdr = out->base + ph[i].p_vaddr;
-        else if (!out->phdr && ph[i].p_type == PT_LOAD && ph[i].p_offset <= h.e_phoff && h.e_phoff < ph[i].p_offset + ph[i].p_filesz)
+        else if (!out->phdr && ph[i].p_type == PT_LOAD && ph[i].p_offset <= h.e_phoff &&
+                 h.e_phoff < ph[i].p_offset + ph[i].p_filesz)
             out->phdr = out->base + ph[i].p_vaddr + (h.e_phoff - ph[i].p_offset);
     }
 close_file:

@@ -39,7 +39,8 @@ static void load(const mpy_program_t *program, char **env, uint64_t *entry, uint
     MPY_TRAP->brk_max = MPY_TRAP->brk_lo + heap;
     /* The runtime of AddressSanitizer ends a program in which another library was loaded before it. */
     int preload = exe.interp[0] && !mpy_elf_needs(&exe, "libasan.so") && !mpy_elf_needs(&exe, "libclang_rt.asan");
-    *sp = mpy_stack_build(program->argv, mpy_program_environ(env, mpy_upper_dir(), preload), &exe, exe.interp[0] ? &linker : NULL, program->path, mpy_vdso_install(), error, sizeof error);
+    *sp = mpy_stack_build(program->argv, mpy_program_environ(env, mpy_upper_dir(), preload), &exe,
+                          exe.interp[0] ? &linker : NULL, program->path, mpy_vdso_install(), error, sizeof error);
     if (!*sp) mpy_fail(1, "%s", error);
     *entry = exe.interp[0] ? linker.entry : exe.entry;
 }

@@ -49,7 +49,8 @@ void mpy_fail(int code, const char *format, ...) {
 }
 
 void mpy_fixed_map(uint64_t address, uint64_t bytes) {
-    void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (p != (void *)address) mpy_fail(1, "address %#lx, which manapy needs, is in use", (unsigned long)address);
 }
 
@@ -58,7 +59,9 @@ void mpy_blocks_map(void) {
     mpy_fixed_map(MPY_SERVICE_STACK_ADDR, MPY_SERVICE_STACK_SIZE);
     mpy_code_install();
     int r = mpy_arena_attach();
-    if (r) mpy_fail(1, "cannot map memory that children do not inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
+    if (r)
+        mpy_fail(1, "cannot map memory that children do not inherit (%s): manapy needs Linux 5.9 or newer",
+                 strerror(-r));
 }
 
 void mpy_blocks_map_saved(void) {
@@ -70,7 +73,8 @@ void mpy_blocks_map_saved(void) {
 
 const char *mpy_self_path(void) {
     static char path[PATH_MAX];
-    if (!path[0] && readlink("/proc/self/exe", path, sizeof path - 1) < 0) mpy_fail(1, "cannot read /proc/self/exe: is /proc mounted?");
+    if (!path[0] && readlink("/proc/self/exe", path, sizeof path - 1) < 0)
+        mpy_fail(1, "cannot read /proc/self/exe: is /proc mounted?");
     return path;
 }
 
@@ -140,7 +144,8 @@ static const char *resumed;
 /* As DMTCP has it: checkpoints go on to where the one lies that this job comes from. */
 static void note_checkpoint_dir(mpy_lower_t *b) {
     char owner[PATH_MAX], directory[PATH_MAX];
-    bool ours = b->checkpoint[0] && mpy_jobdir_of_checkpoint(b->checkpoint, owner, directory) && strcmp(owner, b->job_dir) == 0;
+    bool ours =
+        b->checkpoint[0] && mpy_jobdir_of_checkpoint(b->checkpoint, owner, directory) && strcmp(owner, b->job_dir) == 0;
     strcpy(b->checkpoint_dir, ours && strlen(directory) < sizeof b->checkpoint_dir ? directory : b->job_dir);
 }
 
@@ -156,9 +161,15 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10
      * ms. */
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
-    mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
-                                        .interval = mpy_options.interval_s, .keep = mpy_options.keep,
-                                        .child_grace_ms = mpy_options.child_grace_ms, .protocol = mpy_options.protocol};
+    mpy_rendezvous_options_t options = {.dir = mpy_options.dir,
+                                        .resume = resume,
+                                        .expected_ranks = ranks,
+                                        .argv = argv,
+                                        .mpi = mpy_mpi_path(),
+                                        .interval = mpy_options.interval_s,
+                                        .keep = mpy_options.keep,
+                                        .child_grace_ms = mpy_options.child_grace_ms,
+                                        .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {
         if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
     } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
@@ -220,6 +231,10 @@ void mpy_lower_start(const char *program) {
     job.protocol = MPY_LOWER->protocol; /* a restart has learnt it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
     mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, mpy_options.on_failover, mpy_options.trace, job.pmi_fd);
-    mpy_control_config_t config = {.job = &job, .engine = &mpy_engine, .generation = MPY_LOWER->generation, .checkpoint = resumed, .program = program};
+    mpy_control_config_t config = {.job = &job,
+                                   .engine = &mpy_engine,
+                                   .generation = MPY_LOWER->generation,
+                                   .checkpoint = resumed,
+                                   .program = program};
     if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
 }

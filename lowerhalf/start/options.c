@@ -15,10 +15,12 @@ static const char launch_usage[] =
     "  --keep K            keep the K newest checkpoints (default: all)\n"
     "  --mpi PATH          the real MPI: a library file, or the prefix of an installation\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
-    "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for comparison,\n"
+    "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
+    "comparison,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
     "  --shift auto|off|require\n"
-    "                      protect MPI over RDMA (RoCE, InfiniBand): when an RNIC fails, traffic moves to another one.\n"
+    "                      protect MPI over RDMA (RoCE, InfiniBand): when an RNIC fails, traffic moves to another "
+    "one.\n"
     "                      auto (default): if the host has several RNICs; require: fail if there is no protection\n"
     "  --on-failover continue|checkpoint\n"
     "                      what to do when an RNIC fails: continue (default), or take a checkpoint at once, too\n"
@@ -29,7 +31,8 @@ static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
     "  --interval, --keep, --mpi, --child-grace, --shift, --on-failover, --no-trace   as for manapy-launch\n"
-    "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written the\n"
+    "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
+    "the\n"
     "                      checkpoint\n"
     "  --version, --help\n";
 
@@ -60,27 +63,37 @@ static mpy_protocol_t protocol(const char *text) {
 }
 
 static const char *shift(const char *text) {
-    if (strcmp(text, "auto") && strcmp(text, "off") && strcmp(text, "require")) usage("--shift needs auto, off or require, not ", text);
+    if (strcmp(text, "auto") && strcmp(text, "off") && strcmp(text, "require"))
+        usage("--shift needs auto, off or require, not ", text);
     return text;
 }
 
 static const char *on_failover(const char *text) {
-    if (strcmp(text, "continue") && strcmp(text, "checkpoint")) usage("--on-failover needs continue or checkpoint, not ", text);
+    if (strcmp(text, "continue") && strcmp(text, "checkpoint"))
+        usage("--on-failover needs continue or checkpoint, not ", text);
     return text;
 }
 
 int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     int restart = !strcmp(mpy_options.command, "manapy-restart");
-    *out = (mpy_options_t){.command = mpy_options.command, .child_grace_ms = 5000, .shift = "auto", .on_failover = "continue", .trace = true};
+    *out = (mpy_options_t){.command = mpy_options.command,
+                           .child_grace_ms = 5000,
+                           .shift = "auto",
+                           .on_failover = "continue",
+                           .trace = true};
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         const char *option = argv[i];
         if (!strcmp(option, "--")) { i++; break; }
-        if (!strcmp(option, "--help") || !strcmp(option, "-h")) { fputs(restart ? restart_usage : launch_usage, stdout); exit(0); }
+        if (!strcmp(option, "--help") || !strcmp(option, "-h")) {
+            fputs(restart ? restart_usage : launch_usage, stdout);
+            exit(0);
+        }
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
         if (!strcmp(option, "--no-trace")) { out->trace = false; continue; }
         if (restart && !strcmp(option, "--unsigned")) { out->is_unsigned = true; continue; }
-        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--shift", "--on-failover", "--exec", "--rejoin", "--protocol"};
+        static const char *const known[] = {"--interval", "--dir",         "--keep", "--mpi",    "--child-grace",
+                                            "--shift",    "--on-failover", "--exec", "--rejoin", "--protocol"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
@@ -90,7 +103,10 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         switch (k) {
         case 0: out->interval_s = seconds(option, value); break;
         case 1: out->dir = value; break;
-        case 2: out->keep = atoi(value); if (out->keep < 1) usage("--keep needs a number of at least 1, not ", value); break;
+        case 2:
+            out->keep = atoi(value);
+            if (out->keep < 1) usage("--keep needs a number of at least 1, not ", value);
+            break;
         case 3: out->mpi = value; break;
         case 4: out->child_grace_ms = (int)(seconds(option, value) * 1000); break;
         case 5: out->shift = shift(value); break;

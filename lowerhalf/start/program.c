@@ -71,21 +71,28 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
         if (fd >= 0) close(fd);
         if (got < 0) { snprintf(error, n, "cannot read '%s': %s", out->path, strerror(errno)); return 126; }
         if (got >= 4 && !memcmp(head, "\177ELF", 4)) return 0;
-        if (depth == 4) { snprintf(error, n, "cannot run '%s': its interpreters are nested too deeply", out->path); return 126; }
+        if (depth == 4) {
+            snprintf(error, n, "cannot run '%s': its interpreters are nested too deeply", out->path);
+            return 126;
+        }
         if (head[0] != '#' || head[1] != '!') { /* execvp's fallback */
             out->argv = prepend(out->argv, 1, 2, (char *[]){"/bin/sh", out->path});
             out->path = strdup("/bin/sh");
             continue;
         }
         head[strcspn(head, "\n")] = 0;
-        char *interp = head + 2 + strspn(head + 2, " \t"), *end = interp + strcspn(interp, " \t"), *arg = end + strspn(end, " \t");
+        char *interp = head + 2 + strspn(head + 2, " \t"), *end = interp + strcspn(interp, " \t"),
+             *arg = end + strspn(end, " \t");
         *end = 0;
-        for (char *tail = arg + strlen(arg); tail > arg && (tail[-1] == ' ' || tail[-1] == '\t' || tail[-1] == '\r');) *--tail = 0;
+        for (char *tail = arg + strlen(arg); tail > arg && (tail[-1] == ' ' || tail[-1] == '\t' || tail[-1] == '\r');)
+            *--tail = 0;
         char *parts[3] = {strdup(interp), *arg ? strdup(arg) : out->path, out->path};
         out->argv = prepend(out->argv, 1, *arg ? 3 : 2, parts);
         out->path = parts[0];
         code = runnable(out->path);
-        if (code) snprintf(error, n, "cannot run '%s': its interpreter '%s' is missing or not executable", out->argv[*arg ? 2 : 1], out->path);
+        if (code)
+            snprintf(error, n, "cannot run '%s': its interpreter '%s' is missing or not executable",
+                     out->argv[*arg ? 2 : 1], out->path);
     }
     return code;
 }
@@ -109,7 +116,9 @@ char **mpy_program_environ(char **env, const char *upper_dir, int preload) {
     }
     out[n++] = put_first("LD_LIBRARY_PATH", upper_dir, path);
     /* The list in LD_PRELOAD can't hold blanks; by its mere name the library is found in LD_LIBRARY_PATH. */
-    if (preload) out[n++] = put_first("LD_PRELOAD", strpbrk(upper_dir, " :") ? "libdmtcp.so" : join(upper_dir, "/", "libdmtcp.so"), preloaded);
+    if (preload)
+        out[n++] = put_first("LD_PRELOAD",
+                             strpbrk(upper_dir, " :") ? "libdmtcp.so" : join(upper_dir, "/", "libdmtcp.so"), preloaded);
     else if (preloaded) out[n++] = join("LD_PRELOAD", "=", preloaded);
     out[n++] = join("MPI4PY_LIBMPI=", upper_dir, "/libmpi.so.12");
     out[n++] = "MPI4PY_MPIABI=mpich";

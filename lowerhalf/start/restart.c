@@ -25,7 +25,8 @@ static const char *checkpoint_path(const char *given) {
     snprintf(inside, sizeof inside, "%s/manifest.json", given);
     if (access(inside, R_OK)) {
         snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
-        if (access(inside, R_OK)) mpy_fail(1, "%s is neither a checkpoint nor a job directory with a checkpoint (see `manapy list`)", given);
+        if (access(inside, R_OK))
+            mpy_fail(1, "%s is neither a checkpoint nor a job directory with a checkpoint (see `manapy list`)", given);
     }
     *strrchr(inside, '/') = 0;
     if (!realpath(inside, path)) mpy_fail(1, "%s: %s", inside, strerror(errno));
@@ -42,7 +43,8 @@ static int count_ranks(const char *checkpoint) {
     if (glob(pattern, 0, NULL, &found)) mpy_fail(1, "%s contains no images", checkpoint);
     int fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
     if (fd < 0) mpy_fail(1, "%s: %s", found.gl_pathv[0], strerror(errno));
-    if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) || memcmp(header.magic, MPY_IMAGE_MAGIC, sizeof header.magic) || header.size < 1)
+    if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) ||
+        memcmp(header.magic, MPY_IMAGE_MAGIC, sizeof header.magic) || header.size < 1)
         mpy_fail(1, "%s is not a complete image", found.gl_pathv[0]);
     close(fd);
     globfree(&found);

@@ -24,7 +24,11 @@
 extern char **mpy_initial_environ; /* launch.c: environ at the start of main */
 
 typedef struct { char *low; } strings_t; /* grows downwards */
-static char *push_bytes(strings_t *s, const void *bytes, size_t n) { s->low -= n; memcpy(s->low, bytes, n); return s->low; }
+static char *push_bytes(strings_t *s, const void *bytes, size_t n) {
+    s->low -= n;
+    memcpy(s->low, bytes, n);
+    return s->low;
+}
 static char *push(strings_t *s, const char *text) { return push_bytes(s, text, strlen(text) + 1); }
 
 static uint64_t stack_bytes(void) {
@@ -42,10 +46,13 @@ static const Elf64_auxv_t *kernel_auxv(void) {
     return (const Elf64_auxv_t *)(e + 1);
 }
 
-uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *program, const mpy_elf_t *linker, const char *exec_name, uint64_t vdso, char *error, size_t n) {
+uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *program, const mpy_elf_t *linker,
+                         const char *exec_name, uint64_t vdso, char *error, size_t n) {
     uint64_t bytes = stack_bytes(), lo = mpy_arena_take(bytes + 4096);
     int prot = PROT_READ | PROT_WRITE | (program->exec_stack ? PROT_EXEC : 0);
-    if (!lo || mmap((void *)lo, bytes + 4096, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE | MAP_STACK, -1, 0) == MAP_FAILED) {
+    if (!lo ||
+        mmap((void *)lo, bytes + 4096, prot,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE | MAP_STACK, -1, 0) == MAP_FAILED) {
         snprintf(error, n, "no memory for a stack of %lu bytes", (unsigned long)bytes);
         return 0;
     }
@@ -107,10 +114,20 @@ void mpy_stack_show_arguments(void) {
     char stat[1024], *fields = mpy_proc_stat_fields(getpid(), stat);
     unsigned long v[60] = {0};
     int k = 2; /* proc(5) counts from 1 */
-    for (char *word = fields ? strtok(fields, " ") : NULL; word && k < 59; word = strtok(NULL, " ")) v[++k] = strtoul(word, NULL, 10);
+    for (char *word = fields ? strtok(fields, " ") : NULL; word && k < 59; word = strtok(NULL, " "))
+        v[++k] = strtoul(word, NULL, 10);
     if (k < 51) return;
-    struct prctl_mm_map map = {.start_code = v[26], .end_code = v[27], .start_stack = v[28], .start_data = v[45], .end_data = v[46], .start_brk = v[47],
-                               .brk = (uint64_t)sbrk(0), .arg_start = MPY_TRAP->arg_lo, .arg_end = MPY_TRAP->arg_hi, .env_start = MPY_TRAP->arg_hi,
-                               .env_end = MPY_TRAP->env_hi, .exe_fd = (unsigned)-1};
+    struct prctl_mm_map map = {.start_code = v[26],
+                               .end_code = v[27],
+                               .start_stack = v[28],
+                               .start_data = v[45],
+                               .end_data = v[46],
+                               .start_brk = v[47],
+                               .brk = (uint64_t)sbrk(0),
+                               .arg_start = MPY_TRAP->arg_lo,
+                               .arg_end = MPY_TRAP->arg_hi,
+                               .env_start = MPY_TRAP->arg_hi,
+                               .env_end = MPY_TRAP->env_hi,
+                               .exe_fd = (unsigned)-1};
     prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0);
 }

@@ -126,7 +126,9 @@ static void clear_up(const char *base, const char *but, bool all) {
         char path[PATH_MAX];
         struct stat st;
         snprintf(path, sizeof path, "%s/%s", base, e->d_name);
-        if (e->d_name[0] == '.' || !strcmp(e->d_name, but) || lstat(path, &st) || !S_ISDIR(st.st_mode) || !folder_dead(path, &jobs[count].bytes)) continue;
+        if (e->d_name[0] == '.' || !strcmp(e->d_name, but) || lstat(path, &st) || !S_ISDIR(st.st_mode) ||
+            !folder_dead(path, &jobs[count].bytes))
+            continue;
         snprintf(jobs[count].name, sizeof jobs[count].name, "%s", e->d_name);
         jobs[count++].changed = st.st_mtime;
     }
@@ -147,7 +149,9 @@ static void remove_replaced(const char *folder, const mpy_trace_identity_t *who)
     long rank, generation;
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir));)
-        if (is_trace_name(e->d_name, &rank, &generation) && (rank >= who->size || (rank == who->rank && generation >= (long)who->generation))) unlinkat(dirfd(dir), e->d_name, 0);
+        if (is_trace_name(e->d_name, &rank, &generation) &&
+            (rank >= who->size || (rank == who->rank && generation >= (long)who->generation)))
+            unlinkat(dirfd(dir), e->d_name, 0);
     if (dir) closedir(dir);
 }
 
@@ -163,7 +167,8 @@ mpy_trace_sample_t mpy_trace_clocks(void) {
         uint64_t after = mpy_trace_ticks();
         if (after - before >= width) continue;
         width = after - before;
-        best = (mpy_trace_sample_t){.ticks = before + width / 2, .realtime = realtime, .monotonic = monotonic, .uncertainty = UINT64_MAX};
+        best = (mpy_trace_sample_t){
+            .ticks = before + width / 2, .realtime = realtime, .monotonic = monotonic, .uncertainty = UINT64_MAX};
     }
     return best;
 }
@@ -222,7 +227,8 @@ static void fill(mpy_trace_file_t *file, const mpy_trace_identity_t *who) {
     snprintf(file->program, sizeof file->program, "%s", who->program);
 }
 
-static const uint64_t file_bytes = MPY_TRACE_PAGE + MPY_TRACE_COMMS * sizeof(mpy_trace_comm_t) + MPY_TRACE_MEMBERS * sizeof(int32_t) + MPY_TRACE_RINGS * MPY_TRACE_STRIDE;
+static const uint64_t file_bytes = MPY_TRACE_PAGE + MPY_TRACE_COMMS * sizeof(mpy_trace_comm_t) +
+                                   MPY_TRACE_MEMBERS * sizeof(int32_t) + MPY_TRACE_RINGS * MPY_TRACE_STRIDE;
 
 /* Invariant 1; for the head, the first steps of the tables and one ring. */
 static bool has_room(const char *folder) {

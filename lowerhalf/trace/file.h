@@ -50,7 +50,8 @@ mpy_trace_ring_t *mpy_trace_ring_at(const mpy_trace_t *trace, uint32_t i);
 void mpy_trace_ring_drop(mpy_trace_t *trace, mpy_trace_ring_t *ring);
 /* Enter a communicator: world ranks of its n members, of which the last `remote` are the other group; `name` may be
  * NULL. Its index, or MPY_TRACE_NO_COMM when the table is full. */
-uint32_t mpy_trace_comm_add(mpy_trace_t *trace, uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name);
+uint32_t mpy_trace_comm_add(mpy_trace_t *trace, uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n,
+                            uint32_t remote, const char *name);
 /* False: no room. Room for this part of the file exists from now on, so that no store into it can fail. */
 bool mpy_trace_reserve(const mpy_trace_t *trace, uint64_t offset, uint64_t bytes);
 

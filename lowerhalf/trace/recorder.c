@@ -30,8 +30,15 @@ static void reopen(mpy_trace_ring_t *ring, const mpy_trace_saved_t *saved) {
     ring->mark = saved->mark;
     for (uint32_t i = 0; i < saved->open; i++) {
         const mpy_trace_record_t *r = &saved->records[i];
-        mpy_trace_put(ring, now, 0, (mpy_trace_call_t){.op = r->op, .flags = r->flags, .comm = MPY_TRACE_NO_COMM, .peer = r->peer, .tag = r->tag,
-                                                       .bytes = r->bytes, .request = r->request, .context = r->context});
+        mpy_trace_put(ring, now, 0,
+                      (mpy_trace_call_t){.op = r->op,
+                                         .flags = r->flags,
+                                         .comm = MPY_TRACE_NO_COMM,
+                                         .peer = r->peer,
+                                         .tag = r->tag,
+                                         .bytes = r->bytes,
+                                         .request = r->request,
+                                         .context = r->context});
     }
 }
 
@@ -40,8 +47,13 @@ void mpy_recorder_start(const char *program) {
     uint64_t past[MPY_TRACE_RINGS];
     if (!mpy_options.trace) return;
     mpy_trace_job_name(MPY_LOWER->job_dir, job, sizeof job);
-    mpy_trace_identity_t who = {.job = job, .producer = "manapy-launch", .program = program, .rank = MPY_LOWER->rank, .size = MPY_LOWER->size,
-                                .generation = MPY_LOWER->generation, .past = past};
+    mpy_trace_identity_t who = {.job = job,
+                                .producer = "manapy-launch",
+                                .program = program,
+                                .rank = MPY_LOWER->rank,
+                                .size = MPY_LOWER->size,
+                                .generation = MPY_LOWER->generation,
+                                .past = past};
     for (uint32_t i = 0; i < MPY_TRACE_RINGS; i++) past[i] = MPY_UPPER->trace[i].head - MPY_UPPER->trace[i].open;
     if (!mpy_trace_create(&trace, &who, error, sizeof error)) {
         if (MPY_LOWER->rank == 0) dprintf(2, "%s: calls are not recorded: %s\n", mpy_options.command, error);
@@ -105,7 +117,9 @@ static uint32_t thread_of(const mpy_trace_ring_t *ring) {
 static void save_ring(mpy_trace_ring_t *ring, mpy_trace_saved_t *saved) {
     *saved = (mpy_trace_saved_t){.head = ring->head, .mark = ring->mark, .thread = thread_of(ring)};
     uint64_t seq = saved->head;
-    for (mpy_trace_record_t *r; seq >= ring->first && (r = mpy_trace_open(ring, seq)) != NULL && saved->head - seq < MPY_TRACE_CAPACITY; seq--) {
+    for (mpy_trace_record_t *r;
+         seq >= ring->first && (r = mpy_trace_open(ring, seq)) != NULL && saved->head - seq < MPY_TRACE_CAPACITY;
+         seq--) {
         r->flags |= MPY_TRACE_STOPPED;
         if (saved->thread != 0 && saved->head - seq < MPY_TRACE_OPEN_MAX) saved->open++;
     }
@@ -131,7 +145,8 @@ void mpy_recorder_leave(void) { mpy_trace_end(&trace, MPY_TRACE_SAVED); }
 
 /* ---- services ---- */
 
-uint32_t mpy_recorder_comm(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name) {
+uint32_t mpy_recorder_comm(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote,
+                           const char *name) {
     return mpy_trace_comm_add(&trace, cid, ggid, members, n, remote, name);
 }
 

@@ -12,7 +12,8 @@ void mpy_recorder_leave(void);                /* the process ends here, to go on
 /* Services (boundary.h), and a thread's ring. */
 void mpy_recorder_bind(mpy_thread_t *t);
 void mpy_recorder_unbind(mpy_thread_t *t);
-uint32_t mpy_recorder_comm(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name);
+uint32_t mpy_recorder_comm(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote,
+                           const char *name);
 int mpy_recorder_mark(uint64_t mark);
 void mpy_recorder_end(void);
 #endif

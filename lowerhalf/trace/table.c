@@ -108,7 +108,9 @@ static void set_members(mpy_trace_t *trace, mpy_trace_comm_t *c, const int32_t *
     c->place = UINT64_MAX;
     uint64_t start = file->members, end = start + n;
     if (end > file->members_capacity) return;
-    if (!reserve_to(trace, &trace->members_end, file->members_offset + end * sizeof(int32_t), file->members_offset + file->members_capacity * sizeof(int32_t))) return;
+    if (!reserve_to(trace, &trace->members_end, file->members_offset + end * sizeof(int32_t),
+                    file->members_offset + file->members_capacity * sizeof(int32_t)))
+        return;
     int32_t *pool = (int32_t *)((char *)file + file->members_offset);
     for (uint32_t i = 0; i < n; i++) pool[start + i] = members[i];
     c->place = start;
@@ -121,12 +123,14 @@ static void set_name(mpy_trace_comm_t *c, const char *name) {
     c->name[i] = 0;
 }
 
-uint32_t mpy_trace_comm_add(mpy_trace_t *trace, uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name) {
+uint32_t mpy_trace_comm_add(mpy_trace_t *trace, uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n,
+                            uint32_t remote, const char *name) {
     mpy_trace_file_t *file = trace->file;
     if (file == NULL) return MPY_TRACE_NO_COMM;
     mpy_lock_acquire(&trace->lock);
     uint32_t i = file->comms;
-    uint64_t end = file->comms_offset + (i + 1ul) * sizeof(mpy_trace_comm_t), limit = file->comms_offset + file->comms_capacity * sizeof(mpy_trace_comm_t);
+    uint64_t end = file->comms_offset + (i + 1ul) * sizeof(mpy_trace_comm_t),
+             limit = file->comms_offset + file->comms_capacity * sizeof(mpy_trace_comm_t);
     bool room = i < file->comms_capacity && reserve_to(trace, &trace->comms_end, end, limit);
     if (room) {
         mpy_trace_comm_t *c = (mpy_trace_comm_t *)((char *)file + file->comms_offset) + i;

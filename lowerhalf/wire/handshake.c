@@ -15,7 +15,8 @@
 
 enum { NONCE_BYTES = 16 };
 
-static void keyed_digest(const uint8_t secret[MPY_SECRET_BYTES], const char *a, const char *b, const char *c, const char *d, uint8_t digest[MPY_SHA256_BYTES]) {
+static void keyed_digest(const uint8_t secret[MPY_SECRET_BYTES], const char *a, const char *b, const char *c,
+                         const char *d, uint8_t digest[MPY_SHA256_BYTES]) {
     mpy_hmac_t m;
     mpy_hmac_init(&m, secret, MPY_SECRET_BYTES);
     mpy_hmac_update(&m, a, strlen(a));
@@ -25,7 +26,8 @@ static void keyed_digest(const uint8_t secret[MPY_SECRET_BYTES], const char *a, 
     mpy_hmac_final(&m, digest);
 }
 
-static void keyed_hash(const uint8_t secret[MPY_SECRET_BYTES], const char *a, const char *b, const char *c, const char *d, char out[2 * MPY_SHA256_BYTES + 1]) {
+static void keyed_hash(const uint8_t secret[MPY_SECRET_BYTES], const char *a, const char *b, const char *c,
+                       const char *d, char out[2 * MPY_SHA256_BYTES + 1]) {
     uint8_t digest[MPY_SHA256_BYTES];
     keyed_digest(secret, a, b, c, d, digest);
     mpy_hex(digest, sizeof digest, out);
@@ -33,7 +35,8 @@ static void keyed_hash(const uint8_t secret[MPY_SECRET_BYTES], const char *a, co
 
 _Static_assert(MPY_SECRET_BYTES == MPY_SHA256_BYTES, "a digest is a key");
 
-void mpy_seal(const uint8_t key[MPY_SECRET_BYTES], const char *end, uint64_t number, const char *line, size_t length, char seal[MPY_SEAL_HEX + 1]) {
+void mpy_seal(const uint8_t key[MPY_SECRET_BYTES], const char *end, uint64_t number, const char *line, size_t length,
+              char seal[MPY_SEAL_HEX + 1]) {
     uint8_t digest[MPY_SHA256_BYTES];
     char head[64];
     mpy_hmac_t m;
@@ -50,12 +53,12 @@ bool mpy_equal_secretly(const char *a, const char *b, size_t n) {
     return differs == 0;
 }
 
-mpy_handshake_status_t mpy_handshake_answer(
-    mpy_handshake_t *h, const char *greeting, const char *service, int *version, const char *role, const uint8_t secret[MPY_SECRET_BYTES]) {
+mpy_handshake_status_t mpy_handshake_answer(mpy_handshake_t *h, const char *greeting, const char *service, int *version,
+                                            const char *role, const uint8_t secret[MPY_SECRET_BYTES]) {
     char word[33], theirs[2 * NONCE_BYTES + 1], ours[2 * NONCE_BYTES + 1], hash[2 * MPY_SHA256_BYTES + 1];
     int wanted = *version, end = 0;
-    if (sscanf(greeting, "%32s %d %32[0-9a-f]%n", word, version, theirs, &end) != 3 || strcmp(word, service) != 0 || strlen(theirs) != 2 * NONCE_BYTES ||
-        greeting[end] != '\0')
+    if (sscanf(greeting, "%32s %d %32[0-9a-f]%n", word, version, theirs, &end) != 3 || strcmp(word, service) != 0 ||
+        strlen(theirs) != 2 * NONCE_BYTES || greeting[end] != '\0')
         return MPY_HANDSHAKE_STRANGER;
     if (*version != wanted) return MPY_HANDSHAKE_VERSION;
     uint8_t random[NONCE_BYTES];

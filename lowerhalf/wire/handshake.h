@@ -16,20 +16,26 @@ typedef struct mpy_handshake {
     uint8_t key[MPY_SECRET_BYTES]; /* of this connection, if its lines are sealed */
 } mpy_handshake_t;
 
-typedef enum { MPY_HANDSHAKE_GOOD = 0, MPY_HANDSHAKE_STRANGER, MPY_HANDSHAKE_VERSION, MPY_HANDSHAKE_RANDOM } mpy_handshake_status_t;
+typedef enum {
+    MPY_HANDSHAKE_GOOD = 0,
+    MPY_HANDSHAKE_STRANGER,
+    MPY_HANDSHAKE_VERSION,
+    MPY_HANDSHAKE_RANDOM
+} mpy_handshake_status_t;
 
 /* The client's half: what to send to a server that has greeted with `greeting`. service: the greeting's first word.
  * STRANGER: it isn't that service; VERSION: it speaks another version, left in *version; RANDOM: no random numbers, see
  * errno. */
-mpy_handshake_status_t mpy_handshake_answer(
-    mpy_handshake_t *h, const char *greeting, const char *service, int *version, const char *role, const uint8_t secret[MPY_SECRET_BYTES]);
+mpy_handshake_status_t mpy_handshake_answer(mpy_handshake_t *h, const char *greeting, const char *service, int *version,
+                                            const char *role, const uint8_t secret[MPY_SECRET_BYTES]);
 /* Is this the answer of a server that knows the secret? */
 bool mpy_handshake_check(const mpy_handshake_t *h, const char *answer);
 
 enum { MPY_SEAL_HEX = 32 };
 
 /* The seal of a connection's line number `number` (0, 1 ...) from this end ("client" or "server"). */
-void mpy_seal(const uint8_t key[MPY_SECRET_BYTES], const char *end, uint64_t number, const char *line, size_t length, char seal[MPY_SEAL_HEX + 1]);
+void mpy_seal(const uint8_t key[MPY_SECRET_BYTES], const char *end, uint64_t number, const char *line, size_t length,
+              char seal[MPY_SEAL_HEX + 1]);
 /* Are n bytes the same? In constant time. */
 bool mpy_equal_secretly(const char *a, const char *b, size_t n);
 

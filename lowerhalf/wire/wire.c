@@ -283,14 +283,16 @@ int mpy_wire_connect(const char *host, int port, int timeout_ms) {
     return fd;
 }
 
-bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n) {
+bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms,
+                           char *error, size_t n) {
     char *line = mpy_wire_wait_line(w, timeout_ms);
     int version = MPY_PROTOCOL_VERSION;
     mpy_handshake_t h;
     switch (line == NULL ? MPY_HANDSHAKE_STRANGER : mpy_handshake_answer(&h, line, "MANAPY", &version, role, secret)) {
     case MPY_HANDSHAKE_GOOD: break;
     case MPY_HANDSHAKE_STRANGER:
-        return mpy_refuse(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
+        return mpy_refuse(
+            error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
     case MPY_HANDSHAKE_VERSION:
         return mpy_refuse(error, n, "the coordinator uses protocol version %d, this program uses version %d",
                           version, MPY_PROTOCOL_VERSION);
@@ -301,7 +303,10 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
     if (line != NULL && strncmp(line, "BUSY ", 5) == 0 && mpy_wire_decode(line + 5))
         return mpy_refuse(error, n, "%s", line + 5);
     bool good = line != NULL && mpy_handshake_check(&h, line);
-    if (!good) snprintf(error, n, "%s", line == NULL ? "the coordinator closed the connection" : "the coordinator and this program do not share the job's secret");
+    if (!good)
+        snprintf(error, n, "%s",
+                 line == NULL ? "the coordinator closed the connection"
+                              : "the coordinator and this program do not share the job's secret");
     memcpy(w->key, h.key, sizeof w->key);
     w->sealed = good;
     return good;

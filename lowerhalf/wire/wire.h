@@ -51,7 +51,8 @@ char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms);
 bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length);
 
 /* The client's half of the handshake of control.h. From then on lines are sealed. */
-bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n);
+bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms,
+                           char *error, size_t n);
 /* Connects to a numeric or resolvable address; the descriptor is the lower half's. -1 with errno. */
 int mpy_wire_connect(const char *host, int port, int timeout_ms);
 /* Reads DIR/secret, if nobody else can have written it. */

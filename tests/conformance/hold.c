@@ -19,12 +19,11 @@ static int held(int code)
     return code;
 }
 
-#define HOLD(name, parameters, arguments)                                                                                              \
-    __attribute__((weak)) int name parameters                                                                                          \
-    {                                                                                                                                  \
-        int(*next) parameters = (int(*) parameters)dlsym(RTLD_NEXT, #name);                                                            \
-                                                                                                                                       \
-        return held(next arguments);                                                                                                   \
+#define HOLD(name, parameters, arguments)                                                                              \
+    __attribute__((weak)) int name parameters {                                                                        \
+        int(*next) parameters = (int(*) parameters)dlsym(RTLD_NEXT, #name);                                            \
+                                                                                                                       \
+        return held(next arguments);                                                                                   \
     }
 
 HOLD(MPI_Init, (int *argc, char ***argv), (argc, argv))

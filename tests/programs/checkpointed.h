@@ -14,10 +14,11 @@
 
 static int failures;
 
-#define CHECK(condition)                                                                                                  \
-    do {                                                                                                                  \
-        int saved_errno = errno;                                                                                          \
-        if (!(condition)) printf("FAILED %s:%d: %s (errno %d)\n", __func__, __LINE__, #condition, saved_errno), failures++; \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        int saved_errno = errno;                                                                                       \
+        if (!(condition))                                                                                              \
+            printf("FAILED %s:%d: %s (errno %d)\n", __func__, __LINE__, #condition, saved_errno), failures++;          \
     } while (0)
 
 typedef struct { const char *name; void (*set_up)(void); void (*check)(void); } state_t;

@@ -43,8 +43,10 @@ static void fail(const char *what) {
 
 static void show(const char *moment) {
     int peers = -1, running = -1, checkpoints = -1, restarts = -1;
-    int coordinator = CALL(dmtcp_get_coordinator_status, NOT_PRESENT, &peers, &running), local = CALL(dmtcp_get_local_status, NOT_PRESENT, &checkpoints, &restarts);
-    printf("%s: coordinator %d peers %d running %d, local %d checkpoints %d restarts %d, generation %u\n", moment, coordinator, peers, running, local, checkpoints, restarts, generation());
+    int coordinator = CALL(dmtcp_get_coordinator_status, NOT_PRESENT, &peers, &running),
+        local = CALL(dmtcp_get_local_status, NOT_PRESENT, &checkpoints, &restarts);
+    printf("%s: coordinator %d peers %d running %d, local %d checkpoints %d restarts %d, generation %u\n", moment,
+           coordinator, peers, running, local, checkpoints, restarts, generation());
     fflush(stdout);
 }
 
@@ -55,8 +57,10 @@ static void alone(void) {
     printf(" %d", CALL(dmtcp_disable_ckpt, NOT_PRESENT));
     printf(" enable %d", CALL(dmtcp_enable_ckpt, NOT_PRESENT));
     printf(" %d\n", CALL(dmtcp_enable_ckpt, NOT_PRESENT));
-    printf("set %d %d\n", CALL(dmtcp_set_ckpt_dir, NOT_PRESENT, NULL), CALL(dmtcp_set_ckpt_dir, NOT_PRESENT, CALL(dmtcp_get_ckpt_dir, "")));
-    const char *file = CALL(dmtcp_get_ckpt_filename, NULL), *id = CALL(dmtcp_get_uniquepid_str, NULL), *dir = CALL(dmtcp_get_ckpt_dir, "");
+    printf("set %d %d\n", CALL(dmtcp_set_ckpt_dir, NOT_PRESENT, NULL),
+           CALL(dmtcp_set_ckpt_dir, NOT_PRESENT, CALL(dmtcp_get_ckpt_dir, "")));
+    const char *file = CALL(dmtcp_get_ckpt_filename, NULL), *id = CALL(dmtcp_get_uniquepid_str, NULL),
+               *dir = CALL(dmtcp_get_ckpt_dir, "");
     printf("names %d %d %d\n", file != NULL, id != NULL, dir[0] != 0);
     if (file && strncmp(file, dir, strlen(dir))) fail("the image isn't in the directory");
     char before[256] = "";
@@ -77,7 +81,9 @@ static void place(const char *directory) {
     char path[4096] = "";
     if (!realpath(directory, path)) fail("the directory isn't there");
     const char *expected = result == AFTER_RESTART ? path : directory, *file = dmtcp_get_ckpt_filename();
-    printf("checkpoint %d\nset to %s %d image %d\n", result, result == AFTER_RESTART ? "real path" : "given", !strcmp(dmtcp_get_ckpt_dir(), expected), !strncmp(file, expected, strlen(expected)) && access(file, R_OK) == 0);
+    printf("checkpoint %d\nset to %s %d image %d\n", result, result == AFTER_RESTART ? "real path" : "given",
+           !strcmp(dmtcp_get_ckpt_dir(), expected),
+           !strncmp(file, expected, strlen(expected)) && access(file, R_OK) == 0);
 }
 
 #ifndef WITHOUT_MPI

@@ -39,7 +39,8 @@ static void *by_waitid(void *a) {
     while (!done) {
         siginfo_t info = {0};
         pid_t pid = started(5);
-        CHECK(waitid(P_PID, (id_t)pid, &info, WEXITED) == 0 && info.si_pid == pid && info.si_code == CLD_EXITED && info.si_status == 5);
+        CHECK(waitid(P_PID, (id_t)pid, &info, WEXITED) == 0 && info.si_pid == pid && info.si_code == CLD_EXITED &&
+              info.si_status == 5);
         ended[2]++;
     }
     return a;

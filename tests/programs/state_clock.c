@@ -108,7 +108,8 @@ static void *sleep_until(void *a) {
         struct timespec until = in(SECONDS);
         int r = sleeps[i](until);
         double over = now() - seconds(until);
-        if (r || over < -0.01 || over > 60) printf("FAILED sleep %ld, round %d: %d, %.3f s after its time\n", i, round, r, over), failures++;
+        if (r || over < -0.01 || over > 60)
+            printf("FAILED sleep %ld, round %d: %d, %.3f s after its time\n", i, round, r, over), failures++;
     }
     return a;
 }

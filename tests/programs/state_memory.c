@@ -155,7 +155,11 @@ static void *allocator(void *a) {
     while (!release) pause_ms(2);
     for (int i = 0; i < BLOCKS; i++) {
         if (!heap[t].block[i]) continue;
-        for (size_t k = 0; k < heap[t].bytes[i]; k++) if (heap[t].block[i][k] != (char)(t + i)) { CHECK(!"block changed"); break; }
+        for (size_t k = 0; k < heap[t].bytes[i]; k++)
+            if (heap[t].block[i][k] != (char)(t + i)) {
+                CHECK(!"block changed");
+                break;
+            }
         heap[t].block[i] = realloc(heap[t].block[i], heap[t].bytes[i] * 2);
         free(heap[t].block[i]);
     }
@@ -179,18 +183,27 @@ static void arenas_check(void) {
 
 static char *kept[200];
 static void collisions_set_up(void) {
-    for (int i = 0; i < 200; i++) { kept[i] = mmap(NULL, PAGE * (unsigned)(1 + i % 7), RW, ANON, -1, 0); kept[i][0] = (char)i; }
+    for (int i = 0; i < 200; i++) {
+        kept[i] = mmap(NULL, PAGE * (unsigned)(1 + i % 7), RW, ANON, -1, 0);
+        kept[i][0] = (char)i;
+    }
     for (int i = 0; i < 200; i += 4) { munmap(kept[i], PAGE * (unsigned)(1 + i % 7)); kept[i] = NULL; }
 }
 static void collisions_check(void) {
-    for (int i = 0; i < 400; i++) { char *p = mmap(NULL, PAGE * (unsigned)(1 + i % 5), RW, ANON, -1, 0); CHECK(p != MAP_FAILED && p[0] == 0); memset(p, 99, PAGE); }
+    for (int i = 0; i < 400; i++) {
+        char *p = mmap(NULL, PAGE * (unsigned)(1 + i % 5), RW, ANON, -1, 0);
+        CHECK(p != MAP_FAILED && p[0] == 0);
+        memset(p, 99, PAGE);
+    }
     for (int i = 0; i < 200; i++) if (kept[i]) CHECK(kept[i][0] == (char)i);
 }
 
 /* ---- what the kernel was told about memory ---- */
 
-static const struct { int advice; const char *flag; } advices[] = {
-    {MADV_HUGEPAGE, "hg"}, {MADV_NOHUGEPAGE, "nh"}, {MADV_DONTFORK, "dc"}, {MADV_WIPEONFORK, "wf"}, {MADV_DONTDUMP, "dd"}, {MADV_SEQUENTIAL, "sr"}, {MADV_RANDOM, "rr"},
+static const struct { int advice; const char *flag;
+} advices[] = {
+    {MADV_HUGEPAGE, "hg"}, {MADV_NOHUGEPAGE, "nh"}, {MADV_DONTFORK, "dc"}, {MADV_WIPEONFORK, "wf"},
+    {MADV_DONTDUMP, "dd"}, {MADV_SEQUENTIAL, "sr"}, {MADV_RANDOM, "rr"},
 };
 enum { ADVICES = sizeof advices / sizeof *advices, POLICIES = 3, TOLD_BYTES = 4 << 20 };
 static char *told[ADVICES], *locked, *locked_on_fault, *placed[POLICIES];
@@ -213,7 +226,8 @@ static int flagged(const char *p, const char *flag) {
     char want[8];
     unsigned long lo, hi;
     snprintf(want, sizeof want, " %s ", flag);
-    for (const char *line = smaps; line && *line; line = strstr(line, "VmFlags:"), line = line ? strchr(line, '\n') + 1 : NULL) {
+    for (const char *line = smaps; line && *line;
+         line = strstr(line, "VmFlags:"), line = line ? strchr(line, '\n') + 1 : NULL) {
         char *dash;
         lo = strtoul(line, &dash, 16);
         hi = strtoul(dash + 1, NULL, 16);
@@ -233,18 +247,21 @@ static char *some(void) {
 static void advice_set_up(void) {
     for (int i = 0; i < ADVICES; i++) CHECK(madvise(told[i] = some(), TOLD_BYTES, advices[i].advice) == 0);
     CHECK(mlock(locked = some(), 4 * PAGE) == 0 && mlock2(locked_on_fault = some(), 4 * PAGE, MLOCK_ONFAULT) == 0);
-    for (int i = 0; i < POLICIES; i++) has_policies = syscall(SYS_mbind, placed[i] = some(), TOLD_BYTES, policies[i], &node_0, 65, 0) == 0;
+    for (int i = 0; i < POLICIES; i++)
+        has_policies = syscall(SYS_mbind, placed[i] = some(), TOLD_BYTES, policies[i], &node_0, 65, 0) == 0;
 }
 
 static void advice_check(void) {
     read_smaps();
     for (int i = 0; i < ADVICES; i++)
         if (!flagged(told[i], advices[i].flag)) printf("FAILED advice: %s is gone\n", advices[i].flag), failures++;
-    CHECK(flagged(locked, "lo") && !flagged(locked, "lf") && flagged(locked_on_fault, "lf") && !flagged(locked + 8 * PAGE, "lo"));
+    CHECK(flagged(locked, "lo") && !flagged(locked, "lf") && flagged(locked_on_fault, "lf") &&
+          !flagged(locked + 8 * PAGE, "lo"));
     for (int i = 0; has_policies && i < POLICIES; i++) {
         int mode = -1;
         unsigned long nodes[16] = {0};
-        CHECK(syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, placed[i], 2 /* MPOL_F_ADDR */) == 0 && mode == policies[i] && nodes[0] == node_0);
+        CHECK(syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, placed[i], 2 /* MPOL_F_ADDR */) == 0 &&
+              mode == policies[i] && nodes[0] == node_0);
     }
     if (fork() == 0) _exit(told[3][0] == 0 && touch(told[2], 0) == SIGSEGV ? 7 : 1);
     int status = 0;
@@ -296,4 +313,5 @@ static void holes_check(void) {
     CHECK(inside > HOLES - 1000); /* others went into older ones */
 }
 
-MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code), STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))
+MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code),
+     STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))

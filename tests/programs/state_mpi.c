@@ -142,7 +142,8 @@ static void datatypes_check(void) {
     MPI_Type_get_envelope(darray, &n, &a, &d, &combiner);
     CHECK(n == 12 && a == 0 && d == 1 && combiner == MPI_COMBINER_DARRAY);
     MPI_Type_get_contents(darray, 12, 0, 1, integers, addresses, types);
-    CHECK(integers[5] == MPI_DISTRIBUTE_BLOCK && integers[7] == MPI_DISTRIBUTE_DFLT_DARG && integers[8] == 2 && integers[11] == MPI_ORDER_C && types[0] == MPI_INT);
+    CHECK(integers[5] == MPI_DISTRIBUTE_BLOCK && integers[7] == MPI_DISTRIBUTE_DFLT_DARG && integers[8] == 2 &&
+          integers[11] == MPI_ORDER_C && types[0] == MPI_INT);
     MPI_Type_get_contents(structure, 3, 2, 2, integers, addresses, types);
     MPI_Type_size(types[1], &n); /* a new reference to the freed pair */
     CHECK(integers[0] == 2 && addresses[1] == 16 && types[0] == MPI_DOUBLE && n == 8);
@@ -329,7 +330,8 @@ static void memory_check(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(communicators), STATE(groups), STATE(datatypes), STATE(operations), STATE(infos), STATE(errors), STATE(attributes), STATE(memory),
+        STATE(communicators), STATE(groups), STATE(datatypes),  STATE(operations),
+        STATE(infos),         STATE(errors), STATE(attributes), STATE(memory),
     };
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

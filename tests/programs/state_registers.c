@@ -19,13 +19,20 @@ __attribute__((target("avx512f"))) static void hold_avx512(void) {
     for (int r = 0; r < 32; r++) for (int i = 0; i < 8; i++) pattern[r][i] = r * 100 + i;
 #define LOAD(r) "vmovupd " #r "*64(%[p]), %%zmm" #r "\n\t"
 #define TEST(r) "vcmpneqpd " #r "*64(%[p]), %%zmm" #r ", %%k1\n\tkorw %%k1, %%k2, %%k2\n\t"
-#define ALL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+#define ALL(X)                                                                                                         \
+    X(0)                                                                                                               \
+    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20)     \
+        X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
     while (!stop) {
         unsigned bad;
-        __asm__ volatile("kxorw %%k2, %%k2, %%k2\n\t" ALL(LOAD) "mov $200000, %%rcx\n1:\n\t" ALL(TEST) "dec %%rcx\n\tjnz 1b\n\tkmovw %%k2, %[bad]\n\t"
-                         : [bad] "=r"(bad) : [p] "r"(pattern)
-                         : "rcx", "memory", "k1", "k2", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15",
-                           "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+        __asm__ volatile("kxorw %%k2, %%k2, %%k2\n\t" ALL(LOAD) "mov $200000, %%rcx\n1:\n\t" ALL(
+                             TEST) "dec %%rcx\n\tjnz 1b\n\tkmovw %%k2, %[bad]\n\t"
+                         : [bad] "=r"(bad)
+                         : [p] "r"(pattern)
+                         : "rcx", "memory", "k1", "k2", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",
+                           "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17",
+                           "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",
+                           "xmm28", "xmm29", "xmm30", "xmm31");
         corrupt += bad != 0;
         loops++;
     }
@@ -40,8 +47,12 @@ __attribute__((target("avx"))) static void hold_avx(void) {
 #define TEST(r) "vcmpneqpd " #r "*32(%[p]), %%ymm" #r ", %%ymm15\n\tvmovmskpd %%ymm15, %%eax\n\tor %%eax, %[bad]\n\t"
     while (!stop) {
         unsigned bad = 0;
-        __asm__ volatile(LOAD(0) LOAD(1) LOAD(2) LOAD(3) LOAD(4) LOAD(5) LOAD(6) LOAD(7) "mov $200000, %%rcx\n1:\n\t" TEST(0) TEST(1) TEST(2) TEST(3) TEST(4) TEST(5) TEST(6) TEST(7) "dec %%rcx\n\tjnz 1b\n\t"
-                         : [bad] "+r"(bad) : [p] "r"(pattern) : "rax", "rcx", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm15");
+        __asm__ volatile(
+            LOAD(0) LOAD(1) LOAD(2) LOAD(3) LOAD(4) LOAD(5) LOAD(6) LOAD(7) "mov $200000, %%rcx\n1:\n\t" TEST(0) TEST(1)
+                TEST(2) TEST(3) TEST(4) TEST(5) TEST(6) TEST(7) "dec %%rcx\n\tjnz 1b\n\t"
+            : [bad] "+r"(bad)
+            : [p] "r"(pattern)
+            : "rax", "rcx", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm15");
         corrupt += bad != 0;
         loops++;
     }
@@ -54,7 +65,11 @@ static void *hold(void *a) {
 }
 
 static pthread_t holder;
-static void vectors_set_up(void) { pthread_create(&holder, NULL, hold, NULL); if (__builtin_cpu_supports("avx")) while (!loops) pause_ms(1); }
+static void vectors_set_up(void) {
+    pthread_create(&holder, NULL, hold, NULL);
+    if (__builtin_cpu_supports("avx"))
+        while (!loops) pause_ms(1);
+}
 static void vectors_check(void) {
     long before = loops;
     if (__builtin_cpu_supports("avx")) WAIT_UNTIL(loops > before + 1);
@@ -82,7 +97,11 @@ static void *rounds_up(void *a) {
     CHECK(fetestexcept(FE_OVERFLOW) == FE_OVERFLOW);
     return a;
 }
-static void rounding_set_up(void) { pthread_create(&rounding, NULL, rounds_up, NULL); while (!rounding_ready) pause_ms(1); fesetround(FE_DOWNWARD); }
+static void rounding_set_up(void) {
+    pthread_create(&rounding, NULL, rounds_up, NULL);
+    while (!rounding_ready) pause_ms(1);
+    fesetround(FE_DOWNWARD);
+}
 static void rounding_check(void) {
     CHECK(fegetround() == FE_DOWNWARD);
     fesetround(FE_TONEAREST);
@@ -159,7 +178,10 @@ static void clocks_check(void) {
 
 static void *library;
 static double (*cosine)(double);
-static void libraries_set_up(void) { library = dlopen("libm.so.6", RTLD_NOW); cosine = (double (*)(double))dlsym(library, "cos"); }
+static void libraries_set_up(void) {
+    library = dlopen("libm.so.6", RTLD_NOW);
+    cosine = (double (*)(double))dlsym(library, "cos");
+}
 static void libraries_check(void) {
     CHECK(cosine(0) == 1.0);
     CHECK(dlsym(library, "sin") != NULL);

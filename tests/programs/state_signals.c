@@ -279,7 +279,12 @@ static timer_t posix, once, of_thread;
 static volatile pid_t timer_thread;
 static void on_alarm(int sig) { (void)sig; alarms++; }
 static void on_virtual(int sig) { (void)sig; virtuals++; }
-static void on_posix(int sig, siginfo_t *info, void *c) { (void)sig; (void)c; posix_fired++; posix_value = info->si_value.sival_int; }
+static void on_posix(int sig, siginfo_t *info, void *c) {
+    (void)sig;
+    (void)c;
+    posix_fired++;
+    posix_value = info->si_value.sival_int;
+}
 static void on_thread(int sig) { (void)sig; thread_fired++; if (gettid() != timer_thread) wrong_thread++; }
 
 static volatile int timers_done;

@@ -66,10 +66,16 @@ static int by_receive_timeout(void) {
     return n == -1 && errno == EAGAIN ? 0 : -2;
 }
 
-static const struct { const char *name; int (*call)(void); } calls[] = {
+static const struct { const char *name; int (*call)(void);
+} calls[] = {
 #define CALL(name) {#name, by_##name}
-    CALL(nanosleep), CALL(nanosleep_without_rest), CALL(clock_relative), CALL(clock_absolute), CALL(usleep), CALL(sleep), CALL(poll), CALL(ppoll), CALL(select), CALL(pselect),
-    CALL(epoll), CALL(sigtimedwait), CALL(futex), CALL(receive_timeout),
+    CALL(nanosleep),      CALL(nanosleep_without_rest),
+    CALL(clock_relative), CALL(clock_absolute),
+    CALL(usleep),         CALL(sleep),
+    CALL(poll),           CALL(ppoll),
+    CALL(select),         CALL(pselect),
+    CALL(epoll),          CALL(sigtimedwait),
+    CALL(futex),          CALL(receive_timeout),
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 static struct { pthread_t thread; int rc, error; double took; } done[CALLS];
@@ -94,7 +100,9 @@ static void timed_check(void) {
     for (int i = 0; i < CALLS; i++) {
         pthread_join(done[i].thread, NULL);
         if (done[i].rc != 0 || done[i].took < SECONDS - 0.01)
-            printf("FAILED %s: returned %d (errno %d) after %.3f s\n", calls[i].name, done[i].rc, done[i].error, done[i].took), failures++;
+            printf("FAILED %s: returned %d (errno %d) after %.3f s\n", calls[i].name, done[i].rc, done[i].error,
+                   done[i].took),
+                failures++;
     }
 }
 
@@ -105,7 +113,11 @@ static pthread_t blocked[5];
 static volatile int result[5];
 
 static void *in_read(void *a) { char c = 0; result[0] = read(data[0], &c, 1) == 1 && c == 'x' ? 1 : -errno; return a; }
-static void *in_flock(void *a) { int other = open("sleeps.lock", O_RDWR); result[1] = flock(other, LOCK_EX) == 0 ? 1 : -errno; return a; }
+static void *in_flock(void *a) {
+    int other = open("sleeps.lock", O_RDWR);
+    result[1] = flock(other, LOCK_EX) == 0 ? 1 : -errno;
+    return a;
+}
 static void *in_pause(void *a) { int rc = pause(); result[2] = rc == -1 && errno == EINTR ? 1 : -1; return a; }
 static void *in_recvmsg(void *a) {
     char c;
@@ -114,7 +126,10 @@ static void *in_recvmsg(void *a) {
     result[3] = recvmsg(listener[0], &m, 0) == 1 ? 1 : -errno;
     return a;
 }
-static void *in_poll(void *a) { result[4] = poll(&(struct pollfd){listener[0], POLLIN, 0}, 1, -1) == 1 ? 1 : -errno; return a; }
+static void *in_poll(void *a) {
+    result[4] = poll(&(struct pollfd){listener[0], POLLIN, 0}, 1, -1) == 1 ? 1 : -errno;
+    return a;
+}
 static void wake(int sig) { (void)sig; }
 
 static void endless_set_up(void) {

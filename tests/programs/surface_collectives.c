@@ -262,6 +262,7 @@ static void refused_check(void) {
 }
 
 int main(int argc, char **argv) {
-    static const state_t states[] = {STATE(regular), STATE(irregular), STATE(operation), STATE(in_place), STATE(large), STATE(refused)};
+    static const state_t states[] = {STATE(regular),  STATE(irregular), STATE(operation),
+                                     STATE(in_place), STATE(large),     STATE(refused)};
     return run_four_ranks(argc, argv, states, sizeof states / sizeof *states);
 }

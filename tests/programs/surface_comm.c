@@ -238,7 +238,9 @@ enum { MANY = 300 };
 static MPI_Comm many[MANY];
 
 static void many_set_up(void) {
-    for (int i = 0; i < MANY; i++) MPI_Comm_split(i == 0 || i % 3 ? MPI_COMM_WORLD : many[i / 3], (rank * 7 + i) % 2, i % 2 ? rank : -rank, &many[i]);
+    for (int i = 0; i < MANY; i++)
+        MPI_Comm_split(i == 0 || i % 3 ? MPI_COMM_WORLD : many[i / 3], (rank * 7 + i) % 2, i % 2 ? rank : -rank,
+                       &many[i]);
 }
 
 static void many_check(void) {
@@ -285,8 +287,10 @@ static int consists(MPI_Group group, int n, const int *ranks) {
 }
 
 static void groups_check(void) {
-    CHECK(consists(members, 4, (int[]){0, 1, 2, 3}) && consists(others, 3, (int[]){1, 2, 3}) && consists(odd, 2, (int[]){3, 1}));
-    CHECK(consists(ends, 2, (int[]){0, 3}) && consists(strided, 3, (int[]){3, 2, 1}) && consists(outside, 2, (int[]){1, 2}));
+    CHECK(consists(members, 4, (int[]){0, 1, 2, 3}) && consists(others, 3, (int[]){1, 2, 3}) &&
+          consists(odd, 2, (int[]){3, 1}));
+    CHECK(consists(ends, 2, (int[]){0, 3}) && consists(strided, 3, (int[]){3, 2, 1}) &&
+          consists(outside, 2, (int[]){1, 2}));
     CHECK(consists(both, 3, (int[]){3, 1, 0}) && consists(common, 1, (int[]){3}) && consists(rest, 2, (int[]){0, 2}));
     CHECK(empty == MPI_GROUP_EMPTY);
     CHECK(group_compared(others, strided) == MPI_SIMILAR && group_compared(others, odd) == MPI_UNEQUAL);
@@ -419,7 +423,8 @@ static void set_up(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(constructors), STATE(names), STATE(idup), STATE(handlers), STATE(many), STATE(groups), STATE(freed), STATE(wrong),
+        STATE(constructors), STATE(names),  STATE(idup),  STATE(handlers),
+        STATE(many),         STATE(groups), STATE(freed), STATE(wrong),
     };
     return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

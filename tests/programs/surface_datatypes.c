@@ -22,9 +22,33 @@ typedef struct {
 } shape_t;
 
 enum {
-    DUP, CONTIGUOUS, CONTIGUOUS_C, VECTOR, VECTOR_C, HVECTOR, OLD_HVECTOR, HVECTOR_C, INDEXED, INDEXED_C, HINDEXED, OLD_HINDEXED, HINDEXED_C,
-    INDEXED_BLOCK, INDEXED_BLOCK_C, HINDEXED_BLOCK, HINDEXED_BLOCK_C, STRUCT, OLD_STRUCT, STRUCT_C, RESIZED, RESIZED_C, SUBARRAY, SUBARRAY_C,
-    DARRAY, DARRAY_C, SHAPES
+    DUP,
+    CONTIGUOUS,
+    CONTIGUOUS_C,
+    VECTOR,
+    VECTOR_C,
+    HVECTOR,
+    OLD_HVECTOR,
+    HVECTOR_C,
+    INDEXED,
+    INDEXED_C,
+    HINDEXED,
+    OLD_HINDEXED,
+    HINDEXED_C,
+    INDEXED_BLOCK,
+    INDEXED_BLOCK_C,
+    HINDEXED_BLOCK,
+    HINDEXED_BLOCK_C,
+    STRUCT,
+    OLD_STRUCT,
+    STRUCT_C,
+    RESIZED,
+    RESIZED_C,
+    SUBARRAY,
+    SUBARRAY_C,
+    DARRAY,
+    DARRAY_C,
+    SHAPES
 };
 
 static const shape_t shapes[SHAPES] = {
@@ -34,29 +58,43 @@ static const shape_t shapes[SHAPES] = {
     [VECTOR] = {MPI_COMBINER_VECTOR, "I", .ints = LIST(2, 2, 3), .where = LIST(0, 1, 3, 4), .extent = 5},
     [VECTOR_C] = {MPI_COMBINER_VECTOR, "I", .counts = LIST(2, 1, -3), .where = LIST(0, -3), .lb = -3, .extent = 4},
     [HVECTOR] = {MPI_COMBINER_HVECTOR, "I", .ints = LIST(2, 1), .aints = LIST(12), .where = LIST(0, 3), .extent = 4},
-    [OLD_HVECTOR] = {MPI_COMBINER_HVECTOR, "I", .ints = LIST(2, 1), .aints = LIST(16), .where = LIST(0, 4), .extent = 5},
+    [OLD_HVECTOR] = {MPI_COMBINER_HVECTOR, "I", .ints = LIST(2, 1), .aints = LIST(16), .where = LIST(0, 4),
+                     .extent = 5},
     [HVECTOR_C] = {MPI_COMBINER_HVECTOR, "S", .counts = LIST(2, 1, 4), .where = LIST(0, 2, 1, 3), .extent = 4},
     [INDEXED] = {MPI_COMBINER_INDEXED, "I", .ints = LIST(2, 2, 1, 3, 0), .where = LIST(3, 4, 0), .extent = 5},
-    [INDEXED_C] = {MPI_COMBINER_INDEXED, "I", .counts = LIST(2, 1, 2, 5, 1), .where = LIST(5, 1, 2), .lb = 1, .extent = 5},
-    [HINDEXED] = {MPI_COMBINER_HINDEXED, "I", .ints = LIST(2, 1, 2), .aints = LIST(16, 0), .where = LIST(4, 0, 1), .extent = 5},
-    [OLD_HINDEXED] = {MPI_COMBINER_HINDEXED, "I", .ints = LIST(2, 2, 1), .aints = LIST(0, 20), .where = LIST(0, 1, 5), .extent = 6},
+    [INDEXED_C] = {MPI_COMBINER_INDEXED, "I", .counts = LIST(2, 1, 2, 5, 1), .where = LIST(5, 1, 2), .lb = 1,
+                   .extent = 5},
+    [HINDEXED] = {MPI_COMBINER_HINDEXED, "I", .ints = LIST(2, 1, 2), .aints = LIST(16, 0), .where = LIST(4, 0, 1),
+                  .extent = 5},
+    [OLD_HINDEXED] = {MPI_COMBINER_HINDEXED, "I", .ints = LIST(2, 2, 1), .aints = LIST(0, 20), .where = LIST(0, 1, 5),
+                      .extent = 6},
     [HINDEXED_C] = {MPI_COMBINER_HINDEXED, "I", .counts = LIST(2, 1, 2, 12, 0), .where = LIST(3, 0, 1), .extent = 4},
-    [INDEXED_BLOCK] = {MPI_COMBINER_INDEXED_BLOCK, "I", .ints = LIST(3, 1, 5, 0, 2), .where = LIST(5, 0, 2), .extent = 6},
-    [INDEXED_BLOCK_C] = {MPI_COMBINER_INDEXED_BLOCK, "I", .counts = LIST(2, 2, 3, 0), .where = LIST(3, 4, 0, 1), .extent = 5},
-    [HINDEXED_BLOCK] = {MPI_COMBINER_HINDEXED_BLOCK, "I", .ints = LIST(2, 2), .aints = LIST(12, 0), .where = LIST(3, 4, 0, 1), .extent = 5},
-    [HINDEXED_BLOCK_C] = {MPI_COMBINER_HINDEXED_BLOCK, "I", .counts = LIST(3, 1, 8, 4, 20), .where = LIST(2, 1, 5), .lb = 1, .extent = 5},
-    [STRUCT] = {MPI_COMBINER_STRUCT, "IS", .ints = LIST(2, 1, 1), .aints = LIST(4, 12), .where = LIST(1, 3, 5), .lb = 1, .extent = 5},
-    [OLD_STRUCT] = {MPI_COMBINER_STRUCT, "SI", .ints = LIST(2, 1, 2), .aints = LIST(0, 16), .where = LIST(0, 2, 4, 5), .extent = 6},
+    [INDEXED_BLOCK] = {MPI_COMBINER_INDEXED_BLOCK, "I", .ints = LIST(3, 1, 5, 0, 2), .where = LIST(5, 0, 2),
+                       .extent = 6},
+    [INDEXED_BLOCK_C] = {MPI_COMBINER_INDEXED_BLOCK, "I", .counts = LIST(2, 2, 3, 0), .where = LIST(3, 4, 0, 1),
+                         .extent = 5},
+    [HINDEXED_BLOCK] = {MPI_COMBINER_HINDEXED_BLOCK, "I", .ints = LIST(2, 2), .aints = LIST(12, 0),
+                        .where = LIST(3, 4, 0, 1), .extent = 5},
+    [HINDEXED_BLOCK_C] = {MPI_COMBINER_HINDEXED_BLOCK, "I", .counts = LIST(3, 1, 8, 4, 20), .where = LIST(2, 1, 5),
+                          .lb = 1, .extent = 5},
+    [STRUCT] = {MPI_COMBINER_STRUCT, "IS", .ints = LIST(2, 1, 1), .aints = LIST(4, 12), .where = LIST(1, 3, 5), .lb = 1,
+                .extent = 5},
+    [OLD_STRUCT] = {MPI_COMBINER_STRUCT, "SI", .ints = LIST(2, 1, 2), .aints = LIST(0, 16), .where = LIST(0, 2, 4, 5),
+                    .extent = 6},
     [STRUCT_C] = {MPI_COMBINER_STRUCT, "IS", .counts = LIST(2, 2, 1, 12, 0), .where = LIST(3, 4, 0, 2), .extent = 5},
     [RESIZED] = {MPI_COMBINER_RESIZED, "S", .aints = LIST(-8, 24), .where = LIST(0, 2), .lb = -2, .extent = 6},
     [RESIZED_C] = {MPI_COMBINER_RESIZED, "I", .counts = LIST(-4, 12), .where = LIST(0), .lb = -1, .extent = 3},
-    [SUBARRAY] = {MPI_COMBINER_SUBARRAY, "I", .ints = LIST(2, 3, 4, 2, 2, 1, 1, MPI_ORDER_FORTRAN), .where = LIST(4, 5, 7, 8), .extent = 12},
-    [SUBARRAY_C] = {MPI_COMBINER_SUBARRAY, "I", .ints = LIST(2, MPI_ORDER_C), .counts = LIST(3, 4, 2, 2, 1, 1), .where = LIST(5, 6, 9, 10), .extent = 12},
+    [SUBARRAY] = {MPI_COMBINER_SUBARRAY, "I", .ints = LIST(2, 3, 4, 2, 2, 1, 1, MPI_ORDER_FORTRAN),
+                  .where = LIST(4, 5, 7, 8), .extent = 12},
+    [SUBARRAY_C] = {MPI_COMBINER_SUBARRAY, "I", .ints = LIST(2, MPI_ORDER_C), .counts = LIST(3, 4, 2, 2, 1, 1),
+                    .where = LIST(5, 6, 9, 10), .extent = 12},
     [DARRAY] = {MPI_COMBINER_DARRAY, "I",
-                .ints = LIST(4, 3, 2, 4, 4, MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_DFLT_DARG, 1, 2, 2, MPI_ORDER_C),
+                .ints = LIST(4, 3, 2, 4, 4, MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_DFLT_DARG, 1, 2,
+                             2, MPI_ORDER_C),
                 .where = LIST(9, 11, 13, 15), .extent = 16},
     [DARRAY_C] = {MPI_COMBINER_DARRAY, "I",
-                  .ints = LIST(2, 1, 2, MPI_DISTRIBUTE_NONE, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_DFLT_DARG, 1, 1, 2, MPI_ORDER_FORTRAN),
+                  .ints = LIST(2, 1, 2, MPI_DISTRIBUTE_NONE, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_DFLT_DARG, 1, 1, 2,
+                               MPI_ORDER_FORTRAN),
                   .counts = LIST(2, 4), .where = LIST(2, 3, 6, 7), .extent = 8},
 };
 
@@ -114,7 +152,8 @@ static void construct_all(void) {
     MPI_Type_free(&steps);
 }
 
-static void check_measures(MPI_Datatype type, MPI_Count bytes, MPI_Count lb, MPI_Count extent, MPI_Count true_lb, MPI_Count true_extent) {
+static void check_measures(MPI_Datatype type, MPI_Count bytes, MPI_Count lb, MPI_Count extent, MPI_Count true_lb,
+                           MPI_Count true_extent) {
     int n = -1;
     MPI_Aint a = -1, b = -1;
     MPI_Count c = -1, d = -1;
@@ -151,7 +190,8 @@ static void check_bases(const shape_t *s, MPI_Datatype *types) {
             CHECK(types[k] == MPI_INT);
             continue;
         }
-        CHECK(MPI_Type_get_envelope(types[k], &ni, &na, &nt, &combiner) == MPI_SUCCESS && combiner == MPI_COMBINER_VECTOR && ni == 3 && na == 0 && nt == 1);
+        CHECK(MPI_Type_get_envelope(types[k], &ni, &na, &nt, &combiner) == MPI_SUCCESS &&
+              combiner == MPI_COMBINER_VECTOR && ni == 3 && na == 0 && nt == 1);
         CHECK(MPI_Type_get_contents(types[k], 3, 0, 1, contents, &none, &of) == MPI_SUCCESS && of == MPI_INT);
         CHECK(contents[0] == 2 && contents[1] == 1 && contents[2] == 2);
         CHECK(MPI_Type_free(&types[k]) == MPI_SUCCESS);
@@ -170,7 +210,8 @@ static void check_contents(const shape_t *s, MPI_Datatype type, int small) {
     } else {
         rc = MPI_Type_get_envelope_c(type, &ni, &na, &nc, &nt, &combiner);
     }
-    CHECK(rc == MPI_SUCCESS && combiner == s->combiner && ni == s->ints.n && na == s->aints.n && nc == s->counts.n && nt == (int)strlen(s->types));
+    CHECK(rc == MPI_SUCCESS && combiner == s->combiner && ni == s->ints.n && na == s->aints.n && nc == s->counts.n &&
+          nt == (int)strlen(s->types));
     rc = small ? MPI_Type_get_contents(type, LONGEST, LONGEST, 2, i, a, types)
                : MPI_Type_get_contents_c(type, LONGEST, LONGEST, LONGEST, 2, i, a, c, types);
     CHECK(rc == MPI_SUCCESS);
@@ -214,7 +255,8 @@ static void check_target(const shape_t *s) {
 static void send_to_self(const shape_t *s, MPI_Datatype type) {
     int plain[LONGEST];
     clear();
-    CHECK(MPI_Sendrecv(from, ELEMENTS, type, rank, 1, to, ELEMENTS, type, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    CHECK(MPI_Sendrecv(from, ELEMENTS, type, rank, 1, to, ELEMENTS, type, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE) ==
+          MPI_SUCCESS);
     check_target(s);
     MPI_Sendrecv(from, ELEMENTS, type, rank, 2, plain, LONGEST, MPI_INT, rank, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     for (int k = 0; k < ELEMENTS * s->where.n; k++) CHECK(plain[k] == from[place(s, k)]);
@@ -286,7 +328,8 @@ static void unpack_all(void) {
     for (int k = 0; k < SHAPES; k++)
         for (int form = 0; form < FORMS; form++) {
             clear();
-            CHECK(unpack(form, made[k], packed[k][form], PREFIX) == PREFIX + ELEMENTS * shapes[k].where.n * (MPI_Count)sizeof(int));
+            CHECK(unpack(form, made[k], packed[k][form], PREFIX) ==
+                  PREFIX + ELEMENTS * shapes[k].where.n * (MPI_Count)sizeof(int));
             check_target(&shapes[k]);
         }
 }
@@ -338,7 +381,8 @@ static void names_set_up(void) {
     CHECK(MPI_Type_set_name(MPI_SHORT, "brief") == MPI_SUCCESS && has_name(named, "a pair"));
 }
 static void names_check(void) {
-    CHECK(has_name(named, "a pair") && has_name(nameless, "") && has_name(MPI_INT, "MPI_INT") && has_name(MPI_DOUBLE_INT, "MPI_DOUBLE_INT"));
+    CHECK(has_name(named, "a pair") && has_name(nameless, "") && has_name(MPI_INT, "MPI_INT") &&
+          has_name(MPI_DOUBLE_INT, "MPI_DOUBLE_INT"));
     CHECK(has_name(MPI_SHORT, "brief"));
     MPI_Type_free(&named);
     MPI_Type_free(&nameless);
@@ -355,8 +399,10 @@ static void ask_f90(MPI_Datatype *types) {
 }
 
 static void check_f90(void) {
-    static const struct { int combiner, n, contents[2]; MPI_Count bytes; } want[] = {
-        {MPI_COMBINER_F90_REAL, 2, {6, 30}, 4}, {MPI_COMBINER_F90_COMPLEX, 2, {15, 300}, 16}, {MPI_COMBINER_F90_INTEGER, 1, {9}, 4}};
+    static const struct { int combiner, n, contents[2]; MPI_Count bytes;
+    } want[] = {{MPI_COMBINER_F90_REAL, 2, {6, 30}, 4},
+                {MPI_COMBINER_F90_COMPLEX, 2, {15, 300}, 16},
+                {MPI_COMBINER_F90_INTEGER, 1, {9}, 4}};
     MPI_Datatype again[3];
     ask_f90(again);
     for (int k = 0; k < 3; k++) {
@@ -374,15 +420,20 @@ static void check_f90(void) {
 }
 
 static void check_pairs(void) {
-    static const struct { MPI_Datatype value, index, want; } pairs[] = {
-        {MPI_FLOAT, MPI_INT, MPI_FLOAT_INT}, {MPI_DOUBLE, MPI_INT, MPI_DOUBLE_INT}, {MPI_LONG, MPI_INT, MPI_LONG_INT}, {MPI_INT, MPI_INT, MPI_2INT},
-        {MPI_LONG_DOUBLE, MPI_INT, MPI_LONG_DOUBLE_INT}, {MPI_INT, MPI_DOUBLE, MPI_DATATYPE_NULL}};
+    static const struct { MPI_Datatype value, index, want;
+    } pairs[] = {{MPI_FLOAT, MPI_INT, MPI_FLOAT_INT},
+                 {MPI_DOUBLE, MPI_INT, MPI_DOUBLE_INT},
+                 {MPI_LONG, MPI_INT, MPI_LONG_INT},
+                 {MPI_INT, MPI_INT, MPI_2INT},
+                 {MPI_LONG_DOUBLE, MPI_INT, MPI_LONG_DOUBLE_INT},
+                 {MPI_INT, MPI_DOUBLE, MPI_DATATYPE_NULL}};
     struct { short value; int at; } mine = {(short)(rank == 2 ? 1000 : rank), 100 + rank}, most = {0, 0};
     for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
         MPI_Datatype got;
         CHECK(MPI_Type_get_value_index(pairs[k].value, pairs[k].index, &got) == MPI_SUCCESS && got == pairs[k].want);
     }
-    CHECK(MPI_Allreduce(&mine, &most, 1, pair, MPI_MAXLOC, MPI_COMM_WORLD) == MPI_SUCCESS && most.value == 1000 && most.at == 102);
+    CHECK(MPI_Allreduce(&mine, &most, 1, pair, MPI_MAXLOC, MPI_COMM_WORLD) == MPI_SUCCESS && most.value == 1000 &&
+          most.at == 102);
 }
 
 static void ask_matching(MPI_Datatype *types) {
@@ -402,7 +453,8 @@ static void check_matching(void) {
 
 static void check_named(void) {
     int ni, na, nt, combiner;
-    CHECK(MPI_Type_get_envelope(MPI_INT, &ni, &na, &nt, &combiner) == MPI_SUCCESS && combiner == MPI_COMBINER_NAMED && ni == 0 && na == 0 && nt == 0);
+    CHECK(MPI_Type_get_envelope(MPI_INT, &ni, &na, &nt, &combiner) == MPI_SUCCESS && combiner == MPI_COMBINER_NAMED &&
+          ni == 0 && na == 0 && nt == 0);
     check_measures(MPI_DOUBLE, 8, 0, 8, 0, 8);
     check_measures(MPI_SHORT_INT, 6, 0, 8, 0, 8);
 }
@@ -464,15 +516,18 @@ static void wrong_set_up(void) {
 static void wrong_makers(void) {
     MPI_Datatype type = MPI_DATATYPE_NULL, predefined = MPI_INT;
     int one = 1, zero = 0;
-    CHECK(class_of(MPI_Type_contiguous(-1, MPI_INT, &type)) == MPI_ERR_COUNT && class_of(MPI_Type_contiguous_c(-1, MPI_INT, &type)) == MPI_ERR_COUNT);
+    CHECK(class_of(MPI_Type_contiguous(-1, MPI_INT, &type)) == MPI_ERR_COUNT &&
+          class_of(MPI_Type_contiguous_c(-1, MPI_INT, &type)) == MPI_ERR_COUNT);
     CHECK(class_of(MPI_Type_vector(1, -1, 1, MPI_INT, &type)) == MPI_ERR_COUNT);
     CHECK(class_of(MPI_Type_create_indexed_block(-1, 1, &zero, MPI_INT, &type)) == MPI_ERR_COUNT);
     CHECK(class_of(MPI_Type_create_struct(-1, &one, NULL, &predefined, &type)) == MPI_ERR_COUNT);
     CHECK(class_of(MPI_Type_contiguous(1, MPI_DATATYPE_NULL, &type)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Type_contiguous(1, (MPI_Datatype)0x77, &type)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Type_create_subarray(1, &one, &one, &zero, 77, MPI_INT, &type)) == MPI_ERR_ARG);
-    CHECK(class_of(MPI_Type_create_f90_real(500, 1, &type)) == MPI_ERR_OTHER && class_of(MPI_Type_create_f90_integer(99, &type)) == MPI_ERR_OTHER);
-    CHECK(class_of(MPI_Type_match_size(99, 4, &type)) == MPI_ERR_ARG && class_of(MPI_Type_match_size(MPI_TYPECLASS_REAL, 3, &type)) == MPI_ERR_ARG);
+    CHECK(class_of(MPI_Type_create_f90_real(500, 1, &type)) == MPI_ERR_OTHER &&
+          class_of(MPI_Type_create_f90_integer(99, &type)) == MPI_ERR_OTHER);
+    CHECK(class_of(MPI_Type_match_size(99, 4, &type)) == MPI_ERR_ARG &&
+          class_of(MPI_Type_match_size(MPI_TYPECLASS_REAL, 3, &type)) == MPI_ERR_ARG);
     CHECK(class_of(MPI_Type_get_value_index(MPI_DATATYPE_NULL, MPI_INT, &type)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Type_free(&predefined)) == MPI_ERR_TYPE && type == MPI_DATATYPE_NULL);
 }
@@ -489,8 +544,10 @@ static void wrong_questions(void) {
     CHECK(class_of(MPI_Type_get_contents_c(big, 0, 0, 0, 1, i, a, c, types)) == MPI_ERR_OTHER);
     CHECK(class_of(MPI_Type_get_contents(MPI_INT, 3, 1, 1, i, a, types)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Type_get_contents(MPI_DATATYPE_NULL, 3, 1, 1, i, a, types)) == MPI_ERR_TYPE);
-    CHECK(class_of(MPI_Type_size(MPI_DATATYPE_NULL, &n)) == MPI_ERR_TYPE && class_of(MPI_Type_get_extent((MPI_Datatype)0x77, a, a)) == MPI_ERR_TYPE);
-    CHECK(class_of(MPI_Type_set_name(MPI_DATATYPE_NULL, "x")) == MPI_ERR_TYPE && class_of(MPI_Op_commutative(MPI_OP_NULL, &n)) == MPI_ERR_OP);
+    CHECK(class_of(MPI_Type_size(MPI_DATATYPE_NULL, &n)) == MPI_ERR_TYPE &&
+          class_of(MPI_Type_get_extent((MPI_Datatype)0x77, a, a)) == MPI_ERR_TYPE);
+    CHECK(class_of(MPI_Type_set_name(MPI_DATATYPE_NULL, "x")) == MPI_ERR_TYPE &&
+          class_of(MPI_Op_commutative(MPI_OP_NULL, &n)) == MPI_ERR_OP);
 }
 
 static void wrong_packs(void) {
@@ -512,6 +569,7 @@ static void wrong_check(void) {
 }
 
 int main(int argc, char **argv) {
-    static const state_t states[] = {STATE(shapes), STATE(huge), STATE(names), STATE(permanent), STATE(operations), STATE(wrong)};
+    static const state_t states[] = {STATE(shapes),    STATE(huge),       STATE(names),
+                                     STATE(permanent), STATE(operations), STATE(wrong)};
     return run_four_ranks(argc, argv, states, sizeof states / sizeof *states);
 }

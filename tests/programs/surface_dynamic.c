@@ -171,7 +171,8 @@ int main(int argc, char **argv) {
     self_path = argv[0];
     MPI_Info_create(&roomy);
     MPI_Info_set(roomy, "port_name_size", "1024");
-    int result = argc > 1 && !strcmp(argv[1], "child") ? child() : run_states(argc, argv, states, sizeof states / sizeof *states);
+    int result = argc > 1 && !strcmp(argv[1], "child") ? child()
+                                                       : run_states(argc, argv, states, sizeof states / sizeof *states);
     MPI_Finalize();
     return result;
 }

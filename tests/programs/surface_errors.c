@@ -383,8 +383,8 @@ static void reductions_check(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(handlers), STATE(bad_handlers), STATE(codes), STATE(attributes), STATE(failures), STATE(bad_keyvals), STATE(freed_keyvals), STATE(constructors), STATE(many_codes),
-        STATE(reductions),
+        STATE(handlers),    STATE(bad_handlers),  STATE(codes),        STATE(attributes), STATE(failures),
+        STATE(bad_keyvals), STATE(freed_keyvals), STATE(constructors), STATE(many_codes), STATE(reductions),
     };
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);

@@ -18,8 +18,11 @@ typedef struct { int row[2], hole, other[2]; } matrix_t;
 static int calls, lost_handles;
 
 static matrix_t times(matrix_t a, matrix_t b, int hole) {
-    return (matrix_t){{(a.row[0] * b.row[0] + a.row[1] * b.other[0]) % PRIME, (a.row[0] * b.row[1] + a.row[1] * b.other[1]) % PRIME}, hole,
-                      {(a.other[0] * b.row[0] + a.other[1] * b.other[0]) % PRIME, (a.other[0] * b.row[1] + a.other[1] * b.other[1]) % PRIME}};
+    return (matrix_t){
+        {(a.row[0] * b.row[0] + a.row[1] * b.other[0]) % PRIME, (a.row[0] * b.row[1] + a.row[1] * b.other[1]) % PRIME},
+        hole,
+        {(a.other[0] * b.row[0] + a.other[1] * b.other[0]) % PRIME,
+         (a.other[0] * b.row[1] + a.other[1] * b.other[1]) % PRIME}};
 }
 
 static matrix_t matrix(int r, int i, int round) { return (matrix_t){{r + 2, i + 1}, -1, {1 + round % 7, r * i + 1}}; }
@@ -103,11 +106,17 @@ static void call(reduction_t *x, MPI_Datatype type, MPI_Op op) {
     case SCATTER * FORMS + SMALL: rc = MPI_Ireduce_scatter(in, out, counts, type, op, comm, r); break;
     case SCATTER * FORMS + BIG: rc = MPI_Ireduce_scatter_c(in, out, counts_c, type, op, comm, r); break;
     case SCATTER * FORMS + PERSISTENT: rc = MPI_Reduce_scatter_init(in, out, counts, type, op, comm, info, r); break;
-    case SCATTER * FORMS + PERSISTENT_BIG: rc = MPI_Reduce_scatter_init_c(in, out, counts_c, type, op, comm, info, r); break;
+    case SCATTER *FORMS + PERSISTENT_BIG:
+        rc = MPI_Reduce_scatter_init_c(in, out, counts_c, type, op, comm, info, r);
+        break;
     case SCATTER_BLOCK * FORMS + SMALL: rc = MPI_Ireduce_scatter_block(in, out, 1, type, op, comm, r); break;
     case SCATTER_BLOCK * FORMS + BIG: rc = MPI_Ireduce_scatter_block_c(in, out, 1, type, op, comm, r); break;
-    case SCATTER_BLOCK * FORMS + PERSISTENT: rc = MPI_Reduce_scatter_block_init(in, out, 1, type, op, comm, info, r); break;
-    case SCATTER_BLOCK * FORMS + PERSISTENT_BIG: rc = MPI_Reduce_scatter_block_init_c(in, out, 1, type, op, comm, info, r); break;
+    case SCATTER_BLOCK *FORMS + PERSISTENT:
+        rc = MPI_Reduce_scatter_block_init(in, out, 1, type, op, comm, info, r);
+        break;
+    case SCATTER_BLOCK *FORMS + PERSISTENT_BIG:
+        rc = MPI_Reduce_scatter_block_init_c(in, out, 1, type, op, comm, info, r);
+        break;
     }
     CHECK(rc == MPI_SUCCESS);
 }
@@ -239,7 +248,9 @@ static void spaced_set_up(void) {
     MPI_Op_create(add_spaced, 1, &op);
     MPI_Iallreduce(&spaced[0][0].value, &spaced[1][0].value, 3, forth, op, MPI_COMM_WORLD, &spaced_requests[0]);
     spaced_requests[1] = MPI_REQUEST_NULL;
-    if (!getenv("STATE_NATIVE")) MPI_Iallreduce(&backwards[0][2].value, &backwards[1][2].value, 3, back, op, MPI_COMM_WORLD, &spaced_requests[1]);
+    if (!getenv("STATE_NATIVE"))
+        MPI_Iallreduce(&backwards[0][2].value, &backwards[1][2].value, 3, back, op, MPI_COMM_WORLD,
+                       &spaced_requests[1]);
     MPI_Op_free(&op);
     MPI_Type_free(&forth), MPI_Type_free(&back);
 }
@@ -247,7 +258,8 @@ static void spaced_check(void) {
     MPI_Waitall(2, spaced_requests, MPI_STATUSES_IGNORE);
     for (int i = 0; i < 3; i++) {
         CHECK(spaced[1][i].value == 60 + 4 * i && spaced[1][i].before == -1 && spaced[1][i].after == -1);
-        CHECK(getenv("STATE_NATIVE") != NULL || (backwards[1][i].value == 60 + 4 * i && backwards[1][i].before == -1 && backwards[1][i].after == -1));
+        CHECK(getenv("STATE_NATIVE") != NULL ||
+              (backwards[1][i].value == 60 + 4 * i && backwards[1][i].before == -1 && backwards[1][i].after == -1));
     }
 }
 
@@ -270,10 +282,13 @@ static void inter_begin(MPI_Datatype type, MPI_Op op) {
 static void inter_end(void) {
     int other = 1 - rank % 2, my = rank / 2, first = rank % 2 ? my : 3 * my, n = rank % 2 ? 1 + 2 * my : 3 - 2 * my;
     MPI_Waitall(4, inter, MPI_STATUSES_IGNORE);
-    for (int i = 0; i < 4; i++) CHECK(rank == 0 ? same(&got[0][i], product(1, RANKS, 2, i, 3)) : got[0][i].row[0] == -1);
+    for (int i = 0; i < 4; i++)
+        CHECK(rank == 0 ? same(&got[0][i], product(1, RANKS, 2, i, 3)) : got[0][i].row[0] == -1);
     for (int i = 0; i < 4; i++) CHECK(same(&got[1][i], product(other, RANKS, 2, i, 3)));
-    for (int i = 0; i < 4; i++) CHECK(i < n ? same(&got[2][i], product(other, RANKS, 2, first + i, 3)) : got[2][i].row[0] == -1);
-    for (int i = 0; i < 4; i++) CHECK(i < 2 ? same(&got[3][i], product(other, RANKS, 2, 2 * my + i, 3)) : got[3][i].row[0] == -1);
+    for (int i = 0; i < 4; i++)
+        CHECK(i < n ? same(&got[2][i], product(other, RANKS, 2, first + i, 3)) : got[2][i].row[0] == -1);
+    for (int i = 0; i < 4; i++)
+        CHECK(i < 2 ? same(&got[3][i], product(other, RANKS, 2, 2 * my + i, 3)) : got[3][i].row[0] == -1);
 }
 static void inter_again(void) {
     MPI_Datatype type = make_type();

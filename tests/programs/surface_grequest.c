@@ -46,7 +46,8 @@ static void states_set_up(void) {
     MPI_Grequest_start(on_query, on_free, on_cancel, &completed_counts, &completed);
     MPI_Grequest_start(on_query, on_free, on_cancel, &cancelled_counts, &cancelled);
     CHECK(MPI_Grequest_complete(completed) == MPI_SUCCESS);
-    CHECK(MPI_Cancel(&cancelled) == MPI_SUCCESS && cancelled_counts.cancels == 1 && cancelled_counts.completed_at_cancel == 0);
+    CHECK(MPI_Cancel(&cancelled) == MPI_SUCCESS && cancelled_counts.cancels == 1 &&
+          cancelled_counts.completed_at_cancel == 0);
 }
 
 static void states_check(void) {
@@ -118,7 +119,8 @@ static void mixed_check(void) {
     MPI_Waitany(2, mixed + 2, &index, &statuses[0]); /* the barrier or the request */
     CHECK(mixed[2 + index] == MPI_REQUEST_NULL);
     MPI_Waitany(2, mixed + 2, &index, &statuses[1]);
-    CHECK(mixed[2] == MPI_REQUEST_NULL && mixed[3] == MPI_REQUEST_NULL && mixed_counts[1].queries == 1 && mixed_counts[1].frees == 1);
+    CHECK(mixed[2] == MPI_REQUEST_NULL && mixed[3] == MPI_REQUEST_NULL && mixed_counts[1].queries == 1 &&
+          mixed_counts[1].frees == 1);
     check_status(&statuses[index == 1], 0);
     MPI_Testany(4, mixed, &index, &flag, &statuses[0]);
     CHECK(!flag);
@@ -132,7 +134,8 @@ static void mixed_check(void) {
     CHECK(in == (rank + 1) % size && statuses[0].MPI_SOURCE == in && statuses[1].MPI_SOURCE == MPI_ANY_SOURCE);
     MPI_Request both[2];
     counts_t counts[2] = {{0}, {0}};
-    for (int i = 0; i < 2; i++) MPI_Grequest_start(on_query, on_free, on_cancel, &counts[i], &both[i]), MPI_Grequest_complete(both[i]);
+    for (int i = 0; i < 2; i++)
+        MPI_Grequest_start(on_query, on_free, on_cancel, &counts[i], &both[i]), MPI_Grequest_complete(both[i]);
     MPI_Waitall(2, both, statuses);
     for (int i = 0; i < 2; i++) {
         check_status(&statuses[i], 0);
@@ -183,11 +186,13 @@ static void errors_check(void) {
     MPI_Error_class(MPI_Wait(&r, MPI_STATUS_IGNORE), &class);
     CHECK(class == MPI_ERR_ARG && counts.frees == 1);
     MPI_Request both[2];
-    for (int i = 0; i < 2; i++) MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &both[i]), MPI_Grequest_complete(both[i]);
+    for (int i = 0; i < 2; i++)
+        MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &both[i]), MPI_Grequest_complete(both[i]);
     counts.frees = 0;
     /* MPICH goes no further than to the first failure */
     CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS && counts.frees == 1);
-    CHECK(statuses[0].MPI_ERROR != MPI_SUCCESS && both[0] == MPI_REQUEST_NULL && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[1] != MPI_REQUEST_NULL);
+    CHECK(statuses[0].MPI_ERROR != MPI_SUCCESS && both[0] == MPI_REQUEST_NULL &&
+          statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[1] != MPI_REQUEST_NULL);
     counts.result = MPI_SUCCESS;
     CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && counts.frees == 2);
     int two[2] = {1, 2}, first, second = -1; /* the same for one that the library completes */
@@ -197,7 +202,8 @@ static void errors_check(void) {
     MPI_Send(two, 1, MPI_INT, 0, 2, MPI_COMM_SELF);
     CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS);
     MPI_Error_class(statuses[0].MPI_ERROR, &class);
-    CHECK(class == MPI_ERR_TRUNCATE && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[0] == MPI_REQUEST_NULL && both[1] != MPI_REQUEST_NULL);
+    CHECK(class == MPI_ERR_TRUNCATE && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[0] == MPI_REQUEST_NULL &&
+          both[1] != MPI_REQUEST_NULL);
     CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && second == 1 && statuses[0].MPI_TAG == 2);
     counts.free_result = MPI_ERR_TAG;
     MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &r);

@@ -28,7 +28,9 @@ static int joins(MPI_Comm comm, int nours, const int *ours, int ntheirs, const i
 }
 
 static const int low[2] = {0, 1}, high[2] = {2, 3};
-static int joins_halves(MPI_Comm comm) { return side == 0 ? joins(comm, 2, low, 2, high) : joins(comm, 2, high, 2, low); }
+static int joins_halves(MPI_Comm comm) {
+    return side == 0 ? joins(comm, 2, low, 2, high) : joins(comm, 2, high, 2, low);
+}
 
 /* Messages between opposite ranks, both ways. */
 static void talk(MPI_Comm comm) {
@@ -129,7 +131,8 @@ static void made_check(void) {
     MPI_Comm late; /* constructors go on working, in the restarted job too */
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, side == 0 ? 2 : 0, 11, &late);
     CHECK(joins_halves(late));
-    MPI_Comm *gone[] = {&late, &plain, &copied, &hinted, &idup, &nested, &uneven, &parts, &low_first, &high_first, &merged_again};
+    MPI_Comm *gone[] = {&late,   &plain, &copied,    &hinted,     &idup,        &nested,
+                        &uneven, &parts, &low_first, &high_first, &merged_again};
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
         MPI_Comm_free(gone[i]);
         CHECK(*gone[i] == MPI_COMM_NULL);
@@ -209,50 +212,134 @@ static void from_nobody(const buffers_t *b) { CHECK(b->in[0] == -1 && b->in[1] =
 static int sum_of(int to) { return part(side == 0 ? 2 : 0, to) + part(side == 0 ? 3 : 1, to); }
 
 /* All to all: the same for blocking and nonblocking forms (WAIT completes). */
-#define ALL_FORMS(I, WAIT, ...)                                                                                                        \
-    do {                                                                                                                               \
-        buffers_t b;                                                                                                                   \
-        b = filled(); MPI_##I##llgather(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, 0);              \
-        b = filled(); MPI_##I##llgather_c(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, 0);            \
-        b = filled(); MPI_##I##llgatherv(b.out, 1, MPI_INT, b.in, ones, at, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, 0);      \
-        b = filled(); MPI_##I##llgatherv_c(b.out, 1, MPI_INT, b.in, ones_c, at_c, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, 0); \
-        b = filled(); MPI_##I##lltoall(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, r);               \
-        b = filled(); MPI_##I##lltoall_c(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, r);             \
-        b = filled(); MPI_##I##lltoallv(b.out, ones, at, MPI_INT, b.in, ones, at, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, r); \
-        b = filled(); MPI_##I##lltoallv_c(b.out, ones_c, at_c, MPI_INT, b.in, ones_c, at_c, MPI_INT, across __VA_ARGS__); WAIT; from_each(&b, r); \
-        b = filled(); MPI_##I##lltoallw(b.out, ones, bytes_at, ints, b.in, ones, bytes_at, ints, across __VA_ARGS__); WAIT; from_each(&b, r); \
-        b = filled(); MPI_##I##lltoallw_c(b.out, ones_c, bytes_at_c, ints, b.in, ones_c, bytes_at_c, ints, across __VA_ARGS__); WAIT; from_each(&b, r); \
-        b = filled(); MPI_##I##llreduce(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == sum_of(0));    \
-        b = filled(); MPI_##I##llreduce_c(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == sum_of(0));  \
+#define ALL_FORMS(I, WAIT, ...)                                                                                        \
+    do {                                                                                                               \
+        buffers_t b;                                                                                                   \
+        b = filled();                                                                                                  \
+        MPI_##I##llgather(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__);                                    \
+        WAIT;                                                                                                          \
+        from_each(&b, 0);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##llgather_c(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__);                                  \
+        WAIT;                                                                                                          \
+        from_each(&b, 0);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##llgatherv(b.out, 1, MPI_INT, b.in, ones, at, MPI_INT, across __VA_ARGS__);                            \
+        WAIT;                                                                                                          \
+        from_each(&b, 0);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##llgatherv_c(b.out, 1, MPI_INT, b.in, ones_c, at_c, MPI_INT, across __VA_ARGS__);                      \
+        WAIT;                                                                                                          \
+        from_each(&b, 0);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##lltoall(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__);                                     \
+        WAIT;                                                                                                          \
+        from_each(&b, r);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##lltoall_c(b.out, 1, MPI_INT, b.in, 1, MPI_INT, across __VA_ARGS__);                                   \
+        WAIT;                                                                                                          \
+        from_each(&b, r);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##lltoallv(b.out, ones, at, MPI_INT, b.in, ones, at, MPI_INT, across __VA_ARGS__);                      \
+        WAIT;                                                                                                          \
+        from_each(&b, r);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##lltoallv_c(b.out, ones_c, at_c, MPI_INT, b.in, ones_c, at_c, MPI_INT, across __VA_ARGS__);            \
+        WAIT;                                                                                                          \
+        from_each(&b, r);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##lltoallw(b.out, ones, bytes_at, ints, b.in, ones, bytes_at, ints, across __VA_ARGS__);                \
+        WAIT;                                                                                                          \
+        from_each(&b, r);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##lltoallw_c(b.out, ones_c, bytes_at_c, ints, b.in, ones_c, bytes_at_c, ints, across __VA_ARGS__);      \
+        WAIT;                                                                                                          \
+        from_each(&b, r);                                                                                              \
+        b = filled();                                                                                                  \
+        MPI_##I##llreduce(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__);                                      \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == sum_of(0));                                                                                  \
+        b = filled();                                                                                                  \
+        MPI_##I##llreduce_c(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__);                                    \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == sum_of(0));                                                                                  \
     } while (0)
 
 /* Each gets as many elements as it asks for: here one; and the local group's must be as many as the remote group's. */
-#define SCATTERED_FORMS(R, WAIT, ...)                                                                                                   \
-    do {                                                                                                                                \
-        buffers_t b;                                                                                                                    \
-        b = filled(); MPI_##R##educe_scatter(b.out, b.sum, ones, MPI_INT, MPI_SUM, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == sum_of(r)); \
-        b = filled(); MPI_##R##educe_scatter_c(b.out, b.sum, ones_c, MPI_INT, MPI_SUM, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == sum_of(r)); \
-        b = filled(); MPI_##R##educe_scatter_block(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == sum_of(r)); \
-        b = filled(); MPI_##R##educe_scatter_block_c(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == sum_of(r)); \
+#define SCATTERED_FORMS(R, WAIT, ...)                                                                                  \
+    do {                                                                                                               \
+        buffers_t b;                                                                                                   \
+        b = filled();                                                                                                  \
+        MPI_##R##educe_scatter(b.out, b.sum, ones, MPI_INT, MPI_SUM, across __VA_ARGS__);                              \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == sum_of(r));                                                                                  \
+        b = filled();                                                                                                  \
+        MPI_##R##educe_scatter_c(b.out, b.sum, ones_c, MPI_INT, MPI_SUM, across __VA_ARGS__);                          \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == sum_of(r));                                                                                  \
+        b = filled();                                                                                                  \
+        MPI_##R##educe_scatter_block(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__);                           \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == sum_of(r));                                                                                  \
+        b = filled();                                                                                                  \
+        MPI_##R##educe_scatter_block_c(b.out, b.sum, 1, MPI_INT, MPI_SUM, across __VA_ARGS__);                         \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == sum_of(r));                                                                                  \
     } while (0)
 
 /* Rooted: the root is rank 0 of group `rooted` (with another one Ibcast of MPICH 5.0 delivers nothing); `root` is what
  * this rank says. */
-#define ROOTED_FORMS(BCAST, GATHER, SCATTER, REDUCE, WAIT, ...)                                                                          \
-    do {                                                                                                                                \
-        buffers_t b;                                                                                                                    \
-        b = filled(); MPI_##BCAST(b.out, 2, MPI_INT, root, across __VA_ARGS__); WAIT; CHECK(b.out[1] == part(away ? 2 * rooted : rank, 1)); \
-        b = filled(); MPI_##BCAST##_c(b.out, 2, MPI_INT, root, across __VA_ARGS__); WAIT; CHECK(b.out[1] == part(away ? 2 * rooted : rank, 1)); \
-        b = filled(); MPI_##GATHER(b.out, 1, MPI_INT, b.in, 1, MPI_INT, root, across __VA_ARGS__); WAIT; gathered(&b, root);             \
-        b = filled(); MPI_##GATHER##_c(b.out, 1, MPI_INT, b.in, 1, MPI_INT, root, across __VA_ARGS__); WAIT; gathered(&b, root);         \
-        b = filled(); MPI_##GATHER##v(b.out, 1, MPI_INT, b.in, ones, at, MPI_INT, root, across __VA_ARGS__); WAIT; gathered(&b, root);   \
-        b = filled(); MPI_##GATHER##v_c(b.out, 1, MPI_INT, b.in, ones_c, at_c, MPI_INT, root, across __VA_ARGS__); WAIT; gathered(&b, root); \
-        b = filled(); MPI_##SCATTER(b.out, 1, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1)); \
-        b = filled(); MPI_##SCATTER##_c(b.out, 1, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1)); \
-        b = filled(); MPI_##SCATTER##v(b.out, ones, at, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1)); \
-        b = filled(); MPI_##SCATTER##v_c(b.out, ones_c, at_c, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__); WAIT; CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1)); \
-        b = filled(); MPI_##REDUCE(b.out, b.sum, 2, MPI_INT, MPI_SUM, root, across __VA_ARGS__); WAIT; CHECK(b.sum[1] == (root == MPI_ROOT ? sum_of(1) : -1)); \
-        b = filled(); MPI_##REDUCE##_c(b.out, b.sum, 2, MPI_INT, MPI_SUM, root, across __VA_ARGS__); WAIT; CHECK(b.sum[1] == (root == MPI_ROOT ? sum_of(1) : -1)); \
+#define ROOTED_FORMS(BCAST, GATHER, SCATTER, REDUCE, WAIT, ...)                                                        \
+    do {                                                                                                               \
+        buffers_t b;                                                                                                   \
+        b = filled();                                                                                                  \
+        MPI_##BCAST(b.out, 2, MPI_INT, root, across __VA_ARGS__);                                                      \
+        WAIT;                                                                                                          \
+        CHECK(b.out[1] == part(away ? 2 * rooted : rank, 1));                                                          \
+        b = filled();                                                                                                  \
+        MPI_##BCAST##_c(b.out, 2, MPI_INT, root, across __VA_ARGS__);                                                  \
+        WAIT;                                                                                                          \
+        CHECK(b.out[1] == part(away ? 2 * rooted : rank, 1));                                                          \
+        b = filled();                                                                                                  \
+        MPI_##GATHER(b.out, 1, MPI_INT, b.in, 1, MPI_INT, root, across __VA_ARGS__);                                   \
+        WAIT;                                                                                                          \
+        gathered(&b, root);                                                                                            \
+        b = filled();                                                                                                  \
+        MPI_##GATHER##_c(b.out, 1, MPI_INT, b.in, 1, MPI_INT, root, across __VA_ARGS__);                               \
+        WAIT;                                                                                                          \
+        gathered(&b, root);                                                                                            \
+        b = filled();                                                                                                  \
+        MPI_##GATHER##v(b.out, 1, MPI_INT, b.in, ones, at, MPI_INT, root, across __VA_ARGS__);                         \
+        WAIT;                                                                                                          \
+        gathered(&b, root);                                                                                            \
+        b = filled();                                                                                                  \
+        MPI_##GATHER##v_c(b.out, 1, MPI_INT, b.in, ones_c, at_c, MPI_INT, root, across __VA_ARGS__);                   \
+        WAIT;                                                                                                          \
+        gathered(&b, root);                                                                                            \
+        b = filled();                                                                                                  \
+        MPI_##SCATTER(b.out, 1, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__);                                 \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1));                                                          \
+        b = filled();                                                                                                  \
+        MPI_##SCATTER##_c(b.out, 1, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__);                             \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1));                                                          \
+        b = filled();                                                                                                  \
+        MPI_##SCATTER##v(b.out, ones, at, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__);                       \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1));                                                          \
+        b = filled();                                                                                                  \
+        MPI_##SCATTER##v_c(b.out, ones_c, at_c, MPI_INT, b.sum, 1, MPI_INT, root, across __VA_ARGS__);                 \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[0] == (away ? part(2 * rooted, r) : -1));                                                          \
+        b = filled();                                                                                                  \
+        MPI_##REDUCE(b.out, b.sum, 2, MPI_INT, MPI_SUM, root, across __VA_ARGS__);                                     \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[1] == (root == MPI_ROOT ? sum_of(1) : -1));                                                        \
+        b = filled();                                                                                                  \
+        MPI_##REDUCE##_c(b.out, b.sum, 2, MPI_INT, MPI_SUM, root, across __VA_ARGS__);                                 \
+        WAIT;                                                                                                          \
+        CHECK(b.sum[1] == (root == MPI_ROOT ? sum_of(1) : -1));                                                        \
     } while (0)
 
 static void gathered(const buffers_t *b, int root) {

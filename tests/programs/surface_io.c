@@ -149,7 +149,8 @@ static void nonblocking_set_up(void) {
     MPI_File_set_view(started_shared, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
     MPI_File_set_view(loaded, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
     for (int i = 0; i < INITIATED; i++) outgoing[i] = row_of(rank, i);
-    for (int i = 0; i < INITIATED; i++) MPI_File_write_at(loaded, 8 * (INITIATED * rank + i), &outgoing[i], 8, MPI_INT, MPI_STATUS_IGNORE);
+    for (int i = 0; i < INITIATED; i++)
+        MPI_File_write_at(loaded, 8 * (INITIATED * rank + i), &outgoing[i], 8, MPI_INT, MPI_STATUS_IGNORE);
     MPI_File_sync(loaded);
     MPI_Barrier(MPI_COMM_WORLD);
     /* writes: access i of a rank goes to block INITIATED * rank + i */
@@ -202,7 +203,8 @@ static void nonblocking_check(void) {
     /* Who got which block of the shared pointer isn't defined, but each was read once, and written once. */
     for (int i = 8; i < 10; i++) sum += incoming[i].values[0];
     MPI_Allreduce(&sum, &total, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    for (int k = 0, block = 0; k < 2 * size; k++, block++) total -= row_of(block / INITIATED, block % INITIATED).values[0];
+    for (int k = 0, block = 0; k < 2 * size; k++, block++)
+        total -= row_of(block / INITIATED, block % INITIATED).values[0];
     CHECK(total == 0);
     MPI_File_sync(started);
     MPI_File_sync(started_shared);
@@ -439,7 +441,8 @@ static void properties_set_up(void) {
     char name[32];
     MPI_Info_create(&info);
     MPI_Info_set(info, "cb_buffer_size", "1048576");
-    MPI_File_open(MPI_COMM_WORLD, file("decorated"), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_UNIQUE_OPEN, info, &decorated);
+    MPI_File_open(MPI_COMM_WORLD, file("decorated"), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_UNIQUE_OPEN, info,
+                  &decorated);
     MPI_Info_set(info, "ind_rd_buffer_size", "65536");
     MPI_File_set_info(decorated, info);
     MPI_Info_free(&info);
@@ -450,7 +453,8 @@ static void properties_set_up(void) {
     decorated_int = MPI_File_toint(decorated);
 
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half); /* the last one leads */
-    MPI_File_open(half, file(rank % 2 ? "odd" : "even"), MPI_MODE_WRONLY | MPI_MODE_CREATE | MPI_MODE_EXCL, MPI_INFO_NULL, &on_halves);
+    MPI_File_open(half, file(rank % 2 ? "odd" : "even"), MPI_MODE_WRONLY | MPI_MODE_CREATE | MPI_MODE_EXCL,
+                  MPI_INFO_NULL, &on_halves);
     MPI_Comm_free(&half);
     snprintf(name, sizeof name, "self%d", rank);
     CHECK(chdir(place) == 0);
@@ -512,11 +516,13 @@ static void modes_set_up(void) {
     MPI_File f = open_new("appended");
     MPI_File_set_size(f, 40);
     MPI_File_close(&f);
-    MPI_File_open(MPI_COMM_WORLD, file("passing"), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &passing);
+    MPI_File_open(MPI_COMM_WORLD, file("passing"), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE,
+                  MPI_INFO_NULL, &passing);
     MPI_File_write_at_all(passing, rank, &rank, 1, MPI_BYTE, MPI_STATUS_IGNORE);
     MPI_File_open(MPI_COMM_WORLD, file("appended"), MPI_MODE_WRONLY | MPI_MODE_APPEND, MPI_INFO_NULL, &appended);
     CHECK(position(appended) == 40);
-    MPI_File_open(MPI_COMM_WORLD, file("in_sequence"), MPI_MODE_WRONLY | MPI_MODE_CREATE | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &in_sequence);
+    MPI_File_open(MPI_COMM_WORLD, file("in_sequence"), MPI_MODE_WRONLY | MPI_MODE_CREATE | MPI_MODE_SEQUENTIAL,
+                  MPI_INFO_NULL, &in_sequence);
     CHECK(MPI_File_write_ordered(in_sequence, "ab", 2, MPI_CHAR, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     CHECK(class_of(MPI_File_write(in_sequence, "x", 1, MPI_CHAR, MPI_STATUS_IGNORE)) == MPI_ERR_UNSUPPORTED_OPERATION);
     CHECK(class_of(MPI_File_get_position_shared(in_sequence, &bytes)) == MPI_ERR_UNSUPPORTED_OPERATION);
@@ -541,9 +547,11 @@ static void modes_check(void) {
 
     MPI_File_get_amode(in_sequence, &amode);
     CHECK(amode == (MPI_MODE_WRONLY | MPI_MODE_CREATE | MPI_MODE_SEQUENTIAL));
-    CHECK(class_of(MPI_File_write_at(in_sequence, 0, "x", 1, MPI_CHAR, MPI_STATUS_IGNORE)) == MPI_ERR_UNSUPPORTED_OPERATION);
+    CHECK(class_of(MPI_File_write_at(in_sequence, 0, "x", 1, MPI_CHAR, MPI_STATUS_IGNORE)) ==
+          MPI_ERR_UNSUPPORTED_OPERATION);
     CHECK(MPI_File_write_ordered(in_sequence, "cd", 2, MPI_CHAR, MPI_STATUS_IGNORE) == MPI_SUCCESS);
-    CHECK(MPI_File_set_view(in_sequence, MPI_DISPLACEMENT_CURRENT, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+    CHECK(MPI_File_set_view(in_sequence, MPI_DISPLACEMENT_CURRENT, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL) ==
+          MPI_SUCCESS);
     MPI_File_get_view(in_sequence, &disp, &etype, &filetype, datarep);
     CHECK(disp == 4 * size);
     MPI_File_write_shared(in_sequence, "ef", 2, MPI_CHAR, MPI_STATUS_IGNORE);
@@ -575,21 +583,28 @@ static void wrong_arguments(void) {
     MPI_Offset at = 0;
     int n = 0;
     char garbage[4096] = {0};
-    CHECK(class_of(MPI_File_open(MPI_COMM_WORLD, file("missing"), MPI_MODE_RDONLY, MPI_INFO_NULL, &f)) == MPI_ERR_NO_SUCH_FILE);
-    CHECK(class_of(MPI_File_open(MPI_COMM_WORLD, file("x"), MPI_MODE_RDONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &f)) == MPI_ERR_AMODE);
-    CHECK(class_of(MPI_File_open(MPI_COMM_WORLD, file("x"), MPI_MODE_RDWR | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &f)) == MPI_ERR_AMODE);
-    CHECK(class_of(MPI_File_open(MPI_COMM_SELF, file("guarded"), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_EXCL, MPI_INFO_NULL, &f)) == MPI_ERR_FILE_EXISTS);
-    CHECK(class_of(MPI_File_open(MPI_COMM_NULL, file("x"), MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &f)) == MPI_ERR_COMM);
+    CHECK(class_of(MPI_File_open(MPI_COMM_WORLD, file("missing"), MPI_MODE_RDONLY, MPI_INFO_NULL, &f)) ==
+          MPI_ERR_NO_SUCH_FILE);
+    CHECK(class_of(MPI_File_open(MPI_COMM_WORLD, file("x"), MPI_MODE_RDONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &f)) ==
+          MPI_ERR_AMODE);
+    CHECK(class_of(MPI_File_open(MPI_COMM_WORLD, file("x"), MPI_MODE_RDWR | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &f)) ==
+          MPI_ERR_AMODE);
+    CHECK(class_of(MPI_File_open(MPI_COMM_SELF, file("guarded"), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_EXCL,
+                                 MPI_INFO_NULL, &f)) == MPI_ERR_FILE_EXISTS);
+    CHECK(class_of(MPI_File_open(MPI_COMM_NULL, file("x"), MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &f)) ==
+          MPI_ERR_COMM);
     CHECK(class_of(MPI_File_delete(file("missing"), MPI_INFO_NULL)) == MPI_ERR_NO_SUCH_FILE);
     MPI_File wrong[] = {MPI_FILE_NULL, (MPI_File)(void *)(garbage + 1024), closed};
     for (int i = 0; i < 3; i++) {
         if (i == 2) continue; /* reads freed memory without manapy */
         CHECK(class_of(MPI_File_read(wrong[i], garbage, 1, MPI_BYTE, MPI_STATUS_IGNORE)) == MPI_ERR_FILE);
         CHECK(class_of(MPI_File_write_all(wrong[i], garbage, 1, MPI_BYTE, MPI_STATUS_IGNORE)) == MPI_ERR_FILE);
-        CHECK(class_of(MPI_File_iread(wrong[i], garbage, 1, MPI_BYTE, &request)) == MPI_ERR_FILE && request == MPI_REQUEST_NULL);
+        CHECK(class_of(MPI_File_iread(wrong[i], garbage, 1, MPI_BYTE, &request)) == MPI_ERR_FILE &&
+              request == MPI_REQUEST_NULL);
         CHECK(class_of(MPI_File_read_all_end(wrong[i], garbage, MPI_STATUS_IGNORE)) == MPI_ERR_FILE);
         CHECK(class_of(MPI_File_write_all_begin(wrong[i], garbage, 1, MPI_BYTE)) == MPI_ERR_FILE);
-        CHECK(class_of(MPI_File_get_size(wrong[i], &at)) == MPI_ERR_FILE && class_of(MPI_File_get_amode(wrong[i], &n)) == MPI_ERR_FILE);
+        CHECK(class_of(MPI_File_get_size(wrong[i], &at)) == MPI_ERR_FILE &&
+              class_of(MPI_File_get_amode(wrong[i], &n)) == MPI_ERR_FILE);
         CHECK(class_of(MPI_File_set_view(wrong[i], 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL)) == MPI_ERR_FILE);
         f = wrong[i];
         CHECK(class_of(MPI_File_close(&f)) == MPI_ERR_FILE && f == wrong[i]);
@@ -599,10 +614,13 @@ static void wrong_arguments(void) {
     CHECK(class_of(MPI_File_read(guarded, garbage, -1, MPI_BYTE, MPI_STATUS_IGNORE)) == MPI_ERR_COUNT);
     CHECK(class_of(MPI_File_read(guarded, garbage, 1, MPI_DATATYPE_NULL, MPI_STATUS_IGNORE)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_File_read_at(guarded, -1, garbage, 1, MPI_BYTE, MPI_STATUS_IGNORE)) == MPI_ERR_ARG);
-    CHECK(class_of(MPI_File_seek(guarded, -1, MPI_SEEK_SET)) == MPI_ERR_ARG && class_of(MPI_File_seek(guarded, 0, 4711)) == MPI_ERR_ARG);
-    CHECK(class_of(MPI_File_set_view(guarded, 0, MPI_BYTE, MPI_BYTE, "nonsense", MPI_INFO_NULL)) == MPI_ERR_UNSUPPORTED_DATAREP);
+    CHECK(class_of(MPI_File_seek(guarded, -1, MPI_SEEK_SET)) == MPI_ERR_ARG &&
+          class_of(MPI_File_seek(guarded, 0, 4711)) == MPI_ERR_ARG);
+    CHECK(class_of(MPI_File_set_view(guarded, 0, MPI_BYTE, MPI_BYTE, "nonsense", MPI_INFO_NULL)) ==
+          MPI_ERR_UNSUPPORTED_DATAREP);
     CHECK(class_of(MPI_File_set_view(guarded, 0, MPI_INT, MPI_CHAR, "native", MPI_INFO_NULL)) == MPI_ERR_ARG);
-    CHECK(class_of(MPI_File_set_view(guarded, MPI_DISPLACEMENT_CURRENT, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL)) == MPI_ERR_ARG);
+    CHECK(class_of(MPI_File_set_view(guarded, MPI_DISPLACEMENT_CURRENT, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL)) ==
+          MPI_ERR_ARG);
 }
 
 static int no_extent(MPI_Datatype type, MPI_Aint *extent, void *extra) {
@@ -628,8 +646,10 @@ static void errors_set_up(void) {
     wrong_arguments();
     MPI_File_create_errhandler(on_error, &guard);
     MPI_File_set_errhandler(guarded, guard);
-    CHECK(MPI_Register_datarep("of the test", MPI_CONVERSION_FN_NULL, MPI_CONVERSION_FN_NULL, no_extent, NULL) == MPI_SUCCESS);
-    CHECK(MPI_Register_datarep_c("of the test, too", MPI_CONVERSION_FN_NULL_C, MPI_CONVERSION_FN_NULL_C, no_extent, NULL) == MPI_SUCCESS);
+    CHECK(MPI_Register_datarep("of the test", MPI_CONVERSION_FN_NULL, MPI_CONVERSION_FN_NULL, no_extent, NULL) ==
+          MPI_SUCCESS);
+    CHECK(MPI_Register_datarep_c("of the test, too", MPI_CONVERSION_FN_NULL_C, MPI_CONVERSION_FN_NULL_C, no_extent,
+                                 NULL) == MPI_SUCCESS);
 }
 
 static void errors_check(void) {
@@ -638,7 +658,8 @@ static void errors_check(void) {
     /* MPICH: as the handler has seen to it */
     CHECK(MPI_File_write(guarded, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     CHECK(guarded_errors == 1 && class_of(guarded_code) == MPI_ERR_READ_ONLY);
-    CHECK(MPI_File_call_errhandler(guarded, MPI_ERR_IO) == MPI_SUCCESS && guarded_errors == 2 && guarded_code == MPI_ERR_IO);
+    CHECK(MPI_File_call_errhandler(guarded, MPI_ERR_IO) == MPI_SUCCESS && guarded_errors == 2 &&
+          guarded_code == MPI_ERR_IO);
     MPI_File_get_errhandler(guarded, &handler);
     CHECK(handler == guard);
     MPI_Errhandler_free(&handler);
@@ -646,7 +667,8 @@ static void errors_check(void) {
     CHECK(handler == MPI_ERRORS_RETURN);
     MPI_File_set_errhandler(MPI_FILE_NULL, guard);
     f = MPI_FILE_NULL;
-    CHECK(MPI_File_open(MPI_COMM_WORLD, file("missing"), MPI_MODE_RDONLY, MPI_INFO_NULL, &f) == MPI_SUCCESS && f == MPI_FILE_NULL);
+    CHECK(MPI_File_open(MPI_COMM_WORLD, file("missing"), MPI_MODE_RDONLY, MPI_INFO_NULL, &f) == MPI_SUCCESS &&
+          f == MPI_FILE_NULL);
     CHECK(guarded_errors == 3 && class_of(guarded_code) == MPI_ERR_NO_SUCH_FILE);
     MPI_File_open(MPI_COMM_WORLD, file("guarded"), MPI_MODE_RDONLY, MPI_INFO_NULL, &f); /* inherits it */
     MPI_File_get_errhandler(f, &handler);
@@ -660,10 +682,14 @@ static void errors_check(void) {
     CHECK(guarded_errors == 3);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* theirs, in MPICH */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    CHECK(class_of(MPI_Register_datarep("of the test", MPI_CONVERSION_FN_NULL, MPI_CONVERSION_FN_NULL, no_extent, NULL)) == MPI_ERR_DUP_DATAREP);
-    CHECK(class_of(MPI_Register_datarep_c("of the test, too", MPI_CONVERSION_FN_NULL_C, MPI_CONVERSION_FN_NULL_C, no_extent, NULL)) == MPI_ERR_DUP_DATAREP);
-    CHECK(class_of(MPI_Register_datarep("another", no_conversion, no_conversion, no_extent, NULL)) == MPI_ERR_UNSUPPORTED_DATAREP);
-    CHECK(class_of(MPI_Register_datarep_c("another", no_conversion_c, no_conversion_c, no_extent, NULL)) == MPI_ERR_UNSUPPORTED_DATAREP);
+    CHECK(class_of(MPI_Register_datarep("of the test", MPI_CONVERSION_FN_NULL, MPI_CONVERSION_FN_NULL, no_extent,
+                                        NULL)) == MPI_ERR_DUP_DATAREP);
+    CHECK(class_of(MPI_Register_datarep_c("of the test, too", MPI_CONVERSION_FN_NULL_C, MPI_CONVERSION_FN_NULL_C,
+                                          no_extent, NULL)) == MPI_ERR_DUP_DATAREP);
+    CHECK(class_of(MPI_Register_datarep("another", no_conversion, no_conversion, no_extent, NULL)) ==
+          MPI_ERR_UNSUPPORTED_DATAREP);
+    CHECK(class_of(MPI_Register_datarep_c("another", no_conversion_c, no_conversion_c, no_extent, NULL)) ==
+          MPI_ERR_UNSUPPORTED_DATAREP);
     MPI_File_close(&guarded);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) CHECK(MPI_File_delete(file("guarded"), MPI_INFO_NULL) == MPI_SUCCESS && bytes_of("guarded") == -1);
@@ -676,7 +702,8 @@ static void set_up(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(blocking), STATE(nonblocking), STATE(shared), STATE(split), STATE(views), STATE(properties), STATE(modes), STATE(errors),
+        STATE(blocking), STATE(nonblocking), STATE(shared), STATE(split),
+        STATE(views),    STATE(properties),  STATE(modes),  STATE(errors),
     };
     return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

@@ -12,8 +12,8 @@ typedef struct {
     MPI_Request r[MANY];
     int n;
     int mine, vector[RANKS * 2]; /* what is sent: rank + 1; and 100 * rank + i */
-    int gathered[RANKS], gathered_v[RANKS * 2], sum, crossed[RANKS], crossed_v[RANKS], crossed_w[RANKS], word, before, at_root[RANKS],
-        at_root_v[RANKS * 2], root_sum, part, block, until, scattered, scattered_v[2];
+    int gathered[RANKS], gathered_v[RANKS * 2], sum, crossed[RANKS], crossed_v[RANKS], crossed_w[RANKS], word, before,
+        at_root[RANKS], at_root_v[RANKS * 2], root_sum, part, block, until, scattered, scattered_v[2];
     int counts[RANKS], twos[RANKS], at[RANKS], at_twos[RANKS], bytes_at[RANKS];
     MPI_Count big_counts[RANKS], big_twos[RANKS];
     MPI_Aint big_at[RANKS], big_at_twos[RANKS], big_bytes_at[RANKS];
@@ -43,7 +43,8 @@ static void values(const one_of_each_t *o) {
     CHECK(o->part == size * (size - 1) / 2 * 100 + size * rank && o->block == o->part);
     CHECK(o->scattered == 300 + rank && o->scattered_v[0] == 2 * rank && o->scattered_v[1] == 2 * rank + 1);
     for (int i = 0; i < size; i++) {
-        CHECK(o->gathered[i] == i + 1 && o->crossed[i] == 100 * i + rank && o->crossed_v[i] == o->crossed[i] && o->crossed_w[i] == o->crossed[i]);
+        CHECK(o->gathered[i] == i + 1 && o->crossed[i] == 100 * i + rank && o->crossed_v[i] == o->crossed[i] &&
+              o->crossed_w[i] == o->crossed[i]);
         CHECK(o->gathered_v[2 * i] == 100 * i && o->gathered_v[2 * i + 1] == 100 * i + 1);
         CHECK(o->at_root[i] == (rank == 0 ? i + 1 : -1) && o->at_root_v[2 * i + 1] == (rank == 3 ? 100 * i + 1 : -1));
     }
@@ -61,7 +62,8 @@ static void small_set_up(void) {
     MPI_Iallreduce(&o->mine, &o->sum, 1, MPI_INT, MPI_SUM, c, &o->r[o->n++]);
     MPI_Ialltoall(o->vector, 1, MPI_INT, o->crossed, 1, MPI_INT, c, &o->r[o->n++]);
     MPI_Ialltoallv(o->vector, o->counts, o->at, MPI_INT, o->crossed_v, o->counts, o->at, MPI_INT, c, &o->r[o->n++]);
-    MPI_Ialltoallw(o->vector, o->counts, o->bytes_at, o->types, o->crossed_w, o->counts, o->bytes_at, o->types, c, &o->r[o->n++]);
+    MPI_Ialltoallw(o->vector, o->counts, o->bytes_at, o->types, o->crossed_w, o->counts, o->bytes_at, o->types, c,
+                   &o->r[o->n++]);
     MPI_Ibcast(&o->word, 1, MPI_INT, 1, c, &o->r[o->n++]);
     MPI_Iexscan(&o->mine, &o->before, 1, MPI_INT, MPI_SUM, c, &o->r[o->n++]);
     MPI_Iscan(&o->mine, &o->until, 1, MPI_INT, MPI_SUM, c, &o->r[o->n++]);
@@ -93,8 +95,10 @@ static void big_set_up(void) {
     MPI_Iallgatherv_c(o->vector, 2, MPI_INT, o->gathered_v, o->big_twos, o->big_at_twos, MPI_INT, c, &o->r[o->n++]);
     MPI_Iallreduce_c(&o->mine, &o->sum, 1, MPI_INT, MPI_SUM, c, &o->r[o->n++]);
     MPI_Ialltoall_c(o->vector, 1, MPI_INT, o->crossed, 1, MPI_INT, c, &o->r[o->n++]);
-    MPI_Ialltoallv_c(o->vector, o->big_counts, o->big_at, MPI_INT, o->crossed_v, o->big_counts, o->big_at, MPI_INT, c, &o->r[o->n++]);
-    MPI_Ialltoallw_c(o->vector, o->big_counts, o->big_bytes_at, o->types, o->crossed_w, o->big_counts, o->big_bytes_at, o->types, c, &o->r[o->n++]);
+    MPI_Ialltoallv_c(o->vector, o->big_counts, o->big_at, MPI_INT, o->crossed_v, o->big_counts, o->big_at, MPI_INT, c,
+                     &o->r[o->n++]);
+    MPI_Ialltoallw_c(o->vector, o->big_counts, o->big_bytes_at, o->types, o->crossed_w, o->big_counts, o->big_bytes_at,
+                     o->types, c, &o->r[o->n++]);
     MPI_Ibcast_c(&o->word, 1, MPI_INT, 1, c, &o->r[o->n++]);
     MPI_Iexscan_c(&o->mine, &o->before, 1, MPI_INT, MPI_SUM, c, &o->r[o->n++]);
     MPI_Iscan_c(&o->mine, &o->until, 1, MPI_INT, MPI_SUM, c, &o->r[o->n++]);
@@ -129,7 +133,8 @@ static void neighbours_set_up(void) {
     int next = (rank + 1) % size, previous = (rank + size - 1) % size, n = 0;
     to[0] = to[1] = next, to[2] = previous;
     from[0] = from[1] = previous, from[2] = next;
-    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 3, from, MPI_UNWEIGHTED, 3, to, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &ring);
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 3, from, MPI_UNWEIGHTED, 3, to, MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                   &ring);
     memset(&near, 0xff, sizeof near);
     near.mine = rank + 1;
     for (int i = 0; i < 3; i++) {
@@ -141,14 +146,20 @@ static void neighbours_set_up(void) {
     }
     MPI_Ineighbor_allgather(&near.mine, 1, MPI_INT, near.gathered[0], 1, MPI_INT, ring, &near.r[n++]);
     MPI_Ineighbor_allgather_c(&near.mine, 1, MPI_INT, near.gathered[1], 1, MPI_INT, ring, &near.r[n++]);
-    MPI_Ineighbor_allgatherv(&near.mine, 1, MPI_INT, near.gathered_v[0], near.ones, near.at, MPI_INT, ring, &near.r[n++]);
-    MPI_Ineighbor_allgatherv_c(&near.mine, 1, MPI_INT, near.gathered_v[1], near.big_ones, near.big_at, MPI_INT, ring, &near.r[n++]);
+    MPI_Ineighbor_allgatherv(&near.mine, 1, MPI_INT, near.gathered_v[0], near.ones, near.at, MPI_INT, ring,
+                             &near.r[n++]);
+    MPI_Ineighbor_allgatherv_c(&near.mine, 1, MPI_INT, near.gathered_v[1], near.big_ones, near.big_at, MPI_INT, ring,
+                               &near.r[n++]);
     MPI_Ineighbor_alltoall(near.out, 1, MPI_INT, near.crossed[0], 1, MPI_INT, ring, &near.r[n++]);
     MPI_Ineighbor_alltoall_c(near.out, 1, MPI_INT, near.crossed[1], 1, MPI_INT, ring, &near.r[n++]);
-    MPI_Ineighbor_alltoallv(near.out, near.ones, near.at, MPI_INT, near.crossed_v[0], near.ones, near.at, MPI_INT, ring, &near.r[n++]);
-    MPI_Ineighbor_alltoallv_c(near.out, near.big_ones, near.big_at, MPI_INT, near.crossed_v[1], near.big_ones, near.big_at, MPI_INT, ring, &near.r[n++]);
-    MPI_Ineighbor_alltoallw(near.out, near.ones, near.bytes_at, near.types, near.crossed_w[0], near.ones, near.bytes_at, near.types, ring, &near.r[n++]);
-    MPI_Ineighbor_alltoallw_c(near.out, near.big_ones, near.bytes_at, near.types, near.crossed_w[1], near.big_ones, near.bytes_at, near.types, ring, &near.r[n++]);
+    MPI_Ineighbor_alltoallv(near.out, near.ones, near.at, MPI_INT, near.crossed_v[0], near.ones, near.at, MPI_INT, ring,
+                            &near.r[n++]);
+    MPI_Ineighbor_alltoallv_c(near.out, near.big_ones, near.big_at, MPI_INT, near.crossed_v[1], near.big_ones,
+                              near.big_at, MPI_INT, ring, &near.r[n++]);
+    MPI_Ineighbor_alltoallw(near.out, near.ones, near.bytes_at, near.types, near.crossed_w[0], near.ones, near.bytes_at,
+                            near.types, ring, &near.r[n++]);
+    MPI_Ineighbor_alltoallw_c(near.out, near.big_ones, near.bytes_at, near.types, near.crossed_w[1], near.big_ones,
+                              near.bytes_at, near.types, ring, &near.r[n++]);
 }
 
 static void neighbours_check(void) {
@@ -157,7 +168,8 @@ static void neighbours_check(void) {
         for (int i = 0; i < 3; i++) {
             int expected = 10 * (from[i] + 1) + i;
             CHECK(near.gathered[k][i] == from[i] + 1 && near.gathered_v[k][i] == from[i] + 1);
-            CHECK(near.crossed[k][i] == expected && near.crossed_v[k][i] == expected && near.crossed_w[k][i] == expected);
+            CHECK(near.crossed[k][i] == expected && near.crossed_v[k][i] == expected &&
+                  near.crossed_w[k][i] == expected);
         }
     MPI_Comm_free(&ring);
 }
@@ -273,19 +285,23 @@ static void in_place_set_up(void) {
     static MPI_Datatype kept[RANKS];
     MPI_Type_contiguous(2, MPI_INT, &types[0]);
     MPI_Type_commit(&types[0]);
-    for (int i = 0; i < size; i++) kept[i] = types[0], counts[i] = 1, bytes_at[i] = 8 * i, all_in_place[i] = i == rank ? i : -1;
+    for (int i = 0; i < size; i++)
+        kept[i] = types[0], counts[i] = 1, bytes_at[i] = 8 * i, all_in_place[i] = i == rank ? i : -1;
     for (int i = 0; i < 2 * size; i++) exchanged[0][i] = 100 * rank + i;
     sum_in_place = rank + 1;
     MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all_in_place, 1, MPI_INT, MPI_COMM_WORLD, &in_place[0]);
     MPI_Iallreduce(MPI_IN_PLACE, &sum_in_place, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &in_place[1]);
-    MPI_Ialltoallw(exchanged[0], counts, bytes_at, kept, exchanged[1], counts, bytes_at, kept, MPI_COMM_WORLD, &in_place[2]);
+    MPI_Ialltoallw(exchanged[0], counts, bytes_at, kept, exchanged[1], counts, bytes_at, kept, MPI_COMM_WORLD,
+                   &in_place[2]);
     MPI_Type_free(&types[0]);
 }
 
 static void in_place_check(void) {
     for (int i = 0; i < 3; i++) MPI_Wait(&in_place[i], MPI_STATUS_IGNORE);
     CHECK(sum_in_place == total);
-    for (int i = 0; i < size; i++) CHECK(all_in_place[i] == i && exchanged[1][2 * i] == 100 * i + 2 * rank && exchanged[1][2 * i + 1] == 100 * i + 2 * rank + 1);
+    for (int i = 0; i < size; i++)
+        CHECK(all_in_place[i] == i && exchanged[1][2 * i] == 100 * i + 2 * rank &&
+              exchanged[1][2 * i + 1] == 100 * i + 2 * rank + 1);
 }
 
 /* ---- wrong arguments, on all ranks alike ---- */
@@ -309,7 +325,8 @@ static void errors_check(void) {
     CHECK(class_of(MPI_Ibcast(&value, 1, MPI_DATATYPE_NULL, 0, MPI_COMM_WORLD, &r)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Iallreduce(&value, counts, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD, &r)) == MPI_ERR_OP);
     CHECK(class_of(MPI_Iallreduce(&value, counts, 1, MPI_INT, (MPI_Op)0x12345678, MPI_COMM_WORLD, &r)) == MPI_ERR_OP);
-    CHECK(class_of(MPI_Ineighbor_allgather(&value, 1, MPI_INT, counts, 1, MPI_INT, MPI_COMM_WORLD, &r)) == MPI_ERR_TOPOLOGY);
+    CHECK(class_of(MPI_Ineighbor_allgather(&value, 1, MPI_INT, counts, 1, MPI_INT, MPI_COMM_WORLD, &r)) ==
+          MPI_ERR_TOPOLOGY);
     CHECK(r == MPI_REQUEST_NULL);
     MPI_Ibarrier(MPI_COMM_WORLD, &r);
     finished = r;

@@ -98,7 +98,8 @@ static int reduced(int a, int b, MPI_Op op) {
 }
 
 static void predefined_round(void) {
-    CHECK(reduced(12, 10, MPI_MAX) == 12 && reduced(12, 10, MPI_MIN) == 10 && reduced(12, 10, MPI_SUM) == 22 && reduced(12, 10, MPI_PROD) == 120);
+    CHECK(reduced(12, 10, MPI_MAX) == 12 && reduced(12, 10, MPI_MIN) == 10 && reduced(12, 10, MPI_SUM) == 22 &&
+          reduced(12, 10, MPI_PROD) == 120);
     CHECK(reduced(12, 10, MPI_BAND) == 8 && reduced(12, 10, MPI_BOR) == 14 && reduced(12, 10, MPI_BXOR) == 6);
     CHECK(reduced(12, 0, MPI_LAND) == 0 && reduced(12, 0, MPI_LOR) == 1 && reduced(12, 7, MPI_LXOR) == 0);
     struct { double value; int index; } place = {100 - rank % 2, rank}, found;

@@ -131,7 +131,8 @@ static void posted_set_up(void) {
     MPI_Comm_dup(MPI_COMM_WORLD, &own[1]);
     memset(incoming, -1, sizeof incoming);
     EACH(big, kind, KINDS) {
-        int *data = incoming[big][kind], from = kind % 2 ? MPI_ANY_SOURCE : left, tag = kind % 3 ? tag_of(big, kind) : MPI_ANY_TAG;
+        int *data = incoming[big][kind], from = kind % 2 ? MPI_ANY_SOURCE : left,
+            tag = kind % 3 ? tag_of(big, kind) : MPI_ANY_TAG;
         CHECK(!FORM(big, MPI_Irecv, data, MANY, MPI_INT, from, tag, own[big], &receives[big][kind]));
     }
 }
@@ -151,18 +152,25 @@ static void posted_check(void) {
 
 /* ---- matched before, received after; and found by a receive that was started, not completed ---- */
 
-static struct { MPI_Message found; MPI_Status probed; MPI_Request receive, send; int data[MANY]; } halves[2][UNRECEIVED];
+static struct {
+    MPI_Message found;
+    MPI_Status probed;
+    MPI_Request receive, send;
+    int data[MANY];
+} halves[2][UNRECEIVED];
 static MPI_Comm private;
 
 static void matched_set_up(void) {
     MPI_Comm_dup(MPI_COMM_WORLD, &private);
     EACH(big, kind, UNRECEIVED) halves[big][kind].send = send(big, kind, outgoing[big][kind], right, private);
     EACH(big, kind, UNRECEIVED) {
-        halves[big][kind].found = matched(kind % 2 ? MRECV : IMRECV, left, tag_of(big, kind), private, &halves[big][kind].probed);
+        halves[big][kind].found =
+            matched(kind % 2 ? MRECV : IMRECV, left, tag_of(big, kind), private, &halves[big][kind].probed);
         halves[big][kind].receive = MPI_REQUEST_NULL;
         memset(halves[big][kind].data, -1, sizeof halves[big][kind].data);
         if (kind == IBSEND || kind == ISSEND)
-            CHECK(!FORM(big, MPI_Imrecv, halves[big][kind].data, MANY, MPI_INT, &halves[big][kind].found, &halves[big][kind].receive));
+            CHECK(!FORM(big, MPI_Imrecv, halves[big][kind].data, MANY, MPI_INT, &halves[big][kind].found,
+                        &halves[big][kind].receive));
     }
 }
 
@@ -193,7 +201,8 @@ static void sendrecv_set_up(void) {
     /* long done at the checkpoint: where they came from is known though MPICH doesn't set their status */
     for (int i = 0; i < 100; i++) {
         MPI_Request done;
-        CHECK(!MPI_Isendrecv(&one, 1, MPI_INT, 0, COMPLETED, &other, 1, MPI_INT, MPI_ANY_SOURCE, COMPLETED, MPI_COMM_SELF, &done));
+        CHECK(!MPI_Isendrecv(&one, 1, MPI_INT, 0, COMPLETED, &other, 1, MPI_INT, MPI_ANY_SOURCE, COMPLETED,
+                             MPI_COMM_SELF, &done));
         CHECK(!MPI_Wait(&done, MPI_STATUS_IGNORE) && other == rank);
         CHECK(!MPI_Isendrecv_replace(&other, 1, MPI_INT, right, COMPLETED, left, COMPLETED, MPI_COMM_WORLD, &done));
         CHECK(!MPI_Wait(&done, MPI_STATUS_IGNORE) && other == left);
@@ -202,10 +211,10 @@ static void sendrecv_set_up(void) {
         exchanges[big].mine = 10 * rank + big, exchanges[big].got = -1;
         for (int i = 0; i < LONG; i++) exchanges[big].replaced[i] = LONG * rank + i + big;
         if (rank % 2) continue;
-        CHECK(!FORM(big, MPI_Isendrecv, &exchanges[big].mine, 1, MPI_INT, partner, SEPARATE + big, &exchanges[big].got, 1, MPI_INT, MPI_ANY_SOURCE,
-                    SEPARATE + big, MPI_COMM_WORLD, &exchanges[big].requests[0]));
-        CHECK(!FORM(big, MPI_Isendrecv_replace, exchanges[big].replaced, LONG, MPI_INT, partner, REPLACING + big, partner, REPLACING + big,
-                    MPI_COMM_WORLD, &exchanges[big].requests[1]));
+        CHECK(!FORM(big, MPI_Isendrecv, &exchanges[big].mine, 1, MPI_INT, partner, SEPARATE + big, &exchanges[big].got,
+                    1, MPI_INT, MPI_ANY_SOURCE, SEPARATE + big, MPI_COMM_WORLD, &exchanges[big].requests[0]));
+        CHECK(!FORM(big, MPI_Isendrecv_replace, exchanges[big].replaced, LONG, MPI_INT, partner, REPLACING + big,
+                    partner, REPLACING + big, MPI_COMM_WORLD, &exchanges[big].requests[1]));
     }
 }
 
@@ -214,10 +223,10 @@ static void sendrecv_check(void) {
     MPI_Status status[2];
     for (int big = 0; big < 2; big++) {
         if (rank % 2) {
-            CHECK(!FORM(big, MPI_Sendrecv_replace, exchanges[big].replaced, LONG, MPI_INT, partner, REPLACING + big, partner, REPLACING + big,
-                        MPI_COMM_WORLD, &status[1]));
-            CHECK(!FORM(big, MPI_Sendrecv, &exchanges[big].mine, 1, MPI_INT, partner, SEPARATE + big, &exchanges[big].got, 1, MPI_INT, partner,
-                        SEPARATE + big, MPI_COMM_WORLD, &status[0]));
+            CHECK(!FORM(big, MPI_Sendrecv_replace, exchanges[big].replaced, LONG, MPI_INT, partner, REPLACING + big,
+                        partner, REPLACING + big, MPI_COMM_WORLD, &status[1]));
+            CHECK(!FORM(big, MPI_Sendrecv, &exchanges[big].mine, 1, MPI_INT, partner, SEPARATE + big,
+                        &exchanges[big].got, 1, MPI_INT, partner, SEPARATE + big, MPI_COMM_WORLD, &status[0]));
             MPI_Get_count(&status[1], MPI_INT, &n);
             CHECK(n == LONG && status[1].MPI_SOURCE == partner && status[1].MPI_TAG == REPLACING + big);
             CHECK(status[0].MPI_SOURCE == partner && status[0].MPI_TAG == SEPARATE + big);
@@ -233,7 +242,8 @@ static void sendrecv_check(void) {
         CHECK(got == left && status->MPI_SOURCE == left);
         CHECK(!FORM(big, MPI_Sendrecv_replace, &replaced, 1, MPI_INT, right, 2, left, 2, MPI_COMM_WORLD, status));
         CHECK(replaced == 100 + left && status->MPI_TAG == 2);
-        CHECK(!FORM(big, MPI_Isendrecv, &mine, 1, MPI_INT, left, 3, &got, 1, MPI_INT, right, 3, MPI_COMM_WORLD, &ring[0]));
+        CHECK(!FORM(big, MPI_Isendrecv, &mine, 1, MPI_INT, left, 3, &got, 1, MPI_INT, right, 3, MPI_COMM_WORLD,
+                    &ring[0]));
         CHECK(!FORM(big, MPI_Isendrecv_replace, &replaced, 1, MPI_INT, left, 4, right, 4, MPI_COMM_WORLD, &ring[1]));
         /* that of the rank comes back */
         CHECK(!MPI_Waitall(2, ring, status) && got == right && replaced == 100 + rank);
@@ -285,9 +295,11 @@ static void refused_check(void) {
     int data[2] = {rank, -1}, flag, n;
     MPI_Status status;
     MPI_Request request;
-    CHECK(!MPI_Mrecv(data, 1, MPI_INT, &nobody, &status) && nobody == MPI_MESSAGE_NULL && status.MPI_SOURCE == MPI_PROC_NULL && data[0] == rank);
+    CHECK(!MPI_Mrecv(data, 1, MPI_INT, &nobody, &status) && nobody == MPI_MESSAGE_NULL &&
+          status.MPI_SOURCE == MPI_PROC_NULL && data[0] == rank);
     CHECK(!MPI_Improbe(MPI_PROC_NULL, 5, lenient, &flag, &nobody, &status) && flag && nobody == MPI_MESSAGE_NO_PROC);
-    CHECK(!MPI_Imrecv(data, 1, MPI_INT, &nobody, &request) && !MPI_Wait(&request, &status) && status.MPI_TAG == MPI_ANY_TAG);
+    CHECK(!MPI_Imrecv(data, 1, MPI_INT, &nobody, &request) && !MPI_Wait(&request, &status) &&
+          status.MPI_TAG == MPI_ANY_TAG);
     for (int big = 0; big < 2; big++) {
         CHECK(!FORM(big, MPI_Ssend, data, 1, MPI_INT, MPI_PROC_NULL, 0, lenient));
         REFUSED(MPI_ERR_RANK, MPI_Send, data, 1, MPI_INT, RANKS, 0, lenient);

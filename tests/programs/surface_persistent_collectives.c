@@ -54,7 +54,9 @@ static const MPI_Count counts_c[RANKS] = {1, 2, 1, 2};
 static const MPI_Aint at_c[RANKS] = {0, 3, 6, 9};
 
 static void check_barrier(const test_t *t) { (void)t; }
-static void check_bcast(const test_t *t) { CHECK(rank == 1 ? t->out[0] == -1 : came(t, 1, 0, 0, 3) && t->out[3] == -1); }
+static void check_bcast(const test_t *t) {
+    CHECK(rank == 1 ? t->out[0] == -1 : came(t, 1, 0, 0, 3) && t->out[3] == -1);
+}
 static void check_allgather(const test_t *t) {
     for (int r = 0; r < RANKS; r++) CHECK(came(t, r, 0, 2 * r, 2));
 }
@@ -72,7 +74,9 @@ static void check_allreduce(const test_t *t) { CHECK(summed(t, RANKS, 0, 3)); }
 static void check_scan(const test_t *t) { CHECK(summed(t, rank + 1, 0, 3)); }
 static void check_exscan(const test_t *t) { CHECK(rank == 0 ? t->out[0] == -1 : summed(t, rank, 0, 3)); }
 static void check_reduce(const test_t *t) { CHECK(rank == 3 ? summed(t, RANKS, 0, 3) : t->out[0] == -1); }
-static void check_reduce_scatter(const test_t *t) { CHECK(summed(t, RANKS, (const int[]){0, 1, 3, 4}[rank], counts[rank])); }
+static void check_reduce_scatter(const test_t *t) {
+    CHECK(summed(t, RANKS, (const int[]){0, 1, 3, 4}[rank], counts[rank]));
+}
 static void check_reduce_scatter_block(const test_t *t) { CHECK(summed(t, RANKS, 2 * rank, 2)); }
 static void check_gather(const test_t *t) {
     if (rank == 2) check_allgather(t);
@@ -86,9 +90,13 @@ static void check_scatter(const test_t *t) { CHECK(came(t, 0, 2 * rank, 0, 2) &&
 static void check_scatterv(const test_t *t) { CHECK(came(t, 2, at[rank], 0, counts[rank]) && t->out[2] == -1); }
 /* A ring: neighbour 0 is to the left, 1 to the right; what the left one sends to its right comes from the left. */
 static void check_neighbor_allgather(const test_t *t) { CHECK(came(t, left, 0, 0, 2) && came(t, right, 0, 2, 2)); }
-static void check_neighbor_allgatherv(const test_t *t) { CHECK(came(t, left, 0, 1, 2) && came(t, right, 0, 5, 2) && t->out[3] == -1); }
+static void check_neighbor_allgatherv(const test_t *t) {
+    CHECK(came(t, left, 0, 1, 2) && came(t, right, 0, 5, 2) && t->out[3] == -1);
+}
 static void check_neighbor_alltoall(const test_t *t) { CHECK(came(t, left, 2, 0, 2) && came(t, right, 0, 2, 2)); }
-static void check_neighbor_alltoallv(const test_t *t) { CHECK(came(t, left, 6, 3, 2) && came(t, right, 4, 9, 1) && t->out[10] == -1); }
+static void check_neighbor_alltoallv(const test_t *t) {
+    CHECK(came(t, left, 6, 3, 2) && came(t, right, 4, 9, 1) && t->out[10] == -1);
+}
 
 static test_t small[TESTS], big[TESTS];
 static int nsmall, nbig;
@@ -111,7 +119,8 @@ static test_t *add(test_t *tests, int *n, void (*verify)(const test_t *)) {
 /* Arrays and types are gone after the calls: they live on in the requests. */
 static void make_small(MPI_Comm comm, MPI_Datatype pair, MPI_Info info) {
     int some[RANKS], to[RANKS], from[RANKS], one[RANKS] = {1, 1, 1, 1}, to_bytes[RANKS], from_bytes[RANKS];
-    int ring_counts[2] = {1, 2}, ring_at[2] = {4, 6}, ring_from[2] = {2, 1}, ring_from_at[2] = {3, 9}, twos[2] = {2, 2}, ring_gather[2] = {1, 5};
+    int ring_counts[2] = {1, 2}, ring_at[2] = {4, 6}, ring_from[2] = {2, 1}, ring_from_at[2] = {3, 9}, twos[2] = {2, 2},
+        ring_gather[2] = {1, 5};
     MPI_Aint ring_bytes[2] = {16, 24}, ring_from_bytes[2] = {12, 36};
     MPI_Datatype types[RANKS], ring_types[2] = {MPI_INT, pair}, ring_from_types[2] = {pair, MPI_INT};
     for (int r = 0; r < RANKS; r++) {
@@ -119,62 +128,87 @@ static void make_small(MPI_Comm comm, MPI_Datatype pair, MPI_Info info) {
         to_bytes[r] = 4 * to[r], from_bytes[r] = 4 * from[r], types[r] = some[r] == 2 ? pair : MPI_INT;
     }
     ADD(small, allgather, MPI_Allgather_init(in, 2, MPI_INT, out, 2, MPI_INT, comm, info, request));
-    ADD(small, allgatherv, MPI_Allgatherv_init(in, counts[rank], MPI_INT, out, counts, at, MPI_INT, comm, info, request));
+    ADD(small, allgatherv,
+        MPI_Allgatherv_init(in, counts[rank], MPI_INT, out, counts, at, MPI_INT, comm, info, request));
     ADD(small, allreduce, MPI_Allreduce_init(in, out, 3, MPI_INT, MPI_SUM, comm, info, request));
     ADD(small, alltoall, MPI_Alltoall_init(in, 1, pair, out, 2, MPI_INT, comm, info, request));
     ADD(small, alltoallv, MPI_Alltoallv_init(in, some, to, MPI_INT, out, some, from, MPI_INT, comm, info, request));
-    ADD(small, alltoallv, MPI_Alltoallw_init(in, one, to_bytes, types, out, one, from_bytes, types, comm, info, request));
+    ADD(small, alltoallv,
+        MPI_Alltoallw_init(in, one, to_bytes, types, out, one, from_bytes, types, comm, info, request));
     ADD(small, barrier, MPI_Barrier_init(comm, info, request));
     ADD(small, bcast, MPI_Bcast_init(rank == 1 ? in : out, 3, MPI_INT, 1, comm, info, request));
     ADD(small, exscan, MPI_Exscan_init(in, out, 3, MPI_INT, MPI_SUM, comm, info, request));
     ADD(small, gather, MPI_Gather_init(in, 2, MPI_INT, out, 1, pair, 2, comm, info, request));
-    ADD(small, gatherv, MPI_Gatherv_init(in, counts[rank], MPI_INT, out, rank == 1 ? counts : NULL, rank == 1 ? at : NULL, MPI_INT, 1, comm, info, request));
+    ADD(small, gatherv,
+        MPI_Gatherv_init(in, counts[rank], MPI_INT, out, rank == 1 ? counts : NULL, rank == 1 ? at : NULL, MPI_INT, 1,
+                         comm, info, request));
     ADD(small, neighbor_allgather, MPI_Neighbor_allgather_init(in, 2, MPI_INT, out, 2, MPI_INT, ring, info, request));
-    ADD(small, neighbor_allgatherv, MPI_Neighbor_allgatherv_init(in, 2, MPI_INT, out, twos, ring_gather, MPI_INT, ring, info, request));
+    ADD(small, neighbor_allgatherv,
+        MPI_Neighbor_allgatherv_init(in, 2, MPI_INT, out, twos, ring_gather, MPI_INT, ring, info, request));
     ADD(small, neighbor_alltoall, MPI_Neighbor_alltoall_init(in, 2, MPI_INT, out, 2, MPI_INT, ring, info, request));
-    ADD(small, neighbor_alltoallv, MPI_Neighbor_alltoallv_init(in, ring_counts, ring_at, MPI_INT, out, ring_from, ring_from_at, MPI_INT, ring, info, request));
-    ADD(small, neighbor_alltoallv, MPI_Neighbor_alltoallw_init(in, one, ring_bytes, ring_types, out, one, ring_from_bytes, ring_from_types, ring, info, request));
+    ADD(small, neighbor_alltoallv,
+        MPI_Neighbor_alltoallv_init(in, ring_counts, ring_at, MPI_INT, out, ring_from, ring_from_at, MPI_INT, ring,
+                                    info, request));
+    ADD(small, neighbor_alltoallv,
+        MPI_Neighbor_alltoallw_init(in, one, ring_bytes, ring_types, out, one, ring_from_bytes, ring_from_types, ring,
+                                    info, request));
     ADD(small, reduce, MPI_Reduce_init(in, out, 3, MPI_INT, MPI_SUM, 3, comm, info, request));
     ADD(small, reduce_scatter, MPI_Reduce_scatter_init(in, out, counts, MPI_INT, MPI_SUM, comm, info, request));
     ADD(small, reduce_scatter_block, MPI_Reduce_scatter_block_init(in, out, 2, MPI_INT, MPI_SUM, comm, info, request));
     ADD(small, scan, MPI_Scan_init(in, out, 3, MPI_INT, MPI_SUM, comm, info, request));
     ADD(small, scatter, MPI_Scatter_init(in, 2, MPI_INT, out, 2, MPI_INT, 0, comm, info, request));
-    ADD(small, scatterv, MPI_Scatterv_init(in, rank == 2 ? counts : NULL, rank == 2 ? at : NULL, MPI_INT, out, counts[rank], MPI_INT, 2, comm, info, request));
-    memset(some, 77, sizeof some), memset(to, 77, sizeof to), memset(from, 77, sizeof from), memset(types, 77, sizeof types);
+    ADD(small, scatterv,
+        MPI_Scatterv_init(in, rank == 2 ? counts : NULL, rank == 2 ? at : NULL, MPI_INT, out, counts[rank], MPI_INT, 2,
+                          comm, info, request));
+    memset(some, 77, sizeof some), memset(to, 77, sizeof to), memset(from, 77, sizeof from),
+        memset(types, 77, sizeof types);
 }
 
 static void make_big(MPI_Comm comm, MPI_Datatype pair, MPI_Info info) {
     MPI_Count some[RANKS], one[RANKS] = {1, 1, 1, 1};
     MPI_Aint to[RANKS], from[RANKS], to_bytes[RANKS], from_bytes[RANKS];
     MPI_Count ring_counts[2] = {1, 2}, ring_from[2] = {2, 1}, twos[2] = {2, 2};
-    MPI_Aint ring_at[2] = {4, 6}, ring_from_at[2] = {3, 9}, ring_gather[2] = {1, 5}, ring_bytes[2] = {16, 24}, ring_from_bytes[2] = {12, 36};
+    MPI_Aint ring_at[2] = {4, 6}, ring_from_at[2] = {3, 9}, ring_gather[2] = {1, 5}, ring_bytes[2] = {16, 24},
+             ring_from_bytes[2] = {12, 36};
     MPI_Datatype types[RANKS], ring_types[2] = {MPI_INT, pair}, ring_from_types[2] = {pair, MPI_INT};
     for (int r = 0; r < RANKS; r++) {
         some[r] = 1 + (r + rank) % 2, to[r] = 3 * r, from[r] = 4 * r;
         to_bytes[r] = 4 * to[r], from_bytes[r] = 4 * from[r], types[r] = some[r] == 2 ? pair : MPI_INT;
     }
     ADD(big, allgather, MPI_Allgather_init_c(in, 2, MPI_INT, out, 2, MPI_INT, comm, info, request));
-    ADD(big, allgatherv, MPI_Allgatherv_init_c(in, counts[rank], MPI_INT, out, counts_c, at_c, MPI_INT, comm, info, request));
+    ADD(big, allgatherv,
+        MPI_Allgatherv_init_c(in, counts[rank], MPI_INT, out, counts_c, at_c, MPI_INT, comm, info, request));
     ADD(big, allreduce, MPI_Allreduce_init_c(in, out, 3, MPI_INT, MPI_SUM, comm, info, request));
     ADD(big, alltoall, MPI_Alltoall_init_c(in, 1, pair, out, 2, MPI_INT, comm, info, request));
     ADD(big, alltoallv, MPI_Alltoallv_init_c(in, some, to, MPI_INT, out, some, from, MPI_INT, comm, info, request));
-    ADD(big, alltoallv, MPI_Alltoallw_init_c(in, one, to_bytes, types, out, one, from_bytes, types, comm, info, request));
+    ADD(big, alltoallv,
+        MPI_Alltoallw_init_c(in, one, to_bytes, types, out, one, from_bytes, types, comm, info, request));
     ADD(big, bcast, MPI_Bcast_init_c(rank == 1 ? in : out, 3, MPI_INT, 1, comm, info, request));
     ADD(big, exscan, MPI_Exscan_init_c(in, out, 3, MPI_INT, MPI_SUM, comm, info, request));
     ADD(big, gather, MPI_Gather_init_c(in, 2, MPI_INT, out, 1, pair, 2, comm, info, request));
-    ADD(big, gatherv, MPI_Gatherv_init_c(in, counts[rank], MPI_INT, out, rank == 1 ? counts_c : NULL, rank == 1 ? at_c : NULL, MPI_INT, 1, comm, info, request));
+    ADD(big, gatherv,
+        MPI_Gatherv_init_c(in, counts[rank], MPI_INT, out, rank == 1 ? counts_c : NULL, rank == 1 ? at_c : NULL,
+                           MPI_INT, 1, comm, info, request));
     ADD(big, neighbor_allgather, MPI_Neighbor_allgather_init_c(in, 2, MPI_INT, out, 2, MPI_INT, ring, info, request));
-    ADD(big, neighbor_allgatherv, MPI_Neighbor_allgatherv_init_c(in, 2, MPI_INT, out, twos, ring_gather, MPI_INT, ring, info, request));
+    ADD(big, neighbor_allgatherv,
+        MPI_Neighbor_allgatherv_init_c(in, 2, MPI_INT, out, twos, ring_gather, MPI_INT, ring, info, request));
     ADD(big, neighbor_alltoall, MPI_Neighbor_alltoall_init_c(in, 2, MPI_INT, out, 2, MPI_INT, ring, info, request));
-    ADD(big, neighbor_alltoallv, MPI_Neighbor_alltoallv_init_c(in, ring_counts, ring_at, MPI_INT, out, ring_from, ring_from_at, MPI_INT, ring, info, request));
-    ADD(big, neighbor_alltoallv, MPI_Neighbor_alltoallw_init_c(in, one, ring_bytes, ring_types, out, one, ring_from_bytes, ring_from_types, ring, info, request));
+    ADD(big, neighbor_alltoallv,
+        MPI_Neighbor_alltoallv_init_c(in, ring_counts, ring_at, MPI_INT, out, ring_from, ring_from_at, MPI_INT, ring,
+                                      info, request));
+    ADD(big, neighbor_alltoallv,
+        MPI_Neighbor_alltoallw_init_c(in, one, ring_bytes, ring_types, out, one, ring_from_bytes, ring_from_types, ring,
+                                      info, request));
     ADD(big, reduce, MPI_Reduce_init_c(in, out, 3, MPI_INT, MPI_SUM, 3, comm, info, request));
     ADD(big, reduce_scatter, MPI_Reduce_scatter_init_c(in, out, counts_c, MPI_INT, MPI_SUM, comm, info, request));
     ADD(big, reduce_scatter_block, MPI_Reduce_scatter_block_init_c(in, out, 2, MPI_INT, MPI_SUM, comm, info, request));
     ADD(big, scan, MPI_Scan_init_c(in, out, 3, MPI_INT, MPI_SUM, comm, info, request));
     ADD(big, scatter, MPI_Scatter_init_c(in, 2, MPI_INT, out, 2, MPI_INT, 0, comm, info, request));
-    ADD(big, scatterv, MPI_Scatterv_init_c(in, rank == 2 ? counts_c : NULL, rank == 2 ? at_c : NULL, MPI_INT, out, counts[rank], MPI_INT, 2, comm, info, request));
-    memset(some, 77, sizeof some), memset(to, 77, sizeof to), memset(from, 77, sizeof from), memset(types, 77, sizeof types);
+    ADD(big, scatterv,
+        MPI_Scatterv_init_c(in, rank == 2 ? counts_c : NULL, rank == 2 ? at_c : NULL, MPI_INT, out, counts[rank],
+                            MPI_INT, 2, comm, info, request));
+    memset(some, 77, sizeof some), memset(to, 77, sizeof to), memset(from, 77, sizeof from),
+        memset(types, 77, sizeof types);
 }
 
 /* All started in another order on each rank, then all finished. */
@@ -246,7 +280,8 @@ static int gathered[2 * RANKS], exchanged[RANKS], total[2];
 static MPI_Request in_place[3];
 
 static void in_place_start(void) {
-    for (int r = 0; r < RANKS; r++) gathered[2 * r] = gathered[2 * r + 1] = r == rank ? rank + 1 : -1, exchanged[r] = 10 * rank + r;
+    for (int r = 0; r < RANKS; r++)
+        gathered[2 * r] = gathered[2 * r + 1] = r == rank ? rank + 1 : -1, exchanged[r] = 10 * rank + r;
     total[0] = rank, total[1] = 1;
     CHECK(MPI_Startall(3, in_place) == MPI_SUCCESS);
 }
@@ -258,8 +293,10 @@ static void in_place_finish(void) {
 static void in_place_set_up(void) {
     int ones[RANKS] = {1, 1, 1, 1}, at_bytes[RANKS] = {0, 4, 8, 12};
     MPI_Datatype types[RANKS] = {MPI_INT, MPI_INT, MPI_INT, MPI_INT};
-    MPI_Allgather_init(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, gathered, 2, MPI_INT, MPI_COMM_WORLD, MPI_INFO_NULL, &in_place[0]);
-    MPI_Alltoallw_init(MPI_IN_PLACE, NULL, NULL, NULL, exchanged, ones, at_bytes, types, MPI_COMM_WORLD, MPI_INFO_NULL, &in_place[1]);
+    MPI_Allgather_init(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, gathered, 2, MPI_INT, MPI_COMM_WORLD, MPI_INFO_NULL,
+                       &in_place[0]);
+    MPI_Alltoallw_init(MPI_IN_PLACE, NULL, NULL, NULL, exchanged, ones, at_bytes, types, MPI_COMM_WORLD, MPI_INFO_NULL,
+                       &in_place[1]);
     MPI_Allreduce_init(MPI_IN_PLACE, total, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &in_place[2]);
     in_place_start();
 }
@@ -291,7 +328,8 @@ static void crossed_finish(void) {
 }
 static void crossed_set_up(void) {
     for (int i = 0; i < 2; i++) MPI_Comm_dup(MPI_COMM_WORLD, &twins[i]);
-    for (int i = 0; i < 4; i++) MPI_Allreduce_init(&one, &sums[i], 1, MPI_INT, MPI_SUM, twins[i / 2], MPI_INFO_NULL, &crossed[i]);
+    for (int i = 0; i < 4; i++)
+        MPI_Allreduce_init(&one, &sums[i], 1, MPI_INT, MPI_SUM, twins[i / 2], MPI_INFO_NULL, &crossed[i]);
     crossed_start();
 }
 static void crossed_check(void) {
@@ -352,7 +390,8 @@ static void inter_finish(void) { /* even ranks are one group, odd ranks the othe
     CHECK(from_peers[0] == 10 * other && from_peers[1] == 10 * (other + 2));
     CHECK(letter == (rank % 2 || rank == 0 ? 77 : -1));
     int my = rank / 2, first = my * (rank % 2 ? 1 : 2); /* of the sum over the other group's vectors */
-    for (int j = 0; j < (rank % 2 ? (my ? 2 : 1) : (my ? 1 : 2)); j++) CHECK(scattered[j] == 10 * other + 10 * (other + 2) + 2 * (first + j));
+    for (int j = 0; j < (rank % 2 ? (my ? 2 : 1) : (my ? 1 : 2)); j++)
+        CHECK(scattered[j] == 10 * other + 10 * (other + 2) + 2 * (first + j));
     for (int r = 0; r < 2; r++) CHECK(pieces[2 * r] == 10 * (2 * r + other) + my);
 }
 static void inter_set_up(void) {
@@ -360,8 +399,13 @@ static void inter_set_up(void) {
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 5, &between);
     MPI_Allgather_init(to_peers, 1, MPI_INT, from_peers, 1, MPI_INT, between, MPI_INFO_NULL, &inter[0]);
-    MPI_Bcast_init(&letter, 1, MPI_INT, rank % 2 ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL, between, MPI_INFO_NULL, &inter[1]);
-    MPI_Reduce_scatter_init(to_peers, scattered, rank % 2 ? odd : even, MPI_INT, MPI_SUM, between, MPI_INFO_NULL, &inter[2]);
+    MPI_Bcast_init(&letter, 1, MPI_INT,
+                   rank % 2    ? 0
+                   : rank == 0 ? MPI_ROOT
+                               : MPI_PROC_NULL,
+                   between, MPI_INFO_NULL, &inter[1]);
+    MPI_Reduce_scatter_init(to_peers, scattered, rank % 2 ? odd : even, MPI_INT, MPI_SUM, between, MPI_INFO_NULL,
+                            &inter[2]);
     MPI_Alltoallv_init(to_peers, ones, to, MPI_INT, pieces, ones, from, MPI_INT, between, MPI_INFO_NULL, &inter[3]);
     inter_start();
 }
@@ -394,8 +438,10 @@ static void wrong_check(void) {
     CHECK(class_of(MPI_Bcast_init(&a, 1, MPI_INT, RANKS, lenient, MPI_INFO_NULL, &r)) == MPI_ERR_ROOT);
     CHECK(class_of(MPI_Allreduce_init(&a, &b, 1, MPI_INT, MPI_OP_NULL, lenient, MPI_INFO_NULL, &r)) == MPI_ERR_OP);
     CHECK(class_of(MPI_Allreduce_init(&a, &a, 1, MPI_INT, MPI_SUM, lenient, MPI_INFO_NULL, &r)) == MPI_ERR_BUFFER);
-    CHECK(class_of(MPI_Reduce_scatter_init(&a, &b, none, MPI_INT, MPI_SUM, lenient, MPI_INFO_NULL, &r)) == MPI_ERR_COUNT);
-    CHECK(class_of(MPI_Neighbor_allgather_init(&a, 1, MPI_INT, &b, 1, MPI_INT, lenient, MPI_INFO_NULL, &r)) == MPI_ERR_TOPOLOGY);
+    CHECK(class_of(MPI_Reduce_scatter_init(&a, &b, none, MPI_INT, MPI_SUM, lenient, MPI_INFO_NULL, &r)) ==
+          MPI_ERR_COUNT);
+    CHECK(class_of(MPI_Neighbor_allgather_init(&a, 1, MPI_INT, &b, 1, MPI_INT, lenient, MPI_INFO_NULL, &r)) ==
+          MPI_ERR_TOPOLOGY);
     CHECK(class_of(MPI_Start(&r)) == MPI_ERR_REQUEST);
     CHECK(MPI_Barrier_init(lenient, MPI_INFO_NULL, &active) == MPI_SUCCESS);
     CHECK(MPI_Start(&active) == MPI_SUCCESS);
@@ -407,7 +453,8 @@ static void wrong_check(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(every_function), STATE(barriers), STATE(in_place), STATE(crossed), STATE(freed), STATE(inter), STATE(wrong),
+        STATE(every_function), STATE(barriers), STATE(in_place), STATE(crossed),
+        STATE(freed),          STATE(inter),    STATE(wrong),
     };
     return run_four_ranks(argc, argv, states, sizeof states / sizeof *states);
 }

@@ -16,7 +16,8 @@ static void make(ring_t *ring, int base, int small) {
     MPI_Comm c = MPI_COMM_WORLD;
     for (int i = 0; i < MODES; i++) {
         ring->in[i] = -1;
-        if (small) MPI_Recv_init(&ring->in[i], 1, MPI_INT, i % 2 ? MPI_ANY_SOURCE : previous, base + i, c, &ring->recv[i]);
+        if (small)
+            MPI_Recv_init(&ring->in[i], 1, MPI_INT, i % 2 ? MPI_ANY_SOURCE : previous, base + i, c, &ring->recv[i]);
         else MPI_Recv_init_c(&ring->in[i], 1, MPI_INT, i % 2 ? MPI_ANY_SOURCE : previous, base + i, c, &ring->recv[i]);
     }
     for (int i = 0; i < MODES; i += 4) {
@@ -51,7 +52,8 @@ static void finish(ring_t *ring, int round, int base) {
     for (int i = 0; i < MODES; i++) {
         int n;
         MPI_Get_count(&statuses[i], MPI_INT, &n);
-        CHECK(ring->in[i] == 1000 * round + 100 * previous + i && n == 1 && statuses[i].MPI_SOURCE == previous && statuses[i].MPI_TAG == base + i);
+        CHECK(ring->in[i] == 1000 * round + 100 * previous + i && n == 1 && statuses[i].MPI_SOURCE == previous &&
+              statuses[i].MPI_TAG == base + i);
     }
 }
 
@@ -100,7 +102,8 @@ static void idle_check(void) {
     int flag = 0, index = 0, n = 0;
     memset(&status, 0x11, sizeof status);
     MPI_Test(&idle.recv[0], &flag, &status);
-    CHECK(flag && idle.recv[0] != MPI_REQUEST_NULL && status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG);
+    CHECK(flag && idle.recv[0] != MPI_REQUEST_NULL && status.MPI_SOURCE == MPI_ANY_SOURCE &&
+          status.MPI_TAG == MPI_ANY_TAG);
     MPI_Waitany(MODES, idle.recv, &index, &status);
     CHECK(index == MPI_UNDEFINED);
     MPI_Waitsome(MODES, idle.recv, &n, &index, MPI_STATUSES_IGNORE);
@@ -149,7 +152,8 @@ static void late_check(void) {
         CHECK(status.MPI_SOURCE == previous && status.MPI_TAG == 301 + index);
         seen |= 1 << index;
     }
-    CHECK(seen == 3 && late_in[0] == 10 * previous && late_in[3] == 10 * previous + 3 && late_in[4] == 10 * previous + 4);
+    CHECK(seen == 3 && late_in[0] == 10 * previous && late_in[3] == 10 * previous + 3 &&
+          late_in[4] == 10 * previous + 4);
     CHECK(late_in[5] == -1 && late_in[6] == 10 * previous + 6 && late_in[7] == -1);
     MPI_Waitall(2, late_send, MPI_STATUSES_IGNORE);
     for (int i = 0; i < 2; i++) MPI_Request_free(&late_send[i]), MPI_Request_free(&late_recv[i]);
@@ -164,7 +168,8 @@ static void ends_set_up(void) {
     MPI_Recv_init(&nothing, 1, MPI_INT, next, 401, MPI_COMM_WORLD, &never);
     MPI_Recv_init(&orphan_in, 1, MPI_INT, previous, 402, MPI_COMM_WORLD, &orphan);
     MPI_Recv_init(&nothing, 1, MPI_INT, MPI_PROC_NULL, 403, MPI_COMM_WORLD, &nobody);
-    for (int i = 0; i < 3; i++) MPI_Recv_init(&in_order[i], 1, MPI_INT, MPI_ANY_SOURCE, i == 1 ? MPI_ANY_TAG : 404, MPI_COMM_SELF, &ordered[i]);
+    for (int i = 0; i < 3; i++)
+        MPI_Recv_init(&in_order[i], 1, MPI_INT, MPI_ANY_SOURCE, i == 1 ? MPI_ANY_TAG : 404, MPI_COMM_SELF, &ordered[i]);
     MPI_Start(&never);
     MPI_Start(&orphan);
     MPI_Request_free(&orphan);
@@ -195,7 +200,8 @@ static void ends_check(void) {
     MPI_Send(&value, 1, MPI_INT, next, 402, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     double until = now() + 30;
-    while (*(volatile int *)&orphan_in != 70 + previous && now() < until) MPI_Iprobe(previous, 499, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    while (*(volatile int *)&orphan_in != 70 + previous && now() < until)
+        MPI_Iprobe(previous, 499, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
     CHECK(orphan_in == 70 + previous);
     for (int i = 0; i < 3; i++) MPI_Send(&(int){i}, 1, MPI_INT, 0, 404, MPI_COMM_SELF);
     MPI_Waitall(3, ordered, MPI_STATUSES_IGNORE);

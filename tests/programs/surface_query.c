@@ -87,7 +87,8 @@ static void memory_check(void) {
     MPI_Get_address(&place[0], &a);
     MPI_Address(&place[3], &b);
     CHECK(MPI_Aint_diff(b, a) == 3 * sizeof(int) && MPI_Aint_add(a, 3 * sizeof(int)) == b && a == (MPI_Aint)place);
-    CHECK(class_of(MPI_Alloc_mem(-1, MPI_INFO_NULL, &memory)) == MPI_ERR_ARG && class_of(MPI_Get_address(place, NULL)) == MPI_ERR_ARG);
+    CHECK(class_of(MPI_Alloc_mem(-1, MPI_INFO_NULL, &memory)) == MPI_ERR_ARG &&
+          class_of(MPI_Get_address(place, NULL)) == MPI_ERR_ARG);
     CHECK(class_of(MPI_Alloc_mem(8, (MPI_Info)0x77, &memory)) == MPI_ERR_INFO);
 }
 
@@ -123,8 +124,10 @@ static void infos_check(void) {
     CHECK(n == 2 && !strcmp(key, "two"));
     MPI_Info_get_nkeys(arguments, &n);
     CHECK(n > 0);
-    CHECK(class_of(MPI_Info_set(info, "", "x")) == MPI_ERR_INFO_KEY && class_of(MPI_Info_delete(info, "gone")) == MPI_ERR_INFO_NOKEY);
-    CHECK(class_of(MPI_Info_get_nthkey(info, 9, key)) == MPI_ERR_ARG && class_of(MPI_Info_set((MPI_Info)1, "a", "b")) == MPI_ERR_INFO);
+    CHECK(class_of(MPI_Info_set(info, "", "x")) == MPI_ERR_INFO_KEY &&
+          class_of(MPI_Info_delete(info, "gone")) == MPI_ERR_INFO_NOKEY);
+    CHECK(class_of(MPI_Info_get_nthkey(info, 9, key)) == MPI_ERR_ARG &&
+          class_of(MPI_Info_set((MPI_Info)1, "a", "b")) == MPI_ERR_INFO);
     MPI_Info_free(&info);
     MPI_Info_free(&copy);
     MPI_Info_free(&arguments);
@@ -181,7 +184,8 @@ static void statuses_check(void) {
 
 /* ---- Fortran: integers made of handles before the checkpoint are the same objects after it ---- */
 
-static MPI_Fint f_comm, f_type, f_group, f_info, f_op, f_errhandler, f_request, f_session, f_file, f_status[MPI_F_STATUS_SIZE];
+static MPI_Fint f_comm, f_type, f_group, f_info, f_op, f_errhandler, f_request, f_session, f_file,
+    f_status[MPI_F_STATUS_SIZE];
 static int i_comm, number, received;
 
 static void add(void *in, void *inout, int *n, MPI_Datatype *type) {
@@ -244,7 +248,8 @@ static void fortran_check(void) {
     MPI_Info_get_nkeys(hints, &number);
     CHECK(number == 1);
     MPI_Errhandler errhandler = MPI_Errhandler_f2c(f_errhandler);
-    CHECK(MPI_Errhandler_fromint(MPI_Errhandler_toint(errhandler)) == errhandler && MPI_Comm_set_errhandler(comm, errhandler) == MPI_SUCCESS);
+    CHECK(MPI_Errhandler_fromint(MPI_Errhandler_toint(errhandler)) == errhandler &&
+          MPI_Comm_set_errhandler(comm, errhandler) == MPI_SUCCESS);
     MPI_Request request = MPI_Request_f2c(f_request);
     CHECK(MPI_Request_fromint(MPI_Request_toint(request)) == request);
     MPI_Send(&value, 1, MPI_INT, (rank + 1) % size, 5, comm);
@@ -253,7 +258,8 @@ static void fortran_check(void) {
     MPI_Session session = MPI_Session_f2c(f_session);
     CHECK(MPI_Session_fromint(MPI_Session_toint(session)) == session && MPI_Session_finalize(&session) == MPI_SUCCESS);
     CHECK(MPI_File_f2c(f_file) == MPI_FILE_NULL && MPI_File_fromint(MPI_File_toint(MPI_FILE_NULL)) == MPI_FILE_NULL);
-    CHECK(MPI_Win_f2c(MPI_Win_c2f(MPI_WIN_NULL)) == MPI_WIN_NULL && MPI_Win_fromint(MPI_Win_toint(MPI_WIN_NULL)) == MPI_WIN_NULL);
+    CHECK(MPI_Win_f2c(MPI_Win_c2f(MPI_WIN_NULL)) == MPI_WIN_NULL &&
+          MPI_Win_fromint(MPI_Win_toint(MPI_WIN_NULL)) == MPI_WIN_NULL);
     CHECK(MPI_Message_f2c(MPI_Message_c2f(MPI_MESSAGE_NO_PROC)) == MPI_MESSAGE_NO_PROC &&
           MPI_Message_fromint(MPI_Message_toint(MPI_MESSAGE_NULL)) == MPI_MESSAGE_NULL);
 
@@ -261,7 +267,8 @@ static void fortran_check(void) {
     MPI_F08_status modern;
     MPI_Fint old[MPI_F_STATUS_SIZE];
     MPI_Status_f2c(f_status, &own);
-    CHECK(own.MPI_SOURCE == 2 && own.MPI_TAG == 9 && own.MPI_ERROR == 5 && f_status[MPI_F_SOURCE] == 2 && f_status[MPI_F_TAG] == 9);
+    CHECK(own.MPI_SOURCE == 2 && own.MPI_TAG == 9 && own.MPI_ERROR == 5 && f_status[MPI_F_SOURCE] == 2 &&
+          f_status[MPI_F_TAG] == 9);
     MPI_Status_c2f08(&own, &modern);
     own.MPI_SOURCE = 0;
     MPI_Status_f082c(&modern, &own);

@@ -94,7 +94,8 @@ static void allocate_check(void) {
     MPI_Win_flush(next, allocated);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_sync(allocated);
-    for (long i = 0; i < LONG; i++) wrong += memory[i] != (i < LONG / 2 ? -(before * 1000000l + i) : rank * 1000000l + i);
+    for (long i = 0; i < LONG; i++)
+        wrong += memory[i] != (i < LONG / 2 ? -(before * 1000000l + i) : rank * 1000000l + i);
     CHECK(wrong == 0);
     MPI_Get(&got, 1, MPI_LONG, before, LONG - 1, 1, MPI_LONG, allocated);
     MPI_Win_flush_local_all(allocated);
@@ -129,7 +130,8 @@ static void shared_set_up(void) {
     MPI_Info info;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    MPI_Win_allocate_shared(ints_of(rank) * (MPI_Aint)sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &mine, &shared);
+    MPI_Win_allocate_shared(ints_of(rank) * (MPI_Aint)sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &mine,
+                            &shared);
     MPI_Win_allocate_shared_c(5000, 4, info, MPI_COMM_WORLD, &mine_apart, &apart);
     MPI_Info_free(&info);
     MPI_Win_lock_all(0, shared);
@@ -362,8 +364,10 @@ static void requests_set_up(void) {
     MPI_Rget_c(&fetched[3], 1, MPI_LONG, before, 14, 1, MPI_LONG, requested, &requests[3]);
     MPI_Raccumulate(&sent[4], 1, MPI_LONG, next, 4, 1, MPI_LONG, MPI_SUM, requested, &requests[4]);
     MPI_Raccumulate_c(&sent[5], 1, MPI_LONG, before, 4, 1, MPI_LONG, MPI_SUM, requested, &requests[5]);
-    MPI_Rget_accumulate(&sent[6], 1, MPI_LONG, &fetched[6], 1, MPI_LONG, next, 6, 1, MPI_LONG, MPI_PROD, requested, &requests[6]);
-    MPI_Rget_accumulate_c(&sent[7], 1, MPI_LONG, &fetched[7], 1, MPI_LONG, next, 7, 1, MPI_LONG, MPI_NO_OP, requested, &requests[7]);
+    MPI_Rget_accumulate(&sent[6], 1, MPI_LONG, &fetched[6], 1, MPI_LONG, next, 6, 1, MPI_LONG, MPI_PROD, requested,
+                        &requests[6]);
+    MPI_Rget_accumulate_c(&sent[7], 1, MPI_LONG, &fetched[7], 1, MPI_LONG, next, 7, 1, MPI_LONG, MPI_NO_OP, requested,
+                          &requests[7]);
 }
 
 static void requests_check(void) {
@@ -371,10 +375,12 @@ static void requests_check(void) {
     WAIT_UNTIL(flag || (MPI_Test(&requests[2], &flag, MPI_STATUS_IGNORE), flag));
     MPI_Wait(&requests[3], MPI_STATUS_IGNORE);
     MPI_Waitall(8, requests, MPI_STATUSES_IGNORE);
-    CHECK(requests[0] == MPI_REQUEST_NULL && fetched[2] == 10 * next && fetched[3] == 10 * before && fetched[6] == 10 * next && fetched[7] == 10 * next);
+    CHECK(requests[0] == MPI_REQUEST_NULL && fetched[2] == 10 * next && fetched[3] == 10 * before &&
+          fetched[6] == 10 * next && fetched[7] == 10 * next);
     MPI_Win_unlock_all(requested);
     MPI_Barrier(MPI_COMM_WORLD);
-    CHECK(request_memory[0] == 100 + before && request_memory[1] == 100 + before && request_memory[4] == 10 * rank + 200 + before + next);
+    CHECK(request_memory[0] == 100 + before && request_memory[1] == 100 + before &&
+          request_memory[4] == 10 * rank + 200 + before + next);
     CHECK(request_memory[6] == 10 * rank * (100l + before) && request_memory[7] == 10 * rank);
     MPI_Win_free(&requested);
 }

@@ -47,7 +47,8 @@ static void models_set_up(void) {
         MPI_Group_range_incl(all, 1, range, &halves[i]);
     }
     MPI_Comm_create_from_group(halves[rank % 2], "half", MPI_INFO_NULL, MPI_ERRORS_RETURN, &half);
-    MPI_Intercomm_create_from_groups(halves[rank % 2], 1, halves[1 - rank % 2], 1, "both", MPI_INFO_NULL, MPI_ERRORS_RETURN, &inter);
+    MPI_Intercomm_create_from_groups(halves[rank % 2], 1, halves[1 - rank % 2], 1, "both", MPI_INFO_NULL,
+                                     MPI_ERRORS_RETURN, &inter);
 }
 
 static void psets(void) {
@@ -80,7 +81,8 @@ static void models_check(void) {
     MPI_Comm_rank(inter, &r);
     CHECK(n == size / 2 && r == rank / 2 && sum(rank % 2, inter) == (1 - rank % 2) * n);
     MPI_Group none = all;
-    CHECK(class_of(MPI_Group_from_session_pset(session, "no such set", &none)) == MPI_ERR_ARG && none == MPI_GROUP_NULL);
+    CHECK(class_of(MPI_Group_from_session_pset(session, "no such set", &none)) == MPI_ERR_ARG &&
+          none == MPI_GROUP_NULL);
     MPI_Comm empty;
     MPI_Comm_create_from_group(MPI_GROUP_EMPTY, "none", MPI_INFO_NULL, MPI_ERRORS_RETURN, &empty);
     CHECK(empty == MPI_COMM_NULL);

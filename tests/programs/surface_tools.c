@@ -71,14 +71,16 @@ static MPI_T_pvar_handle handles[MANY];
 static int pvars, continuous[MANY];
 
 static void performance_set_up(void) {
-    CHECK(MPI_T_pvar_session_create(&session) == MPI_SUCCESS && MPI_T_pvar_session_create(&empty_session) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_session_create(&session) == MPI_SUCCESS &&
+          MPI_T_pvar_session_create(&empty_session) == MPI_SUCCESS);
     MPI_T_pvar_get_num(&pvars);
     for (int i = 0; i < pvars && i < MANY; i++) {
         char name[NAME], text[TEXT];
         int name_length = NAME, text_length = TEXT, verbosity, class, bind, readonly, atomic, count, index;
         MPI_Datatype type;
         MPI_T_enum values;
-        MPI_T_pvar_get_info(i, name, &name_length, &verbosity, &class, &type, &values, text, &text_length, &bind, &readonly, &continuous[i], &atomic);
+        MPI_T_pvar_get_info(i, name, &name_length, &verbosity, &class, &type, &values, text, &text_length, &bind,
+                            &readonly, &continuous[i], &atomic);
         CHECK(MPI_T_pvar_get_index(name, class, &index) == MPI_SUCCESS && index == i);
         if (bind == MPI_T_BIND_NO_OBJECT) MPI_T_pvar_handle_alloc(session, i, NULL, &handles[i], &count);
         if (values != MPI_T_ENUM_NULL) {
@@ -98,7 +100,9 @@ static void performance_check(void) {
     for (int i = 0; i < pvars && i < MANY; i++) {
         if (handles[i] == MPI_T_PVAR_HANDLE_NULL) continue;
         CHECK(MPI_T_pvar_read(session, handles[i], value) == MPI_SUCCESS);
-        if (!continuous[i]) CHECK(MPI_T_pvar_stop(session, handles[i]) == MPI_SUCCESS && MPI_T_pvar_start(session, handles[i]) == MPI_SUCCESS);
+        if (!continuous[i])
+            CHECK(MPI_T_pvar_stop(session, handles[i]) == MPI_SUCCESS &&
+                  MPI_T_pvar_start(session, handles[i]) == MPI_SUCCESS);
         MPI_T_pvar_readreset(session, handles[i], value);
         MPI_T_pvar_write(session, handles[i], value);
         CHECK(MPI_T_pvar_handle_free(session, &handles[i]) == MPI_SUCCESS && handles[i] == MPI_T_PVAR_HANDLE_NULL);
@@ -135,7 +139,8 @@ static void categories_check(void) {
         CHECK(MPI_T_category_get_num_events(i, &events) == MPI_SUCCESS && events >= 0);
         CHECK(MPI_T_category_get_cvars(i, 1000, members) == MPI_SUCCESS);
         if (controls > 0) CHECK(members[0] >= 0);
-        CHECK(MPI_T_category_get_pvars(i, 1000, members) == MPI_SUCCESS && MPI_T_category_get_categories(i, 1000, members) == MPI_SUCCESS &&
+        CHECK(MPI_T_category_get_pvars(i, 1000, members) == MPI_SUCCESS &&
+              MPI_T_category_get_categories(i, 1000, members) == MPI_SUCCESS &&
               MPI_T_category_get_events(i, 1000, members) == MPI_SUCCESS);
         all += controls;
     }
@@ -156,10 +161,13 @@ static void events_check(void) {
     MPI_Count ticks, most, now;
     CHECK(MPI_T_event_get_num(&n) == MPI_SUCCESS && n >= 0);
     CHECK(MPI_T_event_get_index("no such event", &index) == MPI_T_ERR_INVALID_NAME);
-    CHECK(MPI_T_event_get_info(n, name, &name_length, &verbosity, NULL, NULL, &elements, &values, &info, text, &text_length, &bind) == MPI_T_ERR_INVALID_INDEX);
-    CHECK(MPI_T_event_handle_alloc(n, NULL, MPI_INFO_NULL, &registration) == MPI_T_ERR_INVALID_INDEX && registration == NULL);
+    CHECK(MPI_T_event_get_info(n, name, &name_length, &verbosity, NULL, NULL, &elements, &values, &info, text,
+                               &text_length, &bind) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_event_handle_alloc(n, NULL, MPI_INFO_NULL, &registration) == MPI_T_ERR_INVALID_INDEX &&
+          registration == NULL);
     CHECK(MPI_T_source_get_num(&n) == MPI_SUCCESS && n >= 0);
-    CHECK(MPI_T_source_get_info(n, name, &name_length, text, &text_length, &order, &ticks, &most, &info) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_source_get_info(n, name, &name_length, text, &text_length, &order, &ticks, &most, &info) ==
+          MPI_T_ERR_INVALID_INDEX);
     CHECK(MPI_T_source_get_timestamp(n, &now) == MPI_T_ERR_INVALID_INDEX);
 }
 
@@ -176,7 +184,8 @@ static void registrations_check(void) {
     int source;
     MPI_Info info;
     MPI_Count time;
-    CHECK(MPI_T_event_register_callback(none, MPI_T_CB_REQUIRE_NONE, MPI_INFO_NULL, NULL, NULL) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_event_register_callback(none, MPI_T_CB_REQUIRE_NONE, MPI_INFO_NULL, NULL, NULL) ==
+          MPI_T_ERR_INVALID_HANDLE);
     CHECK(MPI_T_event_callback_get_info(none, MPI_T_CB_REQUIRE_NONE, &info) == MPI_T_ERR_INVALID_HANDLE);
     CHECK(MPI_T_event_callback_set_info(none, MPI_T_CB_REQUIRE_NONE, MPI_INFO_NULL) == MPI_T_ERR_INVALID_HANDLE);
     CHECK(MPI_T_event_handle_get_info(none, &info) == MPI_T_ERR_INVALID_HANDLE);
@@ -190,7 +199,8 @@ static void registrations_check(void) {
 }
 
 int main(int argc, char **argv) {
-    static const state_t states[] = {STATE(control), STATE(performance), STATE(categories), STATE(events), STATE(registrations)};
+    static const state_t states[] = {STATE(control), STATE(performance), STATE(categories), STATE(events),
+                                     STATE(registrations)};
     int provided, n;
     CHECK(MPI_T_cvar_get_num(&n) == MPI_T_ERR_NOT_INITIALIZED);
     MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);

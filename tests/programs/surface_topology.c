@@ -16,7 +16,8 @@ static MPI_Comm grid, reordered, line, point, ring, copied, rows, columns, every
 static int own[2]; /* coordinates before the checkpoint in `reordered` */
 
 static void cartesian_set_up(void) {
-    int dims[2] = {0, 2}, periods[2] = {1, 0}, three = 3, keep_rows[2] = {0, 1}, keep_columns[2] = {1, 0}, both[2] = {1, 1}, none[2] = {0, 0}, n, r;
+    int dims[2] = {0, 2}, periods[2] = {1, 0}, three = 3, keep_rows[2] = {0, 1}, keep_columns[2] = {1, 0},
+        both[2] = {1, 1}, none[2] = {0, 0}, n, r;
     MPI_Dims_create(4, 2, dims);
     CHECK(dims[0] == 2);
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &grid);
@@ -133,11 +134,15 @@ static int outdegree(void) { return rank == 0 ? 3 : 2; }
 static void distributed_set_up(void) {
     int ins[3] = {(rank + 1) % 4, (rank + 1) % 4, 0}, outs[3] = {(rank + 3) % 4, (rank + 3) % 4, 2};
     int in_w[3] = {10 * rank, 10 * rank + 1, 99}, out_w[3] = {10 * ((rank + 3) % 4), 10 * ((rank + 3) % 4) + 1, 99};
-    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, indegree(), ins, MPI_UNWEIGHTED, outdegree(), outs, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &adjacent);
-    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, indegree(), ins, in_w, outdegree(), outs, out_w, MPI_INFO_NULL, 0, &weighted);
-    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 0, NULL, MPI_WEIGHTS_EMPTY, 0, NULL, MPI_WEIGHTS_EMPTY, MPI_INFO_NULL, 0, &isolated);
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, indegree(), ins, MPI_UNWEIGHTED, outdegree(), outs, MPI_UNWEIGHTED,
+                                   MPI_INFO_NULL, 0, &adjacent);
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, indegree(), ins, in_w, outdegree(), outs, out_w, MPI_INFO_NULL, 0,
+                                   &weighted);
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 0, NULL, MPI_WEIGHTS_EMPTY, 0, NULL, MPI_WEIGHTS_EMPTY,
+                                   MPI_INFO_NULL, 0, &isolated);
     /* anybody may tell of any edge: rank 1 tells of all of them but its own */
-    int from[4] = {0, 2, 3, 0}, degrees[4] = {1, 1, 2, 1}, to[5] = {1, 3, 0, 2, 3}, weights[5] = {5, 6, 7, 8, 9}, one = 1, zero = 0, nine = 9;
+    int from[4] = {0, 2, 3, 0}, degrees[4] = {1, 1, 2, 1}, to[5] = {1, 3, 0, 2, 3}, weights[5] = {5, 6, 7, 8, 9},
+        one = 1, zero = 0, nine = 9;
     if (rank == 1) {
         MPI_Dist_graph_create(MPI_COMM_WORLD, 4, from, degrees, to, MPI_UNWEIGHTED, MPI_INFO_NULL, 1, &anywhere);
         MPI_Dist_graph_create(MPI_COMM_WORLD, 4, from, degrees, to, weights, MPI_INFO_NULL, 0, &anywhere_weighted);
@@ -146,7 +151,8 @@ static void distributed_set_up(void) {
         MPI_Dist_graph_create(MPI_COMM_WORLD, 1, &one, &one, &zero, &nine, MPI_INFO_NULL, 0, &anywhere_weighted);
     } else {
         MPI_Dist_graph_create(MPI_COMM_WORLD, 0, NULL, NULL, NULL, MPI_UNWEIGHTED, MPI_INFO_NULL, 1, &anywhere);
-        MPI_Dist_graph_create(MPI_COMM_WORLD, 0, NULL, NULL, NULL, MPI_WEIGHTS_EMPTY, MPI_INFO_NULL, 0, &anywhere_weighted);
+        MPI_Dist_graph_create(MPI_COMM_WORLD, 0, NULL, NULL, NULL, MPI_WEIGHTS_EMPTY, MPI_INFO_NULL, 0,
+                              &anywhere_weighted);
     }
     MPI_Comm_dup(weighted, &adjacent_copy);
     int in, out, has;
@@ -175,7 +181,8 @@ static void distributed_check(void) {
     CHECK(kind_of(anywhere) == MPI_DIST_GRAPH && has == 0);
     MPI_Dist_graph_neighbors_count(anywhere_weighted, &in, &out, &has);
     MPI_Dist_graph_neighbors(anywhere_weighted, 2, from, in_w, 2, to, out_w);
-    CHECK(has && same(in, from, sources) && same(in, in_w, in_weights) && same(out, to, targets) && same(out, out_w, out_weights));
+    CHECK(has && same(in, from, sources) && same(in, in_w, in_weights) && same(out, to, targets) &&
+          same(out, out_w, out_weights));
     CHECK(in == (rank == 0 || rank == 3 ? 2 : 1) && out == (rank == 0 || rank == 3 ? 2 : 1));
     MPI_Comm *all[] = {&adjacent, &weighted, &adjacent_copy, &isolated, &anywhere, &anywhere_weighted};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_free(all[i]);
@@ -189,16 +196,20 @@ static MPI_Comm neighbours;
 static MPI_Comm kinds[3];
 
 static void neighbourhoods_set_up(void) {
-    int four = 4, yes = 1, index[4] = {2, 4, 6, 8}, ring_edges[8] = {3, 1, 0, 2, 1, 3, 2, 0}, ins[2] = {(rank + 3) % 4, (rank + 1) % 4};
+    int four = 4, yes = 1, index[4] = {2, 4, 6, 8}, ring_edges[8] = {3, 1, 0, 2, 1, 3, 2, 0},
+        ins[2] = {(rank + 3) % 4, (rank + 1) % 4};
     MPI_Cart_create(MPI_COMM_WORLD, 1, &four, &yes, 0, &kinds[0]);
     MPI_Graph_create(MPI_COMM_WORLD, 4, index, ring_edges, 0, &kinds[1]);
-    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, ins, MPI_UNWEIGHTED, 2, ins, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &kinds[2]);
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, ins, MPI_UNWEIGHTED, 2, ins, MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                   &kinds[2]);
     /* a star: rank 0 has three neighbours, the others one */
     int all[3] = {1, 2, 3}, zero[2] = {0, 0};
     if (rank == 0)
-        MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 3, all, MPI_UNWEIGHTED, 3, all, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &neighbours);
+        MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 3, all, MPI_UNWEIGHTED, 3, all, MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                       &neighbours);
     else
-        MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 1, zero, MPI_UNWEIGHTED, 1, zero, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &neighbours);
+        MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 1, zero, MPI_UNWEIGHTED, 1, zero, MPI_UNWEIGHTED, MPI_INFO_NULL,
+                                       0, &neighbours);
 }
 
 typedef struct buffers { int out[MOST], in[MOST]; } buffers_t;
@@ -211,7 +222,9 @@ static buffers_t filled(void) { return (buffers_t){{10 * rank, 10 * rank + 1, 10
 
 /* What has come on a ring: of an alltoall, the one before had for us its second element, the next one its first. With a
  * Cartesian ring of MPI the neighbours are the same. */
-static void ring_gathered(const buffers_t *b) { CHECK(b->in[0] == 10 * ((rank + 3) % 4) && b->in[1] == 10 * ((rank + 1) % 4) && b->in[2] == -1); }
+static void ring_gathered(const buffers_t *b) {
+    CHECK(b->in[0] == 10 * ((rank + 3) % 4) && b->in[1] == 10 * ((rank + 1) % 4) && b->in[2] == -1);
+}
 static void ring_exchanged(const buffers_t *b) {
     CHECK(b->in[0] == 10 * ((rank + 3) % 4) + 1 && b->in[1] == 10 * ((rank + 1) % 4) && b->in[2] == -1);
 }
@@ -301,7 +314,8 @@ static started_t open_ones;
 
 static void open_set_up(void) {
     int ins[2] = {(rank + 3) % 4, (rank + 1) % 4};
-    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, ins, MPI_UNWEIGHTED, 2, ins, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &opened);
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, ins, MPI_UNWEIGHTED, 2, ins, MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                   &opened);
     start(opened, &open_ones);
 }
 
@@ -320,7 +334,8 @@ static void idup_set_up(void) {
     int dims[2] = {2, 2}, periods[2] = {1, 0}, ins[2] = {(rank + 3) % 4, (rank + 1) % 4};
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &from[0]);
     MPI_Graph_create(MPI_COMM_WORLD, 4, nodes, edges, 0, &from[1]);
-    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, ins, MPI_UNWEIGHTED, 2, ins, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &from[2]);
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, ins, MPI_UNWEIGHTED, 2, ins, MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                   &from[2]);
     for (int i = 0; i < 3; i++) MPI_Comm_idup(from[i], &idups[i], &idup_requests[i]);
 }
 
@@ -353,11 +368,13 @@ static void wrong_check(void) {
     CHECK(class_of(MPI_Graphdims_get(MPI_COMM_WORLD, &n, &m)) == MPI_ERR_TOPOLOGY);
     CHECK(class_of(MPI_Graph_create(MPI_COMM_WORLD, 5, nodes, edges, 0, &result)) == MPI_ERR_ARG);
     CHECK(class_of(MPI_Dist_graph_neighbors_count(MPI_COMM_WORLD, &n, &m, &n)) == MPI_ERR_TOPOLOGY);
-    CHECK(class_of(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, -1, NULL, MPI_UNWEIGHTED, 0, NULL, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &result)) == MPI_ERR_ARG);
+    CHECK(class_of(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, -1, NULL, MPI_UNWEIGHTED, 0, NULL, MPI_UNWEIGHTED,
+                                                  MPI_INFO_NULL, 0, &result)) == MPI_ERR_ARG);
     CHECK(class_of(MPI_Dims_create(4, 2, (int[]){3, 0})) == MPI_ERR_DIMS);
     CHECK(class_of(MPI_Topo_test(MPI_COMM_NULL, &n)) == MPI_ERR_COMM);
     CHECK(class_of(MPI_Neighbor_allgather(&rank, 1, MPI_INT, buffer, 1, MPI_INT, MPI_COMM_WORLD)) == MPI_ERR_TOPOLOGY);
-    CHECK(class_of(MPI_Neighbor_alltoallw(&rank, ones, bytes_at, ints, buffer, ones, bytes_at, ints, MPI_COMM_NULL)) == MPI_ERR_COMM);
+    CHECK(class_of(MPI_Neighbor_alltoallw(&rank, ones, bytes_at, ints, buffer, ones, bytes_at, ints, MPI_COMM_NULL)) ==
+          MPI_ERR_COMM);
     MPI_Cart_create(MPI_COMM_WORLD, 2, two, periods, 0, &cart);
     CHECK(class_of(MPI_Cart_coords(cart, 0, 1, buffer)) == MPI_ERR_ARG);
     CHECK(class_of(MPI_Cart_coords(cart, 9, 2, buffer)) == MPI_ERR_RANK);
@@ -370,7 +387,8 @@ static void set_up(void) { MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RE
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(cartesian), STATE(graph), STATE(distributed), STATE(neighbourhoods), STATE(open), STATE(idup), STATE(wrong),
+        STATE(cartesian), STATE(graph), STATE(distributed), STATE(neighbourhoods),
+        STATE(open),      STATE(idup),  STATE(wrong),
     };
     return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

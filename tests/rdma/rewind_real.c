@@ -51,12 +51,15 @@ static host_t open_host(const char *name, const char *ip)
     ibv_free_device_list(list);
     in_addr_t wanted = inet_addr(ip);
     for (int i = 0; i < 8 && h.gid_index < 0; i++)
-        if (!ibv_query_gid(h.context, 1, i, &h.gid) && h.gid.raw[10] == 0xff && !memcmp(h.gid.raw + 12, &wanted, sizeof wanted))
+        if (!ibv_query_gid(h.context, 1, i, &h.gid) && h.gid.raw[10] == 0xff &&
+            !memcmp(h.gid.raw + 12, &wanted, sizeof wanted))
             h.gid_index = i;
     CHECK(h.gid_index >= 0);
     CHECK(h.pd = ibv_alloc_pd(h.context));
     h.memory = calloc(1, MEMORY);
-    CHECK(h.mr = ibv_reg_mr(h.pd, h.memory, MEMORY, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+    CHECK(h.mr = ibv_reg_mr(h.pd, h.memory, MEMORY,
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                IBV_ACCESS_REMOTE_ATOMIC));
     return h;
 }
 
@@ -66,13 +69,17 @@ static end_t make_end(host_t *h, struct ibv_qp_cap cap, bool shared, bool extend
     end_t e = {.host = h};
     CHECK(e.cq = ibv_create_cq(h->context, MOST, NULL, NULL, 0));
     if (shared)
-        CHECK(e.srq = ibv_create_srq(h->pd, &(struct ibv_srq_init_attr){.attr = {.max_wr = cap.max_recv_wr, .max_sge = cap.max_recv_sge}}));
-    e.made = (struct ibv_qp_init_attr){.send_cq = e.cq, .recv_cq = e.cq, .srq = e.srq, .cap = cap, .qp_type = IBV_QPT_RC};
+        CHECK(e.srq = ibv_create_srq(h->pd, &(struct ibv_srq_init_attr){
+                                                .attr = {.max_wr = cap.max_recv_wr, .max_sge = cap.max_recv_sge}}));
+    e.made =
+        (struct ibv_qp_init_attr){.send_cq = e.cq, .recv_cq = e.cq, .srq = e.srq, .cap = cap, .qp_type = IBV_QPT_RC};
     if (extended) {
-        struct ibv_qp_init_attr_ex ex = {.send_cq = e.cq, .recv_cq = e.cq, .srq = e.srq, .cap = cap, .qp_type = IBV_QPT_RC, .pd = h->pd};
+        struct ibv_qp_init_attr_ex ex = {
+            .send_cq = e.cq, .recv_cq = e.cq, .srq = e.srq, .cap = cap, .qp_type = IBV_QPT_RC, .pd = h->pd};
         ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        ex.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                            IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+        ex.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+                            IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+                            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
         CHECK(e.qp = ibv_create_qp_ex(h->context, &ex));
         e.made.cap = ex.cap;
     } else {
@@ -97,16 +104,26 @@ static void connect_end(end_t *e, const end_t *peer, uint32_t sq_psn, uint32_t r
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
     a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp->qp_num, .rq_psn = rq_psn};
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp->qp_num, .rq_psn = rq_psn};
     a.max_dest_rd_atomic = 8, a.min_rnr_timer = 1;
-    a.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1, .grh = {.dgid = peer->host->gid, .sgid_index = (uint8_t)e->host->gid_index, .hop_limit = 64}};
-    CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                        IBV_QP_MIN_RNR_TIMER));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 12, .retry_cnt = 2, .rnr_retry = 6, .sq_psn = sq_psn, .max_rd_atomic = 8};
-    CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+    a.ah_attr = (struct ibv_ah_attr){
+        .is_global = 1,
+        .port_num = 1,
+        .grh = {.dgid = peer->host->gid, .sgid_index = (uint8_t)e->host->gid_index, .hop_limit = 64}};
+    CHECK(!ibv_modify_qp(e->qp, &a,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS, .timeout = 12, .retry_cnt = 2, .rnr_retry = 6, .sq_psn = sq_psn, .max_rd_atomic = 8};
+    CHECK(!ibv_modify_qp(e->qp, &a,
+                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                             IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-static void to_error(const end_t *e) { CHECK(!ibv_modify_qp(e->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE)); }
+static void to_error(const end_t *e) {
+    CHECK(!ibv_modify_qp(e->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE));
+}
 
 static uint32_t below(uint32_t n) { return n ? (uint32_t)rand() % n : 0; }
 
@@ -118,7 +135,9 @@ static int scatter(const host_t *h, struct ibv_sge *list, uint32_t most, uint32_
 {
     int n = (int)below(most + 1);
     for (int i = 0; i < n; i++)
-        list[i] = (struct ibv_sge){.addr = (uintptr_t)h->memory + below(MEMORY / 2), .length = below(bytes / (uint32_t)n + 1), .lkey = h->mr->lkey};
+        list[i] = (struct ibv_sge){.addr = (uintptr_t)h->memory + below(MEMORY / 2),
+                                   .length = below(bytes / (uint32_t)n + 1),
+                                   .lkey = h->mr->lkey};
     for (int i = 1; i < n && equal; i++)
         list[i].length = list[0].length;
     return n;
@@ -147,7 +166,8 @@ static void post_extended(const end_t *e, const struct ibv_send_wr *wr)
         ibv_wr_rdma_read(x, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
         break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
-        ibv_wr_atomic_cmp_swp(x, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+        ibv_wr_atomic_cmp_swp(x, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add,
+                              wr->wr.atomic.swap);
         break;
     default:
         ibv_wr_atomic_fetch_add(x, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
@@ -165,13 +185,16 @@ enum { MAY = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED };
 /* Post one random send, and note it in the journal. Returns whether it takes a receive. may, must: flags. A fence only
  * where nothing is sent again, because it was lost or its answer is late on a busy machine: else Linux 6.1's rxe never
  * gives up a fenced request that a read or atomic follows, or that is one: it waits for these, and they for it. */
-static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted, bool extended, unsigned may, unsigned must)
-{
-    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
-                                                 IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
+static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted, bool extended, unsigned may,
+                      unsigned must) {
+    static const enum ibv_wr_opcode opcodes[] = {
+        IBV_WR_SEND,      IBV_WR_SEND_WITH_IMM,      IBV_WR_RDMA_WRITE,          IBV_WR_RDMA_WRITE_WITH_IMM,
+        IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
     struct ibv_sge list[32];
-    struct ibv_send_wr *bad, wr = {.wr_id = random64(), .sg_list = list, .opcode = opcodes[below(7)], .send_flags = below(8)};
-    bool reads = wr.opcode == IBV_WR_RDMA_READ, atomic = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    struct ibv_send_wr *bad,
+        wr = {.wr_id = random64(), .sg_list = list, .opcode = opcodes[below(7)], .send_flags = below(8)};
+    bool reads = wr.opcode == IBV_WR_RDMA_READ,
+         atomic = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     uint64_t remote = (uintptr_t)peer->host->memory + MEMORY / 2 + 8 * below(1000);
     wr.send_flags = (wr.send_flags & may) | must;
     if (wr.opcode == IBV_WR_SEND_WITH_IMM || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -180,12 +203,14 @@ static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted
         wr.num_sge = 1;
         list[0] = (struct ibv_sge){.addr = (uintptr_t)e->host->memory, .length = 8, .lkey = e->host->mr->lkey};
         wr.wr.atomic.remote_addr = remote, wr.wr.atomic.rkey = peer->host->mr->rkey;
-        wr.wr.atomic.compare_add = random64(), wr.wr.atomic.swap = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? random64() : 0;
+        wr.wr.atomic.compare_add = random64(),
+        wr.wr.atomic.swap = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? random64() : 0;
     } else {
         bool bytes = !reads && e->made.cap.max_inline_data && below(3) == 0;
         wr.num_sge = bytes ? 1 : scatter(e->host, list, e->made.cap.max_send_sge, 6 * MTU, extended);
         if (bytes) {
-            list[0] = (struct ibv_sge){.addr = (uintptr_t)e->host->memory + 4096, .length = below(e->made.cap.max_inline_data + 1)};
+            list[0] = (struct ibv_sge){.addr = (uintptr_t)e->host->memory + 4096,
+                                       .length = below(e->made.cap.max_inline_data + 1)};
             wr.send_flags |= IBV_SEND_INLINE;
             for (uint32_t i = 0; i < list[0].length; i++)
                 e->host->memory[4096 + i] = (char)rand();
@@ -244,10 +269,12 @@ static void same_list(const struct ibv_sge *a, int n, const struct ibv_sge *b, i
 
 static void same_send(const shift_send_t *a, const shift_send_t *b)
 {
-    CHECK(a->wr.wr_id == b->wr.wr_id && a->wr.opcode == b->wr.opcode && a->wr.send_flags == b->wr.send_flags && a->wr.imm_data == b->wr.imm_data);
+    CHECK(a->wr.wr_id == b->wr.wr_id && a->wr.opcode == b->wr.opcode && a->wr.send_flags == b->wr.send_flags &&
+          a->wr.imm_data == b->wr.imm_data);
     CHECK(a->length == b->length && !a->wr.next && !memcmp(&a->wr.wr.atomic, &b->wr.wr.atomic, sizeof a->wr.wr.atomic));
     if (a->wr.send_flags & IBV_SEND_INLINE)
-        CHECK(a->wr.num_sge == 1 && !memcmp((void *)(uintptr_t)a->wr.sg_list->addr, (void *)(uintptr_t)b->wr.sg_list->addr, a->length));
+        CHECK(a->wr.num_sge == 1 &&
+              !memcmp((void *)(uintptr_t)a->wr.sg_list->addr, (void *)(uintptr_t)b->wr.sg_list->addr, a->length));
     else
         same_list(a->wr.sg_list, a->wr.num_sge, b->wr.sg_list, b->wr.num_sge);
 }
@@ -255,8 +282,8 @@ static void same_send(const shift_send_t *a, const shift_send_t *b)
 static uint32_t packets(const shift_send_t *s) { return s->length ? (uint32_t)((s->length + MTU - 1) / MTU) : 1; }
 
 /* What was posted is in `posted`, the last n of it outstanding: compare. */
-static void compare_sends(const end_t *e, const shift_journal_t *posted, const uint64_t *bad, uint32_t n, uint32_t initial_psn)
-{
+static void compare_sends(const end_t *e, const shift_journal_t *posted, const uint64_t *bad, uint32_t n,
+                          uint32_t initial_psn) {
     shift_journal_t found;
     CHECK(!shift_journal_sends(&found, n, e->made.cap.max_send_sge, e->made.cap.max_inline_data));
     int rc = e->rewind->sends(e->state, bad, n, &found);
@@ -300,13 +327,14 @@ static void rails(const char *command, const char *what)
 }
 
 /* Work that completes, one request at a time; stops before the receive queue is full of receives that nobody takes. */
-static void work(const end_t *sender, const end_t *receiver, shift_journal_t *sent, shift_journal_t *posted, uint32_t count, bool extended)
-{
+static void work(const end_t *sender, const end_t *receiver, shift_journal_t *sent, shift_journal_t *posted,
+                 uint32_t count, bool extended) {
     /* in a row: their places in the queue may still be taken */
     uint32_t room = receiver->made.cap.max_recv_wr - 1, unsignaled = 0;
     for (uint32_t taken = 0, i = 0; i < count && posted->next - taken < room; i++) {
         post_recv(receiver, posted);
-        taken += post_send(sender, receiver, sent, extended, MAY, unsignaled + 1 == sender->made.cap.max_send_wr ? IBV_SEND_SIGNALED : 0);
+        taken += post_send(sender, receiver, sent, extended, MAY,
+                           unsignaled + 1 == sender->made.cap.max_send_wr ? IBV_SEND_SIGNALED : 0);
         const shift_send_t *last = shift_journal_at(sent, sent->next - 1);
         if (!(last->wr.send_flags & IBV_SEND_SIGNALED)) {
             unsignaled++;
@@ -377,8 +405,9 @@ static void round_of(host_t *a, host_t *b, const char *command, int number)
                 bad[held++] = wc.wr_id;
         compare_recvs(&receiver, &posted, bad, held);
     }
-    printf("round %d: %s, %s, %" PRIu64 " sends, %u outstanding; %" PRIu64 " receives, %u outstanding%s\n", number, cut ? cut : "forced",
-           extended ? "ibv_wr_*" : "ibv_post_send", sent.next, n, posted.next, held, shared ? ", shared" : "");
+    printf("round %d: %s, %s, %" PRIu64 " sends, %u outstanding; %" PRIu64 " receives, %u outstanding%s\n", number,
+           cut ? cut : "forced", extended ? "ibv_wr_*" : "ibv_post_send", sent.next, n, posted.next, held,
+           shared ? ", shared" : "");
     rails(command, "repair 0");
     shift_journal_free(&sent), shift_journal_free(&posted);
     drop_end(&sender), drop_end(&receiver);

@@ -55,7 +55,9 @@ uint64_t mpy_child_cid(uint64_t parent_cid, uint64_t parent_seq, int32_t smalles
     return mpy_fnv1a_words(parent_cid, parent_seq, (uint64_t)(int64_t)smallest_world_rank);
 }
 
-uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count) { return mpy_fnv1a_words(ggid, (uint64_t)(int64_t)tag, count); }
+uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count) {
+    return mpy_fnv1a_words(ggid, (uint64_t)(int64_t)tag, count);
+}
 
 /* ---- changing the shared state ---- */
 
@@ -240,7 +242,8 @@ static void make_progress(mpy_thread_t *t) {
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {
         mpy_hook_in(t);
-        if (mpy_private_comm != MPI_COMM_NULL) MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPY_TAG_NOBODY, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
+        if (mpy_private_comm != MPI_COMM_NULL)
+            MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPY_TAG_NOBODY, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
         mpy_hook_out(t);
     }
     t->in_lower = 0;
@@ -299,10 +302,26 @@ static bool is_of_arguments(int rc) {
     int class = rc;
     MPY_REAL(Error_class)(rc, &class);
     switch (class) {
-    case MPI_ERR_BUFFER: case MPI_ERR_COUNT: case MPI_ERR_TYPE: case MPI_ERR_TAG: case MPI_ERR_COMM: case MPI_ERR_RANK: case MPI_ERR_ROOT:
-    case MPI_ERR_GROUP: case MPI_ERR_OP: case MPI_ERR_TOPOLOGY: case MPI_ERR_DIMS: case MPI_ERR_ARG: case MPI_ERR_REQUEST: case MPI_ERR_INFO:
-    case MPI_ERR_INFO_KEY: case MPI_ERR_INFO_VALUE: case MPI_ERR_SIZE: case MPI_ERR_DISP: case MPI_ERR_WIN: case MPI_ERR_FILE:
-        return true;
+    case MPI_ERR_BUFFER:
+    case MPI_ERR_COUNT:
+    case MPI_ERR_TYPE:
+    case MPI_ERR_TAG:
+    case MPI_ERR_COMM:
+    case MPI_ERR_RANK:
+    case MPI_ERR_ROOT:
+    case MPI_ERR_GROUP:
+    case MPI_ERR_OP:
+    case MPI_ERR_TOPOLOGY:
+    case MPI_ERR_DIMS:
+    case MPI_ERR_ARG:
+    case MPI_ERR_REQUEST:
+    case MPI_ERR_INFO:
+    case MPI_ERR_INFO_KEY:
+    case MPI_ERR_INFO_VALUE:
+    case MPI_ERR_SIZE:
+    case MPI_ERR_DISP:
+    case MPI_ERR_WIN:
+    case MPI_ERR_FILE: return true;
     }
     return false;
 }
@@ -338,7 +357,8 @@ static bool same_peers(const mpy_thread_t *t, const int32_t *peers, uint32_t n) 
 
 /* `peers` are world ranks; `comm` may be NULL: nobody is waited for, who hasn't started a collective is below its
  * target there. Called again and again by a loop that keeps failing: only a change is reported. */
-void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm, const int32_t *peers, uint32_t n, int all_members, int mode) {
+void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm, const int32_t *peers, uint32_t n, int all_members,
+                       int mode) {
     uint64_t cid = comm != NULL ? CLOCK->rows[comm->row].cid : 0;
     if (n > MPY_PEERS_MAX) all_members = 1;
     if (all_members) n = 0;

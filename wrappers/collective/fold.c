@@ -86,7 +86,9 @@ static MPI_Count recvcount(const mpy_reduction_t *a, int rank) {
     return a->recvcounts != NULL ? a->recvcounts[rank] : a->recvcounts_c[rank];
 }
 
-static bool scatters(const mpy_reduction_t *a) { return a->kind == MPY_FOLD_REDUCE_SCATTER || a->kind == MPY_FOLD_REDUCE_SCATTER_BLOCK; }
+static bool scatters(const mpy_reduction_t *a) {
+    return a->kind == MPY_FOLD_REDUCE_SCATTER || a->kind == MPY_FOLD_REDUCE_SCATTER_BLOCK;
+}
 
 static bool contributes(const mpy_reduction_t *a, const mpy_comm_t *c) {
     return !(a->kind == MPY_FOLD_REDUCE && c->remote_size != 0 && (a->root == MPI_ROOT || a->root == MPI_PROC_NULL));
@@ -95,7 +97,9 @@ static bool has_result(const mpy_reduction_t *a, const mpy_comm_t *c) {
     return a->kind != MPY_FOLD_REDUCE || a->root == (c->remote_size != 0 ? MPI_ROOT : c->rank);
 }
 
-static bool bad_buffer(const void *buf, const mpy_reduction_t *a, MPI_Count count) { return count > 0 && buf == NULL && mpy_is_builtin(a->datatype); }
+static bool bad_buffer(const void *buf, const mpy_reduction_t *a, MPI_Count count) {
+    return count > 0 && buf == NULL && mpy_is_builtin(a->datatype);
+}
 
 /* What the real library would find wrong. In an inter-communicator the gathering call checks root. */
 static int check(const mpy_reduction_t *a, const mpy_comm_t *c) {
@@ -113,9 +117,11 @@ static int check(const mpy_reduction_t *a, const mpy_comm_t *c) {
     if (rc != 0) return rc;
     if (d != NULL && !d->committed) return MPI_ERR_TYPE;
     bool in = contributes(a, c), out = has_result(a, c), in_place = a->sendbuf == MPI_IN_PLACE;
-    if ((in && (bad_buffer(a->sendbuf, a, count) || (in_place && (!out || c->remote_size != 0)))) || (out && (bad_buffer(a->recvbuf, a, count) || a->recvbuf == MPI_IN_PLACE)))
+    if ((in && (bad_buffer(a->sendbuf, a, count) || (in_place && (!out || c->remote_size != 0)))) ||
+        (out && (bad_buffer(a->recvbuf, a, count) || a->recvbuf == MPI_IN_PLACE)))
         return MPI_ERR_BUFFER;
-    return in && out && count > 0 && a->sendbuf == a->recvbuf && a->recvbuf != MPI_BOTTOM ? MPI_ERR_BUFFER : MPI_SUCCESS;
+    return in && out && count > 0 && a->sendbuf == a->recvbuf && a->recvbuf != MPI_BOTTOM ? MPI_ERR_BUFFER
+                                                                                          : MPI_SUCCESS;
 }
 
 /* ---- records; in the lower half ---- */
@@ -128,7 +134,8 @@ static bool room(char **buffer, size_t bytes, size_t *size) {
 
 /* Block i of every contribution goes to rank i. */
 static void cut(mpy_fold_t *f, const mpy_reduction_t *a, const mpy_comm_t *c) {
-    MPI_Count *to = f->pieces = mpy_alloc((size_t)c->size * 4 * sizeof *to), *from = to + c->size, *to_at = from + c->size, *from_at = to_at + c->size;
+    MPI_Count *to = f->pieces = mpy_alloc((size_t)c->size * 4 * sizeof *to), *from = to + c->size,
+              *to_at = from + c->size, *from_at = to_at + c->size;
     MPI_Count element = (MPI_Count)f->element, sum = 0;
     f->peers = c->size;
     for (int i = 0; i < c->size; sum += to[i++]) {
@@ -465,21 +472,29 @@ static int gather(const mpy_fold_t *f, const mpy_reduction_t *a, const mpy_comm_
     if (f->offers)
         return MPY_REAL(Iallgather)(&f->tag, sizeof f->tag, MPI_BYTE, f->gathered, sizeof f->tag, MPI_BYTE, c->obj.real,
                                     real);
-    if (to != NULL) return MPY_REAL(Ialltoallv_c)(f->packed, to, (const MPI_Aint *)to_at, MPI_BYTE, f->gathered, from, (const MPI_Aint *)from_at, MPI_BYTE, c->obj.real, real);
-    if (a->kind == MPY_FOLD_REDUCE) return MPY_REAL(Igather_c)(f->packed, bytes, MPI_BYTE, f->gathered, block, MPI_BYTE, a->root, c->obj.real, real);
+    if (to != NULL)
+        return MPY_REAL(Ialltoallv_c)(f->packed, to, (const MPI_Aint *)to_at, MPI_BYTE, f->gathered, from,
+                                      (const MPI_Aint *)from_at, MPI_BYTE, c->obj.real, real);
+    if (a->kind == MPY_FOLD_REDUCE)
+        return MPY_REAL(Igather_c)(f->packed, bytes, MPI_BYTE, f->gathered, block, MPI_BYTE, a->root, c->obj.real,
+                                   real);
     return MPY_REAL(Iallgather_c)(f->packed, bytes, MPI_BYTE, f->gathered, block, MPI_BYTE, c->obj.real, real);
 }
 
 static const mpy_trace_op_t ops[] = {
-    [MPY_FOLD_REDUCE] = MPY_OP_REDUCE, [MPY_FOLD_ALLREDUCE] = MPY_OP_ALLREDUCE, [MPY_FOLD_SCAN] = MPY_OP_SCAN, [MPY_FOLD_EXSCAN] = MPY_OP_EXSCAN,
-    [MPY_FOLD_REDUCE_SCATTER] = MPY_OP_REDUCE_SCATTER, [MPY_FOLD_REDUCE_SCATTER_BLOCK] = MPY_OP_REDUCE_SCATTER,
+    [MPY_FOLD_REDUCE] = MPY_OP_REDUCE,
+    [MPY_FOLD_ALLREDUCE] = MPY_OP_ALLREDUCE,
+    [MPY_FOLD_SCAN] = MPY_OP_SCAN,
+    [MPY_FOLD_EXSCAN] = MPY_OP_EXSCAN,
+    [MPY_FOLD_REDUCE_SCATTER] = MPY_OP_REDUCE_SCATTER,
+    [MPY_FOLD_REDUCE_SCATTER_BLOCK] = MPY_OP_REDUCE_SCATTER,
 };
 
 static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_fold_t *f, MPI_Request *request) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
-    uint64_t record = MPY_TRACE(t, .op = ops[a->kind], .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MPY_TRACE_COLLECTIVE(c),
-                                .bytes = (uint64_t)f->count * f->element);
+    uint64_t record = MPY_TRACE(t, .op = ops[a->kind], .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST,
+                                MPY_TRACE_COLLECTIVE(c), .bytes = (uint64_t)f->count * f->element);
     mpy_clock_start(t, mpy_row(c->row), a->name);
     mpy_cross_in_collective(t);
     int rc = mpy_fold_begin(f);
@@ -504,19 +519,22 @@ static int init(const mpy_reduction_t *a, mpy_fold_t *f, MPI_Request *request) {
     MPI_Count *to = f->pieces;
     if (to != NULL) {
         MPI_Count *from = to + f->peers, *to_at = from + f->peers, *from_at = to_at + f->peers;
-        const mpy_argument_t arguments[] = {{.pointer = f->packed},   {.pointer = to},   {.pointer = to_at},   {.value = MPI_BYTE},
-                                            {.pointer = f->gathered}, {.pointer = from}, {.pointer = from_at}, {.value = MPI_BYTE}};
+        const mpy_argument_t arguments[] = {{.pointer = f->packed}, {.pointer = to},          {.pointer = to_at},
+                                            {.value = MPI_BYTE},    {.pointer = f->gathered}, {.pointer = from},
+                                            {.pointer = from_at},   {.value = MPI_BYTE}};
         return mpy_persistent_init(&mpy_persistent_Alltoallv_init_c, arguments, a->comm, a->info, f, a->name, request);
     }
-    const mpy_argument_t arguments[] = {{.pointer = f->packed}, {.value = bytes}, {.value = MPI_BYTE}, {.pointer = f->gathered},
-                                        {.value = block},       {.value = MPI_BYTE}, {.value = a->root}};
+    const mpy_argument_t arguments[] = {{.pointer = f->packed},   {.value = bytes}, {.value = MPI_BYTE},
+                                        {.pointer = f->gathered}, {.value = block}, {.value = MPI_BYTE},
+                                        {.value = a->root}};
     if (f->offers) {
         const mpy_argument_t bytes_of_tag = {.value = sizeof f->tag}, byte = {.value = MPI_BYTE};
         const mpy_argument_t mine = {.pointer = &f->tag}, all = {.pointer = f->gathered};
         const mpy_argument_t tags[] = {mine, bytes_of_tag, byte, all, bytes_of_tag, byte};
         return mpy_persistent_init(&mpy_persistent_Allgather_init_c, tags, a->comm, a->info, f, a->name, request);
     }
-    const mpy_persistent_call_t *call = a->kind == MPY_FOLD_REDUCE ? &mpy_persistent_Gather_init_c : &mpy_persistent_Allgather_init_c;
+    const mpy_persistent_call_t *call =
+        a->kind == MPY_FOLD_REDUCE ? &mpy_persistent_Gather_init_c : &mpy_persistent_Allgather_init_c;
     return mpy_persistent_init(call, arguments, a->comm, a->info, f, a->name, request);
 }
 

@@ -9,7 +9,14 @@
 struct mpy_p2p_thread;
 struct mpy_request;
 
-typedef enum { MPY_FOLD_REDUCE, MPY_FOLD_ALLREDUCE, MPY_FOLD_SCAN, MPY_FOLD_EXSCAN, MPY_FOLD_REDUCE_SCATTER, MPY_FOLD_REDUCE_SCATTER_BLOCK } mpy_fold_kind_t;
+typedef enum {
+    MPY_FOLD_REDUCE,
+    MPY_FOLD_ALLREDUCE,
+    MPY_FOLD_SCAN,
+    MPY_FOLD_EXSCAN,
+    MPY_FOLD_REDUCE_SCATTER,
+    MPY_FOLD_REDUCE_SCATTER_BLOCK
+} mpy_fold_kind_t;
 
 /* The arguments of the program's call. */
 typedef struct mpy_reduction {

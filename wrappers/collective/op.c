@@ -66,7 +66,8 @@ static int create(void *function, int commute, bool big, MPI_Op *handle, const c
     if (handle == NULL)
         rc = MPI_ERR_ARG;
     else if (function == NULL) /* the native error */
-        rc = big ? MPY_REAL(Op_create_c)(NULL, commute, &op->obj.real) : MPY_REAL(Op_create)(NULL, commute, &op->obj.real);
+        rc = big ? MPY_REAL(Op_create_c)(NULL, commute, &op->obj.real)
+                 : MPY_REAL(Op_create)(NULL, commute, &op->obj.real);
     else
         rc = create_real(op);
     if (rc == 0) {

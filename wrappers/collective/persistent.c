@@ -74,7 +74,8 @@ static int64_t length(const persistent_t *p, const mpy_argument_t *given, int i)
         return given[0].pointer == MPI_IN_PLACE ? 0 : peers;
     case MPY_LENGTH_ROOT:
         for (int k = 0; k < p->call->n; k++)
-            if (p->call->arguments[k].kind == MPY_ARG_ROOT) return given[k].value == (c->remote_size != 0 ? MPI_ROOT : c->rank) ? peers : 0;
+            if (p->call->arguments[k].kind == MPY_ARG_ROOT)
+                return given[k].value == (c->remote_size != 0 ? MPI_ROOT : c->rank) ? peers : 0;
         break;
     case MPY_LENGTH_SOURCES:
         return c->indegree;
@@ -94,7 +95,8 @@ static void keep_types(kept_t *k, const int *handles, int64_t n) {
 }
 
 static void keep(persistent_t *p, const mpy_argument_t *given, int i) {
-    static const size_t sizes[] = {[MPY_ARG_INTS] = sizeof(int), [MPY_ARG_COUNTS] = sizeof(MPI_Count), [MPY_ARG_TYPES] = sizeof(int)};
+    static const size_t sizes[] = {
+        [MPY_ARG_INTS] = sizeof(int), [MPY_ARG_COUNTS] = sizeof(MPI_Count), [MPY_ARG_TYPES] = sizeof(int)};
     mpy_argument_kind_t kind = p->call->arguments[i].kind;
     kept_t *k = &p->arguments[i];
     k->given = given[i];
@@ -119,7 +121,8 @@ static void keep(persistent_t *p, const mpy_argument_t *given, int i) {
     k->real_types = mpy_alloc(k->bytes);
 }
 
-static persistent_t *keep_call(const mpy_persistent_call_t *call, const mpy_argument_t *given, mpy_comm_t *comm, mpy_fold_t *fold) {
+static persistent_t *keep_call(const mpy_persistent_call_t *call, const mpy_argument_t *given, mpy_comm_t *comm,
+                               mpy_fold_t *fold) {
     persistent_t *p = mpy_alloc(sizeof *p);
     p->call = call;
     p->comm = comm;
@@ -196,10 +199,12 @@ static int make(persistent_t *p, int real_info) {
     for (int i = 0; i < p->call->n; i++) {
         const kept_t *k = &p->arguments[i];
         a[i] = k->same != 0 ? a[k->same - 1] : k->given;
-        if (p->call->arguments[i].kind == MPY_ARG_TYPE) a[i].value = k->types[0] != NULL ? k->types[0]->real : mpy_real_datatype((int)k->given.value);
+        if (p->call->arguments[i].kind == MPY_ARG_TYPE)
+            a[i].value = k->types[0] != NULL ? k->types[0]->real : mpy_real_datatype((int)k->given.value);
         if (k->real_types == NULL) continue;
         const int *handles = k->given.pointer;
-        for (int64_t j = 0; j < k->ntypes; j++) k->real_types[j] = k->types[j] != NULL ? k->types[j]->real : mpy_real_datatype(handles[j]);
+        for (int64_t j = 0; j < k->ntypes; j++)
+            k->real_types[j] = k->types[j] != NULL ? k->types[j]->real : mpy_real_datatype(handles[j]);
         a[i].pointer = k->real_types;
     }
     return p->call->make(a, p->comm->obj.real, real_info, &p->real);
@@ -252,8 +257,14 @@ static void release(mpy_request_t *r) {
 }
 
 static const mpy_request_family_t family = {
-    .name = "persistent collective", .persistent = true, .in_drain = true, .finish = finish, .start = start, .traced = traced,
-    .let_go = let_go, .release = release,
+    .name = "persistent collective",
+    .persistent = true,
+    .in_drain = true,
+    .finish = finish,
+    .start = start,
+    .traced = traced,
+    .let_go = let_go,
+    .release = release,
 };
 
 /* ---- X_init ---- */
@@ -276,13 +287,14 @@ static void agree(mpy_comm_t *c, int n) {
     mpy_free(records, (size_t)n * sizeof *records);
 }
 
-int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t *arguments, MPI_Comm comm, MPI_Info info, mpy_fold_t *fold,
-                        const char *name, MPI_Request *request) {
+int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t *arguments, MPI_Comm comm,
+                        MPI_Info info, mpy_fold_t *fold, const char *name, MPI_Request *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    uint64_t record = MPY_TRACE(t, .op = call->op, .flags = MPY_TRACE_PERSISTENT, MPY_TRACE_POST, MPY_TRACE_COLLECTIVE(c));
+    uint64_t record =
+        MPY_TRACE(t, .op = call->op, .flags = MPY_TRACE_PERSISTENT, MPY_TRACE_POST, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_start(t, mpy_row(c->row), name);
     mpy_cross_in_collective(t);
     persistent_t *p = keep_call(call, arguments, c, fold);

@@ -44,10 +44,11 @@ typedef struct mpy_persistent_call {
 
 /* An X_init of the program, with its own handles. `fold`: what a user-defined operation adds to `call` (fold.c), or
  * NULL; it belongs to the request then, and is gone if that fails. `name` is the program's function. */
-MPY_HIDDEN int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t *arguments, MPI_Comm comm, MPI_Info info,
-                                   mpy_fold_t *fold, const char *name, MPI_Request *request);
+MPY_HIDDEN int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t *arguments, MPI_Comm comm,
+                                   MPI_Info info, mpy_fold_t *fold, const char *name, MPI_Request *request);
 /* What fold.c makes of reductions with an operation of the program (made by generate/persistent.py, like those of all
  * X_init functions). */
-extern MPY_HIDDEN const mpy_persistent_call_t mpy_persistent_Allgather_init_c, mpy_persistent_Alltoallv_init_c, mpy_persistent_Gather_init_c;
+extern MPY_HIDDEN const mpy_persistent_call_t mpy_persistent_Allgather_init_c, mpy_persistent_Alltoallv_init_c,
+    mpy_persistent_Gather_init_c;
 
 #endif

@@ -51,5 +51,7 @@ void mpy_two_phase_enter(mpy_thread_t *t, mpy_comm_t *c) {
 }
 
 void mpy_two_phase_refuse(const char *function) {
-    mpy_die("%s: two-phase commit (--protocol 2pc) has no nonblocking or persistent collectives; the default, --protocol cc, supports them", function);
+    mpy_die("%s: two-phase commit (--protocol 2pc) has no nonblocking or persistent collectives; the default, "
+            "--protocol cc, supports them",
+            function);
 }

@@ -51,7 +51,8 @@ static void release(mpy_keyval_t *k) {
     mpy_free(k, sizeof *k);
 }
 
-static int keyval_create(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr_function *remove, int *keyval, void *extra, int kind) {
+static int keyval_create(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr_function *remove, int *keyval,
+                         void *extra, int kind) {
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     mpy_keyval_t *k = mpy_alloc(sizeof *k);
@@ -126,7 +127,8 @@ static int call_copy(int handle, held_t *a, void **copy, int *flag) {
     const mpy_keyval_t *k = a->key;
     *flag = 0;
     if (k->copy == NULL) return MPI_SUCCESS;
-    if (k->copy_proxy != NULL) return k->copy_proxy(k->copy, handle, k->obj.handle, k->extra, a->type, a->value, copy, flag);
+    if (k->copy_proxy != NULL)
+        return k->copy_proxy(k->copy, handle, k->obj.handle, k->extra, a->type, a->value, copy, flag);
     return k->copy(handle, k->obj.handle, k->extra, seen_by_c(a->type, &a->value), copy, flag);
 }
 
@@ -237,8 +239,10 @@ int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to) {
  * the end of the program for a crash: it kills the process group, the script that we are in. So there it isn't asked,
  * and the attribute isn't set. */
 
-static struct { int keyval, value, set; } predefined[] = {
-    {MPI_TAG_UB, 0, 0}, {MPI_HOST, 0, 0}, {MPI_IO, 0, 0}, {MPI_WTIME_IS_GLOBAL, 0, 0}, {MPI_UNIVERSE_SIZE, 0, 0}, {MPI_LASTUSEDCODE, 0, 0}, {MPI_APPNUM, 0, 0},
+static struct { int keyval, value, set;
+} predefined[] = {
+    {MPI_TAG_UB, 0, 0},        {MPI_HOST, 0, 0},         {MPI_IO, 0, 0},     {MPI_WTIME_IS_GLOBAL, 0, 0},
+    {MPI_UNIVERSE_SIZE, 0, 0}, {MPI_LASTUSEDCODE, 0, 0}, {MPI_APPNUM, 0, 0},
 };
 
 static void read_predefined(size_t i) {
@@ -261,7 +265,8 @@ void mpy_attr_read_last_code(void) {
 
 /* ---- communicators ---- */
 
-int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr_function *remove, int *keyval, void *extra) {
+int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr_function *remove, int *keyval,
+                            void *extra) {
     return keyval_create(copy, remove, keyval, extra, FOR_COMM);
 }
 int PMPI_Keyval_create(MPI_Copy_function *copy, MPI_Delete_function *remove, int *keyval, void *extra) {
@@ -285,7 +290,9 @@ static int comm_get(MPI_Comm comm, int keyval, void *value, int *flag, int type,
         /* the even ones are Fortran's */
         if (predefined[i].keyval != keyval && predefined[i].keyval + 1 != keyval) continue;
         *flag = predefined[i].set;
-        if (*flag) *(void **)value = type == ATTR_POINTER ? (void *)&predefined[i].value : (void *)(intptr_t)predefined[i].value;
+        if (*flag)
+            *(void **)value =
+                type == ATTR_POINTER ? (void *)&predefined[i].value : (void *)(intptr_t)predefined[i].value;
         return MPI_SUCCESS;
     }
     mpy_keyval_t *k = find(keyval, FOR_COMM);
@@ -302,18 +309,25 @@ static int comm_delete(MPI_Comm comm, int keyval, const char *name) {
     return mpy_error(c, attr_delete(comm, &c->attrs, k), name);
 }
 
-int PMPI_Comm_set_attr(MPI_Comm comm, int keyval, void *value) { return comm_set(comm, keyval, value, ATTR_POINTER, "MPI_Comm_set_attr"); }
-int PMPI_Attr_put(MPI_Comm comm, int keyval, void *value) { return comm_set(comm, keyval, value, ATTR_POINTER, "MPI_Attr_put"); }
+int PMPI_Comm_set_attr(MPI_Comm comm, int keyval, void *value) {
+    return comm_set(comm, keyval, value, ATTR_POINTER, "MPI_Comm_set_attr");
+}
+int PMPI_Attr_put(MPI_Comm comm, int keyval, void *value) {
+    return comm_set(comm, keyval, value, ATTR_POINTER, "MPI_Attr_put");
+}
 int PMPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag) {
     return comm_get(comm, keyval, value, flag, ATTR_POINTER, "MPI_Comm_get_attr");
 }
-int PMPI_Attr_get(MPI_Comm comm, int keyval, void *value, int *flag) { return comm_get(comm, keyval, value, flag, ATTR_POINTER, "MPI_Attr_get"); }
+int PMPI_Attr_get(MPI_Comm comm, int keyval, void *value, int *flag) {
+    return comm_get(comm, keyval, value, flag, ATTR_POINTER, "MPI_Attr_get");
+}
 int PMPI_Comm_delete_attr(MPI_Comm comm, int keyval) { return comm_delete(comm, keyval, "MPI_Comm_delete_attr"); }
 int PMPI_Attr_delete(MPI_Comm comm, int keyval) { return comm_delete(comm, keyval, "MPI_Attr_delete"); }
 
 /* ---- datatypes ---- */
 
-int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *copy, MPI_Type_delete_attr_function *remove, int *keyval, void *extra) {
+int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *copy, MPI_Type_delete_attr_function *remove, int *keyval,
+                            void *extra) {
     return keyval_create(copy, remove, keyval, extra, FOR_TYPE);
 }
 int PMPI_Type_free_keyval(int *keyval) { return keyval_free(keyval, FOR_TYPE, "MPI_Type_free_keyval"); }
@@ -335,8 +349,12 @@ static int type_get(MPI_Datatype datatype, int keyval, void *value, int *flag, i
     return MPI_SUCCESS;
 }
 
-int PMPI_Type_set_attr(MPI_Datatype datatype, int keyval, void *value) { return type_set(datatype, keyval, value, ATTR_POINTER); }
-int PMPI_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag) { return type_get(datatype, keyval, value, flag, ATTR_POINTER); }
+int PMPI_Type_set_attr(MPI_Datatype datatype, int keyval, void *value) {
+    return type_set(datatype, keyval, value, ATTR_POINTER);
+}
+int PMPI_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag) {
+    return type_get(datatype, keyval, value, flag, ATTR_POINTER);
+}
 
 int PMPI_Type_delete_attr(MPI_Datatype datatype, int keyval) {
     mpy_attr_t **list = mpy_datatype_attrs(datatype);
@@ -348,7 +366,8 @@ int PMPI_Type_delete_attr(MPI_Datatype datatype, int keyval) {
 
 /* ---- windows ---- */
 
-int PMPI_Win_create_keyval(MPI_Win_copy_attr_function *copy, MPI_Win_delete_attr_function *remove, int *keyval, void *extra) {
+int PMPI_Win_create_keyval(MPI_Win_copy_attr_function *copy, MPI_Win_delete_attr_function *remove, int *keyval,
+                           void *extra) {
     return keyval_create(copy, remove, keyval, extra, FOR_WIN);
 }
 int PMPI_Win_free_keyval(int *keyval) { return keyval_free(keyval, FOR_WIN, "MPI_Win_free_keyval"); }
@@ -393,7 +412,9 @@ static int win_get(MPI_Win win, int keyval, void *value, int *flag, int type) {
 }
 
 int PMPI_Win_set_attr(MPI_Win win, int keyval, void *value) { return win_set(win, keyval, value, ATTR_POINTER); }
-int PMPI_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag) { return win_get(win, keyval, value, flag, ATTR_POINTER); }
+int PMPI_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag) {
+    return win_get(win, keyval, value, flag, ATTR_POINTER);
+}
 
 int PMPI_Win_delete_attr(MPI_Win win, int keyval) {
     mpy_win_t *w = mpy_win(win);
@@ -423,16 +444,26 @@ void MPII_Keyval_set_proxy(int keyval, mpy_attr_copy_proxy_t *copy, mpy_attr_del
     k->remove_proxy = remove;
 }
 
-extern INTERNAL int MPII_Comm_set_attr(MPI_Comm, int, void *, int), MPII_Comm_get_attr(MPI_Comm, int, void *, int *, int);
-int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type) { return comm_set(comm, keyval, value, type, "MPI_Comm_set_attr"); }
+extern INTERNAL int MPII_Comm_set_attr(MPI_Comm, int, void *, int),
+    MPII_Comm_get_attr(MPI_Comm, int, void *, int *, int);
+int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type) {
+    return comm_set(comm, keyval, value, type, "MPI_Comm_set_attr");
+}
 int MPII_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag, int type) {
     return comm_get(comm, keyval, value, flag, type, "MPI_Comm_get_attr");
 }
 
-extern INTERNAL int MPII_Type_set_attr(MPI_Datatype, int, void *, int), MPII_Type_get_attr(MPI_Datatype, int, void *, int *, int);
-int MPII_Type_set_attr(MPI_Datatype datatype, int keyval, void *value, int type) { return type_set(datatype, keyval, value, type); }
-int MPII_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag, int type) { return type_get(datatype, keyval, value, flag, type); }
+extern INTERNAL int MPII_Type_set_attr(MPI_Datatype, int, void *, int),
+    MPII_Type_get_attr(MPI_Datatype, int, void *, int *, int);
+int MPII_Type_set_attr(MPI_Datatype datatype, int keyval, void *value, int type) {
+    return type_set(datatype, keyval, value, type);
+}
+int MPII_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag, int type) {
+    return type_get(datatype, keyval, value, flag, type);
+}
 
 extern INTERNAL int MPII_Win_set_attr(MPI_Win, int, void *, int), MPII_Win_get_attr(MPI_Win, int, void *, int *, int);
 int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int type) { return win_set(win, keyval, value, type); }
-int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int type) { return win_get(win, keyval, value, flag, type); }
+int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int type) {
+    return win_get(win, keyval, value, flag, type);
+}

@@ -174,7 +174,8 @@ mpy_comm_t *mpy_comm_read(int real) {
 }
 
 static int32_t *ranks_copy(const int32_t *ranks, int n) {
-    return ranks == NULL ? NULL : __builtin_memcpy(mpy_alloc((size_t)n * sizeof *ranks), ranks, (size_t)n * sizeof *ranks);
+    return ranks == NULL ? NULL
+                         : __builtin_memcpy(mpy_alloc((size_t)n * sizeof *ranks), ranks, (size_t)n * sizeof *ranks);
 }
 
 mpy_comm_t *mpy_comm_copy(const mpy_comm_t *from) {

@@ -62,9 +62,11 @@ MPY_HIDDEN int mpy_comm_leave(mpy_comm_t *c);
 MPY_HIDDEN void mpy_comm_made(mpy_comm_t *parent, mpy_comm_t *child_or_null);
 
 /* The end of a constructor whose communicator (or NULL) has its handle already. */
-MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name);
+MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm,
+                                   const char *name);
 /* Collective over a group only, to which this process belongs. Returns an MPI error code, and a handle. */
-MPY_HIDDEN int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm, MPI_Comm *newcomm);
+MPY_HIDDEN int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm,
+                                     MPI_Comm *newcomm);
 
 /* ---- persistent collectives (persistent.c) ---- */
 /* MPI_Comm_free, in the lower half, when all members are in it. */

@@ -125,7 +125,8 @@ static void agree(const mpy_comm_t *c, const list_t *left) {
     }
     int rc = add_up(&slots->count, (int)(2 * slots_n), c);
     for (uint32_t i = 0; i < left->n && rc == 0; i++) {
-        uint64_t key = mpy_child_cid(left->records[i]->cid, all.salt, 0), members = (uint64_t)left->records[i]->nmembers;
+        uint64_t key = mpy_child_cid(left->records[i]->cid, all.salt, 0),
+                 members = (uint64_t)left->records[i]->nmembers;
         if (slots[key % slots_n].count != members || slots[key % slots_n].sum != members * key) continue;
         forget(left->records[i]);
         left->records[i] = NULL;

@@ -221,7 +221,8 @@ void mpy_comm_count_back(uint64_t id, int tag) {
 /* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists
  * (with handle 0) from the entry on. A member that hasn't come yet is below target there and can't be frozen before it
  * has. */
-int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm, MPI_Comm *newcomm) {
+int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm,
+                          MPI_Comm *newcomm) {
     mpy_guard_in(t);
     int n, real = MPI_COMM_NULL;
     int32_t *members = mpy_comm_union(g->world, g->size, NULL, 0, &n);

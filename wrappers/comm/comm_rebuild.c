@@ -63,7 +63,8 @@ static int rebuild_one(mpy_comm_record_t *r) {
     if (c->remote_world == NULL && r->topology == NULL) {
         c->obj.real = plain;
     } else {
-        rc = c->remote_world != NULL ? make_inter(r, plain, &c->obj.real) : mpy_topology_rebuild(r->topology, plain, &c->obj.real);
+        rc = c->remote_world != NULL ? make_inter(r, plain, &c->obj.real)
+                                     : mpy_topology_rebuild(r->topology, plain, &c->obj.real);
         MPY_REAL(Comm_free)(&plain);
     }
     return rc == 0 ? MPY_REAL(Comm_set_errhandler)(c->obj.real, MPI_ERRORS_RETURN) : rc;
@@ -124,5 +125,6 @@ int mpy_comm_rebuild(char *error, uint64_t n) {
 }
 
 void mpy_comm_rebuild_trace(void) {
-    for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) mpy_trace_comm_enter(&MPY_COMM_RECORD(l)->comm, MPY_COMM_RECORD(l)->cid);
+    for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next)
+        mpy_trace_comm_enter(&MPY_COMM_RECORD(l)->comm, MPY_COMM_RECORD(l)->cid);
 }

@@ -32,8 +32,11 @@ void mpy_connections_changed(void) {
     const mpy_comm_record_t *r = oldest_connection();
     char *line = MPY_UPPER->obstacle;
     if (r != NULL)
-        mpy_text_format(line, sizeof MPY_UPPER->obstacle, "%s%s%s connects to processes outside the job (made by %s): a checkpoint is possible after MPI_Comm_disconnect",
-                        r->comm.has_name ? "communicator '" : "a communicator", r->comm.name, r->comm.has_name ? "'" : "", r->origin);
+        mpy_text_format(line, sizeof MPY_UPPER->obstacle,
+                        "%s%s%s connects to processes outside the job (made by %s): a checkpoint is possible after "
+                        "MPI_Comm_disconnect",
+                        r->comm.has_name ? "communicator '" : "a communicator", r->comm.name,
+                        r->comm.has_name ? "'" : "", r->origin);
     else if (waiting.calls > 0)
         mpy_text_format(line, sizeof MPY_UPPER->obstacle, "%s waits for processes outside the job", waiting.function);
     else
@@ -232,7 +235,8 @@ static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, 
 }
 
 /* MPI_Comm_accept and MPI_Comm_connect, which have one type. */
-static int meet(int slot, const char *port_name, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *newcomm, const char *name) {
+static int meet(int slot, const char *port_name, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *newcomm,
+                const char *name) {
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
     mpy_comm_t *c = NULL;
@@ -264,7 +268,8 @@ int PMPI_Comm_join(int fd, MPI_Comm *intercomm) {
     return mpy_construct_leave(&k, c, intercomm, name);
 }
 
-int PMPI_Comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *intercomm, int array_of_errcodes[]) {
+int PMPI_Comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info info, int root, MPI_Comm comm,
+                    MPI_Comm *intercomm, int array_of_errcodes[]) {
     static const char name[] = "MPI_Comm_spawn";
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
@@ -274,8 +279,9 @@ int PMPI_Comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info in
     return mpy_construct_end(&k, intercomm, name);
 }
 
-int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_of_argv[], const int array_of_maxprocs[], const MPI_Info array_of_info[], int root,
-                             MPI_Comm comm, MPI_Comm *intercomm, int array_of_errcodes[]) {
+int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_of_argv[],
+                             const int array_of_maxprocs[], const MPI_Info array_of_info[], int root, MPI_Comm comm,
+                             MPI_Comm *intercomm, int array_of_errcodes[]) {
     static const char name[] = "MPI_Comm_spawn_multiple";
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);

@@ -78,10 +78,12 @@ static bool wrong(const mpy_comm_t *local, int leader, const mpy_comm_t *peer, i
     if (tag < 0 || tag > *tag_bound) return true;
     if (local->rank != leader) return false;
     if (remote_leader < 0) return true;
-    return peer->remote_world != NULL ? remote_leader >= peer->remote_size : remote_leader >= peer->size || remote_leader == peer->rank;
+    return peer->remote_world != NULL ? remote_leader >= peer->remote_size
+                                      : remote_leader >= peer->size || remote_leader == peer->rank;
 }
 
-int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm, int remote_leader, int tag, MPI_Comm *newintercomm) {
+int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm, int remote_leader, int tag,
+                          MPI_Comm *newintercomm) {
     static const char name[] = "MPI_Intercomm_create";
     mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
     mpy_thread_t *t = mpy_self();
@@ -91,7 +93,8 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     if (local != NULL && local->rank == local_leader && peer == NULL) return mpy_error(local, MPI_ERR_COMM, name);
     if (wrong(local, local_leader, peer, remote_leader, tag)) {
         mpy_cross_in(t);
-        rc = MPY_REAL(Intercomm_create)(mpy_real_comm(local_comm), local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
+        rc = MPY_REAL(Intercomm_create)(mpy_real_comm(local_comm), local_leader, mpy_real_comm(peer_comm),
+                                        remote_leader, tag, &real);
         mpy_cross_out(t);
         return mpy_error(local, rc, name);
     }
@@ -137,7 +140,8 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
 int PMPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm) {
     const mpy_comm_t *c = mpy_comm(intercomm);
     /* MPICH 5.0 crashes */
-    if (c != NULL && c->remote_world == NULL) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge");
+    if (c != NULL && c->remote_world == NULL)
+        return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge");
     mpy_construction_t k = mpy_construct_begin(intercomm);
     k.errhandler = MPI_ERRHANDLER_NULL; /* as in MPICH */
     k.rc = MPY_REAL(Intercomm_merge)(mpy_real_comm(intercomm), high, &k.real);

@@ -34,7 +34,8 @@ static int real_session(MPI_Session session) {
 /* What the program asks for in its info, before the real library can look into it; MPI-4.1 11.3.1 recommends the
  * default. */
 static int thread_level(int real_info) {
-    static const char *const names[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
+    static const char *const names[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED",
+                                        "MPI_THREAD_MULTIPLE"};
     char value[MPI_MAX_INFO_VAL + 1];
     int found = 0;
     if (real_info != MPI_INFO_NULL) MPY_REAL(Info_get)(real_info, "thread_level", MPI_MAX_INFO_VAL, value, &found);
@@ -195,7 +196,8 @@ static int failed(int errhandler, int code, const char *name) {
     return mpy_error_of(&null, errhandler, code, name);
 }
 
-static int create_from_group(MPI_Group group, const char *stringtag, MPI_Info info, MPI_Errhandler errhandler, MPI_Comm *newcomm) {
+static int create_from_group(MPI_Group group, const char *stringtag, MPI_Info info, MPI_Errhandler errhandler,
+                             MPI_Comm *newcomm) {
     mpy_thread_t *t = mpy_self();
     const mpy_group_t *g = mpy_group_with_us(group);
     *newcomm = MPI_COMM_NULL;
@@ -214,23 +216,29 @@ static int create_from_group(MPI_Group group, const char *stringtag, MPI_Info in
     return rc;
 }
 
-int PMPI_Comm_create_from_group(MPI_Group group, const char *stringtag, MPI_Info info, MPI_Errhandler errhandler, MPI_Comm *newcomm) {
+int PMPI_Comm_create_from_group(MPI_Group group, const char *stringtag, MPI_Info info, MPI_Errhandler errhandler,
+                                MPI_Comm *newcomm) {
     mpy_require_mpi("MPI_Comm_create_from_group"); /* the empty group is there at any time */
     int rc = create_from_group(group, stringtag, info, errhandler, newcomm);
     return MPY_LIKELY(rc == 0) ? rc : failed(errhandler, rc, "MPI_Comm_create_from_group");
 }
 
 /* By way of a communicator of the local group, as in MPICH; the leaders find each other in the world. */
-int PMPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader, MPI_Group remote_group, int remote_leader, const char *stringtag, MPI_Info info,
+int PMPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader, MPI_Group remote_group,
+                                      int remote_leader, const char *stringtag, MPI_Info info,
                                       MPI_Errhandler errhandler, MPI_Comm *newintercomm) {
     static const char name[] = "MPI_Intercomm_create_from_groups";
     const mpy_group_t *remote = mpy_group(remote_group);
     MPI_Comm local = MPI_COMM_NULL;
     mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
-    int rc = remote == NULL ? MPI_ERR_GROUP : remote_leader < 0 || remote_leader >= remote->size ? MPI_ERR_RANK : MPI_SUCCESS;
+    int rc = remote == NULL                                       ? MPI_ERR_GROUP
+             : remote_leader < 0 || remote_leader >= remote->size ? MPI_ERR_RANK
+                                                                  : MPI_SUCCESS;
     if (rc == 0 && !mpy_errhandler_valid(errhandler, MPY_ERRHANDLER_COMM)) rc = MPI_ERR_ERRHANDLER;
     if (rc == 0) rc = create_from_group(local_group, stringtag, info, MPI_ERRORS_RETURN, &local);
-    if (rc == 0) rc = PMPI_Intercomm_create(local, local_leader, MPI_COMM_WORLD, remote->world[remote_leader], number_of(stringtag), newintercomm);
+    if (rc == 0)
+        rc = PMPI_Intercomm_create(local, local_leader, MPI_COMM_WORLD, remote->world[remote_leader],
+                                   number_of(stringtag), newintercomm);
     if (rc == 0) {
         mpy_comm_t *c = mpy_comm(*newintercomm);
         mpy_thread_t *t = mpy_self();

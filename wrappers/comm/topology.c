@@ -82,12 +82,14 @@ int mpy_topology_rebuild(const mpy_topology_t *topology, int base, int *real) {
     if (topology->kind == MPI_GRAPH) return MPY_REAL(Graph_create)(base, n, v, v + n, 0, real);
     const int *in_weights = v + n, *out_weights = v + 2 * n + m;
     if (!topology->weighted) in_weights = out_weights = MPY_LOWER->mpi_data[MPY_DATA_UNWEIGHTED];
-    return MPY_REAL(Dist_graph_create_adjacent)(base, n, v, in_weights, m, v + 2 * n, out_weights, MPI_INFO_NULL, 0, real);
+    return MPY_REAL(Dist_graph_create_adjacent)(base, n, v, in_weights, m, v + 2 * n, out_weights, MPI_INFO_NULL, 0,
+                                                real);
 }
 
 /* ---- constructors ---- */
 
-int PMPI_Cart_create(MPI_Comm comm_old, int ndims, const int dims[], const int periods[], int reorder, MPI_Comm *comm_cart) {
+int PMPI_Cart_create(MPI_Comm comm_old, int ndims, const int dims[], const int periods[], int reorder,
+                     MPI_Comm *comm_cart) {
     mpy_construction_t k = mpy_construct_begin(comm_old);
     k.rc = MPY_REAL(Cart_create)(mpy_real_comm(comm_old), ndims, dims, periods, reorder, &k.real);
     return mpy_construct_end(&k, comm_cart, "MPI_Cart_create");
@@ -99,25 +101,27 @@ int PMPI_Cart_sub(MPI_Comm comm, const int remain_dims[], MPI_Comm *newcomm) {
     return mpy_construct_end(&k, newcomm, "MPI_Cart_sub");
 }
 
-int PMPI_Graph_create(MPI_Comm comm_old, int nnodes, const int indx[], const int edges[], int reorder, MPI_Comm *comm_graph) {
+int PMPI_Graph_create(MPI_Comm comm_old, int nnodes, const int indx[], const int edges[], int reorder,
+                      MPI_Comm *comm_graph) {
     mpy_construction_t k = mpy_construct_begin(comm_old);
     k.rc = MPY_REAL(Graph_create)(mpy_real_comm(comm_old), nnodes, indx, edges, reorder, &k.real);
     return mpy_construct_end(&k, comm_graph, "MPI_Graph_create");
 }
 
-int PMPI_Dist_graph_create(MPI_Comm comm_old, int n, const int sources[], const int degrees[], const int destinations[], const int weights[],
-                           MPI_Info info, int reorder, MPI_Comm *comm_dist_graph) {
+int PMPI_Dist_graph_create(MPI_Comm comm_old, int n, const int sources[], const int degrees[], const int destinations[],
+                           const int weights[], MPI_Info info, int reorder, MPI_Comm *comm_dist_graph) {
     mpy_construction_t k = mpy_construct_begin(comm_old);
-    k.rc = MPY_REAL(Dist_graph_create)(mpy_real_comm(comm_old), n, sources, degrees, destinations, mpy_real_weights(weights),
-                                       mpy_real_info(info), reorder, &k.real);
+    k.rc = MPY_REAL(Dist_graph_create)(mpy_real_comm(comm_old), n, sources, degrees, destinations,
+                                       mpy_real_weights(weights), mpy_real_info(info), reorder, &k.real);
     return mpy_construct_end(&k, comm_dist_graph, "MPI_Dist_graph_create");
 }
 
-int PMPI_Dist_graph_create_adjacent(MPI_Comm comm_old, int indegree, const int sources[], const int sourceweights[], int outdegree,
-                                    const int destinations[], const int destweights[], MPI_Info info, int reorder, MPI_Comm *comm_dist_graph) {
+int PMPI_Dist_graph_create_adjacent(MPI_Comm comm_old, int indegree, const int sources[], const int sourceweights[],
+                                    int outdegree, const int destinations[], const int destweights[], MPI_Info info,
+                                    int reorder, MPI_Comm *comm_dist_graph) {
     mpy_construction_t k = mpy_construct_begin(comm_old);
-    k.rc = MPY_REAL(Dist_graph_create_adjacent)(mpy_real_comm(comm_old), indegree, sources, mpy_real_weights(sourceweights), outdegree,
-                                                destinations, mpy_real_weights(destweights), mpy_real_info(info), reorder,
-                                                &k.real);
+    k.rc = MPY_REAL(Dist_graph_create_adjacent)(mpy_real_comm(comm_old), indegree, sources,
+                                                mpy_real_weights(sourceweights), outdegree, destinations,
+                                                mpy_real_weights(destweights), mpy_real_info(info), reorder, &k.real);
     return mpy_construct_end(&k, comm_dist_graph, "MPI_Dist_graph_create_adjacent");
 }

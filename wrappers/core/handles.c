@@ -41,7 +41,8 @@ int mpy_object_add(mpy_kind_t kind, mpy_object_t *obj) {
         index = reserved[kind] + used[kind]++;
         if (index >= INDICES) MPY_LOWER->svc->die("too many MPI objects of one kind at once (262144)", 1);
     }
-    uint32_t handle = kind_bits[kind] | ((uint32_t)obj->handle & 0x03c00000u) | (uint32_t)(generation[kind][index] & 15) << MPY_INDEX_BITS | index;
+    uint32_t handle = kind_bits[kind] | ((uint32_t)obj->handle & 0x03c00000u) |
+                      (uint32_t)(generation[kind][index] & 15) << MPY_INDEX_BITS | index;
     obj->handle = (int)handle;
     mpy_slots[kind][index] = obj;
     mpy_unlock(&lock);

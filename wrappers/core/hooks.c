@@ -13,8 +13,9 @@ extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 
 static int rebuild(char *error, uint64_t n) {
     static int (*const steps[])(char *, uint64_t) = {
-        mpy_info_rebuild, mpy_session_rebuild, mpy_port_rebuild, mpy_errors_rebuild, mpy_datatype_rebuild, mpy_op_rebuild, mpy_comm_rebuild, mpy_group_rebuild, mpy_request_rebuild,
-        mpy_win_rebuild, mpy_file_rebuild, mpy_persistent_rebuild, mpy_tools_rebuild,
+        mpy_info_rebuild, mpy_session_rebuild,    mpy_port_rebuild,  mpy_errors_rebuild,  mpy_datatype_rebuild,
+        mpy_op_rebuild,   mpy_comm_rebuild,       mpy_group_rebuild, mpy_request_rebuild, mpy_win_rebuild,
+        mpy_file_rebuild, mpy_persistent_rebuild, mpy_tools_rebuild,
     };
     if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     for (uint64_t i = 0; i < sizeof steps / sizeof *steps; i++)

@@ -11,8 +11,8 @@
 
 #include <stdint.h>
 
-typedef int MPI_Comm, MPI_Datatype, MPI_Group, MPI_Op, MPI_Errhandler, MPI_Request, MPI_Message, MPI_Info, MPI_Win, MPI_Session,
-    MPIX_Stream;
+typedef int MPI_Comm, MPI_Datatype, MPI_Group, MPI_Op, MPI_Errhandler, MPI_Request, MPI_Message, MPI_Info, MPI_Win,
+    MPI_Session, MPIX_Stream;
 typedef struct mpy_file *MPI_File;
 typedef long MPI_Aint;
 typedef long long MPI_Count, MPI_Offset;

@@ -149,7 +149,12 @@ typedef struct mpy_op {
 MPY_HIDDEN void mpy_op_apply(const mpy_op_t *op, void *in, void *inout, void *count, int *datatype);
 
 /* ---- error handlers ---- */
-typedef enum { MPY_ERRHANDLER_COMM, MPY_ERRHANDLER_FILE, MPY_ERRHANDLER_WIN, MPY_ERRHANDLER_SESSION } mpy_errhandler_kind_t;
+typedef enum {
+    MPY_ERRHANDLER_COMM,
+    MPY_ERRHANDLER_FILE,
+    MPY_ERRHANDLER_WIN,
+    MPY_ERRHANDLER_SESSION
+} mpy_errhandler_kind_t;
 typedef void mpy_errhandler_proxy_t(int kind, void *handle, int *code, void *function);
 typedef struct mpy_errhandler {
     mpy_object_t obj;   /* refs: handles included */
@@ -192,8 +197,10 @@ MPY_HIDDEN void mpy_buffer_detach(mpy_buffer_t **slot, void **address, MPI_Count
 /* ---- attributes ---- */
 /* How a callback of another language is called: the Fortran library gives keyvals made there its own two
  * (MPII_Keyval_set_proxy). */
-typedef int mpy_attr_copy_proxy_t(MPI_Comm_copy_attr_function *function, int handle, int keyval, void *extra, int type, void *value, void **copy, int *flag);
-typedef int mpy_attr_delete_proxy_t(MPI_Comm_delete_attr_function *function, int handle, int keyval, int type, void *value, void *extra);
+typedef int mpy_attr_copy_proxy_t(MPI_Comm_copy_attr_function *function, int handle, int keyval, void *extra, int type,
+                                  void *value, void **copy, int *flag);
+typedef int mpy_attr_delete_proxy_t(MPI_Comm_delete_attr_function *function, int handle, int keyval, int type,
+                                    void *value, void *extra);
 typedef struct mpy_keyval {
     mpy_object_t obj;
     MPI_Comm_copy_attr_function *copy;

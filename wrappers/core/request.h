@@ -201,7 +201,9 @@ static inline void mpy_status_empty(MPI_Status *s) {
 }
 
 /* ---- slots (request.c) ---- */
-static inline mpy_request_t *mpy_request_at(uint32_t i) { return &mpy_request_chunks[i >> MPY_CHUNK_BITS][i & (MPY_CHUNK - 1)]; }
+static inline mpy_request_t *mpy_request_at(uint32_t i) {
+    return &mpy_request_chunks[i >> MPY_CHUNK_BITS][i & (MPY_CHUNK - 1)];
+}
 /* The slot of a handle, in use or not; NULL if there never was one. */
 static inline mpy_request_t *mpy_request_slot(int handle) {
     uint32_t i = (uint32_t)handle ^ (uint32_t)MPY_REQUEST_BASE;
@@ -218,7 +220,9 @@ static inline mpy_request_t *mpy_request_valid(int handle) {
     return MPY_LIKELY(r != NULL && r->kind != MPY_REQ_MESSAGE) ? r : NULL;
 }
 /* Whose error handler: a freed communicator has none any more. */
-static inline const mpy_comm_t *mpy_request_comm(const mpy_request_t *r) { return r->flags & MPY_RF_REF_COMM ? NULL : r->comm; }
+static inline const mpy_comm_t *mpy_request_comm(const mpy_request_t *r) {
+    return r->flags & MPY_RF_REF_COMM ? NULL : r->comm;
+}
 
 /* What its request is called in the trace (trace.h); 0: none of its own. Whoever gives the program a request says it
  * (mpy_trace_posted), or that it has none. */
@@ -256,9 +260,11 @@ static inline void mpy_request_release(mpy_p2p_thread_t *th, mpy_request_t *r) {
 }
 MPY_HIDDEN void mpy_request_ref_type(mpy_request_t *r);
 /* In the lower half; the program may have freed the type. */
-static inline int mpy_request_real_type(const mpy_request_t *r) { return r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype); }
-static inline void mpy_request_fill(mpy_request_t *r, mpy_request_kind_t kind, int real, const void *buf, MPI_Count count,
-                                    int datatype, int peer, int tag, mpy_comm_t *comm) {
+static inline int mpy_request_real_type(const mpy_request_t *r) {
+    return r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype);
+}
+static inline void mpy_request_fill(mpy_request_t *r, mpy_request_kind_t kind, int real, const void *buf,
+                                    MPI_Count count, int datatype, int peer, int tag, mpy_comm_t *comm) {
     r->real = real;
     r->buf = (void *)buf;
     r->count = count;
@@ -292,8 +298,8 @@ static inline int mpy_request_keep(mpy_request_t *r, void *more, size_t bytes) {
     return r->handle;
 }
 /* A request of a family, INACTIVE if it's a persistent one; with in_lower set. `comm` may be NULL. */
-static inline mpy_request_t *mpy_request_of_family(mpy_p2p_thread_t *th, const mpy_request_family_t *family, mpy_request_kind_t kind,
-                                                   mpy_comm_t *comm, void *more) {
+static inline mpy_request_t *mpy_request_of_family(mpy_p2p_thread_t *th, const mpy_request_family_t *family,
+                                                   mpy_request_kind_t kind, mpy_comm_t *comm, void *more) {
     mpy_request_t *r = mpy_request_take(th);
     r->real = MPI_REQUEST_NULL;
     r->comm = comm;
@@ -320,7 +326,8 @@ static inline void mpy_count_sent(mpy_p2p_thread_t *th, const mpy_comm_t *c, int
     if (MPY_LIKELY(dest >= 0)) th->sent[mpy_peer_world(c, dest)]++;
 }
 static inline void mpy_count_received(mpy_p2p_thread_t *th, const mpy_comm_t *c, const MPI_Status *s) {
-    if (MPY_LIKELY(s->MPI_SOURCE >= 0 && !(s->count_hi_and_cancelled & 1))) th->received[mpy_peer_world(c, s->MPI_SOURCE)]++;
+    if (MPY_LIKELY(s->MPI_SOURCE >= 0 && !(s->count_hi_and_cancelled & 1)))
+        th->received[mpy_peer_world(c, s->MPI_SOURCE)]++;
 }
 /* A finished receive with flags 0, whose status may have been ignored unless its source was a wildcard. */
 static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *r, const MPI_Status *s) {
@@ -373,7 +380,8 @@ static inline void mpy_request_tell(mpy_thread_t *t, mpy_request_t *r, bool last
 /* Give the status of a slot that was told; release it and make *handle null, or make it INACTIVE. Returns its error. */
 MPY_HIDDEN int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status);
 /* Wait for one slot, tell, collect. */
-MPY_HIDDEN int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status);
+MPY_HIDDEN int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *handle,
+                                  MPI_Status *status);
 /* For a family's `peers`: a rank of the communicator (of its remote group), or MPI_ANY_SOURCE. */
 MPY_HIDDEN void mpy_wait_peer(struct mpy_wait_peers *p, const mpy_request_t *r, int rank);
 /* A completion test or probe of the program that failed while pending (upper TLS, after mpy_cross_out). */
@@ -392,19 +400,23 @@ static inline void mpy_p2p_done(mpy_thread_t *t, mpy_p2p_thread_t *th) {
 /* ---- real calls with the small or the big-count form; in the lower half ---- */
 #define MPY_SMALL(count) ((count) <= 2147483647L)
 
-static inline int mpy_real_irecv(void *buf, MPI_Count count, int datatype, int source, int tag, int real_comm, int *real) {
+static inline int mpy_real_irecv(void *buf, MPI_Count count, int datatype, int source, int tag, int real_comm,
+                                 int *real) {
     if (MPY_LIKELY(MPY_SMALL(count))) return MPY_REAL(Irecv)(buf, (int)count, datatype, source, tag, real_comm, real);
     return MPY_REAL(Irecv_c)(buf, count, datatype, source, tag, real_comm, real);
 }
 typedef int (*mpy_isend_t)(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 typedef int (*mpy_isend_c_t)(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 /* `fn`, `fn_c`: the slots of Isend, Irsend or Issend. */
-static inline __attribute__((always_inline)) int mpy_real_isend_of(int fn, int fn_c, const void *buf, MPI_Count count, int datatype, int dest, int tag,
-                                                                   int real_comm, int *real) {
-    if (MPY_LIKELY(MPY_SMALL(count))) return ((mpy_isend_t)MPY_LOWER->mpi[fn])(buf, (int)count, datatype, dest, tag, real_comm, real);
+static inline __attribute__((always_inline)) int mpy_real_isend_of(int fn, int fn_c, const void *buf, MPI_Count count,
+                                                                   int datatype, int dest, int tag, int real_comm,
+                                                                   int *real) {
+    if (MPY_LIKELY(MPY_SMALL(count)))
+        return ((mpy_isend_t)MPY_LOWER->mpi[fn])(buf, (int)count, datatype, dest, tag, real_comm, real);
     return ((mpy_isend_c_t)MPY_LOWER->mpi[fn_c])(buf, count, datatype, dest, tag, real_comm, real);
 }
-static inline int mpy_real_isend(const void *buf, MPI_Count count, int datatype, int dest, int tag, int real_comm, int *real) {
+static inline int mpy_real_isend(const void *buf, MPI_Count count, int datatype, int dest, int tag, int real_comm,
+                                 int *real) {
     return mpy_real_isend_of(MPY_FN_Isend, MPY_FN_Isend_c, buf, count, datatype, dest, tag, real_comm, real);
 }
 

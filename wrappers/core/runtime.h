@@ -84,7 +84,19 @@ MPY_HIDDEN void *mpy_try_alloc(size_t size);
 MPY_HIDDEN void mpy_free(void *p, size_t size);
 
 /* ---- object tables (handles.c): handle -> object is one array access ---- */
-typedef enum { MPY_COMM, MPY_GROUP, MPY_DATATYPE, MPY_OP, MPY_ERRHANDLER, MPY_INFO, MPY_KEYVAL, MPY_WIN, MPY_SESSION, MPY_REQUEST, MPY_KINDS } mpy_kind_t;
+typedef enum {
+    MPY_COMM,
+    MPY_GROUP,
+    MPY_DATATYPE,
+    MPY_OP,
+    MPY_ERRHANDLER,
+    MPY_INFO,
+    MPY_KEYVAL,
+    MPY_WIN,
+    MPY_SESSION,
+    MPY_REQUEST,
+    MPY_KINDS
+} mpy_kind_t;
 
 typedef struct mpy_object { /* head of every object */
     int real;      /* the lower half's handle (MPICH-typed; adapters of other families map it) */
@@ -162,8 +174,12 @@ MPY_HIDDEN int mpy_real_datatype_slow(int handle);
 MPY_HIDDEN int mpy_real_op_slow(int handle);
 /* bits 30-31 of MPICH's handles */
 static inline bool mpy_is_builtin(int handle) { return (uint32_t)handle >> 30 == 1; }
-static inline int mpy_real_datatype(int handle) { return MPY_LIKELY(mpy_is_builtin(handle)) ? handle : mpy_real_datatype_slow(handle); }
-static inline int mpy_real_op(int handle) { return MPY_LIKELY(mpy_is_builtin(handle)) ? handle : mpy_real_op_slow(handle); }
+static inline int mpy_real_datatype(int handle) {
+    return MPY_LIKELY(mpy_is_builtin(handle)) ? handle : mpy_real_datatype_slow(handle);
+}
+static inline int mpy_real_op(int handle) {
+    return MPY_LIKELY(mpy_is_builtin(handle)) ? handle : mpy_real_op_slow(handle);
+}
 MPY_HIDDEN int mpy_real_group(int handle);
 MPY_HIDDEN int mpy_real_info(int handle);
 
@@ -235,7 +251,8 @@ MPY_HIDDEN uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int h
 MPY_HIDDEN void mpy_row_leave(uint32_t row);
 MPY_HIDDEN void mpy_row_remove(uint32_t row);
 /* State for the protocol while a blocking point-to-point call or failing poll waits (slow path: only while pending). */
-MPY_HIDDEN void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm_or_null, const int32_t *peers, uint32_t n, int all_members, int mode);
+MPY_HIDDEN void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm_or_null, const int32_t *peers, uint32_t n,
+                                  int all_members, int mode);
 MPY_HIDDEN void mpy_clock_unblocked(mpy_thread_t *t);
 
 /* ---- errors (errors.c): calls the communicator's virtual error handler; returns the code to return ---- */

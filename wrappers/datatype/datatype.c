@@ -24,7 +24,9 @@ static predefined_t *predefined;
 
 mpy_datatype_t *mpy_datatype(int handle) { return (mpy_datatype_t *)mpy_lookup(MPY_DATATYPE, handle); }
 
-bool mpy_datatype_predefined(int handle) { return mpy_is_builtin(handle) || ((uint32_t)handle >= 0x8c000000u && (uint32_t)handle <= 0x8c000004u); }
+bool mpy_datatype_predefined(int handle) {
+    return mpy_is_builtin(handle) || ((uint32_t)handle >= 0x8c000000u && (uint32_t)handle <= 0x8c000004u);
+}
 
 /* ---- recipes ---- */
 
@@ -50,7 +52,9 @@ void mpy_datatype_base(mpy_datatype_t *d, int i, int handle) {
         mpy_object_ref(&base->obj);
         d->bases[i] = base;
     } else {
-        d->types[i] = (uint32_t)handle >> 30 <= 1 || mpy_datatype_predefined(handle) ? mpy_abi_standard(MPY_ABI_DATATYPE, handle) : 0;
+        d->types[i] = (uint32_t)handle >> 30 <= 1 || mpy_datatype_predefined(handle)
+                          ? mpy_abi_standard(MPY_ABI_DATATYPE, handle)
+                          : 0;
     }
 }
 
@@ -88,7 +92,8 @@ mpy_datatype_t *mpy_datatype_find_permanent(const mpy_datatype_t *like) {
     mpy_lock(&mpy_objects_lock);
     for (mpy_link_t *l = all.next; l != &all && found == NULL; l = l->next) {
         mpy_datatype_t *d = TYPE(l);
-        if (d->permanent && d->combiner == like->combiner && __builtin_memcmp(d->ints, like->ints, (size_t)like->nints * sizeof *d->ints) == 0 &&
+        if (d->permanent && d->combiner == like->combiner &&
+            __builtin_memcmp(d->ints, like->ints, (size_t)like->nints * sizeof *d->ints) == 0 &&
             __builtin_memcmp(d->types, like->types, (size_t)like->ntypes * sizeof *d->types) == 0 &&
             __builtin_memcmp(d->bases, like->bases, (size_t)like->ntypes * sizeof *d->bases) == 0)
             found = d;

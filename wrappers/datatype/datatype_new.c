@@ -17,8 +17,9 @@ static int construct_struct(mpy_datatype_t *d) {
     int local[MPY_LOCAL_TYPES], n = d->ntypes;
     int *types = n <= MPY_LOCAL_TYPES ? local : mpy_alloc((size_t)n * sizeof *types);
     for (int i = 0; i < n; i++) types[i] = real_base(d, i);
-    int rc = d->big ? MPY_REAL(Type_create_struct_c)(d->counts[0], d->counts + 1, d->counts + 1 + n, types, &d->obj.real)
-                    : MPY_REAL(Type_create_struct)(d->ints[0], d->ints + 1, d->aints, types, &d->obj.real);
+    int rc = d->big
+                 ? MPY_REAL(Type_create_struct_c)(d->counts[0], d->counts + 1, d->counts + 1 + n, types, &d->obj.real)
+                 : MPY_REAL(Type_create_struct)(d->ints[0], d->ints + 1, d->aints, types, &d->obj.real);
     mpy_real_datatypes_free(types, n, local);
     return rc;
 }
@@ -33,8 +34,10 @@ static int construct_darray(mpy_datatype_t *d) {
         dargs[i] = rest[n + i] == -1 ? MPI_DISTRIBUTE_DFLT_DARG : rest[n + i];
     }
     int order = mpy_abi_mpich(MPY_ABI_ORDER, rest[3 * n]);
-    return d->big ? MPY_REAL(Type_create_darray_c)(d->ints[0], d->ints[1], n, d->counts, distribs, dargs, rest + 2 * n, order, old, &d->obj.real)
-                  : MPY_REAL(Type_create_darray)(d->ints[0], d->ints[1], n, d->ints + 3, distribs, dargs, rest + 2 * n, order, old, &d->obj.real);
+    return d->big ? MPY_REAL(Type_create_darray_c)(d->ints[0], d->ints[1], n, d->counts, distribs, dargs, rest + 2 * n,
+                                                   order, old, &d->obj.real)
+                  : MPY_REAL(Type_create_darray)(d->ints[0], d->ints[1], n, d->ints + 3, distribs, dargs, rest + 2 * n,
+                                                 order, old, &d->obj.real);
 }
 
 static int construct_small(mpy_datatype_t *d) {
@@ -71,7 +74,8 @@ static int construct_big(mpy_datatype_t *d) {
     case MPI_COMBINER_VECTOR: return MPY_REAL(Type_vector_c)(c[0], c[1], c[2], old, real);
     case MPI_COMBINER_HVECTOR: return MPY_REAL(Type_create_hvector_c)(c[0], c[1], c[2], old, real);
     case MPI_COMBINER_INDEXED: return MPY_REAL(Type_indexed_c)(c[0], c + 1, c + 1 + (d->ncounts - 1) / 2, old, real);
-    case MPI_COMBINER_HINDEXED: return MPY_REAL(Type_create_hindexed_c)(c[0], c + 1, c + 1 + (d->ncounts - 1) / 2, old, real);
+    case MPI_COMBINER_HINDEXED:
+        return MPY_REAL(Type_create_hindexed_c)(c[0], c + 1, c + 1 + (d->ncounts - 1) / 2, old, real);
     case MPI_COMBINER_INDEXED_BLOCK: return MPY_REAL(Type_create_indexed_block_c)(c[0], c[1], c + 2, old, real);
     case MPI_COMBINER_HINDEXED_BLOCK: return MPY_REAL(Type_create_hindexed_block_c)(c[0], c[1], c + 2, old, real);
     case MPI_COMBINER_RESIZED: return MPY_REAL(Type_create_resized_c)(old, c[0], c[1], real);
@@ -172,7 +176,8 @@ int PMPI_Type_vector(int count, int blocklength, int stride, MPI_Datatype oldtyp
     return end(m, newtype, "MPI_Type_vector");
 }
 
-int PMPI_Type_vector_c(MPI_Count count, MPI_Count blocklength, MPI_Count stride, MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_vector_c(MPI_Count count, MPI_Count blocklength, MPI_Count stride, MPI_Datatype oldtype,
+                       MPI_Datatype *newtype) {
     making_t m = begin(MPI_COMBINER_VECTOR, true, 0, 0, 3, 1);
     counts(m.d, 0, (MPI_Count[]){count, blocklength, stride}, 3);
     mpy_datatype_base(m.d, 0, oldtype);
@@ -190,14 +195,16 @@ int PMPI_Type_hvector(int count, int blocklength, MPI_Aint stride, MPI_Datatype 
     return PMPI_Type_create_hvector(count, blocklength, stride, oldtype, newtype);
 }
 
-int PMPI_Type_create_hvector_c(MPI_Count count, MPI_Count blocklength, MPI_Count stride, MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_create_hvector_c(MPI_Count count, MPI_Count blocklength, MPI_Count stride, MPI_Datatype oldtype,
+                               MPI_Datatype *newtype) {
     making_t m = begin(MPI_COMBINER_HVECTOR, true, 0, 0, 3, 1);
     counts(m.d, 0, (MPI_Count[]){count, blocklength, stride}, 3);
     mpy_datatype_base(m.d, 0, oldtype);
     return end(m, newtype, "MPI_Type_create_hvector_c");
 }
 
-int PMPI_Type_indexed(int count, const int blocklengths[], const int displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_indexed(int count, const int blocklengths[], const int displacements[], MPI_Datatype oldtype,
+                      MPI_Datatype *newtype) {
     int n = length(count);
     making_t m = begin(MPI_COMBINER_INDEXED, false, 1 + 2 * n, 0, 0, 1);
     m.d->ints[0] = count;
@@ -207,8 +214,8 @@ int PMPI_Type_indexed(int count, const int blocklengths[], const int displacemen
     return end(m, newtype, "MPI_Type_indexed");
 }
 
-static int indexed_big(int combiner, MPI_Count count, const MPI_Count *blocklengths, const MPI_Count *displacements, MPI_Datatype oldtype, MPI_Datatype *newtype,
-                       const char *name) {
+static int indexed_big(int combiner, MPI_Count count, const MPI_Count *blocklengths, const MPI_Count *displacements,
+                       MPI_Datatype oldtype, MPI_Datatype *newtype, const char *name) {
     int n = length(count);
     making_t m = begin(combiner, true, 0, 0, 1 + 2 * n, 1);
     m.d->counts[0] = count;
@@ -217,14 +224,19 @@ static int indexed_big(int combiner, MPI_Count count, const MPI_Count *blockleng
     mpy_datatype_base(m.d, 0, oldtype);
     return end(m, newtype, name);
 }
-int PMPI_Type_indexed_c(MPI_Count count, const MPI_Count blocklengths[], const MPI_Count displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
-    return indexed_big(MPI_COMBINER_INDEXED, count, blocklengths, displacements, oldtype, newtype, "MPI_Type_indexed_c");
+int PMPI_Type_indexed_c(MPI_Count count, const MPI_Count blocklengths[], const MPI_Count displacements[],
+                        MPI_Datatype oldtype, MPI_Datatype *newtype) {
+    return indexed_big(MPI_COMBINER_INDEXED, count, blocklengths, displacements, oldtype, newtype,
+                       "MPI_Type_indexed_c");
 }
-int PMPI_Type_create_hindexed_c(MPI_Count count, const MPI_Count blocklengths[], const MPI_Count displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
-    return indexed_big(MPI_COMBINER_HINDEXED, count, blocklengths, displacements, oldtype, newtype, "MPI_Type_create_hindexed_c");
+int PMPI_Type_create_hindexed_c(MPI_Count count, const MPI_Count blocklengths[], const MPI_Count displacements[],
+                                MPI_Datatype oldtype, MPI_Datatype *newtype) {
+    return indexed_big(MPI_COMBINER_HINDEXED, count, blocklengths, displacements, oldtype, newtype,
+                       "MPI_Type_create_hindexed_c");
 }
 
-int PMPI_Type_create_hindexed(int count, const int blocklengths[], const MPI_Aint displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_create_hindexed(int count, const int blocklengths[], const MPI_Aint displacements[], MPI_Datatype oldtype,
+                              MPI_Datatype *newtype) {
     int n = length(count);
     making_t m = begin(MPI_COMBINER_HINDEXED, false, 1 + n, n, 0, 1);
     m.d->ints[0] = count;
@@ -233,11 +245,13 @@ int PMPI_Type_create_hindexed(int count, const int blocklengths[], const MPI_Ain
     mpy_datatype_base(m.d, 0, oldtype);
     return end(m, newtype, "MPI_Type_create_hindexed");
 }
-int PMPI_Type_hindexed(int count, int blocklengths[], MPI_Aint displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_hindexed(int count, int blocklengths[], MPI_Aint displacements[], MPI_Datatype oldtype,
+                       MPI_Datatype *newtype) {
     return PMPI_Type_create_hindexed(count, blocklengths, displacements, oldtype, newtype);
 }
 
-int PMPI_Type_create_indexed_block(int count, int blocklength, const int displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_create_indexed_block(int count, int blocklength, const int displacements[], MPI_Datatype oldtype,
+                                   MPI_Datatype *newtype) {
     int n = length(count);
     making_t m = begin(MPI_COMBINER_INDEXED_BLOCK, false, 2 + n, 0, 0, 1);
     ints(m.d, 0, (int[]){count, blocklength}, 2);
@@ -246,7 +260,8 @@ int PMPI_Type_create_indexed_block(int count, int blocklength, const int displac
     return end(m, newtype, "MPI_Type_create_indexed_block");
 }
 
-int PMPI_Type_create_hindexed_block(int count, int blocklength, const MPI_Aint displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_create_hindexed_block(int count, int blocklength, const MPI_Aint displacements[], MPI_Datatype oldtype,
+                                    MPI_Datatype *newtype) {
     int n = length(count);
     making_t m = begin(MPI_COMBINER_HINDEXED_BLOCK, false, 2, n, 0, 1);
     ints(m.d, 0, (int[]){count, blocklength}, 2);
@@ -255,8 +270,8 @@ int PMPI_Type_create_hindexed_block(int count, int blocklength, const MPI_Aint d
     return end(m, newtype, "MPI_Type_create_hindexed_block");
 }
 
-static int block_big(int combiner, MPI_Count count, MPI_Count blocklength, const MPI_Count *displacements, MPI_Datatype oldtype, MPI_Datatype *newtype,
-                     const char *name) {
+static int block_big(int combiner, MPI_Count count, MPI_Count blocklength, const MPI_Count *displacements,
+                     MPI_Datatype oldtype, MPI_Datatype *newtype, const char *name) {
     int n = length(count);
     making_t m = begin(combiner, true, 0, 0, 2 + n, 1);
     counts(m.d, 0, (MPI_Count[]){count, blocklength}, 2);
@@ -264,14 +279,19 @@ static int block_big(int combiner, MPI_Count count, MPI_Count blocklength, const
     mpy_datatype_base(m.d, 0, oldtype);
     return end(m, newtype, name);
 }
-int PMPI_Type_create_indexed_block_c(MPI_Count count, MPI_Count blocklength, const MPI_Count displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
-    return block_big(MPI_COMBINER_INDEXED_BLOCK, count, blocklength, displacements, oldtype, newtype, "MPI_Type_create_indexed_block_c");
+int PMPI_Type_create_indexed_block_c(MPI_Count count, MPI_Count blocklength, const MPI_Count displacements[],
+                                     MPI_Datatype oldtype, MPI_Datatype *newtype) {
+    return block_big(MPI_COMBINER_INDEXED_BLOCK, count, blocklength, displacements, oldtype, newtype,
+                     "MPI_Type_create_indexed_block_c");
 }
-int PMPI_Type_create_hindexed_block_c(MPI_Count count, MPI_Count blocklength, const MPI_Count displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype) {
-    return block_big(MPI_COMBINER_HINDEXED_BLOCK, count, blocklength, displacements, oldtype, newtype, "MPI_Type_create_hindexed_block_c");
+int PMPI_Type_create_hindexed_block_c(MPI_Count count, MPI_Count blocklength, const MPI_Count displacements[],
+                                      MPI_Datatype oldtype, MPI_Datatype *newtype) {
+    return block_big(MPI_COMBINER_HINDEXED_BLOCK, count, blocklength, displacements, oldtype, newtype,
+                     "MPI_Type_create_hindexed_block_c");
 }
 
-int PMPI_Type_create_struct(int count, const int blocklengths[], const MPI_Aint displacements[], const MPI_Datatype types[], MPI_Datatype *newtype) {
+int PMPI_Type_create_struct(int count, const int blocklengths[], const MPI_Aint displacements[],
+                            const MPI_Datatype types[], MPI_Datatype *newtype) {
     int n = length(count);
     making_t m = begin(MPI_COMBINER_STRUCT, false, 1 + n, n, 0, n);
     m.d->ints[0] = count;
@@ -280,11 +300,13 @@ int PMPI_Type_create_struct(int count, const int blocklengths[], const MPI_Aint 
     for (int i = 0; i < n; i++) mpy_datatype_base(m.d, i, types[i]);
     return end(m, newtype, "MPI_Type_create_struct");
 }
-int PMPI_Type_struct(int count, int blocklengths[], MPI_Aint displacements[], MPI_Datatype types[], MPI_Datatype *newtype) {
+int PMPI_Type_struct(int count, int blocklengths[], MPI_Aint displacements[], MPI_Datatype types[],
+                     MPI_Datatype *newtype) {
     return PMPI_Type_create_struct(count, blocklengths, displacements, types, newtype);
 }
 
-int PMPI_Type_create_struct_c(MPI_Count count, const MPI_Count blocklengths[], const MPI_Count displacements[], const MPI_Datatype types[], MPI_Datatype *newtype) {
+int PMPI_Type_create_struct_c(MPI_Count count, const MPI_Count blocklengths[], const MPI_Count displacements[],
+                              const MPI_Datatype types[], MPI_Datatype *newtype) {
     int n = length(count);
     making_t m = begin(MPI_COMBINER_STRUCT, true, 0, 0, 1 + 2 * n, n);
     m.d->counts[0] = count;
@@ -308,7 +330,8 @@ int PMPI_Type_create_resized_c(MPI_Datatype oldtype, MPI_Count lb, MPI_Count ext
     return end(m, newtype, "MPI_Type_create_resized_c");
 }
 
-int PMPI_Type_create_subarray(int ndims, const int sizes[], const int subsizes[], const int starts[], int order, MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_create_subarray(int ndims, const int sizes[], const int subsizes[], const int starts[], int order,
+                              MPI_Datatype oldtype, MPI_Datatype *newtype) {
     int n = length(ndims);
     making_t m = begin(MPI_COMBINER_SUBARRAY, false, 2 + 3 * n, 0, 0, 1);
     m.d->ints[0] = ndims;
@@ -320,8 +343,8 @@ int PMPI_Type_create_subarray(int ndims, const int sizes[], const int subsizes[]
     return end(m, newtype, "MPI_Type_create_subarray");
 }
 
-int PMPI_Type_create_subarray_c(int ndims, const MPI_Count sizes[], const MPI_Count subsizes[], const MPI_Count starts[], int order, MPI_Datatype oldtype,
-                                MPI_Datatype *newtype) {
+int PMPI_Type_create_subarray_c(int ndims, const MPI_Count sizes[], const MPI_Count subsizes[],
+                                const MPI_Count starts[], int order, MPI_Datatype oldtype, MPI_Datatype *newtype) {
     int n = length(ndims);
     making_t m = begin(MPI_COMBINER_SUBARRAY, true, 2, 0, 3 * n, 1);
     m.d->ints[0] = ndims;
@@ -343,8 +366,8 @@ static void distribution(int *to, int n, const int *distribs, const int *dargs, 
     to[3 * n] = mpy_abi_standard(MPY_ABI_ORDER, order);
 }
 
-int PMPI_Type_create_darray(int size, int rank, int ndims, const int gsizes[], const int distribs[], const int dargs[], const int psizes[], int order,
-                            MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_create_darray(int size, int rank, int ndims, const int gsizes[], const int distribs[], const int dargs[],
+                            const int psizes[], int order, MPI_Datatype oldtype, MPI_Datatype *newtype) {
     int n = length(ndims);
     if (n > DIMS_MAX) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Type_create_darray");
     making_t m = begin(MPI_COMBINER_DARRAY, false, 4 + 4 * n, 0, 0, 1);
@@ -355,8 +378,9 @@ int PMPI_Type_create_darray(int size, int rank, int ndims, const int gsizes[], c
     return end(m, newtype, "MPI_Type_create_darray");
 }
 
-int PMPI_Type_create_darray_c(int size, int rank, int ndims, const MPI_Count gsizes[], const int distribs[], const int dargs[], const int psizes[], int order,
-                              MPI_Datatype oldtype, MPI_Datatype *newtype) {
+int PMPI_Type_create_darray_c(int size, int rank, int ndims, const MPI_Count gsizes[], const int distribs[],
+                              const int dargs[], const int psizes[], int order, MPI_Datatype oldtype,
+                              MPI_Datatype *newtype) {
     int n = length(ndims);
     if (n > DIMS_MAX) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Type_create_darray_c");
     making_t m = begin(MPI_COMBINER_DARRAY, true, 4 + 3 * n, 0, n, 1);
@@ -402,7 +426,8 @@ int PMPI_Type_get_value_index(MPI_Datatype value_type, MPI_Datatype index_type, 
     mpy_datatype_base(m.d, 0, value_type);
     mpy_datatype_base(m.d, 1, index_type);
     int real, rc = MPY_REAL(Type_get_value_index)(mpy_real_datatype(value_type), mpy_real_datatype(index_type), &real);
-    if (rc == 0 && real != MPI_DATATYPE_NULL && !mpy_datatype_predefined(real)) return permanent(m, pair_type, "MPI_Type_get_value_index");
+    if (rc == 0 && real != MPI_DATATYPE_NULL && !mpy_datatype_predefined(real))
+        return permanent(m, pair_type, "MPI_Type_get_value_index");
     mpy_datatype_destroy(m.d);
     if (rc == 0) *pair_type = real;
     mpy_cross_out(m.t);

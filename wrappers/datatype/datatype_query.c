@@ -7,7 +7,8 @@
 
 /* ---- envelope ---- */
 
-int PMPI_Type_get_envelope(MPI_Datatype datatype, int *num_integers, int *num_addresses, int *num_datatypes, int *combiner) {
+int PMPI_Type_get_envelope(MPI_Datatype datatype, int *num_integers, int *num_addresses, int *num_datatypes,
+                           int *combiner) {
     const mpy_datatype_t *d = mpy_datatype(datatype);
     if (d != NULL && !d->big) {
         *num_integers = d->nints;
@@ -18,13 +19,14 @@ int PMPI_Type_get_envelope(MPI_Datatype datatype, int *num_integers, int *num_ad
     }
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    int rc = MPY_REAL(Type_get_envelope)(mpy_real_datatype(datatype), num_integers, num_addresses, num_datatypes, combiner);
+    int rc =
+        MPY_REAL(Type_get_envelope)(mpy_real_datatype(datatype), num_integers, num_addresses, num_datatypes, combiner);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Type_get_envelope");
 }
 
-int PMPI_Type_get_envelope_c(MPI_Datatype datatype, MPI_Count *num_integers, MPI_Count *num_addresses, MPI_Count *num_large_counts, MPI_Count *num_datatypes,
-                             int *combiner) {
+int PMPI_Type_get_envelope_c(MPI_Datatype datatype, MPI_Count *num_integers, MPI_Count *num_addresses,
+                             MPI_Count *num_large_counts, MPI_Count *num_datatypes, int *combiner) {
     const mpy_datatype_t *d = mpy_datatype(datatype);
     if (d != NULL) {
         *num_integers = d->nints;
@@ -36,7 +38,8 @@ int PMPI_Type_get_envelope_c(MPI_Datatype datatype, MPI_Count *num_integers, MPI
     }
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    int rc = MPY_REAL(Type_get_envelope_c)(mpy_real_datatype(datatype), num_integers, num_addresses, num_large_counts, num_datatypes, combiner);
+    int rc = MPY_REAL(Type_get_envelope_c)(mpy_real_datatype(datatype), num_integers, num_addresses, num_large_counts,
+                                           num_datatypes, combiner);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Type_get_envelope_c");
 }
@@ -68,10 +71,12 @@ static int program_base(const mpy_datatype_t *d, int i) {
     return base->obj.handle;
 }
 
-static int get_contents(const mpy_datatype_t *d, int64_t max_ints, int64_t max_aints, int64_t max_counts, int64_t max_types, int *integers, MPI_Aint *addresses,
-                        MPI_Count *counts, MPI_Datatype *types, const char *name) {
+static int get_contents(const mpy_datatype_t *d, int64_t max_ints, int64_t max_aints, int64_t max_counts,
+                        int64_t max_types, int *integers, MPI_Aint *addresses, MPI_Count *counts, MPI_Datatype *types,
+                        const char *name) {
     int combiner = mpy_abi_mpich(MPY_ABI_COMBINER, d->combiner);
-    if (max_ints < d->nints || max_aints < d->naints || max_counts < d->ncounts || max_types < d->ntypes) return mpy_error(NULL, MPI_ERR_OTHER, name);
+    if (max_ints < d->nints || max_aints < d->naints || max_counts < d->ncounts || max_types < d->ntypes)
+        return mpy_error(NULL, MPI_ERR_OTHER, name);
     if (combiner == MPI_COMBINER_NAMED) return mpy_error(NULL, MPI_ERR_TYPE, name);
     for (int i = 0; i < d->nints; i++) integers[i] = (int)program_int(d, i);
     for (int i = 0; i < d->naints; i++) addresses[i] = d->aints[i];
@@ -83,30 +88,33 @@ static int get_contents(const mpy_datatype_t *d, int64_t max_ints, int64_t max_a
     return MPI_SUCCESS;
 }
 
-int PMPI_Type_get_contents(MPI_Datatype datatype, int max_integers, int max_addresses, int max_datatypes, int array_of_integers[], MPI_Aint array_of_addresses[],
-                           MPI_Datatype array_of_datatypes[]) {
+int PMPI_Type_get_contents(MPI_Datatype datatype, int max_integers, int max_addresses, int max_datatypes,
+                           int array_of_integers[], MPI_Aint array_of_addresses[], MPI_Datatype array_of_datatypes[]) {
     const mpy_datatype_t *d = mpy_datatype(datatype);
     if (d != NULL && !d->big)
-        return get_contents(d, max_integers, max_addresses, 0, max_datatypes, array_of_integers, array_of_addresses, NULL, array_of_datatypes,
-                            "MPI_Type_get_contents");
+        return get_contents(d, max_integers, max_addresses, 0, max_datatypes, array_of_integers, array_of_addresses,
+                            NULL, array_of_datatypes, "MPI_Type_get_contents");
     mpy_thread_t *t = mpy_self(); /* an error: predefined, made with the 64-bit form, or no type */
     mpy_cross_in(t);
-    int rc = MPY_REAL(Type_get_contents)(mpy_real_datatype(datatype), max_integers, max_addresses, max_datatypes, array_of_integers, array_of_addresses,
-                                         array_of_datatypes);
+    int rc = MPY_REAL(Type_get_contents)(mpy_real_datatype(datatype), max_integers, max_addresses, max_datatypes,
+                                         array_of_integers, array_of_addresses, array_of_datatypes);
     mpy_cross_out(t);
     return mpy_error(NULL, rc, "MPI_Type_get_contents");
 }
 
-int PMPI_Type_get_contents_c(MPI_Datatype datatype, MPI_Count max_integers, MPI_Count max_addresses, MPI_Count max_large_counts, MPI_Count max_datatypes,
-                             int array_of_integers[], MPI_Aint array_of_addresses[], MPI_Count array_of_large_counts[], MPI_Datatype array_of_datatypes[]) {
+int PMPI_Type_get_contents_c(MPI_Datatype datatype, MPI_Count max_integers, MPI_Count max_addresses,
+                             MPI_Count max_large_counts, MPI_Count max_datatypes, int array_of_integers[],
+                             MPI_Aint array_of_addresses[], MPI_Count array_of_large_counts[],
+                             MPI_Datatype array_of_datatypes[]) {
     const mpy_datatype_t *d = mpy_datatype(datatype);
     if (d != NULL)
-        return get_contents(d, max_integers, max_addresses, max_large_counts, max_datatypes, array_of_integers, array_of_addresses, array_of_large_counts,
-                            array_of_datatypes, "MPI_Type_get_contents_c");
+        return get_contents(d, max_integers, max_addresses, max_large_counts, max_datatypes, array_of_integers,
+                            array_of_addresses, array_of_large_counts, array_of_datatypes, "MPI_Type_get_contents_c");
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    int rc = MPY_REAL(Type_get_contents_c)(mpy_real_datatype(datatype), max_integers, max_addresses, max_large_counts, max_datatypes, array_of_integers,
-                                           array_of_addresses, array_of_large_counts, array_of_datatypes);
+    int rc = MPY_REAL(Type_get_contents_c)(mpy_real_datatype(datatype), max_integers, max_addresses, max_large_counts,
+                                           max_datatypes, array_of_integers, array_of_addresses, array_of_large_counts,
+                                           array_of_datatypes);
     mpy_cross_out(t);
     return mpy_error(NULL, rc, "MPI_Type_get_contents_c");
 }

@@ -109,12 +109,15 @@ int PMPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *errhandler) {
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_get_errhandler");
     return mpy_error(c, mpy_errhandler_get(c->errhandler, errhandler), "MPI_Comm_get_errhandler");
 }
-int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler) { return PMPI_Comm_get_errhandler(comm, errhandler); }
+int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler) {
+    return PMPI_Comm_get_errhandler(comm, errhandler);
+}
 
 int PMPI_Session_set_errhandler(MPI_Session session, MPI_Errhandler errhandler) {
     mpy_session_t *s = mpy_session(session);
     if (s == NULL) return mpy_error(NULL, MPI_ERR_SESSION, "MPI_Session_set_errhandler");
-    return mpy_session_error(s, mpy_errhandler_put(&s->errhandler, errhandler, MPY_ERRHANDLER_SESSION), "MPI_Session_set_errhandler");
+    return mpy_session_error(s, mpy_errhandler_put(&s->errhandler, errhandler, MPY_ERRHANDLER_SESSION),
+                             "MPI_Session_set_errhandler");
 }
 int PMPI_Session_get_errhandler(MPI_Session session, MPI_Errhandler *errhandler) {
     mpy_session_t *s = mpy_session(session);

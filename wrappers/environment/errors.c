@@ -102,7 +102,8 @@ static int removed(record_kind_t kind, int value, int slot, const char *name) {
     mpy_lock(&mpy_objects_lock);
     int rc = ((mpy_fn_Remove_error_class_t)MPY_LOWER->mpi[slot])(real_code(value)); /* the three have one type */
     record_t **at = &records;
-    while (*at != NULL && ((*at)->kind != kind || (kind == ADD_STRING ? (*at)->in : (*at)->out) != value)) at = &(*at)->next;
+    while (*at != NULL && ((*at)->kind != kind || (kind == ADD_STRING ? (*at)->in : (*at)->out) != value))
+        at = &(*at)->next;
     if (rc == 0 && *at != NULL) {
         record_t *gone = *at;
         *at = gone->next;
@@ -171,8 +172,8 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     MPY_REAL(Error_class)(real_code(code), &class);
     mpy_cross_out(t);
     mpy_trace_refused(t, function, mpy_error_virtual(class));
-    mpy_text_format(line, sizeof line, "Abort(%d) on node %d (rank %d in comm %d): Fatal error in %s: %s\n", code, MPY_LOWER->rank,
-                    comm != NULL ? comm->rank : MPY_LOWER->rank, 0, function, text);
+    mpy_text_format(line, sizeof line, "Abort(%d) on node %d (rank %d in comm %d): Fatal error in %s: %s\n", code,
+                    MPY_LOWER->rank, comm != NULL ? comm->rank : MPY_LOWER->rank, 0, function, text);
     fflush(NULL); /* see PMPI_Abort */
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;

@@ -169,7 +169,8 @@ int mpy_info_rebuild(char *error, uint64_t n) {
         mpy_info_t *info = (mpy_info_t *)mpy_slots[MPY_INFO][i];
         if (info == NULL) continue;
         rc = MPY_REAL(Info_create)(&info->obj.real);
-        for (const mpy_pair_t *p = info->first; p != NULL && rc == 0; p = p->next) rc = MPY_REAL(Info_set)(info->obj.real, p->key, p->value);
+        for (const mpy_pair_t *p = info->first; p != NULL && rc == 0; p = p->next)
+            rc = MPY_REAL(Info_set)(info->obj.real, p->key, p->value);
     }
     mpy_hook_out(t);
     if (rc == 0) return 0;

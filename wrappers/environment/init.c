@@ -79,7 +79,8 @@ static int finish(mpy_thread_t *t) {
 /* The real library is initialized once only, so it's kept when the last session ends: another may begin. A program that
  * leaves a session or the world open leaves MPI unfinished, as natively. */
 static void finish_at_exit(void) {
-    if (world_model != DURING && !mpy_session_any() && !MPY_UPPER->mpi_finalized && getpid() == init_pid) finish(mpy_self());
+    if (world_model != DURING && !mpy_session_any() && !MPY_UPPER->mpi_finalized && getpid() == init_pid)
+        finish(mpy_self());
 }
 
 static int finish_later(void) {
@@ -110,7 +111,9 @@ static int init(int *argc, char ***argv, bool with_level, int required, int *pro
 }
 
 int PMPI_Init(int *argc, char ***argv) { return init(argc, argv, false, MPI_THREAD_SINGLE, NULL); }
-int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided) { return init(argc, argv, true, required, provided); }
+int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    return init(argc, argv, true, required, provided);
+}
 
 int PMPI_Finalize(void) {
     mpy_thread_t *t = mpy_self();

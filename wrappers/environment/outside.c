@@ -32,7 +32,8 @@ void mpy_table_open(void) {
 void mpy_end_outside(mpy_thread_t *t, const char *function) {
     char line[200];
     mpy_trace_refused(t, function, 0);
-    mpy_text_format(line, sizeof line, "Attempting to use an MPI routine (internal_%s) before initializing or after finalizing MPICH\n",
+    mpy_text_format(line, sizeof line,
+                    "Attempting to use an MPI routine (internal_%s) before initializing or after finalizing MPICH\n",
                     function + sizeof "MPI_" - 1);
     fflush(NULL);
     ssize_t unused = write(2, line, mpy_text_length(line));

@@ -56,7 +56,8 @@ MPI_Aint PMPI_Aint_diff(MPI_Aint addr1, MPI_Aint addr2) { return addr1 - addr2; 
 
 int PMPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr) {
     if (size < 0) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Alloc_mem");
-    if (info != MPI_INFO_NULL && info != MPI_INFO_ENV && mpy_lookup(MPY_INFO, info) == NULL) return mpy_error(NULL, MPI_ERR_INFO, "MPI_Alloc_mem");
+    if (info != MPI_INFO_NULL && info != MPI_INFO_ENV && mpy_lookup(MPY_INFO, info) == NULL)
+        return mpy_error(NULL, MPI_ERR_INFO, "MPI_Alloc_mem");
     void *p = NULL;
     if (size > 0 && posix_memalign(&p, 64, (size_t)size) != 0) return mpy_error(NULL, MPI_ERR_NO_MEM, "MPI_Alloc_mem");
     *(void **)baseptr = p;

@@ -27,21 +27,25 @@ static int keep(const char *name, mpy_opaque_function *extent, void *extra_state
     return MPI_SUCCESS;
 }
 
-int PMPI_Register_datarep(const char *datarep, mpy_opaque_function *read_conversion_fn, mpy_opaque_function *write_conversion_fn,
-                          mpy_opaque_function *dtype_file_extent_fn, void *extra_state) {
+int PMPI_Register_datarep(const char *datarep, mpy_opaque_function *read_conversion_fn,
+                          mpy_opaque_function *write_conversion_fn, mpy_opaque_function *dtype_file_extent_fn,
+                          void *extra_state) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    int rc = MPY_REAL(Register_datarep)(datarep, read_conversion_fn, write_conversion_fn, dtype_file_extent_fn, extra_state);
+    int rc =
+        MPY_REAL(Register_datarep)(datarep, read_conversion_fn, write_conversion_fn, dtype_file_extent_fn, extra_state);
     if (rc == 0) rc = keep(datarep, dtype_file_extent_fn, extra_state);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(NULL, rc, "MPI_Register_datarep");
 }
 
-int PMPI_Register_datarep_c(const char *datarep, mpy_opaque_function *read_conversion_fn, mpy_opaque_function *write_conversion_fn,
-                            mpy_opaque_function *dtype_file_extent_fn, void *extra_state) {
+int PMPI_Register_datarep_c(const char *datarep, mpy_opaque_function *read_conversion_fn,
+                            mpy_opaque_function *write_conversion_fn, mpy_opaque_function *dtype_file_extent_fn,
+                            void *extra_state) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    int rc = MPY_REAL(Register_datarep_c)(datarep, read_conversion_fn, write_conversion_fn, dtype_file_extent_fn, extra_state);
+    int rc = MPY_REAL(Register_datarep_c)(datarep, read_conversion_fn, write_conversion_fn, dtype_file_extent_fn,
+                                          extra_state);
     if (rc == 0) rc = keep(datarep, dtype_file_extent_fn, extra_state);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(NULL, rc, "MPI_Register_datarep_c");

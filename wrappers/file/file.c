@@ -174,7 +174,8 @@ int PMPI_File_set_errhandler(MPI_File file, MPI_Errhandler errhandler) {
 
 int PMPI_File_get_errhandler(MPI_File file, MPI_Errhandler *errhandler) {
     const int *slot = errhandler_of(file);
-    return slot != NULL ? mpy_errhandler_get(*slot, errhandler) : mpy_error(NULL, MPI_ERR_FILE, "MPI_File_get_errhandler");
+    return slot != NULL ? mpy_errhandler_get(*slot, errhandler)
+                        : mpy_error(NULL, MPI_ERR_FILE, "MPI_File_get_errhandler");
 }
 
 int PMPI_File_call_errhandler(MPI_File fh, int errorcode) {

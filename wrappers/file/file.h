@@ -108,7 +108,8 @@ MPY_HIDDEN int mpy_file_error(const mpy_file_t *f, int code, const char *functio
 MPY_HIDDEN int mpy_file_split_end(MPI_File handle, MPI_Status *status, const char *function);
 /* In the lower half: a slot for a nonblocking access whose real request is `real`; `collective`: the file, if it's a
  * collective one, else NULL. Returns the program's handle. And: wait for all collective ones. */
-MPY_HIDDEN MPI_Request mpy_file_request(mpy_thread_t *t, mpy_file_t *collective, int real, const void *buf, MPI_Count count, int datatype);
+MPY_HIDDEN MPI_Request mpy_file_request(mpy_thread_t *t, mpy_file_t *collective, int real, const void *buf,
+                                        MPI_Count count, int datatype);
 MPY_HIDDEN void mpy_file_settle(mpy_file_t *f);
 
 /* A type of the view: what the program set, and its real handle. In the lower half. */

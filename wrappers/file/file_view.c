@@ -68,12 +68,15 @@ static void record_view(mpy_file_t *f, MPI_Offset disp, int etype, int filetype,
     mpy_view_type_drop(&old[1]);
 }
 
-int PMPI_File_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep, MPI_Info info) {
+int PMPI_File_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep,
+                       MPI_Info info) {
     mpy_file_call_t call = mpy_file_enter(fh);
     int rc = MPI_SUCCESS;
-    if (call.f != NULL && call.f->sequential) rc = disp == MPI_DISPLACEMENT_CURRENT ? current_displacement(call.f, &disp) : MPI_ERR_ARG;
+    if (call.f != NULL && call.f->sequential)
+        rc = disp == MPI_DISPLACEMENT_CURRENT ? current_displacement(call.f, &disp) : MPI_ERR_ARG;
     if (rc == 0)
-        rc = MPY_REAL(File_set_view)(mpy_real_file(call.f), disp, mpy_real_datatype(etype), mpy_real_datatype(filetype), datarep, mpy_real_info(info));
+        rc = MPY_REAL(File_set_view)(mpy_real_file(call.f), disp, mpy_real_datatype(etype), mpy_real_datatype(filetype),
+                                     datarep, mpy_real_info(info));
     if (rc == 0) record_view(call.f, disp, etype, filetype, datarep, info);
     mpy_file_leave(call, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(call.f, rc, "MPI_File_set_view");

@@ -48,7 +48,8 @@ static void free_stored(mpy_stored_t *m) {
 
 static mpy_stored_t *find(const mpy_comm_t *c, int source, int tag) {
     for (mpy_stored_t *m = first; m != NULL; m = m->next)
-        if (m->comm == c && (source == m->source || source == MPI_ANY_SOURCE) && (tag == m->tag || tag == MPI_ANY_TAG)) return m;
+        if (m->comm == c && (source == m->source || source == MPI_ANY_SOURCE) && (tag == m->tag || tag == MPI_ANY_TAG))
+            return m;
     return NULL;
 }
 
@@ -94,7 +95,8 @@ static int delivery_tag(const mpy_thread_t *t) { return MPY_TAG_DELIVER + (int)(
 static int deliver(mpy_thread_t *t, mpy_stored_t *m, int *real_recv, MPI_Status *status) {
     int real_send;
     MPI_Status own;
-    int rc = mpy_real_isend(m->data, (MPI_Count)m->bytes, MPI_BYTE, mpy_private_rank, delivery_tag(t), mpy_private_comm, &real_send);
+    int rc = mpy_real_isend(m->data, (MPI_Count)m->bytes, MPI_BYTE, mpy_private_rank, delivery_tag(t), mpy_private_comm,
+                            &real_send);
     if (rc) MPY_LOWER->svc->die("can't deliver a stored message", 1);
     rc = MPY_REAL(Wait)(real_recv, &own);
     MPY_REAL(Wait)(&real_send, MPI_STATUS_IGNORE);
@@ -108,7 +110,8 @@ static int post_delivery(const mpy_thread_t *t, void *buf, MPI_Count count, int 
     return mpy_real_irecv(buf, count, datatype, mpy_private_rank, delivery_tag(t), mpy_private_comm, real);
 }
 
-bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc) {
+bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status,
+                       int *rc) {
     int real;
     *rc = post_delivery(t, buf, count, datatype, &real);
     if (*rc) return false;

@@ -19,14 +19,15 @@ extern MPY_HIDDEN volatile uint32_t mpy_store_count; /* read without lock: invar
 
 /* Receive a stored message if one matches: true and *rc, with the status set as a receive would. `datatype` is a real
  * handle. */
-MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag, mpy_comm_t *c,
-                                  MPI_Status *status, int *rc);
+MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag,
+                                  mpy_comm_t *c, MPI_Status *status, int *rc);
 MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status);
 /* Take a matching message out (Improbe), or NULL. */
 MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag);
 /* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so).
  * `datatype` is real. */
-MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc);
+MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype,
+                                  MPI_Status *status, int *rc);
 /* Room for a message that was probed (drain): NULL if there is no memory. Then Mrecv it whole, as bytes. */
 MPY_HIDDEN mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed);
 MPY_HIDDEN int mpy_stored_mrecv(mpy_stored_t *m, int *real_message);

@@ -78,7 +78,9 @@ bool mpy_orphan_reap(mpy_p2p_thread_t *th) {
 static mpy_buffer_t *reserve(const mpy_comm_t *c, MPI_Count bytes) {
     mpy_lock(&mpy_p2p_lock);
     const mpy_session_t *session = mpy_session(c->session);
-    mpy_buffer_t *b = c->buffer != NULL ? c->buffer : session != NULL && session->buffer != NULL ? session->buffer : attached;
+    mpy_buffer_t *b = c->buffer != NULL                            ? c->buffer
+                      : session != NULL && session->buffer != NULL ? session->buffer
+                                                                   : attached;
     if (b != NULL && !b->automatic && b->used + bytes + MPI_BSEND_OVERHEAD > b->size) b = NULL;
     if (b != NULL) {
         b->used += bytes + MPI_BSEND_OVERHEAD;
@@ -88,7 +90,8 @@ static mpy_buffer_t *reserve(const mpy_comm_t *c, MPI_Count bytes) {
     return b;
 }
 
-int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, int dest, int tag) {
+int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, int dest,
+                    int tag) {
     mpy_packed_t packed;
     mpy_buffer_t *buffer = NULL;
     int real;
@@ -121,7 +124,8 @@ int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Co
     return MPI_SUCCESS;
 }
 
-static int bsend(const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm, int *request) {
+static int bsend(const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm,
+                 int *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -150,13 +154,14 @@ static int bsend(const char *name, const void *buf, MPI_Count count, int datatyp
     return rc == MPI_SUCCESS ? rc : mpy_error(c, rc, name);
 }
 
-#define DEFINE_BSEND(SUFFIX, COUNT) \
-    MPY_API int PMPI_Bsend##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm) { \
-        return bsend("MPI_Bsend" #SUFFIX, buf, count, datatype, dest, tag, comm, NULL); \
-    } \
-    MPY_API int PMPI_Ibsend##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, \
-                                    MPI_Request *request) { \
-        return bsend("MPI_Ibsend" #SUFFIX, buf, count, datatype, dest, tag, comm, request); \
+#define DEFINE_BSEND(SUFFIX, COUNT)                                                                                    \
+    MPY_API int PMPI_Bsend##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag,             \
+                                   MPI_Comm comm) {                                                                    \
+        return bsend("MPI_Bsend" #SUFFIX, buf, count, datatype, dest, tag, comm, NULL);                                \
+    }                                                                                                                  \
+    MPY_API int PMPI_Ibsend##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag,            \
+                                    MPI_Comm comm, MPI_Request *request) {                                             \
+        return bsend("MPI_Ibsend" #SUFFIX, buf, count, datatype, dest, tag, comm, request);                            \
     }
 
 DEFINE_BSEND(, int)
@@ -289,7 +294,8 @@ static void flush_peers(struct mpy_wait_peers *p, const mpy_request_t *r) {
     mpy_unlock(&mpy_p2p_lock);
 }
 
-static const mpy_request_family_t flushing = {.name = "buffer flush", .poke = flush_poke, .release = flush_release, .peers = flush_peers};
+static const mpy_request_family_t flushing = {
+    .name = "buffer flush", .poke = flush_poke, .release = flush_release, .peers = flush_peers};
 
 static int iflush(place_t p, MPI_Request *request, const char *name) {
     mpy_require_mpi(name);
@@ -321,19 +327,21 @@ static int iflush(place_t p, MPI_Request *request, const char *name) {
 
 /* ---- the program's calls; the three families differ only in their first argument ---- */
 
-#define DEFINE_ATTACH(PREFIX, BUFFER, PLACE, ...) \
-    MPY_API int PMPI_##PREFIX##attach##BUFFER(__VA_ARGS__ void *buffer, int size) { return attach(PLACE, buffer, size, "MPI_" #PREFIX "attach" #BUFFER); } \
-    MPY_API int PMPI_##PREFIX##attach##BUFFER##_c(__VA_ARGS__ void *buffer, MPI_Count size) { \
-        return attach(PLACE, buffer, size, "MPI_" #PREFIX "attach" #BUFFER "_c"); \
-    } \
-    MPY_API int PMPI_##PREFIX##detach##BUFFER(__VA_ARGS__ void *buffer_addr, int *size) { \
-        MPI_Count n = 0; \
-        int rc = detach(PLACE, buffer_addr, &n, "MPI_" #PREFIX "detach" #BUFFER); \
-        if (rc == MPI_SUCCESS) *size = (int)n; \
-        return rc; \
-    } \
-    MPY_API int PMPI_##PREFIX##detach##BUFFER##_c(__VA_ARGS__ void *buffer_addr, MPI_Count *size) { \
-        return detach(PLACE, buffer_addr, size, "MPI_" #PREFIX "detach" #BUFFER "_c"); \
+#define DEFINE_ATTACH(PREFIX, BUFFER, PLACE, ...)                                                                      \
+    MPY_API int PMPI_##PREFIX##attach##BUFFER(__VA_ARGS__ void *buffer, int size) {                                    \
+        return attach(PLACE, buffer, size, "MPI_" #PREFIX "attach" #BUFFER);                                           \
+    }                                                                                                                  \
+    MPY_API int PMPI_##PREFIX##attach##BUFFER##_c(__VA_ARGS__ void *buffer, MPI_Count size) {                          \
+        return attach(PLACE, buffer, size, "MPI_" #PREFIX "attach" #BUFFER "_c");                                      \
+    }                                                                                                                  \
+    MPY_API int PMPI_##PREFIX##detach##BUFFER(__VA_ARGS__ void *buffer_addr, int *size) {                              \
+        MPI_Count n = 0;                                                                                               \
+        int rc = detach(PLACE, buffer_addr, &n, "MPI_" #PREFIX "detach" #BUFFER);                                      \
+        if (rc == MPI_SUCCESS) *size = (int)n;                                                                         \
+        return rc;                                                                                                     \
+    }                                                                                                                  \
+    MPY_API int PMPI_##PREFIX##detach##BUFFER##_c(__VA_ARGS__ void *buffer_addr, MPI_Count *size) {                    \
+        return detach(PLACE, buffer_addr, size, "MPI_" #PREFIX "detach" #BUFFER "_c");                                 \
     }
 #define COMMA ,
 
@@ -345,5 +353,9 @@ int PMPI_Buffer_flush(void) { return flush_at(of_process(), "MPI_Buffer_flush");
 int PMPI_Comm_flush_buffer(MPI_Comm comm) { return flush_at(of_comm(comm), "MPI_Comm_flush_buffer"); }
 int PMPI_Session_flush_buffer(MPI_Session session) { return flush_at(of_session(session), "MPI_Session_flush_buffer"); }
 int PMPI_Buffer_iflush(MPI_Request *request) { return iflush(of_process(), request, "MPI_Buffer_iflush"); }
-int PMPI_Comm_iflush_buffer(MPI_Comm comm, MPI_Request *request) { return iflush(of_comm(comm), request, "MPI_Comm_iflush_buffer"); }
-int PMPI_Session_iflush_buffer(MPI_Session session, MPI_Request *request) { return iflush(of_session(session), request, "MPI_Session_iflush_buffer"); }
+int PMPI_Comm_iflush_buffer(MPI_Comm comm, MPI_Request *request) {
+    return iflush(of_comm(comm), request, "MPI_Comm_iflush_buffer");
+}
+int PMPI_Session_iflush_buffer(MPI_Session session, MPI_Request *request) {
+    return iflush(of_session(session), request, "MPI_Session_iflush_buffer");
+}

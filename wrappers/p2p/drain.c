@@ -255,7 +255,8 @@ static int alltoallv(const void *out, const int *out_counts, void *in, const int
     prefix_sums(out_counts, a, size, unit, a + size);
     prefix_sums(in_counts, a + 2 * size, size, unit, a + 3 * size);
     int request;
-    int rc = MPY_REAL(Ialltoallv)(out, a + size, a, MPI_BYTE, in, a + 3 * size, a + 2 * size, MPI_BYTE, mpy_private_comm, &request);
+    int rc = MPY_REAL(Ialltoallv)(out, a + size, a, MPI_BYTE, in, a + 3 * size, a + 2 * size, MPI_BYTE,
+                                  mpy_private_comm, &request);
     rc = await(rc, &request);
     drop(a, (size_t)size * 4 * sizeof *a);
     return rc;
@@ -341,7 +342,8 @@ static bool work(effort_t *e) {
         e->empty = true;
     } else if (MPY_LOWER->cancelled) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was cancelled");
+        mpy_text_format(e->error, e->n,
+                        MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was cancelled");
     }
     return moved;
 }
@@ -368,7 +370,8 @@ static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
     if (is_open(e) && MPY_LOWER->svc->tcp_bytes() - e->tcp_bytes >= MOVED_BYTES) e->moved = true;
     *mine = (ballot_t){is_open(e), e->moved, e->failed, count_notices(NULL)};
     if (is_open(e)) begin_period(e);
-    if (!was_left) rc = MPY_REAL(Iallreduce)(mine, all, sizeof *mine / sizeof(int), MPI_INT, MPI_SUM, mpy_private_comm, &request);
+    if (!was_left)
+        rc = MPY_REAL(Iallreduce)(mine, all, sizeof *mine / sizeof(int), MPI_INT, MPI_SUM, mpy_private_comm, &request);
     uint32_t spins = 0;
     for (int done = 0; !rc && !done;) {
         rc = look(&request, &done);
@@ -381,9 +384,11 @@ static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
 static void give_up(effort_t *e) {
     e->failed = true;
     if (e->from >= 0)
-        mpy_text_format(e->error, e->n, "a message from rank %d cannot be received (was its communicator freed before?)", e->from);
+        mpy_text_format(e->error, e->n,
+                        "a message from rank %d cannot be received (was its communicator freed before?)", e->from);
     else
-        mpy_text_format(e->error, e->n, "a send or a nonblocking collective does not complete although all messages were received");
+        mpy_text_format(e->error, e->n,
+                        "a send or a nonblocking collective does not complete although all messages were received");
 }
 
 /* Until the last vote; returns that of an error. */
@@ -407,11 +412,15 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
     ballot_t *mine = (ballot_t *)(expected + size), *all = mine + 1;
     effort_t effort = {.th = th, .expected = expected, .size = size, .error = error, .n = n};
     for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_internal_messages_sent[p], mpy_offers_asked[p]};
-    int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm, &request);
+    int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE,
+                                 mpy_private_comm, &request);
     rc = await(rc, &request);
     if (rc) {
         effort.failed = true;
-        mpy_text_format(error, n, was_left ? "the coordinator is lost" : "the MPI library failed in the exchange of message counts (error %d)", rc);
+        mpy_text_format(error, n,
+                        was_left ? "the coordinator is lost"
+                                 : "the MPI library failed in the exchange of message counts (error %d)",
+                        rc);
     }
     rc = empty_network(&effort, mine, all);
     bool all_empty = !rc && all->failed == 0 && all->open == 0;
@@ -438,7 +447,8 @@ int mpy_p2p_drain(char *error, uint64_t n) {
 static uint64_t order_of(const void *request) { return ((const mpy_request_t *)request)->order; }
 
 static bool is_open_receive(const mpy_request_t *r) {
-    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_SENDRECV) && !(r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_NEVER));
+    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_SENDRECV) &&
+           !(r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_NEVER));
 }
 
 static int repost(mpy_request_t *r) {

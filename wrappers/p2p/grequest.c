@@ -80,11 +80,16 @@ static bool let_go(mpy_thread_t *t, mpy_request_t *r) {
 
 static void release(mpy_request_t *r) { mpy_free(r->more, sizeof(grequest_t)); }
 
-static const mpy_request_family_t generalized = {
-    .name = "generalized request", .poke = poke, .query = query, .dispose = dispose, .cancel = cancel, .let_go = let_go, .release = release};
+static const mpy_request_family_t generalized = {.name = "generalized request",
+                                                 .poke = poke,
+                                                 .query = query,
+                                                 .dispose = dispose,
+                                                 .cancel = cancel,
+                                                 .let_go = let_go,
+                                                 .release = release};
 
-MPY_API int PMPI_Grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequest_free_function *free_fn, MPI_Grequest_cancel_function *cancel_fn,
-                                void *extra_state, MPI_Request *request) {
+MPY_API int PMPI_Grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequest_free_function *free_fn,
+                                MPI_Grequest_cancel_function *cancel_fn, void *extra_state, MPI_Request *request) {
     mpy_require_mpi("MPI_Grequest_start");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
@@ -98,7 +103,8 @@ MPY_API int PMPI_Grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequ
 
 MPY_API int PMPI_Grequest_complete(MPI_Request request) {
     mpy_request_t *r = mpy_request_slot(request); /* it may be freed */
-    if (r == NULL || r->kind != MPY_REQ_FAMILY || r->family != &generalized) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Grequest_complete");
+    if (r == NULL || r->kind != MPY_REQ_FAMILY || r->family != &generalized)
+        return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Grequest_complete");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     grequest_t *g = r->more;

@@ -25,11 +25,13 @@ static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, i
 typedef enum { ONE, ALL, ANY, SOME } inquiry_t;
 
 /* All four forms: look at each, in one crossing. `statuses` is one status for ONE and ANY. */
-static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *outcount, int *indices, MPI_Status *statuses, const char *name) {
+static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *outcount, int *indices,
+                   MPI_Status *statuses, const char *name) {
     mpy_require_mpi(name);
     if (n < 0) return mpy_error(NULL, MPI_ERR_COUNT, name);
     for (int i = 0; i < n; i++)
-        if (handles[i] != MPI_REQUEST_NULL && mpy_request_valid(handles[i]) == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name);
+        if (handles[i] != MPI_REQUEST_NULL && mpy_request_valid(handles[i]) == NULL)
+            return mpy_error(NULL, MPI_ERR_REQUEST, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int active = 0, finished = 0, rc = MPI_SUCCESS;
@@ -73,16 +75,20 @@ MPY_API int PMPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *
     return inquire(ONE, 1, &request, flag, NULL, NULL, status, "MPI_Request_get_status");
 }
 
-MPY_API int PMPI_Request_get_status_all(int count, const MPI_Request array_of_requests[], int *flag, MPI_Status array_of_statuses[]) {
+MPY_API int PMPI_Request_get_status_all(int count, const MPI_Request array_of_requests[], int *flag,
+                                        MPI_Status array_of_statuses[]) {
     return inquire(ALL, count, array_of_requests, flag, NULL, NULL, array_of_statuses, "MPI_Request_get_status_all");
 }
 
-MPY_API int PMPI_Request_get_status_any(int count, const MPI_Request array_of_requests[], int *indx, int *flag, MPI_Status *status) {
+MPY_API int PMPI_Request_get_status_any(int count, const MPI_Request array_of_requests[], int *indx, int *flag,
+                                        MPI_Status *status) {
     return inquire(ANY, count, array_of_requests, flag, NULL, indx, status, "MPI_Request_get_status_any");
 }
 
-MPY_API int PMPI_Request_get_status_some(int incount, const MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
-    return inquire(SOME, incount, array_of_requests, NULL, outcount, array_of_indices, array_of_statuses, "MPI_Request_get_status_some");
+MPY_API int PMPI_Request_get_status_some(int incount, const MPI_Request array_of_requests[], int *outcount,
+                                         int array_of_indices[], MPI_Status array_of_statuses[]) {
+    return inquire(SOME, incount, array_of_requests, NULL, outcount, array_of_indices, array_of_statuses,
+                   "MPI_Request_get_status_some");
 }
 
 MPY_API int PMPI_Cancel(MPI_Request *request) {
@@ -90,7 +96,8 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
     if (r == NULL || r->flags & MPY_RF_INACTIVE) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Cancel");
     mpy_thread_t *t = mpy_self();
     int rc = MPI_SUCCESS;
-    uint64_t record = MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_CANCEL, r)) : 0;
+    uint64_t record =
+        MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_CANCEL, r)) : 0;
     if (r->flags & MPY_RF_FAMILY && r->family->cancel) {
         rc = r->family->cancel(t, r);
         mpy_traced(t, record, rc);
@@ -135,7 +142,8 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int rc = MPI_SUCCESS;
-    uint64_t record = MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_REQUEST_FREE, r)) : 0;
+    uint64_t record =
+        MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_REQUEST_FREE, r)) : 0;
     mpy_cross_in(t);
     mpy_orphan_reap(th);
     bool finished = r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_ready(t, th, r);

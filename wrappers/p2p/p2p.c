@@ -19,7 +19,8 @@
 
 /* ---- sends ---- */
 
-INLINE int send_blocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm) {
+INLINE int send_blocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, const void *buf, MPI_Count count,
+                         int datatype, int dest, int tag, int comm) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -47,7 +48,8 @@ INLINE int send_blocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, 
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-INLINE int send_nonblocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm, int *request) {
+INLINE int send_nonblocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, const void *buf, MPI_Count count,
+                            int datatype, int dest, int tag, int comm, int *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -55,7 +57,8 @@ INLINE int send_nonblocking(mpy_trace_op_t op, int fn, int fn_c, const char *nam
     int real;
 
     mpy_cross_in(t);
-    uint64_t record = MPY_TRACE(t, .op = op, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MPY_TRACE_P2P(c, dest, tag, count, datatype));
+    uint64_t record = MPY_TRACE(t, .op = op, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST,
+                                MPY_TRACE_P2P(c, dest, tag, count, datatype));
     int rc = mpy_real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
@@ -72,7 +75,8 @@ INLINE int send_nonblocking(mpy_trace_op_t op, int fn, int fn_c, const char *nam
 }
 
 /* Synchronous sends always take a slot: a later send on the stream has to know of them (store.c). */
-INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm, int *request) {
+INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag,
+                            int comm, int *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -83,7 +87,8 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
     uint64_t record = request == NULL ? MPY_TRACE(t, .op = MPY_OP_SSEND, MPY_TRACE_P2P(c, dest, tag, count, datatype))
                                       : MPY_TRACE(t, .op = MPY_OP_SSEND, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST,
                                                   MPY_TRACE_P2P(c, dest, tag, count, datatype));
-    int rc = mpy_real_isend_of(MPY_FN_Issend, MPY_FN_Issend_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
+    int rc = mpy_real_isend_of(MPY_FN_Issend, MPY_FN_Issend_c, buf, count, mpy_real_datatype(datatype), dest, tag,
+                               c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
         mpy_ssend_later(c, dest, tag);
@@ -105,13 +110,15 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
 
 #define SEND_ARGUMENTS(COUNT) const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm
 
-#define DEFINE_SEND(NAME, COUNT, OP, NONBLOCKING) \
-    MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT)) { \
-        return send_blocking(MPY_OP_##OP, MPY_FN_##NONBLOCKING, MPY_FN_##NONBLOCKING##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm); \
+#define DEFINE_SEND(NAME, COUNT, OP, NONBLOCKING)                                                                      \
+    MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT)) {                                                                   \
+        return send_blocking(MPY_OP_##OP, MPY_FN_##NONBLOCKING, MPY_FN_##NONBLOCKING##_c, "MPI_" #NAME, buf, count,    \
+                             datatype, dest, tag, comm);                                                               \
     }
-#define DEFINE_ISEND(NAME, COUNT, OP, BASE) \
-    MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT), MPI_Request *request) { \
-        return send_nonblocking(MPY_OP_##OP, MPY_FN_##BASE, MPY_FN_##BASE##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm, request); \
+#define DEFINE_ISEND(NAME, COUNT, OP, BASE)                                                                            \
+    MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT), MPI_Request *request) {                                             \
+        return send_nonblocking(MPY_OP_##OP, MPY_FN_##BASE, MPY_FN_##BASE##_c, "MPI_" #NAME, buf, count, datatype,     \
+                                dest, tag, comm, request);                                                             \
     }
 #define DEFINE_SSEND(NAME, COUNT) \
     MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT)) { \
@@ -137,7 +144,8 @@ DEFINE_ISSEND(Issend_c, MPI_Count)
 
 /* ---- receives ---- */
 
-INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datatype, int source, int tag, int comm, MPI_Status *status) {
+INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datatype, int source, int tag, int comm,
+                         MPI_Status *status) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -147,8 +155,11 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
     uint32_t spins = 0;
 
     mpy_cross_in(t);
-    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, count, datatype));
-    if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, s, &rc)) goto out;
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = mpy_trace_wildcard(source, tag),
+                                MPY_TRACE_P2P(c, source, tag, count, datatype));
+    if (MPY_UNLIKELY(mpy_store_count != 0) &&
+        mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, s, &rc))
+        goto out;
     rc = mpy_real_irecv(buf, count, mpy_real_datatype(datatype), source, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         do rc = MPY_REAL(Test)(&real, &done, s);
@@ -178,7 +189,8 @@ static void fill_complete(mpy_request_t *r, mpy_request_kind_t kind, int rc, mpy
     r->kind = kind;
 }
 
-INLINE int recv_nonblocking(const char *name, void *buf, MPI_Count count, int datatype, int source, int tag, int comm, int *request) {
+INLINE int recv_nonblocking(const char *name, void *buf, MPI_Count count, int datatype, int source, int tag, int comm,
+                            int *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -186,11 +198,12 @@ INLINE int recv_nonblocking(const char *name, void *buf, MPI_Count count, int da
     int real, rc;
 
     mpy_cross_in(t);
-    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = MPY_TRACE_NONBLOCKING | mpy_trace_wildcard(source, tag), MPY_TRACE_POST,
-                                MPY_TRACE_P2P(c, source, tag, count, datatype));
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = MPY_TRACE_NONBLOCKING | mpy_trace_wildcard(source, tag),
+                                MPY_TRACE_POST, MPY_TRACE_P2P(c, source, tag, count, datatype));
     mpy_request_t *r = mpy_request_take(th);
     mpy_trace_posted(t, record, r);
-    if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, &r->status, &rc)) {
+    if (MPY_UNLIKELY(mpy_store_count != 0) &&
+        mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, &r->status, &rc)) {
         fill_complete(r, MPY_REQ_RECV, rc, c);
         rc = MPI_SUCCESS;
         *request = r->handle;
@@ -211,13 +224,15 @@ out:
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-#define DEFINE_RECV(NAME, COUNT) \
-    MPY_API int PMPI_##NAME(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Status *status) { \
-        return recv_blocking("MPI_" #NAME, buf, count, datatype, source, tag, comm, status); \
+#define DEFINE_RECV(NAME, COUNT)                                                                                       \
+    MPY_API int PMPI_##NAME(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm,         \
+                            MPI_Status *status) {                                                                      \
+        return recv_blocking("MPI_" #NAME, buf, count, datatype, source, tag, comm, status);                           \
     }
-#define DEFINE_IRECV(NAME, COUNT) \
-    MPY_API int PMPI_##NAME(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Request *request) { \
-        return recv_nonblocking("MPI_" #NAME, buf, count, datatype, source, tag, comm, request); \
+#define DEFINE_IRECV(NAME, COUNT)                                                                                      \
+    MPY_API int PMPI_##NAME(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm,         \
+                            MPI_Request *request) {                                                                    \
+        return recv_nonblocking("MPI_" #NAME, buf, count, datatype, source, tag, comm, request);                       \
     }
 
 DEFINE_RECV(Recv, int)

@@ -17,7 +17,8 @@ MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);
 MPY_HIDDEN bool mpy_orphan_reap(mpy_p2p_thread_t *th); /* releases the finished ones; true if none is left */
 
 /* A buffered send: when it returns, the buffer is free. `datatype` is real. */
-MPY_HIDDEN int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, int dest, int tag);
+MPY_HIDDEN int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype,
+                               int dest, int tag);
 
 /* ---- sendrecv.c; lower half ---- */
 MPY_HIDDEN bool mpy_sendrecv_sent(const mpy_request_t *r); /* has the send half of a SENDRECV finished? */

@@ -14,11 +14,12 @@
 #include "p2p.h"
 #include "tools/trace.h"
 
-#define PROBE_FIELDS(OP) .op = (OP), .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, 0, MPI_BYTE)
+#define PROBE_FIELDS(OP)                                                                                               \
+    .op = (OP), .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, 0, MPI_BYTE)
 
 /* The trace hears of a blocking one at its entry, of the others when they have found something. */
-static void probed(mpy_thread_t *t, const mpy_comm_t *c, mpy_trace_op_t op, int source, int tag, bool block, uint64_t since, uint64_t record, int found, int rc,
-                   const MPI_Status *s) {
+static void probed(mpy_thread_t *t, const mpy_comm_t *c, mpy_trace_op_t op, int source, int tag, bool block,
+                   uint64_t since, uint64_t record, int found, int rc, const MPI_Status *s) {
     if (MPY_UNLIKELY(t->trace == NULL)) return;
     if (!block && (found || rc)) record = mpy_trace_found(t, since, (mpy_trace_call_t){PROBE_FIELDS(op)});
     if (found || rc)
@@ -68,7 +69,8 @@ MPY_API int PMPI_Iprobe(int source, int tag, MPI_Comm comm, int *flag, MPI_Statu
 
 /* ---- Mprobe, Improbe ---- */
 
-static int mprobe(const char *name, int source, int tag, int comm, int *flag, int *message, MPI_Status *status, bool block) {
+static int mprobe(const char *name, int source, int tag, int comm, int *flag, int *message, MPI_Status *status,
+                  bool block) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -153,10 +155,12 @@ static int no_proc_status(MPI_Status *status) {
 }
 
 /* The probe has said what comes. */
-#define MRECV_FIELDS \
-    .comm = mpy_trace_comm(c), .peer = mpy_trace_peer(source), .tag = mpy_trace_tag(tag), .bytes = no_proc ? 0 : mpy_status_bytes(&r->status), .context = t->trace->mark
+#define MRECV_FIELDS                                                                                                   \
+    .comm = mpy_trace_comm(c), .peer = mpy_trace_peer(source), .tag = mpy_trace_tag(tag),                              \
+    .bytes = no_proc ? 0 : mpy_status_bytes(&r->status), .context = t->trace->mark
 
-static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int *message, int *request, MPI_Status *status) {
+static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int *message, int *request,
+                 MPI_Status *status) {
     mpy_require_mpi(name);
     mpy_request_t *r = mpy_request(*message);
     bool no_proc = *message == MPI_MESSAGE_NO_PROC;
@@ -166,7 +170,8 @@ static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int rc, source = no_proc ? MPI_PROC_NULL : r->peer, tag = no_proc ? MPI_ANY_TAG : r->tag;
     uint64_t record = request == NULL ? MPY_TRACE(t, .op = MPY_OP_MRECV, MRECV_FIELDS)
-                                      : MPY_TRACE(t, .op = MPY_OP_MRECV, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MRECV_FIELDS);
+                                      : MPY_TRACE(t, .op = MPY_OP_MRECV, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST,
+                                                  MRECV_FIELDS);
 
     mpy_cross_in(t);
     if (no_proc) {
@@ -198,12 +203,14 @@ static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-#define DEFINE_MRECV(SUFFIX, COUNT) \
-    MPY_API int PMPI_Mrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message, MPI_Status *status) { \
-        return mrecv("MPI_Mrecv" #SUFFIX, buf, count, datatype, message, NULL, status); \
-    } \
-    MPY_API int PMPI_Imrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message, MPI_Request *request) { \
-        return mrecv("MPI_Imrecv" #SUFFIX, buf, count, datatype, message, request, MPI_STATUS_IGNORE); \
+#define DEFINE_MRECV(SUFFIX, COUNT)                                                                                    \
+    MPY_API int PMPI_Mrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message,                \
+                                   MPI_Status *status) {                                                               \
+        return mrecv("MPI_Mrecv" #SUFFIX, buf, count, datatype, message, NULL, status);                                \
+    }                                                                                                                  \
+    MPY_API int PMPI_Imrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message,               \
+                                    MPI_Request *request) {                                                            \
+        return mrecv("MPI_Imrecv" #SUFFIX, buf, count, datatype, message, request, MPI_STATUS_IGNORE);                 \
     }
 
 DEFINE_MRECV(, int)

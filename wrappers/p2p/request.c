@@ -50,7 +50,8 @@ static mpy_request_t *magazines; /* full ones */
 /* A magazine of slots that did not exist, with the lock. */
 static mpy_request_t *magazine_make(void) {
     uint32_t first = mpy_request_limit;
-    if (first == (uint32_t)MPY_CHUNKS_MAX << MPY_CHUNK_BITS) MPY_LOWER->svc->die("too many MPI requests at once (4194304)", 1);
+    if (first == (uint32_t)MPY_CHUNKS_MAX << MPY_CHUNK_BITS)
+        MPY_LOWER->svc->die("too many MPI requests at once (4194304)", 1);
     mpy_request_t **chunk = &mpy_request_chunks[first >> MPY_CHUNK_BITS], *made = NULL;
     if (*chunk == NULL) *chunk = mpy_alloc(MPY_CHUNK * (sizeof(mpy_request_t) + sizeof(uint64_t)));
     for (uint32_t i = first + MPY_MAGAZINE; i-- > first;) {
@@ -121,7 +122,8 @@ static inline void retire(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, c
 
 /* ---- one request ---- */
 
-static inline __attribute__((always_inline)) int complete_one(int *request, int *flag, MPI_Status *status, bool block, const char *name) {
+static inline __attribute__((always_inline)) int complete_one(int *request, int *flag, MPI_Status *status, bool block,
+                                                              const char *name) {
     if (*request == MPI_REQUEST_NULL) {
         *flag = 1;
         mpy_status_empty(status);
@@ -227,7 +229,8 @@ static inline bool status_needed(const mpy_request_t *r) {
     }
 }
 
-static inline __attribute__((always_inline)) gather_t gather(gathered_t *g, int n, const int *handles, MPI_Status *statuses, bool want_statuses) {
+static inline __attribute__((always_inline)) gather_t gather(gathered_t *g, int n, const int *handles,
+                                                             MPI_Status *statuses, bool want_statuses) {
     bool need = false;
     g->real = g->stack;
     g->slots = g->stack_slots;
@@ -261,7 +264,9 @@ static inline void ungather(gathered_t *g, int n) {
 }
 
 /* Of one of several that have finished, if somebody has asked for statuses. */
-static inline const MPI_Status *status_of(const gathered_t *g, int i) { return g->statuses != MPI_STATUSES_IGNORE ? g->statuses + i : MPI_STATUS_IGNORE; }
+static inline const MPI_Status *status_of(const gathered_t *g, int i) {
+    return g->statuses != MPI_STATUSES_IGNORE ? g->statuses + i : MPI_STATUS_IGNORE;
+}
 
 static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, mpy_traced_t *traced, const char *name) {
     ungather(g, n);
@@ -290,8 +295,8 @@ static int collect(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_traced_t *traced, 
 }
 
 /* Slow path of Waitall and Testall: every slot by itself, then all results at once. */
-static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, MPI_Status *statuses, bool block, int *done,
-                    const mpy_comm_t **comm, mpy_traced_t *traced) {
+static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, MPI_Status *statuses, bool block,
+                    int *done, const mpy_comm_t **comm, mpy_traced_t *traced) {
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ALL};
     bool failed = false;
     int end = n; /* of what is reported */
@@ -372,7 +377,8 @@ static int wait_all(mpy_p2p_thread_t *th, int n, gathered_t *g, int *done) {
     return rc;
 }
 
-static inline __attribute__((always_inline)) int complete_all(int n, int *handles, int *flag, MPI_Status *statuses, bool block, const char *name) {
+static inline __attribute__((always_inline)) int complete_all(int n, int *handles, int *flag, MPI_Status *statuses,
+                                                              bool block, const char *name) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
@@ -495,8 +501,8 @@ MPY_API int PMPI_Testany(int count, MPI_Request array_of_requests[], int *indx, 
 }
 
 /* Slow path of Waitsome and Testsome: one round; returns whether there is anything to report. */
-static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, int *rc,
-                       const mpy_comm_t **comm, mpy_traced_t *traced) {
+static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices,
+                       MPI_Status *statuses, int *rc, const mpy_comm_t **comm, mpy_traced_t *traced) {
     int active = 0, k = 0;
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = handles[i] == MPI_REQUEST_NULL ? NULL : mpy_request(handles[i]);
@@ -517,7 +523,8 @@ static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handle
     return !active || k > 0;
 }
 
-static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, bool block, const char *name) {
+static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, bool block,
+                         const char *name) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
@@ -559,10 +566,14 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(comm, rc, name);
 }
 
-MPY_API int PMPI_Waitsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
-    return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, true, "MPI_Waitsome");
+MPY_API int PMPI_Waitsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[],
+                          MPI_Status array_of_statuses[]) {
+    return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, true,
+                         "MPI_Waitsome");
 }
 
-MPY_API int PMPI_Testsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
-    return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, false, "MPI_Testsome");
+MPY_API int PMPI_Testsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[],
+                          MPI_Status array_of_statuses[]) {
+    return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, false,
+                         "MPI_Testsome");
 }

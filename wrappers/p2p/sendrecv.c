@@ -41,18 +41,23 @@ static void retract(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, int *
 }
 
 /* In the lower half: both operations to their end. */
-static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv, MPI_Status *s) {
-    int rc, recv_rc = MPI_SUCCESS, send_rc = MPI_SUCCESS, received = 0, sent = 0, real_recv = MPI_REQUEST_NULL, real_send;
+static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv,
+                    MPI_Status *s) {
+    int rc, recv_rc = MPI_SUCCESS, send_rc = MPI_SUCCESS, received = 0, sent = 0, real_recv = MPI_REQUEST_NULL,
+            real_send;
     uint32_t spins = 0;
 
     if (MPY_UNLIKELY(mpy_store_count != 0) &&
-        mpy_store_receive(t, (void *)recv->buf, recv->count, mpy_real_datatype(recv->datatype), recv->peer, recv->tag, c, s, &recv_rc)) {
+        mpy_store_receive(t, (void *)recv->buf, recv->count, mpy_real_datatype(recv->datatype), recv->peer, recv->tag,
+                          c, s, &recv_rc)) {
         received = 1;
     } else {
-        rc = mpy_real_irecv((void *)recv->buf, recv->count, mpy_real_datatype(recv->datatype), recv->peer, recv->tag, c->obj.real, &real_recv);
+        rc = mpy_real_irecv((void *)recv->buf, recv->count, mpy_real_datatype(recv->datatype), recv->peer, recv->tag,
+                            c->obj.real, &real_recv);
         if (rc) return rc;
     }
-    rc = mpy_real_isend(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag, c->obj.real, &real_send);
+    rc = mpy_real_isend(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag, c->obj.real,
+                        &real_send);
     if (rc) {
         if (!received) retract(th, c, recv->peer, &real_recv, s);
         return rc;
@@ -78,7 +83,8 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
         }
         if (!received) {
             rr = mpy_request_take(th);
-            mpy_request_fill(rr, MPY_REQ_RECV, real_recv, recv->buf, recv->count, recv->datatype, recv->peer, recv->tag, c);
+            mpy_request_fill(rr, MPY_REQ_RECV, real_recv, recv->buf, recv->count, recv->datatype, recv->peer, recv->tag,
+                             c);
             rr->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
             handles[1] = rr->handle;
         }
@@ -95,13 +101,21 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
 }
 
 /* Two records: the send's is the one before the receive's, whose number is returned. */
-static uint64_t trace_both(mpy_thread_t *t, const mpy_comm_t *c, const half_t *send, const half_t *recv, uint32_t flags) {
+static uint64_t trace_both(mpy_thread_t *t, const mpy_comm_t *c, const half_t *send, const half_t *recv,
+                           uint32_t flags) {
     if (MPY_UNLIKELY(t->trace == NULL)) return 0;
-    uint64_t now = mpy_trace_ticks(), request = flags & MPY_TRACE_NONBLOCKING ? t->trace->serials + t->trace->head + 2 : 0;
-    mpy_trace_put(t->trace, now, 0, (mpy_trace_call_t){.op = MPY_OP_SEND, .flags = flags | MPY_TRACE_MORE, .request = request,
-                                                       MPY_TRACE_P2P(c, send->peer, send->tag, send->count, send->datatype)});
-    return mpy_trace_put(t->trace, now, 0, (mpy_trace_call_t){.op = MPY_OP_RECV, .flags = flags | mpy_trace_wildcard(recv->peer, recv->tag), .request = request,
-                                                              MPY_TRACE_P2P(c, recv->peer, recv->tag, recv->count, recv->datatype)});
+    uint64_t now = mpy_trace_ticks(),
+             request = flags & MPY_TRACE_NONBLOCKING ? t->trace->serials + t->trace->head + 2 : 0;
+    mpy_trace_put(t->trace, now, 0,
+                  (mpy_trace_call_t){.op = MPY_OP_SEND,
+                                     .flags = flags | MPY_TRACE_MORE,
+                                     .request = request,
+                                     MPY_TRACE_P2P(c, send->peer, send->tag, send->count, send->datatype)});
+    return mpy_trace_put(t->trace, now, 0,
+                         (mpy_trace_call_t){.op = MPY_OP_RECV,
+                                            .flags = flags | mpy_trace_wildcard(recv->peer, recv->tag),
+                                            .request = request,
+                                            MPY_TRACE_P2P(c, recv->peer, recv->tag, recv->count, recv->datatype)});
 }
 
 static int sendrecv(const char *name, half_t send, half_t recv, bool replace, int comm, MPI_Status *status) {
@@ -172,23 +186,29 @@ static void release(mpy_request_t *r) {
     mpy_free(sending, sizeof *sending);
 }
 
-static const mpy_request_family_t family_sendrecv = {.name = "nonblocking send and receive", .poke = both_done, .cancel = no_cancel, .release = release, .peers = peers};
+static const mpy_request_family_t family_sendrecv = {
+    .name = "nonblocking send and receive", .poke = both_done, .cancel = no_cancel, .release = release, .peers = peers};
 
 /* In the lower half: both halves begin, or neither. */
-static int begin(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv, mpy_request_t *r) {
+static int begin(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv,
+                 mpy_request_t *r) {
     sending_t *sending = r->more;
     int type = mpy_real_datatype(recv->datatype), rc;
     MPI_Status probed;
     bool stored = MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, recv->peer, recv->tag, &probed);
-    if (!stored && (rc = mpy_real_irecv((void *)recv->buf, recv->count, type, recv->peer, recv->tag, c->obj.real, &r->real))) return rc;
-    rc = mpy_real_isend(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag, c->obj.real, &sending->real);
+    if (!stored &&
+        (rc = mpy_real_irecv((void *)recv->buf, recv->count, type, recv->peer, recv->tag, c->obj.real, &r->real)))
+        return rc;
+    rc = mpy_real_isend(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag, c->obj.real,
+                        &sending->real);
     if (rc) {
         if (!stored) retract(th, c, recv->peer, &r->real, &r->status);
         return rc;
     }
     mpy_count_sent(th, c, send->peer);
     mpy_ssend_later(c, send->peer, send->tag);
-    if (stored && !mpy_store_receive(t, (void *)recv->buf, recv->count, type, recv->peer, recv->tag, c, &r->status, &r->error))
+    if (stored &&
+        !mpy_store_receive(t, (void *)recv->buf, recv->count, type, recv->peer, recv->tag, c, &r->status, &r->error))
         r->error = MPI_ERR_ARG; /* wrong arguments */
     return MPI_SUCCESS;
 }
@@ -223,10 +243,11 @@ static int isendrecv(const char *name, half_t send, half_t recv, bool replace, i
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-#define SENDRECV_ARGUMENTS(COUNT) \
-    const void *sendbuf, COUNT sendcount, MPI_Datatype sendtype, int dest, int sendtag, void *recvbuf, COUNT recvcount, \
-        MPI_Datatype recvtype, int source, int recvtag, MPI_Comm comm
-#define REPLACE_ARGUMENTS(COUNT) void *buf, COUNT count, MPI_Datatype datatype, int dest, int sendtag, int source, int recvtag, MPI_Comm comm
+#define SENDRECV_ARGUMENTS(COUNT)                                                                                      \
+    const void *sendbuf, COUNT sendcount, MPI_Datatype sendtype, int dest, int sendtag, void *recvbuf,                 \
+        COUNT recvcount, MPI_Datatype recvtype, int source, int recvtag, MPI_Comm comm
+#define REPLACE_ARGUMENTS(COUNT)                                                                                       \
+    void *buf, COUNT count, MPI_Datatype datatype, int dest, int sendtag, int source, int recvtag, MPI_Comm comm
 
 #define DEFINE_SENDRECV(SUFFIX, COUNT) \
     MPY_API int PMPI_Sendrecv##SUFFIX(SENDRECV_ARGUMENTS(COUNT), MPI_Status *status) { \

@@ -22,7 +22,11 @@ static mpy_request_t *startable(int handle) {
 
 static mpy_trace_call_t starting(const mpy_thread_t *t, const mpy_request_t *r) {
     bool p2p = r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || r->kind == MPY_REQ_RECV;
-    mpy_trace_call_t call = {.op = MPY_OP_START, .comm = mpy_trace_comm(r->comm), .peer = MPY_TRACE_NO_PEER, .request = *mpy_request_serial(r), .context = t->trace->mark};
+    mpy_trace_call_t call = {.op = MPY_OP_START,
+                             .comm = mpy_trace_comm(r->comm),
+                             .peer = MPY_TRACE_NO_PEER,
+                             .request = *mpy_request_serial(r),
+                             .context = t->trace->mark};
     call.flags = r->family->op << MPY_TRACE_STARTS;
     if (p2p) {
         call.peer = mpy_trace_peer(r->peer);
@@ -61,7 +65,8 @@ MPY_API int PMPI_Startall(int count, MPI_Request array_of_requests[]) {
 
 static int start_real(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int fn, int fn_c) {
     mpy_cross_in(t);
-    int rc = mpy_real_isend_of(fn, fn_c, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
+    int rc = mpy_real_isend_of(fn, fn_c, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real,
+                               &r->real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, r->comm, r->peer);
         mpy_ssend_later(r->comm, r->peer, r->tag);
@@ -72,9 +77,15 @@ static int start_real(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, i
     return rc;
 }
 
-static int start_send(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Isend, MPY_FN_Isend_c); }
-static int start_rsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Irsend, MPY_FN_Irsend_c); }
-static int start_ssend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Issend, MPY_FN_Issend_c); }
+static int start_send(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    return start_real(t, th, r, MPY_FN_Isend, MPY_FN_Isend_c);
+}
+static int start_rsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    return start_real(t, th, r, MPY_FN_Irsend, MPY_FN_Irsend_c);
+}
+static int start_ssend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    return start_real(t, th, r, MPY_FN_Issend, MPY_FN_Issend_c);
+}
 
 static int start_bsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     mpy_cross_in(t);
@@ -91,7 +102,8 @@ static int start_recv(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     if (MPY_UNLIKELY(mpy_store_count != 0) &&
         mpy_store_receive(t, r->buf, r->count, datatype, r->peer, r->tag, r->comm, &r->status, &r->error)) {
         mpy_request_activate(r, true);
-    } else if ((rc = mpy_real_irecv(r->buf, r->count, datatype, r->peer, r->tag, r->comm->obj.real, &r->real)) == MPI_SUCCESS) {
+    } else if ((rc = mpy_real_irecv(r->buf, r->count, datatype, r->peer, r->tag, r->comm->obj.real, &r->real)) ==
+               MPI_SUCCESS) {
         r->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
         mpy_request_activate(r, false);
     }
@@ -105,25 +117,33 @@ static int start_nothing(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r
     return MPI_SUCCESS;
 }
 
-static const mpy_request_family_t family_send = {.name = "persistent send", .persistent = true, .op = MPY_OP_SEND, .start = start_send};
-static const mpy_request_family_t family_rsend = {.name = "persistent ready send", .persistent = true, .op = MPY_OP_RSEND, .start = start_rsend};
-static const mpy_request_family_t family_ssend = {.name = "persistent synchronous send", .persistent = true, .op = MPY_OP_SSEND, .start = start_ssend};
-static const mpy_request_family_t family_bsend = {.name = "persistent buffered send", .persistent = true, .op = MPY_OP_BSEND, .start = start_bsend};
-static const mpy_request_family_t family_recv = {.name = "persistent receive", .persistent = true, .op = MPY_OP_RECV, .start = start_recv};
-static const mpy_request_family_t family_nothing = {.name = "persistent request of MPI_PROC_NULL", .persistent = true, .start = start_nothing};
+static const mpy_request_family_t family_send = {
+    .name = "persistent send", .persistent = true, .op = MPY_OP_SEND, .start = start_send};
+static const mpy_request_family_t family_rsend = {
+    .name = "persistent ready send", .persistent = true, .op = MPY_OP_RSEND, .start = start_rsend};
+static const mpy_request_family_t family_ssend = {
+    .name = "persistent synchronous send", .persistent = true, .op = MPY_OP_SSEND, .start = start_ssend};
+static const mpy_request_family_t family_bsend = {
+    .name = "persistent buffered send", .persistent = true, .op = MPY_OP_BSEND, .start = start_bsend};
+static const mpy_request_family_t family_recv = {
+    .name = "persistent receive", .persistent = true, .op = MPY_OP_RECV, .start = start_recv};
+static const mpy_request_family_t family_nothing = {
+    .name = "persistent request of MPI_PROC_NULL", .persistent = true, .start = start_nothing};
 
 /* `fn`: the real X_init_c, which is asked only whether the arguments are right. */
-static int init(const char *name, mpy_trace_op_t op, const mpy_request_family_t *family, mpy_request_kind_t kind, int fn, const void *buf, MPI_Count count, int datatype,
-                int peer, int tag, int comm, int *request) {
+static int init(const char *name, mpy_trace_op_t op, const mpy_request_family_t *family, mpy_request_kind_t kind,
+                int fn, const void *buf, MPI_Count count, int datatype, int peer, int tag, int comm, int *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
-    uint64_t record = MPY_TRACE(t, .op = op, .flags = MPY_TRACE_PERSISTENT | (op == MPY_OP_RECV ? mpy_trace_wildcard(peer, tag) : 0), MPY_TRACE_POST,
-                                MPY_TRACE_P2P(c, peer, tag, count, datatype));
+    uint64_t record =
+        MPY_TRACE(t, .op = op, .flags = MPY_TRACE_PERSISTENT | (op == MPY_OP_RECV ? mpy_trace_wildcard(peer, tag) : 0),
+                  MPY_TRACE_POST, MPY_TRACE_P2P(c, peer, tag, count, datatype));
     mpy_cross_in(t);
-    int rc = ((mpy_isend_c_t)MPY_LOWER->mpi[fn])(buf, count, mpy_real_datatype(datatype), peer, tag, c->obj.real, &real);
+    int rc =
+        ((mpy_isend_c_t)MPY_LOWER->mpi[fn])(buf, count, mpy_real_datatype(datatype), peer, tag, c->obj.real, &real);
     if (rc == MPI_SUCCESS) {
         MPY_REAL(Request_free)(&real);
         mpy_request_t *r = mpy_request_of_family(th, peer == MPI_PROC_NULL ? &family_nothing : family, kind, c, NULL);
@@ -136,13 +156,17 @@ static int init(const char *name, mpy_trace_op_t op, const mpy_request_family_t 
     return rc == MPI_SUCCESS ? rc : mpy_error(c, rc, name);
 }
 
-#define DEFINE_INIT(NAME, SUFFIX, COUNT, OP, FAMILY, KIND) \
-    MPY_API int PMPI_##NAME##_init##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, MPI_Request *request) { \
-        return init("MPI_" #NAME "_init" #SUFFIX, MPY_OP_##OP, &FAMILY, KIND, MPY_FN_##NAME##_init_c, buf, count, datatype, dest, tag, comm, request); \
+#define DEFINE_INIT(NAME, SUFFIX, COUNT, OP, FAMILY, KIND)                                                             \
+    MPY_API int PMPI_##NAME##_init##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag,     \
+                                           MPI_Comm comm, MPI_Request *request) {                                      \
+        return init("MPI_" #NAME "_init" #SUFFIX, MPY_OP_##OP, &FAMILY, KIND, MPY_FN_##NAME##_init_c, buf, count,      \
+                    datatype, dest, tag, comm, request);                                                               \
     }
-#define DEFINE_RECV_INIT(SUFFIX, COUNT) \
-    MPY_API int PMPI_Recv_init##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Request *request) { \
-        return init("MPI_Recv_init" #SUFFIX, MPY_OP_RECV, &family_recv, MPY_REQ_RECV, MPY_FN_Recv_init_c, buf, count, datatype, source, tag, comm, request); \
+#define DEFINE_RECV_INIT(SUFFIX, COUNT)                                                                                \
+    MPY_API int PMPI_Recv_init##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag,             \
+                                       MPI_Comm comm, MPI_Request *request) {                                          \
+        return init("MPI_Recv_init" #SUFFIX, MPY_OP_RECV, &family_recv, MPY_REQ_RECV, MPY_FN_Recv_init_c, buf, count,  \
+                    datatype, source, tag, comm, request);                                                             \
     }
 
 DEFINE_INIT(Send, , int, SEND, family_send, MPY_REQ_SEND)

@@ -114,9 +114,11 @@ static int describe(bool is_pvar, int index, variable_t *v) {
     int length = NAME, verbosity, scope, flags[3], rc = in_range(is_pvar, index);
     if (rc != 0) return rc;
     *v = (variable_t){.bind = 0};
-    if (!is_pvar) return MPY_REAL(T_cvar_get_info)(index, v->name, &length, &verbosity, &v->datatype, &v->enumeration, NULL, NULL, &v->bind, &scope);
-    return MPY_REAL(T_pvar_get_info)(index, v->name, &length, &verbosity, &v->var_class, &v->datatype, &v->enumeration, NULL, NULL, &v->bind, &flags[0], &flags[1],
-                                     &flags[2]);
+    if (!is_pvar)
+        return MPY_REAL(T_cvar_get_info)(index, v->name, &length, &verbosity, &v->datatype, &v->enumeration, NULL, NULL,
+                                         &v->bind, &scope);
+    return MPY_REAL(T_pvar_get_info)(index, v->name, &length, &verbosity, &v->var_class, &v->datatype, &v->enumeration,
+                                     NULL, NULL, &v->bind, &flags[0], &flags[1], &flags[2]);
 }
 
 static int index_of(bool is_pvar, const char *name, int var_class, int *index) {
@@ -127,8 +129,10 @@ static int index_of(bool is_pvar, const char *name, int var_class, int *index) {
  * be bound to them (and MPICH binds nothing at all). */
 static bool bound_to(int bind, int object, int *real) {
     enum { COMM = 9701, DATATYPE, GROUP = 9705, OP, WIN = 9708, INFO = 9710, SESSION };
-    static const struct { int bind; mpy_kind_t kind; } kinds[] = {
-        {COMM, MPY_COMM}, {DATATYPE, MPY_DATATYPE}, {GROUP, MPY_GROUP}, {OP, MPY_OP}, {WIN, MPY_WIN}, {INFO, MPY_INFO}, {SESSION, MPY_SESSION},
+    static const struct { int bind; mpy_kind_t kind;
+    } kinds[] = {
+        {COMM, MPY_COMM}, {DATATYPE, MPY_DATATYPE}, {GROUP, MPY_GROUP},     {OP, MPY_OP},
+        {WIN, MPY_WIN},   {INFO, MPY_INFO},         {SESSION, MPY_SESSION},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (kinds[i].bind != bind) continue;
@@ -240,20 +244,23 @@ int PMPI_T_enum_get_info(void *enumtype, int *num, char *name, int *name_len) {
 int PMPI_T_enum_get_item(void *enumtype, int indx, int *value, char *name, int *name_len) {
     mpy_thread_t *t = enter();
     const record_t *r = find(ENUM, enumtype);
-    return leave(t, r == NULL ? MPI_T_ERR_INVALID_HANDLE : MPY_REAL(T_enum_get_item)(r->real, indx, value, name, name_len));
+    return leave(t, r == NULL ? MPI_T_ERR_INVALID_HANDLE
+                              : MPY_REAL(T_enum_get_item)(r->real, indx, value, name, name_len));
 }
 
 /* ---- control variables ---- */
 
-int PMPI_T_cvar_get_info(int cvar_index, char *name, int *name_len, int *verbosity, MPI_Datatype *datatype, void *enumtype, char *desc, int *desc_len, int *bind,
-                         int *scope) {
+int PMPI_T_cvar_get_info(int cvar_index, char *name, int *name_len, int *verbosity, MPI_Datatype *datatype,
+                         void *enumtype, char *desc, int *desc_len, int *bind, int *scope) {
     mpy_thread_t *t = enter();
     void *real = NULL;
     int rc = in_range(false, cvar_index);
     if (rc == 0)
-        rc = MPY_REAL(T_cvar_get_info)(cvar_index, name, name_len, verbosity, datatype, enumtype != NULL ? &real : NULL, desc, desc_len, bind, scope);
+        rc = MPY_REAL(T_cvar_get_info)(cvar_index, name, name_len, verbosity, datatype, enumtype != NULL ? &real : NULL,
+                                       desc, desc_len, bind, scope);
     variable_t v;
-    if (rc == 0 && enumtype != NULL) *(void **)enumtype = describe(false, cvar_index, &v) == 0 ? virtual_enum(&v, false) : NULL;
+    if (rc == 0 && enumtype != NULL)
+        *(void **)enumtype = describe(false, cvar_index, &v) == 0 ? virtual_enum(&v, false) : NULL;
     return leave(t, rc);
 }
 
@@ -314,16 +321,19 @@ int PMPI_T_cvar_write(void *handle, const void *buf) {
 
 /* ---- performance variables ---- */
 
-int PMPI_T_pvar_get_info(int pvar_index, char *name, int *name_len, int *verbosity, int *var_class, MPI_Datatype *datatype, void *enumtype, char *desc, int *desc_len,
-                         int *bind, int *readonly, int *continuous, int *atomic) {
+int PMPI_T_pvar_get_info(int pvar_index, char *name, int *name_len, int *verbosity, int *var_class,
+                         MPI_Datatype *datatype, void *enumtype, char *desc, int *desc_len, int *bind, int *readonly,
+                         int *continuous, int *atomic) {
     mpy_thread_t *t = enter();
     void *real = NULL;
     int rc = in_range(true, pvar_index);
     if (rc == 0)
-        rc = MPY_REAL(T_pvar_get_info)(pvar_index, name, name_len, verbosity, var_class, datatype, enumtype != NULL ? &real : NULL, desc, desc_len, bind, readonly,
-                                       continuous, atomic);
+        rc = MPY_REAL(T_pvar_get_info)(pvar_index, name, name_len, verbosity, var_class, datatype,
+                                       enumtype != NULL ? &real : NULL, desc, desc_len, bind, readonly, continuous,
+                                       atomic);
     variable_t v;
-    if (rc == 0 && enumtype != NULL) *(void **)enumtype = describe(true, pvar_index, &v) == 0 ? virtual_enum(&v, true) : NULL;
+    if (rc == 0 && enumtype != NULL)
+        *(void **)enumtype = describe(true, pvar_index, &v) == 0 ? virtual_enum(&v, true) : NULL;
     return leave(t, rc);
 }
 
@@ -404,7 +414,8 @@ static int control(int slot, void *session, void *handle) {
     int rc = real_pvar(s, handle, &real);
     if (rc == 0) rc = ((mpy_fn_T_pvar_start_t)MPY_LOWER->mpi[slot])(s->real, real);
     for (record_t *r = records; rc == 0 && slot != MPY_FN_T_pvar_reset && r != NULL; r = r->next)
-        if (r->kind == PVAR && r->session == s && (r == handle || handle == MPI_T_PVAR_ALL_HANDLES)) r->started = slot == MPY_FN_T_pvar_start;
+        if (r->kind == PVAR && r->session == s && (r == handle || handle == MPI_T_PVAR_ALL_HANDLES))
+            r->started = slot == MPY_FN_T_pvar_start;
     return leave(t, rc);
 }
 
@@ -422,7 +433,9 @@ static int get(int slot, void *session, void *handle, void *buf) {
 }
 
 int PMPI_T_pvar_read(void *session, void *handle, void *buf) { return get(MPY_FN_T_pvar_read, session, handle, buf); }
-int PMPI_T_pvar_readreset(void *session, void *handle, void *buf) { return get(MPY_FN_T_pvar_readreset, session, handle, buf); }
+int PMPI_T_pvar_readreset(void *session, void *handle, void *buf) {
+    return get(MPY_FN_T_pvar_readreset, session, handle, buf);
+}
 
 int PMPI_T_pvar_write(void *session, void *handle, const void *buf) {
     mpy_thread_t *t = enter();
@@ -436,23 +449,26 @@ int PMPI_T_pvar_write(void *session, void *handle, const void *buf) {
  * library, at any
  *      time. So there are neither registrations nor instances. ---- */
 
-int PMPI_T_event_get_info(int event_index, char *name, int *name_len, int *verbosity, MPI_Datatype array_of_datatypes[], MPI_Aint array_of_displacements[],
-                          int *num_elements, void *enumtype, MPI_Info *info, char *desc, int *desc_len, int *bind) {
+int PMPI_T_event_get_info(int event_index, char *name, int *name_len, int *verbosity, MPI_Datatype array_of_datatypes[],
+                          MPI_Aint array_of_displacements[], int *num_elements, void *enumtype, MPI_Info *info,
+                          char *desc, int *desc_len, int *bind) {
     mpy_thread_t *t = enter();
     int real;
     void *enumeration;
-    int rc = MPY_REAL(T_event_get_info)(event_index, name, name_len, verbosity, array_of_datatypes, array_of_displacements, num_elements, &enumeration,
-                                        info != NULL ? &real : NULL, desc, desc_len, bind);
+    int rc =
+        MPY_REAL(T_event_get_info)(event_index, name, name_len, verbosity, array_of_datatypes, array_of_displacements,
+                                   num_elements, &enumeration, info != NULL ? &real : NULL, desc, desc_len, bind);
     if (rc == 0 && info != NULL) *info = mpy_info_adopt(real);
     if (rc == 0 && enumtype != NULL) *(void **)enumtype = NULL;
     return leave(t, rc);
 }
 
-int PMPI_T_source_get_info(int source_index, char *name, int *name_len, char *desc, int *desc_len, void *ordering, MPI_Count *ticks_per_second, MPI_Count *max_ticks,
-                           MPI_Info *info) {
+int PMPI_T_source_get_info(int source_index, char *name, int *name_len, char *desc, int *desc_len, void *ordering,
+                           MPI_Count *ticks_per_second, MPI_Count *max_ticks, MPI_Info *info) {
     mpy_thread_t *t = enter();
     int real;
-    int rc = MPY_REAL(T_source_get_info)(source_index, name, name_len, desc, desc_len, ordering, ticks_per_second, max_ticks, info != NULL ? &real : NULL);
+    int rc = MPY_REAL(T_source_get_info)(source_index, name, name_len, desc, desc_len, ordering, ticks_per_second,
+                                         max_ticks, info != NULL ? &real : NULL);
     if (rc == 0 && info != NULL) *info = mpy_info_adopt(real);
     return leave(t, rc);
 }
@@ -474,11 +490,12 @@ static int no_handle(void) {
 #define NO_HANDLE(NAME, ...) \
     int PMPI_T_event_##NAME(__VA_ARGS__) { return no_handle(); }
 #define UNUSED __attribute__((unused))
-NO_HANDLE(handle_free, UNUSED void *event_registration, UNUSED void *user_data, UNUSED mpy_opaque_function *free_cb_function)
+NO_HANDLE(handle_free, UNUSED void *event_registration, UNUSED void *user_data,
+          UNUSED mpy_opaque_function *free_cb_function)
 NO_HANDLE(handle_get_info, UNUSED void *event_registration, UNUSED MPI_Info *info_used)
 NO_HANDLE(handle_set_info, UNUSED void *event_registration, UNUSED MPI_Info info)
-NO_HANDLE(register_callback, UNUSED void *event_registration, UNUSED int cb_safety, UNUSED MPI_Info info, UNUSED void *user_data,
-          UNUSED mpy_opaque_function *event_cb_function)
+NO_HANDLE(register_callback, UNUSED void *event_registration, UNUSED int cb_safety, UNUSED MPI_Info info,
+          UNUSED void *user_data, UNUSED mpy_opaque_function *event_cb_function)
 NO_HANDLE(callback_get_info, UNUSED void *event_registration, UNUSED int cb_safety, UNUSED MPI_Info *info_used)
 NO_HANDLE(callback_set_info, UNUSED void *event_registration, UNUSED int cb_safety, UNUSED MPI_Info info)
 NO_HANDLE(set_dropped_handler, UNUSED void *event_registration, UNUSED mpy_opaque_function *dropped_cb_function)

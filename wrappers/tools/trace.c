@@ -37,8 +37,10 @@ void mpy_trace_comm_enter(mpy_comm_t *c, uint64_t cid) {
     int n = c->size + c->remote_size;
     int32_t *members = mpy_alloc((size_t)n * sizeof *members);
     __builtin_memcpy(members, c->world, (size_t)c->size * sizeof *members);
-    if (c->remote_size > 0) __builtin_memcpy(members + c->size, c->remote_world, (size_t)c->remote_size * sizeof *members);
-    c->trace = MPY_LOWER->svc->trace_comm(cid, mpy_ggid(c->world, c->size), members, (uint32_t)n, (uint32_t)c->remote_size, c->has_name ? c->name : NULL);
+    if (c->remote_size > 0)
+        __builtin_memcpy(members + c->size, c->remote_world, (size_t)c->remote_size * sizeof *members);
+    c->trace = MPY_LOWER->svc->trace_comm(cid, mpy_ggid(c->world, c->size), members, (uint32_t)n,
+                                          (uint32_t)c->remote_size, c->has_name ? c->name : NULL);
     mpy_free(members, (size_t)n * sizeof *members);
 }
 
@@ -70,7 +72,8 @@ mpy_traced_t mpy_trace_wait_slow(mpy_thread_t *t, mpy_trace_op_t op, int n, cons
 /* One of those that a Test has completed; between two of them a callback may have made calls of its own. */
 static void tested(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r) {
     if (t->trace == NULL) return; /* or paused it */
-    several->cut |= several->n == MPY_TRACE_REQUESTS || (several->n > 0 && t->trace->head + 1 != several->first + (uint64_t)several->n);
+    several->cut |= several->n == MPY_TRACE_REQUESTS ||
+                    (several->n > 0 && t->trace->head + 1 != several->first + (uint64_t)several->n);
     if (several->cut) return;
     put(t, several, r, MPY_TRACE_PENDING);
     if (several->n > 1) mpy_trace_record(t->trace, t->trace->head - 1)->flags |= MPY_TRACE_MORE;
@@ -95,7 +98,8 @@ static inline void came(mpy_trace_record_t *record, const mpy_request_t *r, cons
     record->bytes = mpy_status_bytes(s);
 }
 
-void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s, int error) {
+void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s,
+                            int error) {
     if (several->op == MPY_OP_TEST) tested(t, several, r);
     mpy_trace_record_t *record = find(t->ring, several, *mpy_request_serial(r));
     if (record == NULL) return;
@@ -107,7 +111,8 @@ void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_re
 }
 
 /* The records are in the order of the requests: none has to be looked for. */
-void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests, const MPI_Status *statuses) {
+void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests,
+                        const MPI_Status *statuses) {
     for (int i = 0, at = 0; at < several->n; i++) {
         if (requests[i] == NULL) continue;
         mpy_trace_record_t *record = mpy_trace_open(t->ring, several->first + (uint64_t)at++);
@@ -125,7 +130,8 @@ void mpy_trace_not_all(mpy_thread_t *t, mpy_traced_t *several) {
 void mpy_trace_waited_slow(mpy_thread_t *t, mpy_traced_t *several) {
     uint64_t now = mpy_trace_ticks();
     for (int i = 0; i < several->n; i++)
-        mpy_trace_exit_at(t->ring, several->first + (uint64_t)i, now, several->cut && i == several->n - 1 ? MPY_TRACE_CUT : 0);
+        mpy_trace_exit_at(t->ring, several->first + (uint64_t)i, now,
+                          several->cut && i == several->n - 1 ? MPY_TRACE_CUT : 0);
 }
 
 /* ---- ending and pausing ---- */
@@ -153,8 +159,15 @@ void mpy_trace_refused(mpy_thread_t *t, const char *function, int class) {
         union { char text[24]; uint64_t words[3]; } name = {0};
         for (size_t i = 0; i < sizeof name.text && *function != 0; i++) name.text[i] = *function++;
         more = *function != 0;
-        mpy_trace_put(t->trace, now, now, (mpy_trace_call_t){.op = MPY_OP_REFUSED, .flags = MPY_TRACE_FAILED | (more ? MPY_TRACE_MORE : 0), .comm = MPY_TRACE_NO_COMM,
-                      .peer = MPY_TRACE_NO_PEER, .tag = class, .bytes = name.words[0], .request = name.words[1], .context = name.words[2]});
+        mpy_trace_put(t->trace, now, now,
+                      (mpy_trace_call_t){.op = MPY_OP_REFUSED,
+                                         .flags = MPY_TRACE_FAILED | (more ? MPY_TRACE_MORE : 0),
+                                         .comm = MPY_TRACE_NO_COMM,
+                                         .peer = MPY_TRACE_NO_PEER,
+                                         .tag = class,
+                                         .bytes = name.words[0],
+                                         .request = name.words[1],
+                                         .context = name.words[2]});
     }
 }
 

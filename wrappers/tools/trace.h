@@ -23,35 +23,46 @@
 enum { MPY_TRACE_REQUESTS = 64 }; /* of one call that are recorded; then CUT */
 
 /* `...`: designated initializers of mpy_trace_call_t. */
-#define MPY_TRACE(T, ...) (MPY_LIKELY((T)->trace != NULL) ? mpy_trace_enter((T)->trace, (mpy_trace_call_t){__VA_ARGS__}) : 0)
+#define MPY_TRACE(T, ...)                                                                                              \
+    (MPY_LIKELY((T)->trace != NULL) ? mpy_trace_enter((T)->trace, (mpy_trace_call_t){__VA_ARGS__}) : 0)
 
 static inline void mpy_traced(mpy_thread_t *t, uint64_t record, int rc) {
-    if (MPY_LIKELY(record != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_exit(t->ring, record, MPY_UNLIKELY(rc != 0) ? MPY_TRACE_FAILED : 0);
+    if (MPY_LIKELY(record != 0) && MPY_LIKELY(t->ring != NULL))
+        mpy_trace_exit(t->ring, record, MPY_UNLIKELY(rc != 0) ? MPY_TRACE_FAILED : 0);
 }
 
 /* ---- fields ---- */
 
 static inline uint32_t mpy_trace_comm(const mpy_comm_t *c) { return c != NULL ? c->trace : MPY_TRACE_NO_COMM; }
 static inline int32_t mpy_trace_peer(int rank) {
-    return MPY_LIKELY(rank >= 0) ? rank : rank == MPI_PROC_NULL ? MPY_TRACE_NULL : rank == MPI_ANY_SOURCE ? MPY_TRACE_ANY : MPY_TRACE_NO_PEER;
+    return MPY_LIKELY(rank >= 0)    ? rank
+           : rank == MPI_PROC_NULL  ? MPY_TRACE_NULL
+           : rank == MPI_ANY_SOURCE ? MPY_TRACE_ANY
+                                    : MPY_TRACE_NO_PEER;
 }
 static inline int32_t mpy_trace_tag(int tag) { return MPY_LIKELY(tag != MPI_ANY_TAG) ? tag : MPY_TRACE_ANY; }
-static inline uint32_t mpy_trace_wildcard(int source, int tag) { return MPY_UNLIKELY(source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG) ? MPY_TRACE_WILDCARD : 0; }
+static inline uint32_t mpy_trace_wildcard(int source, int tag) {
+    return MPY_UNLIKELY(source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG) ? MPY_TRACE_WILDCARD : 0;
+}
 
 MPY_HIDDEN uint64_t mpy_trace_size_slow(int datatype);
 /* Bytes of one element; MPICH's handles of predefined types hold them. */
 static inline uint64_t mpy_trace_size(int datatype) {
     return MPY_LIKELY(mpy_is_builtin(datatype)) ? mpy_basic_size(datatype) : mpy_trace_size_slow(datatype);
 }
-static inline uint64_t mpy_trace_bytes(MPI_Count count, int datatype) { return count > 0 ? (uint64_t)count * mpy_trace_size(datatype) : 0; }
+static inline uint64_t mpy_trace_bytes(MPI_Count count, int datatype) {
+    return count > 0 ? (uint64_t)count * mpy_trace_size(datatype) : 0;
+}
 /* of a list of counts, which may be NULL */
 MPY_HIDDEN uint64_t mpy_trace_sum(const int *counts, int64_t n, int datatype);
 MPY_HIDDEN uint64_t mpy_trace_sum_c(const MPI_Count *counts, int64_t n, int datatype);
 
 /* The fields of a call on point-to-point, and of a collective, whose clock counts it as the next one. */
-#define MPY_TRACE_P2P(C, PEER, TAG, COUNT, DATATYPE) \
-    .comm = (C)->trace, .peer = mpy_trace_peer(PEER), .tag = mpy_trace_tag(TAG), .bytes = mpy_trace_bytes(COUNT, DATATYPE), .context = t->trace->mark
-#define MPY_TRACE_ROOTED(C, ROOT) .comm = (C)->trace, .peer = mpy_trace_peer(ROOT), .context = mpy_row((C)->row)->seq + 1
+#define MPY_TRACE_P2P(C, PEER, TAG, COUNT, DATATYPE)                                                                   \
+    .comm = (C)->trace, .peer = mpy_trace_peer(PEER), .tag = mpy_trace_tag(TAG),                                       \
+    .bytes = mpy_trace_bytes(COUNT, DATATYPE), .context = t->trace->mark
+#define MPY_TRACE_ROOTED(C, ROOT)                                                                                      \
+    .comm = (C)->trace, .peer = mpy_trace_peer(ROOT), .context = mpy_row((C)->row)->seq + 1
 #define MPY_TRACE_COLLECTIVE(C) MPY_TRACE_ROOTED(C, MPI_UNDEFINED)
 /* One that has no peer and no communicator that all its members know. */
 #define MPY_TRACE_ALONE .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = t->trace->mark
@@ -64,16 +75,22 @@ MPY_HIDDEN uint64_t mpy_trace_sum_c(const MPI_Count *counts, int64_t n, int data
  * started or completed later. */
 MPY_HIDDEN uint64_t mpy_trace_serial_paused(const mpy_thread_t *t);
 static inline void mpy_trace_posted(const mpy_thread_t *t, uint64_t record, const mpy_request_t *r) {
-    if (MPY_LIKELY(t->ring != NULL)) *mpy_request_serial(r) = MPY_LIKELY(record != 0) ? t->ring->serials + record : mpy_trace_serial_paused(t);
+    if (MPY_LIKELY(t->ring != NULL))
+        *mpy_request_serial(r) = MPY_LIKELY(record != 0) ? t->ring->serials + record : mpy_trace_serial_paused(t);
 }
 
 /* Completing it gives a status that says what came. */
 static inline bool mpy_trace_received(const mpy_request_t *r) {
-    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_MRECV || r->kind == MPY_REQ_SENDRECV) && r->peer != MPI_PROC_NULL && !(r->flags & MPY_RF_INACTIVE);
+    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_MRECV || r->kind == MPY_REQ_SENDRECV) &&
+           r->peer != MPI_PROC_NULL && !(r->flags & MPY_RF_INACTIVE);
 }
 /* What the completion of a request says at its entry. */
 static inline mpy_trace_call_t mpy_trace_completion(const mpy_thread_t *t, mpy_trace_op_t op, const mpy_request_t *r) {
-    mpy_trace_call_t call = {.op = op, .comm = mpy_trace_comm(r->comm), .peer = MPY_TRACE_NO_PEER, .request = *mpy_request_serial(r), .context = t->trace->mark};
+    mpy_trace_call_t call = {.op = op,
+                             .comm = mpy_trace_comm(r->comm),
+                             .peer = MPY_TRACE_NO_PEER,
+                             .request = *mpy_request_serial(r),
+                             .context = t->trace->mark};
     if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND) {
         call.peer = mpy_trace_peer(r->peer);
     } else if (mpy_trace_received(r)) {
@@ -90,13 +107,16 @@ static inline void mpy_traced_status(mpy_thread_t *t, uint64_t record, int rc, c
     if (MPY_UNLIKELY(record == 0) || MPY_UNLIKELY(t->ring == NULL)) return;
     uint64_t now = mpy_trace_ticks();
     if (MPY_LIKELY(rc == 0))
-        mpy_trace_received_at(t->ring, record, now, 0, mpy_trace_peer(s->MPI_SOURCE), mpy_trace_tag(s->MPI_TAG), mpy_status_bytes(s));
+        mpy_trace_received_at(t->ring, record, now, 0, mpy_trace_peer(s->MPI_SOURCE), mpy_trace_tag(s->MPI_TAG),
+                              mpy_status_bytes(s));
     else
         mpy_trace_exit_at(t->ring, record, now, MPY_TRACE_FAILED);
 }
 
 /* A call that only looks: when it begins, and when it has found nothing. */
-static inline uint64_t mpy_trace_look(const mpy_thread_t *t) { return MPY_LIKELY(t->trace != NULL) ? mpy_trace_ticks() : 0; }
+static inline uint64_t mpy_trace_look(const mpy_thread_t *t) {
+    return MPY_LIKELY(t->trace != NULL) ? mpy_trace_ticks() : 0;
+}
 static inline void mpy_trace_missed(mpy_thread_t *t, uint64_t since, uint64_t request) {
     if (MPY_LIKELY(since != 0) && MPY_LIKELY(t->trace != NULL)) mpy_trace_polled(t->trace, since, request);
 }
@@ -122,15 +142,20 @@ static inline mpy_traced_t mpy_trace_wait(mpy_thread_t *t, mpy_trace_op_t op, in
     return MPY_LIKELY(t->trace != NULL) ? mpy_trace_wait_slow(t, op, n, handles) : (mpy_traced_t){0};
 }
 /* It has completed r, whose slot is still there. */
-MPY_HIDDEN void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s, int error);
-static inline void mpy_trace_outcome(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s, int error) {
+MPY_HIDDEN void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r,
+                                       const MPI_Status *s, int error);
+static inline void mpy_trace_outcome(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r,
+                                     const MPI_Status *s, int error) {
     if (MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_outcome_slow(t, several, r, s, error);
 }
 /* A Waitall has completed all of its requests (NULL: a null handle) without an error. That it has is what its records
  * say, if nothing else is told. */
-MPY_HIDDEN void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests, const MPI_Status *statuses);
-static inline void mpy_trace_all(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests, const MPI_Status *statuses) {
-    if (statuses != MPI_STATUSES_IGNORE && MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_all_slow(t, several, requests, statuses);
+MPY_HIDDEN void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests,
+                                   const MPI_Status *statuses);
+static inline void mpy_trace_all(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests,
+                                 const MPI_Status *statuses) {
+    if (statuses != MPI_STATUSES_IGNORE && MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL))
+        mpy_trace_all_slow(t, several, requests, statuses);
 }
 /* It returns an error: of which it has completed is told by mpy_trace_outcome. */
 MPY_HIDDEN void mpy_trace_not_all(mpy_thread_t *t, mpy_traced_t *several);

@@ -116,25 +116,33 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
 }
 
 int PMPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, MPI_Win *win) {
-    return construct(&(wanted_t){MPI_WIN_FLAVOR_CREATE, base, size, disp_unit, info}, comm, NULL, win, "MPI_Win_create");
+    return construct(&(wanted_t){MPI_WIN_FLAVOR_CREATE, base, size, disp_unit, info}, comm, NULL, win,
+                     "MPI_Win_create");
 }
 int PMPI_Win_create_c(void *base, MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, MPI_Win *win) {
-    return construct(&(wanted_t){MPI_WIN_FLAVOR_CREATE, base, size, disp_unit, info}, comm, NULL, win, "MPI_Win_create_c");
+    return construct(&(wanted_t){MPI_WIN_FLAVOR_CREATE, base, size, disp_unit, info}, comm, NULL, win,
+                     "MPI_Win_create_c");
 }
 int PMPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr, MPI_Win *win) {
-    return construct(&(wanted_t){MPI_WIN_FLAVOR_ALLOCATE, NULL, size, disp_unit, info}, comm, baseptr, win, "MPI_Win_allocate");
+    return construct(&(wanted_t){MPI_WIN_FLAVOR_ALLOCATE, NULL, size, disp_unit, info}, comm, baseptr, win,
+                     "MPI_Win_allocate");
 }
 int PMPI_Win_allocate_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr, MPI_Win *win) {
-    return construct(&(wanted_t){MPI_WIN_FLAVOR_ALLOCATE, NULL, size, disp_unit, info}, comm, baseptr, win, "MPI_Win_allocate_c");
+    return construct(&(wanted_t){MPI_WIN_FLAVOR_ALLOCATE, NULL, size, disp_unit, info}, comm, baseptr, win,
+                     "MPI_Win_allocate_c");
 }
 int PMPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr, MPI_Win *win) {
-    return construct(&(wanted_t){MPI_WIN_FLAVOR_SHARED, NULL, size, disp_unit, info}, comm, baseptr, win, "MPI_Win_allocate_shared");
+    return construct(&(wanted_t){MPI_WIN_FLAVOR_SHARED, NULL, size, disp_unit, info}, comm, baseptr, win,
+                     "MPI_Win_allocate_shared");
 }
-int PMPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr, MPI_Win *win) {
-    return construct(&(wanted_t){MPI_WIN_FLAVOR_SHARED, NULL, size, disp_unit, info}, comm, baseptr, win, "MPI_Win_allocate_shared_c");
+int PMPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr,
+                               MPI_Win *win) {
+    return construct(&(wanted_t){MPI_WIN_FLAVOR_SHARED, NULL, size, disp_unit, info}, comm, baseptr, win,
+                     "MPI_Win_allocate_shared_c");
 }
 int PMPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win) {
-    return construct(&(wanted_t){MPI_WIN_FLAVOR_DYNAMIC, MPI_BOTTOM, 0, 1, info}, comm, NULL, win, "MPI_Win_create_dynamic");
+    return construct(&(wanted_t){MPI_WIN_FLAVOR_DYNAMIC, MPI_BOTTOM, 0, 1, info}, comm, NULL, win,
+                     "MPI_Win_create_dynamic");
 }
 
 /* ---- destructor ---- */
@@ -320,7 +328,8 @@ int PMPI_Win_get_name(MPI_Win win, char *name, int *resultlen) {
 int PMPI_Win_set_errhandler(MPI_Win win, MPI_Errhandler errhandler) {
     mpy_win_t *w = mpy_win(win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_set_errhandler");
-    return mpy_win_error(w, mpy_errhandler_put(&w->team.errhandler, errhandler, MPY_ERRHANDLER_WIN), "MPI_Win_set_errhandler");
+    return mpy_win_error(w, mpy_errhandler_put(&w->team.errhandler, errhandler, MPY_ERRHANDLER_WIN),
+                         "MPI_Win_set_errhandler");
 }
 int PMPI_Win_get_errhandler(MPI_Win win, MPI_Errhandler *errhandler) {
     mpy_win_t *w = mpy_win(win);

@@ -131,7 +131,9 @@ MPY_HIDDEN void mpy_win_keep_own(mpy_win_t *w);
 MPY_HIDDEN void mpy_win_refill(mpy_win_t *w);
 /* Whole cache lines: a rank's words share none with another's; and MPICH 4.0 misplaces parts that are not multiples of
  * 16 bytes. */
-static inline size_t mpy_board_bytes(const mpy_win_t *w) { return ((MPY_BOARD_POSTS + 2 * (size_t)w->team.size) * sizeof(uint64_t) + 63) & ~(size_t)63; }
+static inline size_t mpy_board_bytes(const mpy_win_t *w) {
+    return ((MPY_BOARD_POSTS + 2 * (size_t)w->team.size) * sizeof(uint64_t) + 63) & ~(size_t)63;
+}
 
 /* The window with the smallest identity above `last`, or NULL. */
 MPY_HIDDEN mpy_win_t *mpy_win_next(uint64_t last);

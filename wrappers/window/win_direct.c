@@ -30,7 +30,8 @@ static inline char *target(const mpy_win_t *w, const void *origin, MPY_WIN_TARGE
     if (part->base == NULL || origin == NULL || disp < 0) return NULL;
     if (datatype != target_datatype || !mpy_is_basic(datatype) || n != target_n || n <= 0 || n > COPY_MAX) return NULL;
     MPI_Aint size = (MPI_Aint)n * mpy_basic_size(datatype), at;
-    if (size == 0 || size > COPY_MAX || __builtin_mul_overflow(disp, part->unit, &at) || at > part->size - size) return NULL;
+    if (size == 0 || size > COPY_MAX || __builtin_mul_overflow(disp, part->unit, &at) || at > part->size - size)
+        return NULL;
     *bytes = (size_t)size;
     return part->base + at;
 }

@@ -58,11 +58,14 @@ static int make_real(mpy_win_t *w, int flavor, int comm, int info, void **base) 
     bool big = unit != w->disp_unit;
     switch (flavor) {
     case MPI_WIN_FLAVOR_CREATE:
-        return big ? MPY_REAL(Win_create_c)(w->base, w->size, w->disp_unit, info, comm, real) : MPY_REAL(Win_create)(w->base, w->size, unit, info, comm, real);
+        return big ? MPY_REAL(Win_create_c)(w->base, w->size, w->disp_unit, info, comm, real)
+                   : MPY_REAL(Win_create)(w->base, w->size, unit, info, comm, real);
     case MPI_WIN_FLAVOR_ALLOCATE:
-        return big ? MPY_REAL(Win_allocate_c)(w->size, w->disp_unit, info, comm, base, real) : MPY_REAL(Win_allocate)(w->size, unit, info, comm, base, real);
+        return big ? MPY_REAL(Win_allocate_c)(w->size, w->disp_unit, info, comm, base, real)
+                   : MPY_REAL(Win_allocate)(w->size, unit, info, comm, base, real);
     case MPI_WIN_FLAVOR_SHARED:
-        return big ? MPY_REAL(Win_allocate_shared_c)(w->size, w->disp_unit, info, comm, base, real) : MPY_REAL(Win_allocate_shared)(w->size, unit, info, comm, base, real);
+        return big ? MPY_REAL(Win_allocate_shared_c)(w->size, w->disp_unit, info, comm, base, real)
+                   : MPY_REAL(Win_allocate_shared)(w->size, unit, info, comm, base, real);
     default:
         return MPY_REAL(Win_create_dynamic)(info, comm, real);
     }
@@ -87,7 +90,8 @@ static segment_t segment_of(const mpy_win_t *w, void *base) {
     for (int r = 0; r < w->team.size; r++) {
         MPI_Aint size, unit;
         void *theirs = NULL;
-        if (MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &theirs) == MPI_SUCCESS) segment_add(&s, theirs, size);
+        if (MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &theirs) == MPI_SUCCESS)
+            segment_add(&s, theirs, size);
     }
     return s;
 }
@@ -104,7 +108,9 @@ static void parts_make(mpy_win_t *w) {
     for (int r = 0; r < w->team.size; r++) {
         MPI_Aint size, unit;
         char *base = NULL;
-        if (MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &base) != MPI_SUCCESS || base == NULL || size <= 0) continue;
+        if (MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &base) != MPI_SUCCESS || base == NULL ||
+            size <= 0)
+            continue;
         w->parts[r] = (mpy_part_t){.base = w->segment + (base - w->lower), .size = size, .unit = unit};
     }
 }
@@ -162,7 +168,8 @@ int mpy_win_map(mpy_win_t *w) {
 
 void mpy_win_keep_own(mpy_win_t *w) {
     if (w->memory != MPY_MEMORY_SHARED || w->bytes == 0) return;
-    char *lo = w->segment, *hi = lo + w->bytes, *own = lo + PAGE_DOWN(w->offset), *own_end = w->size > 0 ? lo + PAGE_UP(w->offset + (size_t)w->size) : own;
+    char *lo = w->segment, *hi = lo + w->bytes, *own = lo + PAGE_DOWN(w->offset),
+         *own_end = w->size > 0 ? lo + PAGE_UP(w->offset + (size_t)w->size) : own;
     map_over(lo, (size_t)(own - lo));
     map_over(own_end, (size_t)(hi - own_end));
     for (const volatile char *page = own; page < own_end; page += PAGE) (void)*page; /* invariant 3 */
@@ -176,7 +183,8 @@ void mpy_win_refill(mpy_win_t *w) {
 
 static int make_board(mpy_win_t *w, int comm) {
     void *words;
-    int rc = MPY_REAL(Win_allocate)((MPI_Aint)mpy_board_bytes(w), sizeof(uint64_t), MPI_INFO_NULL, comm, &words, &w->board);
+    int rc =
+        MPY_REAL(Win_allocate)((MPI_Aint)mpy_board_bytes(w), sizeof(uint64_t), MPI_INFO_NULL, comm, &words, &w->board);
     if (rc != 0) return rc;
     w->words = words;
     __builtin_memcpy(words, w->saved, mpy_board_bytes(w));

@@ -61,7 +61,8 @@ static int rebuild_one(mpy_win_t *w) {
     if (rc != 0) return rc;
     mpy_win_refill(w);
     rc = mpy_win_map(w);
-    for (const mpy_attached_t *a = w->attached; a != NULL && rc == 0; a = a->next) rc = MPY_REAL(Win_attach)(w->obj.real, a->base, a->size);
+    for (const mpy_attached_t *a = w->attached; a != NULL && rc == 0; a = a->next)
+        rc = MPY_REAL(Win_attach)(w->obj.real, a->base, a->size);
     if (rc == 0) rc = MPY_REAL(Win_set_name)(w->obj.real, w->team.name);
     return rc == 0 ? MPY_REAL(Barrier)(w->team.obj.real) : rc;
 }
@@ -79,7 +80,10 @@ int mpy_win_rebuild(char *error, uint64_t n) {
     mpy_hook_out(t);
     if (rc == 0) return 0;
     if (rc == MPI_ERR_RMA_SHARED)
-        mpy_text_format(error, n, "cannot rebuild the shared window '%s': its ranks must share a node, as before, under the same MPI library", name);
+        mpy_text_format(
+            error, n,
+            "cannot rebuild the shared window '%s': its ranks must share a node, as before, under the same MPI library",
+            name);
     else
         mpy_text_format(error, n, "cannot rebuild the window '%s' (MPI error %d)", name, rc);
     return -1;

@@ -26,9 +26,11 @@ enum { TURNS = MPY_BOARD_POSTS };
 
 /* Adds to a rank's lock words and reads what they were, or only reads them. A request, since a flush could not be left
  * while the target computes. */
-static int turns(mpy_p2p_thread_t *th, mpy_win_t *w, int rank, const uint64_t *add, uint64_t *before, mpy_request_t **request) {
+static int turns(mpy_p2p_thread_t *th, mpy_win_t *w, int rank, const uint64_t *add, uint64_t *before,
+                 mpy_request_t **request) {
     static const uint64_t nothing[TURNS];
-    int real, rc = MPY_REAL(Rget_accumulate)(add != NULL ? add : nothing, TURNS, MPI_UINT64_T, before, TURNS, MPI_UINT64_T, rank, 0, TURNS, MPI_UINT64_T,
+    int real, rc = MPY_REAL(Rget_accumulate)(add != NULL ? add : nothing, TURNS, MPI_UINT64_T, before, TURNS,
+                                             MPI_UINT64_T, rank, 0, TURNS, MPI_UINT64_T,
                                              add != NULL ? MPI_SUM : MPI_NO_OP, w->board, &real);
     if (rc == 0) *request = mpy_request_other(th, real, NULL);
     return rc;
@@ -39,11 +41,14 @@ static int turns_add(mpy_win_t *w, int rank, const uint64_t *add) {
 }
 
 static const uint64_t ask[TURNS] = {[MPY_BOARD_USERS] = 1}, let_share[TURNS] = {[MPY_BOARD_READERS] = 1},
-                      leave_shared[TURNS] = {[MPY_BOARD_WRITERS] = 1}, leave_exclusive[TURNS] = {[MPY_BOARD_READERS] = 1, [MPY_BOARD_WRITERS] = 1};
+                      leave_shared[TURNS] = {[MPY_BOARD_WRITERS] = 1},
+                      leave_exclusive[TURNS] = {[MPY_BOARD_READERS] = 1, [MPY_BOARD_WRITERS] = 1};
 
 /* `drawn`: the request that draws the ticket, and reads the words into `seen`. */
-static int wait_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w, int rank, int how, uint64_t *seen, mpy_request_t *drawn) {
-    int mine = how & MPY_TARGET_SHARED ? MPY_BOARD_READERS : MPY_BOARD_WRITERS, rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
+static int wait_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w, int rank, int how, uint64_t *seen,
+                     mpy_request_t *drawn) {
+    int mine = how & MPY_TARGET_SHARED ? MPY_BOARD_READERS : MPY_BOARD_WRITERS,
+        rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
     uint64_t ticket = seen[MPY_BOARD_USERS];
     mpy_wait_t wait = {.mode = MPY_WAIT_ANY, .comm = &w->team, .source = MPI_ANY_SOURCE};
     while (rc == 0 && seen[mine] != ticket) {
@@ -111,7 +116,9 @@ int mpy_win_access_slow(mpy_win_t *w, int rank) {
 
 static bool may_open(const mpy_win_t *w) { return w->access <= MPY_ACCESS_FENCED; }
 
-static int check_rank(const mpy_win_t *w, int rank) { return rank >= MPI_PROC_NULL && rank < w->team.size ? MPI_SUCCESS : MPI_ERR_RANK; }
+static int check_rank(const mpy_win_t *w, int rank) {
+    return rank >= MPI_PROC_NULL && rank < w->team.size ? MPI_SUCCESS : MPI_ERR_RANK;
+}
 static int check_assert(int given, int allowed) { return given & ~allowed ? MPI_ERR_ARG : MPI_SUCCESS; }
 
 /* ---- fence ---- */
@@ -158,7 +165,8 @@ int PMPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
     if (rc == 0) rc = check_rank(w, rank);
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_lock");
     if (rank == MPI_PROC_NULL) return MPI_SUCCESS;
-    int how = (lock_type == MPI_LOCK_SHARED ? MPY_TARGET_SHARED : MPY_TARGET_EXCLUSIVE) | (assert & MPI_MODE_NOCHECK ? MPY_TARGET_NOCHECK : 0);
+    int how = (lock_type == MPI_LOCK_SHARED ? MPY_TARGET_SHARED : MPY_TARGET_EXCLUSIVE) |
+              (assert &MPI_MODE_NOCHECK ? MPY_TARGET_NOCHECK : 0);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_request_t *drawn;
@@ -190,7 +198,8 @@ int PMPI_Win_unlock(int rank, MPI_Win win) {
     mpy_cross_in(t);
     int how = w->target[rank], left = MPI_SUCCESS;
     rc = MPY_REAL(Win_flush)(rank, w->obj.real);
-    if (!(how & MPY_TARGET_NOCHECK)) left = turns_add(w, rank, how & MPY_TARGET_SHARED ? leave_shared : leave_exclusive);
+    if (!(how & MPY_TARGET_NOCHECK))
+        left = turns_add(w, rank, how & MPY_TARGET_SHARED ? leave_shared : leave_exclusive);
     if (left == 0) left = MPY_REAL(Win_flush_local)(rank, w->board);
     mpy_lock(&w->lock);
     w->target[rank] = 0;
@@ -209,7 +218,8 @@ static int lock_all(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w) {
     ticket_t *tickets = mpy_alloc(bytes);
     int rc = MPI_SUCCESS;
     for (int r = 0; r < w->team.size && rc == 0; r++) rc = turns(th, w, r, ask, tickets[r].seen, &tickets[r].drawn);
-    for (int r = 0; r < w->team.size && rc == 0; r++) rc = wait_turn(t, th, w, r, MPY_TARGET_SHARED, tickets[r].seen, tickets[r].drawn);
+    for (int r = 0; r < w->team.size && rc == 0; r++)
+        rc = wait_turn(t, th, w, r, MPY_TARGET_SHARED, tickets[r].seen, tickets[r].drawn);
     if (rc == 0) rc = MPY_REAL(Win_flush_local_all)(w->board);
     mpy_free(tickets, bytes);
     return rc;
@@ -288,10 +298,16 @@ static void ranks_free(int32_t **ranks, int32_t *n) {
 /* In the trace: a record for each rank of the epoch, the first of them. `times`: how many such epochs there were with
  * each rank; `since`: mpy_trace_look. */
 typedef struct epoch { uint64_t first; int n; } epoch_t;
-static epoch_t epoch_enter(mpy_thread_t *t, const mpy_win_t *w, mpy_trace_op_t op, uint64_t since, const int32_t *ranks, int32_t n, const uint64_t *times) {
+static epoch_t epoch_enter(mpy_thread_t *t, const mpy_win_t *w, mpy_trace_op_t op, uint64_t since, const int32_t *ranks,
+                           int32_t n, const uint64_t *times) {
     epoch_t records = {.n = n == 0 ? 1 : n < MPY_TRACE_REQUESTS ? n : MPY_TRACE_REQUESTS};
     for (int i = 0; i < records.n && since != 0 && t->trace != NULL; i++) {
-        mpy_trace_call_t call = {.op = op, .comm = w->team.trace, .peer = MPY_TRACE_NO_PEER, .flags = i + 1 < records.n ? MPY_TRACE_MORE : i + 1 < n ? MPY_TRACE_CUT : 0};
+        mpy_trace_call_t call = {.op = op,
+                                 .comm = w->team.trace,
+                                 .peer = MPY_TRACE_NO_PEER,
+                                 .flags = i + 1 < records.n ? MPY_TRACE_MORE
+                                          : i + 1 < n       ? MPY_TRACE_CUT
+                                                            : 0};
         if (n > 0) call.peer = ranks[i], call.context = times[ranks[i]];
         uint64_t seq = mpy_trace_put(t->trace, since, 0, call);
         if (i == 0) records.first = seq;
@@ -301,7 +317,8 @@ static epoch_t epoch_enter(mpy_thread_t *t, const mpy_win_t *w, mpy_trace_op_t o
 static void epoch_exit(mpy_thread_t *t, epoch_t records, int rc) {
     if (records.first == 0 || t->ring == NULL) return;
     uint64_t now = mpy_trace_ticks();
-    for (int i = 0; i < records.n; i++) mpy_trace_exit_at(t->ring, records.first + (uint64_t)i, now, rc != 0 ? MPY_TRACE_FAILED : 0);
+    for (int i = 0; i < records.n; i++)
+        mpy_trace_exit_at(t->ring, records.first + (uint64_t)i, now, rc != 0 ? MPY_TRACE_FAILED : 0);
 }
 
 static bool is_group(MPI_Group group) { return group == MPI_GROUP_EMPTY || mpy_group(group) != NULL; }
@@ -312,7 +329,8 @@ static MPI_Aint complete_of(const mpy_win_t *w, int rank) { return MPY_BOARD_POS
 int PMPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
     mpy_win_t *w = mpy_win(win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_post");
-    int rc = is_group(group) ? check_assert(assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT) : MPI_ERR_GROUP;
+    int rc =
+        is_group(group) ? check_assert(assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT) : MPI_ERR_GROUP;
     if (rc == 0 && (w->exposed || w->access == MPY_ACCESS_FENCE)) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_post");
     mpy_thread_t *t = mpy_self();
@@ -391,7 +409,8 @@ int PMPI_Win_wait(MPI_Win win) {
     mpy_thread_t *t = mpy_self();
     epoch_t records = epoch_enter(t, w, MPY_OP_WIN_WAIT, mpy_trace_look(t), w->posted, w->nposted, w->exposures);
     mpy_cross_in(t);
-    for (int i = 0; i < w->nposted; i++) await(t, w, w->posted[i], complete_of(w, w->posted[i]), &w->completes_used[w->posted[i]]);
+    for (int i = 0; i < w->nposted; i++)
+        await(t, w, w->posted[i], complete_of(w, w->posted[i]), &w->completes_used[w->posted[i]]);
     exposure_end(w);
     mpy_cross_out(t);
     waited(t);
@@ -433,7 +452,8 @@ int PMPI_Win_test(MPI_Win win, int *flag) {
 /* ---- flush and sync ---- */
 
 static bool is_locked(const mpy_win_t *w, int rank) {
-    return w->access == MPY_ACCESS_LOCK_ALL || (w->access == MPY_ACCESS_LOCK && (rank == MPI_PROC_NULL || w->target[rank] != 0));
+    return w->access == MPY_ACCESS_LOCK_ALL ||
+           (w->access == MPY_ACCESS_LOCK && (rank == MPI_PROC_NULL || w->target[rank] != 0));
 }
 
 /* The record of a flush that had nothing to wait for: the clock is read once. */
@@ -479,7 +499,11 @@ static int flush_all(MPI_Win win, int slot, const char *name) {
 }
 
 int PMPI_Win_flush(int rank, MPI_Win win) { return flush(rank, win, MPY_FN_Win_flush, "MPI_Win_flush"); }
-int PMPI_Win_flush_local(int rank, MPI_Win win) { return flush(rank, win, MPY_FN_Win_flush_local, "MPI_Win_flush_local"); }
+int PMPI_Win_flush_local(int rank, MPI_Win win) {
+    return flush(rank, win, MPY_FN_Win_flush_local, "MPI_Win_flush_local");
+}
 int PMPI_Win_flush_all(MPI_Win win) { return flush_all(win, MPY_FN_Win_flush_all, "MPI_Win_flush_all"); }
-int PMPI_Win_flush_local_all(MPI_Win win) { return flush_all(win, MPY_FN_Win_flush_local_all, "MPI_Win_flush_local_all"); }
+int PMPI_Win_flush_local_all(MPI_Win win) {
+    return flush_all(win, MPY_FN_Win_flush_local_all, "MPI_Win_flush_local_all");
+}
 int PMPI_Win_sync(MPI_Win win) { return flush_all(win, MPY_FN_Win_sync, "MPI_Win_sync"); }

@@ -43,12 +43,14 @@ static void blocks_plain(mpy_polyval_t *p, const uint8_t *data, size_t n) {
 
 __attribute__((target("pclmul"))) static inline wide_t multiply(__m128i a, __m128i b) {
     __m128i middle = _mm_xor_si128(_mm_clmulepi64_si128(a, b, 0x10), _mm_clmulepi64_si128(a, b, 0x01));
-    return (wide_t){_mm_xor_si128(_mm_clmulepi64_si128(a, b, 0x00), _mm_slli_si128(middle, 8)), _mm_xor_si128(_mm_clmulepi64_si128(a, b, 0x11), _mm_srli_si128(middle, 8))};
+    return (wide_t){_mm_xor_si128(_mm_clmulepi64_si128(a, b, 0x00), _mm_slli_si128(middle, 8)),
+                    _mm_xor_si128(_mm_clmulepi64_si128(a, b, 0x11), _mm_srli_si128(middle, 8))};
 }
 
 __attribute__((target("pclmul"))) static inline __m128i reduce(wide_t w) {
     __m128i fold = _mm_set_epi64x(0, (long long)FOLD);
-    for (int half = 0; half < 2; half++) w.low = _mm_xor_si128(_mm_shuffle_epi32(w.low, 0x4e), _mm_clmulepi64_si128(w.low, fold, 0x00));
+    for (int half = 0; half < 2; half++)
+        w.low = _mm_xor_si128(_mm_shuffle_epi32(w.low, 0x4e), _mm_clmulepi64_si128(w.low, fold, 0x00));
     return _mm_xor_si128(w.low, w.high);
 }
 
@@ -63,7 +65,8 @@ __attribute__((target("pclmul"))) static void blocks_fast(mpy_polyval_t *p, cons
         }
         sum = reduce(w);
     }
-    for (; n > 0; data += BLOCK, n--) sum = reduce(multiply(_mm_xor_si128(sum, _mm_loadu_si128((const __m128i *)data)), h[3]));
+    for (; n > 0; data += BLOCK, n--)
+        sum = reduce(multiply(_mm_xor_si128(sum, _mm_loadu_si128((const __m128i *)data)), h[3]));
     _mm_storeu_si128((__m128i *)p->sum, sum);
 }
 
@@ -76,7 +79,8 @@ static int has_pclmul(void) {
 
 /* ---- ---- */
 
-static void update(mpy_polyval_t *p, const uint8_t *data, size_t n, void (*blocks)(mpy_polyval_t *, const uint8_t *, size_t)) {
+static void update(mpy_polyval_t *p, const uint8_t *data, size_t n,
+                   void (*blocks)(mpy_polyval_t *, const uint8_t *, size_t)) {
     if (p->filled > 0) {
         while (p->filled < BLOCK && n > 0) p->partial[p->filled++] = *data++, n--;
         if (p->filled < BLOCK) return;
@@ -99,7 +103,9 @@ void mpy_polyval_init(mpy_polyval_t *p, const uint8_t key[BLOCK]) {
 
 void mpy_polyval_reset(mpy_polyval_t *p) { p->sum[0] = p->sum[1] = 0, p->filled = 0; }
 
-void mpy_polyval_update(mpy_polyval_t *p, const void *data, size_t n) { update(p, data, n, has_pclmul() ? blocks_fast : blocks_plain); }
+void mpy_polyval_update(mpy_polyval_t *p, const void *data, size_t n) {
+    update(p, data, n, has_pclmul() ? blocks_fast : blocks_plain);
+}
 void mpy_polyval_update_plain(mpy_polyval_t *p, const void *data, size_t n) { update(p, data, n, blocks_plain); }
 
 void mpy_polyval_final(mpy_polyval_t *p, uint8_t hash[BLOCK]) {

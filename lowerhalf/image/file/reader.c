@@ -57,9 +57,11 @@ static int read_header(mpy_image_t *im, int rank, int size, char *err, size_t n)
     if (stray || mpy_crc32c(0, h, offsetof(mpy_image_header_t, header_crc)) != h->header_crc)
         FAIL("%s: damaged: the header's checksum is wrong", im->path);
     if (h->boundary_version != MPY_BOUNDARY_VERSION)
-        FAIL("%s: written by another manapy (boundary version %u, here %u)", im->path, h->boundary_version, MPY_BOUNDARY_VERSION);
+        FAIL("%s: written by another manapy (boundary version %u, here %u)", im->path, h->boundary_version,
+             MPY_BOUNDARY_VERSION);
     if (h->file_bytes != (uint64_t)st.st_size)
-        FAIL("%s: truncated or extended: %lld bytes instead of %llu", im->path, (long long)st.st_size, (unsigned long long)h->file_bytes);
+        FAIL("%s: truncated or extended: %lld bytes instead of %llu", im->path, (long long)st.st_size,
+             (unsigned long long)h->file_bytes);
     if (size >= 0 && h->size != size) FAIL("%s: image of a job of %d ranks, not of %d", im->path, h->size, size);
     if (rank >= 0 && h->rank != rank) FAIL("%s: image of rank %d, not of rank %d", im->path, h->rank, rank);
     if (h->nsections > MPY_SECTIONS_MAX) FAIL("%s: damaged: %u sections", im->path, h->nsections);
@@ -67,7 +69,8 @@ static int read_header(mpy_image_t *im, int rank, int size, char *err, size_t n)
 }
 
 /* Read one section into new memory (never NULL on success). record = 0: a blob. */
-static int read_section(mpy_image_t *im, uint32_t kind, uint64_t record, int optional, void *out, uint64_t *count, char *err, size_t n) {
+static int read_section(mpy_image_t *im, uint32_t kind, uint64_t record, int optional, void *out, uint64_t *count,
+                        char *err, size_t n) {
     const mpy_image_section_t *s = NULL;
     for (uint32_t i = 0; i < im->header.nsections; i++)
         if (im->header.sections[i].kind == kind) s = &im->header.sections[i];
@@ -75,10 +78,12 @@ static int read_section(mpy_image_t *im, uint32_t kind, uint64_t record, int opt
         if (optional) return 0;
         FAIL("%s: damaged: section %u is missing", im->path, kind);
     }
-    if (s->offset % 8 || s->offset < MPY_IMAGE_PAGE || s->offset > im->header.file_bytes || s->bytes > im->header.file_bytes - s->offset)
+    if (s->offset % 8 || s->offset < MPY_IMAGE_PAGE || s->offset > im->header.file_bytes ||
+        s->bytes > im->header.file_bytes - s->offset)
         FAIL("%s: damaged: section %u lies outside the file", im->path, kind);
     if (record && (s->count > s->bytes / record || s->count * record != s->bytes))
-        FAIL("%s: damaged: section %u has %llu records in %llu bytes", im->path, kind, (unsigned long long)s->count, (unsigned long long)s->bytes);
+        FAIL("%s: damaged: section %u has %llu records in %llu bytes", im->path, kind, (unsigned long long)s->count,
+             (unsigned long long)s->bytes);
     void *p = malloc(s->bytes ? s->bytes : 1);
     if (!p) FAIL("%s: no memory for section %u", im->path, kind);
     *(void **)out = p; /* mpy_image_close frees it also on the failures below */
@@ -89,9 +94,11 @@ static int read_section(mpy_image_t *im, uint32_t kind, uint64_t record, int opt
 }
 
 static int check_strings(const mpy_image_t *im, char *err, size_t n) {
-    if (im->strings_bytes && im->strings[im->strings_bytes - 1]) FAIL("%s: damaged: the string section has no end", im->path);
+    if (im->strings_bytes && im->strings[im->strings_bytes - 1])
+        FAIL("%s: damaged: the string section has no end", im->path);
     for (uint64_t i = 0; i < im->nfiles; i++)
-        if (im->files[i].path >= im->strings_bytes) FAIL("%s: damaged: file %llu has no path", im->path, (unsigned long long)i);
+        if (im->files[i].path >= im->strings_bytes)
+            FAIL("%s: damaged: file %llu has no path", im->path, (unsigned long long)i);
     return 0;
 }
 
@@ -100,9 +107,11 @@ static int check_regions(const mpy_image_t *im, char *err, size_t n) {
     for (uint64_t i = 0; i < im->nregions; i++) {
         const mpy_image_region_t *r = &im->regions[i];
         if (r->lo % MPY_IMAGE_PAGE || r->hi % MPY_IMAGE_PAGE || r->lo < end || r->hi <= r->lo)
-            FAIL("%s: damaged: region %llu (0x%llx-0x%llx) is out of order", im->path, (unsigned long long)i, (unsigned long long)r->lo, (unsigned long long)r->hi);
+            FAIL("%s: damaged: region %llu (0x%llx-0x%llx) is out of order", im->path, (unsigned long long)i,
+                 (unsigned long long)r->lo, (unsigned long long)r->hi);
         if ((r->flags & MPY_REGION_FILE) && r->file >= im->nfiles)
-            FAIL("%s: damaged: region %llu refers to file %u of %llu", im->path, (unsigned long long)i, r->file, (unsigned long long)im->nfiles);
+            FAIL("%s: damaged: region %llu refers to file %u of %llu", im->path, (unsigned long long)i, r->file,
+                 (unsigned long long)im->nfiles);
         end = r->hi;
     }
     return 0;
@@ -112,15 +121,19 @@ static int check_runs(const mpy_image_t *im, char *err, size_t n) {
     uint64_t end = 0, region = 0;
     for (uint64_t i = 0; i < im->nruns; i++) {
         const mpy_image_run_t *r = &im->runs[i];
-        if (r->address % MPY_IMAGE_PAGE || r->bytes % MPY_IMAGE_PAGE || r->offset % MPY_IMAGE_PAGE || !r->bytes || r->bytes > MPY_RUN_MAX || r->address < end)
-            FAIL("%s: damaged: run %llu at 0x%llx is out of order", im->path, (unsigned long long)i, (unsigned long long)r->address);
+        if (r->address % MPY_IMAGE_PAGE || r->bytes % MPY_IMAGE_PAGE || r->offset % MPY_IMAGE_PAGE || !r->bytes ||
+            r->bytes > MPY_RUN_MAX || r->address < end)
+            FAIL("%s: damaged: run %llu at 0x%llx is out of order", im->path, (unsigned long long)i,
+                 (unsigned long long)r->address);
         end = r->address + r->bytes;
         while (region < im->nregions && im->regions[region].hi <= r->address) region++;
         const mpy_image_region_t *g = region < im->nregions ? &im->regions[region] : NULL;
         if (!g || r->address < g->lo || end > g->hi)
-            FAIL("%s: damaged: run %llu at 0x%llx lies in no region", im->path, (unsigned long long)i, (unsigned long long)r->address);
+            FAIL("%s: damaged: run %llu at 0x%llx lies in no region", im->path, (unsigned long long)i,
+                 (unsigned long long)r->address);
         if (r->kind == MPY_RUN_DATA) {
-            if (r->offset < MPY_IMAGE_PAGE || r->offset > im->header.file_bytes || r->bytes > im->header.file_bytes - r->offset)
+            if (r->offset < MPY_IMAGE_PAGE || r->offset > im->header.file_bytes ||
+                r->bytes > im->header.file_bytes - r->offset)
                 FAIL("%s: damaged: run %llu lies outside the file", im->path, (unsigned long long)i);
         } else if (r->kind != MPY_RUN_FILE || !(g->flags & MPY_REGION_FILE)) {
             FAIL("%s: damaged: run %llu is of unknown kind %u", im->path, (unsigned long long)i, r->kind);
@@ -130,8 +143,9 @@ static int check_runs(const mpy_image_t *im, char *err, size_t n) {
 }
 
 static int check_seal(const mpy_image_t *im, char *err, size_t n) {
-    const void *const content[] = {[MPY_SECTION_REGIONS] = im->regions, [MPY_SECTION_RUNS] = im->runs, [MPY_SECTION_FILES] = im->files,
-                                   [MPY_SECTION_STRINGS] = im->strings, [MPY_SECTION_THREADS] = im->threads, [MPY_SECTION_PROCESS] = im->process,
+    const void *const content[] = {[MPY_SECTION_REGIONS] = im->regions, [MPY_SECTION_RUNS] = im->runs,
+                                   [MPY_SECTION_FILES] = im->files,     [MPY_SECTION_STRINGS] = im->strings,
+                                   [MPY_SECTION_THREADS] = im->threads, [MPY_SECTION_PROCESS] = im->process,
                                    [MPY_SECTION_FDS] = im->fds};
     uint8_t seal[MPY_IMAGE_SEAL];
     uint32_t seen = 0;
@@ -146,11 +160,13 @@ static int check_seal(const mpy_image_t *im, char *err, size_t n) {
         mpy_hmac_update(&m, content[s->kind], s->bytes);
     }
     mpy_image_seal_finish(&m, &im->header, seal);
-    if (memcmp(seal, im->header.seal, sizeof seal)) FAIL("%s: changed after its job had written it: its seal is wrong", im->path);
+    if (memcmp(seal, im->header.seal, sizeof seal))
+        FAIL("%s: changed after its job had written it: its seal is wrong", im->path);
     return 0;
 }
 
-int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err, size_t n) {
+int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err,
+                   size_t n) {
     memset(im, 0, sizeof *im);
     im->keys = keys;
     snprintf(im->path, sizeof im->path, "%s", path);

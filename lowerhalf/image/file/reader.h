@@ -40,7 +40,8 @@ void mpy_image_sum_add(const mpy_image_t *image, mpy_image_sum_t *sum, const voi
 
 /* rank and size: what the caller expects, or -1. keys: of the job that has written it, valid as long as the image is
  * open; NULL: seals are not checked. On failure nothing stays open. */
-int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err, size_t n);
+int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err,
+                   size_t n);
 void mpy_image_close(mpy_image_t *image);
 
 /* Path of a mapped file; "" if the index or the string is none. */
@@ -52,9 +53,11 @@ int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), c
 
 /* In two steps, for a restart: the mapped files; and each DATA run, when it has been read and summed anyway. */
 int mpy_image_check_files(const mpy_image_t *image, char *err, size_t n);
-int mpy_image_check_sum(const mpy_image_t *image, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err, size_t n);
+int mpy_image_check_sum(const mpy_image_t *image, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err,
+                        size_t n);
 
 /* Open, check all, close. secret: of the job, or NULL. */
-MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret, void (*progress)(uint64_t), char *err, size_t n);
+MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret,
+                                   void (*progress)(uint64_t), char *err, size_t n);
 
 #endif

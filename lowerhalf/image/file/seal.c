@@ -25,7 +25,8 @@ void mpy_image_keys(mpy_image_keys_t *keys, const uint8_t secret[MPY_SECRET_BYTE
     mpy_polyval_init(&keys->hash, hash);
 }
 
-void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run, mpy_polyval_t *hash, uint8_t seal[MPY_RUN_SEAL]) {
+void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run, mpy_polyval_t *hash,
+                        uint8_t seal[MPY_RUN_SEAL]) {
     uint8_t value[MPY_POLYVAL_BYTES], digest[MPY_SHA256_BYTES];
     mpy_hmac_t m;
     mpy_polyval_final(hash, value);
@@ -37,7 +38,9 @@ void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run
     memcpy(seal, digest, MPY_RUN_SEAL);
 }
 
-void mpy_image_seal_begin(mpy_hmac_t *m, const mpy_image_keys_t *keys) { mpy_hmac_init(m, keys->head, sizeof keys->head); }
+void mpy_image_seal_begin(mpy_hmac_t *m, const mpy_image_keys_t *keys) {
+    mpy_hmac_init(m, keys->head, sizeof keys->head);
+}
 
 void mpy_image_seal_finish(mpy_hmac_t *m, const mpy_image_header_t *header, uint8_t seal[MPY_IMAGE_SEAL]) {
     mpy_hmac_update(m, header, offsetof(mpy_image_header_t, seal));

@@ -15,10 +15,12 @@ typedef struct mpy_image_keys {
     mpy_polyval_t hash; /* at its beginning */
 } mpy_image_keys_t;
 
-__attribute__((visibility("default"))) void mpy_image_keys(mpy_image_keys_t *keys, const uint8_t secret[MPY_SECRET_BYTES]);
+__attribute__((visibility("default"))) void mpy_image_keys(mpy_image_keys_t *keys,
+                                                           const uint8_t secret[MPY_SECRET_BYTES]);
 
 /* Of a DATA run: `hash` has seen its pages. */
-__attribute__((visibility("default"))) void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run, mpy_polyval_t *hash, uint8_t seal[MPY_RUN_SEAL]);
+__attribute__((visibility("default"))) void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run,
+                                                               mpy_polyval_t *hash, uint8_t seal[MPY_RUN_SEAL]);
 
 /* Of header and sections: begin, add the sections in their order, finish with the header, all of it but seal and
  * checksum being set. */

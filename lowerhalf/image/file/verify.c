@@ -20,7 +20,8 @@
 #define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 /* Sum up `bytes` of fd from `offset`; a short file counts as zeros if pad, else as an error. */
-static int sum_file(const mpy_image_t *im, int fd, const char *path, uint64_t offset, uint64_t bytes, int pad, unsigned char *piece, mpy_image_sum_t *sum, char *err, size_t n) {
+static int sum_file(const mpy_image_t *im, int fd, const char *path, uint64_t offset, uint64_t bytes, int pad,
+                    unsigned char *piece, mpy_image_sum_t *sum, char *err, size_t n) {
     mpy_image_sum_begin(im, sum);
     while (bytes) {
         size_t want = bytes < PIECE ? (size_t)bytes : PIECE;
@@ -51,13 +52,15 @@ void mpy_image_sum_add(const mpy_image_t *im, mpy_image_sum_t *sum, const void *
 
 int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err, size_t n) {
     if (sum->crc != run->crc)
-        FAIL("%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x instead of %08x", im->path, (unsigned long long)run->bytes,
-             (unsigned long long)run->address, (unsigned long long)run->offset, sum->crc, run->crc);
+        FAIL("%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x instead of %08x", im->path,
+             (unsigned long long)run->bytes, (unsigned long long)run->address, (unsigned long long)run->offset,
+             sum->crc, run->crc);
     uint8_t seal[MPY_RUN_SEAL];
     if (!im->keys) return 0;
     mpy_image_seal_run(im->keys, run, &sum->hash, seal);
     if (memcmp(seal, run->seal, sizeof seal))
-        FAIL("%s: changed after its job had written it: the seal of the memory at 0x%llx is wrong", im->path, (unsigned long long)run->address);
+        FAIL("%s: changed after its job had written it: the seal of the memory at 0x%llx is wrong", im->path,
+             (unsigned long long)run->address);
     return 0;
 }
 
@@ -70,7 +73,8 @@ static int check_data(const mpy_image_t *im, const mpy_image_run_t *run, unsigne
 /* The mapped file that is open at the moment: runs are ascending, so runs of one file come together. */
 typedef struct mapped { uint32_t file; int fd; } mapped_t;
 
-static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_t file, mapped_t *m, unsigned char *piece, char *err, size_t n) {
+static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_t file, mapped_t *m,
+                      unsigned char *piece, char *err, size_t n) {
     const char *path = mpy_image_file_path(im, file);
     mpy_image_sum_t sum;
     if (file != m->file) {
@@ -80,7 +84,8 @@ static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_
     }
     if (m->fd < 0) FAIL("%s: %s, which the program has mapped, cannot be opened: %s", im->path, path, strerror(errno));
     if (sum_file(im, m->fd, path, run->offset, run->bytes, 1, piece, &sum, err, n)) return -1;
-    if (sum.crc != run->crc) FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, path);
+    if (sum.crc != run->crc)
+        FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, path);
     return 0;
 }
 
@@ -102,10 +107,13 @@ static int check_kinds(const mpy_image_t *im, int data, void (*progress)(uint64_
     return rc;
 }
 
-int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) { return check_kinds(im, 1, progress, err, n); }
+int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
+    return check_kinds(im, 1, progress, err, n);
+}
 int mpy_image_check_files(const mpy_image_t *im, char *err, size_t n) { return check_kinds(im, 0, NULL, err, n); }
 
-int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret, void (*progress)(uint64_t), char *err, size_t n) {
+int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret, void (*progress)(uint64_t), char *err,
+                     size_t n) {
     mpy_image_t image;
     mpy_image_keys_t keys;
     if (secret) mpy_image_keys(&keys, secret);

@@ -214,7 +214,8 @@ typedef struct mpy_services {
     void (*set_checkpoint_dir)(const char *name, const char *path);
     /* Enter a communicator into the trace: mpy_trace_comm_add of lowerhalf/trace/file.h; MPY_TRACE_NO_COMM without a
      * trace. */
-    uint32_t (*trace_comm)(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name);
+    uint32_t (*trace_comm)(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote,
+                           const char *name);
     /* The calling thread begins phase `mark` (manapy.trace.mark). Returns whether it is recorded. */
     int (*trace_mark)(uint64_t mark);
     /* [L] MPI_Finalize is about to return. */

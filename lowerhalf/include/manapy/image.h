@@ -10,8 +10,8 @@
  *   RUNS     mpy_image_run_t[count]     what the pages of the regions hold, ascending; pages in no run are zero
  *   FILES    mpy_image_file_t[count]    mapped files that regions refer to by index
  *   STRINGS  bytes                      NUL-terminated strings referred to by offset
- *   THREADS  mpy_image_thread_t[count]  upper threads; [0] is the thread that becomes the restarted process's main thread
- *   PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
+ *   THREADS  mpy_image_thread_t[count]  upper threads; [0] is the thread that becomes the restarted process's main
+ * thread PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
  *
  * Invariants
  *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc.
@@ -33,7 +33,16 @@
 #define MPY_RUN_MAX (64u << 20) /* a run is at most this long, so that checking one shows progress */
 
 enum { MPY_IMAGE_SEAL = 32, MPY_RUN_SEAL = 16 };
-enum { MPY_SECTION_REGIONS = 1, MPY_SECTION_RUNS, MPY_SECTION_FILES, MPY_SECTION_STRINGS, MPY_SECTION_THREADS, MPY_SECTION_PROCESS, MPY_SECTION_FDS, MPY_SECTIONS_MAX = 16 };
+enum {
+    MPY_SECTION_REGIONS = 1,
+    MPY_SECTION_RUNS,
+    MPY_SECTION_FILES,
+    MPY_SECTION_STRINGS,
+    MPY_SECTION_THREADS,
+    MPY_SECTION_PROCESS,
+    MPY_SECTION_FDS,
+    MPY_SECTIONS_MAX = 16
+};
 
 typedef struct mpy_image_section {
     uint32_t kind;

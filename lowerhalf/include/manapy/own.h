@@ -14,7 +14,9 @@ static inline int mpy_own_check(const char *path, const struct stat *st, mode_t 
         return -1;
     }
     if (st->st_mode & others) {
-        snprintf(error, n, "%s is writable for others (mode %04o): it is not used; if nobody has changed it: chmod go-w", path, (unsigned)(st->st_mode & 07777));
+        snprintf(error, n,
+                 "%s is writable for others (mode %04o): it is not used; if nobody has changed it: chmod go-w", path,
+                 (unsigned)(st->st_mode & 07777));
         return -1;
     }
     return 0;

@@ -48,8 +48,14 @@
 typedef enum {
     MPY_OP_NONE = 0,
     /* point-to-point: peer, tag, bytes */
-    MPY_OP_SEND = 1, MPY_OP_BSEND = 2, MPY_OP_SSEND = 3, MPY_OP_RSEND = 4, MPY_OP_RECV = 5, MPY_OP_MRECV = 6,
-    MPY_OP_PROBE = 7, MPY_OP_MPROBE = 8,
+    MPY_OP_SEND = 1,
+    MPY_OP_BSEND = 2,
+    MPY_OP_SSEND = 3,
+    MPY_OP_RSEND = 4,
+    MPY_OP_RECV = 5,
+    MPY_OP_MRECV = 6,
+    MPY_OP_PROBE = 7,
+    MPY_OP_MPROBE = 8,
     /* completion: request is what is waited for */
     MPY_OP_WAIT = 16,    /* one request: Wait */
     MPY_OP_WAITALL = 17, /* one record for each request, all but the last with MORE */
@@ -58,20 +64,40 @@ typedef enum {
     /* of a persistent request: communicator, peer, tag and bytes are its; for a collective the tag is the number of the
      * start, from 1, and context SEQ of the call that made the request. Flags: MPY_TRACE_STARTS */
     MPY_OP_START = 20,
-    MPY_OP_CANCEL = 21, MPY_OP_REQUEST_FREE = 22,
+    MPY_OP_CANCEL = 21,
+    MPY_OP_REQUEST_FREE = 22,
     /* collectives: peer is the root or NONE, context is SEQ of the communicator's collective clock */
-    MPY_OP_BARRIER = 32, MPY_OP_BCAST = 33, MPY_OP_REDUCE = 34, MPY_OP_ALLREDUCE = 35, MPY_OP_GATHER = 36, MPY_OP_SCATTER = 37,
-    MPY_OP_ALLGATHER = 38, MPY_OP_ALLTOALL = 39, MPY_OP_REDUCE_SCATTER = 40, MPY_OP_SCAN = 41, MPY_OP_EXSCAN = 42, MPY_OP_NEIGHBOR = 43,
+    MPY_OP_BARRIER = 32,
+    MPY_OP_BCAST = 33,
+    MPY_OP_REDUCE = 34,
+    MPY_OP_ALLREDUCE = 35,
+    MPY_OP_GATHER = 36,
+    MPY_OP_SCATTER = 37,
+    MPY_OP_ALLGATHER = 38,
+    MPY_OP_ALLTOALL = 39,
+    MPY_OP_REDUCE_SCATTER = 40,
+    MPY_OP_SCAN = 41,
+    MPY_OP_EXSCAN = 42,
+    MPY_OP_NEIGHBOR = 43,
     MPY_OP_COMM_CREATE = 44, /* dup, split, create, free ...: all that is collective on the parent */
-    MPY_OP_WIN_CREATE = 45, MPY_OP_FILE = 46, MPY_OP_INIT = 47, MPY_OP_FINALIZE = 48,
+    MPY_OP_WIN_CREATE = 45,
+    MPY_OP_FILE = 46,
+    MPY_OP_INIT = 47,
+    MPY_OP_FINALIZE = 48,
     /* one-sided synchronisation: peer is the target or NONE. Of POST, START, COMPLETE, WAIT: one record for each rank
        of the group, all but the last with MORE; context is how many such epochs (of access: START, COMPLETE; of
        exposure: POST, WAIT) this rank has opened to that one on this window, from 1 */
-    MPY_OP_WIN_FENCE = 64, MPY_OP_WIN_LOCK = 65, MPY_OP_WIN_UNLOCK = 66, MPY_OP_WIN_POST = 67, MPY_OP_WIN_START = 68,
-    MPY_OP_WIN_COMPLETE = 69, MPY_OP_WIN_WAIT = 70, MPY_OP_WIN_FLUSH = 71,
+    MPY_OP_WIN_FENCE = 64,
+    MPY_OP_WIN_LOCK = 65,
+    MPY_OP_WIN_UNLOCK = 66,
+    MPY_OP_WIN_POST = 67,
+    MPY_OP_WIN_START = 68,
+    MPY_OP_WIN_COMPLETE = 69,
+    MPY_OP_WIN_WAIT = 70,
+    MPY_OP_WIN_FLUSH = 71,
     /* not a call: what the program says about itself (manapy.trace.mark) and its recording, and what RDMA says of a
      * queue pair */
-    MPY_OP_MARK = 96,    /* context: the new phase mark */
+    MPY_OP_MARK = 96, /* context: the new phase mark */
     /* comm: queue pair number; request: work requests posted so far; context: completed so far; bytes: of those posted;
      * peer: the remote queue pair's number; tag: of the device, an index that the producer names in its entries of the
      * side table */
@@ -143,7 +169,11 @@ typedef struct mpy_trace_sample { /* of this host's clocks, taken together; or o
     uint64_t uncertainty; /* of offset, ns; UINT64_MAX: not known */
 } mpy_trace_sample_t;
 
-typedef enum { MPY_TRACE_RUNNING = 0, MPY_TRACE_FINALIZED = 1, MPY_TRACE_SAVED = 2 /* the process goes on in the next generation */ } mpy_trace_end_t;
+typedef enum {
+    MPY_TRACE_RUNNING = 0,
+    MPY_TRACE_FINALIZED = 1,
+    MPY_TRACE_SAVED = 2 /* the process goes on in the next generation */
+} mpy_trace_end_t;
 
 typedef struct mpy_trace_file {
     uint64_t magic;

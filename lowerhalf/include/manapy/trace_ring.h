@@ -54,7 +54,9 @@ MPY_TRACE_INLINE uint64_t mpy_trace_put(mpy_trace_ring_t *ring, uint64_t enter, 
     return seq;
 }
 
-MPY_TRACE_INLINE uint64_t mpy_trace_enter(mpy_trace_ring_t *ring, mpy_trace_call_t call) { return mpy_trace_put(ring, mpy_trace_ticks(), 0, call); }
+MPY_TRACE_INLINE uint64_t mpy_trace_enter(mpy_trace_ring_t *ring, mpy_trace_call_t call) {
+    return mpy_trace_put(ring, mpy_trace_ticks(), 0, call);
+}
 
 /* The record of an open call, or NULL. */
 MPY_TRACE_INLINE mpy_trace_record_t *mpy_trace_open(mpy_trace_ring_t *ring, uint64_t seq) {
@@ -69,10 +71,13 @@ MPY_TRACE_INLINE void mpy_trace_exit_at(mpy_trace_ring_t *ring, uint64_t seq, ui
     if (__builtin_expect(flags != 0, 0)) r->flags |= (uint16_t)flags;
     __atomic_store_n(&r->exit, exit, __ATOMIC_RELEASE);
 }
-MPY_TRACE_INLINE void mpy_trace_exit(mpy_trace_ring_t *ring, uint64_t seq, uint32_t flags) { mpy_trace_exit_at(ring, seq, mpy_trace_ticks(), flags); }
+MPY_TRACE_INLINE void mpy_trace_exit(mpy_trace_ring_t *ring, uint64_t seq, uint32_t flags) {
+    mpy_trace_exit_at(ring, seq, mpy_trace_ticks(), flags);
+}
 
 /* The same for one that has received something. */
-MPY_TRACE_INLINE void mpy_trace_received_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags, int32_t peer, int32_t tag, uint64_t bytes) {
+MPY_TRACE_INLINE void mpy_trace_received_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags,
+                                            int32_t peer, int32_t tag, uint64_t bytes) {
     mpy_trace_record_t *r = mpy_trace_open(ring, seq);
     if (r == NULL) return;
     r->peer = peer;
@@ -92,7 +97,9 @@ MPY_TRACE_INLINE void mpy_trace_polled(mpy_trace_ring_t *ring, uint64_t ticks, u
 MPY_TRACE_INLINE void mpy_trace_mark(mpy_trace_ring_t *ring, uint64_t mark) {
     uint64_t now = mpy_trace_ticks();
     ring->mark = mark;
-    mpy_trace_put(ring, now, now, (mpy_trace_call_t){.op = MPY_OP_MARK, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = mark});
+    mpy_trace_put(
+        ring, now, now,
+        (mpy_trace_call_t){.op = MPY_OP_MARK, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = mark});
 }
 
 /* Added to the serials of what is posted while recording is paused. No ring has so many records, and
@@ -101,7 +108,9 @@ MPY_TRACE_INLINE void mpy_trace_mark(mpy_trace_ring_t *ring, uint64_t mark) {
 
 /* Pause and resume the recording of the program's calls. In between nothing is put into the ring. */
 MPY_TRACE_INLINE void mpy_trace_pause(mpy_trace_ring_t *ring) {
-    mpy_trace_enter(ring, (mpy_trace_call_t){.op = MPY_OP_PAUSE, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = ring->mark});
+    mpy_trace_enter(
+        ring, (mpy_trace_call_t){
+                  .op = MPY_OP_PAUSE, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = ring->mark});
 }
 MPY_TRACE_INLINE void mpy_trace_resume(mpy_trace_ring_t *ring) { mpy_trace_exit(ring, ring->head, 0); }
 

@@ -25,7 +25,8 @@
 /* seconds: absolute times beyond, 2001, are CLOCK_REALTIME's; no machine is up for 31 years */
 #define TIMES_OF_DAY NS
 
-extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[], mpy_code_masked_none[], mpy_code_masked_done[];
+extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[], mpy_code_masked_none[],
+    mpy_code_masked_done[];
 
 static const clockid_t clocks[MPY_CLOCKS] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME};
 
@@ -124,7 +125,9 @@ long mpy_trap_sleep_until(mpy_trap_t *t) {
     const struct timespec *until = (const struct timespec *)t->a[futex ? 3 : 2];
     int64_t offset = offset_of(futex ? CLOCK_MONOTONIC : t->a[0]);
     g[REG_RCX] = g[REG_RIP];
-    g[REG_RIP] = (greg_t)mpy_code_address(!until || !offset ? mpy_code_masked_none : futex ? mpy_code_timed_r10 : mpy_code_timed_rdx);
+    g[REG_RIP] = (greg_t)mpy_code_address(!until || !offset ? mpy_code_masked_none
+                                          : futex           ? mpy_code_timed_r10
+                                                            : mpy_code_timed_rdx);
     if (until) g[REG_R11] = until->tv_sec > offset ? until->tv_sec - offset : until->tv_sec < 0 ? until->tv_sec : 0;
     return t->nr;
 }
@@ -134,7 +137,8 @@ long mpy_trap_timer_until(mpy_trap_t *t) {
     if (!t->a[2]) return -14; /* EFAULT */
     __builtin_memcpy(&wish, (const void *)t->a[2], sizeof wish);
     int64_t offset = MPY_TRAP->clocks.offset[0];
-    if ((wish.it_value.tv_sec || wish.it_value.tv_nsec) && wish.it_value.tv_sec >= 0 && wish.it_value.tv_sec < TIMES_OF_DAY) {
+    if ((wish.it_value.tv_sec || wish.it_value.tv_nsec) && wish.it_value.tv_sec >= 0 &&
+        wish.it_value.tv_sec < TIMES_OF_DAY) {
         wish.it_value.tv_sec -= offset;
         if (wish.it_value.tv_sec < 0) wish.it_value = (struct timespec){0, 1}; /* over; 0 would disarm it */
     }

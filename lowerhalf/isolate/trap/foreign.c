@@ -36,11 +36,14 @@ static const char *advice(const char *path) {
     const char *name = base_name(path), *number;
     if (contains(path, "/manapy/upper/")) return NULL;
     if (after(name, "libmpi_abi.so") != NULL)
-        return ": a library of the MPI-5 standard ABI, which this version of manapy does not support; build the program with MPICH or Intel MPI";
+        return ": a library of the MPI-5 standard ABI, which this version of manapy does not support; build the "
+               "program with MPICH or Intel MPI";
     if ((number = after(name, "libmpi.so.")) != NULL && after(number, "12") == NULL)
-        return ": Open MPI, or another library without MPICH's ABI, which this version of manapy does not support; build the program with MPICH or Intel MPI";
+        return ": Open MPI, or another library without MPICH's ABI, which this version of manapy does not support; "
+               "build the program with MPICH or Intel MPI";
     if (number != NULL || after(name, "libmpich.so.") != NULL)
-        return " by its path or a DT_RPATH; manapy's own library takes its place, and is found as libmpi.so.12 without a path (`manapy doctor PROGRAM`)";
+        return " by its path or a DT_RPATH; manapy's own library takes its place, and is found as libmpi.so.12 without "
+               "a path (`manapy doctor PROGRAM`)";
     return NULL;
 }
 

@@ -38,8 +38,10 @@ int (*mpy_trap_on_exit)(int code);
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
 _Static_assert(offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows this offset");
-_Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
-_Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824, "trampoline.S knows these offsets");
+_Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32,
+               "trampoline.S knows this layout");
+_Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824,
+               "trampoline.S knows these offsets");
 
 uint64_t mpy_code_address(const char *symbol) { return MPY_CODE_ADDR + (uint64_t)(symbol - mpy_code_begin); }
 
@@ -84,9 +86,12 @@ static long id_first_result(mpy_trap_t *t) { /* ... and so is the result */
     return r > 0 ? mpy_id_shown((int32_t)r) : r;
 }
 static long id_first_two(mpy_trap_t *t) {
-    return mpy_sys6(t->nr, mpy_id_real((int32_t)t->a[0]), mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], t->a[4], t->a[5]);
+    return mpy_sys6(t->nr, mpy_id_real((int32_t)t->a[0]), mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], t->a[4],
+                    t->a[5]);
 }
-static long id_second(mpy_trap_t *t) { return mpy_sys6(t->nr, t->a[0], mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], 0, 0); }
+static long id_second(mpy_trap_t *t) {
+    return mpy_sys6(t->nr, t->a[0], mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], 0, 0);
+}
 static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy_sys(t->nr, t->a[0])); }
 
 /* ---- the rest ---- */
@@ -94,7 +99,9 @@ static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy
 /* glibc then does without; its area would go stale at a restart */
 static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; }
 
-static long protect_close(mpy_trap_t *t) { return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]); }
+static long protect_close(mpy_trap_t *t) {
+    return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]);
+}
 
 static long protect_close_range(mpy_trap_t *t) { /* closefrom() must spare the lower half's descriptors */
     uint64_t fd = (unsigned)t->a[0], last = (unsigned)t->a[1], beyond = (uint64_t)mpy_fd_lower_end();
@@ -215,8 +222,11 @@ static unsigned trap_low(struct sock_filter *f, const mpy_low_calls_t *low) {
 }
 
 int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
-    static const struct { unsigned argument, mask; uint16_t compare; unsigned value; } conditions[] = {
-        [HIGH_FD] = {0, ~0u, BPF_JGE, 0}, [ABSOLUTE] = {1, 1, BPF_JEQ, 1}, [FUTEX_UNTIL] = {1, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
+    static const struct { unsigned argument, mask; uint16_t compare; unsigned value;
+    } conditions[] = {
+        [HIGH_FD] = {0, ~0u, BPF_JGE, 0},
+        [ABSOLUTE] = {1, 1, BPF_JEQ, 1},
+        [FUTEX_UNTIL] = {1, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
     };
     struct sock_filter f[5 * ROWS + 24 + 2 * MPY_LOW_CALLS_MAX];
     unsigned n = 0;
@@ -247,10 +257,12 @@ int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
     uint64_t exempt = mpy_code_address(mpy_code_masked_done); /* the pointer is behind the instruction */
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)exempt, 0, 3);
-    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
+    f[n++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(exempt >> 32), 0, 1);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
+    f[n++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 4, 0); /* below 4 GiB */
     f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00u);
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(MPY_ARENA_LO >> 32), 0, 1);

@@ -50,5 +50,6 @@ long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);
 /* For exec by the rank's own process: path of manapy-launch, how it finds its job again, the process manager's
  * descriptor. */
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option, const char *failover_option, int trace, int pmi_fd);
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option,
+                   const char *failover_option, int trace, int pmi_fd);
 #endif

@@ -16,7 +16,8 @@
 static const char *launcher, *rejoin, *shift, *failover;
 static int traced, kept_fd = -1;
 
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option, const char *failover_option, int trace, int pmi_fd) {
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option,
+                   const char *failover_option, int trace, int pmi_fd) {
     launcher = launcher_path;
     rejoin = rejoin_text;
     shift = shift_option;
@@ -60,7 +61,8 @@ long mpy_trap_execve(mpy_trap_t *t) {
     char *const *argv = (char *const *)t->a[1];
     char *const *envp = (char *const *)t->a[2];
     uint64_t mask = *(uint64_t *)&t->uc->uc_sigmask;
-    if (mpy_sys(SYS_getpid) != mpy_id_real(MPY_TRAP->pid) || MPY_UPPER->mpi_initialized || !launcher) return exec_program(path, argv, envp, mask);
+    if (mpy_sys(SYS_getpid) != mpy_id_real(MPY_TRAP->pid) || MPY_UPPER->mpi_initialized || !launcher)
+        return exec_program(path, argv, envp, mask);
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */
     if (r) return r;

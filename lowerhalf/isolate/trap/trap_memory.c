@@ -90,7 +90,8 @@ long mpy_trap_brk(mpy_trap_t *t) {
     if (want < s->brk_lo || want > s->brk_max) return (long)s->brk_now;
     uint64_t have_end = PAGE_UP(s->brk_now), want_end = PAGE_UP(want);
     if (want_end > have_end) {
-        long r = mpy_sys6(SYS_mmap, (long)have_end, (long)(want_end - have_end), 3, ANON_PRIVATE | FIXED_NOREPLACE, -1, 0);
+        long r =
+            mpy_sys6(SYS_mmap, (long)have_end, (long)(want_end - have_end), 3, ANON_PRIVATE | FIXED_NOREPLACE, -1, 0);
         if (mpy_sys_failed(r)) return (long)s->brk_now;
     } else if (want_end < have_end) {
         mpy_sys(SYS_munmap, want_end, have_end - want_end);
@@ -114,6 +115,8 @@ long mpy_trap_shmat(mpy_trap_t *t) {
 
 long mpy_trap_mlockall(mpy_trap_t *t) {
     long r = mpy_sys(t->nr, t->a[0]);
-    if (r == 0) MPY_TRAP->lock_future = t->nr == SYS_mlockall && t->a[0] & MCL_FUTURE ? (uint32_t)t->a[0] & ~(uint32_t)MCL_CURRENT : 0;
+    if (r == 0)
+        MPY_TRAP->lock_future =
+            t->nr == SYS_mlockall && t->a[0] & MCL_FUTURE ? (uint32_t)t->a[0] & ~(uint32_t)MCL_CURRENT : 0;
     return r;
 }

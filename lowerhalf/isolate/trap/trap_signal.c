@@ -39,7 +39,9 @@ static void shield(int sig, siginfo_t *info, void *context) {
 }
 
 /* The action as the program knows it, of what the kernel has. */
-static mpy_ksigaction_t shown(const mpy_ksigaction_t *k) { return k->handler == (uint64_t)shield ? (mpy_ksigaction_t){0} : *k; }
+static mpy_ksigaction_t shown(const mpy_ksigaction_t *k) {
+    return k->handler == (uint64_t)shield ? (mpy_ksigaction_t){0} : *k;
+}
 
 static long install(long sig, const mpy_ksigaction_t *want) {
     mpy_ksigaction_t k = *want;

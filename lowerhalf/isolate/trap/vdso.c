@@ -27,14 +27,26 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-static const char *const names[] = {"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time", "__vdso_getcpu", "__vdso_clock_getres"};
+static const char *const names[] = {"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time", "__vdso_getcpu",
+                                    "__vdso_clock_getres"};
 static const int syscall_numbers[] = {SYS_clock_gettime, SYS_gettimeofday, SYS_time, SYS_getcpu, SYS_clock_getres};
-enum { NAMES = sizeof names / sizeof names[0], TABLE = 0x1000, DYNAMIC = 0x100, SYMBOLS = 0x200, HASH = 0x300, STRINGS = 0x380, STUBS = 0x600, STUB_BYTES = 16, FALLBACK = 0x800 };
+enum {
+    NAMES = sizeof names / sizeof names[0],
+    TABLE = 0x1000,
+    DYNAMIC = 0x100,
+    SYMBOLS = 0x200,
+    HASH = 0x300,
+    STRINGS = 0x380,
+    STUBS = 0x600,
+    STUB_BYTES = 16,
+    FALLBACK = 0x800
+};
 
 long (*mpy_vdso_kernel_gettime)(clockid_t, struct timespec *);
 
 uint64_t mpy_vdso_install(void) {
-    uint8_t *m = mmap((void *)MPY_VDSO_ADDR, 0x2000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    uint8_t *m = mmap((void *)MPY_VDSO_ADDR, 0x2000, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (m != (void *)MPY_VDSO_ADDR) return 0;
     Elf64_Ehdr *h = (void *)m;
     memcpy(h->e_ident, ELFMAG, SELFMAG);
@@ -42,8 +54,15 @@ uint64_t mpy_vdso_install(void) {
     h->e_type = ET_DYN; h->e_machine = EM_X86_64; h->e_version = EV_CURRENT;
     h->e_phoff = sizeof *h; h->e_ehsize = sizeof *h; h->e_phentsize = sizeof(Elf64_Phdr); h->e_phnum = 2;
     Elf64_Phdr *p = (void *)(m + sizeof *h);
-    p[0] = (Elf64_Phdr){.p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = 0x2000, .p_memsz = 0x2000, .p_align = 4096};
-    p[1] = (Elf64_Phdr){.p_type = PT_DYNAMIC, .p_flags = PF_R, .p_offset = DYNAMIC, .p_vaddr = DYNAMIC, .p_filesz = 0x60, .p_memsz = 0x60, .p_align = 8};
+    p[0] =
+        (Elf64_Phdr){.p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = 0x2000, .p_memsz = 0x2000, .p_align = 4096};
+    p[1] = (Elf64_Phdr){.p_type = PT_DYNAMIC,
+                        .p_flags = PF_R,
+                        .p_offset = DYNAMIC,
+                        .p_vaddr = DYNAMIC,
+                        .p_filesz = 0x60,
+                        .p_memsz = 0x60,
+                        .p_align = 8};
 
     char *strings = (char *)m + STRINGS;
     uint32_t at = 1; /* strings[0] is the empty string */
@@ -52,7 +71,11 @@ uint64_t mpy_vdso_install(void) {
     hash[0] = 1; hash[1] = NAMES + 1; /* one bucket, which every hash selects: a chain through all symbols */
     for (uint32_t i = 0; i < NAMES; i++) {
         strcpy(strings + at, names[i]);
-        sym[i + 1] = (Elf64_Sym){.st_name = at, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1, .st_value = STUBS + i * STUB_BYTES, .st_size = STUB_BYTES};
+        sym[i + 1] = (Elf64_Sym){.st_name = at,
+                                 .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+                                 .st_shndx = 1,
+                                 .st_value = STUBS + i * STUB_BYTES,
+                                 .st_size = STUB_BYTES};
         at += (uint32_t)strlen(names[i]) + 1;
         chain[i + 1] = i + 2 <= NAMES ? i + 2 : 0;
         uint8_t *stub = m + STUBS + i * STUB_BYTES; /* jmp *disp32(%rip) */

@@ -23,10 +23,13 @@
 #define CHECK_TRIES 4 /* the program runs meanwhile: one end of a pipe may be seen and the other not yet */
 
 static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
-    [MPY_FD_OTHER] = &mpy_fd_other_ops,   [MPY_FD_STDIO] = &mpy_fd_stdio_ops,     [MPY_FD_INHERITED] = &mpy_fd_inherited_ops, [MPY_FD_FILE] = &mpy_fd_file_ops,
-    [MPY_FD_CONTENT] = &mpy_fd_content_ops, [MPY_FD_DEVICE] = &mpy_fd_device_ops, [MPY_FD_FIFO] = &mpy_fd_fifo_ops,           [MPY_FD_PIPE] = &mpy_fd_pipe_ops,
-    [MPY_FD_PAIR] = &mpy_fd_pair_ops,     [MPY_FD_SOCKET] = &mpy_fd_socket_ops,   [MPY_FD_EVENT] = &mpy_fd_event_ops,         [MPY_FD_TIMER] = &mpy_fd_timer_ops,
-    [MPY_FD_SIGNAL] = &mpy_fd_signal_ops, [MPY_FD_EPOLL] = &mpy_fd_epoll_ops,
+    [MPY_FD_OTHER] = &mpy_fd_other_ops,         [MPY_FD_STDIO] = &mpy_fd_stdio_ops,
+    [MPY_FD_INHERITED] = &mpy_fd_inherited_ops, [MPY_FD_FILE] = &mpy_fd_file_ops,
+    [MPY_FD_CONTENT] = &mpy_fd_content_ops,     [MPY_FD_DEVICE] = &mpy_fd_device_ops,
+    [MPY_FD_FIFO] = &mpy_fd_fifo_ops,           [MPY_FD_PIPE] = &mpy_fd_pipe_ops,
+    [MPY_FD_PAIR] = &mpy_fd_pair_ops,           [MPY_FD_SOCKET] = &mpy_fd_socket_ops,
+    [MPY_FD_EVENT] = &mpy_fd_event_ops,         [MPY_FD_TIMER] = &mpy_fd_timer_ops,
+    [MPY_FD_SIGNAL] = &mpy_fd_signal_ops,       [MPY_FD_EPOLL] = &mpy_fd_epoll_ops,
 };
 
 /* ---- checkpoint ---- */
@@ -34,7 +37,10 @@ static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
 static int async_check(const mpy_desc_t *d, char *err, size_t n)
 {
     if (d->kind != MPY_FD_STDIO && d->flags & O_ASYNC)
-        return mpy_reason(err, n, "descriptor %d (%s) sends signals (O_ASYNC), which can't be saved; clear the flag before the checkpoint", d->number, d->path);
+        return mpy_reason(
+            err, n,
+            "descriptor %d (%s) sends signals (O_ASYNC), which can't be saved; clear the flag before the checkpoint",
+            d->number, d->path);
     return 0;
 }
 
@@ -156,7 +162,9 @@ static int make_room(const mpy_fdtable_t *t, struct rlimit *before, char *err, s
         return 0;
     struct rlimit more = {.rlim_cur = need, .rlim_max = before->rlim_max > need ? before->rlim_max : need};
     if (setrlimit(RLIMIT_NOFILE, &more))
-        return mpy_reason(err, n, "the limit on open descriptors (ulimit -n, %lu) is too low here: the restart needs %lu", (unsigned long)before->rlim_max, (unsigned long)need);
+        return mpy_reason(err, n,
+                          "the limit on open descriptors (ulimit -n, %lu) is too low here: the restart needs %lu",
+                          (unsigned long)before->rlim_max, (unsigned long)need);
     return 0;
 }
 
@@ -210,7 +218,10 @@ static int place(mpy_fdtable_t *t, char *err, size_t n)
     for (int i = 0; i < t->nnumbers; i++) {
         const mpy_fdnumber_t *number = &t->numbers[i];
         if (mpy_fd_is_lower(number->number))
-            return mpy_reason(err, n, "descriptor %d of the program is in use by the new process's own connections: too many descriptors were open at the checkpoint", number->number);
+            return mpy_reason(err, n,
+                              "descriptor %d of the program is in use by the new process's own connections: too many "
+                              "descriptors were open at the checkpoint",
+                              number->number);
         if (dup3(t->descs[number->desc].made, number->number, number->cloexec ? O_CLOEXEC : 0) < 0)
             return mpy_reason(err, n, "can't put descriptor %d back: %s", number->number, strerror(errno));
     }

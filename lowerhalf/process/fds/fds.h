@@ -5,8 +5,8 @@
  *
  * Order of calls
  *   launch and restart:  mpy_fds_note_inherited()  first thing, before anything else is opened
- *   restart:             mpy_fds_make_way()    before more is opened: the lower half's descriptors go above the program's numbers
- *   checkpoint:          mpy_fds_check()       the program is running: nothing is changed; refuse early
+ *   restart:             mpy_fds_make_way()    before more is opened: the lower half's descriptors go above the
+ * program's numbers checkpoint:          mpy_fds_check()       the program is running: nothing is changed; refuse early
  *                        mpy_fds_save()        every thread of the program stopped on every rank
  *   restart:             mpy_fds_restore()     single-threaded; every program descriptor of the new process is replaced
  *                        mpy_fds_commit()      the last moment, on every rank before any rank resumes: cuts files that

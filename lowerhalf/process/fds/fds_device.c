@@ -46,7 +46,8 @@ static identity_t identify(int fd)
 
 static int identical(const identity_t *id, const struct stat *st, int flags)
 {
-    return id->number >= 0 && id->dev == st->st_dev && id->ino == st->st_ino && id->rdev == st->st_rdev && id->accmode == (flags & O_ACCMODE);
+    return id->number >= 0 && id->dev == st->st_dev && id->ino == st->st_ino && id->rdev == st->st_rdev &&
+           id->accmode == (flags & O_ACCMODE);
 }
 
 static int is_anonymous(int fd)
@@ -126,7 +127,8 @@ int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped
 {
     int by_inode = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode); /* others don't have one of their own */
     for (int i = 0; i < ninherited; i++)
-        if (identical(&inherited[i], st, flags) && (by_inode || (inherited[i].keep >= 0 && mpy_fd_same(inherited[i].keep, fd, stopped))))
+        if (identical(&inherited[i], st, flags) &&
+            (by_inode || (inherited[i].keep >= 0 && mpy_fd_same(inherited[i].keep, fd, stopped))))
             return inherited[i].number;
     return -1;
 }
@@ -199,13 +201,23 @@ static int device_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     (void)t;
     if (is_memory(d->st.st_rdev) || is_terminal(d->st.st_rdev))
         return 0;
-    if (!strncmp(d->path, "/dev/nvidia", 11) || !strncmp(d->path, "/dev/dri/", 9) || !strcmp(d->path, "/dev/kfd") || !strcmp(d->path, "/dev/dxg"))
-        return mpy_reason(err, n, "descriptor %d is a GPU (%s), whose contents can't be saved; checkpoint before the GPU is opened or after it is closed", d->number, d->path);
+    if (!strncmp(d->path, "/dev/nvidia", 11) || !strncmp(d->path, "/dev/dri/", 9) || !strcmp(d->path, "/dev/kfd") ||
+        !strcmp(d->path, "/dev/dxg"))
+        return mpy_reason(err, n,
+                          "descriptor %d is a GPU (%s), whose contents can't be saved; checkpoint before the GPU is "
+                          "opened or after it is closed",
+                          d->number, d->path);
     if (!strncmp(d->path, "/dev/infiniband/", 16))
-        return mpy_reason(err, n, "descriptor %d is an RDMA device (%s) opened by the program itself; close it before the checkpoint", d->number, d->path);
+        return mpy_reason(
+            err, n, "descriptor %d is an RDMA device (%s) opened by the program itself; close it before the checkpoint",
+            d->number, d->path);
     if (!strcmp(d->path, "/dev/ptmx") || !strcmp(d->path, "/dev/pts/ptmx"))
-        return mpy_reason(err, n, "descriptor %d is a pseudo-terminal opened by the program; close it before the checkpoint", d->number);
-    return mpy_reason(err, n, "descriptor %d is the device %s, whose state can't be saved; close it before the checkpoint", d->number, d->path);
+        return mpy_reason(err, n,
+                          "descriptor %d is a pseudo-terminal opened by the program; close it before the checkpoint",
+                          d->number);
+    return mpy_reason(err, n,
+                      "descriptor %d is the device %s, whose state can't be saved; close it before the checkpoint",
+                      d->number, d->path);
 }
 
 static int device_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
@@ -225,14 +237,16 @@ static int device_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     if (terminal) { /* the terminal of then may be somebody else's now: ours, or the standard streams */
         d->made = mpy_fdtable_temp(t, open("/dev/tty", flags));
         if (d->made < 0)
-            mpy_fd_lower_add(d->made = fcntl((d->flags & O_ACCMODE) == O_RDONLY ? 0 : 1, F_DUPFD_CLOEXEC, t->temp_base));
+            mpy_fd_lower_add(d->made =
+                                 fcntl((d->flags & O_ACCMODE) == O_RDONLY ? 0 : 1, F_DUPFD_CLOEXEC, t->temp_base));
         if (d->made < 0)
             d->made = open_null(t, flags);
     } else {
         d->made = mpy_fdtable_temp(t, open(path, flags));
     }
     if (d->made < 0)
-        return mpy_reason(err, n, "can't open %s, which was descriptor %d of the program: %s", path, d->number, strerror(errno));
+        return mpy_reason(err, n, "can't open %s, which was descriptor %d of the program: %s", path, d->number,
+                          strerror(errno));
     return 0;
 }
 
@@ -253,10 +267,13 @@ static int other_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
         if (!strcmp(d->path, known[i].link))
             return mpy_reason(err, n, "descriptor %d is %s", d->number, known[i].what);
     if (S_ISDIR(d->st.st_mode))
-        return mpy_reason(err, n, "descriptor %d is a deleted directory (%s); close it before the checkpoint", d->number, d->path);
+        return mpy_reason(err, n, "descriptor %d is a deleted directory (%s); close it before the checkpoint",
+                          d->number, d->path);
     if (S_ISBLK(d->st.st_mode))
-        return mpy_reason(err, n, "descriptor %d is the block device %s; close it before the checkpoint", d->number, d->path);
-    return mpy_reason(err, n, "descriptor %d is %s, which can't be saved; close it before the checkpoint", d->number, d->path);
+        return mpy_reason(err, n, "descriptor %d is the block device %s; close it before the checkpoint", d->number,
+                          d->path);
+    return mpy_reason(err, n, "descriptor %d is %s, which can't be saved; close it before the checkpoint", d->number,
+                      d->path);
 }
 
 static int never_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)

@@ -27,7 +27,8 @@ static int look(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     char *text = mpy_fdinfo_read(d->number);
     (void)t;
     if (!text)
-        return mpy_reason(err, n, "descriptor %d (%s): its state can't be read from /proc/self/fdinfo: %s", d->number, d->path, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d (%s): its state can't be read from /proc/self/fdinfo: %s", d->number,
+                          d->path, strerror(errno));
     free(text);
     return 0;
 }
@@ -100,7 +101,8 @@ static int timer_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
     uint64_t clock = 0, ticks = 0, flags = 0;
     struct itimerspec left;
     (void)t;
-    int known = text && mpy_fdinfo_number(text, "clockid", 10, &clock) && mpy_fdinfo_number(text, "ticks", 10, &ticks) && mpy_fdinfo_number(text, "settime flags", 8, &flags);
+    int known = text && mpy_fdinfo_number(text, "clockid", 10, &clock) &&
+                mpy_fdinfo_number(text, "ticks", 10, &ticks) && mpy_fdinfo_number(text, "settime flags", 8, &flags);
     free(text);
     if (!known || timerfd_gettime(d->number, &left))
         return unreadable(d, err, n);
@@ -223,7 +225,8 @@ static int epoll_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
             continue;
         w.ino = ino;
         for (const char *p = text; p < line; p = strchr(p, '\n') + 1)
-            w.nth += sscanf(p, "tfd: %d events: %*x data: %lx", &other.number, &before) == 2 && other.number == w.number;
+            w.nth +=
+                sscanf(p, "tfd: %d events: %*x data: %lx", &other.number, &before) == 2 && other.number == w.number;
         int number = watched(t, d->number, &w);
         if (number < 0)
             continue;
@@ -251,7 +254,8 @@ static int epoll_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
         struct epoll_event event = {.events = mpy_reader_u32(r)};
         event.data.u64 = mpy_reader_u64(r);
         if (epoll_ctl(d->made, EPOLL_CTL_ADD, number, &event) && errno != EEXIST)
-            return mpy_reason(err, n, "can't put descriptor %d into the epoll set %d again: %s", number, d->number, strerror(errno));
+            return mpy_reason(err, n, "can't put descriptor %d into the epoll set %d again: %s", number, d->number,
+                              strerror(errno));
     }
     return r->failed ? remake(d, r, "epoll set", err, n) : 0;
 }

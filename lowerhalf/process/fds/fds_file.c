@@ -26,7 +26,9 @@
 #include <unistd.h>
 
 #define CONTENT_MAX (64ul << 20)
-#define OPEN_FLAGS (O_ACCMODE | O_APPEND | O_NONBLOCK | O_DSYNC | O_SYNC | O_DIRECT | O_NOATIME | O_LARGEFILE | O_PATH | O_NOFOLLOW | O_DIRECTORY)
+#define OPEN_FLAGS                                                                                                     \
+    (O_ACCMODE | O_APPEND | O_NONBLOCK | O_DSYNC | O_SYNC | O_DIRECT | O_NOATIME | O_LARGEFILE | O_PATH | O_NOFOLLOW | \
+     O_DIRECTORY)
 
 /* Files to be cut, remembered between restore and commit. */
 typedef struct cut {
@@ -56,9 +58,11 @@ static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     struct stat st;
     (void)t;
     if (strlen(d->path) >= 4096 || lstat(d->path, &st))
-        return mpy_reason(err, n, "descriptor %d is open on %s, which no longer exists under that name: %s", d->number, d->path, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d is open on %s, which no longer exists under that name: %s", d->number,
+                          d->path, strerror(errno));
     if ((st.st_mode & S_IFMT) != (d->st.st_mode & S_IFMT) && !S_ISLNK(st.st_mode))
-        return mpy_reason(err, n, "descriptor %d is open on %s, but another file has that name now", d->number, d->path);
+        return mpy_reason(err, n, "descriptor %d is open on %s, but another file has that name now", d->number,
+                          d->path);
     return 0;
 }
 
@@ -99,9 +103,13 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (r->failed || offset < 0 || bytes < 0)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     if (((d->flags & O_PATH && d->flags & O_NOFOLLOW) ? lstat : stat)(path, &st))
-        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, cannot be found: %s", path, d->number, strerror(errno));
+        return mpy_reason(err, n,
+                          "%s, which the program had open as descriptor %d at the checkpoint, cannot be found: %s",
+                          path, d->number, strerror(errno));
     if ((st.st_mode & S_IFMT) != (d->st.st_mode & S_IFMT))
-        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, is no longer a %s", path, d->number, directory ? "directory" : "file");
+        return mpy_reason(err, n,
+                          "%s, which the program had open as descriptor %d at the checkpoint, is no longer a %s", path,
+                          d->number, directory ? "directory" : "file");
 
     int flags = d->flags & OPEN_FLAGS;
     if (!(flags & O_PATH))
@@ -114,14 +122,19 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
         fd = open(path, (flags & ~(O_NOATIME | O_DIRECT)) | O_CLOEXEC | O_NOCTTY);
     d->made = mpy_fdtable_temp(t, fd);
     if (d->made < 0)
-        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, can't be opened: %s", path, d->number, strerror(errno));
+        return mpy_reason(err, n,
+                          "%s, which the program had open as descriptor %d at the checkpoint, can't be opened: %s",
+                          path, d->number, strerror(errno));
     if (flags & O_PATH)
         return 0;
     if (S_ISREG(st.st_mode) && !is_virtual(path)) {
         if (writable(flags) && st.st_size < bytes)
-            return mpy_reason(err, n, "%s, which the program was writing, is shorter (%lld bytes) than at the checkpoint (%lld)", path, (long long)st.st_size, (long long)bytes);
+            return mpy_reason(
+                err, n, "%s, which the program was writing, is shorter (%lld bytes) than at the checkpoint (%lld)",
+                path, (long long)st.st_size, (long long)bytes);
         if (st.st_size < offset && offset <= bytes)
-            return mpy_reason(err, n, "%s, which the program was reading at byte %lld, has only %lld bytes now", path, (long long)offset, (long long)st.st_size);
+            return mpy_reason(err, n, "%s, which the program was reading at byte %lld, has only %lld bytes now", path,
+                              (long long)offset, (long long)st.st_size);
         if (writable(flags) && st.st_size > bytes && cut_later(d, bytes))
             return mpy_reason(err, n, "out of memory");
     }
@@ -137,7 +150,8 @@ int mpy_fd_file_commit(char *err, size_t n)
         cut_t *cut = cuts;
         struct stat st;
         if (!rc && !fstat(cut->number, &st) && st.st_size > cut->bytes && ftruncate(cut->number, cut->bytes))
-            rc = mpy_reason(err, n, "can't cut %s back to its length at the checkpoint: %s", cut->path, strerror(errno));
+            rc =
+                mpy_reason(err, n, "can't cut %s back to its length at the checkpoint: %s", cut->path, strerror(errno));
         cuts = cut->next;
         free(cut->path);
         free(cut);
@@ -157,15 +171,18 @@ static int content_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     struct statfs fs;
     (void)t;
     if ((uint64_t)d->st.st_size > CONTENT_MAX)
-        return mpy_reason(err, n, "descriptor %d is a %s of %lld bytes (%s); up to %lu are saved", d->number, is_memfd(d) ? "memfd" : "deleted file", (long long)d->st.st_size, d->path, CONTENT_MAX);
+        return mpy_reason(err, n, "descriptor %d is a %s of %lld bytes (%s); up to %lu are saved", d->number,
+                          is_memfd(d) ? "memfd" : "deleted file", (long long)d->st.st_size, d->path, CONTENT_MAX);
     if (fstatfs(d->number, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC)
-        return mpy_reason(err, n, "descriptor %d is a file of huge pages without a name (%s), which can't be saved", d->number, d->path);
+        return mpy_reason(err, n, "descriptor %d is a file of huge pages without a name (%s), which can't be saved",
+                          d->number, d->path);
     return 0;
 }
 
 static int same_file(const mpy_desc_t *a, const mpy_desc_t *b)
 {
-    return a->kind == MPY_FD_CONTENT && b->kind == MPY_FD_CONTENT && a->st.st_ino == b->st.st_ino && a->st.st_dev == b->st.st_dev;
+    return a->kind == MPY_FD_CONTENT && b->kind == MPY_FD_CONTENT && a->st.st_ino == b->st.st_ino &&
+           a->st.st_dev == b->st.st_dev;
 }
 
 /* A number of the program's through which the content can be read, or -1 when it has the file open for writing only. */
@@ -219,7 +236,8 @@ static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, cha
     uint8_t *to = mpy_blob_extend(b, bytes);
     int rc = 0;
     if (fd < 0 || (to && read_all(fd, to, bytes)))
-        rc = mpy_reason(err, n, "descriptor %d is a deleted file (%s) that can't be read: %s", d->number, d->path, strerror(errno));
+        rc = mpy_reason(err, n, "descriptor %d is a deleted file (%s) that can't be read: %s", d->number, d->path,
+                        strerror(errno));
     if (own < 0 && fd >= 0 && !locked(t, d)) /* invariant 2: else it stays open */
         mpy_fd_close(fd);
     return rc;
@@ -300,14 +318,16 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
     if (first) {
         d->extra = mpy_fdtable_temp(t, create(name, memfd));
         if (d->extra < 0 || fill(d->extra, content, bytes))
-            return mpy_reason(err, n, "can't write the deleted file %s of %zu bytes again, which was descriptor %d: %s", name, bytes, d->number, strerror(errno));
+            return mpy_reason(err, n, "can't write the deleted file %s of %zu bytes again, which was descriptor %d: %s",
+                              name, bytes, d->number, strerror(errno));
     }
     int flags = d->flags & OPEN_FLAGS & ~(O_NOFOLLOW | O_DIRECTORY | O_PATH);
     d->made = mpy_fdtable_reopen(t, base->extra, flags);
     if (d->made < 0)
         d->made = mpy_fdtable_reopen(t, base->extra, flags & ~(O_NOATIME | O_DIRECT));
     if (d->made < 0 || lseek(d->made, offset, SEEK_SET) < 0)
-        return mpy_reason(err, n, "can't open the deleted file %s again, which was descriptor %d: %s", name, d->number, strerror(errno));
+        return mpy_reason(err, n, "can't open the deleted file %s again, which was descriptor %d: %s", name, d->number,
+                          strerror(errno));
     return 0;
 }
 

@@ -22,13 +22,17 @@ typedef struct lock {
     uint64_t start, end; /* inclusive; UINT64_MAX: to the end of the file */
 } lock_t;
 
-/* A line such as "lock:\t1: POSIX  ADVISORY  WRITE 1234 fe:00:99 0 EOF"; 1 when it is one, with kind 0 for an unknown sort. */
+/* A line such as "lock:\t1: POSIX  ADVISORY  WRITE 1234 fe:00:99 0 EOF"; 1 when it is one, with kind 0 for an unknown
+ * sort. */
 static int parse(const char *line, lock_t *lock)
 {
     char sort[16], mode[16], access[16], start[32], end[32];
     if (sscanf(line, "lock: %*d: %15s %15s %15s %*d %*x:%*x:%*u %31s %31s", sort, mode, access, start, end) != 5)
         return 0;
-    lock->kind = !strcmp(sort, "FLOCK") ? LOCK_KIND_FLOCK : !strcmp(sort, "POSIX") ? LOCK_KIND_POSIX : !strcmp(sort, "OFDLCK") ? LOCK_KIND_OFD : 0;
+    lock->kind = !strcmp(sort, "FLOCK")    ? LOCK_KIND_FLOCK
+                 : !strcmp(sort, "POSIX")  ? LOCK_KIND_POSIX
+                 : !strcmp(sort, "OFDLCK") ? LOCK_KIND_OFD
+                                           : 0;
     lock->write = !strcmp(access, "WRITE");
     lock->start = strtoull(start, NULL, 10);
     lock->end = !strcmp(end, "EOF") ? UINT64_MAX : strtoull(end, NULL, 10);
@@ -51,7 +55,8 @@ static int walk(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
         if (!parse(line, &lock))
             continue;
         if (!lock.kind) {
-            rc = mpy_reason(err, n, "descriptor %d holds a lease on %s; give it up before the checkpoint", d->number, d->path);
+            rc = mpy_reason(err, n, "descriptor %d holds a lease on %s; give it up before the checkpoint", d->number,
+                            d->path);
         } else if (b) {
             mpy_blob_put_u32(b, (uint32_t)lock.kind);
             mpy_blob_put_u32(b, (uint32_t)lock.write);
@@ -80,7 +85,8 @@ static int acquire(int fd, const lock_t *lock)
 {
     if (lock->kind == LOCK_KIND_FLOCK)
         return flock(fd, (lock->write ? LOCK_EX : LOCK_SH) | LOCK_NB);
-    struct flock range = {.l_type = lock->write ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET, .l_start = (off_t)lock->start};
+    struct flock range = {
+        .l_type = lock->write ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET, .l_start = (off_t)lock->start};
     range.l_len = lock->end == UINT64_MAX ? 0 : (off_t)(lock->end - lock->start + 1);
     return fcntl(fd, lock->kind == LOCK_KIND_OFD ? F_OFD_SETLK : F_SETLK, &range);
 }
@@ -95,8 +101,9 @@ int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t 
         while (acquire(d->number, &lock)) {
             int busy = errno == EAGAIN || errno == EACCES;
             if (!busy || waited >= LOCK_PATIENCE_MS)
-                return mpy_reason(err, n, "the lock the program held through descriptor %d on %s can't be taken again: %s", d->number, d->path,
-                                  busy ? "another process holds it" : strerror(errno));
+                return mpy_reason(err, n,
+                                  "the lock the program held through descriptor %d on %s can't be taken again: %s",
+                                  d->number, d->path, busy ? "another process holds it" : strerror(errno));
             nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
             waited += 20;
         }

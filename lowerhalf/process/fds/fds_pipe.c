@@ -25,7 +25,8 @@ static int end_of(const mpy_fdtable_t *t, const mpy_desc_t *d, int mode)
 {
     for (const mpy_desc_t *other = t->descs; other < t->descs + t->ndescs; other++) {
         int accmode = other->flags & O_ACCMODE;
-        if (other->st.st_ino == d->st.st_ino && other->st.st_dev == d->st.st_dev && S_ISFIFO(other->st.st_mode) && !(other->flags & O_PATH) && (accmode == mode || accmode == O_RDWR))
+        if (other->st.st_ino == d->st.st_ino && other->st.st_dev == d->st.st_dev && S_ISFIFO(other->st.st_mode) &&
+            !(other->flags & O_PATH) && (accmode == mode || accmode == O_RDWR))
             return other->number;
     }
     return -1;
@@ -44,7 +45,9 @@ static int pipe_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
         return 0;
     if (hung_up(d))
         return 0;
-    return mpy_reason(err, n, "descriptor %d is a pipe %s another process; close it or let that process end before the checkpoint", d->number, (d->flags & O_ACCMODE) == O_RDONLY ? "from" : "to");
+    return mpy_reason(
+        err, n, "descriptor %d is a pipe %s another process; close it or let that process end before the checkpoint",
+        d->number, (d->flags & O_ACCMODE) == O_RDONLY ? "from" : "to");
 }
 
 static int write_all(int fd, const uint8_t *p, size_t bytes)
@@ -132,9 +135,11 @@ static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, ch
         return 0;
     if (!copy_by_tee(from, bytes, capacity, b, &count)) {
         if (to < 0)
-            return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be copied: %s", d->number, bytes, strerror(errno));
+            return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be copied: %s", d->number, bytes,
+                              strerror(errno));
         if (round_trip(from, to, b, &count))
-            return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be saved: %s", d->number, bytes, strerror(errno));
+            return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be saved: %s", d->number, bytes,
+                              strerror(errno));
     }
     mpy_blob_set_u32(b, at, count);
     return 0;
@@ -207,9 +212,14 @@ static int fifo_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     struct stat st;
     int bytes = 0;
     if (stat(d->path, &st) || !S_ISFIFO(st.st_mode))
-        return mpy_reason(err, n, "descriptor %d is the FIFO %s, which no longer exists under that name", d->number, d->path);
-    if ((d->flags & O_ACCMODE) == O_RDONLY && end_of(t, d, O_WRONLY) < 0 && ioctl(d->number, FIONREAD, &bytes) == 0 && bytes)
-        return mpy_reason(err, n, "descriptor %d is the FIFO %s with %d bytes from another process in it; read them before the checkpoint", d->number, d->path, bytes);
+        return mpy_reason(err, n, "descriptor %d is the FIFO %s, which no longer exists under that name", d->number,
+                          d->path);
+    if ((d->flags & O_ACCMODE) == O_RDONLY && end_of(t, d, O_WRONLY) < 0 && ioctl(d->number, FIONREAD, &bytes) == 0 &&
+        bytes)
+        return mpy_reason(
+            err, n,
+            "descriptor %d is the FIFO %s with %d bytes from another process in it; read them before the checkpoint",
+            d->number, d->path, bytes);
     return 0;
 }
 
@@ -231,7 +241,8 @@ static int fifo_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     d->extra = mpy_fdtable_temp(t, open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
     d->made = d->extra < 0 ? -1 : mpy_fdtable_temp(t, open(path, (d->flags & O_ACCMODE) | O_NONBLOCK | O_CLOEXEC));
     if (d->made < 0)
-        return mpy_reason(err, n, "can't open the FIFO %s again, which was descriptor %d: %s", path, d->number, strerror(errno));
+        return mpy_reason(err, n, "can't open the FIFO %s again, which was descriptor %d: %s", path, d->number,
+                          strerror(errno));
     if (first && ioctl(d->extra, FIONREAD, &bytes) == 0 && bytes == 0 && content_restore(d->extra, r))
         return mpy_reason(err, n, "can't fill the FIFO %s again: %s", path, strerror(errno));
     return 0;

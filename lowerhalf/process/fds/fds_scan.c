@@ -152,7 +152,8 @@ static int nameless(const mpy_desc_t *d)
         return 1;
     if (slash && !strncmp(slash + 1, ".nfs", 4)) /* deleted on NFS while open: gone for good when we end */
         return 1;
-    return length > tail && !strcmp(d->path + length - tail, deleted) && (stat(d->path, &st) || st.st_ino != d->st.st_ino);
+    return length > tail && !strcmp(d->path + length - tail, deleted) &&
+           (stat(d->path, &st) || st.st_ino != d->st.st_ino);
 }
 
 static mpy_fd_kind_t socket_kind(int fd)
@@ -203,7 +204,8 @@ static mpy_fd_kind_t kind_of(const mpy_desc_t *d)
 /* Two numbers with this in common may share a description; anything else can't. */
 static int alike(const mpy_desc_t *d, const struct stat *st, int flags)
 {
-    return d->st.st_dev == st->st_dev && d->st.st_ino == st->st_ino && d->st.st_rdev == st->st_rdev && d->flags == flags;
+    return d->st.st_dev == st->st_dev && d->st.st_ino == st->st_ino && d->st.st_rdev == st->st_rdev &&
+           d->flags == flags;
 }
 
 static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags, int which, int stopped)

@@ -50,7 +50,11 @@ static int unix_state(ino_t ino, unix_state_t *state)
         struct unix_diag_req request;
     } query = {
         {.nlmsg_len = sizeof query, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST},
-        {.sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_ino = (uint32_t)ino, .udiag_show = UDIAG_SHOW_PEER, .udiag_cookie = {~0u, ~0u}},
+        {.sdiag_family = AF_UNIX,
+         .udiag_states = ~0u,
+         .udiag_ino = (uint32_t)ino,
+         .udiag_show = UDIAG_SHOW_PEER,
+         .udiag_cookie = {~0u, ~0u}},
     };
     _Alignas(struct nlmsghdr) char answer[4096];
     int fd = mpy_fd_high(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
@@ -64,7 +68,8 @@ static int unix_state(ino_t ino, unix_state_t *state)
         return -1;
     *state = (unix_state_t){0};
     int left = (int)header->nlmsg_len - (int)NLMSG_LENGTH(sizeof(struct unix_diag_msg));
-    for (const struct rtattr *a = (const struct rtattr *)(answer + NLMSG_LENGTH(sizeof(struct unix_diag_msg))); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+    for (const struct rtattr *a = (const struct rtattr *)(answer + NLMSG_LENGTH(sizeof(struct unix_diag_msg)));
+         RTA_OK(a, left); a = RTA_NEXT(a, left)) {
         if (a->rta_type == UNIX_DIAG_PEER)
             memcpy(&state->peer, RTA_DATA(a), sizeof state->peer);
         else if (a->rta_type == UNIX_DIAG_SHUTDOWN)
@@ -85,21 +90,29 @@ static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 {
     unix_state_t state;
     if (unix_state(d->st.st_ino, &state))
-        return mpy_reason(err, n, "descriptor %d is a connected Unix socket, and this kernel does not say to what (no unix_diag); close it before the checkpoint", d->number);
+        return mpy_reason(err, n,
+                          "descriptor %d is a connected Unix socket, and this kernel does not say to what (no "
+                          "unix_diag); close it before the checkpoint",
+                          d->number);
     if (state.peer && !by_inode(t, state.peer)) {
         struct sockaddr_un peer = {0};
         socklen_t bytes = sizeof peer;
-        const char *name = getpeername(d->number, (struct sockaddr *)&peer, &bytes) == 0 && peer.sun_path[0] ? peer.sun_path : "another process";
-        return mpy_reason(err, n, "descriptor %d is a Unix socket connected to %s; close it before the checkpoint", d->number, name);
+        const char *name = getpeername(d->number, (struct sockaddr *)&peer, &bytes) == 0 && peer.sun_path[0]
+                               ? peer.sun_path
+                               : "another process";
+        return mpy_reason(err, n, "descriptor %d is a Unix socket connected to %s; close it before the checkpoint",
+                          d->number, name);
     }
     return 0;
 }
 
 /* ---- options worth keeping ---- */
 
-static const struct { int level, name; } kept[] = {
-    {SOL_SOCKET, SO_SNDBUF},    {SOL_SOCKET, SO_RCVBUF},    {SOL_SOCKET, SO_REUSEADDR}, {SOL_SOCKET, SO_REUSEPORT}, {SOL_SOCKET, SO_KEEPALIVE},
-    {SOL_SOCKET, SO_BROADCAST}, {SOL_SOCKET, SO_PASSCRED},  {IPPROTO_IPV6, IPV6_V6ONLY}, {IPPROTO_TCP, TCP_NODELAY},
+static const struct { int level, name;
+} kept[] = {
+    {SOL_SOCKET, SO_SNDBUF},    {SOL_SOCKET, SO_RCVBUF},     {SOL_SOCKET, SO_REUSEADDR},
+    {SOL_SOCKET, SO_REUSEPORT}, {SOL_SOCKET, SO_KEEPALIVE},  {SOL_SOCKET, SO_BROADCAST},
+    {SOL_SOCKET, SO_PASSCRED},  {IPPROTO_IPV6, IPV6_V6ONLY}, {IPPROTO_TCP, TCP_NODELAY},
 };
 
 #define KEPT (sizeof kept / sizeof *kept)
@@ -181,7 +194,8 @@ static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, s
     mpy_blob_put_u32(b, 0);
     if (!buffer || setsockopt(d->number, SOL_SOCKET, SO_PEEK_OFF, &zero, sizeof zero)) {
         free(buffer);
-        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number,
+                          strerror(errno));
     }
     ssize_t got = 0;
     ioctl(d->number, FIONREAD, &pending);
@@ -195,9 +209,13 @@ static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, s
     int failed = got < 0 && errno != EAGAIN && errno != ECONNRESET && errno != ENOTCONN;
     free(buffer);
     if (rights)
-        return mpy_reason(err, n, "descriptor %d is a Unix socket in which descriptors are being passed; receive them before the checkpoint", d->number);
+        return mpy_reason(
+            err, n,
+            "descriptor %d is a Unix socket in which descriptors are being passed; receive them before the checkpoint",
+            d->number);
     if (failed)
-        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number,
+                          strerror(errno));
     mpy_blob_set_u32(b, at, count);
     return 0;
 }
@@ -239,7 +257,8 @@ static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
         d->extra = mpy_fdtable_temp(t, pair[1]);
     }
     if (d->made < 0 || d->extra < 0)
-        return mpy_reason(err, n, "can't make the Unix socket pair of descriptor %d again: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "can't make the Unix socket pair of descriptor %d again: %s", d->number,
+                          strerror(errno));
     options_restore(d->made, r);
     return 0;
 }
@@ -253,7 +272,8 @@ static int pair_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
         while (p && (done < bytes || !bytes)) {
             ssize_t put = send(d->extra, p + done, bytes - done, MSG_DONTWAIT | MSG_NOSIGNAL);
             if (put < 0 && errno != EINTR)
-                return mpy_reason(err, n, "can't fill the Unix socket of descriptor %d again: %s", d->number, strerror(errno));
+                return mpy_reason(err, n, "can't fill the Unix socket of descriptor %d again: %s", d->number,
+                                  strerror(errno));
             done += put > 0 ? (size_t)put : 0;
             if (!bytes)
                 break;
@@ -315,22 +335,34 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     (void)t;
     if (domain == AF_UNIX) {
         if (is_bound(d->number, &address, &bytes))
-            return mpy_reason(err, n, "descriptor %d is a Unix socket with a name (%s); close it before the checkpoint", d->number, ((struct sockaddr_un *)&address)->sun_path);
+            return mpy_reason(err, n, "descriptor %d is a Unix socket with a name (%s); close it before the checkpoint",
+                              d->number, ((struct sockaddr_un *)&address)->sun_path);
         return 0;
     }
     if (domain == AF_NETLINK)
         return mpy_reason(err, n, "descriptor %d is a netlink socket; close it before the checkpoint", d->number);
     if ((domain != AF_INET && domain != AF_INET6) || (type != SOCK_STREAM && type != SOCK_DGRAM))
-        return mpy_reason(err, n, "descriptor %d is a socket of family %d and type %d, which can't be saved; close it before the checkpoint", d->number, domain, type);
+        return mpy_reason(
+            err, n,
+            "descriptor %d is a socket of family %d and type %d, which can't be saved; close it before the checkpoint",
+            d->number, domain, type);
     if (getpeername(d->number, (struct sockaddr *)&address, &bytes) == 0)
-        return mpy_reason(err, n, "descriptor %d is a connected %s socket to %s; close it before the checkpoint", d->number, type == SOCK_STREAM ? "TCP" : "UDP", address_text(&address, text, sizeof text));
+        return mpy_reason(err, n, "descriptor %d is a connected %s socket to %s; close it before the checkpoint",
+                          d->number, type == SOCK_STREAM ? "TCP" : "UDP", address_text(&address, text, sizeof text));
     if (type == SOCK_STREAM) {
         struct tcp_info info = {0};
         bytes = sizeof info;
-        if (getsockopt(d->number, IPPROTO_TCP, TCP_INFO, &info, &bytes) || (info.tcpi_state != TCP_STATE_CLOSE && info.tcpi_state != TCP_STATE_LISTEN))
-            return mpy_reason(err, n, "descriptor %d is a TCP socket whose connection has not ended yet; close it before the checkpoint", d->number);
+        if (getsockopt(d->number, IPPROTO_TCP, TCP_INFO, &info, &bytes) ||
+            (info.tcpi_state != TCP_STATE_CLOSE && info.tcpi_state != TCP_STATE_LISTEN))
+            return mpy_reason(
+                err, n,
+                "descriptor %d is a TCP socket whose connection has not ended yet; close it before the checkpoint",
+                d->number);
         if (info.tcpi_state == TCP_STATE_LISTEN && info.tcpi_unacked)
-            return mpy_reason(err, n, "descriptor %d is a listening TCP socket with a connection waiting; accept it before the checkpoint", d->number);
+            return mpy_reason(
+                err, n,
+                "descriptor %d is a listening TCP socket with a connection waiting; accept it before the checkpoint",
+                d->number);
     }
     return 0;
 }
@@ -370,8 +402,10 @@ static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     if (d->made < 0)
         return mpy_reason(err, n, "can't make the socket of descriptor %d again: %s", d->number, strerror(errno));
     options_restore(d->made, r);
-    if (bytes && (bind(d->made, (struct sockaddr *)&address, (socklen_t)bytes) || (listening && listen(d->made, backlog))))
-        return mpy_reason(err, n, "descriptor %d: can't %s on %s again: %s", d->number, listening ? "listen" : "receive", address_text(&address, text, sizeof text), strerror(errno));
+    if (bytes &&
+        (bind(d->made, (struct sockaddr *)&address, (socklen_t)bytes) || (listening && listen(d->made, backlog))))
+        return mpy_reason(err, n, "descriptor %d: can't %s on %s again: %s", d->number,
+                          listening ? "listen" : "receive", address_text(&address, text, sizeof text), strerror(errno));
     return 0;
 }
 

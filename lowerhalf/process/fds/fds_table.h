@@ -71,8 +71,9 @@ typedef struct mpy_fd_ops {
     int (*finish)(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n);
 } mpy_fd_ops_t;
 
-extern const mpy_fd_ops_t mpy_fd_other_ops, mpy_fd_stdio_ops, mpy_fd_inherited_ops, mpy_fd_file_ops, mpy_fd_content_ops, mpy_fd_device_ops,
-    mpy_fd_fifo_ops, mpy_fd_pipe_ops, mpy_fd_pair_ops, mpy_fd_socket_ops, mpy_fd_event_ops, mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops;
+extern const mpy_fd_ops_t mpy_fd_other_ops, mpy_fd_stdio_ops, mpy_fd_inherited_ops, mpy_fd_file_ops, mpy_fd_content_ops,
+    mpy_fd_device_ops, mpy_fd_fifo_ops, mpy_fd_pipe_ops, mpy_fd_pair_ops, mpy_fd_socket_ops, mpy_fd_event_ops,
+    mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops;
 
 /* fds_scan.c */
 int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n);

@@ -38,7 +38,9 @@ void shift_map_remove(shift_map_t *m, uint64_t key);
 void shift_map_free(shift_map_t *m);
 
 /* Where the search for a key begins (Fibonacci hashing: Knuth, TAOCP 6.4). */
-static inline uint32_t shift_map_start(const shift_slots_t *s, uint64_t key) { return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift); }
+static inline uint32_t shift_map_start(const shift_slots_t *s, uint64_t key) {
+    return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift);
+}
 
 static inline void *shift_map_get(const shift_map_t *m, uint64_t key)
 {

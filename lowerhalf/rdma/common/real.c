@@ -43,7 +43,8 @@ static void *lookup(const struct link_map *m, const char *name)
         return NULL;
     for (;; i++) {
         uint32_t h = chain[i - offset];
-        if ((h | 1) == (hash | 1) && strcmp(strings + symbols[i].st_name, name) == 0 && symbols[i].st_shndx != SHN_UNDEF)
+        if ((h | 1) == (hash | 1) && strcmp(strings + symbols[i].st_name, name) == 0 &&
+            symbols[i].st_shndx != SHN_UNDEF)
             return (void *)(m->l_addr + symbols[i].st_value);
         if (h & 1)
             return NULL;

@@ -13,15 +13,17 @@
 #undef ibv_reg_mr_iova
 
 /* Verbs that we put ourselves in front of (verbs/), by name without "ibv_". */
-#define SHIFT_INTERPOSED(X) \
-    X(open_device) X(close_device) X(alloc_pd) X(dealloc_pd) X(reg_mr) X(reg_mr_iova) X(reg_mr_iova2) X(reg_dmabuf_mr) X(rereg_mr) X(dereg_mr) \
-    X(create_cq) X(resize_cq) X(destroy_cq) X(get_cq_event) X(create_srq) X(modify_srq) X(destroy_srq) X(create_qp) X(modify_qp) X(query_qp) X(destroy_qp) \
-    X(get_async_event)
+#define SHIFT_INTERPOSED(X)                                                                                            \
+    X(open_device)                                                                                                     \
+    X(close_device) X(alloc_pd) X(dealloc_pd) X(reg_mr) X(reg_mr_iova) X(reg_mr_iova2) X(reg_dmabuf_mr) X(rereg_mr)    \
+        X(dereg_mr) X(create_cq) X(resize_cq) X(destroy_cq) X(get_cq_event) X(create_srq) X(modify_srq) X(destroy_srq) \
+            X(create_qp) X(modify_qp) X(query_qp) X(destroy_qp) X(get_async_event)
 
 /* Verbs that we only call. */
-#define SHIFT_CALLED(X) \
-    X(get_device_list) X(free_device_list) X(create_comp_channel) X(destroy_comp_channel) X(ack_cq_events) X(ack_async_event) X(query_gid) \
-    X(query_device) X(qp_to_qp_ex)
+#define SHIFT_CALLED(X)                                                                                                \
+    X(get_device_list)                                                                                                 \
+    X(free_device_list) X(create_comp_channel) X(destroy_comp_channel) X(ack_cq_events) X(ack_async_event)             \
+        X(query_gid) X(query_device) X(qp_to_qp_ex)
 
 typedef struct shift_real {
 #define X(name) __typeof__(ibv_##name) *name;

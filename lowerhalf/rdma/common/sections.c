@@ -64,7 +64,8 @@ shift_thread_t *shift_thread_new(void)
 {
     shift_thread_t *t;
     while (!(t = take_slot())) {
-        shift_thread_t *more = mmap(NULL, AT_ONCE * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        shift_thread_t *more =
+            mmap(NULL, AT_ONCE * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (more == MAP_FAILED) {
             fprintf(stderr, "manapy shift: no memory for a thread's slot\n");
             abort();
@@ -72,8 +73,8 @@ shift_thread_t *shift_thread_new(void)
         for (int i = 0; i + 1 < AT_ONCE; i++)
             more[i].next = &more[i + 1];
         more[AT_ONCE - 1].next = __atomic_load_n(&threads, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(&threads, &more[AT_ONCE - 1].next, more, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-            ;
+        while (!__atomic_compare_exchange_n(&threads, &more[AT_ONCE - 1].next, more, false, __ATOMIC_RELEASE,
+                                            __ATOMIC_RELAXED));
     }
     shift_me = t;
     pthread_setspecific(ends, t);

@@ -86,7 +86,8 @@ void shift_take_turn(const shift_qp_t *q)
 /* Between its two sides a switch of it is in progress: one of them may wait for the other's next step. */
 bool shift_under_way(const shift_qp_t *q)
 {
-    return (q->phase != SHIFT_STEADY && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->states.sq == SHIFT_SQ_WAIT_SINKED;
+    return (q->phase != SHIFT_STEADY && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_WAIT_SIGNALED ||
+           q->states.sq == SHIFT_SQ_WAIT_SINKED;
 }
 
 /* By the worker, before each round. */

@@ -13,7 +13,8 @@ enum { PSN_STEP = 0x13579b /* odd: generations never share a first number within
 bool shift_leg_usable(const shift_qp_t *q, int path)
 {
     const shift_leg_t *leg = &q->legs[path];
-    return leg->qp && leg->ready && leg->peer_ready && leg->generation == leg->peer_generation && q->link && q->link->on[path].up;
+    return leg->qp && leg->ready && leg->peer_ready && leg->generation == leg->peer_generation && q->link &&
+           q->link->on[path].up;
 }
 
 uint32_t shift_leg_psn(uint32_t first, uint32_t generation) { return (first + generation * PSN_STEP) & SHIFT_PSN_MASK; }
@@ -83,10 +84,15 @@ void shift_leg_make_ready(shift_qp_t *q, int path, uint32_t generation, const st
     leg->mtu = (uint8_t)a->path_mtu;
     leg->next_psn = a->sq_psn;
     leg->generation = generation;
-    leg->closed = leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = leg->last_reached = false;
+    leg->closed = leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs =
+        leg->last_reached = false;
     leg->settled = 0;
     leg->ready = true;
-    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn, .a = (uint32_t)path, .b = generation});
+    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY,
+                                                .from_qpn = q->qp->qp_num,
+                                                .to_qpn = q->legs[0].peer_qpn,
+                                                .a = (uint32_t)path,
+                                                .b = generation});
 }
 
 int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)

@@ -106,7 +106,8 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
             q->marker_done = wc->status == IBV_WC_SUCCESS;
         else
             q->washing = false;
-        if (wc->status != IBV_WC_SUCCESS && !leg->fenced && q->states.sq != SHIFT_SQ_RELEASED && path == q->path && q->phase == SHIFT_STEADY)
+        if (wc->status != IBV_WC_SUCCESS && !leg->fenced && q->states.sq != SHIFT_SQ_RELEASED && path == q->path &&
+            q->phase == SHIFT_STEADY)
             shift_fail(q, wc);
     } else if (q->states.sq == SHIFT_SQ_RELEASED) {
         if (path == 0 || !leg->fenced)

@@ -12,9 +12,12 @@ void shift_message_in(shift_link_t *l, const shift_message_t *m)
     shift_qp_t *q = shift_map_get(&d->path[0].qps, m->to_qpn);
     /* the peer has found us first */
     bool early = q && !q->link && (m->type == SHIFT_LEG_READY || m->type == SHIFT_FENCE);
-    if (!q || q->plain || (!early && (q->link != l || !q->linked)) || q->legs[0].peer_qpn != m->from_qpn || q->states.sq == SHIFT_SQ_RELEASED) {
+    if (!q || q->plain || (!early && (q->link != l || !q->linked)) || q->legs[0].peer_qpn != m->from_qpn ||
+        q->states.sq == SHIFT_SQ_RELEASED) {
         if (m->type == SHIFT_FENCE)
-            shift_link_send(l, &(shift_message_t){.type = SHIFT_GONE, .epoch = m->epoch, .from_qpn = m->to_qpn, .to_qpn = m->from_qpn});
+            shift_link_send(l,
+                            &(shift_message_t){
+                                .type = SHIFT_GONE, .epoch = m->epoch, .from_qpn = m->to_qpn, .to_qpn = m->from_qpn});
         return;
     }
     switch (m->type) {

@@ -31,7 +31,8 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
             sge[n++] = s;
     }
     wr->num_sge = n;
-    bool one_sided = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_READ;
+    bool one_sided =
+        wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_READ;
     bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     if (one_sided)
         wr->wr.rdma.remote_addr += e->skip;
@@ -83,7 +84,8 @@ void shift_pump_sends(shift_qp_t *q)
 
 void shift_pump_recvs(shift_qp_t *q)
 {
-    if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_CLEARING || q->phase == SHIFT_DRAINING || q->states.rq == SHIFT_RQ_RELEASED)
+    if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_CLEARING || q->phase == SHIFT_DRAINING ||
+        q->states.rq == SHIFT_RQ_RELEASED)
         return;
     shift_device_t *d = q->o.device;
     /* while the peer is awaited they are on the new leg already */

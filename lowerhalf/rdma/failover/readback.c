@@ -160,7 +160,8 @@ static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs)
             of_sends += !(q->errors[i].opcode & IBV_WC_RECV);
     }
     const struct ibv_qp_cap *cap = &q->init.cap;
-    uint32_t held_sends = shift_journal_count(&q->sends), held_recvs = shift_journal_count(&q->recvs), of_recvs = n - of_sends;
+    uint32_t held_sends = shift_journal_count(&q->sends), held_recvs = shift_journal_count(&q->recvs),
+             of_recvs = n - of_sends;
     uint32_t room_sends = of_sends + held_sends > cap->max_send_wr ? of_sends + held_sends : cap->max_send_wr;
     uint32_t room_recvs = of_recvs + held_recvs > cap->max_recv_wr ? of_recvs + held_recvs : cap->max_recv_wr;
     int r = shift_journal_sends(sends, room_sends + 1, cap->max_send_sge, cap->max_inline_data);
@@ -175,7 +176,8 @@ static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs)
     sends->next--; /* the sentinels */
     recvs->next--;
     if (((shift_send_t *)shift_journal_at(sends, sends->next))->wr.wr_id != (uintptr_t)&q->legs[0].drained_sends ||
-        ((shift_recv_t *)shift_journal_at(recvs, recvs->next))->wr.wr_id != (uintptr_t)&q->legs[0].drained_recvs || !same(q, sends, recvs))
+        ((shift_recv_t *)shift_journal_at(recvs, recvs->next))->wr.wr_id != (uintptr_t)&q->legs[0].drained_recvs ||
+        !same(q, sends, recvs))
         return -EBADMSG;
     return number_sends(q, sends, of_sends + 1);
 }

@@ -39,7 +39,10 @@ void shift_release(shift_qp_t *q, const char *why)
         shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
         shift_wake(q->o.device);
         if (q->link) /* it must not wait for us */
-            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_GONE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
+            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_GONE,
+                                                        .epoch = q->epoch,
+                                                        .from_qpn = q->qp->qp_num,
+                                                        .to_qpn = q->legs[0].peer_qpn});
     }
     shift_away(q, true);
     shift_transition(&q->states, SHIFT_GIVE_UP);
@@ -67,7 +70,8 @@ void shift_release(shift_qp_t *q, const char *why)
     }
     if (q->has_trouble) {
         shift_deliver(q->send_cq, &q->trouble);
-        if (q->sends.first < q->sends.next && ((shift_send_t *)shift_journal_at(&q->sends, q->sends.first))->wr.wr_id == q->trouble.wr_id)
+        if (q->sends.first < q->sends.next &&
+            ((shift_send_t *)shift_journal_at(&q->sends, q->sends.first))->wr.wr_id == q->trouble.wr_id)
             shift_journal_drop(&q->sends, 1);
         q->has_trouble = false;
     }
@@ -75,7 +79,8 @@ void shift_release(shift_qp_t *q, const char *why)
         shift_complete_send(q, shift_journal_at(&q->sends, s), IBV_WC_WR_FLUSH_ERR);
     for (uint64_t s = q->recvs.first; s < q->recvs.next; s++) {
         const shift_recv_t *e = shift_journal_at(&q->recvs, s);
-        struct ibv_wc wc = {.wr_id = e->wr.wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = q->qp->qp_num};
+        struct ibv_wc wc = {
+            .wr_id = e->wr.wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = q->qp->qp_num};
         shift_deliver(q->recv_cq, &wc);
     }
     shift_qp_fence(q->qp);

@@ -80,10 +80,13 @@ static shift_entry_t *entry_of(uint64_t wr_id)
     if (!c || wr_id < (uintptr_t)c->entries)
         return NULL;
     uint64_t at = wr_id - (uintptr_t)c->entries;
-    return at % entry_size(c->srq) == 0 && at / entry_size(c->srq) < c->count ? (shift_entry_t *)(uintptr_t)wr_id : NULL;
+    return at % entry_size(c->srq) == 0 && at / entry_size(c->srq) < c->count ? (shift_entry_t *)(uintptr_t)wr_id
+                                                                              : NULL;
 }
 
-static shift_srq_t *srq_of(const shift_entry_t *e) { return ((chunk_t *)((uintptr_t)e & ~(uintptr_t)(CHUNK - 1)))->srq; }
+static shift_srq_t *srq_of(const shift_entry_t *e) {
+    return ((chunk_t *)((uintptr_t)e & ~(uintptr_t)(CHUNK - 1)))->srq;
+}
 
 /* A receive of the program's, noted. 0, ENOMEM or EINVAL. */
 static int note(shift_srq_t *s, const struct ibv_recv_wr *wr, shift_entry_t **noted)
@@ -144,7 +147,8 @@ int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 {
     shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
     if (!s)
-        return ((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)srq->context))->ops.post_srq_recv(srq, wr, bad);
+        return ((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)srq->context))
+            ->ops.post_srq_recv(srq, wr, bad);
     shift_device_t *d = s->o.device;
     shift_spin_lock(&s->lock);
     if (!s->direct) {
@@ -193,7 +197,8 @@ int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 void shift_srq_translate(struct ibv_wc *wc, int n)
 {
     for (int i = 0; i < n; i++) {
-        shift_entry_t *e = wc[i].status != IBV_WC_SUCCESS || (wc[i].opcode & IBV_WC_RECV) ? entry_of(wc[i].wr_id) : NULL;
+        shift_entry_t *e =
+            wc[i].status != IBV_WC_SUCCESS || (wc[i].opcode & IBV_WC_RECV) ? entry_of(wc[i].wr_id) : NULL;
         if (!e)
             continue;
         shift_srq_t *s = srq_of(e);
@@ -240,10 +245,20 @@ static bool connect_tap(shift_srq_t *s, int path)
     struct ibv_qp *tap = s->on[path].tap;
     if (via->ethernet && !shift_gid_find(via->context, &via->gid))
         return false;
-    struct ibv_qp_attr a = {.port_num = via->port, .path_mtu = IBV_MTU_256, .dest_qp_num = tap->qp_num, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 1,
-                            .timeout = 15, .retry_cnt = 3, .rnr_retry = 0,
-                            .ah_attr = {.dlid = via->lid, .is_global = via->ethernet, .port_num = via->port,
-                                        .grh = {.dgid = via->gid.gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
+    struct ibv_qp_attr a = {
+        .port_num = via->port,
+        .path_mtu = IBV_MTU_256,
+        .dest_qp_num = tap->qp_num,
+        .max_dest_rd_atomic = 1,
+        .max_rd_atomic = 1,
+        .min_rnr_timer = 1,
+        .timeout = 15,
+        .retry_cnt = 3,
+        .rnr_retry = 0,
+        .ah_attr = {.dlid = via->lid,
+                    .is_global = via->ethernet,
+                    .port_num = via->port,
+                    .grh = {.dgid = via->gid.gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
     for (int to = IBV_QPS_RESET; to <= IBV_QPS_RTS; to++)
         if (shift_qp_step(tap, &a, (enum ibv_qp_state)to) != 0)
             return false;
@@ -257,7 +272,11 @@ static bool open_tap(shift_srq_t *s, int path)
     shift_shared_t *on = &s->on[path];
     if (!on->cq)
         on->cq = shift_real()->create_cq(path ? d->path[path].context : d->context, 2 * TAP_DEPTH, NULL, NULL, 0);
-    struct ibv_qp_init_attr init = {.send_cq = on->cq, .recv_cq = on->cq, .srq = on->srq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+    struct ibv_qp_init_attr init = {.send_cq = on->cq,
+                                    .recv_cq = on->cq,
+                                    .srq = on->srq,
+                                    .qp_type = IBV_QPT_RC,
+                                    .sq_sig_all = 1,
                                     .cap = {.max_send_wr = TAP_DEPTH, .max_send_sge = 1}};
     if (on->cq && !on->tap)
         on->tap = shift_real()->create_qp(path ? s->pd->on[path] : s->pd->pd, &init);
@@ -301,7 +320,9 @@ static void poll_tap(shift_srq_t *s, int path)
         }
 }
 
-static bool can_tap(const shift_srq_t *s, int path) { return s->o.device->path[path].port_up && shift_now() >= s->on[path].tap_again; }
+static bool can_tap(const shift_srq_t *s, int path) {
+    return s->o.device->path[path].port_up && shift_now() >= s->on[path].tap_again;
+}
 
 /* Begin to take up to n receives out. */
 static void tap(shift_srq_t *s, int path, uint32_t n)
@@ -455,7 +476,9 @@ void shift_srq_move(shift_qp_t *q, int path)
 
 bool shift_srq_clean(const shift_srq_t *s, int path) { return s->on[path].stale == 0; }
 
-bool shift_srq_ready(const shift_srq_t *s, int path) { return shift_srq_clean(s, path) && (s->on[path].level > 0 || held(s) == 0); }
+bool shift_srq_ready(const shift_srq_t *s, int path) {
+    return shift_srq_clean(s, path) && (s->on[path].level > 0 || held(s) == 0);
+}
 
 /* Something is in progress that only the worker's looking at it brings forward. */
 bool shift_srq_busy(const shift_srq_t *s)

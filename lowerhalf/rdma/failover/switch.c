@@ -108,7 +108,8 @@ static bool find_target(shift_qp_t *q)
 static bool drained(shift_qp_t *q)
 {
     shift_leg_t *leg = &q->legs[q->path];
-    struct ibv_send_wr send = {.wr_id = (uintptr_t)&leg->drained_sends, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr send = {
+        .wr_id = (uintptr_t)&leg->drained_sends, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     struct ibv_recv_wr recv = {.wr_id = (uintptr_t)&leg->drained_recvs};
     if (q->unread && !leg->sentinel_send && !leg->sentinel_recv)
         q->rewind->fenced(q->queues);
@@ -152,7 +153,8 @@ static void tell_progress(shift_qp_t *q)
     struct ibv_qp_init_attr init;
     q->times.drained = shift_now();
     if (shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0)
-        shift_report("%s does not say how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
+        shift_report("%s does not say how far it got: trailing RDMA writes may be repeated",
+                     q->o.device->path[q->path].name);
     q->legs[q->path].closed = true;
     q->posted_recvs = q->recvs.first;
     shift_phase(q, SHIFT_WAITING);
@@ -160,8 +162,12 @@ static void tell_progress(shift_qp_t *q)
         shift_pump_recvs(q);
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
-    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_FENCE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn,
-                                                .a = a.rq_psn & SHIFT_PSN_MASK, .b = (uint32_t)(q->moved << 16 | q->path << 8 | q->target)});
+    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_FENCE,
+                                                .epoch = q->epoch,
+                                                .from_qpn = q->qp->qp_num,
+                                                .to_qpn = q->legs[0].peer_qpn,
+                                                .a = a.rq_psn & SHIFT_PSN_MASK,
+                                                .b = (uint32_t)(q->moved << 16 | q->path << 8 | q->target)});
     q->times.told = shift_now();
 }
 
@@ -180,7 +186,9 @@ static bool wait_for_peer(shift_qp_t *q)
 
 static int32_t psn_distance(uint32_t from, uint32_t to) { return (int32_t)((to - from) << 8) >> 8; }
 
-static bool answers(enum ibv_wr_opcode o) { return o == IBV_WR_RDMA_READ || o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD; }
+static bool answers(enum ibv_wr_opcode o) {
+    return o == IBV_WR_RDMA_READ || o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
 
 /* What the peer has executed of our outstanding requests. False: that can't be told without a doubt, or can't be made
  * good. */
@@ -219,7 +227,8 @@ static bool settle(shift_qp_t *q)
  * request makes up for it. */
 static void wash(shift_qp_t *q)
 {
-    struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->washing, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {
+        .wr_id = (uintptr_t)&q->washing, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
     shift_leg_t *leg = &q->legs[q->path];
     if (q->o.device->rxe && leg->generation && shift_leg_send(q, q->path, &wr) == 0) {
         leg->next_psn = (leg->next_psn + 1) & SHIFT_PSN_MASK;

@@ -28,7 +28,8 @@ enum {
 
 static bool needs_receive(enum ibv_wr_opcode opcode)
 {
-    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV ||
+           opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 /* All its retries, twice: RNICs may take their time (InfiniBand specification 9.7.6.1.3). ns */
@@ -49,7 +50,9 @@ static bool journal_pending(const shift_qp_t *q, shift_pending_t *p)
         signaled |= !e->done && shift_signaled(q, e);
     }
     const shift_send_t *oldest = q->sends.first < q->posted_sends ? shift_journal_at(&q->sends, q->sends.first) : NULL;
-    *p = (shift_pending_t){.at = q->sends.first + q->washing + q->marker_done, .opcode = oldest ? oldest->wr.opcode : IBV_WR_RDMA_WRITE, .slack = bytes * 1000000000 / SLOWEST};
+    *p = (shift_pending_t){.at = q->sends.first + q->washing + q->marker_done,
+                           .opcode = oldest ? oldest->wr.opcode : IBV_WR_RDMA_WRITE,
+                           .slack = bytes * 1000000000 / SLOWEST};
     return own || signaled;
 }
 
@@ -89,7 +92,8 @@ static bool pending(shift_qp_t *q, shift_pending_t *p)
 static bool is_up_to_date(shift_qp_t *q, const shift_pending_t *p)
 {
     shift_pending_t now;
-    return !q->direct || reads_queues(q) || (shift_catch_up(q->send_cq) && q->direct && noted_pending(q, &now) && now.at == p->at);
+    return !q->direct || reads_queues(q) ||
+           (shift_catch_up(q->send_cq) && q->direct && noted_pending(q, &now) && now.at == p->at);
 }
 
 static void look(shift_qp_t *q, uint64_t now)
@@ -105,7 +109,10 @@ static void look(shift_qp_t *q, uint64_t now)
         return;
     if (needs_receive(p.opcode) && !w->answered) {
         if (now - w->asked >= enough) {
-            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_ASK, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
+            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_ASK,
+                                                        .epoch = q->epoch,
+                                                        .from_qpn = q->qp->qp_num,
+                                                        .to_qpn = q->legs[0].peer_qpn});
             w->asked = now;
         }
         return;
@@ -141,7 +148,10 @@ static bool receives(shift_qp_t *q)
 void shift_watch_asked(shift_qp_t *q, uint32_t epoch)
 {
     if (receives(q))
-        shift_link_send(q->link, &(shift_message_t){.type = SHIFT_RECEIVABLE, .epoch = epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
+        shift_link_send(q->link, &(shift_message_t){.type = SHIFT_RECEIVABLE,
+                                                    .epoch = epoch,
+                                                    .from_qpn = q->qp->qp_num,
+                                                    .to_qpn = q->legs[0].peer_qpn});
 }
 
 void shift_watch_answered(shift_qp_t *q, uint32_t epoch)

@@ -25,7 +25,8 @@ void shift_mend_legs(shift_qp_t *q)
 /* An empty signaled write of our own: when it completes, everything before it has. */
 static void post_marker(shift_qp_t *q)
 {
-    struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->marker_done, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {
+        .wr_id = (uintptr_t)&q->marker_done, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
     shift_leg_t *leg = &q->legs[q->path];
     if (shift_leg_send(q, q->path, &wr) == 0) {
         leg->next_psn = (leg->next_psn + 1) & SHIFT_PSN_MASK;
@@ -44,7 +45,8 @@ void shift_way_back(shift_qp_t *q)
 {
     switch (q->states.sq) {
     case SHIFT_SQ_FALLBACK:
-        if (q->path == 0 || q->moved || !shift_leg_usable(q, 0) || q->posted_sends < q->sends.next || (!q->peer_sunk && !shift_turn(q)))
+        if (q->path == 0 || q->moved || !shift_leg_usable(q, 0) || q->posted_sends < q->sends.next ||
+            (!q->peer_sunk && !shift_turn(q)))
             break;
         shift_take_turn(q);
         shift_transition(&q->states, SHIFT_RECOVERED);
@@ -62,7 +64,10 @@ void shift_way_back(shift_qp_t *q)
     case SHIFT_SQ_WAIT_SINKED:
         if (q->marker_done && !q->sunk_told) {
             q->sunk_told = true;
-            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_SUNK, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
+            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_SUNK,
+                                                        .epoch = q->epoch,
+                                                        .from_qpn = q->qp->qp_num,
+                                                        .to_qpn = q->legs[0].peer_qpn});
         }
         if ((q->sunk_told && q->peer_sunk) || shift_now() - q->since > SINK_MS * 1000000u)
             go_back(q);
@@ -85,7 +90,8 @@ static void move(shift_device_t *d, const char *which, const char *device)
     }
     for (shift_object_t *o = d->objects; o; o = o->next) {
         shift_qp_t *q = (shift_qp_t *)o;
-        if (o->kind != SHIFT_QP || q->plain || !q->linked || q->path == to || (strcmp(which, "*") != 0 && strtoul(which, NULL, 0) != q->qp->qp_num))
+        if (o->kind != SHIFT_QP || q->plain || !q->linked || q->path == to ||
+            (strcmp(which, "*") != 0 && strtoul(which, NULL, 0) != q->qp->qp_num))
             continue;
         if (to == 0) {
             q->moved = false;

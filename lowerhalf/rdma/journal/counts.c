@@ -16,5 +16,8 @@ shift_counts_t shift_count(shift_qp_t *q)
     uint64_t outstanding = shift_outstanding(q), completed = q->posted > outstanding ? q->posted - outstanding : 0;
     if (completed > q->completed)
         q->completed = completed;
-    return (shift_counts_t){.known = !__atomic_load_n(&q->uncounted, __ATOMIC_RELAXED), .posted = q->posted, .bytes = q->bytes, .completed = q->completed};
+    return (shift_counts_t){.known = !__atomic_load_n(&q->uncounted, __ATOMIC_RELAXED),
+                            .posted = q->posted,
+                            .bytes = q->bytes,
+                            .completed = q->completed};
 }

@@ -21,7 +21,9 @@ typedef struct shift_withdrawal {
 
 enum { CONNECT_EVERY_NS = 2000000000, FLUSH_AGAIN_NS = 100000000 };
 
-void shift_mr_key(char *key, uint64_t device, uint32_t index) { snprintf(key, 64, "mr/%016llx/%u", (unsigned long long)device, index); }
+void shift_mr_key(char *key, uint64_t device, uint32_t index) {
+    snprintf(key, 64, "mr/%016llx/%u", (unsigned long long)device, index);
+}
 
 /* By the address of the default queue pair: ours as the peer has it, or the peer's. */
 bool shift_qp_key(char *key, const shift_qp_t *q, bool peer)
@@ -79,7 +81,8 @@ static void flush(shift_device_t *d)
     d->unsaid = left;
     d->next_flush = left < 0 ? shift_now() + FLUSH_AGAIN_NS : 0;
     if (left < 0 && d->work)
-        shift_report("the key-value agent does not answer (%s): new connections are not protected until it does", strerror(-left));
+        shift_report("the key-value agent does not answer (%s): new connections are not protected until it does",
+                     strerror(-left));
 }
 
 void shift_keys_step(shift_device_t *d)

@@ -31,15 +31,22 @@ void shift_record_begin(shift_device_t *d)
         return;
     d->ring = mpy_trace_ring_take(trace, gettid(), -1);
     for (int p = 0; d->ring && p < d->paths; p++)
-        d->path[p].traced = mpy_trace_comm_add(trace, mpy_fnv1a(d->path[p].name, strlen(d->path[p].name)), 0, NULL, 0, 0, d->path[p].name);
+        d->path[p].traced = mpy_trace_comm_add(trace, mpy_fnv1a(d->path[p].name, strlen(d->path[p].name)), 0, NULL, 0,
+                                               0, d->path[p].name);
 }
 
 static void put(shift_qp_t *q, const shift_counts_t *n)
 {
     shift_device_t *d = q->o.device;
     uint64_t now = mpy_trace_ticks();
-    mpy_trace_put(d->ring, now, now, (mpy_trace_call_t){.op = MPY_OP_RDMA_QP, .comm = q->qp->qp_num, .peer = (int32_t)q->legs[0].peer_qpn,
-                                                        .tag = (int32_t)d->path[q->path].traced, .bytes = n->bytes, .request = n->posted, .context = n->completed});
+    mpy_trace_put(d->ring, now, now,
+                  (mpy_trace_call_t){.op = MPY_OP_RDMA_QP,
+                                     .comm = q->qp->qp_num,
+                                     .peer = (int32_t)q->legs[0].peer_qpn,
+                                     .tag = (int32_t)d->path[q->path].traced,
+                                     .bytes = n->bytes,
+                                     .request = n->posted,
+                                     .context = n->completed});
     q->recorded = n->posted + n->completed;
 }
 

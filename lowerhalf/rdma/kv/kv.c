@@ -214,7 +214,10 @@ static int wait_line(shift_kv_t *kv, char **line, int64_t deadline) {
 }
 
 static int error_code(const char *name) {
-    static const struct { const char *name; int code; } codes[] = {{"EINVAL", EINVAL}, {"EACCES", EACCES}, {"ENOENT", ENOENT}, {"EHOSTUNREACH", EHOSTUNREACH}};
+    static const struct {
+        const char *name;
+        int code;
+    } codes[] = {{"EINVAL", EINVAL}, {"EACCES", EACCES}, {"ENOENT", ENOENT}, {"EHOSTUNREACH", EHOSTUNREACH}};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         if (strncmp(name, codes[i].name, strlen(codes[i].name)) == 0) return -codes[i].code;
     return -EPROTO;
@@ -308,10 +311,12 @@ static int read_secret(const char *path, uint8_t secret[MPY_SECRET_BYTES]) {
 }
 
 static const char *rank(void) {
-    static const char *const names[] = {"MANAPY_SHIFT_RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+    static const char *const names[] = {"MANAPY_SHIFT_RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
+                                        "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
-        if (value != NULL && value[0] != '\0' && strlen(value) <= 9 && strspn(value, "0123456789") == strlen(value)) return value;
+        if (value != NULL && value[0] != '\0' && strlen(value) <= 9 && strspn(value, "0123456789") == strlen(value))
+            return value;
     }
     return "-";
 }
@@ -328,7 +333,8 @@ static int greet(shift_kv_t *kv, const uint8_t secret[MPY_SECRET_BYTES], int64_t
     rc = send_line(kv, h.line, n + 1, deadline);
     if (rc == 0) rc = wait_line(kv, &line, deadline);
     if (rc != 0) return rc;
-    if (!mpy_handshake_check(&h, line)) return failed(kv, -EACCES, "the agent and this program do not share the secret");
+    if (!mpy_handshake_check(&h, line))
+        return failed(kv, -EACCES, "the agent and this program do not share the secret");
     char *fields;
     begin(kv, "HELLO");
     add_field(kv, kv->job);
@@ -495,7 +501,8 @@ static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
     bool none = digits == 0 && *end == '-';
     end += none;
     bool ends = *end == ' ' || *end == '\0';
-    if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value is invalid");
+    if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE)
+        return failed(kv, -EPROTO, "the agent's value is invalid");
     found->size = (uint32_t)digits / 2;
     for (size_t i = 0; i < found->size; i++) found->value[i] = (uint8_t)mpy_hex_byte(*fields + 2 * i);
     *fields = *end == ' ' ? end + 1 : end;

@@ -61,8 +61,14 @@ static bool make_leg(shift_link_t *l, int path)
     shift_device_t *d = l->device;
     shift_path_t *via = &d->path[path];
     shift_link_leg_t *leg = &l->on[path];
-    struct ibv_qp_init_attr init = {.send_cq = via->cq, .recv_cq = via->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-                                    .cap = {.max_send_wr = SHIFT_LINK_DEPTH + 1, .max_recv_wr = SHIFT_LINK_DEPTH, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_init_attr init = {.send_cq = via->cq,
+                                    .recv_cq = via->cq,
+                                    .qp_type = IBV_QPT_RC,
+                                    .sq_sig_all = 1,
+                                    .cap = {.max_send_wr = SHIFT_LINK_DEPTH + 1,
+                                            .max_recv_wr = SHIFT_LINK_DEPTH,
+                                            .max_send_sge = 1,
+                                            .max_recv_sge = 1}};
     size_t bytes = (2 * SHIFT_LINK_DEPTH + 1) * sizeof(slot_t);
     leg->slots = calloc(1, bytes);
     leg->mr = leg->slots ? shift_real()->reg_mr(via->pd, leg->slots, bytes, IBV_ACCESS_LOCAL_WRITE) : NULL;
@@ -129,10 +135,23 @@ static bool connect_leg(shift_link_t *l, int path)
     uint32_t psn = (leg->generation * PSN_STEP) & SHIFT_PSN_MASK;
     if (via->ethernet && !shift_gid_find(via->context, &via->gid))
         return false;
-    struct ibv_qp_attr a = {.qp_access_flags = IBV_ACCESS_REMOTE_WRITE, .port_num = via->port, .path_mtu = IBV_MTU_256, .dest_qp_num = leg->peer_qpn, .rq_psn = psn,
-                            .sq_psn = psn, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 1, .timeout = TIMEOUT, .retry_cnt = RETRIES, .rnr_retry = 7,
-                            .ah_attr = {.dlid = leg->peer_lid, .is_global = via->ethernet, .port_num = via->port,
-                                        .grh = {.dgid = leg->peer_gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
+    struct ibv_qp_attr a = {
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+        .port_num = via->port,
+        .path_mtu = IBV_MTU_256,
+        .dest_qp_num = leg->peer_qpn,
+        .rq_psn = psn,
+        .sq_psn = psn,
+        .max_dest_rd_atomic = 1,
+        .max_rd_atomic = 1,
+        .min_rnr_timer = 1,
+        .timeout = TIMEOUT,
+        .retry_cnt = RETRIES,
+        .rnr_retry = 7,
+        .ah_attr = {.dlid = leg->peer_lid,
+                    .is_global = via->ethernet,
+                    .port_num = via->port,
+                    .grh = {.dgid = leg->peer_gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
     if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0)
         return false;
     /* none comes after the reset: a slot that is used again is not taken for what it was */
@@ -150,7 +169,9 @@ static bool connect_leg(shift_link_t *l, int path)
 
 /* ---- what the peer finds of us in the store ---- */
 
-static void key_of(char *key, uint64_t whose, uint64_t peer) { snprintf(key, 64, "link/%016llx/%016llx", (unsigned long long)whose, (unsigned long long)peer); }
+static void key_of(char *key, uint64_t whose, uint64_t peer) {
+    snprintf(key, 64, "link/%016llx/%016llx", (unsigned long long)whose, (unsigned long long)peer);
+}
 
 static void publish(shift_link_t *l)
 {
@@ -260,7 +281,12 @@ static void pump(shift_link_t *l)
         for (; n < BATCH && *end; end = &(*end)->next)
             s->messages[n++] = (*end)->message;
         struct ibv_sge sge = {(uintptr_t)s->messages, n * (uint32_t)sizeof *s->messages, leg->mr->lkey};
-        struct ibv_send_wr wr = {.wr_id = (uintptr_t)s, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+        struct ibv_send_wr wr = {.wr_id = (uintptr_t)s,
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_SEND,
+                                 .send_flags = IBV_SEND_SIGNALED},
+                           *bad;
         if (leg->qp->context->ops.post_send(leg->qp, &wr, &bad) != 0) {
             shift_link_down(l, s->path, true);
             continue;
@@ -311,7 +337,9 @@ bool shift_link_alive(const shift_link_t *l)
     return !l->connected;
 }
 
-bool shift_link_lost(const shift_link_t *l) { return l->dead_since && (l->gone || shift_now() - l->dead_since > l->device->longest_wait); }
+bool shift_link_lost(const shift_link_t *l) {
+    return l->dead_since && (l->gone || shift_now() - l->dead_since > l->device->longest_wait);
+}
 
 void shift_link_down(shift_link_t *l, int path, bool tell)
 {

@@ -19,7 +19,8 @@
 static bool under_way(const bool *section, const void *object)
 {
     shift_barrier();
-    return __atomic_load_n(section, __ATOMIC_ACQUIRE) || shift_inside(object) || __atomic_load_n(section, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(section, __ATOMIC_ACQUIRE) || shift_inside(object) ||
+           __atomic_load_n(section, __ATOMIC_ACQUIRE);
 }
 
 bool shift_qp_busy(const shift_qp_t *q) { return under_way(&q->writing, q->qp); }

@@ -54,7 +54,10 @@ static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status)
 {
     bool read = e->wr.opcode == IBV_WR_RDMA_READ;
-    struct ibv_wc wc = {.wr_id = e->wr.wr_id, .status = status, .opcode = completed_opcode(e->wr.opcode), .qp_num = q->qp->qp_num,
+    struct ibv_wc wc = {.wr_id = e->wr.wr_id,
+                        .status = status,
+                        .opcode = completed_opcode(e->wr.opcode),
+                        .qp_num = q->qp->qp_num,
                         .byte_len = read ? (uint32_t)e->length : 0};
     if (status != IBV_WC_SUCCESS || shift_signaled(q, e))
         shift_deliver(q->send_cq, &wc);
@@ -75,7 +78,11 @@ void shift_ring_bell(shift_cq_t *c)
         for (shift_object_t *o = c->o.device->objects; o && !pd; o = o->next)
             if (o->kind == SHIFT_PD)
                 pd = (shift_pd_t *)o;
-        struct ibv_qp_init_attr init = {.send_cq = c->cq, .recv_cq = c->cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
+        struct ibv_qp_init_attr init = {
+            .send_cq = c->cq,
+            .recv_cq = c->cq,
+            .qp_type = IBV_QPT_RC,
+            .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
         struct ibv_qp_attr attr = {.port_num = c->o.device->path[0].port};
         c->bell = pd ? shift_real()->create_qp(pd->pd, &init) : NULL;
         if (!c->bell)

@@ -15,7 +15,8 @@
 
 enum { WAIT_S = 30 };
 
-shift_map_t shift_devices = SHIFT_MAP_INIT, shift_pds = SHIFT_MAP_INIT, shift_qps = SHIFT_MAP_INIT, shift_cqs = SHIFT_MAP_INIT, shift_srqs = SHIFT_MAP_INIT;
+shift_map_t shift_devices = SHIFT_MAP_INIT, shift_pds = SHIFT_MAP_INIT, shift_qps = SHIFT_MAP_INIT,
+            shift_cqs = SHIFT_MAP_INIT, shift_srqs = SHIFT_MAP_INIT;
 
 /* Names of the backups of a device, in order, from MANAPY_SHIFT_BACKUP: "DEV,DEV" for every device (but itself), or
  * "DEFAULT:DEV[:DEV],..." */

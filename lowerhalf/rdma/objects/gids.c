@@ -47,10 +47,11 @@ static bool is_v4(const union ibv_gid *gid)
     return memcmp(gid->raw, mapped, sizeof mapped) == 0;
 }
 
-bool shift_gid_choose(struct ibv_context *context, uint8_t port, const struct ibv_gid_entry *like, struct ibv_gid_entry *gid)
-{
+bool shift_gid_choose(struct ibv_context *context, uint8_t port, const struct ibv_gid_entry *like,
+                      struct ibv_gid_entry *gid) {
     for (uint32_t i = 0; shift_real()->query_gid_ex && i < TABLE; i++) /* else types aren't known */
-        if (shift_gid_at(context, port, i, gid) && gid->gid_type == like->gid_type && is_v4(&gid->gid) == is_v4(&like->gid))
+        if (shift_gid_at(context, port, i, gid) && gid->gid_type == like->gid_type &&
+            is_v4(&gid->gid) == is_v4(&like->gid))
             return true;
     return false;
 }

@@ -8,7 +8,8 @@ int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state
 {
     static const int masks[] = {
         [IBV_QPS_INIT] = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-        [IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+        [IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                        IBV_QP_MIN_RNR_TIMER,
         [IBV_QPS_RTS] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
     };
     attr->qp_state = to;
@@ -22,7 +23,9 @@ void shift_qp_fence(struct ibv_qp *qp)
 }
 
 /* Path 0 is the program's context, whose table holds our own data verbs: its provider's are in the device's record. */
-const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path) { return path ? &d->path[path].context->ops : &d->ops; }
+const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path) {
+    return path ? &d->path[path].context->ops : &d->ops;
+}
 
 bool shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, int n)
 {

@@ -330,7 +330,9 @@ static inline const struct ibv_context_ops *shift_provider_verbs(const struct ib
     return &((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)context))->ops;
 }
 
-static inline bool shift_signaled(const shift_qp_t *q, const shift_send_t *e) { return q->init.sq_sig_all || (e->wr.send_flags & IBV_SEND_SIGNALED); }
+static inline bool shift_signaled(const shift_qp_t *q, const shift_send_t *e) {
+    return q->init.sq_sig_all || (e->wr.send_flags & IBV_SEND_SIGNALED);
+}
 
 static inline bool shift_stashed(const shift_cq_t *c) { return __atomic_load_n(&c->stashed, __ATOMIC_RELAXED) > 0; }
 

@@ -49,7 +49,8 @@ void shift_transition(shift_states_t *s, shift_event_t event)
 {
     int sq = next_sq(s->sq, event), rq = next_rq(s->rq, event);
     if (sq < 0 || rq < 0) {
-        fprintf(stderr, "manapy shift: illegal transition: event %s in states %s/%s\n", event_names[event], sq_names[s->sq], rq_names[s->rq]);
+        fprintf(stderr, "manapy shift: illegal transition: event %s in states %s/%s\n", event_names[event],
+                sq_names[s->sq], rq_names[s->rq]);
         abort();
     }
     s->sq = (shift_sq_state_t)sq;

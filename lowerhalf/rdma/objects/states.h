@@ -12,7 +12,13 @@
 #ifndef MANAPY_RDMA_STATES_H
 #define MANAPY_RDMA_STATES_H
 
-typedef enum shift_sq_state { SHIFT_SQ_DEFAULT, SHIFT_SQ_FALLBACK, SHIFT_SQ_WAIT_SIGNALED, SHIFT_SQ_WAIT_SINKED, SHIFT_SQ_RELEASED } shift_sq_state_t;
+typedef enum shift_sq_state {
+    SHIFT_SQ_DEFAULT,
+    SHIFT_SQ_FALLBACK,
+    SHIFT_SQ_WAIT_SIGNALED,
+    SHIFT_SQ_WAIT_SINKED,
+    SHIFT_SQ_RELEASED
+} shift_sq_state_t;
 typedef enum shift_rq_state { SHIFT_RQ_DEFAULT, SHIFT_RQ_FALLBACK, SHIFT_RQ_RELEASED } shift_rq_state_t;
 
 typedef enum shift_event {

@@ -14,15 +14,16 @@ static void *in_front_of(const char *name, void *found)
     if (!found || strncmp(name, "ibv_", 4) != 0)
         return found;
     const shift_real_t *real = shift_real();
-#define X(verb)                                                                                                                                      \
-    if (found == (void *)real->verb)                                                                                                                 \
-        return (void *)ibv_##verb;
+#define X(verb)                                                                                                        \
+    if (found == (void *)real->verb) return (void *)ibv_##verb;
     SHIFT_INTERPOSED(X)
 #undef X
     return found;
 }
 
-__attribute__((visibility("hidden"))) void *shift_dlsym(void *handle, const char *name) { return in_front_of(name, shift_libc_dlsym(handle, name)); }
+__attribute__((visibility("hidden"))) void *shift_dlsym(void *handle, const char *name) {
+    return in_front_of(name, shift_libc_dlsym(handle, name));
+}
 
 __attribute__((visibility("hidden"))) void *shift_dlvsym(void *handle, const char *name, const char *version)
 {

@@ -27,7 +27,12 @@
 #include <string.h>
 
 enum { SEGMENT = 16, BLOCK = 64, BLOCK_SEGMENTS = BLOCK / SEGMENT };
-enum { MAX_SEGMENTS = 63, MAX_BLOCKS = (MAX_SEGMENTS + BLOCK_SEGMENTS - 1) / BLOCK_SEGMENTS, MAX_RECV = 4096, MAX_RING = 1 << 15 };
+enum {
+    MAX_SEGMENTS = 63,
+    MAX_BLOCKS = (MAX_SEGMENTS + BLOCK_SEGMENTS - 1) / BLOCK_SEGMENTS,
+    MAX_RECV = 4096,
+    MAX_RING = 1 << 15
+};
 
 typedef struct queues {
     uint32_t qpn;
@@ -52,18 +57,20 @@ static bool power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
 
 static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state)
 {
-    int (*init_obj)(struct mlx5dv_obj *, uint64_t) = (int (*)(struct mlx5dv_obj *, uint64_t))provider_function("mlx5dv_init_obj");
+    int (*init_obj)(struct mlx5dv_obj *, uint64_t) =
+        (int (*)(struct mlx5dv_obj *, uint64_t))provider_function("mlx5dv_init_obj");
     queues_t found = {.qpn = qp->qp_num, .shared_recvs = made->srq != NULL};
     struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found.dv}};
     if (!init_obj || init_obj(&object, MLX5DV_OBJ_QP) || !found.dv.dbrec)
         return -ENOTSUP;
     if (getenv("MLX5_QP_SIGNATURE")) /* receives then begin with one more segment */
         return -ENOTSUP;
-    if (!found.dv.sq.buf || !power_of_two(found.dv.sq.wqe_cnt) || found.dv.sq.wqe_cnt > MAX_RING || found.dv.sq.stride != BLOCK)
+    if (!found.dv.sq.buf || !power_of_two(found.dv.sq.wqe_cnt) || found.dv.sq.wqe_cnt > MAX_RING ||
+        found.dv.sq.stride != BLOCK)
         return -ENOTSUP;
     if (!found.shared_recvs && made->cap.max_recv_wr &&
-        (!found.dv.rq.buf || !power_of_two(found.dv.rq.wqe_cnt) || found.dv.rq.wqe_cnt > MAX_RING || found.dv.rq.stride < SEGMENT ||
-         found.dv.rq.stride > MAX_RECV))
+        (!found.dv.rq.buf || !power_of_two(found.dv.rq.wqe_cnt) || found.dv.rq.wqe_cnt > MAX_RING ||
+         found.dv.rq.stride < SEGMENT || found.dv.rq.stride > MAX_RECV))
         return -ENOTSUP;
     queues_t *queues = malloc(sizeof *queues);
     if (!queues)
@@ -74,16 +81,22 @@ static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void *
 }
 
 /* How far was posted: blocks, or receives; 16 bits. */
-static uint32_t producer(const queues_t *q, int which) { return be32toh(__atomic_load_n(&q->dv.dbrec[which], __ATOMIC_ACQUIRE)) & 0xffff; }
+static uint32_t producer(const queues_t *q, int which) {
+    return be32toh(__atomic_load_n(&q->dv.dbrec[which], __ATOMIC_ACQUIRE)) & 0xffff;
+}
 
 /* ---- the send queue ---- */
 
 static size_t ring_bytes(const queues_t *q) { return (size_t)q->dv.sq.wqe_cnt * BLOCK; }
 
 /* Byte of the ring at which segment k of the request that begins at a block lies. */
-static size_t place(const queues_t *q, uint32_t block, uint32_t k) { return ((size_t)block * BLOCK + k * SEGMENT) & (ring_bytes(q) - 1); }
+static size_t place(const queues_t *q, uint32_t block, uint32_t k) {
+    return ((size_t)block * BLOCK + k * SEGMENT) & (ring_bytes(q) - 1);
+}
 
-static const void *segment(const queues_t *q, uint32_t block, uint32_t k) { return (const char *)q->dv.sq.buf + place(q, block, k); }
+static const void *segment(const queues_t *q, uint32_t block, uint32_t k) {
+    return (const char *)q->dv.sq.buf + place(q, block, k);
+}
 
 /* Segments of the request that begins at this block; 0: none does. */
 static uint32_t request_at(const queues_t *q, uint32_t block)
@@ -150,7 +163,8 @@ static bool decode_payload(const queues_t *q, uint32_t block, uint32_t k, uint32
             p->is_inline = true;
             k += (uint32_t)(n + sizeof data->byte_count + SEGMENT - 1) / SEGMENT;
         } else {
-            p->list[p->elements++] = (struct ibv_sge){.addr = be64toh(data->addr), .length = n, .lkey = be32toh(data->lkey)};
+            p->list[p->elements++] =
+                (struct ibv_sge){.addr = be64toh(data->addr), .length = n, .lkey = be32toh(data->lkey)};
             k++;
         }
     }
@@ -213,7 +227,8 @@ static int decode_send(const queues_t *q, uint32_t block, uint64_t wr_id, shift_
     const struct mlx5_wqe_ctrl_seg *control = segment(q, block, 0);
     uint32_t what = be32toh(control->opmod_idx_opcode), end = request_at(q, block);
     struct ibv_send_wr wr = {.wr_id = wr_id, .imm_data = control->imm};
-    wr.send_flags = (control->fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE ? IBV_SEND_SIGNALED : 0) | (control->fm_ce_se & MLX5_WQE_CTRL_SOLICITED ? IBV_SEND_SOLICITED : 0) |
+    wr.send_flags = (control->fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE ? IBV_SEND_SIGNALED : 0) |
+                    (control->fm_ce_se & MLX5_WQE_CTRL_SOLICITED ? IBV_SEND_SOLICITED : 0) |
                     (control->fm_ce_se & MLX5_WQE_CTRL_FENCE ? IBV_SEND_FENCE : 0);
     uint32_t head = decode_operation(q, block, what & 0xff, &wr);
     if (!head || what >> 24) /* a modifier: an operation that the verbs don't have */
@@ -253,11 +268,13 @@ static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
 
 static int decode_recv(const queues_t *q, uint32_t index, uint64_t wr_id, shift_journal_t *to)
 {
-    const struct mlx5_wqe_data_seg *data = (const void *)((const char *)q->dv.rq.buf + (size_t)(index & (q->dv.rq.wqe_cnt - 1)) * q->dv.rq.stride);
+    const struct mlx5_wqe_data_seg *data =
+        (const void *)((const char *)q->dv.rq.buf + (size_t)(index & (q->dv.rq.wqe_cnt - 1)) * q->dv.rq.stride);
     uint32_t room = q->dv.rq.stride / SEGMENT, n = 0;
     struct ibv_sge list[MAX_RECV / SEGMENT];
     for (; n < room && data[n].byte_count; n++)
-        list[n] = (struct ibv_sge){.addr = be64toh(data[n].addr), .length = be32toh(data[n].byte_count), .lkey = be32toh(data[n].lkey)};
+        list[n] = (struct ibv_sge){
+            .addr = be64toh(data[n].addr), .length = be32toh(data[n].byte_count), .lkey = be32toh(data[n].lkey)};
     struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = list, .num_sge = (int)n};
     return shift_journal_recv(to, &wr) ? 0 : -ENOSPC;
 }
@@ -281,5 +298,11 @@ static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
 }
 
 /* The queue holds no packet numbers: no first_psn. */
-const shift_rewind_t shift_rewind_mlx5 = {
-    .name = "mlx5", .serves = serves, .attach = attach, .detach = free, .fenced = fenced, .failed = failed, .sends = sends, .recvs = recvs};
+const shift_rewind_t shift_rewind_mlx5 = {.name = "mlx5",
+                                          .serves = serves,
+                                          .attach = attach,
+                                          .detach = free,
+                                          .fenced = fenced,
+                                          .failed = failed,
+                                          .sends = sends,
+                                          .recvs = recvs};

@@ -64,14 +64,17 @@ static uint64_t power_of_two(uint64_t n)
 
 static bool fits(const ring_t *r, uint32_t depth, size_t slot)
 {
-    return r->log2_elem_size < 32 && UINT64_C(1) << r->log2_elem_size == power_of_two(slot < CACHE_LINE ? CACHE_LINE : slot) &&
-           r->index_mask == power_of_two((uint64_t)depth + 1) - 1 && r->producer_index <= r->index_mask && r->consumer_index <= r->index_mask;
+    return r->log2_elem_size < 32 &&
+           UINT64_C(1) << r->log2_elem_size == power_of_two(slot < CACHE_LINE ? CACHE_LINE : slot) &&
+           r->index_mask == power_of_two((uint64_t)depth + 1) - 1 && r->producer_index <= r->index_mask &&
+           r->consumer_index <= r->index_mask;
 }
 
 static bool fits_sends(const ring_t *r, const struct ibv_qp_cap *cap)
 {
     size_t list = cap->max_send_sge * sizeof(struct rxe_sge);
-    return fits(r, cap->max_send_wr, sizeof(struct rxe_send_wqe) + (cap->max_inline_data > list ? cap->max_inline_data : list));
+    return fits(r, cap->max_send_wr,
+                sizeof(struct rxe_send_wqe) + (cap->max_inline_data > list ? cap->max_inline_data : list));
 }
 
 static bool fits_recvs(const ring_t *r, const struct ibv_qp_cap *cap)
@@ -107,7 +110,8 @@ static _Atomic size_t sends_at, recvs_at;
 static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made)
 {
     uintptr_t *starts = malloc(MAPPINGS * sizeof *starts);
-    size_t n = starts ? mappings(starts, MAPPINGS) : 0, size = malloc_usable_size((void *)(uintptr_t)qp), sends = 0, recvs = 0;
+    size_t n = starts ? mappings(starts, MAPPINGS) : 0, size = malloc_usable_size((void *)(uintptr_t)qp), sends = 0,
+           recvs = 0;
     for (size_t at = 0; at + sizeof(void *) <= size; at += sizeof(void *)) {
         const ring_t *ring = pointer_at(qp, at);
         for (size_t i = 0; i < n; i++) {
@@ -158,7 +162,9 @@ static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void *
 static uint32_t producer(const ring_t *r) { return __atomic_load_n(&r->producer_index, __ATOMIC_ACQUIRE); }
 
 /* The slot that was posted to `back` posts ago (1: the last). */
-static void *slot_at(ring_t *r, uint32_t back) { return r->data + ((size_t)((producer(r) - back) & r->index_mask) << r->log2_elem_size); }
+static void *slot_at(ring_t *r, uint32_t back) {
+    return r->data + ((size_t)((producer(r) - back) & r->index_mask) << r->log2_elem_size);
+}
 
 /* Elements that fit behind a slot's fixed part. */
 static bool holds(const ring_t *r, size_t fixed, const struct rxe_dma_info *dma, bool bytes)
@@ -210,16 +216,18 @@ static int decode_send(const ring_t *r, void *slot, shift_journal_t *to)
 static int decode_recv(const ring_t *r, void *slot, shift_journal_t *to)
 {
     struct rxe_recv_wqe *wqe = slot;
-    struct ibv_recv_wr wr = {.wr_id = wqe->wr_id, .sg_list = (struct ibv_sge *)wqe->dma.sge, .num_sge = (int)wqe->dma.num_sge};
+    struct ibv_recv_wr wr = {
+        .wr_id = wqe->wr_id, .sg_list = (struct ibv_sge *)wqe->dma.sge, .num_sge = (int)wqe->dma.num_sge};
     if (!holds(r, sizeof *wqe, &wqe->dma, false))
         return -EBADMSG;
     return shift_journal_recv(to, &wr) ? 0 : -ENOSPC;
 }
 
 /* The last n slots, or none. */
-static int decode(ring_t *r, int (*one)(const ring_t *r, void *slot, shift_journal_t *to), const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
-{
-    _Static_assert(offsetof(struct rxe_send_wqe, wr.wr_id) == 0 && offsetof(struct rxe_recv_wqe, wr_id) == 0, "slots begin with their wr_id");
+static int decode(ring_t *r, int (*one)(const ring_t *r, void *slot, shift_journal_t *to), const uint64_t *wr_ids,
+                  uint32_t n, shift_journal_t *to) {
+    _Static_assert(offsetof(struct rxe_send_wqe, wr.wr_id) == 0 && offsetof(struct rxe_recv_wqe, wr_id) == 0,
+                   "slots begin with their wr_id");
     if (n > r->index_mask + 1)
         return -ERANGE;
     uint64_t before = to->next;
@@ -250,7 +258,9 @@ static uint32_t failed(void *state)
     return n;
 }
 
-static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to) { return decode(((rings_t *)state)->sends, decode_send, wr_ids, n, to); }
+static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to) {
+    return decode(((rings_t *)state)->sends, decode_send, wr_ids, n, to);
+}
 
 static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
 {
@@ -278,7 +288,9 @@ static int first_psn(void *state, uint32_t n, uint32_t *psn)
 
 /* ---- how far it is: here consumer_index is good ---- */
 
-static uint32_t consumer(const ring_t *r) { return __atomic_load_n(&r->consumer_index, __ATOMIC_ACQUIRE) & r->index_mask; }
+static uint32_t consumer(const ring_t *r) {
+    return __atomic_load_n(&r->consumer_index, __ATOMIC_ACQUIRE) & r->index_mask;
+}
 
 /* The packet number changes with each request, and the rest of it with each packet. */
 static bool pending(void *state, shift_pending_t *p)
@@ -289,7 +301,8 @@ static bool pending(void *state, shift_pending_t *p)
         return false;
     const struct rxe_send_wqe *wqe = (void *)(r->data + ((size_t)oldest << r->log2_elem_size));
     *p = (shift_pending_t){.at = (uint64_t)oldest << 56 ^ (uint64_t)(wqe->first_psn & PSN_MASK) << 32 ^ wqe->dma.resid,
-                           .count = (producer(r) - oldest) & r->index_mask, .opcode = (enum ibv_wr_opcode)wqe->wr.opcode};
+                           .count = (producer(r) - oldest) & r->index_mask,
+                           .opcode = (enum ibv_wr_opcode)wqe->wr.opcode};
     return true;
 }
 
@@ -299,6 +312,14 @@ static bool receivable(void *state)
     return r && consumer(r) != (producer(r) & r->index_mask);
 }
 
-const shift_rewind_t shift_rewind_rxe = {
-    .name = "rxe", .serves = serves, .attach = attach, .detach = free, .fenced = fenced, .failed = failed, .sends = sends, .recvs = recvs,
-    .first_psn = first_psn, .pending = pending, .receivable = receivable};
+const shift_rewind_t shift_rewind_rxe = {.name = "rxe",
+                                         .serves = serves,
+                                         .attach = attach,
+                                         .detach = free,
+                                         .fenced = fenced,
+                                         .failed = failed,
+                                         .sends = sends,
+                                         .recvs = recvs,
+                                         .first_psn = first_psn,
+                                         .pending = pending,
+                                         .receivable = receivable};

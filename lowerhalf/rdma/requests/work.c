@@ -50,7 +50,9 @@ void shift_journal_free(shift_journal_t *j)
     *j = (shift_journal_t){0};
 }
 
-static struct ibv_sge *scatter_of(const shift_journal_t *j, void *entry) { return (struct ibv_sge *)((char *)entry + j->head_size); }
+static struct ibv_sge *scatter_of(const shift_journal_t *j, void *entry) {
+    return (struct ibv_sge *)((char *)entry + j->head_size);
+}
 
 /* Bytes of a scatter list; copied to `to` unless that is NULL. */
 static uint64_t take(struct ibv_sge *to, const struct ibv_sge *list, int n)
@@ -65,8 +67,8 @@ static uint64_t take(struct ibv_sge *to, const struct ibv_sge *list, int n)
 }
 
 /* Inline data behind the list, of which the first element then is theirs; UINT64_MAX: there are too many. */
-static __attribute__((noinline)) uint64_t copy_inline(const shift_journal_t *j, struct ibv_sge *list, const struct ibv_send_wr *wr)
-{
+static __attribute__((noinline)) uint64_t copy_inline(const shift_journal_t *j, struct ibv_sge *list,
+                                                      const struct ibv_send_wr *wr) {
     uint64_t length = take(NULL, wr->sg_list, wr->num_sge);
     if (length > j->max_inline)
         return UINT64_MAX;

@@ -51,7 +51,9 @@ void shift_journal_free(shift_journal_t *j);
 
 static inline uint32_t shift_journal_count(const shift_journal_t *j) { return (uint32_t)(j->next - j->first); }
 static inline bool shift_journal_full(const shift_journal_t *j) { return j->next - j->first > j->mask; }
-static inline void *shift_journal_at(const shift_journal_t *j, uint64_t sequence) { return j->slots + (sequence & j->mask) * j->stride; }
+static inline void *shift_journal_at(const shift_journal_t *j, uint64_t sequence) {
+    return j->slots + (sequence & j->mask) * j->stride;
+}
 static inline void shift_journal_drop(shift_journal_t *j, uint64_t n) { j->first += n; }
 
 /* Append a copy. NULL when the journal is full or the request has more scatter elements or inline bytes than it was

@@ -28,7 +28,10 @@ static shift_qp_t *of_qp(struct ibv_qp_ex *x) { return shift_map_get(&shift_qps,
 /* ---- drafting ---- */
 
 /* In struct ibv_cq_ex, the functions that read a completion. */
-enum { READERS = offsetof(struct ibv_cq_ex, read_opcode), READERS_END = offsetof(struct ibv_cq_ex, read_completion_ts) };
+enum {
+    READERS = offsetof(struct ibv_cq_ex, read_opcode),
+    READERS_END = offsetof(struct ibv_cq_ex, read_completion_ts)
+};
 
 static struct ibv_qp_ex drafters;
 
@@ -76,7 +79,8 @@ static void end(shift_qp_t *q)
 static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
 {
     shift_qp_t *q = of_qp(x);
-    struct ibv_send_wr wr = {.wr_id = x->wr_id, .opcode = opcode, .send_flags = x->wr_flags & ~(unsigned)IBV_SEND_INLINE};
+    struct ibv_send_wr wr = {
+        .wr_id = x->wr_id, .opcode = opcode, .send_flags = x->wr_flags & ~(unsigned)IBV_SEND_INLINE};
     shift_send_t *e = shift_journal_send(&q->draft, &wr);
     if (!e) {
         q->draft_error = ENOMEM;
@@ -86,7 +90,9 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
     return &e->wr;
 }
 
-static shift_send_t *latest(shift_qp_t *q) { return q->draft.next > q->draft.first ? shift_journal_at(&q->draft, q->draft.next - 1) : NULL; }
+static shift_send_t *latest(shift_qp_t *q) {
+    return q->draft.next > q->draft.first ? shift_journal_at(&q->draft, q->draft.next - 1) : NULL;
+}
 
 static int complete_draft(struct ibv_qp_ex *x, shift_qp_t *q)
 {
@@ -141,16 +147,22 @@ static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t r
     wr->imm_data = imm;
 }
 
-static void rdma_read(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) { one_sided(x, IBV_WR_RDMA_READ, rkey, address, 0); }
-static void rdma_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) { one_sided(x, IBV_WR_RDMA_WRITE, rkey, address, 0); }
-static void rdma_write_imm(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, __be32 imm) { one_sided(x, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address, imm); }
+static void rdma_read(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) {
+    one_sided(x, IBV_WR_RDMA_READ, rkey, address, 0);
+}
+static void rdma_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) {
+    one_sided(x, IBV_WR_RDMA_WRITE, rkey, address, 0);
+}
+static void rdma_write_imm(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, __be32 imm) {
+    one_sided(x, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address, imm);
+}
 static void send(struct ibv_qp_ex *x) { begin(x, IBV_WR_SEND); }
 static void send_imm(struct ibv_qp_ex *x, __be32 imm) { begin(x, IBV_WR_SEND_WITH_IMM)->imm_data = imm; }
 static void send_inv(struct ibv_qp_ex *x, uint32_t rkey) { begin(x, IBV_WR_SEND_WITH_INV)->invalidate_rkey = rkey; }
 static void local_inv(struct ibv_qp_ex *x, uint32_t rkey) { begin(x, IBV_WR_LOCAL_INV)->invalidate_rkey = rkey; }
 
-static void atomic(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, uint64_t compare_add, uint64_t swap)
-{
+static void atomic(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address,
+                   uint64_t compare_add, uint64_t swap) {
     struct ibv_send_wr *wr = begin(x, opcode);
     wr->wr.atomic.rkey = rkey;
     wr->wr.atomic.remote_addr = address;
@@ -163,7 +175,9 @@ static void compare_swap(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, u
     atomic(x, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address, compare, swap);
 }
 
-static void fetch_add(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, uint64_t add) { atomic(x, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0); }
+static void fetch_add(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, uint64_t add) {
+    atomic(x, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0);
+}
 
 static void set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *list)
 {
@@ -214,11 +228,14 @@ static void set_inline_data(struct ibv_qp_ex *x, void *address, size_t length)
 /* False: the provider gave no extended queue pair, or there is no memory. */
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations)
 {
-    static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                                  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
-                                  IBV_QP_EX_WITH_SEND_WITH_INV;
+    static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+                                  IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+                                  IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+                                  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
     struct ibv_qp_ex *x = shift_real()->qp_to_qp_ex(q->qp);
-    if (!x || (operations & ~known) || shift_journal_sends(&q->draft, q->init.cap.max_send_wr + 1, q->init.cap.max_send_sge, q->init.cap.max_inline_data) < 0)
+    if (!x || (operations & ~known) ||
+        shift_journal_sends(&q->draft, q->init.cap.max_send_wr + 1, q->init.cap.max_send_sge,
+                            q->init.cap.max_inline_data) < 0)
         return false;
     if (!(q->provider = malloc(sizeof *q->provider))) {
         shift_journal_free(&q->draft);
@@ -346,7 +363,8 @@ static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
 {
     shift_thread_t *me = shift_enter(x);
     shift_cq_t *c = of_cq(x);
-    if (__builtin_expect(!__atomic_load_n(&c->straight, __ATOMIC_ACQUIRE) || __atomic_load_n(&c->emulated, __ATOMIC_ACQUIRE), 0)) {
+    if (__builtin_expect(
+            !__atomic_load_n(&c->straight, __ATOMIC_ACQUIRE) || __atomic_load_n(&c->emulated, __ATOMIC_ACQUIRE), 0)) {
         shift_leave(me);
         return start_emulated(x, attr, c);
     }
@@ -379,7 +397,7 @@ static void end_poll(struct ibv_cq_ex *x)
         look_after(c);
 }
 
-#define READER(type, name, field)                                                                                                                    \
+#define READER(type, name, field)                                                                                      \
     static type name(struct ibv_cq_ex *x) { return of_cq(x)->current.field; }
 READER(enum ibv_wc_opcode, read_opcode, opcode)
 READER(uint32_t, read_vendor_err, vendor_err)
@@ -395,10 +413,12 @@ READER(uint8_t, read_dlid_path_bits, dlid_path_bits)
 /* What an ordinary completion doesn't hold (time stamps, tags) could not be given for those of a backup. */
 bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr)
 {
-    static const uint64_t held = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID |
-                                 IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS;
+    static const uint64_t held = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
+                                 IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |
+                                 IBV_WC_EX_WITH_DLID_PATH_BITS;
     uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
-    return !(attr->wc_flags & ~held) && !(attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) &&
+    return !(attr->wc_flags & ~held) &&
+           !(attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) &&
            !(flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
 }
 

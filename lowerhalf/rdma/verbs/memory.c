@@ -82,7 +82,8 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
     m->memory = *asked;
     m->memory.fd = -1;
     if (asked->dmabuf && p->o.device->paths > 1 && (m->memory.fd = shift_dup(asked->fd)) < 0)
-        shift_report("no descriptor for dmabuf memory (%s): requests that use it cannot move to a backup", strerror(errno));
+        shift_report("no descriptor for dmabuf memory (%s): requests that use it cannot move to a backup",
+                     strerror(errno));
     if (shift_map_put(&p->o.device->mrs, mr->lkey, m) < 0) {
         free_mr(m);
         return mr;
@@ -122,15 +123,17 @@ static bool give_back_mrs(const struct ibv_pd *pd)
     }
     pthread_mutex_unlock(&d->lock);
     if (any)
-        shift_report("lockable memory is exhausted: registrations on the backups of %s are released; requests that use it cannot move to a backup", d->path[0].name);
+        shift_report("lockable memory is exhausted: registrations on the backups of %s are released; requests that use "
+                     "it cannot move to a backup",
+                     d->path[0].name);
     return any;
 }
 
 /* `verb` again, if it fails and there is something to give back. */
-#define REGISTER(pd, verb)                                                                                                                           \
-    ({                                                                                                                                               \
-        struct ibv_mr *mr_ = (verb);                                                                                                                 \
-        mr_ || !give_back_mrs(pd) ? mr_ : (verb);                                                                                                    \
+#define REGISTER(pd, verb)                                                                                             \
+    ({                                                                                                                 \
+        struct ibv_mr *mr_ = (verb);                                                                                   \
+        mr_ || !give_back_mrs(pd) ? mr_ : (verb);                                                                      \
     })
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -151,9 +154,10 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
     return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access)), &asked);
 }
 
-EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
-{
-    shift_memory_t asked = {.length = length, .iova = iova, .access = access, .dmabuf = true, .fd = fd, .offset = offset};
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                        int access) {
+    shift_memory_t asked = {
+        .length = length, .iova = iova, .access = access, .dmabuf = true, .fd = fd, .offset = offset};
     return record_mr(pd, shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access), &asked);
 }
 
@@ -197,7 +201,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
     if (r == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION))
         now = (shift_memory_t){.address = addr, .length = length, .iova = (uintptr_t)addr, .access = now.access};
     if (now.dmabuf) /* the program has its descriptor, if anybody */
-        shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it cannot move to a backup");
+        shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it cannot "
+                     "move to a backup");
     else
         record_mr(mr->pd, mr, &now);
     return r;

@@ -69,7 +69,10 @@ static bool make_room(shift_qp_t *q)
 }
 
 /* An RNIC that is gone, not a request that can't be posted (or not now). */
-static bool gone(int error) { return error != 0 && error != ENOMEM && error != EINVAL && error != ENOSPC && error != EOPNOTSUPP && error != EAGAIN; }
+static bool gone(int error) {
+    return error != 0 && error != ENOMEM && error != EINVAL && error != ENOSPC && error != EOPNOTSUPP &&
+           error != EAGAIN;
+}
 
 /* The provider has refused a post for good: that begins a switch. False: there is no way out. */
 static bool fails_over(shift_qp_t *q, int error)

@@ -75,8 +75,8 @@ static shift_cq_t *record_cq(struct ibv_cq *cq)
     return c;
 }
 
-EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
-{
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                    struct ibv_comp_channel *channel, int comp_vector) {
     struct ibv_cq *cq = shift_real()->create_cq(context, cqe, cq_context, channel, comp_vector);
     if (cq)
         record_cq(cq);
@@ -235,7 +235,8 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     }
     if (why)
         shift_pass(why);
-    else if (!q->plain && (shift_journal_sends(&q->sends, attr->cap.max_send_wr + 1, attr->cap.max_send_sge, attr->cap.max_inline_data) < 0 ||
+    else if (!q->plain && (shift_journal_sends(&q->sends, attr->cap.max_send_wr + 1, attr->cap.max_send_sge,
+                                               attr->cap.max_inline_data) < 0 ||
                            shift_journal_recvs(&q->recvs, attr->cap.max_recv_wr + 1, attr->cap.max_recv_sge) < 0 ||
                            shift_map_put(&d->path[0].qps, qp->qp_num, q) < 0)) {
         shift_report("no memory for the work requests of a queue pair: it is not protected");
@@ -307,7 +308,8 @@ static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *at
 static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
 {
     const shift_leg_t *own = &q->legs[0];
-    return q->linked && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTS && q->state == IBV_QPS_RTR && (q->path || own->generation || own->fenced);
+    return q->linked && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTS && q->state == IBV_QPS_RTR &&
+           (q->path || own->generation || own->fenced);
 }
 
 /* Does this end the connection, or what we know of it? A reset of what is new does not. */
@@ -322,7 +324,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     if (!q || q->plain) {
         /* Said only now: UCX tries all devices, and connects on those that it uses. */
-        if (q && q->o.device->paths == 1 && q->init.qp_type == IBV_QPT_RC && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR)
+        if (q && q->o.device->paths == 1 && q->init.qp_type == IBV_QPT_RC && (mask & IBV_QP_STATE) &&
+            attr->qp_state == IBV_QPS_RTR)
             shift_report("%s has no backup: name one in MANAPY_SHIFT_BACKUP", q->o.device->path[0].name);
         return shift_real()->modify_qp(qp, attr, mask);
     }
@@ -355,9 +358,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         if ((mask & IBV_QP_STATE) && mine.qp_state == IBV_QPS_RTR)
             shift_pass("queue pairs that the program has reset, and connects again,");
     } else {
-#define KEEP(bit, field)                                                                                                                             \
-    if (mask & (bit))                                                                                                                                \
-        q->attr.field = mine.field;
+#define KEEP(bit, field)                                                                                               \
+    if (mask & (bit)) q->attr.field = mine.field;
         KEEP(IBV_QP_ACCESS_FLAGS, qp_access_flags)
         KEEP(IBV_QP_PKEY_INDEX, pkey_index)
         KEEP(IBV_QP_PORT, port_num)
@@ -459,7 +461,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 /* What the program need not know: its queue pairs' troubles that are ours, and a port that went away. */
 static bool hidden(shift_device_t *d, const struct ibv_async_event *e)
 {
-    bool trouble = e->event_type == IBV_EVENT_QP_FATAL || e->event_type == IBV_EVENT_QP_REQ_ERR || e->event_type == IBV_EVENT_QP_ACCESS_ERR;
+    bool trouble = e->event_type == IBV_EVENT_QP_FATAL || e->event_type == IBV_EVENT_QP_REQ_ERR ||
+                   e->event_type == IBV_EVENT_QP_ACCESS_ERR;
     bool last = e->event_type == IBV_EVENT_QP_LAST_WQE_REACHED; /* of a leg that we have fenced */
     if (!trouble && !last)
         return e->event_type == IBV_EVENT_PORT_ERR || e->event_type == IBV_EVENT_PORT_ACTIVE;
@@ -480,7 +483,8 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
         int r = shift_real()->get_async_event(context, event);
         shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
         if (r != 0 && hid && errno == EAGAIN) {
-            *event = (struct ibv_async_event){.event_type = IBV_EVENT_PORT_ACTIVE, .element.port_num = d->path[0].port ? d->path[0].port : 1};
+            *event = (struct ibv_async_event){.event_type = IBV_EVENT_PORT_ACTIVE,
+                                              .element.port_num = d->path[0].port ? d->path[0].port : 1};
             return 0;
         }
         if (r != 0 || !d || d->paths == 1 || !hidden(d, event))

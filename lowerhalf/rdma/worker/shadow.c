@@ -49,11 +49,11 @@ struct __attribute__((packed)) qp_value {
 };
 
 /* Runs `verb`, which may take long, without the lock; the object is busy meanwhile. */
-#define UNLOCKED(d, verb)                                                                                                                            \
-    do {                                                                                                                                             \
-        pthread_mutex_unlock(&(d)->lock);                                                                                                            \
-        verb;                                                                                                                                        \
-        pthread_mutex_lock(&(d)->lock);                                                                                                              \
+#define UNLOCKED(d, verb)                                                                                              \
+    do {                                                                                                               \
+        pthread_mutex_unlock(&(d)->lock);                                                                              \
+        verb;                                                                                                          \
+        pthread_mutex_lock(&(d)->lock);                                                                                \
     } while (0)
 
 static bool shadow_pd(shift_device_t *d, shift_pd_t *p)
@@ -76,7 +76,8 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
         if (!m->on[i] && !m->given_back)
             UNLOCKED(d, m->on[i] = shift_register(pd, &m->memory));
         if (!m->on[i] && !m->given_back)
-            shift_report("%s cannot register memory (%s): requests that use it cannot move to a backup", d->path[i].name, strerror(errno));
+            shift_report("%s cannot register memory (%s): requests that use it cannot move to a backup",
+                         d->path[i].name, strerror(errno));
         else if (m->on[i])
             keys[i] = m->on[i]->rkey;
     }
@@ -100,7 +101,8 @@ static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
             if (cq)
                 cq->context->ops.req_notify_cq(cq, 0);
             else
-                shift_report("%s cannot make a completion queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+                shift_report("%s cannot make a completion queue (%s): connections that need it are not protected",
+                             d->path[i].name, strerror(errno));
             c->on[i] = cq;
         }
     return true;
@@ -117,7 +119,8 @@ static bool shadow_srq(shift_device_t *d, shift_srq_t *s)
             return false;
         UNLOCKED(d, srq = shift_real()->create_srq(s->pd->on[i], &init));
         if (!srq)
-            shift_report("%s cannot make a shared receive queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+            shift_report("%s cannot make a shared receive queue (%s): connections that need it are not protected",
+                         d->path[i].name, strerror(errno));
         s->on[i].srq = srq;
     }
     return true;
@@ -136,7 +139,8 @@ static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
     struct ibv_qp *qp;
     UNLOCKED(d, qp = shift_real()->create_qp(q->pd->on[path], &init));
     if (!qp) {
-        shift_report("%s cannot make a queue pair (%s): connections that need it are not protected", d->path[path].name, strerror(errno));
+        shift_report("%s cannot make a queue pair (%s): connections that need it are not protected", d->path[path].name,
+                     strerror(errno));
         return false;
     }
     leg->qp = qp;
@@ -146,7 +150,10 @@ static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
 
 static bool publish_qp(shift_device_t *d, shift_qp_t *q)
 {
-    struct qp_value v = {.device = d->id, .dest_qpn = q->attr.dest_qp_num, .expected_psn = q->attr.rq_psn & SHIFT_PSN_MASK, .paths = (uint8_t)d->paths,
+    struct qp_value v = {.device = d->id,
+                         .dest_qpn = q->attr.dest_qp_num,
+                         .expected_psn = q->attr.rq_psn & SHIFT_PSN_MASK,
+                         .paths = (uint8_t)d->paths,
                          .shares = q->srq != NULL};
     for (int i = 1; i < d->paths; i++) {
         v.leg[i].qpn = q->legs[i].qp ? q->legs[i].qp->qp_num : 0;
@@ -164,10 +171,13 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
 {
     struct qp_value v;
     memcpy(&v, found->value, sizeof v);
-    if (found->size != sizeof v || v.dest_qpn != q->qp->qp_num || (q->state == IBV_QPS_RTS && v.expected_psn != (q->attr.sq_psn & SHIFT_PSN_MASK))) {
+    if (found->size != sizeof v || v.dest_qpn != q->qp->qp_num ||
+        (q->state == IBV_QPS_RTS && v.expected_psn != (q->attr.sq_psn & SHIFT_PSN_MASK))) {
         uint64_t since = q->since > d->found ? q->since : d->found; /* while others are found, it may only be slow */
         if (shift_now() - since > STRANGER_MS * UINT64_C(1000000))
-            shift_report("a peer of %s does not run under SHIFT (or without backups): connections to it are not protected", d->path[0].name);
+            shift_report(
+                "a peer of %s does not run under SHIFT (or without backups): connections to it are not protected",
+                d->path[0].name);
         return false;
     }
     bool any = false;
@@ -185,7 +195,8 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
         leg->peer_lid = v.leg[i].lid;
         leg->mtu = v.leg[i].mtu < (uint8_t)d->path[i].mtu ? v.leg[i].mtu : (uint8_t)d->path[i].mtu;
         if (leg->mtu < (uint8_t)q->attr.path_mtu)
-            shift_report("%s has a smaller MTU than %s: traffic on it uses %u bytes", d->path[i].name, d->path[0].name, 128u << leg->mtu);
+            shift_report("%s has a smaller MTU than %s: traffic on it uses %u bytes", d->path[i].name, d->path[0].name,
+                         128u << leg->mtu);
         any = true;
     }
     d->found = shift_now();

@@ -49,9 +49,12 @@ static void take_async(shift_device_t *d, int path)
 {
     struct ibv_async_event e;
     while (shift_real()->get_async_event(d->path[path].context, &e) == 0) {
-        bool port = (e.event_type == IBV_EVENT_PORT_ERR || e.event_type == IBV_EVENT_PORT_ACTIVE) && e.element.port_num == d->path[path].port;
+        bool port = (e.event_type == IBV_EVENT_PORT_ERR || e.event_type == IBV_EVENT_PORT_ACTIVE) &&
+                    e.element.port_num == d->path[path].port;
         bool fatal = e.event_type == IBV_EVENT_DEVICE_FATAL;
-        shift_qp_t *q = e.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ? shift_map_get(&d->path[path].qps, e.element.qp->qp_num) : NULL;
+        shift_qp_t *q = e.event_type == IBV_EVENT_QP_LAST_WQE_REACHED
+                            ? shift_map_get(&d->path[path].qps, e.element.qp->qp_num)
+                            : NULL;
         if (q)
             shift_last_reached(q, path);
         if (port || fatal)

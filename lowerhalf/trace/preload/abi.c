@@ -109,7 +109,9 @@ uint64_t mpy_type_size_slow(mpy_word_t type) {
     static int (*type_size)(mpy_word_t, int *);
     if (type_size == NULL) type_size = mpy_library_function("PMPI_Type_size");
     int size = 0;
-    return type == 0 || mpy_handle(type) == mpy_abi.type_null || type_size(type, &size) != 0 || size < 0 ? 0 : (uint64_t)size;
+    return type == 0 || mpy_handle(type) == mpy_abi.type_null || type_size(type, &size) != 0 || size < 0
+               ? 0
+               : (uint64_t)size;
 }
 
 mpy_came_t mpy_status_read(const void *status) {

@@ -89,7 +89,8 @@ int mpy_record_Wait(mpy_fn_Wait_t real, void *request, void *status) {
 }
 
 /* The record of an operation that a test has found completed. */
-static void found(mpy_trace_ring_t *ring, uint64_t enter, uint64_t exit, uint64_t handle, const mpy_operation_t *o, const void *status, uint32_t more) {
+static void found(mpy_trace_ring_t *ring, uint64_t enter, uint64_t exit, uint64_t handle, const mpy_operation_t *o,
+                  const void *status, uint32_t more) {
     mpy_trace_call_t call = completion(ring, o, MPY_OP_TEST);
     mpy_came_t came = came_of(o, status);
     call.peer = came.peer, call.tag = came.tag, call.bytes = came.bytes;
@@ -143,7 +144,8 @@ static void enter_all(mpy_trace_ring_t *ring, batch_t *b, uint32_t op, const voi
     if (b->n == 0) mpy_put(ring, enter, 0, unknown(ring, op));
     for (int i = 0; i < b->n; i++) {
         const mpy_operation_t *o = &b->operation[i];
-        mpy_trace_call_t call = op == MPY_OP_START ? start(ring, o, mpy_handle_at(requests, b->place[i])) : completion(ring, o, op);
+        mpy_trace_call_t call =
+            op == MPY_OP_START ? start(ring, o, mpy_handle_at(requests, b->place[i])) : completion(ring, o, op);
         call.flags |= i + 1 < b->n ? MPY_TRACE_MORE : b->cut ? MPY_TRACE_CUT : 0;
         mpy_put(ring, enter, 0, call);
     }
@@ -196,7 +198,8 @@ int mpy_record_Testall(mpy_fn_Testall_t real, int count, void *requests, void *f
         uint64_t now = mpy_now(ring);
         for (int i = 0; i < b.n; i++) {
             uint32_t more = i + 1 < b.n ? MPY_TRACE_MORE : b.cut ? MPY_TRACE_CUT : 0;
-            found(ring, enter, now, handles[i], &b.operation[i], ignored ? NULL : mpy_status_at(statuses, b.place[i]), more);
+            found(ring, enter, now, handles[i], &b.operation[i], ignored ? NULL : mpy_status_at(statuses, b.place[i]),
+                  more);
         }
     } else {
         mpy_trace_polled(ring, enter, b.n > 0 ? b.operation[0].serial : 0);
@@ -213,7 +216,8 @@ static int which(const batch_t *b, int at) {
 }
 
 /* Some of the requests were completed, `done` of them, at the places in `indices`; status j belongs to indices[j]. */
-static void exit_some(mpy_trace_ring_t *ring, const batch_t *b, int rc, const uint64_t *handles, int done, const int *indices, const void *statuses) {
+static void exit_some(mpy_trace_ring_t *ring, const batch_t *b, int rc, const uint64_t *handles, int done,
+                      const int *indices, const void *statuses) {
     uint64_t now = mpy_now(ring);
     for (int j = 0; rc == 0 && j < done; j++) {
         int i = which(b, indices[j]);
@@ -225,7 +229,8 @@ static void exit_some(mpy_trace_ring_t *ring, const batch_t *b, int rc, const ui
         completed(o);
     }
     /* those still open */
-    for (int i = 0; i < b->n; i++) mpy_close_at(ring, b->first + (uint64_t)i, now, rc == 0 ? MPY_TRACE_PENDING : MPY_TRACE_FAILED);
+    for (int i = 0; i < b->n; i++)
+        mpy_close_at(ring, b->first + (uint64_t)i, now, rc == 0 ? MPY_TRACE_PENDING : MPY_TRACE_FAILED);
     if (b->n == 0) mpy_close_at(ring, b->first, now, mpy_failed(rc));
 }
 
@@ -249,7 +254,8 @@ int mpy_record_Waitany(mpy_fn_Waitany_t real, int count, void *requests, void *i
     return rc;
 }
 
-int mpy_record_Waitsome(mpy_fn_Waitsome_t real, int count, void *requests, void *outcount, void *indices, void *statuses) {
+int mpy_record_Waitsome(mpy_fn_Waitsome_t real, int count, void *requests, void *outcount, void *indices,
+                        void *statuses) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(count, requests, outcount, indices, statuses);
     batch_t b;
@@ -266,11 +272,14 @@ int mpy_record_Waitsome(mpy_fn_Waitsome_t real, int count, void *requests, void 
 }
 
 /* Testany and Testsome: records of what was found only. */
-static void test_some(mpy_trace_ring_t *ring, const batch_t *b, uint64_t enter, const uint64_t *handles, int done, const int *indices, const void *statuses) {
+static void test_some(mpy_trace_ring_t *ring, const batch_t *b, uint64_t enter, const uint64_t *handles, int done,
+                      const int *indices, const void *statuses) {
     uint64_t now = mpy_now(ring);
     for (int j = 0; j < done; j++) {
         int i = which(b, indices[j]);
-        if (i >= 0) found(ring, enter, now, handles[i], &b->operation[i], statuses == NULL ? NULL : mpy_status_at(statuses, j), j + 1 < done ? MPY_TRACE_MORE : 0);
+        if (i >= 0)
+            found(ring, enter, now, handles[i], &b->operation[i], statuses == NULL ? NULL : mpy_status_at(statuses, j),
+                  j + 1 < done ? MPY_TRACE_MORE : 0);
     }
     if (done <= 0) mpy_trace_polled(ring, enter, b->n > 0 ? b->operation[0].serial : 0);
 }
@@ -290,7 +299,8 @@ int mpy_record_Testany(mpy_fn_Testany_t real, int count, void *requests, void *i
     return rc;
 }
 
-int mpy_record_Testsome(mpy_fn_Testsome_t real, int count, void *requests, void *outcount, void *indices, void *statuses) {
+int mpy_record_Testsome(mpy_fn_Testsome_t real, int count, void *requests, void *outcount, void *indices,
+                        void *statuses) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(count, requests, outcount, indices, statuses);
     uint64_t enter = mpy_now(ring), handles[CUT];
@@ -300,7 +310,8 @@ int mpy_record_Testsome(mpy_fn_Testsome_t real, int count, void *requests, void 
     keep_handles(handles, &b, requests);
     if (statuses == mpy_abi.status_ignore && b.receives && count <= CUT) statuses = own;
     int rc = real(count, requests, outcount, indices, statuses);
-    test_some(ring, &b, enter, handles, rc == 0 ? *(int *)outcount : 0, indices, statuses == mpy_abi.status_ignore ? NULL : statuses);
+    test_some(ring, &b, enter, handles, rc == 0 ? *(int *)outcount : 0, indices,
+              statuses == mpy_abi.status_ignore ? NULL : statuses);
     mpy_tls.busy = false;
     return rc;
 }
@@ -353,7 +364,8 @@ int mpy_record_Request_free(mpy_fn_Request_free_t real, void *request) {
 
 static mpy_trace_call_t probe(const mpy_trace_ring_t *ring, uint32_t op, const mpy_object_t *o, int source, int tag) {
     bool wild = source == mpy_abi.any_source || tag == mpy_abi.any_tag;
-    mpy_trace_call_t call = {.op = op, .flags = wild ? MPY_TRACE_WILDCARD : 0, .comm = o != NULL ? o->index : MPY_TRACE_NO_COMM};
+    mpy_trace_call_t call = {
+        .op = op, .flags = wild ? MPY_TRACE_WILDCARD : 0, .comm = o != NULL ? o->index : MPY_TRACE_NO_COMM};
     call.peer = mpy_peer(source);
     call.tag = mpy_tag(tag);
     call.context = ring->mark;
@@ -366,7 +378,8 @@ static void take_in(mpy_trace_call_t *call, const void *status) {
 }
 
 /* The end of a probe that may have found nothing. */
-static int probed(mpy_trace_ring_t *ring, uint64_t enter, int rc, const int *flag, mpy_trace_call_t call, const void *status) {
+static int probed(mpy_trace_ring_t *ring, uint64_t enter, int rc, const int *flag, mpy_trace_call_t call,
+                  const void *status) {
     if (rc == 0 && *flag) {
         take_in(&call, status);
         mpy_put(ring, enter, mpy_now(ring), call);
@@ -406,7 +419,8 @@ int mpy_record_Mprobe(mpy_fn_Mprobe_t real, int source, int tag, mpy_word_t comm
     return mpy_exit_received(ring, seq, rc, status);
 }
 
-int mpy_record_Improbe(mpy_fn_Improbe_t real, int source, int tag, mpy_word_t comm, void *flag, void *message, void *status) {
+int mpy_record_Improbe(mpy_fn_Improbe_t real, int source, int tag, mpy_word_t comm, void *flag, void *message,
+                       void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(source, tag, comm, flag, message, status);
     uint64_t enter = mpy_now(ring);
@@ -436,7 +450,8 @@ int mpy_record_Mrecv(mpy_fn_Mrecv_t real, void *buf, int count, mpy_word_t datat
     return mpy_exit(ring, seq, real(buf, count, datatype, message, status));
 }
 
-int mpy_record_Mrecv_c(mpy_fn_Mrecv_c_t real, void *buf, int64_t count, mpy_word_t datatype, void *message, void *status) {
+int mpy_record_Mrecv_c(mpy_fn_Mrecv_c_t real, void *buf, int64_t count, mpy_word_t datatype, void *message,
+                       void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(buf, count, datatype, message, status);
     uint64_t seq = mpy_open(ring, of_message(ring, message));
@@ -458,7 +473,8 @@ int mpy_record_Imrecv(mpy_fn_Imrecv_t real, void *buf, int count, mpy_word_t dat
     return mpy_exit_posted(ring, seq, real(buf, count, datatype, message, request), request, &o);
 }
 
-int mpy_record_Imrecv_c(mpy_fn_Imrecv_c_t real, void *buf, int64_t count, mpy_word_t datatype, void *message, void *request) {
+int mpy_record_Imrecv_c(mpy_fn_Imrecv_c_t real, void *buf, int64_t count, mpy_word_t datatype, void *message,
+                        void *request) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(buf, count, datatype, message, request);
     mpy_operation_t o = posted_of_message(ring, message);
@@ -472,7 +488,8 @@ int mpy_record_Comm_free(mpy_fn_Comm_free_t real, void *comm) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(comm);
     uint64_t handle = mpy_handle_at(comm, 0), count;
-    uint64_t seq = mpy_enter_collective(ring, mpy_comm_of(handle), (mpy_trace_call_t){.op = MPY_OP_COMM_CREATE, .peer = MPY_TRACE_NO_PEER}, &count);
+    uint64_t seq = mpy_enter_collective(
+        ring, mpy_comm_of(handle), (mpy_trace_call_t){.op = MPY_OP_COMM_CREATE, .peer = MPY_TRACE_NO_PEER}, &count);
     mpy_comm_gone(handle); /* before: the library may give its handle to another thread's */
     return mpy_exit(ring, seq, real(comm));
 }
@@ -483,7 +500,8 @@ int mpy_record_Win_free(mpy_fn_Win_free_t real, void *win) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(win);
     uint64_t handle = mpy_handle_at(win, 0), count;
-    uint64_t seq = mpy_enter_collective(ring, mpy_win_of(handle), (mpy_trace_call_t){.op = MPY_OP_WIN_CREATE, .peer = MPY_TRACE_NO_PEER}, &count);
+    uint64_t seq = mpy_enter_collective(ring, mpy_win_of(handle),
+                                        (mpy_trace_call_t){.op = MPY_OP_WIN_CREATE, .peer = MPY_TRACE_NO_PEER}, &count);
     mpy_win_gone(handle);
     return mpy_exit(ring, seq, real(win));
 }
@@ -492,7 +510,8 @@ int mpy_record_File_close(mpy_fn_File_close_t real, void *fh) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(fh);
     uint64_t handle = *(const uint64_t *)fh, count;
-    uint64_t seq = mpy_enter_collective(ring, mpy_file_of(handle), (mpy_trace_call_t){.op = MPY_OP_FILE, .peer = MPY_TRACE_NO_PEER}, &count);
+    uint64_t seq = mpy_enter_collective(ring, mpy_file_of(handle),
+                                        (mpy_trace_call_t){.op = MPY_OP_FILE, .peer = MPY_TRACE_NO_PEER}, &count);
     mpy_file_gone(handle);
     return mpy_exit(ring, seq, real(fh));
 }

@@ -32,7 +32,8 @@ static bool make_room(mpy_epoch_t *e, int n) {
 static void translate(mpy_epoch_t *e, mpy_word_t group, mpy_word_t win) {
     int (*size_of)(mpy_word_t, int *) = mpy_library_function("PMPI_Group_size");
     int (*group_of)(mpy_word_t, void *) = mpy_library_function("PMPI_Win_get_group");
-    int (*translated)(mpy_word_t, int, const int *, mpy_word_t, int *) = mpy_library_function("PMPI_Group_translate_ranks");
+    int (*translated)(mpy_word_t, int, const int *, mpy_word_t, int *) =
+        mpy_library_function("PMPI_Group_translate_ranks");
     int (*release)(void *) = mpy_library_function("PMPI_Group_free");
     mpy_word_t all = 0;
     int n = 0;
@@ -67,13 +68,15 @@ static const mpy_epoch_t *opened(const mpy_object_t *o, mpy_epoch_t **epoch, mpy
 
 typedef struct records { uint64_t first; int n; } records_t;
 
-static records_t enter(mpy_trace_ring_t *ring, const mpy_object_t *o, const mpy_epoch_t *e, uint32_t op, uint64_t since) {
+static records_t enter(mpy_trace_ring_t *ring, const mpy_object_t *o, const mpy_epoch_t *e, uint32_t op,
+                       uint64_t since) {
     int all = e != NULL ? e->n : 0;
     records_t r = {.first = ring->head + 1, .n = all == 0 ? 1 : all < CUT ? all : CUT};
     for (int i = 0; i < r.n; i++) {
         mpy_trace_call_t call = {.op = op, .comm = o != NULL ? o->index : MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER};
         call.flags = i + 1 < r.n ? MPY_TRACE_MORE : i + 1 < all ? MPY_TRACE_CUT : 0;
-        if (all > 0 && e->ranks[i] >= 0 && e->ranks[i] < o->size) call.peer = e->ranks[i], call.context = e->times[e->ranks[i]];
+        if (all > 0 && e->ranks[i] >= 0 && e->ranks[i] < o->size)
+            call.peer = e->ranks[i], call.context = e->times[e->ranks[i]];
         mpy_put(ring, since, 0, call);
     }
     return r;
@@ -88,7 +91,9 @@ static int leave(mpy_trace_ring_t *ring, records_t r, int rc) {
 
 /* ---- the calls; those that open an epoch are of one type, as are those that end one ---- */
 
-static mpy_epoch_t **side(mpy_object_t *o, uint32_t op) { return op == MPY_OP_WIN_POST || op == MPY_OP_WIN_WAIT ? &o->exposure : &o->access; }
+static mpy_epoch_t **side(mpy_object_t *o, uint32_t op) {
+    return op == MPY_OP_WIN_POST || op == MPY_OP_WIN_WAIT ? &o->exposure : &o->access;
+}
 
 static int opening(mpy_fn_Win_post_t real, uint32_t op, mpy_word_t group, int assertion, mpy_word_t win) {
     mpy_trace_ring_t *ring = mpy_begin();
@@ -98,8 +103,12 @@ static int opening(mpy_fn_Win_post_t real, uint32_t op, mpy_word_t group, int as
     records_t r = enter(ring, o, e, op, mpy_now(ring));
     return leave(ring, r, real(group, assertion, win));
 }
-int mpy_record_Win_post(mpy_fn_Win_post_t real, mpy_word_t group, int assertion, mpy_word_t win) { return opening(real, MPY_OP_WIN_POST, group, assertion, win); }
-int mpy_record_Win_start(mpy_fn_Win_start_t real, mpy_word_t group, int assertion, mpy_word_t win) { return opening(real, MPY_OP_WIN_START, group, assertion, win); }
+int mpy_record_Win_post(mpy_fn_Win_post_t real, mpy_word_t group, int assertion, mpy_word_t win) {
+    return opening(real, MPY_OP_WIN_POST, group, assertion, win);
+}
+int mpy_record_Win_start(mpy_fn_Win_start_t real, mpy_word_t group, int assertion, mpy_word_t win) {
+    return opening(real, MPY_OP_WIN_START, group, assertion, win);
+}
 
 static records_t ends(mpy_trace_ring_t *ring, uint32_t op, mpy_word_t win, uint64_t since) {
     mpy_object_t *o = mpy_win_of(win);
@@ -111,7 +120,9 @@ static int ending(mpy_fn_Win_wait_t real, uint32_t op, mpy_word_t win) {
     records_t r = ends(ring, op, win, mpy_now(ring));
     return leave(ring, r, real(win));
 }
-int mpy_record_Win_complete(mpy_fn_Win_complete_t real, mpy_word_t win) { return ending(real, MPY_OP_WIN_COMPLETE, win); }
+int mpy_record_Win_complete(mpy_fn_Win_complete_t real, mpy_word_t win) {
+    return ending(real, MPY_OP_WIN_COMPLETE, win);
+}
 int mpy_record_Win_wait(mpy_fn_Win_wait_t real, mpy_word_t win) { return ending(real, MPY_OP_WIN_WAIT, win); }
 
 int mpy_record_Win_test(mpy_fn_Win_test_t real, mpy_word_t win, void *flag) {

@@ -26,7 +26,8 @@ static uint64_t place(uint64_t handle, uint64_t mask) { return (handle * 0x9e377
 
 static slot_t *find(table_t *t, uint64_t handle) { /* its slot, or the free one where it would be */
     uint64_t i = place(handle, t->mask);
-    while (t->slots[i].handle != 0 && __atomic_load_n(&t->slots[i].handle, __ATOMIC_ACQUIRE) != handle) i = (i + 1) & t->mask;
+    while (t->slots[i].handle != 0 && __atomic_load_n(&t->slots[i].handle, __ATOMIC_ACQUIRE) != handle)
+        i = (i + 1) & t->mask;
     return &t->slots[i];
 }
 
@@ -175,7 +176,8 @@ static mpy_object_t *describe(mpy_word_t comm) {
 }
 
 static uint32_t add(const mpy_object_t *o, const char *name) {
-    return mpy_trace_comm_add(&mpy_trace, o->cid, o->ggid, o->members, (uint32_t)(o->size + o->remote_size), (uint32_t)o->remote_size, name);
+    return mpy_trace_comm_add(&mpy_trace, o->cid, o->ggid, o->members, (uint32_t)(o->size + o->remote_size),
+                              (uint32_t)o->remote_size, name);
 }
 
 static mpy_object_t *enter(table_t **table, uint64_t handle, mpy_object_t *o, uint64_t cid, const char *name) {
@@ -192,7 +194,8 @@ void mpy_objects_start(void) {
     uint64_t cid = mpy_fnv1a_words(0, 0, 0);
     if (world == NULL || self == NULL) return;
     enter(&comms, mpy_abi.comm_world, world, cid, "MPI_COMM_WORLD");
-    enter(&comms, mpy_abi.comm_self, self, mpy_fnv1a_words(cid, 0, (uint64_t)(int64_t)self->members[0]), "MPI_COMM_SELF");
+    enter(&comms, mpy_abi.comm_self, self, mpy_fnv1a_words(cid, 0, (uint64_t)(int64_t)self->members[0]),
+          "MPI_COMM_SELF");
 }
 
 /* One that came by a way that isn't followed (a spawned job's parent, sessions): known by its groups. */
@@ -242,19 +245,25 @@ static mpy_object_t *of_parent(const mpy_object_t *parent) {
     return o;
 }
 
-static mpy_object_t *lookup(table_t *const *table, uint64_t handle, uint64_t null) { return handle == null || handle == 0 ? NULL : get(table, handle); }
+static mpy_object_t *lookup(table_t *const *table, uint64_t handle, uint64_t null) {
+    return handle == null || handle == 0 ? NULL : get(table, handle);
+}
 
 mpy_object_t *mpy_win_of(mpy_word_t win) { return lookup(&windows, mpy_handle(win), mpy_abi.win_null); }
 mpy_object_t *mpy_file_of(mpy_word_t file) { return lookup(&files, file, mpy_abi.file_null); }
 
 void mpy_win_made(const mpy_object_t *parent, uint64_t seq, const void *handle) {
     mpy_object_t *o = of_parent(parent);
-    if (o != NULL) enter(&windows, mpy_handle_at(handle, 0), o, mpy_fnv1a_words(parent->cid, seq, ~(uint64_t)(int64_t)o->smallest), "window");
+    if (o != NULL)
+        enter(&windows, mpy_handle_at(handle, 0), o, mpy_fnv1a_words(parent->cid, seq, ~(uint64_t)(int64_t)o->smallest),
+              "window");
 }
 
 void mpy_file_made(const mpy_object_t *parent, uint64_t seq, const void *handle) {
     mpy_object_t *o = of_parent(parent);
-    if (o != NULL) enter(&files, *(const uint64_t *)handle, o, mpy_fnv1a_words(parent->cid, seq, (uint64_t)(int64_t)o->smallest), "file");
+    if (o != NULL)
+        enter(&files, *(const uint64_t *)handle, o, mpy_fnv1a_words(parent->cid, seq, (uint64_t)(int64_t)o->smallest),
+              "file");
 }
 
 void mpy_win_gone(uint64_t handle) { gone(&windows, handle); }

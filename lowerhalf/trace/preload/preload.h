@@ -60,19 +60,28 @@ static inline uint64_t mpy_handle_at(const void *handles, int i) {
     return mpy_abi.handle_size == 4 ? ((const uint32_t *)handles)[i] : ((const uint64_t *)handles)[i];
 }
 static inline int32_t mpy_peer(int rank) {
-    return rank >= 0 ? rank : rank == mpy_abi.any_source ? MPY_TRACE_ANY : rank == mpy_abi.proc_null ? MPY_TRACE_NULL : MPY_TRACE_NO_PEER;
+    return rank >= 0                    ? rank
+           : rank == mpy_abi.any_source ? MPY_TRACE_ANY
+           : rank == mpy_abi.proc_null  ? MPY_TRACE_NULL
+                                        : MPY_TRACE_NO_PEER;
 }
-static inline int32_t mpy_root(int root) { return root >= 0 ? root : root == mpy_abi.proc_null ? MPY_TRACE_NULL : MPY_TRACE_NO_PEER; }
+static inline int32_t mpy_root(int root) {
+    return root >= 0 ? root : root == mpy_abi.proc_null ? MPY_TRACE_NULL : MPY_TRACE_NO_PEER;
+}
 static inline int32_t mpy_tag(int tag) { return tag >= 0 ? tag : MPY_TRACE_ANY; }
 uint64_t mpy_type_size_slow(mpy_word_t type);
 static inline uint64_t mpy_bytes(int64_t count, mpy_word_t type) {
     /* as mpy_basic_size of mpich.h, which only abi.c may see: here its constants would be taken for Open MPI's, too */
-    uint64_t size = mpy_abi.mpich && (type & 0xff000000) == 0x4c000000 ? type >> 8 & 0xff : count > 0 ? mpy_type_size_slow(type) : 0;
+    uint64_t size = mpy_abi.mpich && (type & 0xff000000) == 0x4c000000 ? type >> 8 & 0xff
+                    : count > 0                                        ? mpy_type_size_slow(type)
+                                                                       : 0;
     return count > 0 ? (uint64_t)count * size : 0;
 }
 typedef struct mpy_came { int32_t peer, tag; uint64_t bytes; } mpy_came_t;
 mpy_came_t mpy_status_read(const void *status);
-static inline const void *mpy_status_at(const void *statuses, int i) { return (const char *)statuses + (uint32_t)i * mpy_abi.status_size; }
+static inline const void *mpy_status_at(const void *statuses, int i) {
+    return (const char *)statuses + (uint32_t)i * mpy_abi.status_size;
+}
 enum { MPY_STATUS_MAX = 32 }; /* bytes */
 
 /* ---- objects.c: communicators, windows and files; what all members of one do is counted on it ---- */
@@ -143,12 +152,17 @@ static inline uint64_t mpy_now(const mpy_trace_ring_t *ring) { return mpy_is_on(
 static inline uint64_t mpy_put(mpy_trace_ring_t *ring, uint64_t enter, uint64_t exit, mpy_trace_call_t call) {
     return mpy_is_on(ring) ? mpy_trace_put(ring, enter, exit, call) : ++ring->head;
 }
-static inline uint64_t mpy_open(mpy_trace_ring_t *ring, mpy_trace_call_t call) { return mpy_put(ring, mpy_now(ring), 0, call); }
+static inline uint64_t mpy_open(mpy_trace_ring_t *ring, mpy_trace_call_t call) {
+    return mpy_put(ring, mpy_now(ring), 0, call);
+}
 static inline void mpy_close_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags) {
     if (mpy_is_on(ring)) mpy_trace_exit_at(ring, seq, exit, flags);
 }
-static inline void mpy_close(mpy_trace_ring_t *ring, uint64_t seq, uint32_t flags) { mpy_close_at(ring, seq, mpy_now(ring), flags); }
-static inline void mpy_received_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags, int32_t peer, int32_t tag, uint64_t bytes) {
+static inline void mpy_close(mpy_trace_ring_t *ring, uint64_t seq, uint32_t flags) {
+    mpy_close_at(ring, seq, mpy_now(ring), flags);
+}
+static inline void mpy_received_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags, int32_t peer,
+                                   int32_t tag, uint64_t bytes) {
     if (mpy_is_on(ring)) mpy_trace_received_at(ring, seq, exit, flags, peer, tag, bytes);
 }
 
@@ -175,7 +189,8 @@ static inline uint64_t mpy_count(mpy_object_t *o) {
     return mpy_multiple ? __atomic_add_fetch(&o->seq, 1, __ATOMIC_RELAXED) : ++o->seq;
 }
 /* The same for a collective on `o`; its SEQ goes to *count. */
-static inline uint64_t mpy_enter_collective(mpy_trace_ring_t *ring, mpy_object_t *o, mpy_trace_call_t call, uint64_t *count) {
+static inline uint64_t mpy_enter_collective(mpy_trace_ring_t *ring, mpy_object_t *o, mpy_trace_call_t call,
+                                            uint64_t *count) {
     call.comm = o != NULL ? o->index : MPY_TRACE_NO_COMM;
     call.context = *count = mpy_count(o);
     return mpy_open(ring, call);
@@ -187,7 +202,8 @@ static inline int mpy_exit(mpy_trace_ring_t *ring, uint64_t seq, int rc) {
     return rc;
 }
 /* After a call that has posted an operation: its request. */
-static inline int mpy_exit_posted(mpy_trace_ring_t *ring, uint64_t seq, int rc, const void *request, const mpy_operation_t *operation) {
+static inline int mpy_exit_posted(mpy_trace_ring_t *ring, uint64_t seq, int rc, const void *request,
+                                  const mpy_operation_t *operation) {
     mpy_close(ring, seq, mpy_failed(rc));
     if (__builtin_expect(rc == 0, 1)) mpy_request_put(mpy_handle_at(request, 0), operation);
     mpy_tls.busy = false;

@@ -74,13 +74,15 @@ static void start(uint64_t enter) {
     char program[256], error[512];
     command(program, sizeof program);
     mpy_trace_identity_t who = {.job = job, .producer = "preload", .program = program};
-    int (*rank_of)(mpy_word_t, int *) = mpy_library_function("PMPI_Comm_rank"), (*size_of)(mpy_word_t, int *) = mpy_library_function("PMPI_Comm_size");
+    int (*rank_of)(mpy_word_t, int *) = mpy_library_function("PMPI_Comm_rank"),
+                                   (*size_of)(mpy_word_t, int *) = mpy_library_function("PMPI_Comm_size");
     int (*query)(int *) = mpy_library_function("PMPI_Query_thread"), level = 3;
     rank_of(mpy_abi.comm_world, &who.rank);
     size_of(mpy_abi.comm_world, &who.size);
     query(&level);
     mpy_multiple = level == 3;
-    if (pthread_key_create(&thread_end, leave_thread) != 0 || !mpy_trace_create(&mpy_trace, &who, error, sizeof error)) {
+    if (pthread_key_create(&thread_end, leave_thread) != 0 ||
+        !mpy_trace_create(&mpy_trace, &who, error, sizeof error)) {
         if (who.rank == 0) fprintf(stderr, "manapy trace: not recorded: %s\n", error);
         return;
     }
@@ -89,7 +91,10 @@ static void start(uint64_t enter) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return;
     mpy_object_t *world = mpy_comm_of(mpy_abi.comm_world);
-    mpy_trace_call_t call = {.op = MPY_OP_INIT, .comm = world ? world->index : MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = mpy_count(world)};
+    mpy_trace_call_t call = {.op = MPY_OP_INIT,
+                             .comm = world ? world->index : MPY_TRACE_NO_COMM,
+                             .peer = MPY_TRACE_NO_PEER,
+                             .context = mpy_count(world)};
     mpy_trace_put(ring, enter, mpy_trace_ticks(), call);
     mpy_tls.busy = false;
 }
@@ -112,7 +117,9 @@ int mpy_record_Init_thread(mpy_fn_Init_thread_t real, void *argc, void *argv, in
 int mpy_record_Finalize(mpy_fn_Finalize_t real) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real();
-    uint64_t count, seq = mpy_enter_collective(ring, mpy_comm_of(mpy_abi.comm_world), (mpy_trace_call_t){.op = MPY_OP_FINALIZE, .peer = MPY_TRACE_NO_PEER}, &count);
+    uint64_t count,
+        seq = mpy_enter_collective(ring, mpy_comm_of(mpy_abi.comm_world),
+                                   (mpy_trace_call_t){.op = MPY_OP_FINALIZE, .peer = MPY_TRACE_NO_PEER}, &count);
     int rc = real();
     mpy_exit(ring, seq, rc);
     mpy_trace_end(&mpy_trace, MPY_TRACE_FINALIZED);

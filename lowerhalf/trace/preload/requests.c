@@ -58,7 +58,8 @@ static void put(table_t *t, uint64_t handle, const mpy_operation_t *operation) {
 static slot_t *find(const table_t *t, uint64_t handle, uint64_t serial) {
     if (t->slots == NULL || handle == 0) return NULL;
     for (uint64_t i = home(t, handle); t->slots[i].handle != 0; i = (i + 1) & t->mask)
-        if (t->slots[i].handle == handle && (serial == 0 || t->slots[i].operation.serial == serial)) return &t->slots[i];
+        if (t->slots[i].handle == handle && (serial == 0 || t->slots[i].operation.serial == serial))
+            return &t->slots[i];
     return NULL;
 }
 

@@ -110,7 +110,10 @@ static inline void query_address(struct ibv_context *context, const link_t *link
 }
 
 static inline void connect_pair(struct ibv_qp *qp, const link_t *link, const address_t *mine, const address_t *theirs) {
-    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
+                               .port_num = 1,
+                               .qp_access_flags =
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
     struct ibv_qp_attr rtr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = mine->mtu < theirs->mtu ? mine->mtu : theirs->mtu,
@@ -118,12 +121,26 @@ static inline void connect_pair(struct ibv_qp *qp, const link_t *link, const add
         .rq_psn = theirs->psn,
         .max_dest_rd_atomic = 4,
         .min_rnr_timer = 12,
-        .ah_attr = {.is_global = 1, .dlid = theirs->lid, .port_num = 1, .grh = {.dgid = theirs->gid, .sgid_index = link->gid_index, .hop_limit = 1}},
+        .ah_attr = {.is_global = 1,
+                    .dlid = theirs->lid,
+                    .port_num = 1,
+                    .grh = {.dgid = theirs->gid, .sgid_index = link->gid_index, .hop_limit = 1}},
     };
-    struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .timeout = link->timeout, .retry_cnt = link->retry, .rnr_retry = 7, .sq_psn = mine->psn, .max_rd_atomic = 4};
+    struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
+                              .timeout = link->timeout,
+                              .retry_cnt = link->retry,
+                              .rnr_retry = 7,
+                              .sq_psn = mine->psn,
+                              .max_rd_atomic = 4};
     int error = ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-    error = error ? error : ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    error = error ? error : ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    error = error ? error
+                  : ibv_modify_qp(qp, &rtr,
+                                  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    error = error ? error
+                  : ibv_modify_qp(qp, &rts,
+                                  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                      IBV_QP_MAX_QP_RD_ATOMIC);
     if (error)
         fail("connecting queue pair 0x%x: %s", qp->qp_num, strerror(error));
 }

@@ -26,7 +26,10 @@ int main(int argc, char **argv) {
     struct ibv_context *context = open_device(argv[1]);
     struct ibv_pd *pd = ibv_alloc_pd(context);
     struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
-    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_init_attr init = {.send_cq = cq,
+                                    .recv_cq = cq,
+                                    .qp_type = IBV_QPT_RC,
+                                    .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     link_t link = {.gid_index = 1, .timeout = 14, .retry = 3};
     long before = pinned(), bytes = atol(argv[2]);

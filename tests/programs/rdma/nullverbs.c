@@ -154,7 +154,9 @@ static struct rxe_queue_buf *make_ring(uint32_t depth, size_t slot)
     return ring;
 }
 
-static size_t ring_bytes(const struct rxe_queue_buf *ring) { return sizeof *ring + (((size_t)ring->index_mask + 1) << ring->log2_elem_size); }
+static size_t ring_bytes(const struct rxe_queue_buf *ring) {
+    return sizeof *ring + (((size_t)ring->index_mask + 1) << ring->log2_elem_size);
+}
 
 static void *next_slot(struct rxe_queue_buf *ring)
 {
@@ -163,7 +165,9 @@ static void *next_slot(struct rxe_queue_buf *ring)
 }
 
 /* The slot is filled; or the oldest one is done with. */
-static void advance(struct rxe_queue_buf *ring, __u32 *index) { __atomic_store_n(index, (*index + 1) & ring->index_mask, __ATOMIC_RELEASE); }
+static void advance(struct rxe_queue_buf *ring, __u32 *index) {
+    __atomic_store_n(index, (*index + 1) & ring->index_mask, __ATOMIC_RELEASE);
+}
 
 static uint64_t copy_list(struct rxe_dma_info *dma, const struct ibv_sge *list, int n)
 {
@@ -187,7 +191,8 @@ static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr)
 {
     struct rxe_send_wqe *slot = next_slot(q->send_ring);
     memset(slot, 0, sizeof *slot);
-    slot->wr.wr_id = wr->wr_id, slot->wr.opcode = wr->opcode, slot->wr.send_flags = wr->send_flags, slot->wr.ex.imm_data = wr->imm_data;
+    slot->wr.wr_id = wr->wr_id, slot->wr.opcode = wr->opcode, slot->wr.send_flags = wr->send_flags,
+    slot->wr.ex.imm_data = wr->imm_data;
     slot->wr.wr.rdma.remote_addr = wr->wr.rdma.remote_addr, slot->wr.wr.rdma.rkey = wr->wr.rdma.rkey;
     if (wr->send_flags & IBV_SEND_INLINE) {
         slot->dma.length = wr->sg_list->length;
@@ -258,7 +263,9 @@ static void complete_send(qp_t *q, const struct ibv_send_wr *wr, enum ibv_wc_sta
 {
     if (status == IBV_WC_SUCCESS && !q->init.sq_sig_all && !(wr->send_flags & IBV_SEND_SIGNALED))
         return;
-    put((cq_t *)q->init.send_cq, &(struct ibv_wc){.wr_id = wr->wr_id, .status = status, .opcode = completed(wr->opcode), .qp_num = q->ex.qp_base.qp_num},
+    put((cq_t *)q->init.send_cq,
+        &(struct ibv_wc){
+            .wr_id = wr->wr_id, .status = status, .opcode = completed(wr->opcode), .qp_num = q->ex.qp_base.qp_num},
         status != IBV_WC_SUCCESS);
 }
 
@@ -361,7 +368,10 @@ void nullverbs_complete(struct ibv_qp *qp, unsigned n)
 
 bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message)
 {
-    struct ibv_wc wc = {.opcode = message->opcode, .byte_len = message->byte_len, .imm_data = message->imm_data, .wc_flags = message->wc_flags};
+    struct ibv_wc wc = {.opcode = message->opcode,
+                        .byte_len = message->byte_len,
+                        .imm_data = message->imm_data,
+                        .wc_flags = message->wc_flags};
     pthread_mutex_lock(&lock);
     bool found = drop_recv((qp_t *)qp, recvs_of((qp_t *)qp), wc);
     pthread_mutex_unlock(&lock);
@@ -381,7 +391,8 @@ bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
         for (int i = 0; i < s->wr.num_sge; i++)
             wc.byte_len += s->wr.sg_list[i].length;
         uint32_t length = wc.byte_len;
-        bool takes = s->wr.opcode == IBV_WR_SEND || s->wr.opcode == IBV_WR_SEND_WITH_IMM || s->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+        bool takes = s->wr.opcode == IBV_WR_SEND || s->wr.opcode == IBV_WR_SEND_WITH_IMM ||
+                     s->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
         if (s->wr.opcode == IBV_WR_SEND_WITH_IMM || s->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
             wc.wc_flags = IBV_WC_WITH_IMM;
         if (s->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -457,7 +468,8 @@ static size_t gather(char *to, const struct ibv_send_wr *wr)
 /* 0 or an errno */
 static int keep_send(qp_t *q, const struct ibv_send_wr *wr)
 {
-    if ((q->attr.qp_state != IBV_QPS_RTS && q->attr.qp_state != IBV_QPS_ERR) || wr->num_sge < 0 || wr->num_sge > MAX_SGE)
+    if ((q->attr.qp_state != IBV_QPS_RTS && q->attr.qp_state != IBV_QPS_ERR) || wr->num_sge < 0 ||
+        wr->num_sge > MAX_SGE)
         return EINVAL;
     if (q->count >= q->init.cap.max_send_wr)
         return ENOMEM;
@@ -512,7 +524,11 @@ static int post_recv_instantly(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct
     (void)bad;
     for (; wr; wr = wr->next)
         put((cq_t *)((qp_t *)qp)->init.recv_cq,
-            &(struct ibv_wc){.wr_id = wr->wr_id, .opcode = IBV_WC_RECV, .qp_num = qp->qp_num, .byte_len = wr->num_sge ? wr->sg_list->length : 0}, true);
+            &(struct ibv_wc){.wr_id = wr->wr_id,
+                             .opcode = IBV_WC_RECV,
+                             .qp_num = qp->qp_num,
+                             .byte_len = wr->num_sge ? wr->sg_list->length : 0},
+            true);
     return 0;
 }
 
@@ -566,7 +582,8 @@ static void post_draft(qp_t *q)
 {
     struct ibv_send_wr *bad;
     if (q->drafted && !q->draft_error)
-        q->draft_error = q->instant ? post_send_instantly(&q->ex.qp_base, &q->draft, &bad) : post_send(&q->ex.qp_base, &q->draft, &bad);
+        q->draft_error = q->instant ? post_send_instantly(&q->ex.qp_base, &q->draft, &bad)
+                                    : post_send(&q->ex.qp_base, &q->draft, &bad);
     q->drafted = false;
 }
 
@@ -603,13 +620,17 @@ static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t r
     wr->wr.rdma.rkey = rkey, wr->wr.rdma.remote_addr = address, wr->imm_data = imm;
 }
 
-static void wr_rdma_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) { one_sided(x, IBV_WR_RDMA_WRITE, rkey, address, 0); }
+static void wr_rdma_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) {
+    one_sided(x, IBV_WR_RDMA_WRITE, rkey, address, 0);
+}
 static void wr_rdma_write_imm(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, __be32 imm)
 {
     one_sided(x, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address, imm);
 }
 
-static void wr_rdma_read(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) { one_sided(x, IBV_WR_RDMA_READ, rkey, address, 0); }
+static void wr_rdma_read(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) {
+    one_sided(x, IBV_WR_RDMA_READ, rkey, address, 0);
+}
 static void wr_send(struct ibv_qp_ex *x) { draft(x, IBV_WR_SEND); }
 static void wr_send_imm(struct ibv_qp_ex *x, __be32 imm) { draft(x, IBV_WR_SEND_WITH_IMM)->imm_data = imm; }
 
@@ -659,7 +680,9 @@ static int next_poll(struct ibv_cq_ex *x)
     return 0;
 }
 
-static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr) { return attr->comp_mask ? EINVAL : next_poll(x); }
+static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr) {
+    return attr->comp_mask ? EINVAL : next_poll(x);
+}
 static void end_poll(struct ibv_cq_ex *x) { (void)x; }
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *x) { return ((cq_t *)x)->current.opcode; }
 static uint32_t read_vendor_err(struct ibv_cq_ex *x) { return ((cq_t *)x)->current.vendor_err; }
@@ -674,7 +697,8 @@ static unsigned read_wc_flags(struct ibv_cq_ex *x) { return ((cq_t *)x)->current
 static void look_like_rxe(struct ibv_device *device)
 {
     char real[IBV_SYSFS_PATH_MAX + 64], parent[sizeof real + 16];
-    snprintf(device->ibdev_path, sizeof device->ibdev_path, "%.180s/%.60s", sysfs ? sysfs : "/nonexistent", device->name);
+    snprintf(device->ibdev_path, sizeof device->ibdev_path, "%.180s/%.60s", sysfs ? sysfs : "/nonexistent",
+             device->name);
     if (!sysfs)
         return;
     snprintf(real, sizeof real, "%.180s/devices/virtual/%s", sysfs, device->name);
@@ -728,7 +752,11 @@ int ibv_fork_init(void) { return 0; }
 static int query_port_of(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
     (void)context;
-    struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 8, .pkey_tbl_len = 1};
+    struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE,
+                              .max_mtu = IBV_MTU_4096,
+                              .active_mtu = IBV_MTU_4096,
+                              .gid_tbl_len = 8,
+                              .pkey_tbl_len = 1};
     a.link_layer = IBV_LINK_LAYER_ETHERNET;
     a.phys_state = 5; /* LinkUp */
     memcpy(attr, &a, size < sizeof a ? size : sizeof a);
@@ -783,8 +811,14 @@ int ibv_close_device(struct ibv_context *context)
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
     (void)context;
-    *attr = (struct ibv_device_attr){.fw_ver = "0", .max_mr_size = UINT64_MAX, .max_qp_rd_atom = 16, .atomic_cap = IBV_ATOMIC_HCA, .max_pkeys = 1, .phys_port_cnt = 1};
-    attr->max_qp = attr->max_cq = attr->max_mr = attr->max_pd = attr->max_srq = attr->max_qp_wr = attr->max_srq_wr = MAX_WR;
+    *attr = (struct ibv_device_attr){.fw_ver = "0",
+                                     .max_mr_size = UINT64_MAX,
+                                     .max_qp_rd_atom = 16,
+                                     .atomic_cap = IBV_ATOMIC_HCA,
+                                     .max_pkeys = 1,
+                                     .phys_port_cnt = 1};
+    attr->max_qp = attr->max_cq = attr->max_mr = attr->max_pd = attr->max_srq = attr->max_qp_wr = attr->max_srq_wr =
+        MAX_WR;
     attr->max_sge = attr->max_srq_sge = MAX_SGE;
     attr->max_cqe = 1 << 20;
     return 0;
@@ -801,12 +835,13 @@ void nullverbs_gid(int index) { __atomic_store_n(&gid_index, index, __ATOMIC_REL
 
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-    *gid = (union ibv_gid){.raw = {[10] = 0xff, [11] = 0xff, [12] = 10, [14] = (uint8_t)(context->device - devices), [15] = 1}};
+    *gid = (union ibv_gid){
+        .raw = {[10] = 0xff, [11] = 0xff, [12] = 10, [14] = (uint8_t)(context->device - devices), [15] = 1}};
     return port == 1 && index >= 0 && index == __atomic_load_n(&gid_index, __ATOMIC_ACQUIRE) ? 0 : -1;
 }
 
-int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags, size_t size)
-{
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+                      uint32_t flags, size_t size) {
     struct ibv_gid_entry e = {.gid_index = index, .port_num = port, .gid_type = IBV_GID_TYPE_ROCE_V2};
     if (flags || ibv_query_gid(context, (uint8_t)port, (int)index, &e.gid))
         return EINVAL;
@@ -883,7 +918,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     (void)iova, (void)access;
     struct ibv_mr *mr = refused("reg_mr") ? NULL : calloc(1, sizeof *mr);
     if (mr) {
-        *mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address, .length = length, .lkey = number() << 8};
+        *mr =
+            (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address, .length = length, .lkey = number() << 8};
         mr->rkey = mr->lkey | 1;
     }
     return mr;
@@ -963,8 +999,8 @@ static cq_t *make_cq(struct ibv_context *context, uint32_t entries, void *cq_con
     return cq;
 }
 
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context, struct ibv_comp_channel *channel, int vector)
-{
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
+                             struct ibv_comp_channel *channel, int vector) {
     (void)vector;
     return (struct ibv_cq *)make_cq(context, (uint32_t)entries, cq_context, channel);
 }
@@ -980,7 +1016,8 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
     if (!cq)
         return NULL;
     cq->ex.start_poll = start_poll, cq->ex.next_poll = next_poll, cq->ex.end_poll = end_poll;
-    cq->ex.read_opcode = read_opcode, cq->ex.read_vendor_err = read_vendor_err, cq->ex.read_byte_len = read_byte_len, cq->ex.read_imm_data = read_imm_data;
+    cq->ex.read_opcode = read_opcode, cq->ex.read_vendor_err = read_vendor_err, cq->ex.read_byte_len = read_byte_len,
+    cq->ex.read_imm_data = read_imm_data;
     cq->ex.read_qp_num = read_qp_num, cq->ex.read_wc_flags = read_wc_flags;
     return &cq->ex;
 }
@@ -1075,7 +1112,8 @@ static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_
 {
     qp_t *q = NULL;
     bool known = init->qp_type == IBV_QPT_RC || init->qp_type == IBV_QPT_UD;
-    if (!known || init->cap.max_inline_data > MAX_INLINE || init->cap.max_send_wr > MAX_WR || init->cap.max_recv_wr > MAX_WR)
+    if (!known || init->cap.max_inline_data > MAX_INLINE || init->cap.max_send_wr > MAX_WR ||
+        init->cap.max_recv_wr > MAX_WR)
         errno = EINVAL;
     else if (!refused("create_qp"))
         q = calloc(1, sizeof *q);
@@ -1087,10 +1125,18 @@ static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_
     if (sysfs) {
         size_t list = init->cap.max_send_sge * sizeof(struct rxe_sge), bytes = init->cap.max_inline_data;
         q->send_ring = make_ring(init->cap.max_send_wr, sizeof(struct rxe_send_wqe) + (list > bytes ? list : bytes));
-        q->recv_ring = init->srq ? NULL : make_ring(init->cap.max_recv_wr, sizeof(struct rxe_recv_wqe) + init->cap.max_recv_sge * sizeof(struct rxe_sge));
+        q->recv_ring = init->srq
+                           ? NULL
+                           : make_ring(init->cap.max_recv_wr,
+                                       sizeof(struct rxe_recv_wqe) + init->cap.max_recv_sge * sizeof(struct rxe_sge));
     }
-    q->ex.qp_base = (struct ibv_qp){.context = context, .qp_context = init->qp_context, .pd = pd, .send_cq = init->send_cq, .recv_cq = init->recv_cq};
-    q->ex.qp_base.srq = init->srq, q->ex.qp_base.qp_type = init->qp_type, q->ex.qp_base.qp_num = number(), q->ex.qp_base.handle = q->ex.qp_base.qp_num;
+    q->ex.qp_base = (struct ibv_qp){.context = context,
+                                    .qp_context = init->qp_context,
+                                    .pd = pd,
+                                    .send_cq = init->send_cq,
+                                    .recv_cq = init->recv_cq};
+    q->ex.qp_base.srq = init->srq, q->ex.qp_base.qp_type = init->qp_type, q->ex.qp_base.qp_num = number(),
+    q->ex.qp_base.handle = q->ex.qp_base.qp_num;
     pthread_mutex_lock(&lock);
     qp_t **at = &qps; /* oldest first */
     while (*at)
@@ -1108,10 +1154,11 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-    static const uint64_t known =
-        IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    if ((attr->comp_mask & ~(unsigned)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) || (extended && attr->send_ops_flags & ~known)) {
+    if ((attr->comp_mask & ~(unsigned)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) ||
+        (extended && attr->send_ops_flags & ~known)) {
         errno = EOPNOTSUPP;
         return NULL;
     }
@@ -1136,13 +1183,16 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     union ibv_gid gid;
     if (refused("modify_qp"))
         return errno;
-    if ((mask & IBV_QP_AV) && attr->ah_attr.is_global && ibv_query_gid(qp->context, 1, attr->ah_attr.grh.sgid_index, &gid) != 0)
+    if ((mask & IBV_QP_AV) && attr->ah_attr.is_global &&
+        ibv_query_gid(qp->context, 1, attr->ah_attr.grh.sgid_index, &gid) != 0)
         return EINVAL;
     pthread_mutex_lock(&lock);
     if (mask & IBV_QP_STATE) {
         enum ibv_qp_state from = q->attr.qp_state, to = attr->qp_state;
-        bool legal = to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET) || (to == IBV_QPS_RTR && from == IBV_QPS_INIT) ||
-                     (to == IBV_QPS_INIT && (from == IBV_QPS_RESET || from == IBV_QPS_INIT)) || (to == IBV_QPS_RTS && (from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD)) ||
+        bool legal = to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET) ||
+                     (to == IBV_QPS_RTR && from == IBV_QPS_INIT) ||
+                     (to == IBV_QPS_INIT && (from == IBV_QPS_RESET || from == IBV_QPS_INIT)) ||
+                     (to == IBV_QPS_RTS && (from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD)) ||
                      (to == IBV_QPS_SQD && from == IBV_QPS_RTS);
         if (!legal) {
             pthread_mutex_unlock(&lock);
@@ -1201,4 +1251,6 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     return 0;
 }
 
-const char *ibv_wc_status_str(enum ibv_wc_status status) { return status == IBV_WC_SUCCESS ? "success" : status == IBV_WC_WR_FLUSH_ERR ? "flushed" : "error"; }
+const char *ibv_wc_status_str(enum ibv_wc_status status) {
+    return status == IBV_WC_SUCCESS ? "success" : status == IBV_WC_WR_FLUSH_ERR ? "flushed" : "error";
+}

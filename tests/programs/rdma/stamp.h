@@ -83,11 +83,14 @@ static inline message_t message_of(const plan_t *plan, int side, int pair, uint6
 }
 
 /* never 0 */
-static inline uint8_t stamp_byte(uint64_t stamp, uint64_t offset) { return (uint8_t)((dice(stamp + offset / 8) >> (offset % 8 * 8)) | 1); }
+static inline uint8_t stamp_byte(uint64_t stamp, uint64_t offset) {
+    return (uint8_t)((dice(stamp + offset / 8) >> (offset % 8 * 8)) | 1);
+}
 
 static inline void stamp_bytes(uint8_t *to, uint64_t stamp, uint64_t offset, uint64_t length) {
     while (length) {
-        uint64_t in_word = offset % 8, n = 8 - in_word < length ? 8 - in_word : length, word = dice(stamp + offset / 8) | 0x0101010101010101;
+        uint64_t in_word = offset % 8, n = 8 - in_word < length ? 8 - in_word : length,
+                 word = dice(stamp + offset / 8) | 0x0101010101010101;
         memcpy(to, (uint8_t *)&word + in_word, n);
         to += n, offset += n, length -= n;
     }

@@ -55,8 +55,17 @@ static struct {
     plan_t plan;
     link_t link;
 } opt = {
-    .port = 18700, .pairs = 1, .threads = 1, .depth = 8, .signal_every = 4, .patience = 120, .progress = 100, .linger = 300, .inline_size = 64,
-    .plan = {.size = 65536, .max_pieces = MAX_PIECES, .seed = 1}, .link = {.gid_index = 1, .timeout = 14, .retry = 3},
+    .port = 18700,
+    .pairs = 1,
+    .threads = 1,
+    .depth = 8,
+    .signal_every = 4,
+    .patience = 120,
+    .progress = 100,
+    .linger = 300,
+    .inline_size = 64,
+    .plan = {.size = 65536, .max_pieces = MAX_PIECES, .seed = 1},
+    .link = {.gid_index = 1, .timeout = 14, .retry = 3},
 };
 
 typedef struct {
@@ -163,7 +172,9 @@ static int post_extended(struct ibv_qp_ex *qp, struct ibv_send_wr *wr) {
         case IBV_WR_SEND: ibv_wr_send(qp); break;
         case IBV_WR_SEND_WITH_IMM: ibv_wr_send_imm(qp, wr->imm_data); break;
         case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-        case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            ibv_wr_rdma_write_imm(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data);
+            break;
         default: ibv_wr_rdma_read(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
         }
         if (wr->send_flags & IBV_SEND_INLINE) {
@@ -193,17 +204,22 @@ static void post(pair_t *p, struct ibv_send_wr *wr) {
 /* Enters the work request into the ring: its id, whether it is signaled, whether its data are inline. */
 static void enter(pair_t *p, struct ibv_send_wr *wr, int role, uint64_t number, bool signaled, bool inlined) {
     static const enum ibv_wc_opcode opcodes[] = {
-        [IBV_WR_SEND] = IBV_WC_SEND, [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
-        [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE, [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE, [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+        [IBV_WR_SEND] = IBV_WC_SEND,
+        [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+        [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+        [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+        [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
     };
     uint32_t length = 0;
     for (int i = 0; i < wr->num_sge; i++)
         length += wr->sg_list[i].length;
     signaled = signaled || p->head % opt.signal_every == 0;
     inlined = inlined && length <= opt.inline_size && wr->opcode != IBV_WR_RDMA_READ;
-    p->ring[p->head % sq_size] = (request_t){.role = role, .opcode = opcodes[wr->opcode], .number = number, .signaled = signaled};
+    p->ring[p->head % sq_size] =
+        (request_t){.role = role, .opcode = opcodes[wr->opcode], .number = number, .signaled = signaled};
     wr->wr_id = p->head++ << 16 | p->index << 1;
-    wr->send_flags = (signaled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0) | (opt.fence && wr->opcode == IBV_WR_RDMA_READ ? IBV_SEND_FENCE : 0);
+    wr->send_flags = (signaled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0) |
+                     (opt.fence && wr->opcode == IBV_WR_RDMA_READ ? IBV_SEND_FENCE : 0);
 }
 
 static uint32_t room(const pair_t *p) { return sq_size - (uint32_t)(p->head - p->tail); }
@@ -213,7 +229,10 @@ static uint32_t room(const pair_t *p) { return sq_size - (uint32_t)(p->head - p-
 static void post_credit(pair_t *p, bool signaled) {
     *p->told = p->credited = p->received;
     struct ibv_sge sge = {.addr = (uintptr_t)p->told, .length = 8, .lkey = p->local->lkey};
-    struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1, .wr.rdma = {.rkey = p->target_key, .remote_addr = p->consumed_address}};
+    struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .wr.rdma = {.rkey = p->target_key, .remote_addr = p->consumed_address}};
     enter(p, &wr, CREDIT, 0, signaled, true);
     post(p, &wr);
 }
@@ -222,7 +241,8 @@ static void post_credit(pair_t *p, bool signaled) {
 static void post_fault(pair_t *p, uint64_t slot) {
     struct ibv_sge sge = {.addr = (uintptr_t)p->told, .length = 8, .lkey = p->local->lkey};
     struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1, .wr.rdma.rkey = p->target_key};
-    wr.wr.rdma.remote_addr = opt.fault == FAULT_LATE ? p->target_address + slot * slot_size + opt.plan.size : p->consumed_address;
+    wr.wr.rdma.remote_addr =
+        opt.fault == FAULT_LATE ? p->target_address + slot * slot_size + opt.plan.size : p->consumed_address;
     *p->told = opt.fault == FAULT_LATE, p->credited = UINT64_MAX;
     enter(p, &wr, CREDIT, 0, false, false);
     post(p, &wr);
@@ -232,10 +252,13 @@ static void post_message(pair_t *p) {
     message_t m = message_of(&opt.plan, side, p->index, p->posted);
     uint64_t number = p->posted++, slot = number % opt.depth, offset = 0;
     fault_t fault = side && number == FAULTY ? opt.fault : FAULT_NONE;
-    uint64_t stamp = fault == FAULT_AGAIN || fault == FAULT_SKIP ? stamp_of(&opt.plan, side, p->index, number + (fault == FAULT_AGAIN ? -1 : 1)) : m.stamp;
+    uint64_t stamp = fault == FAULT_AGAIN || fault == FAULT_SKIP
+                         ? stamp_of(&opt.plan, side, p->index, number + (fault == FAULT_AGAIN ? -1 : 1))
+                         : m.stamp;
     if (fault == FAULT_LATE || fault == FAULT_BACK)
         post_fault(p, slot);
-    uint8_t *source = (m.kind == KIND_READ ? p->fetched : p->source) + slot * slot_size, *flag = source + slot_size - FLAG_SIZE;
+    uint8_t *source = (m.kind == KIND_READ ? p->fetched : p->source) + slot * slot_size,
+            *flag = source + slot_size - FLAG_SIZE;
     struct ibv_sge sges[MAX_PIECES + 1];
     struct ibv_send_wr wrs[MAX_PIECES + 2];
     int n = 0;
@@ -253,22 +276,31 @@ static void post_message(pair_t *p) {
         struct ibv_send_wr *wr = &wrs[n++];
         uint32_t first = m.part[part], pieces = m.part[part + 1] - first;
         *wr = (struct ibv_send_wr){.sg_list = sges + first, .num_sge = pieces, .imm_data = htonl((uint32_t)number)};
-        wr->opcode = m.kind == KIND_SEND ? IBV_WR_SEND : m.kind == KIND_IMM ? IBV_WR_SEND_WITH_IMM : m.kind == KIND_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+        wr->opcode = m.kind == KIND_SEND   ? IBV_WR_SEND
+                     : m.kind == KIND_IMM  ? IBV_WR_SEND_WITH_IMM
+                     : m.kind == KIND_READ ? IBV_WR_RDMA_READ
+                                           : IBV_WR_RDMA_WRITE;
         wr->wr.rdma.rkey = m.kind == KIND_READ ? peer_readable_key : p->target_key;
-        wr->wr.rdma.remote_addr = m.kind == KIND_READ ? peer_readable + m.stamp % (READABLE - m.length) : target + offset;
+        wr->wr.rdma.remote_addr =
+            m.kind == KIND_READ ? peer_readable + m.stamp % (READABLE - m.length) : target + offset;
         for (uint32_t i = first; i < first + pieces; i++)
             offset += m.piece[i];
     }
     if (m.kind == KIND_WRITE && m.empty_end_bit) {
-        wrs[n++] = (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl((uint32_t)number), .wr.rdma = {.rkey = p->target_key, .remote_addr = target}};
+        wrs[n++] = (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                        .imm_data = htonl((uint32_t)number),
+                                        .wr.rdma = {.rkey = p->target_key, .remote_addr = target}};
     } else if (m.kind == KIND_WRITE) {
         wrs[n - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     } else if (m.kind == KIND_FLAG) {
         uint64_t value = number + 1;
         memcpy(flag, &value, FLAG_SIZE);
         sges[MAX_PIECES] = (struct ibv_sge){.addr = (uintptr_t)flag, .length = FLAG_SIZE, .lkey = p->local->lkey};
-        wrs[n++] = (struct ibv_send_wr){
-            .opcode = IBV_WR_RDMA_WRITE, .sg_list = &sges[MAX_PIECES], .num_sge = 1, .wr.rdma = {.rkey = p->target_key, .remote_addr = target + slot_size - FLAG_SIZE}};
+        wrs[n++] =
+            (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE,
+                                 .sg_list = &sges[MAX_PIECES],
+                                 .num_sge = 1,
+                                 .wr.rdma = {.rkey = p->target_key, .remote_addr = target + slot_size - FLAG_SIZE}};
     }
     uint64_t half = opt.depth / 2;
     for (int i = 0; i < n; i++) {
@@ -295,7 +327,9 @@ static void message_completed(pair_t *p, uint64_t number) {
     uint8_t *source = (m.kind == KIND_READ ? p->fetched : p->source) + number % opt.depth * slot_size;
     for (uint32_t i = 0; i < m.pieces; offset += m.piece[i], i++) {
         uint8_t *at = source + offset + i * PIECE_GAP;
-        int64_t wrong = m.kind != KIND_READ ? -1 : stamp_check(at, dice(opt.plan.seed * 2 + !side), m.stamp % (READABLE - m.length) + offset, m.piece[i]);
+        int64_t wrong = m.kind != KIND_READ ? -1
+                                            : stamp_check(at, dice(opt.plan.seed * 2 + !side),
+                                                          m.stamp % (READABLE - m.length) + offset, m.piece[i]);
         if (wrong >= 0)
             fail("pair %d: read %lu: byte %lu of %u is wrong", p->index, number, offset + wrong, m.length);
         memset(at, SCRUBBED, m.piece[i]); /* rule 1; a READ must bring new bytes */
@@ -307,14 +341,16 @@ static void message_completed(pair_t *p, uint64_t number) {
 static void send_completed(pair_t *p, const struct ibv_wc *wc) {
     uint64_t index = wc->wr_id >> 16;
     if (index < p->tail || index >= p->head)
-        fail("pair %d: completion of work request %lu, which is not outstanding (%lu to %lu are)", p->index, index, p->tail, p->head);
+        fail("pair %d: completion of work request %lu, which is not outstanding (%lu to %lu are)", p->index, index,
+             p->tail, p->head);
     for (; p->tail <= index; p->tail++) {
         request_t *r = &p->ring[p->tail % sq_size];
         if (r->signaled != (p->tail == index))
             /* rule 4 */
             fail("pair %d: completion of work request %lu, expected was that of %lu", p->index, index, p->tail);
         if (p->tail == index && r->opcode != wc->opcode)
-            fail("pair %d: completion of work request %lu has opcode %d instead of %d", p->index, index, wc->opcode, r->opcode);
+            fail("pair %d: completion of work request %lu has opcode %d instead of %d", p->index, index, wc->opcode,
+                 r->opcode);
         if (r->role == END)
             message_completed(p, r->number);
     }
@@ -327,7 +363,9 @@ static void post_receive(pair_t *p, uint64_t buffer) {
     uint32_t pieces = cut(landing_cut[buffer] = dice(landing_cut[buffer] + buffer), opt.plan.size, MAX_PIECES, piece);
     struct ibv_sge sges[MAX_PIECES];
     for (uint32_t i = 0; i < pieces; offset += piece[i], i++)
-        sges[i] = (struct ibv_sge){.addr = (uintptr_t)(landing + buffer * slot_size + offset + i * PIECE_GAP), .length = piece[i], .lkey = landing_mr->lkey};
+        sges[i] = (struct ibv_sge){.addr = (uintptr_t)(landing + buffer * slot_size + offset + i * PIECE_GAP),
+                                   .length = piece[i],
+                                   .lkey = landing_mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = buffer << 1 | RECEIVE, .sg_list = sges, .num_sge = pieces}, *bad;
     int error = srq ? ibv_post_srq_recv(srq, &wr, &bad) : ibv_post_recv(p->qp, &wr, &bad);
     if (error)
@@ -344,10 +382,12 @@ static void wrong_bytes(const pair_t *p, const uint8_t *bytes, const message_t *
     for (uint64_t other = p->received > 1000 ? p->received - 1000 : 0; other < p->received + 1000; other++) {
         uint64_t stamp = stamp_of(&opt.plan, !side, p->index, other);
         if (m->length >= 4 && other != p->received && stamp_check(bytes, stamp, 0, m->length < 16 ? m->length : 16) < 0)
-            fail("pair %d: message %lu (%s) came instead of %lu: %s", p->index, other, kind_names[kind_of(&opt.plan, !side, p->index, other)], p->received,
+            fail("pair %d: message %lu (%s) came instead of %lu: %s", p->index, other,
+                 kind_names[kind_of(&opt.plan, !side, p->index, other)], p->received,
                  other < p->received ? "a duplicate" : "one is missing");
     }
-    fail("pair %d: message %lu (%s): byte %lu of %u is wrong", p->index, p->received, kind_names[m->kind], offset, m->length);
+    fail("pair %d: message %lu (%s): byte %lu of %u is wrong", p->index, p->received, kind_names[m->kind], offset,
+         m->length);
 }
 
 static void check_landed(const pair_t *p, uint64_t buffer, const message_t *m) {
@@ -370,7 +410,8 @@ static void check_target(const pair_t *p, const message_t *m) {
         wrong_bytes(p, bytes, m, wrong);
     wrong = zero_check(bytes + m->length, slot_size - m->length - FLAG_SIZE);
     if (wrong >= 0)
-        fail("pair %d: message %lu (%s): byte %lu behind its %u has been written", p->index, p->received, kind_names[m->kind], wrong, m->length);
+        fail("pair %d: message %lu (%s): byte %lu behind its %u has been written", p->index, p->received,
+             kind_names[m->kind], wrong, m->length);
     memset(bytes, 0, slot_size);
 }
 
@@ -416,7 +457,8 @@ static void receive_completed(pair_t *p, const struct ibv_wc *wc) {
         fail("pair %d: a later message came before the flag of %lu", p->index, p->received); /* rule 5 */
     bool imm = wc->wc_flags & IBV_WC_WITH_IMM, written = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     if (written != (m.kind == KIND_WRITE) || imm != (m.kind != KIND_SEND))
-        fail("pair %d: instead of message %lu (%s) came one with opcode %d%s%u", p->index, p->received, kind_names[m.kind], wc->opcode, imm ? ", immediate " : ", flags ",
+        fail("pair %d: instead of message %lu (%s) came one with opcode %d%s%u", p->index, p->received,
+             kind_names[m.kind], wc->opcode, imm ? ", immediate " : ", flags ",
              imm ? ntohl(wc->imm_data) : wc->wc_flags);
     if (imm && ntohl(wc->imm_data) != (uint32_t)p->received)
         fail("pair %d: immediate %u came instead of %lu", p->index, ntohl(wc->imm_data), p->received);
@@ -482,7 +524,8 @@ static int drain(cq_t *cq) {
         pair_t *p = pair_of(wc[i].qp_num);
         bool receive = wc[i].wr_id & RECEIVE;
         if (wc[i].status)
-            fail("pair %d: %s: %s (%d)", p->index, receive ? "receive" : "send", ibv_wc_status_str(wc[i].status), wc[i].status);
+            fail("pair %d: %s: %s (%d)", p->index, receive ? "receive" : "send", ibv_wc_status_str(wc[i].status),
+                 wc[i].status);
         pthread_mutex_lock(&p->lock);
         if (receive)
             receive_completed(p, &wc[i]);
@@ -534,7 +577,8 @@ static bool advance(pair_t *p, double time, bool idle) {
     p->peer_consumed = consumed;
     while (flag_received(p))
         moved = true;
-    if (writes && p->received > p->credited && (idle || p->received - p->credited >= (uint64_t)opt.depth / 2) && room(p))
+    if (writes && p->received > p->credited && (idle || p->received - p->credited >= (uint64_t)opt.depth / 2) &&
+        room(p))
         post_credit(p, false);
     while (p->posted < p->total && time >= p->due && room(p) >= MAX_PIECES + 2) {
         uint64_t free_below = writes && consumed < p->completed ? consumed : p->completed;
@@ -603,9 +647,12 @@ static void *listen_events(void *unused) {
     while (!ibv_get_async_event(context, &event)) {
         printf("event %s\n", ibv_event_type_str(event.event_type));
         switch (event.event_type) {
-        case IBV_EVENT_CQ_ERR: case IBV_EVENT_QP_FATAL: case IBV_EVENT_QP_REQ_ERR: case IBV_EVENT_QP_ACCESS_ERR: case IBV_EVENT_SRQ_ERR: case IBV_EVENT_DEVICE_FATAL:
-            atomic_fetch_add(&bad_events, 1);
-            break;
+        case IBV_EVENT_CQ_ERR:
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_DEVICE_FATAL: atomic_fetch_add(&bad_events, 1); break;
         default: break;
         }
         ibv_ack_async_event(&event);
@@ -632,7 +679,9 @@ static void create_cqs(const struct ibv_device_attr *limits) {
             fail("create_comp_channel: %s", strerror(errno));
         fcntl(channels[i]->fd, F_SETFL, fcntl(channels[i]->fd, F_GETFL) | O_NONBLOCK);
     }
-    int sharing = opt.cq == CQ_ONE || opt.cq == CQ_TWO ? 1 : opt.cq == CQ_ALL ? opt.pairs : (opt.pairs + opt.threads - 1) / opt.threads;
+    int sharing = opt.cq == CQ_ONE || opt.cq == CQ_TWO ? 1
+                  : opt.cq == CQ_ALL                   ? opt.pairs
+                                                       : (opt.pairs + opt.threads - 1) / opt.threads;
     int entries = sharing * (sq_size + opt.depth);
     if (entries > limits->max_cqe)
         entries = limits->max_cqe; /* there are never that many unless the pairs fail */
@@ -641,8 +690,11 @@ static void create_cqs(const struct ibv_device_attr *limits) {
         pthread_mutex_init(&cq->lock, NULL);
         cq->channel = channels[opt.cq == CQ_ONE ? i % opt.threads : opt.cq == CQ_TWO ? i / 2 % opt.threads : i];
         if (opt.ex_poll) {
-            struct ibv_cq_init_attr_ex attr = {
-                .cqe = entries, .cq_context = cq, .channel = cq->channel, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM};
+            struct ibv_cq_init_attr_ex attr = {.cqe = entries,
+                                               .cq_context = cq,
+                                               .channel = cq->channel,
+                                               .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM |
+                                                           IBV_WC_EX_WITH_QP_NUM};
             cq->ex = ibv_create_cq_ex(context, &attr);
             cq->cq = cq->ex ? ibv_cq_ex_to_cq(cq->ex) : NULL;
         } else {
@@ -655,28 +707,46 @@ static void create_cqs(const struct ibv_device_attr *limits) {
 
 static struct ibv_qp *create_qp(pair_t *p) {
     struct ibv_qp_init_attr_ex attr = {
-        .qp_context = p, .send_cq = p->send_cq->cq, .recv_cq = p->recv_cq->cq, .srq = srq, .qp_type = IBV_QPT_RC, .pd = pd, .comp_mask = IBV_QP_INIT_ATTR_PD,
-        .cap = {.max_send_wr = sq_size, .max_recv_wr = srq ? 0 : opt.depth, .max_send_sge = MAX_PIECES, .max_recv_sge = srq ? 0 : MAX_PIECES, .max_inline_data = opt.inline_size},
+        .qp_context = p,
+        .send_cq = p->send_cq->cq,
+        .recv_cq = p->recv_cq->cq,
+        .srq = srq,
+        .qp_type = IBV_QPT_RC,
+        .pd = pd,
+        .comp_mask = IBV_QP_INIT_ATTR_PD,
+        .cap = {.max_send_wr = sq_size,
+                .max_recv_wr = srq ? 0 : opt.depth,
+                .max_send_sge = MAX_PIECES,
+                .max_recv_sge = srq ? 0 : MAX_PIECES,
+                .max_inline_data = opt.inline_size},
     };
     if (opt.wr) {
         attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+        attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
+                              IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
         return ibv_create_qp_ex(context, &attr);
     }
-    struct ibv_qp_init_attr plain = {.qp_context = p, .send_cq = attr.send_cq, .recv_cq = attr.recv_cq, .srq = srq, .cap = attr.cap, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr plain = {.qp_context = p,
+                                     .send_cq = attr.send_cq,
+                                     .recv_cq = attr.recv_cq,
+                                     .srq = srq,
+                                     .cap = attr.cap,
+                                     .qp_type = IBV_QPT_RC};
     return ibv_create_qp(pd, &plain);
 }
 
 static void create_pair(int index) {
     pair_t *p = &pairs[index];
-    *p = (pair_t){.index = index, .send_cq = cq_of(index, false), .recv_cq = cq_of(index, true), .peer_total = UINT64_MAX};
+    *p = (pair_t){
+        .index = index, .send_cq = cq_of(index, false), .recv_cq = cq_of(index, true), .peer_total = UINT64_MAX};
     p->total = opt.one_way && !side ? 0 : opt.seconds > 0 ? UINT64_MAX : opt.messages;
     pthread_mutex_init(&p->lock, NULL);
     p->ring = calloc(sq_size, sizeof *p->ring);
     size_t area = (size_t)opt.depth * slot_size;
     p->source = memory(2 * area + 4096), p->fetched = p->source + area, p->told = (uint64_t *)(p->source + 2 * area);
     p->target = memory(area + 4096), p->consumed = (uint64_t *)(p->target + area);
-    p->local = registered(p->source, 2 * area + 4096, 0), p->remote = registered(p->target, area + 4096, IBV_ACCESS_REMOTE_WRITE);
+    p->local = registered(p->source, 2 * area + 4096, 0),
+    p->remote = registered(p->target, area + 4096, IBV_ACCESS_REMOTE_WRITE);
     p->qp = create_qp(p);
     if (!p->qp && opt.inline_size) { /* a device without inline data */
         opt.inline_size = 0;
@@ -715,16 +785,22 @@ static void set_up(void) {
         if (!(srq = ibv_create_srq(pd, &attr)))
             fail("create_srq of %zu: %s", buffers, strerror(errno));
     }
-    landing = memory(buffers * slot_size), landing_mr = registered(landing, buffers * slot_size, 0), landing_cut = calloc(buffers, sizeof *landing_cut);
+    landing = memory(buffers * slot_size), landing_mr = registered(landing, buffers * slot_size, 0),
+    landing_cut = calloc(buffers, sizeof *landing_cut);
     create_cqs(&limits);
     pairs = calloc(opt.pairs, sizeof *pairs);
     for (int i = 0; i < opt.pairs; i++) {
         pair_t *p = &pairs[i];
         create_pair(i);
-        introduction_t theirs, mine = {
-            .address = p->mine, .target = (uintptr_t)p->target, .consumed = (uintptr_t)p->consumed, .target_key = p->remote->rkey, .readable = (uintptr_t)readable, .readable_key = readable_mr->rkey};
+        introduction_t theirs, mine = {.address = p->mine,
+                                       .target = (uintptr_t)p->target,
+                                       .consumed = (uintptr_t)p->consumed,
+                                       .target_key = p->remote->rkey,
+                                       .readable = (uintptr_t)readable,
+                                       .readable_key = readable_mr->rkey};
         swap(fd, &mine, &theirs, sizeof mine);
-        p->theirs = theirs.address, p->target_address = theirs.target, p->consumed_address = theirs.consumed, p->target_key = theirs.target_key;
+        p->theirs = theirs.address, p->target_address = theirs.target, p->consumed_address = theirs.consumed,
+        p->target_key = theirs.target_key;
         peer_readable = theirs.readable, peer_readable_key = theirs.readable_key;
     }
     for (int n = 0; n < opt.pairs; n++) { /* in opposite orders: nobody may depend on the other side's */
@@ -750,8 +826,10 @@ static void check_end(void) {
         struct ibv_qp_init_attr init;
         if (ibv_query_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_DEST_QPN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &init))
             fail("query_qp: %s", strerror(errno));
-        if (attr.qp_state != IBV_QPS_RTS || attr.dest_qp_num != p->theirs.number || attr.timeout != opt.link.timeout || attr.retry_cnt != opt.link.retry)
-            fail("pair %d: query_qp says state %d, peer 0x%x, timeout %d, retries %d", i, attr.qp_state, attr.dest_qp_num, attr.timeout, attr.retry_cnt);
+        if (attr.qp_state != IBV_QPS_RTS || attr.dest_qp_num != p->theirs.number || attr.timeout != opt.link.timeout ||
+            attr.retry_cnt != opt.link.retry)
+            fail("pair %d: query_qp says state %d, peer 0x%x, timeout %d, retries %d", i, attr.qp_state,
+                 attr.dest_qp_num, attr.timeout, attr.retry_cnt);
     }
     if (atomic_load(&bad_events))
         fail("%d events said that something failed", atomic_load(&bad_events));
@@ -806,8 +884,8 @@ static void supervise(void) {
             pair_t *p = pairs;
             while (p < pairs + opt.pairs - 1 && p->sent && p->all_received)
                 p++;
-            fail("nothing has happened for %d s: pair %d has posted %lu (completed %lu, consumed %lu), received %lu", opt.patience, p->index, p->posted, p->completed,
-                 p->peer_consumed, p->received);
+            fail("nothing has happened for %d s: pair %d has posted %lu (completed %lu, consumed %lu), received %lu",
+                 opt.patience, p->index, p->posted, p->completed, p->peer_consumed, p->received);
         }
     }
     char ready = 'r', theirs;
@@ -839,7 +917,8 @@ static int run(void) {
     for (int i = 0; i < opt.pairs; i++)
         sent += pairs[i].total;
     tear_down();
-    printf("sent %lu, received %lu messages with %lu bytes in %.1f s\nok\n", sent, atomic_load(&received_total), atomic_load(&received_bytes), now() - begun);
+    printf("sent %lu, received %lu messages with %lu bytes in %.1f s\nok\n", sent, atomic_load(&received_total),
+           atomic_load(&received_bytes), now() - begun);
     return 0;
 }
 
@@ -854,22 +933,72 @@ static int one_of(const char *option, const char *word, const char *const *names
 
 static const char usage[] =
     "stamps -d DEVICE [-c SERVER] [-p PORT] [-q PAIRS] [-n MESSAGES of each pair and side] [--seconds S]\n"
-    "  --kinds send,imm,write,flag,read   which messages (send,imm,write,read); flag: one-sided, found by polling memory\n"
+    "  --kinds send,imm,write,flag,read   which messages (send,imm,write,read); flag: one-sided, found by polling "
+    "memory\n"
     "  --size BYTES, --depth SLOTS        of the longest message; messages under way on each pair and side\n"
     "  --signal-every K, --pieces P, --inline BYTES\n"
-    "  --cq one|two|thread|all, --srq, --events, --wr (ibv_wr_*), --ex-poll N (ibv_start_poll, N completions each), --threads T\n"
+    "  --cq one|two|thread|all, --srq, --events, --wr (ibv_wr_*), --ex-poll N (ibv_start_poll, N completions each), "
+    "--threads T\n"
     "  --one-way (the client sends), --pause MS (on average, between messages), --seed N\n"
     "  --fence (READs), --rest MS (of message 50, before its receive is posted again)\n"
-    "  --timeout T, --retry N, --gid INDEX, --patience S, --progress N, --linger MS, --fault again|skip|byte|late|back\n";
+    "  --timeout T, --retry N, --gid INDEX, --patience S, --progress N, --linger MS, --fault "
+    "again|skip|byte|late|back\n";
 
 int main(int argc, char **argv) {
-    enum { SECONDS = 256, KIND, SIZE, DEPTH, EVERY, PIECES, INLINE, CQ, SRQ, EVENTS, WR, EX_POLL, THREADS, ONE_WAY, PAUSE, SEED, TIMEOUT, RETRY, GID, PATIENCE, PROGRESS, LINGER, FAULT, FENCE, REST };
+    enum {
+        SECONDS = 256,
+        KIND,
+        SIZE,
+        DEPTH,
+        EVERY,
+        PIECES,
+        INLINE,
+        CQ,
+        SRQ,
+        EVENTS,
+        WR,
+        EX_POLL,
+        THREADS,
+        ONE_WAY,
+        PAUSE,
+        SEED,
+        TIMEOUT,
+        RETRY,
+        GID,
+        PATIENCE,
+        PROGRESS,
+        LINGER,
+        FAULT,
+        FENCE,
+        REST
+    };
     static const struct option options[] = {
-        {"seconds", 1, NULL, SECONDS}, {"kinds", 1, NULL, KIND}, {"size", 1, NULL, SIZE}, {"depth", 1, NULL, DEPTH}, {"signal-every", 1, NULL, EVERY}, {"pieces", 1, NULL, PIECES},
-        {"inline", 1, NULL, INLINE}, {"cq", 1, NULL, CQ}, {"srq", 0, NULL, SRQ}, {"events", 0, NULL, EVENTS}, {"wr", 0, NULL, WR}, {"ex-poll", 1, NULL, EX_POLL},
-        {"threads", 1, NULL, THREADS}, {"one-way", 0, NULL, ONE_WAY}, {"pause", 1, NULL, PAUSE}, {"seed", 1, NULL, SEED}, {"timeout", 1, NULL, TIMEOUT}, {"retry", 1, NULL, RETRY},
-        {"gid", 1, NULL, GID}, {"patience", 1, NULL, PATIENCE}, {"progress", 1, NULL, PROGRESS}, {"linger", 1, NULL, LINGER}, {"fault", 1, NULL, FAULT}, {"fence", 0, NULL, FENCE},
-        {"rest", 1, NULL, REST}, {0},
+        {"seconds", 1, NULL, SECONDS},
+        {"kinds", 1, NULL, KIND},
+        {"size", 1, NULL, SIZE},
+        {"depth", 1, NULL, DEPTH},
+        {"signal-every", 1, NULL, EVERY},
+        {"pieces", 1, NULL, PIECES},
+        {"inline", 1, NULL, INLINE},
+        {"cq", 1, NULL, CQ},
+        {"srq", 0, NULL, SRQ},
+        {"events", 0, NULL, EVENTS},
+        {"wr", 0, NULL, WR},
+        {"ex-poll", 1, NULL, EX_POLL},
+        {"threads", 1, NULL, THREADS},
+        {"one-way", 0, NULL, ONE_WAY},
+        {"pause", 1, NULL, PAUSE},
+        {"seed", 1, NULL, SEED},
+        {"timeout", 1, NULL, TIMEOUT},
+        {"retry", 1, NULL, RETRY},
+        {"gid", 1, NULL, GID},
+        {"patience", 1, NULL, PATIENCE},
+        {"progress", 1, NULL, PROGRESS},
+        {"linger", 1, NULL, LINGER},
+        {"fault", 1, NULL, FAULT},
+        {"fence", 0, NULL, FENCE},
+        {"rest", 1, NULL, REST},
+        {0},
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGINT, interrupt);
@@ -916,8 +1045,10 @@ int main(int argc, char **argv) {
         writes = writes || opt.plan.kinds[i] == KIND_WRITE || opt.plan.kinds[i] == KIND_FLAG;
         delivers = delivers || opt.plan.kinds[i] != KIND_READ;
     }
-    if (!opt.device || !opt.plan.n_kinds || optind < argc || opt.ex_poll < 0 || opt.ex_poll > BATCH || opt.pairs < 1 || opt.pairs >= TABLE / 2 || opt.threads < 1 || opt.depth < 2 || opt.signal_every < 1 || opt.progress < 1 ||
-        opt.plan.size < 1 || opt.plan.size > READABLE / 2 || opt.plan.max_pieces < 1 || opt.plan.max_pieces > MAX_PIECES) {
+    if (!opt.device || !opt.plan.n_kinds || optind < argc || opt.ex_poll < 0 || opt.ex_poll > BATCH || opt.pairs < 1 ||
+        opt.pairs >= TABLE / 2 || opt.threads < 1 || opt.depth < 2 || opt.signal_every < 1 || opt.progress < 1 ||
+        opt.plan.size < 1 || opt.plan.size > READABLE / 2 || opt.plan.max_pieces < 1 ||
+        opt.plan.max_pieces > MAX_PIECES) {
         fputs(usage, stderr);
         return 2;
     }

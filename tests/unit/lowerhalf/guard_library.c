@@ -47,7 +47,10 @@ int through_stream(int (*is_lower)(int fd))
     int directory = dirfd(dir);
     closedir(dir);
     lower = lower && !is_lower(fd) && !is_lower(directory);
-    return got == 8 && !strcmp(line, "one\ntwo\n") && entries > 10 && lower && !fopen("/nonexistent", "r") && !opendir("/nonexistent") ? fd : 0;
+    return got == 8 && !strcmp(line, "one\ntwo\n") && entries > 10 && lower && !fopen("/nonexistent", "r") &&
+                   !opendir("/nonexistent")
+               ? fd
+               : 0;
 }
 
 int open_all(int fds[64])

@@ -90,7 +90,8 @@ static void pairs_setup(void)
     at(12, p[0]), at(13, p[1]);
     static char large[60000];
     memset(large, 'd', sizeof large);
-    CHECK(write(12, "a", 1) == 1 && write(12, "", 0) == 0 && write(12, large, sizeof large) == (ssize_t)sizeof large && write(12, "z", 1) == 1);
+    CHECK(write(12, "a", 1) == 1 && write(12, "", 0) == 0 && write(12, large, sizeof large) == (ssize_t)sizeof large &&
+          write(12, "z", 1) == 1);
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p) == 0);
     at(14, p[0]), at(15, p[1]);
     CHECK(write(15, "pkt", 3) == 3);

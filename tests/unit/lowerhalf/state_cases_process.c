@@ -71,7 +71,8 @@ static void process_verify(void)
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 900);
     CHECK(getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0 && limit.rlim_max == 0);
     struct itimerval interval;
-    CHECK(getitimer(ITIMER_REAL, &interval) == 0 && interval.it_value.tv_sec > 900 && interval.it_interval.tv_sec == 50);
+    CHECK(getitimer(ITIMER_REAL, &interval) == 0 && interval.it_value.tv_sec > 900 &&
+          interval.it_interval.tv_sec == 50);
     CHECK(getitimer(ITIMER_PROF, &interval) == 0 && interval.it_value.tv_sec > 1900);
     struct itimerspec left;
     CHECK(syscall(SYS_timer_gettime, 1, &left) == 0 && left.it_value.tv_sec > 400 && left.it_interval.tv_sec == 5);

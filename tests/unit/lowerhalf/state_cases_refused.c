@@ -25,7 +25,8 @@ static void tcp_setup(void)
 
 static void udp_setup(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(9)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(9)};
     at(10, socket(AF_INET, SOCK_DGRAM, 0));
     CHECK(connect(10, (struct sockaddr *)&address, sizeof address) == 0);
 }

@@ -49,7 +49,10 @@ static bool not_given_up(void)
 static int allowed(char *err, size_t n)
 {
     int grace_ms = 1500;
-    return mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, not_given_up, err, n) || mpy_fds_check(err, n) || mpy_process_check(err, n) ? -1 : 0;
+    return mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, not_given_up, err, n) || mpy_fds_check(err, n) ||
+                   mpy_process_check(err, n)
+               ? -1
+               : 0;
 }
 
 static void write_file(const char *path, const mpy_blob_t *b)
@@ -187,7 +190,8 @@ static int cpu(void)
     memcpy(here, saved, sizeof here);
     saved[1] |= 1ul << 16;
     here[1] &= ~(1ul << 16);
-    CHECK(mpy_cpu_compare(saved, 0, here, 0, err, sizeof err) == -1 && !strcmp(err, "this CPU lacks avx512f, which the checkpoint's host has"));
+    CHECK(mpy_cpu_compare(saved, 0, here, 0, err, sizeof err) == -1 &&
+          !strcmp(err, "this CPU lacks avx512f, which the checkpoint's host has"));
     printf("ok\n");
     return 0;
 }

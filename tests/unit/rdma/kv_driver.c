@@ -53,7 +53,8 @@ int main(void) {
         } else if (strcmp(line, "find") == 0) { /* one value after the other, or "-" */
             static shift_kv_found_t asked[2 * SHIFT_KV_BATCH];
             int n = 0, at = 0;
-            for (char *key = strtok(rest, ","); key != NULL; key = strtok(NULL, ",")) snprintf(asked[n++].key, sizeof asked->key, "%s", key);
+            for (char *key = strtok(rest, ","); key != NULL; key = strtok(NULL, ","))
+                snprintf(asked[n++].key, sizeof asked->key, "%s", key);
             rc = shift_kv_find(kv, asked, n);
             for (int k = 0; rc == 0 && k < n; k++) {
                 at += sprintf(text + at, k > 0 ? " %s" : "%s", asked[k].size > 0 ? "" : "-");
@@ -122,7 +123,10 @@ int main(void) {
         } else {
             return 2;
         }
-        printf("%d %d %s\n", (int)(mpy_now_ms() - begin), rc, text[0] != '\0' ? text : rc < 0 ? shift_kv_reason(kv) : "");
+        printf("%d %d %s\n", (int)(mpy_now_ms() - begin), rc,
+               text[0] != '\0' ? text
+               : rc < 0        ? shift_kv_reason(kv)
+                               : "");
     }
     shift_kv_close(kv);
     return 0;

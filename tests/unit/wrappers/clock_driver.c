@@ -6,8 +6,9 @@
  *   phase P                     target INDEX SEQ     needed 0|1       wake
  *   enter THREAD INDEX          start THREAD INDEX (a nonblocking collective: enter and leave at once)
  *   fail THREAD INDEX (its call on the row has failed on its arguments)
- *   leave THREAD                block THREAD MODE INDEX RANK... (INDEX -1: nobody)     unblock THREAD         finish THREAD
- * Answers: "value"s in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers",
+ *   leave THREAD                block THREAD MODE INDEX RANK... (INDEX -1: nobody)     unblock THREAD         finish
+ * THREAD Answers: "value"s in hex, or "version-increase notifications", for each thread
+ * "verdict:state:cid:mode:all:peers",
  * "|", whether something was retracted, and for each row "cid:seq:target". The verdict, go or park, of the thread that
  * enters or that a parked one has got meanwhile; else "-".
  */
@@ -60,7 +61,8 @@ static void *worker(void *argument) {
 static bool is_settled(const struct worker *w) {
     mpy_proc_stat_t thread;
     if (__atomic_load_n(&w->done, __ATOMIC_SEQ_CST)) return true;
-    return mpy_proc_stat(w->tid, &thread) == 0 && thread.state == 'S' && MPY_UPPER->threads[w - workers].in_lower == 0 && !w->done;
+    return mpy_proc_stat(w->tid, &thread) == 0 && thread.state == 'S' &&
+           MPY_UPPER->threads[w - workers].in_lower == 0 && !w->done;
 }
 
 /* Until every worker has entered, or sleeps in the clock; twice, as one may wake another. */
@@ -76,7 +78,8 @@ static void show(uint32_t version, unsigned before) {
     for (int k = 0; k < THREADS; k++) {
         const mpy_thread_t *t = &MPY_UPPER->threads[k];
         struct worker *w = &workers[k];
-        printf(" %s:%u:%lx:%u:%u:", w->entering ? (w->done ? "go" : "park") : "-", t->state, t->state_cid, t->block_mode, t->block_peers_all);
+        printf(" %s:%u:%lx:%u:%u:", w->entering ? (w->done ? "go" : "park") : "-", t->state, t->state_cid,
+               t->block_mode, t->block_peers_all);
         for (uint32_t i = 0; i < t->nblock; i++) printf("%s%d", i ? "," : "", t->block_peers[i]);
         if (t->nblock == 0) printf("-");
         if (w->done) w->entering = 0;
@@ -90,7 +93,9 @@ static void show(uint32_t version, unsigned before) {
 }
 
 int main(void) {
-    if (mmap((void *)MPY_LOWER_ADDR, MPY_TRAP_ADDR - MPY_LOWER_ADDR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) return 1;
+    if (mmap((void *)MPY_LOWER_ADDR, MPY_TRAP_ADDR - MPY_LOWER_ADDR, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        return 1;
     MPY_LOWER->svc = &services;
     MPY_LOWER->mpi[MPY_FN_Error_class] = (void *)error_class;
     for (int k = 0; k < THREADS; k++) {

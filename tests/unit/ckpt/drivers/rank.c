@@ -74,10 +74,12 @@ static void abort_job(int code, const char *reason) {
     event("abort %d %s", code, reason);
     _exit(code);
 }
-static const mpy_engine_ops_t ops = {.check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job};
+static const mpy_engine_ops_t ops = {
+    .check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job};
 
 static void *map(uint64_t address, uint64_t bytes) {
-    void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    void *p =
+        mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (p != (void *)address) exit(4);
     return p;
 }
@@ -102,7 +104,12 @@ static void order(char *line) {
         uint32_t i = 0;
         while (i < clock->nrows && clock->rows[i].cid != a) i++;
         if (i == clock->nrows) {
-            clock->rows[i] = (mpy_clock_row_t){.cid = a, .ggid = 0xabc, .nmembers = (uint32_t)MPY_LOWER->size, .members = members, .handle = 1, .name = text[0] ? strdup(text) : NULL};
+            clock->rows[i] = (mpy_clock_row_t){.cid = a,
+                                               .ggid = 0xabc,
+                                               .nmembers = (uint32_t)MPY_LOWER->size,
+                                               .members = members,
+                                               .handle = 1,
+                                               .name = text[0] ? strdup(text) : NULL};
             clock->nrows++;
         }
         clock->rows[i].seq = b;
@@ -113,8 +120,10 @@ static void order(char *line) {
         int peer = -1;
         sscanf(rest, "%" SCNu64 " %" SCNx64 " %d", &a, &b, &peer);
         mpy_lock_acquire(&clock->lock);
-        if ((t->state == MPY_STATE_IN_COLLECTIVE || a == MPY_STATE_IN_COLLECTIVE) && MPY_LOWER->phase != MPY_PHASE_NONE) clock->version++;
-        t->used = 1, t->state = (uint32_t)a, t->state_cid = b, t->nblock = peer >= 0, t->block_peers[0] = peer, t->block_mode = MPY_WAIT_ALL;
+        if ((t->state == MPY_STATE_IN_COLLECTIVE || a == MPY_STATE_IN_COLLECTIVE) && MPY_LOWER->phase != MPY_PHASE_NONE)
+            clock->version++;
+        t->used = 1, t->state = (uint32_t)a, t->state_cid = b, t->nblock = peer >= 0, t->block_peers[0] = peer,
+        t->block_mode = MPY_WAIT_ALL;
         mpy_lock_release(&clock->lock);
         mpy_control_notify();
     } else if (strcmp(word, "retract") == 0) { /* retract CID: the last call on the row has failed on its arguments */
@@ -151,7 +160,9 @@ static void order(char *line) {
         event("%s", mpy_control_ready_and_wait_go(error, sizeof error) ? "go" : error);
     } else if (strcmp(word, "look") == 0) {
         event("phase %u needed %u version %u state %u", MPY_LOWER->phase, clock->needed, clock->version, t->state);
-        for (uint32_t i = 0; i < clock->nrows; i++) event("row %016" PRIx64 " seq %" PRIu64 " target %" PRIu64, clock->rows[i].cid, clock->rows[i].seq, clock->rows[i].target);
+        for (uint32_t i = 0; i < clock->nrows; i++)
+            event("row %016" PRIx64 " seq %" PRIu64 " target %" PRIu64, clock->rows[i].cid, clock->rows[i].seq,
+                  clock->rows[i].target);
     } else if (strcmp(word, "exit") == 0) {
         _exit(atoi(rest));
     }
@@ -190,7 +201,8 @@ int main(int argc, char **argv) {
     MPY_LOWER->rank = job.rank, MPY_LOWER->size = job.size;
     MPY_UPPER->clock.rows = calloc(64, sizeof(mpy_clock_row_t));
     for (int i = 0; i < 64; i++) members[i] = i;
-    event("joined %d %d %d %s %d %s pmi %s", job.rank, job.size, job.local_size, job.host, job.port, job.dir, getenv("PMI_FD") != NULL ? getenv("PMI_FD") : "-");
+    event("joined %d %d %d %s %d %s pmi %s", job.rank, job.size, job.local_size, job.host, job.port, job.dir,
+          getenv("PMI_FD") != NULL ? getenv("PMI_FD") : "-");
     if (join_only) return 0;
     if (!mpy_control_start(&config, error, sizeof error)) fail(error);
     char line[512];

@@ -50,7 +50,11 @@ static struct ibv_qp *object(const char *words, char *sends, char *recvs)
     struct ibv_qp *qp = calloc(1, sizeof *qp + n * sizeof(void *));
     void **tail = (void **)(qp + 1);
     for (size_t i = 0; i < n; i++)
-        tail[i] = words[i] == 's' ? sends : words[i] == 'r' ? recvs : words[i] == 'x' ? sends + 4096 : words[i] == 'u' ? (void *)4096 : NULL;
+        tail[i] = words[i] == 's'   ? sends
+                  : words[i] == 'r' ? recvs
+                  : words[i] == 'x' ? sends + 4096
+                  : words[i] == 'u' ? (void *)4096
+                                    : NULL;
     qp->context = &context;
     qp->qp_type = IBV_QPT_RC;
     return qp;
@@ -71,7 +75,8 @@ static void ask(const shift_rewind_t *backend, void *state, bool for_sends)
     for (uint32_t i = 0; i < n; i++)
         ids[i] = number();
     shift_journal_t journal;
-    if (for_sends ? shift_journal_sends(&journal, depth, max_sge, max_inline) : shift_journal_recvs(&journal, depth, max_sge))
+    if (for_sends ? shift_journal_sends(&journal, depth, max_sge, max_inline)
+                  : shift_journal_recvs(&journal, depth, max_sge))
         exit(2);
     printf("%d\n", (for_sends ? backend->sends : backend->recvs)(state, ids, n, &journal));
     show_journal(&journal, for_sends);
@@ -122,7 +127,9 @@ static int rxe(char **objects, char *sends, char *recvs)
 static int mlx5(char **argv, char *sends, char *recvs)
 {
     __be32 doorbell[2] = {htobe32((uint32_t)atoi(argv[5])), htobe32((uint32_t)atoi(argv[2]))};
-    fake_mlx5 = (struct mlx5dv_qp){.dbrec = doorbell, .sq = {sends, (uint32_t)atoi(argv[1]), 64}, .rq = {recvs, (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[3])}};
+    fake_mlx5 = (struct mlx5dv_qp){.dbrec = doorbell,
+                                   .sq = {sends, (uint32_t)atoi(argv[1]), 64},
+                                   .rq = {recvs, (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[3])}};
     struct ibv_qp *qp = object("", sends, recvs);
     qp->qp_num = (uint32_t)strtoul(argv[0], NULL, 0);
     void *state;
@@ -142,7 +149,8 @@ int main(int argc, char **argv)
         return 2;
     char *send_queue = map(argv[2]), *recv_queue = strcmp(argv[3], "-") ? map(argv[3]) : NULL;
     made.srq = recv_queue ? NULL : &srq;
-    made.cap = (struct ibv_qp_cap){(uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]), (uint32_t)atoi(argv[6]), (uint32_t)atoi(argv[7]), (uint32_t)atoi(argv[8])};
+    made.cap = (struct ibv_qp_cap){(uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]), (uint32_t)atoi(argv[6]),
+                                   (uint32_t)atoi(argv[7]), (uint32_t)atoi(argv[8])};
     depth = made.cap.max_send_wr > made.cap.max_recv_wr ? made.cap.max_send_wr : made.cap.max_recv_wr;
     max_sge = made.cap.max_send_sge > made.cap.max_recv_sge ? made.cap.max_send_sge : made.cap.max_recv_sge;
     max_inline = made.cap.max_inline_data;

@@ -36,10 +36,12 @@ static void show_scatter(const shift_journal_t *j, const char *entry, const stru
 static void show_send(const shift_journal_t *j, const shift_send_t *e)
 {
     bool atomic = e->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || e->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-    printf("{\"wr_id\": %" PRIu64 ", \"opcode\": %d, \"flags\": %u, \"extra\": %u, \"length\": %" PRIu64 ", \"first_psn\": %u, \"packets\": %u, ", e->wr.wr_id,
-           e->wr.opcode, e->wr.send_flags, e->wr.invalidate_rkey, e->length, e->first_psn, e->packets);
+    printf("{\"wr_id\": %" PRIu64 ", \"opcode\": %d, \"flags\": %u, \"extra\": %u, \"length\": %" PRIu64
+           ", \"first_psn\": %u, \"packets\": %u, ",
+           e->wr.wr_id, e->wr.opcode, e->wr.send_flags, e->wr.invalidate_rkey, e->length, e->first_psn, e->packets);
     printf("\"remote\": [%" PRIu64 ", %u], \"operands\": [%" PRIu64 ", %" PRIu64 "], ", e->wr.wr.rdma.remote_addr,
-           atomic ? e->wr.wr.atomic.rkey : e->wr.wr.rdma.rkey, atomic ? e->wr.wr.atomic.compare_add : 0, atomic ? e->wr.wr.atomic.swap : 0);
+           atomic ? e->wr.wr.atomic.rkey : e->wr.wr.rdma.rkey, atomic ? e->wr.wr.atomic.compare_add : 0,
+           atomic ? e->wr.wr.atomic.swap : 0);
     show_scatter(j, (const char *)e, e->wr.sg_list, e->wr.num_sge, e->wr.send_flags & IBV_SEND_INLINE);
     printf(", \"next\": %s}\n", e->wr.next ? "true" : "false");
 }

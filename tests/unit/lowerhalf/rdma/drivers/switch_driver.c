@@ -197,13 +197,20 @@ static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
     CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE)); /* as some programs begin: it is still protected */
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp_num, .rq_psn = peer->qp_num, .max_dest_rd_atomic = 1};
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                             .path_mtu = IBV_MTU_1024,
+                             .dest_qp_num = peer->qp_num,
+                             .rq_psn = peer->qp_num,
+                             .max_dest_rd_atomic = 1};
     a.ah_attr.is_global = a.ah_attr.port_num = 1;
     CHECK(!real.query_gid(q->context, 1, 0, &a.ah_attr.grh.dgid));
-    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     CHECK(!ibv_modify_qp(q, &a, mask));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
-    mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS, .timeout = 14, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
+    mask =
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     CHECK(!ibv_modify_qp(q, &a, mask));
 }
 
@@ -212,7 +219,8 @@ static struct ibv_pd *make_domain(struct ibv_pd *base)
 {
     struct ibv_td *td = ibv_alloc_td(base->context, &(struct ibv_td_init_attr){0});
     CHECK(td);
-    struct ibv_pd *pd = ibv_alloc_parent_domain(base->context, &(struct ibv_parent_domain_init_attr){.pd = base, .td = td});
+    struct ibv_pd *pd =
+        ibv_alloc_parent_domain(base->context, &(struct ibv_parent_domain_init_attr){.pd = base, .td = td});
     CHECK(pd && !ibv_dealloc_td(td));
     return pd;
 }
@@ -229,9 +237,12 @@ static struct ibv_mr *register_dmabuf(struct ibv_pd *pd)
 
 static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struct ibv_cq *recv_cq, bool extended)
 {
-    struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = recv_cq, .srq = shared, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
-    struct ibv_qp_init_attr_ex ex = {.send_cq = send_cq, .recv_cq = recv_cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}, .pd = pd};
-    ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ex.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;
+    struct ibv_qp_init_attr init = {
+        .send_cq = send_cq, .recv_cq = recv_cq, .srq = shared, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
+    struct ibv_qp_init_attr_ex ex = {
+        .send_cq = send_cq, .recv_cq = recv_cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}, .pd = pd};
+    ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    ex.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;
     struct ibv_qp *qp = extended ? ibv_create_qp_ex(pd->context, &ex) : ibv_create_qp(pd, &init);
     CHECK(qp);
     return qp;
@@ -248,7 +259,8 @@ static void post_send(pair_t *p)
 {
     uint32_t n = p->posted;
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = n % 5 ? 2500 : 40, .lkey = (n % 2 ? mr : dmabuf)->lkey};
-    struct ibv_send_wr *bad, wr = {.wr_id = n, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = n};
+    struct ibv_send_wr *bad,
+        wr = {.wr_id = n, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = n};
     wr.send_flags = (signaled(n) ? IBV_SEND_SIGNALED : 0) | (n % 5 ? 0 : IBV_SEND_INLINE);
     if (!p->extended) {
         CHECK(!ibv_post_send(p->from, &wr, &bad));
@@ -290,8 +302,8 @@ static pair_t *pair_of(uint32_t number)
     return NULL;
 }
 
-static void completed(enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint64_t wr_id, uint32_t qp_num, uint32_t imm)
-{
+static void completed(enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint64_t wr_id, uint32_t qp_num,
+                      uint32_t imm) {
     if (status != IBV_WC_SUCCESS)
         fprintf(stderr, "status %d of %llu on %u\n", status, (unsigned long long)wr_id, qp_num);
     CHECK(status == IBV_WC_SUCCESS);
@@ -335,7 +347,8 @@ static void *extended_poller(void *arg)
             continue;
         }
         for (; r == 0; r = ibv_next_poll(recvs_ex))
-            completed(recvs_ex->status, ibv_wc_read_opcode(recvs_ex), recvs_ex->wr_id, ibv_wc_read_qp_num(recvs_ex), ibv_wc_read_imm_data(recvs_ex));
+            completed(recvs_ex->status, ibv_wc_read_opcode(recvs_ex), recvs_ex->wr_id, ibv_wc_read_qp_num(recvs_ex),
+                      ibv_wc_read_imm_data(recvs_ex));
         CHECK(r == ENOENT);
         ibv_end_poll(recvs_ex);
     }
@@ -385,7 +398,8 @@ static bool steady(shift_device_t *d)
         for (int end = 0; end < 2; end++) {
             const shift_qp_t *q = shift_of(end ? pairs[i].to : pairs[i].from);
             CHECK(q->states.sq != SHIFT_SQ_RELEASED);
-            all &= q->linked && q->direct && q->legs[1].ready && q->legs[1].peer_ready && q->legs[1].generation == q->legs[1].peer_generation;
+            all &= q->linked && q->direct && q->legs[1].ready && q->legs[1].peer_ready &&
+                   q->legs[1].generation == q->legs[1].peer_generation;
         }
     pthread_mutex_unlock(&d->lock);
     return all;
@@ -439,7 +453,8 @@ static void lose(pair_t *p, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
         post_send(p); /* in whatever state it is */
     for (uint32_t i = 0; i < DEPTH; i++) {
         next_completion(send_cq, &wc);
-        CHECK(wc.qp_num == p->from->qp_num && wc.wr_id == i && wc.status == (i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR));
+        CHECK(wc.qp_num == p->from->qp_num && wc.wr_id == i &&
+              wc.status == (i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR));
     }
     fail(p->to, IBV_WC_RETRY_EXC_ERR);
     for (int i = 0; i < DEPTH; i++) {
@@ -555,8 +570,10 @@ int main(int argc, char **argv)
     CHECK(pd && (mr = ibv_reg_mr(base, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)));
     dmabuf = register_dmabuf(pd);
     CHECK((sends = ibv_create_cq(context, 256, NULL, NULL, 0)) && (both = ibv_create_cq(context, 256, NULL, NULL, 0)));
-    struct ibv_cq_init_attr_ex alone = {.cqe = 256, .wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM, .parent_domain = pd};
-    alone.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD, alone.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    struct ibv_cq_init_attr_ex alone = {
+        .cqe = 256, .wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM, .parent_domain = pd};
+    alone.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD,
+    alone.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
     CHECK(recvs_ex = ibv_create_cq_ex(context, &alone));
     recvs = ibv_cq_ex_to_cq(recvs_ex);
     bool last = !strcmp(argv[2], "last"), stuck = !strcmp(argv[2], "stuck");
@@ -633,7 +650,8 @@ int main(int argc, char **argv)
         ibv_destroy_qp(pairs[i].from);
         ibv_destroy_qp(pairs[i].to);
     }
-    CHECK(!ibv_destroy_cq(sends) && !ibv_destroy_cq(recvs) && !ibv_destroy_cq(both) && !ibv_dereg_mr(mr) && !ibv_dereg_mr(dmabuf) && !ibv_dealloc_pd(pd) && !ibv_dealloc_pd(base));
+    CHECK(!ibv_destroy_cq(sends) && !ibv_destroy_cq(recvs) && !ibv_destroy_cq(both) && !ibv_dereg_mr(mr) &&
+          !ibv_dereg_mr(dmabuf) && !ibv_dealloc_pd(pd) && !ibv_dealloc_pd(base));
     ibv_close_device(context);
     real.free_device_list(list);
     printf("ok %u\n", switches);

@@ -1,9 +1,9 @@
 /* work_driver.c - plays the owner of a journal. Reads commands, one per line, and answers each with a line:
  *
  *   sends DEPTH SGE INLINE | recvs DEPTH SGE            make the journal: its capacity
- *   send WR_ID OPCODE FLAGS EXTRA ADDR RKEY ADD SWAP N (ADDR LENGTH KEY)*  |  recv WR_ID N (ADDR LENGTH KEY)*     the entry's sequence number, or -
- *   drop N                                              the number of the oldest entry
- *   show                                                every entry (show_work.h)
+ *   send WR_ID OPCODE FLAGS EXTRA ADDR RKEY ADD SWAP N (ADDR LENGTH KEY)*  |  recv WR_ID N (ADDR LENGTH KEY)*     the
+ * entry's sequence number, or - drop N                                              the number of the oldest entry show
+ * every entry (show_work.h)
  *
  * An element of an inline send holds LENGTH bytes of the value ADDR % 256. Everything that was given is overwritten
  * before the answer.
@@ -87,7 +87,8 @@ static void make(const char *command)
 {
     sends = !strcmp(command, "sends");
     uint32_t depth = (uint32_t)number(), sge = (uint32_t)number();
-    int rc = sends ? shift_journal_sends(&journal, depth, sge, (uint32_t)number()) : shift_journal_recvs(&journal, depth, sge);
+    int rc = sends ? shift_journal_sends(&journal, depth, sge, (uint32_t)number())
+                   : shift_journal_recvs(&journal, depth, sge);
     printf("%" PRIu64 "\n", rc ? 0 : (uint64_t)journal.mask + 1);
 }
 
