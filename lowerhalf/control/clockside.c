@@ -1,18 +1,19 @@
 /* clockside.c - the control thread's side of the collective clock: applies the coordinator's messages to the shared
  * memory of boundary.h and reports what the program's threads have changed there. The other side is
- * wrappers/collective/clock.c, the model of both is manapy/clock/rank.py. Lower half; libc; control thread only.
+ * wrappers/collective/clock.c. The model of both is manapy/clock/rank.py. Lower half; libc; control thread only (init
+ * and after_restart run on the main thread, while the control thread does not use the clock).
  *
  * Invariants
- *  1. phase, target and needed change only here, under clock.lock (except for the way back to NONE); every change is
- *     followed by a bump and wake of clock.wake.
- *  2. After phase is stored and before rows or in_lower are read comes membarrier(PRIVATE_EXPEDITED): a collective that
- *     this reading misses belongs to a thread that will see the phase (invariant 3 of boundary.h).
- *  3. Every message of the coordinator counts in `applied` (of TARGETS in several lines the last) and is answered:
- *     INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by STATE. The order of lines is that of the events:
- *     ROWS before the RAISE of such a row, both before STATE, except that STATE with a thread inside a collective comes
- *     before the RAISE it belongs to.
- *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, none forbids checkpoints, and version is
- *     still the one the FREEZE named.
+ *  1. phase, target and needed change only here, under clock.lock (except when phase returns to NONE). After every
+ *     change clock.wake is bumped and its waiters are woken.
+ *  2. membarrier(PRIVATE_EXPEDITED) runs after phase is stored and before rows or in_lower are read. So a thread whose
+ *     collective this reading misses will see the new phase (invariant 3 of boundary.h).
+ *  3. Every message of the coordinator counts in `applied` (only the last line of a TARGETS message of several lines)
+ *     and is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by STATE. Lines are sent in the order
+ *     of the events: ROWS before a RAISE of one of its rows, both before STATE. One exception: while a thread is inside
+ *     a collective, STATE comes before the RAISE that belongs to it.
+ *  4. FROZEN is sent when phase is FROZEN, no thread is in the lower half, no thread forbids checkpoints, and version
+ *     is still the one that the FREEZE named.
  *  5. Between FROZEN and mpy_clockside_end nothing here takes the lock.
  */
 #define _GNU_SOURCE
@@ -33,9 +34,9 @@
 #include <manapy/lock.h>
 
 #define CLOCK (&MPY_UPPER->clock)
-#define ROWS_TEXT (MPY_LINE_MAX / 16) /* a list of rows goes on in another line when it has become longer */
+#define ROWS_TEXT (MPY_LINE_MAX / 16) /* a list of rows that is longer continues on another line */
 
-typedef struct shadow { /* the coordinator's knowledge of a row */
+typedef struct shadow { /* what the coordinator knows of a row */
     uint64_t cid, seq;
 } shadow_t;
 
@@ -46,9 +47,9 @@ static struct {
     shadow_t *shadow; /* by row index */
     uint32_t nshadow;
     uint64_t world_cid;
-    uint64_t world_target; /* of a world row that doesn't exist yet: the program has not loaded MPI */
-    uint32_t next_row;     /* where the last search for a row ended: TARGETS come in about the order of the rows */
-    bool disabled;         /* as last seen: the program forbids checkpoints */
+    uint64_t world_target; /* target of a world row that does not exist yet: the program has not loaded MPI */
+    uint32_t next_row;     /* where the last search for a row ended: TARGETS names rows in about this order */
+    bool disabled;         /* whether the program forbids checkpoints, as last seen */
     mpy_text_t last_state; /* the threads as last reported */
     uint64_t last_applied;
     uint32_t last_version;
@@ -57,7 +58,7 @@ static struct {
 } side;
 
 void mpy_clockside_barrier(void) {
-    /* registered: cannot fail */
+    /* cannot fail: the process is registered */
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) < 0) __sync_synchronize();
 }
 
@@ -102,7 +103,7 @@ static void add_ranks(mpy_text_t *t, const int32_t *ranks, uint32_t n) {
     }
 }
 
-/* SEQ of a row is changed without the lock (invariant 1 of clock.c): read once, for all that follows from it. */
+/* SEQ of a row changes without the lock (invariant 1 of clock.c). Read it once and use that value throughout. */
 static uint64_t read_seq(const mpy_clock_row_t *row) { return *(const volatile uint64_t *)&row->seq; }
 
 static void add_row(mpy_text_t *t, const mpy_clock_row_t *row, uint64_t seq) {
@@ -112,8 +113,8 @@ static void add_row(mpy_text_t *t, const mpy_clock_row_t *row, uint64_t seq) {
     mpy_text_add_encoded(t, row->name != NULL ? row->name : "");
 }
 
-/* The program hasn't made its world row: it counts as there, with SEQ 0, so that other ranks' MPI_Init is waited for.
- */
+/* The program hasn't created its world row. Report the row as if it existed, with SEQ 0, so that the coordinator waits
+ * for other ranks' MPI_Init. */
 static void add_absent_world(mpy_text_t *t) {
     int32_t *ranks = malloc((size_t)side.size * sizeof *ranks);
     if (ranks == NULL) abort();
@@ -135,7 +136,8 @@ static void flush_rows(mpy_text_t *out, mpy_text_t *rows, uint32_t *n, bool more
     *n = 0;
 }
 
-/* Under the lock: ROWS with the rows the coordinator doesn't know (in INTENT: all, even if there is none). */
+/* Under the lock. Sends ROWS with the rows that the coordinator doesn't know; for INTENT all rows, even if there are
+ * none. */
 static void report_rows(mpy_text_t *out, bool all) {
     mpy_text_t rows = {0};
     uint32_t n = 0;
@@ -151,7 +153,7 @@ static void report_rows(mpy_text_t *out, bool all) {
         if (known->cid == row->cid && !all) continue;
         uint64_t seq = read_seq(row);
         *known = (shadow_t){.cid = row->cid, .seq = seq};
-        if (row->cid == side.world_cid && !all) { /* reported as absent world */
+        if (row->cid == side.world_cid && !all) { /* already reported by add_absent_world */
             known->seq = 0;
             if (side.world_target > row->target) row->target = side.world_target, wake();
             side.world_target = 0;
@@ -196,19 +198,20 @@ static void add_thread(mpy_text_t *out, const mpy_thread_t *t, uint32_t state) {
     static const char *const names[] = {"running", "blocked", "collective", "parked", "finished"};
     bool blocked = state == MPY_STATE_BLOCKED_P2P;
     uint32_t n = blocked && !t->block_peers_all ? t->nblock : 0;
-    uint64_t cid = blocked && !t->block_peers_all && n == 0 ? 0 : t->state_cid; /* 0 and no peers: nobody */
+    uint64_t cid = blocked && !t->block_peers_all && n == 0 ? 0 : t->state_cid; /* 0 without peers: waits for nobody */
     mpy_text_add(out, " %s:%016" PRIx64 ":%s:", names[state], cid,
                  blocked && t->block_mode == MPY_WAIT_ANY ? "any" : "all");
     add_ranks(out, t->block_peers, n < MPY_PEERS_MAX ? n : MPY_PEERS_MAX);
 }
 
-typedef struct threads { /* at one moment: all that aren't running */
+typedef struct threads { /* the threads that aren't running, at one moment */
     mpy_text_t text; /* " thread thread ..." */
     unsigned n;
-    bool inside; /* one of them a collective */
+    bool inside; /* one of them is inside a collective */
 } threads_t;
 
-/* Under the lock: the program changes it without (invariant 5 of boundary.h), and the version for it rises here. */
+/* Under the lock. The program changes `disabled` without the lock (invariant 5 of boundary.h), so version rises for it
+ * here. */
 static void look_whether_disabled(void) {
     bool disabled = MPY_UPPER->disabled > 0;
     CLOCK->version += disabled != side.disabled;
@@ -240,7 +243,7 @@ static threads_t look_at_threads(void) {
     return found;
 }
 
-/* Under the lock; takes the text. */
+/* Under the lock. Takes ownership of the text. */
 static void report_state(mpy_text_t *out, threads_t *found, bool always) {
     bool same = side.last_state.data != NULL && strcmp(found->text.data, side.last_state.data) == 0 &&
                 side.applied == side.last_applied && CLOCK->version == side.last_version;
@@ -255,21 +258,22 @@ static void report_state(mpy_text_t *out, threads_t *found, bool always) {
     mpy_text_free(&found->text);
 }
 
-/* Under the lock. One look at the threads decides the order and is what is said: one that leaves a nonblocking
- * collective meanwhile must not make STATE say "not inside" before the RAISE. */
+/* Under the lock. Read the threads once: this reading decides the order and is what STATE reports. Otherwise, if a
+ * thread left a nonblocking collective in between, STATE could say "not inside" before the RAISE. */
 static void report_all(mpy_text_t *out, bool always) {
     threads_t found = look_at_threads();
     if (CLOCK->retracted) mpy_text_add(out, "RETRACT %" PRIu64 " %" PRIu32 "\n", side.epoch, CLOCK->version);
     CLOCK->retracted = 0;
     report_rows(out, false);
-    /* reached the target, but not yet through: or a freeze would be tried too early */
+    /* The thread has reached the target but is still inside: without this STATE the coordinator would freeze too
+     * early. */
     if (found.inside) report_state(out, &found, always);
     report_raises(out);
     if (!found.inside) report_state(out, &found, always);
 }
 
 void mpy_clockside_report(mpy_text_t *out) {
-    uint32_t phase = MPY_LOWER->phase; /* only we change it */
+    uint32_t phase = MPY_LOWER->phase; /* only the control thread changes it */
     if (phase != MPY_PHASE_INTENT && phase != MPY_PHASE_RUN) return;
     mpy_lock_acquire(&CLOCK->lock);
     report_all(out, false);
@@ -290,11 +294,11 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     threads_t found = look_at_threads();
     report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
-    wake(); /* threads that a freeze of the last epoch has stopped, if this begins a new one */
+    wake(); /* If this INTENT begins a new epoch: wakes threads that a freeze of the last epoch has stopped. */
 }
 
-/* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then
- * reported with ROWS. Only the world is reported before it is made. */
+/* Under the lock. A row that is unknown here was freed (then every member is at its last SEQ), or it is created later
+ * and then reported with ROWS. Only the world is reported before it is created. */
 static void raise_target(uint64_t cid, uint64_t seq) {
     for (uint32_t k = 0; k < CLOCK->nrows && CLOCK->rows != NULL; k++) {
         uint32_t i = (side.next_row + k) % CLOCK->nrows;
@@ -342,11 +346,12 @@ void mpy_clockside_needed(bool needed, mpy_text_t *out) {
 
 /* ---- freezing ---- */
 
-/* Under the lock: at every target, needed by nobody, in no collective, with checkpoints allowed, and as the coordinator
- * knows it. */
+/* Under the lock. True if every row has reached its target, nobody needs this rank, no thread is in a collective,
+ * checkpoints are allowed, and the coordinator knows this version. */
 static bool is_clean(uint32_t version) {
     if (CLOCK->version != version || CLOCK->needed || MPY_UPPER->disabled || is_thread_inside()) return false;
-    if (side.world_target > 0) return false; /* MPI_Init is below target: the world row isn't even made */
+    /* MPI_Init has not reached its target: even the world row does not exist yet */
+    if (side.world_target > 0) return false;
     for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++)
         if (CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target) return false;
     return true;
@@ -392,7 +397,7 @@ void mpy_clockside_freeze_poll(mpy_text_t *out) {
         mpy_lock_release(&CLOCK->lock);
         return;
     }
-    MPY_LOWER->phase = MPY_PHASE_RUN; /* something finished on its way out of the lower half */
+    MPY_LOWER->phase = MPY_PHASE_RUN; /* a thread finished something while it left the lower half */
     not_frozen(out);
     mpy_lock_release(&CLOCK->lock);
     wake();
@@ -417,7 +422,7 @@ void mpy_clockside_end(void) {
 }
 
 void mpy_clockside_after_restart(void) {
-    /* No thread held it (wrappers/core/lock.h, invariant 1), but somebody may have been about to sleep on it. */
+    /* No thread held the lock (wrappers/core/lock.h, invariant 1), but a thread may have been about to sleep on it. */
     CLOCK->lock = 0;
-    mpy_clockside_end(); /* futex waits that are issued again return at once and look at the phase */
+    mpy_clockside_end(); /* futex waits that the kernel restarts return at once; then the threads read the phase */
 }

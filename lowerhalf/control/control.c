@@ -35,16 +35,17 @@
 #include "wire/wire.h"
 #include "worker.h"
 
-#define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
-/* its socket is bound before any rank runs: if it is refused for so long, something is wrong */
+#define CONNECT_MS 30000    /* time for the coordinator's interpreter to start on a busy machine */
+/* The coordinator's socket is bound before any rank runs. If connections are refused for this long, something is
+ * wrong. */
 #define REFUSED_MS 1000
-#define CONNECT_TRIES_MS 300000 /* then the rank gives up; coordinator.py relies on this (CONNECT_SECONDS) */
-#define CONNECT_PAUSE_MS 50     /* between tries at first, doubled each time */
+#define CONNECT_TRIES_MS 300000 /* after this time the rank gives up; coordinator.py relies on it (CONNECT_SECONDS) */
+#define CONNECT_PAUSE_MS 50     /* first pause between tries; each pause is twice the one before */
 #define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
-#define FINISH_WAIT_S 2         /* for the coordinator to take this rank's DONE */
-/* for NOTED: a chain must know how its steps have ended, and Slurm may end the coordinator with the last task of its
- * node */
+#define FINISH_WAIT_S 2         /* time for the coordinator to take this rank's DONE */
+/* Time for NOTED. A chain must know how its steps have ended, and Slurm may end the coordinator with the last task of
+ * its node. */
 #define FINISH_WAIT_CHAIN_S 600
 
 typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
@@ -53,17 +54,17 @@ static struct {
     mpy_control_config_t config;
     mpy_wire_t wire;
     mpy_text_t out;
-    uint64_t epoch;          /* pending; 0: none */
+    uint64_t epoch;          /* the pending epoch; 0: none */
     uint64_t check_epoch;
-    /* CHECK came while a step of the last epoch runs, or while the program forbids checkpoints */
+    /* CHECK arrived while a step of the last epoch runs, or while the program forbids checkpoints */
     bool check_waits;
     int check_grace_ms;
     bool stop_asked;         /* invariant 2 */
-    bool resuming;           /* RESUME step runs; then done with the epoch */
-    bool published;          /* it runs because of RESUME, not of an abort: to be answered */
+    bool resuming;           /* the RESUME step runs; the epoch ends after it */
+    bool published;          /* the step runs because of RESUME, not of an abort, and must be answered */
     const char *mpi_state;   /* as last sent in PROGRAM */
     int64_t tickets_sent;
-    uint32_t place_sent;     /* its version */
+    uint32_t place_sent;     /* the version of the place that was sent */
     bool in_chain;
     bool done_sent;
     pthread_mutex_t go_lock;
@@ -110,7 +111,7 @@ static void start_resume(bool published, bool exit_after) {
     mpy_clockside_end();
     plane.resuming = true;
     plane.published = published;
-    if (published && exit_after) { /* the step does not return */
+    if (published && exit_after) { /* this step does not return */
         mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\nDONE 0\n", plane.epoch);
         plane.done_sent = true;
         flush();
@@ -119,7 +120,7 @@ static void start_resume(bool published, bool exit_after) {
     mpy_worker_run(MPY_STEP_RESUME, exit_after, NULL);
 }
 
-/* Give the epoch up; if a step of it still runs, when that has ended. */
+/* Give up the epoch. If a step of the epoch still runs, give up when the step has ended. */
 static void abandon(void) {
     if (plane.epoch == 0 || plane.resuming) return;
     if (mpy_worker_busy()) {
@@ -132,11 +133,12 @@ static void abandon(void) {
     }
 }
 
-/* Better to wait now, when nothing has stopped, than in the clock, which does it for what the program forbids later. */
+/* Wait before the checkpoint if the program forbids it now: nothing has stopped yet. If the program forbids it later,
+ * the clock waits. */
 static bool wait_until_allowed(void) {
     bool told = MPY_LOWER->allow_awaited;
     MPY_LOWER->allow_awaited = 1;
-    mpy_clockside_barrier(); /* who allows reads allow_awaited afterwards */
+    mpy_clockside_barrier(); /* a thread that allows checkpoints reads allow_awaited afterwards */
     if (MPY_UPPER->disabled > 0) {
         if (!told) mpy_text_add(&plane.out, "DISABLED %" PRIu64 "\n", plane.check_epoch);
         return true;
@@ -145,7 +147,7 @@ static bool wait_until_allowed(void) {
     return false;
 }
 
-/* The answer to CHECK also means that this rank has left the last epoch. */
+/* The answer to CHECK also tells the coordinator that this rank has left the last epoch. */
 static void start_check(void) {
     if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy() || wait_until_allowed()) return;
     plane.check_waits = false;
@@ -155,7 +157,8 @@ static void start_check(void) {
 static void on_step_done(const mpy_step_result_t *r) {
     if (r->step == MPY_STEP_CHECK) {
         MPY_LOWER->cancelled = 0;
-        if (plane.check_waits) { /* of a checkpoint that was given up; the next one's CHECK is here */
+        /* this step belongs to a checkpoint that was given up; the next CHECK is already here */
+        if (plane.check_waits) {
         } else if (r->rc == 0) {
             mpy_text_add(&plane.out, "CHECKED %" PRIu64 "\n", plane.check_epoch);
         } else {
@@ -201,14 +204,15 @@ static void report_program(void) {
     mpy_text_add(&plane.out, " %s\n", segments);
 }
 
-/* Before CHECKED and REQUEST: a directory that was named before a checkpoint was asked for is the one it goes to. */
+/* Sent before CHECKED and REQUEST: if the program names a directory before a checkpoint is requested, that checkpoint
+ * goes there. */
 static void report_place(void) {
     char place[sizeof WORDS->place];
     uint32_t version = __atomic_load_n(&WORDS->place_version, __ATOMIC_SEQ_CST);
     if (version == plane.place_sent || version % 2 != 0) return;
     memcpy(place, WORDS->place, sizeof place);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (WORDS->place_version != version) return; /* the writer calls us again */
+    if (WORDS->place_version != version) return; /* the writer will wake us again */
     plane.place_sent = version;
     mpy_text_add(&plane.out, "PLACE ");
     mpy_text_add_encoded(&plane.out, place);
@@ -265,12 +269,12 @@ static void on_ticket(char *line) {
     __atomic_store_n(&WORDS->tickets_done, ok ? ticket : -ticket, __ATOMIC_SEQ_CST);
 }
 
-/* A message of the pending epoch. Leftovers of an epoch that is being given up are dropped before. */
+/* Handles a message of the pending epoch. The caller has dropped messages of an epoch that is being given up. */
 static void on_epoch_message(const char *kind, char *line) {
     mpy_text_t *out = &plane.out;
     if (strcmp(kind, "TARGETS") == 0) {
         bool more = number(&line) != 0;
-        mpy_field(&line); /* their count */
+        mpy_field(&line); /* the number of rows */
         mpy_clockside_targets(more, line, out);
     } else if (strcmp(kind, "TARGET") == 0) {
         char *cid = mpy_field(&line);
@@ -282,7 +286,7 @@ static void on_epoch_message(const char *kind, char *line) {
     } else if (strcmp(kind, "THAW") == 0) {
         mpy_clockside_thaw(out);
     } else if (mpy_worker_busy()) {
-        return; /* the coordinator sends a step only when the last one is answered */
+        return; /* the coordinator sends a step only after the last one is answered */
     } else if (strcmp(kind, "STOP") == 0) {
         plane.stop_asked = true;
         mpy_worker_run(MPY_STEP_STOP, 0, NULL);
@@ -312,14 +316,14 @@ static void on_line(char *line) {
             plane.check_grace_ms = (int)number(&line);
             plane.check_waits = true;
             MPY_LOWER->allow_awaited = 0;
-            /* The CHECK before, which may wait for children for long. */
+            /* Cancels the previous CHECK, which may wait long for children. */
             if (plane.epoch == 0 && mpy_worker_busy()) MPY_LOWER->cancelled = 1;
             start_check();
         } else if (strcmp(kind, "INTENT") == 0) {
             plane.epoch = epoch;
             mpy_clockside_intent(epoch, &plane.out);
         } else if (epoch == 0 || epoch != plane.epoch || MPY_LOWER->cancelled || plane.resuming) {
-            return; /* of an epoch that was given up */
+            return; /* belongs to an epoch that was given up */
         } else if (strcmp(kind, "ABORT") == 0) {
             abandon();
             start_check();
@@ -334,7 +338,7 @@ static void on_line(char *line) {
 
 static bool connect_once(char *error, size_t n) {
     const mpy_job_t *job = plane.config.job;
-    mpy_fds_low_lock(); /* a restart may be putting the program's descriptors in place */
+    mpy_fds_low_lock(); /* a restart may be moving the program's descriptors into place */
     int fd = mpy_wire_connect(job->host, job->port, CONNECT_MS);
     mpy_fds_low_unlock();
     if (fd < 0) return mpy_refuse(error, n, "%s port %d: %s", job->host, job->port, strerror(errno));
@@ -344,19 +348,19 @@ static bool connect_once(char *error, size_t n) {
     return false;
 }
 
-/* One rank of each node, with the usual placement, speaks for it. */
+/* True for one rank of each node (with the usual placement): only this rank prints the line. */
 static bool speaks(void) {
     return plane.config.job->local_size <= 1 || plane.config.job->rank % plane.config.job->local_size == 0;
 }
 
-/* Until it is time for another try, or something happens: the program ends, or asks for a checkpoint. */
+/* Wait until the next try is due or something happens: the program ends or asks for a checkpoint. */
 static void wait_for_event(int ms) {
     struct pollfd p = {.fd = WORDS->event, .events = POLLIN};
     uint64_t count;
     if (poll(&p, 1, ms) > 0 && read(WORDS->event, &count, sizeof count) < 0) {}
 }
 
-/* A coordinator that has no descriptors left, or whose node is busy, takes us later: one refusal isn't the end. */
+/* Try again after a refusal: a coordinator without free descriptors, or on a busy node, accepts us later. */
 static bool connect_to_coordinator(void) {
     char error[512], line[2048];
     int64_t start = mpy_now_ms();
@@ -374,7 +378,8 @@ static bool connect_to_coordinator(void) {
             said = true;
         }
         if (over) return false;
-        wait_for_event(pause + plane.config.job->rank % 64 * pause / 64); /* not all at once */
+        /* ranks wait differently long, so they don't connect all at once */
+        wait_for_event(pause + plane.config.job->rank % 64 * pause / 64);
         if (pause < CONNECT_PAUSE_MAX_MS) pause *= 2;
     }
     if (said) say("connected to the coordinator: checkpoints are possible now");
@@ -392,7 +397,7 @@ static bool connect_to_coordinator(void) {
 
 static void converse(void) {
     struct pollfd p[2] = {{.fd = plane.wire.fd, .events = POLLIN}, {.fd = WORDS->event, .events = POLLIN}};
-    on_event(); /* what was asked for before we were connected; an empty eventfd is nonblocking */
+    on_event(); /* handles what was requested before we were connected; reading an empty eventfd does not block */
     while (!plane.wire.closed) {
         struct timespec soon = {.tv_nsec = FREEZE_POLL_NS};
         if (ppoll(p, 2, mpy_clockside_freezing() ? &soon : NULL, NULL) < 0 && errno != EINTR) break;
@@ -412,10 +417,10 @@ static void fail_tickets(void) {
     if (tickets > 0) __atomic_store_n(&WORDS->tickets_done, -tickets, __ATOMIC_SEQ_CST);
 }
 
-/* Invariant 3. The thread stays: a step may still run, and tickets must fail. */
+/* Invariant 3. The thread continues: a step may still run, and tickets must fail. */
 static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
-    /* Said before the coordinator notices: it may end the job then. */
+    /* Print this before the coordinator notices, because it may then end the job. */
     if (plane.wire.tampered)
         say("the connection to the coordinator was changed on the network and is closed; "
             "the job goes on, but can't be checkpointed any more");
@@ -425,10 +430,10 @@ static void go_on_without_coordinator(bool was_connected) {
     set_go(GO_FAILED);
     set_finish_taken();
     MPY_LOWER->abandoned = 1;
-    fail_tickets(); /* before the program goes on and asks */
+    fail_tickets(); /* before the program continues and asks for the outcome */
     abandon();
     for (;;) {
-        mpy_text_clear(&plane.out); /* nobody reads it */
+        mpy_text_clear(&plane.out); /* there is nobody to send it to */
         fail_tickets();
         struct pollfd p = {.fd = WORDS->event, .events = POLLIN};
         if (poll(&p, 1, -1) < 0) continue;
@@ -461,7 +466,7 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     WORDS->alone = config->job->size == 1 && !plane.in_chain;
     WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
 
-    /* Threads inherit the creator's mask. */
+    /* New threads inherit the creator's mask. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -15,23 +15,24 @@ typedef struct mpy_control_config {
     const mpy_engine_ops_t *engine;
     uint32_t generation;             /* restarts so far */
     const char *checkpoint;          /* restarted from, or NULL */
-    const char *program;             /* what runs, for people */
+    const char *program;             /* name of the program, for messages */
 } mpy_control_config_t;
 
-/* Starts the control thread and its worker, all signals blocked in both. The blocks of boundary.h must be mapped.
+/* Starts the control thread and its worker. All signals are blocked in both. The blocks of boundary.h must be mapped.
  * Returns at once; the connection is made in the background. */
 bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n);
 
-/* Restart: this rank's image is verified, memory is restored, MPI is rebuilt. Returns true when every rank is; false
- * with one line in `error` if the coordinator is lost. (If another rank fails meanwhile, the job is aborted through the
- * engine.) Call it before upper threads run: it also clears what the checkpoint left in the clock. */
+/* At a restart, when this rank's image is verified, its memory restored and MPI rebuilt. Returns true when every
+ * rank has called it. Returns false with one line in `error` if the coordinator is lost. (If another rank fails
+ * meanwhile, the engine aborts the job.) Call it before upper threads run: it also clears what the checkpoint left
+ * in the clock. */
 bool mpy_control_ready_and_wait_go(char *error, size_t n);
 
-/* True once the checkpoint in progress has been given up elsewhere: steps look at it to end early. */
+/* True once the checkpoint in progress has been given up elsewhere. Steps poll this to end early. */
 bool mpy_control_cancelled(void);
 
-/* ---- notify.c: no libc, no TLS; from any thread, on either TLS, in signal handlers, and harmless in forked children
- * ---- */
+/* ---- notify.c: no libc, no TLS. Any thread may call these on either TLS and in signal handlers. They do nothing in
+ * forked children. ---- */
 
 /* svc->notify */
 void mpy_control_notify(void);
@@ -40,12 +41,12 @@ int64_t mpy_control_request(void);
 int64_t mpy_control_request_done(void);
 /* svc->set_checkpoint_dir */
 void mpy_control_set_place(const char *name, const char *path);
-/* The program ends, with this exit code: no further checkpoint. Returns when the coordinator has been told; at once if
- * there is none; in a chain, when the job's end is recorded, after at most ten minutes; else after at most two seconds.
- * Also ends the dialogue with the process manager if the program has never initialized MPI, so that it may end while
- * other ranks go on. Further calls do nothing. */
+/* The program ends with this exit code: no further checkpoint. Returns when the coordinator has been told, but after at
+ * most two seconds. Returns at once if there is no coordinator. In a chain it returns when the end of the job is
+ * recorded, but after at most ten minutes. If the program has never initialized MPI, this also ends the dialogue with
+ * the process manager, so that the process may end while other ranks continue. Further calls do nothing. */
 void mpy_control_finished(int code);
-/* The connection with the process manager, for the two below; -1: none. */
+/* The connection to the process manager, for the two functions below; -1: none. */
 void mpy_control_note_process_manager(int pmi_fd);
 /* The rank is about to exit on purpose: the process manager must not consider this a crash. */
 void mpy_control_leave_process_manager(void);

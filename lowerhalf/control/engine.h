@@ -2,13 +2,12 @@
  *
  * Invariants
  *  1. All operations except abort_job and segments run on one thread, the control plane's worker, one at a time. It is
- *     a lower-half pthread with all signals blocked. Operations may take as long as they need: meanwhile the control
- *     thread goes on listening.
+ *     a lower-half pthread with all signals blocked. Operations may take as long as they need, because the control
+ *     thread continues to receive messages.
  *  2. An operation returns 0, or fills `error` with one line (no newline) and returns -1.
- *  3. Order: check, then stop, drain, write, resume. resume is called exactly once after a call of stop, whether that
- *     or a later step failed or not, and it must handle an incomplete stop. check may be called any
- *     number of times.
- *  4. mpy_lower_t.phase is FROZEN from before stop until resume is called; it is NONE when resume runs.
+ *  3. Order: check, then stop, drain, write, resume. resume is called exactly once after a call of stop, even if that
+ *     or a later step failed. It must handle an incomplete stop. check may be called any number of times.
+ *  4. mpy_lower_t.phase is FROZEN from before stop until resume is called. It is NONE when resume runs.
  */
 #ifndef MANAPY_ENGINE_H
 #define MANAPY_ENGINE_H
@@ -17,7 +16,7 @@
 #include <stdint.h>
 
 typedef struct mpy_image_result {
-    uint64_t bytes;      /* of memory saved */
+    uint64_t bytes;      /* memory saved */
     uint64_t file_bytes; /* size of the image file */
     uint32_t crc;        /* the image's header_crc */
     double seconds;      /* writing and fsync */
@@ -25,21 +24,22 @@ typedef struct mpy_image_result {
 } mpy_image_result_t;
 
 typedef struct mpy_engine_ops {
-    /* Could this process be saved now? Waits up to grace_ms for child processes to end. Stops nothing. The error names
-     * what prevents it, for example a descriptor or a pid. */
+    /* Tests whether this process can be saved now. Waits up to grace_ms for child processes to end. Stops nothing. The
+     * error names what prevents a checkpoint, for example a descriptor or a pid. */
     int (*check)(int grace_ms, char *error, size_t n);
-    /* Halt every upper thread by signal; wait for child processes with what is left of the grace time. No thread is in
-     * the lower half when this is called. */
+    /* Halt every upper thread by signal. Wait for child processes for the rest of the grace time. No thread is in the
+     * lower half when this is called. */
     int (*stop)(char *error, size_t n);
     /* Run the wrapper's drain hook on the stopped main thread (if the program uses MPI). All ranks do it at the same
      * time. */
     int (*drain)(char *error, size_t n);
     /* Write DIRECTORY/rank-NNNNN.img and fsync it. Removes the file on failure. */
     int (*write)(const char *directory, mpy_image_result_t *result, char *error, size_t n);
-    /* Let the program go on; with exit_after, end the process with MPY_EXIT_CHECKPOINTED instead (does not return). */
+    /* Let the program continue. With exit_after, end the process with MPY_EXIT_CHECKPOINTED instead (does not
+     * return). */
     int (*resume)(int exit_after, char *error, size_t n);
-    /* Say why and end the whole job with exit code `code` (MPI_Abort if MPI is up). Called on the control thread at any
-     * time, also while another operation runs. Does not return. */
+    /* Print the reason and end the whole job with exit code `code` (MPI_Abort if MPI is up). Called on the control
+     * thread at any time, also while another operation runs. Does not return. */
     void (*abort_job)(int code, const char *reason);
     /* Comma-separated paths of the shared memory that the real MPI has mapped, "-" if none. Any thread; may be NULL. */
     void (*segments)(char *out, size_t n);

@@ -63,17 +63,17 @@ void mpy_control_note_process_manager(int pmi_fd) {
     WORDS->pmi_fd = pmi_fd, WORDS->pmi_inode = now.st_ino, WORDS->pmi_device = now.st_dev;
 }
 
-/* Whether the connection is still the one that we were given. */
+/* True if the descriptor is still the connection that we were given. */
 static int process_manager_listens(void) {
     struct stat now;
     return WORDS->pmi_fd >= 0 && mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) >= 0 && now.st_ino == WORDS->pmi_inode &&
            now.st_dev == WORDS->pmi_device;
 }
 
-/* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit
- * codes. MPICH 4 finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the
- * program leaves by its own. So we do it, unless the library has closed the connection (and perhaps reused its number).
- */
+/* Hydra treats a process that has spoken PMI and ends without finalize as crashed: it kills the other ranks and loses
+ * exit codes. MPICH 4 finalizes in MPI_Finalize. MPICH 5 finalizes in an exit handler of its libc, which never runs,
+ * because the program exits through its own libc. So we send finalize here, unless the library has closed the
+ * connection (the number may be reused then). */
 void mpy_control_leave_process_manager(void) {
     static const char request[] = "cmd=finalize\n";
     static volatile uint32_t left;
@@ -93,7 +93,7 @@ static void wait_until_read(void) {
         mpy_sys(SYS_nanosleep, &pause, 0);
 }
 
-/* Hydra overlooks about one in fifty ranks that exit before their MPI_Init while the others are in it. The others then
+/* Hydra overlooks about one in fifty ranks that exit before their MPI_Init while the others are in it. Then the others
  * wait for ever. So a rank that gives up tells hydra. */
 void mpy_control_abort(int code) {
     char request[] = "cmd=abort exitcode=0\n";
@@ -109,7 +109,8 @@ void mpy_control_finished(int code) {
     if (!ours()) return;
     WORDS->exit_code = code & 0xff;
     tell_coordinator();
-    if (!mpy_mpi_is_up(MPY_UPPER)) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
+    /* otherwise it is a crash, as it is without manapy */
+    if (!mpy_mpi_is_up(MPY_UPPER)) mpy_control_leave_process_manager();
 }
 
 static void tell_coordinator(void) {
@@ -119,5 +120,6 @@ static void tell_coordinator(void) {
     if (WORDS->alone && !WORDS->connected) return;
     struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
     while (!WORDS->finish_taken && !WORDS->lost &&
-           mpy_sys(SYS_futex, &WORDS->finish_taken, FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
+           /* a signal may end the wait early */
+           mpy_sys(SYS_futex, &WORDS->finish_taken, FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {}
 }

@@ -1,8 +1,9 @@
-/* worker.c - the thread on which the steps of a checkpoint run, so that the control thread hears of an abort meanwhile.
+/* worker.c - the thread that runs the steps of a checkpoint, so that the control thread can receive an abort meanwhile.
  * Lower half; libc.
  *
  * Invariants
- *  1. At most one step runs. `step` is set by the control thread when idle and cleared by it when it takes the result.
+ *  1. At most one step runs. The control thread sets `step` when the worker is idle and clears it when it takes the
+ *     result.
  */
 #define _GNU_SOURCE
 #include "worker.h"
@@ -54,7 +55,8 @@ static void *worker_main(void *unused) {
         worker.result = r;
         worker.ended = true;
         uint64_t one = 1;
-        if (write(worker.event_fd, &one, sizeof one) < 0) {} /* cannot fail but by overflow, and then it is readable */
+        /* fails only on overflow, and then event_fd is readable anyway */
+        if (write(worker.event_fd, &one, sizeof one) < 0) {}
     }
     return NULL;
 }

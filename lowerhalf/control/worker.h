@@ -1,4 +1,5 @@
-/* worker.h - see worker.c. All functions are called by the control thread only. */
+/* worker.h - see worker.c. The control thread calls these functions, except mpy_worker_start, which the main thread
+ * calls. */
 #ifndef MANAPY_WORKER_H
 #define MANAPY_WORKER_H
 
@@ -24,10 +25,10 @@ typedef struct mpy_step_result {
 
 bool mpy_worker_start(const mpy_engine_ops_t *ops, int event_fd, char *error, unsigned long n);
 bool mpy_worker_busy(void);
-/* Not while busy. `number` is grace_ms or exit_after; `directory` is that of WRITE. When the step ends, event_fd is
- * written. */
+/* Must not be called while busy. `number` is grace_ms or exit_after; `directory` is the one of WRITE. event_fd is
+ * written when the step ends. */
 void mpy_worker_run(mpy_step_t step, int number, const char *directory);
-/* The result of the step that has ended, once. */
+/* Takes the result of a step that has ended. Each result is returned once. */
 bool mpy_worker_take(mpy_step_result_t *out);
 
 #endif

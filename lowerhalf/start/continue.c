@@ -4,8 +4,8 @@
  *
  * Invariants
  *  1. Every byte of the image is checked before it is used: sections when the image is opened, page data as it is read
- *     into memory. Nobody but our user can have written it, and its seals are those of its job. (Only the thread level
- *     for MPI_Init is peeked at before.) Nothing of the program runs before all ranks are ready.
+ *     into memory. Only our user can have written the image, and its seals are those of its job. (One exception: the
+ *     thread level for MPI_Init is read before.) No code of the program runs before all ranks are ready.
  *  2. A failure leaves checkpoint and files as they were (restore.h says what is committed when).
  */
 #include "control/control.h"
@@ -29,8 +29,8 @@
 
 #include "functions.h" /* MPY_TABLE_HASH */
 
-/* Of the job that has taken the checkpoint: its secret lies in the job directory, or, if that is elsewhere by now, in
- * the checkpoint. */
+/* The keys of the job that took the checkpoint. Its secret lies in the job directory or, if that has moved, in the
+ * checkpoint. */
 static const mpy_image_keys_t *keys_of(const char *checkpoint) {
     static mpy_image_keys_t keys;
     char job_dir[PATH_MAX], unused[PATH_MAX], error[1024];

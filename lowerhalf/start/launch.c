@@ -1,11 +1,11 @@
 /* launch.c - manapy-launch: becomes the lower half of one rank and starts the program above it.
  *
- * Half: lower; runs once, on the process's own stack, until it jumps into the program and never comes back.
+ * Half: lower; runs once, on the process's own stack, until it jumps into the program and never returns.
  *
  * Invariants
- *  1. Nothing the program could notice is changed before the jump: descriptors 0-2, working directory, signal mask and
- *     actions.
- *  2. Order matters: blocks, arena, program, stack; then traps; the filter last, right before the jump.
+ *  1. Nothing that the program could notice is changed before the jump: descriptors 0-2, working directory, signal mask
+ *     and actions.
+ *  2. The order matters: blocks, arena, program, stack; then traps; the filter last, right before the jump.
  */
 #include "elfmap.h"
 #include "image/maps.h"
@@ -45,7 +45,7 @@ static void load(const mpy_program_t *program, char **env, uint64_t *entry, uint
     *entry = exe.interp[0] ? linker.entry : exe.entry;
 }
 
-/* The environment as it was given: setenv, for ourselves, replaces entries in the array that main gets. */
+/* A copy of the environment as it was given: our own setenv calls replace entries in the array that main gets. */
 static char **copy_environment(char **env) {
     size_t n = 0;
     while (env[n]) n++;

@@ -3,7 +3,7 @@
  * Half: lower. Services run in upper threads on the upper TLS (libc-free: sys.h only) unless boundary.h marks them [L].
  *
  * Invariants
- *  1. The blocks are mapped once, at start, where nothing else can be: the arena is far from the kernel's own choice.
+ *  1. The blocks are mapped once, at start. Nothing else can be there: the kernel chooses addresses far from the arena.
  *  2. say and die compose a line on the stack and write it in one system call, so lines of ranks don't mix.
  */
 #include "lower.h"
@@ -78,7 +78,7 @@ const char *mpy_self_path(void) {
     return path;
 }
 
-static const char *launcher_path(void) { /* for a rank that execs; also from manapy-restart */
+static const char *launcher_path(void) { /* for a rank that calls exec; manapy-restart needs it, too */
     static char path[PATH_MAX];
     snprintf(path, sizeof path, "%s", mpy_self_path());
     char *slash = strrchr(path, '/');
@@ -141,7 +141,7 @@ static mpy_job_t job;
 const uint8_t *mpy_lower_secret(void) { return job.secret; }
 static const char *resumed;
 
-/* As DMTCP has it: checkpoints go on to where the one lies that this job comes from. */
+/* As in DMTCP: new checkpoints go to the directory of the checkpoint from which this job was restarted. */
 static void note_checkpoint_dir(mpy_lower_t *b) {
     char owner[PATH_MAX], directory[PATH_MAX];
     bool ours =
@@ -158,8 +158,8 @@ static uint32_t drain_seconds(void) {
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
-    /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10
-     * ms. */
+    /* Registers early, for mpy_clockside_init, which checks the result. Once there are threads, the kernel would wait
+     * for all processors here, for 10 ms. */
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     mpy_rendezvous_options_t options = {.dir = mpy_options.dir,
                                         .resume = resume,
@@ -174,11 +174,12 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
         if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
     } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
         if (say_it) mpy_fail(1, "%s", error);
-        usleep(SPEAKER_US); /* the process manager kills all ranks as soon as one leaves: first the one that says why */
+        /* the process manager kills all ranks as soon as one exits: the rank that prints the reason must exit first */
+        usleep(SPEAKER_US);
         _exit(1);
     }
     mpy_control_note_process_manager(job.pmi_fd);
-    if (job.step.verdict == MPY_CHAIN_DONE) { /* in an earlier allocation */
+    if (job.step.verdict == MPY_CHAIN_DONE) { /* the step was done in an earlier allocation */
         mpy_control_leave_process_manager();
         _exit(job.step.code);
     }
@@ -216,19 +217,19 @@ void mpy_lower_make_way(void) {
 }
 
 static int on_exit_group(int code) {
-    if (code == 0 && mpy_stop_misled && !MPY_UPPER->mpi_initialized) code = 1; /* the child has said why */
+    if (code == 0 && mpy_stop_misled && !MPY_UPPER->mpi_initialized) code = 1; /* the child has printed the reason */
     mpy_control_finished(code);
     return code;
 }
 
 void mpy_lower_start(const char *program) {
     char error[1024];
-    mpy_recorder_start(program); /* while there is one thread only */
+    mpy_recorder_start(program); /* must run while there is only one thread */
     mpy_threads_init();
     mpy_stop_install();
     mpy_trap_on_exit = on_exit_group;
     static char rejoin[2048];
-    job.protocol = MPY_LOWER->protocol; /* a restart has learnt it from the image */
+    job.protocol = MPY_LOWER->protocol; /* a restart has read it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
     mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, mpy_options.on_failover, mpy_options.trace, job.pmi_fd);
     mpy_control_config_t config = {.job = &job,

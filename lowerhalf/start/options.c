@@ -1,7 +1,7 @@
 /* options.c - the command lines of manapy-launch and manapy-restart.
  *
  * Invariants
- *  1. Parsing stops at the first word that is no option: everything from there on belongs to the program.
+ *  1. Parsing stops at the first word that is not an option. This word and everything after it belong to the program.
  */
 #include "lower.h"
 #include <stdio.h>

@@ -3,10 +3,10 @@
  * Half: lower, before the program starts; libc may be called.
  *
  * Invariants
- *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, the script's path follows), and /bin/sh for
- *     text without one.
- *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI; and in
- *     LD_PRELOAD for its dynamic linker, until wrappers/dmtcp.c has taken it out.
+ *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, then the script's path), and /bin/sh for
+ *     text without a #! line.
+ *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI, and in
+ *     LD_PRELOAD. LD_PRELOAD is for the dynamic linker; wrappers/dmtcp.c removes our entry.
  */
 #include "program.h"
 #include <errno.h>
@@ -26,7 +26,8 @@ static char *join(const char *a, const char *sep, const char *b) {
 static int runnable(const char *path) {
     struct stat st;
     if (stat(path, &st)) return errno == EACCES ? 126 : 127;
-    return S_ISREG(st.st_mode) && !faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) ? 0 : 126; /* as whom execve asks */
+    /* execve checks the effective user, too */
+    return S_ISREG(st.st_mode) && !faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) ? 0 : 126;
 }
 
 static int search(const char *name, char **found, char *error, size_t n) {
@@ -75,7 +76,7 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
             snprintf(error, n, "cannot run '%s': its interpreters are nested too deeply", out->path);
             return 126;
         }
-        if (head[0] != '#' || head[1] != '!') { /* execvp's fallback */
+        if (head[0] != '#' || head[1] != '!') { /* execvp's fallback: run /bin/sh */
             out->argv = prepend(out->argv, 1, 2, (char *[]){"/bin/sh", out->path});
             out->path = strdup("/bin/sh");
             continue;
@@ -97,7 +98,7 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
     return code;
 }
 
-/* NAME=OWN or NAME=OWN:OLD; OLD alone where it begins so, in a rank that exec'ed. */
+/* Returns NAME=OWN or NAME=OWN:OLD; NAME=OLD if OLD begins with OWN already, as in a rank that called exec. */
 static char *put_first(const char *name, const char *own, const char *old) {
     size_t n = strlen(own);
     if (old && !strncmp(old, own, n) && (old[n] == 0 || old[n] == ':')) return join(name, "=", old);
@@ -115,7 +116,7 @@ char **mpy_program_environ(char **env, const char *upper_dir, int preload) {
         else if (strncmp(env[i], "MPI4PY_LIBMPI=", 14) && strncmp(env[i], "MPI4PY_MPIABI=", 14)) out[n++] = env[i];
     }
     out[n++] = put_first("LD_LIBRARY_PATH", upper_dir, path);
-    /* The list in LD_PRELOAD can't hold blanks; by its mere name the library is found in LD_LIBRARY_PATH. */
+    /* The list in LD_PRELOAD can't contain blanks. Without a directory, the library is found in LD_LIBRARY_PATH. */
     if (preload)
         out[n++] = put_first("LD_PRELOAD",
                              strpbrk(upper_dir, " :") ? "libdmtcp.so" : join(upper_dir, "/", "libdmtcp.so"), preloaded);

@@ -33,8 +33,8 @@ static const char *checkpoint_path(const char *given) {
     return path;
 }
 
-/* How many ranks it has: as the header of any image that is there says. Checked in full once we know which one is ours.
- */
+/* The number of ranks, from the header of any image that is there. The header of our own image is checked in full
+ * later. */
 static int count_ranks(const char *checkpoint) {
     char pattern[PATH_MAX + 32];
     glob_t found;

@@ -3,9 +3,9 @@
  * Half: lower, before the program starts.
  *
  * Invariants
- *  1. All that the auxiliary vector points to lies in the arena (AT_RANDOM, AT_EXECFN, AT_PLATFORM, the vDSO).
- *  2. The stack doesn't grow by fault like the kernel's; it has its full size (RLIMIT_STACK, at least 8 MiB) from the
- *     start, with a guard page below. Untouched pages cost nothing.
+ *  1. Everything that the auxiliary vector points to lies in the arena (AT_RANDOM, AT_EXECFN, AT_PLATFORM, the vDSO).
+ *  2. The stack doesn't grow on page faults like the kernel's. It has its full size (RLIMIT_STACK, at least 8 MiB) from
+ *     the start, with a guard page below. Untouched pages use no memory.
  */
 #include "stack.h"
 #include "isolate/arena.h"
@@ -40,7 +40,7 @@ static uint64_t stack_bytes(void) {
 }
 
 static const Elf64_auxv_t *kernel_auxv(void) {
-    /* the vector lies behind the environment; `environ` itself may have been moved by setenv */
+    /* the vector lies behind the environment; setenv may have moved `environ` itself */
     char **e = mpy_initial_environ;
     while (*e) e++;
     return (const Elf64_auxv_t *)(e + 1);
@@ -88,7 +88,7 @@ uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *
         case AT_PLATFORM: v.a_un.a_val = (uint64_t)platform; break;
         case AT_RANDOM: v.a_un.a_val = (uint64_t)random; break;
         case AT_SYSINFO_EHDR: if (!vdso) continue; v.a_un.a_val = vdso; break;
-        case 27: case 28: continue; /* AT_RSEQ_*: registration is refused */
+        case 27: case 28: continue; /* AT_RSEQ_*: manapy refuses the registration */
         default: break;
         }
         aux[na++] = v;
@@ -108,8 +108,7 @@ uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *
     return sp;
 }
 
-/* `ps` and /proc/PID/cmdline shall show the program, not manapy-launch. Best effort: needs CONFIG_CHECKPOINT_RESTORE.
- */
+/* Make `ps` and /proc/PID/cmdline show the program, not manapy-launch. Best effort: needs CONFIG_CHECKPOINT_RESTORE. */
 void mpy_stack_show_arguments(void) {
     char stat[1024], *fields = mpy_proc_stat_fields(getpid(), stat);
     unsigned long v[60] = {0};
