@@ -3,12 +3,12 @@
  * Half: lower; runs on the control plane's worker thread.
  *
  * Invariants
- *  1. After any failure, mpy_stop_release lets the program go on as if nothing had happened.
+ *  1. After any failure, mpy_stop_release lets the program continue as if nothing had happened.
  *  2. Both steps use the grace time. CHECK waits for the children that it finds while the program runs, so that a child
- *     that needs its parent can end. A program may always have a child; STOP waits for those that were started since,
- *     when no more can be started.
- *  3. After STOP every rank enters the drain hook: all ranks wait for each other there, also if one fails.
- *  4. No hook runs after a STOP that has failed: the thread for it may not be halted.
+ *     that needs its parent can end. A program may always have a child. So STOP waits for the children that were
+ *     started later, when no more can be started.
+ *  3. After STOP every rank enters the drain hook: all ranks wait for each other there, even if one fails.
+ *  4. No hook runs after a STOP that has failed: the thread that runs hooks may not be halted.
  */
 #include "checkpoint.h"
 #include "base/reason.h"
@@ -28,7 +28,7 @@
 
 enum { REAP_TRIES = 4, REAP_NS = 2000000 };
 
-static int grace_left_ms; /* of the checkpoint that CHECK was for */
+static int grace_left_ms; /* what CHECK has left of the grace time of this checkpoint */
 
 static int check(int grace_ms, char *error, size_t n) {
     if (MPY_UPPER->mpi_finalized) return mpy_reason(error, n, "the job is finishing: MPI_Finalize has been called");
@@ -37,11 +37,12 @@ static int check(int grace_ms, char *error, size_t n) {
         return mpy_reason(error, n, "the thread that called MPI_Init has ended");
     if (mpy_stop_check(error, n)) return -1;
     grace_left_ms = grace_ms;
-    /* first: the pipe to a child goes with it */
+    /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
     int none = 0;
-    /* it may have been the pipe to the next one: what remains is found again when that has ended, after STOP */
+    /* The failure may be due to the pipe to a child that was started later. If such a child exists, succeed: STOP waits
+     * for it, and then finds anything that remains. */
     char child[256];
     return mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child) ? 0 : -1;
 }
@@ -54,12 +55,12 @@ static int stop(char *error, size_t n) {
         mpy_reap_for_halted();
         if (tries == 1 || !mpy_children_unreaped())
             return mpy_mpi_is_up(MPY_UPPER) ? mpy_stop_check_hooks(error, n) : 0;
-        mpy_stop_release(); /* on its way to its wait(2), perhaps */
+        mpy_stop_release(); /* the thread that will reap the child may be about to call wait(2) */
         nanosleep(&(struct timespec){.tv_nsec = REAP_NS}, NULL);
     }
 }
 
-static int drained; /* since the last RESUME: there is something that the resume hook takes back */
+static int drained; /* since the last RESUME: the resume hook has something to undo */
 
 static int drain(char *error, size_t n) {
     drained = mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->hooks.drain;
@@ -68,7 +69,7 @@ static int drain(char *error, size_t n) {
 
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
     if (MPY_UPPER->obstacle[0])
-        return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* it may have come since the check */
+        return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* the obstacle may be newer than the check */
     mpy_recorder_save();
     return mpy_snapshot_write(directory, result, error, n);
 }

@@ -1,9 +1,9 @@
-/* maps.c - the memory of the upper half: /proc/self/maps or smaps, reduced to the content of an image.
+/* maps.c - the memory of the upper half: reads /proc/self/maps or smaps and keeps what belongs into an image.
  *
  * Half: lower; libc may be called.
  *
  * Invariants
- *  1. The upper half consists of the arena, except the lower block and the parts that every lower half makes again
+ *  1. The upper half consists of the arena, except the lower block and the parts that every lower half creates anew
  *     (code page, proxy vDSO, service stack). For a program linked without -pie, memory below 4 GiB also belongs to it.
  */
 #include "maps.h"
@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/* Mappings can cross a border: the kernel merges neighbours. */
+/* A mapping can cross the border of a window, because the kernel merges neighbours. */
 static const struct {
     uint64_t lo, hi;
 } windows[] = {{0, 0x100000000ul}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
@@ -76,7 +76,7 @@ long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n) {
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t room = 0, capacity = 0;
-    long count = 0, latest = 0; /* the first part of the mapping that details are about */
+    long count = 0, latest = 0; /* `latest`: index of the first part of the mapping that detail lines describe */
     *out = NULL;
     if (!f) return mpy_reason(error, n, "cannot read %s: %s", path, strerror(errno));
     while (getline(&line, &room, f) > 0) {

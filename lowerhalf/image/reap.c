@@ -1,14 +1,13 @@
-/* reap.c - gives a halted thread that waits for a child the status of a child that has ended by the time of a
- * checkpoint.
+/* reap.c - a child has ended, and a halted thread waits for it: gives the thread the child's status at a checkpoint.
  *
  * Half: lower; runs on the control plane's worker thread, with every thread of the program halted.
  *
- * The zombie of an ended child belongs to this process: after a restart wait(2) would not find it. So the call that a
- * halted thread is in, or is about to make, is made for it.
+ * The zombie of an ended child belongs to this process: after a restart wait(2) would not find it. So this file makes
+ * the call for a halted thread that is in such a call, or is about to make it.
  *
  * Invariants
- *  1. A call is made only where it returns at once, and as the thread would have made it: its registers then say that
- *     it has returned.
+ *  1. A call is made only if it returns at once, and with the thread's own arguments. Afterwards the thread's registers
+ *     say that the call has returned.
  */
 #include "base/sys.h"
 #include "checkpoint.h"
@@ -27,7 +26,7 @@ static int at_syscall(const greg_t *g) {
 static void make(greg_t *g) {
     siginfo_t ended = {0};
     long options = g[REG_RAX] == SYS_wait4 ? g[REG_RDX] : g[REG_R10], r;
-    if (options & __WNOTHREAD) return; /* children of that thread alone */
+    if (options & __WNOTHREAD) return; /* it waits only for children of that thread */
     if (g[REG_RAX] == SYS_wait4) {
         r = mpy_sys6(SYS_wait4, g[REG_RDI], g[REG_RSI], options | WNOHANG, g[REG_R10], 0, 0);
         if (r <= 0) return;

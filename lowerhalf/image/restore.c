@@ -4,12 +4,14 @@
  * (thread_main) run on the upper TLS: no libc.
  *
  * Invariants
- *  1. The order of restore.h. The real MPI is initialized before the program's memory is back, while the process is
- *     still an ordinary one; MPI objects are rebuilt after, because that code and its data belong to the program.
+ *  1. The order is that of restore.h. The real MPI is initialized before the program's memory is restored, while the
+ *     process is still an ordinary one. MPI objects are rebuilt afterwards, because that code and its data belong to
+ *     the program.
  *  2. A thread continues from the signal frame in which it was halted: rt_sigreturn restores registers, mask, alternate
- *     stack and extended state. Everything below the frame on its stack is dead and serves as scratch stack until then.
- *  3. The program keeps its process and thread ids; traps translate them to the kernel's.
- *  4. Until mpy_restore_commit nothing outside this process has been changed.
+ *     stack and extended state. Everything below the frame on its stack is unused and serves as scratch stack until
+ *     then.
+ *  3. The program keeps its process and thread ids. Traps translate them to the kernel's ids.
+ *  4. Before mpy_restore_commit nothing outside this process is changed.
  */
 #include "restore.h"
 #include "base/reason.h"
@@ -79,8 +81,8 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
                       (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
 }
 
-/* Piece by piece, so that the checksum finds in the cache what was just read. Populating first spares a page fault a
- * page; where the kernel can't (before 5.14) the read faults them in. */
+/* Reads in pieces, so that the checksum finds the data in the cache. Populating the pages first avoids one page fault
+ * per page. Kernels before 5.14 can't do that; there the read causes the faults. */
 static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *error, size_t n) {
     if (run->kind != MPY_RUN_DATA) return 0;
     mpy_image_sum_t sum;
@@ -112,7 +114,7 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
             return fail(error, n, "cannot protect memory");
         mpy_advice_apply(r);
     }
-    /* lent by a lower half that is gone */
+    /* the old lower half, which lent these, no longer exists */
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
         MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL;
     mpy_advice_future();
@@ -122,7 +124,7 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
 
 /* ---- the process ---- */
 
-/* The head of the upper block, read from the image before memory is restored. */
+/* Reads the head of the upper block from the image, before memory is restored. */
 static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
     memset(head, 0, bytes);
     for (uint64_t i = 0; i < image->nruns; i++) {
@@ -166,7 +168,7 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     sigset_t all;
     sigfillset(&all);
     sigdelset(&all, SIGSYS); /* the rebuild hook may map memory */
-    sigprocmask(SIG_SETMASK, &all, NULL); /* each thread gets its own mask back with its signal frame */
+    sigprocmask(SIG_SETMASK, &all, NULL); /* each thread's signal frame restores the thread's own mask */
     mpy_reader_init(&reader, image->fds, image->fds_bytes);
     if (mpy_fds_restore(&reader, error, n)) return -1;
     mpy_reader_init(&reader, image->process, image->process_bytes);
@@ -196,7 +198,7 @@ static void enter_thread(const mpy_image_thread_t *t) {
     __asm__ volatile("wrgsbase %0" ::"r"(t->gs_base));
     if (t->robust_list) mpy_sys(SYS_set_robust_list, t->robust_list, t->robust_bytes);
     mpy_sys(SYS_prctl, PR_SET_NAME, t->name, 0, 0, 0);
-    for (int sig = 1; sig < MPY_SIGNALS; sig++) /* still blocked here, so it becomes pending again */
+    for (int sig = 1; sig < MPY_SIGNALS; sig++) /* the signal is still blocked here, so it becomes pending again */
         if ((t->pending >> (sig - 1) & 1) && sig != SIGSYS && sig != MPY_SIGNAL_STOP)
             mpy_sys(SYS_tgkill, mpy_sys(SYS_getpid), mpy_sys(SYS_gettid), sig);
 }
@@ -213,7 +215,7 @@ int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
                            CLONE_SETTLS | CLONE_CHILD_CLEARTID;
     for (uint64_t i = 1; i < image->nthreads; i++) {
         const mpy_image_thread_t *t = &image->threads[i];
-        /* invariant 2; 256: room for the red zone's habits of nobody, and alignment */
+        /* invariant 2; 256 bytes below the signal frame stay free, then align */
         uint64_t stack = (t->ucontext - 256) & ~15ul;
         const long args[5] = {(long)flags, (long)stack, 0, (long)t->clear_tid, (long)t->fs_base};
         long tid = mpy_clone(SYS_clone, args, thread_main, (void *)t);
@@ -233,8 +235,8 @@ static int rebuild_on_service_stack(void *argument) {
     return result;
 }
 
-/* Hooks cross to the lower half as the thread that called MPI_Init, which need not be the process's first, and
- * which doesn't run yet. */
+/* Hooks enter the lower half as the thread that called MPI_Init. This thread need not be the process's first, and it
+ * does not run yet. */
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
     if (!mpy_mpi_is_up(MPY_UPPER) || !MPY_UPPER->hooks.rebuild) return 0;
     lower_main_fs = mpy_fs_get();
@@ -242,13 +244,13 @@ int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
     mpy_thread_bind(t);
     rebuild_t r = {t->upper_fs, error, n};
     int result = mpy_on_stack(rebuild_on_service_stack, &r, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
-    if (image->threads[0].mpi_slot != 0) t->lower_fs = 0; /* it was lent ours: it gets another one when it calls MPI */
+    if (image->threads[0].mpi_slot != 0) t->lower_fs = 0; /* it used our TLS: it gets its own when it calls MPI */
     return result;
 }
 
 int mpy_restore_commit(char *error, size_t n) {
     if (mpy_fds_commit(error, n)) return -1;
-    if (mpy_mpi_is_up(MPY_UPPER)) { /* nobody writes to a shared file before everybody has cut it */
+    if (mpy_mpi_is_up(MPY_UPPER)) { /* no rank may write to a shared file before every rank has truncated it */
         int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
         if (barrier(MPI_COMM_WORLD))
             return mpy_reason(error, n, "the ranks cannot reach each other (MPI_Barrier failed)");

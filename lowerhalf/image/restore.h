@@ -3,14 +3,15 @@
 #define MANAPY_RESTORE_H
 #include "image/file/reader.h"
 
-/* the real MPI_Init, if the program had called it */
+/* calls the real MPI_Init if the program had called it */
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n);
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n);
 int mpy_restore_process(const mpy_image_t *image, char *error, size_t n); /* descriptors, signals, traps and the like */
-int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n); /* they wait at a gate */
-int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n); /* MPI objects, by the wrapper's hook */
-/* all ranks are ready: the first step that changes files */
+int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n); /* the threads wait at a gate */
+/* rebuilds MPI objects through the wrappers' hook */
+int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n);
+/* all ranks are ready: this is the first step that changes files */
 int mpy_restore_commit(char *error, size_t n);
-/* open the gate; become the program's main thread */
+/* opens the gate and becomes the program's main thread */
 void mpy_restore_run(const mpy_image_t *image) __attribute__((noreturn));
 #endif

@@ -1,12 +1,12 @@
-/* snapshot.c - write the upper half to an image file (format: manapy/image.h).
+/* snapshot.c - writes the upper half to an image file (format: manapy/image.h).
  *
  * Half: lower; libc may be called: no thread of the program is inside the lower half, so its locks are free.
  *
  * Invariants
- *  1. Reads the upper half's memory, writes only the file. Pages never touched are recognised in pagemap and not read;
- *     pages of zeros are not written; pages of mapped files that the program hasn't changed are represented by their
- *     checksum.
- *  2. The header is written last, before the one fsync: an interrupted image has no header.
+ *  1. It reads the upper half's memory and writes only the file. Pages that were never touched are recognised in
+ *     pagemap and not read. Pages of zeros are not written. Pages of mapped files that the program hasn't changed are
+ *     represented by their checksum.
+ *  2. The header is written last, before the single fsync: an interrupted image has no header.
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
@@ -50,7 +50,7 @@ typedef struct vector { void *items; size_t count, room, size; } vector_t;
 typedef struct writer {
     int fd, pagemap, mem;
     uint64_t offset, memory_bytes;
-    uint64_t synced; /* write-back has been started up to here */
+    uint64_t synced; /* write-back has been started up to this offset */
     mpy_image_keys_t keys;
     mpy_hmac_t seal; /* of the sections so far */
     vector_t regions, runs, files, strings;
@@ -63,7 +63,7 @@ static int fail(writer_t *w, const char *what) {
     return -1;
 }
 
-/* exits on lack of memory: 64 bytes a run, the job has gigabytes */
+/* Ends the process if memory runs out: a run needs 64 bytes, while the job has gigabytes. */
 static void *vector_push(vector_t *v, size_t count) {
     if (v->count + count > v->room) {
         v->room = 2 * (v->count + count) + 64;
@@ -75,7 +75,7 @@ static void *vector_push(vector_t *v, size_t count) {
     return at;
 }
 
-/* Another rank's disk may be full: then all stand until the last one has noticed. */
+/* The disk of another rank may be full. All ranks stay halted until the last one has noticed this. */
 static int given_up(writer_t *w) {
     if (!mpy_control_cancelled()) return 0;
     snprintf(w->error, w->n, "the checkpoint was cancelled");
@@ -114,10 +114,10 @@ static int data_run(writer_t *w, uint64_t lo, uint64_t hi, int readable) {
         mpy_image_run_t run = {at, bytes, w->offset, MPY_RUN_DATA, 0, {0}};
         mpy_polyval_t hash = w->keys.hash;
         for (uint64_t done = 0; done < bytes;) {
-            static char copy[1 << 20]; /* only the worker thread is here */
+            static char copy[1 << 20]; /* only the worker thread runs this */
             uint64_t k = bytes - done < WRITE_CHUNK ? bytes - done : WRITE_CHUNK;
             const void *source = (const void *)(at + done);
-            if (!readable) { /* PROT_NONE or write-only memory: the kernel reads it for us */
+            if (!readable) { /* PROT_NONE or write-only memory: read it through /proc/self/mem */
                 if (k > sizeof copy) k = sizeof copy;
                 if (pread(w->mem, copy, k, (off_t)(at + done)) != (ssize_t)k)
                     return fail(w, "cannot read protected memory");
@@ -136,7 +136,7 @@ static int data_run(writer_t *w, uint64_t lo, uint64_t hi, int readable) {
     return 0;
 }
 
-/* Checksums of unchanged file ranges, remembered from one checkpoint to the next (key: file identity and range). */
+/* Checksums of unchanged file ranges, kept from one checkpoint to the next (key: file identity and range). */
 typedef struct known { uint64_t device, inode, mtime_ns, bytes, offset, length; uint32_t crc; } known_t;
 static vector_t known_crcs = {.size = sizeof(known_t)};
 
@@ -184,7 +184,8 @@ static int file_run(writer_t *w, const mpy_map_t *m, const char *path, const mpy
 
 /* ---- regions ---- */
 
-/* Index of the mapped file in FILES, or -1 if the image can't rely on it: deleted, replaced, or not a regular file. */
+/* Index of the mapped file in FILES. Returns -1 if the image can't rely on the file: it was deleted or replaced, or is
+ * not a regular file. */
 static long file_index(writer_t *w, const mpy_map_t *m) {
     struct stat st;
     if (!m->path[0] || m->deleted || stat(m->path, &st) || !S_ISREG(st.st_mode) || st.st_ino != m->inode) return -1;
@@ -201,8 +202,8 @@ static long file_index(writer_t *w, const mpy_map_t *m) {
 
 enum page { ZERO, DATA, FROM_FILE };
 
-/* What a page is, from its pagemap entry. `file_end`: where the mapped file ends in memory (m->lo if there is none to
- * rely on). */
+/* Classifies a page by its pagemap entry. `file_end`: the address where the mapped file ends (m->lo if the image can't
+ * rely on the file). */
 static enum page classify(const mpy_map_t *m, uint64_t address, uint64_t entry, uint64_t file_end) {
     int own = (entry & PM_SWAPPED) || ((entry & PM_PRESENT) && (m->shared || !(entry & PM_FILE)));
     if (!m->path[0] || m->shared) return entry & (PM_PRESENT | PM_SWAPPED) ? DATA : ZERO;
@@ -215,8 +216,8 @@ static int region_pages(writer_t *w, const mpy_map_t *m, const char *path, const
     static uint64_t entries[PAGEMAP_CHUNK];
     uint64_t file_end = m->lo, run_lo = m->lo;
     enum page run_kind = ZERO;
-    int lost_file = m->path[0] && !m->shared && !file; /* a deleted file: its pages are only here */
-    /* beyond the end of a truncated file a direct read would be SIGBUS */
+    int lost_file = m->path[0] && !m->shared && !file; /* a deleted file: its pages exist only here */
+    /* beyond the end of a truncated file a direct read would cause SIGBUS */
     int readable = (m->prot & PROT_READ) && !lost_file;
     if (file && file->bytes > m->offset) {
         file_end = m->lo + ((file->bytes - m->offset + PAGE - 1) & ~(uint64_t)(PAGE - 1));
@@ -258,8 +259,8 @@ static int save_region(writer_t *w, const mpy_map_t *m) {
     if (m->shared) r.flags |= MPY_REGION_SHARED;
     if (index >= 0) { r.flags |= MPY_REGION_FILE; r.file = (uint32_t)index; }
     *(mpy_image_region_t *)vector_push(&w->regions, 1) = r;
-    if (m->shared && index >= 0) return 0; /* its content is the file's */
-    mpy_image_file_t file; /* a copy: the vector may move */
+    if (m->shared && index >= 0) return 0; /* its content is in the file */
+    mpy_image_file_t file; /* a copy, because the vector may move */
     if (index >= 0) file = ((mpy_image_file_t *)w->files.items)[index];
     return region_pages(w, m, m->path, index >= 0 ? &file : NULL);
 }

@@ -34,7 +34,7 @@
 
 enum { FREE, REQUESTED, BUSY, STOPPED };
 enum { WAIT, HOOK, GO };
-/* for all threads to come out of the kernel: the others stand meanwhile */
+/* STOP_SECONDS: for all threads to return from the kernel. Meanwhile the others stay halted. */
 enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 };
 
 typedef struct record {
@@ -46,7 +46,7 @@ typedef struct record {
     char name[16];
     int seen; /* in the latest listing */
     volatile int was_busy; /* it has answered BUSY */
-    int syscall_nr; /* the system call it slept in when the stop was sent, or -1 */
+    int syscall_nr; /* the system call in which it slept when the stop was sent, or -1 */
     uint64_t syscall_args[3], syscall_pc;
 } record_t;
 
@@ -69,7 +69,7 @@ static void announce_progress(void) {
     mpy_futex_wake(&progress);
 }
 
-/* False: what was asked for has been taken back (mpy_stop_release). */
+/* False if the request has been taken back (mpy_stop_release). */
 static int answer(record_t *r, uint32_t state) {
     uint32_t asked = REQUESTED;
     if (!__atomic_compare_exchange_n(&r->state, &asked, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
@@ -83,21 +83,21 @@ static int in_upper(uint64_t rip) {
 
 static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
 
-/* In the wrappers' own code, and not in one of their system calls: a call has just returned, or is about to be made
- * again. */
+/* The thread is in the wrappers' own code, but not in one of their system calls. (In a system call: the call has just
+ * returned or is about to be made again.) */
 static int in_wrappers(uint64_t rip) {
     const uint8_t *at = (const uint8_t *)rip;
     return rip >= MPY_UPPER->code_begin + 2 && rip < MPY_UPPER->code_end && !is_syscall(at) && !is_syscall(at - 2);
 }
 
-/* Code to which a thread may return after a restart. Not the lower half, its services included, nor the kernel's
- * vDSO, which both lie elsewhere then; not the wrappers, which may hold something that a restart replaces (invariant 6
- * of boundary.h); nor the entry and exit of handlers. */
+/* True for code to which a thread may return after a restart. False for the lower half with its services and for the
+ * kernel's vDSO, because both lie elsewhere then. False for the wrappers, which may hold a value that a restart
+ * replaces (invariant 6 of boundary.h). False for the entry and exit of handlers. */
 static int haltable(uint64_t rip) {
     return in_upper(rip) && !in_wrappers(rip) && !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
 }
 
-/* ---- handlers of the program above code that isn't haltable ---- */
+/* ---- handlers of the program that run above code that isn't haltable ---- */
 
 enum { MARKS = 4 * MPY_THREADS_MAX };
 typedef struct mark {
@@ -106,15 +106,15 @@ typedef struct mark {
 } mark_t;
 static mark_t marks[MARKS];
 
-/* Whether an address can be read: with a `how` that doesn't exist the kernel only gets as far as copying the set. */
+/* Tests whether an address can be read. With an invalid `how` the kernel copies the set and then fails. */
 static int readable(uint64_t address) { return mpy_sys(SYS_rt_sigprocmask, -1, address, 0, 8) != -EFAULT; }
 
 static int on_stack(const stack_t *s, uint64_t address) {
     return !(s->ss_flags & SS_DISABLE) && address - (uint64_t)s->ss_sp < s->ss_size;
 }
 
-/* A handler may end by longjmp, and its mark stays. It has, if the thread's stack doesn't reach down to it any
- * more, or if something else lies where it was. */
+/* If a handler ends by longjmp, its mark remains. The mark is obsolete if the thread's stack no longer reaches down to
+ * it, or if its place on the stack holds another value. */
 static int still_below(const mark_t *m, const ucontext_t *uc) {
     uint64_t sp = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
     int mark_aside = on_stack(&uc->uc_stack, m->at), aside = on_stack(&uc->uc_stack, sp);
@@ -128,7 +128,8 @@ static int marked(int32_t tid, const ucontext_t *uc) {
     return 0;
 }
 
-/* A free one, or one of our own that is left over; -tid: another handler may interrupt us before it is complete. */
+/* Returns a free mark, or an obsolete one of this thread. It stores -tid first, because another handler may interrupt
+ * us before the mark is complete. */
 static mark_t *take_mark(int32_t tid, const ucontext_t *uc) {
     for (int i = 0; i < MARKS; i++) {
         int32_t was = marks[i].tid;
@@ -136,7 +137,7 @@ static mark_t *take_mark(int32_t tid, const ucontext_t *uc) {
         if (__atomic_compare_exchange_n(&marks[i].tid, &was, -tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
             return &marks[i];
     }
-    return NULL; /* four times as many as threads are allowed */
+    return NULL; /* there are four times as many marks as threads */
 }
 
 int mpy_stop_signal_above(const void *context, uint64_t at) {
@@ -153,16 +154,16 @@ int mpy_stop_signal_above(const void *context, uint64_t at) {
 
 /* ---- halting ---- */
 
-/* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no
- * signal, so it must not see the EINTR either: it is made to issue the call again. A relative sleep goes on with
- * what remains of it where the kernel said so; a time-out in milliseconds starts again. */
+/* These system calls return EINTR whenever a handler ran, with SA_RESTART or without (signal(7)). The program sees no
+ * signal, so it must not see EINTR either: we make it issue the call again. A relative sleep continues with the
+ * remaining time if the kernel has stored it. A time-out in milliseconds starts again. */
 static void reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {
         SYS_poll,         SYS_ppoll,      SYS_select,        SYS_pselect6,        SYS_epoll_wait, SYS_epoll_pwait,
         SYS_epoll_pwait2, SYS_pause,      SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_nanosleep,  SYS_clock_nanosleep,
         SYS_semop,        SYS_semtimedop, SYS_msgsnd,        SYS_msgrcv,          SYS_futex,      SYS_read,
         SYS_readv,        SYS_write,      SYS_writev,        SYS_recvfrom,        SYS_recvmsg,    SYS_sendto,
-        SYS_sendmsg,      SYS_accept,     SYS_accept4 /* SO_RCVTIMEO */};
+        SYS_sendmsg,      SYS_accept,     SYS_accept4 /* EINTR if SO_RCVTIMEO is set */};
     greg_t *g = uc->uc_mcontext.gregs;
     int known = 0;
     for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= r->syscall_nr == again[i];
@@ -174,10 +175,10 @@ static void reissue(const record_t *r, ucontext_t *uc) {
     if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10])
         g[REG_RDX] = g[REG_R10];
     int futex = (int)g[REG_RSI] & 127;
-    /* FUTEX_WAIT: starts again; FUTEX_WAIT_BITSET: absolute time-out */
+    /* FUTEX_WAIT starts again; FUTEX_WAIT_BITSET has an absolute time-out */
     if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return;
     g[REG_RAX] = r->syscall_nr;
-    g[REG_RIP] -= 2; /* the syscall instruction */
+    g[REG_RIP] -= 2; /* length of the syscall instruction */
 }
 
 static void on_stop(int sig, siginfo_t *info, void *context) {
@@ -188,7 +189,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     record_t *r = NULL;
     for (int i = 0; i < nrecords && !r; i++)
         if (records[i].tid == tid && records[i].state == REQUESTED) r = &records[i];
-    if (!r) return; /* somebody else's signal 62: not the program's to catch */
+    if (!r) return; /* signal 62 from another process: the program must not catch it */
     mpy_thread_t *slot = NULL;
     int32_t shown = mpy_id_shown(tid);
     r->mpi_slot = 0xffffffffu;
@@ -273,13 +274,13 @@ static void note_syscall(record_t *r, const sleep_t *s) {
     r->syscall_pc = s->pc;
 }
 
-/* Threads that the lower half's libc makes inside itself (aio_read) pass no interpose.c, and block every signal.
- * But their stack isn't the program's, as every stack of a thread of the program is, also while it is in the lower
- * half. */
+/* Threads that the lower half's libc creates itself (aio_read) do not go through interpose.c, and they block every
+ * signal. They are recognised by their stack: it lies outside the program's memory, while a thread of the program keeps
+ * its own stack even in the lower half. */
 static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
 
-/* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal
- * reaches it, and a restart would make it the first thread again. */
+/* The first thread may end before the others (pthread_exit in main). It stays in the lists, but no signal reaches it,
+ * and a restart would make it the first thread again. */
 int mpy_stop_check(char *error, size_t n) {
     mpy_proc_stat_t stat;
     if (mpy_proc_stat(getpid(), &stat) || stat.state != 'Z') return 0;
@@ -287,7 +288,7 @@ int mpy_stop_check(char *error, size_t n) {
                       "saved");
 }
 
-/* One pass over the threads; returns how many are not halted yet, -1 on failure. */
+/* One pass over the threads. Returns the number of threads that are not halted yet, or -1 on failure. */
 static int pass(char *error, size_t n) {
     int running = 0;
     DIR *d = opendir("/proc/self/task");
@@ -341,12 +342,13 @@ int mpy_stop_all(char *error, size_t n) {
         if (mpy_stop_check(error, n)) return -1;
         if (mpy_now_ms() > until) return still_running(error, n);
         if (mpy_control_cancelled()) return mpy_reason(error, n, "the checkpoint was cancelled");
-        struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
+        struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex reports the others */
         mpy_sys(SYS_futex, &progress, FUTEX_WAIT, seen, &nap);
     }
 }
 
-/* After an incomplete stop: signals still in flight find nothing, nor do threads that stay in the kernel. */
+/* After an incomplete stop: a signal that arrives later finds no request, and neither does a thread that stays in the
+ * kernel. */
 static void take_back(void) {
     for (int waited = 0; waited < TAKE_BACK_MS; waited++) {
         int open = 0;
@@ -384,7 +386,8 @@ int mpy_stop_count(void) {
     return n;
 }
 
-/* Signals pending for this thread alone; rt_sigpending(2) would add those of the process (process/timers.c). */
+/* Signals that are pending for this thread alone; rt_sigpending(2) would add those of the process
+ * (process/timers.c). */
 static uint64_t thread_pending(int32_t tid) {
     char path[64], line[128];
     unsigned long mask = 0;
@@ -395,7 +398,7 @@ static uint64_t thread_pending(int32_t tid) {
     return mask & ~(1ul << (SIGSYS - 1) | 1ul << (MPY_SIGNAL_STOP - 1));
 }
 
-/* The i-th halted thread; the process's first thread leads. */
+/* Describes the i-th halted thread. The process's first thread comes first. */
 void mpy_stop_describe(int i, mpy_image_thread_t *out) {
     const record_t *r = NULL;
     int32_t pid = getpid();

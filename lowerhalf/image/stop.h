@@ -4,16 +4,17 @@
 #include <manapy/image.h>
 #include <stddef.h>
 
-/* Called by the control plane's worker thread, unless said otherwise. */
-extern volatile int mpy_stop_misled;          /* MPY_VALUE_MISLED has come */
-void mpy_stop_install(void);                  /* handler of MPY_SIGNAL_STOP; in every new lower half */
-int mpy_stop_check(char *error, size_t n);    /* before anything stops: could all threads be halted? */
+/* The control plane's worker thread calls these functions, unless a comment says otherwise. */
+extern volatile int mpy_stop_misled;          /* MPY_VALUE_MISLED has arrived */
+/* installs the handler of MPY_SIGNAL_STOP; needed in every new lower half */
+void mpy_stop_install(void);
+int mpy_stop_check(char *error, size_t n);    /* before anything stops: can all threads be halted? */
 int mpy_stop_all(char *error, size_t n);      /* halt every upper thread outside the lower half */
 int mpy_stop_signal_above(const void *ucontext, uint64_t mark); /* lower->signal_above; in upper threads */
-void mpy_stop_release(void);                  /* let them go on */
+void mpy_stop_release(void);                  /* let the threads continue */
 int mpy_stop_count(void);
 void mpy_stop_describe(int i, mpy_image_thread_t *out); /* [0] is the thread that becomes main */
-int mpy_stop_check_hooks(char *error, size_t n); /* is there a halted thread that can run them? */
+int mpy_stop_check_hooks(char *error, size_t n); /* is there a halted thread that can run hooks? */
 /* Run a hook on the stopped thread of MPI slot 0, on the service stack. */
 int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n);
 #endif

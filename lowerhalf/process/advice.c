@@ -47,7 +47,7 @@ uint32_t mpy_advice_flags(const char *vmflags) {
 
 void mpy_advice_policy(mpy_image_region_t *r) {
     int mode = MPOL_DEFAULT;
-    uint64_t nodes[1024 / NODES_MAX] = {0}; /* the kernel wants room for all that it may have */
+    uint64_t nodes[1024 / NODES_MAX] = {0}; /* the kernel requires room for all possible nodes */
     if (syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, r->lo, MPOL_F_ADDR) || mode == MPOL_DEFAULT) return;
     r->policy = (uint32_t)mode;
     r->nodes = nodes[0];

@@ -1,13 +1,13 @@
-/* blob.h - the byte strings in which process and descriptor state travels inside an image (sections PROCESS and FDS).
+/* blob.h - the byte strings that hold process and descriptor state inside an image (sections PROCESS and FDS).
  *
- * Lower half; libc allowed. Integers are little-endian and unaligned; bytes and strings are preceded by their length
+ * Lower half; libc allowed. Integers are little-endian and unaligned. Bytes and strings are preceded by their length
  * (u64).
  *
  * Invariants
- *  1. A writer that ran out of memory only remembers it (`failed`): put functions need no checks one by one, the caller
- *     looks at the end.
- *  2. A reader never reads past its end, and never hands out a string without its NUL: on a corrupt blob it sets
- *     `failed` and returns zeros, NULL or "" from then on.
+ *  1. A writer that runs out of memory sets `failed`. So put functions need no individual checks; the caller checks
+ *     once at the end.
+ *  2. A reader never reads past its end, and never returns a string without its NUL. On a corrupt blob it sets `failed`
+ *     and returns zeros, NULL or "" from then on.
  */
 #ifndef MANAPY_STATE_BLOB_H
 #define MANAPY_STATE_BLOB_H
@@ -34,21 +34,21 @@ void mpy_blob_put_u64(mpy_blob_t *b, uint64_t v);
 void mpy_blob_put_i64(mpy_blob_t *b, int64_t v);
 void mpy_blob_put_bytes(mpy_blob_t *b, const void *p, size_t n);
 void mpy_blob_put_string(mpy_blob_t *b, const char *s);
-/* n bytes of room at the end, to be filled by the caller before the next put, and counted; NULL when out of memory. */
+/* Appends n bytes, which the caller must fill before the next put. Returns NULL if out of memory. */
 void *mpy_blob_extend(mpy_blob_t *b, size_t n);
-/* Overwrite a u32 put earlier at `at` (a count that is known only later). */
+/* Overwrites a u32 that was put earlier at `at` (a count that becomes known later). */
 void mpy_blob_set_u32(mpy_blob_t *b, size_t at, uint32_t v);
 
 void mpy_reader_init(mpy_reader_t *r, const void *data, size_t bytes);
 uint32_t mpy_reader_u32(mpy_reader_t *r);
 uint64_t mpy_reader_u64(mpy_reader_t *r);
 int64_t mpy_reader_i64(mpy_reader_t *r);
-/* Pointer into the blob and length; NULL on failure (a zero length is not one). */
+/* Pointer into the blob, and the length. NULL on failure (a zero length is not a failure). */
 const void *mpy_reader_bytes(mpy_reader_t *r, size_t *n);
 const char *mpy_reader_string(mpy_reader_t *r);
 /* A reader over the next byte string. */
 mpy_reader_t mpy_reader_sub(mpy_reader_t *r);
-/* A count that announces elements of at least `least` bytes each: fails when they can't be there. */
+/* A count of elements that follow, each at least `least` bytes long. Fails if the blob is too short for them. */
 uint32_t mpy_reader_count(mpy_reader_t *r, size_t least);
 
 #endif

@@ -16,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_MS 10       /* without pidfd_open (Linux before 5.3) */
-#define ASK_MS 50        /* at most, between two questions whether the checkpoint was cancelled */
-#define COMMAND_SHOWN 60 /* characters of a command line */
+#define POLL_MS 10       /* interval without pidfd_open (Linux before 5.3) */
+#define ASK_MS 50        /* longest interval between two tests whether the checkpoint was cancelled */
+#define COMMAND_SHOWN 60 /* number of characters shown of a command line */
 
 static unsigned long long ticks_now(void)
 {
@@ -30,7 +30,7 @@ static unsigned long long ticks_now(void)
 
 typedef struct wanted {
     int ended;
-    unsigned long long until; /* started until then */
+    unsigned long long until; /* the child must have been started by then */
 } wanted_t;
 
 static int counts(int pid, wanted_t w)
@@ -40,7 +40,7 @@ static int counts(int pid, wanted_t w)
            s.started <= w.until;
 }
 
-/* By /proc/PID/task/TID/children; -1 when the kernel doesn't have it. */
+/* Searches /proc/PID/task/TID/children. Returns -1 if the kernel doesn't have these files. */
 static int find_by_task(wanted_t w)
 {
     char path[64 + sizeof((struct dirent *)0)->d_name];
@@ -76,7 +76,7 @@ static int find_by_scan(wanted_t w)
     return found;
 }
 
-/* One that counts, or 0. */
+/* Returns the pid of a matching child, or 0. */
 static int find(wanted_t w)
 {
     int pid = find_by_task(w);
@@ -99,7 +99,7 @@ static void command_of(int pid, char *command, size_t n)
             command[i] = ' ';
 }
 
-/* Helpers that end only with the program, and what to do about them; NULL for others. */
+/* Describes helpers that end only with the program, and how to avoid them. NULL for other commands. */
 static const char *advice(const char *command)
 {
     if (strstr(command, "multiprocessing.resource_tracker"))
@@ -111,7 +111,7 @@ static const char *advice(const char *command)
     return NULL;
 }
 
-/* Until the process ends, or at most so long. */
+/* Waits until the process ends, at most `ms`. */
 static void wait_for(int pid, int64_t ms)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);

@@ -148,7 +148,7 @@ void mpy_cpu_features(uint64_t features[8])
     features[1] = pair(seven.ebx, seven.ecx);
     features[2] = pair(seven.edx, seven1.eax);
     features[4] = pair(extended.ecx, extended.edx);
-    if (!(one.ecx & 1u << 27)) /* OSXSAVE: no extended state at all */
+    if (!(one.ecx & 1u << 27)) /* without OSXSAVE there is no extended state */
         return;
     features[3] = pair(leaf(0xd, 1).eax, seven1.edx);
     features[5] = xcr0();

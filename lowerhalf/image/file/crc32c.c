@@ -1,14 +1,14 @@
-/* crc32c.c - CRC-32C. No libc, no thread-local variable, no state that changes but the choice made at the first call.
+/* crc32c.c - CRC-32C. No libc, no thread-local variable, no mutable state except the choice made at the first call.
  *
- * The crc32 instruction has a latency of 3 cycles and a throughput of 1, so three streams of STREAM bytes are summed
- * side by side and joined: appending n zero bytes to a message multiplies its CRC by x^(8n) mod P, which is one
+ * The crc32 instruction has a latency of 3 cycles and a throughput of 1. So three streams of STREAM bytes are summed
+ * side by side and then joined. Appending n zero bytes to a message multiplies its CRC by x^(8n) mod P. This is one
  * carry-less multiplication by a constant and one crc32 instruction for the reduction (Gopal et al., "Fast CRC
  * Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011).
  *
  * Invariants
- *  1. Inside, `c` is the raw remainder; the complement is applied once at each edge.
+ *  1. Inside, `c` is the raw remainder; the complement is applied once on entry and once on return.
  *  2. SHIFT_1 and SHIFT_2 are the reflected x^(8n-33) mod P for n = STREAM and 2 STREAM: the product of two reflected
- *     32-bit values is short of one factor x, and the crc32 instruction adds x^32.
+ *     32-bit values lacks one factor x, and the crc32 instruction adds x^32.
  */
 #include "crc32c.h"
 
@@ -70,7 +70,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc32c_fast(uint32_t cr
 }
 
 uint32_t mpy_crc32c(uint32_t crc, const void *data, size_t bytes) {
-    static volatile int choice; /* 0 not made, 1 fast, 2 plain; every thread would make the same one */
+    static volatile int choice; /* 0 not chosen yet, 1 fast, 2 plain; all threads choose the same */
     if (__builtin_expect(choice == 0, 0)) {
         unsigned a, b, c = 0, d;
         choice = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2) && (c & bit_PCLMUL) ? 1 : 2;

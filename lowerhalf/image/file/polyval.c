@@ -10,7 +10,7 @@
 #include <wmmintrin.h>
 
 enum { BLOCK = MPY_POLYVAL_BYTES };
-/* x^127 + x^126 + x^121 of the polynomial's lower half; its 1 is in what is folded */
+/* x^127 + x^126 + x^121, the lower half of the polynomial without its 1; folding supplies the 1 */
 #define FOLD 0xc200000000000000ull
 
 typedef struct wide { __m128i low, high; } wide_t;

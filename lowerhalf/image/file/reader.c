@@ -86,7 +86,7 @@ static int read_section(mpy_image_t *im, uint32_t kind, uint64_t record, int opt
              (unsigned long long)s->bytes);
     void *p = malloc(s->bytes ? s->bytes : 1);
     if (!p) FAIL("%s: no memory for section %u", im->path, kind);
-    *(void **)out = p; /* mpy_image_close frees it also on the failures below */
+    *(void **)out = p; /* mpy_image_close frees it, also after the failures below */
     *count = record ? s->count : s->bytes;
     if (read_at(im, p, s->bytes, s->offset, err, n)) return -1;
     if (mpy_crc32c(0, p, s->bytes) != s->crc) FAIL("%s: damaged: the checksum of section %u is wrong", im->path, kind);

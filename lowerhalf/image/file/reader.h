@@ -1,7 +1,7 @@
-/* reader.h - reading an image: open, look at it, check it. Used by the restore, by the launcher and, as
- * libmanapy_image.so, by Python. Plain libc code of the lower half; knows no MPI and no boundary block.
+/* reader.h - opening, reading and checking an image. Used by the restore, by the launcher and, as libmanapy_image.so,
+ * by Python. Plain libc code of the lower half; it knows neither MPI nor the boundary block.
  *
- * Every function that can fail returns 0 or -1 with one line in err, which starts with the path of the file.
+ * Every function that can fail returns 0, or -1 with one line in err, which starts with the path of the file.
  */
 #ifndef MANAPY_IMAGE_READER_H
 #define MANAPY_IMAGE_READER_H
@@ -14,7 +14,7 @@
 
 #define MPY_IMAGE_API __attribute__((visibility("default")))
 
-/* An open image whose header and sections are checked (content and structure), its page data not yet. */
+/* An open image. Its header and sections are checked (content and structure), its page data is not yet. */
 typedef struct mpy_image {
     int fd;
     char path[1024];
@@ -25,11 +25,11 @@ typedef struct mpy_image {
     char *strings;
     mpy_image_thread_t *threads;
     unsigned char *process, *fds; /* NULL if the image has none */
-    const mpy_image_keys_t *keys; /* NULL: seals are not looked at */
+    const mpy_image_keys_t *keys; /* NULL: seals are not checked */
     uint64_t nregions, nruns, nfiles, strings_bytes, nthreads, process_bytes, fds_bytes;
 } mpy_image_t;
 
-/* What a run is compared by, as far as it has been read. */
+/* Checksum and hash of a run, of the part that has been read so far. */
 typedef struct mpy_image_sum {
     uint32_t crc;
     mpy_polyval_t hash;
@@ -38,25 +38,26 @@ typedef struct mpy_image_sum {
 void mpy_image_sum_begin(const mpy_image_t *image, mpy_image_sum_t *sum);
 void mpy_image_sum_add(const mpy_image_t *image, mpy_image_sum_t *sum, const void *data, size_t n);
 
-/* rank and size: what the caller expects, or -1. keys: of the job that has written it, valid as long as the image is
- * open; NULL: seals are not checked. On failure nothing stays open. */
+/* rank and size: what the caller expects, or -1. keys: those of the job that wrote the image, valid as long as the
+ * image is open; NULL: seals are not checked. On failure nothing stays open. */
 int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err,
                    size_t n);
 void mpy_image_close(mpy_image_t *image);
 
-/* Path of a mapped file; "" if the index or the string is none. */
+/* Path of a mapped file; "" if the index or the string is invalid. */
 const char *mpy_image_file_path(const mpy_image_t *image, uint32_t file);
 
-/* Check everything that mpy_image_open has not: the page data of the image and the pages of mapped files it relies on.
- * progress (may be NULL) gets the number of bytes checked since its last call. */
+/* Check everything that mpy_image_open has not checked: the page data of the image, and the pages of mapped files that
+ * the image relies on. progress (may be NULL) gets the number of bytes checked since its last call. */
 int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), char *err, size_t n);
 
-/* In two steps, for a restart: the mapped files; and each DATA run, when it has been read and summed anyway. */
+/* The same in two steps, for a restart: first the mapped files, then each DATA run, after the restore has read and
+ * summed it. */
 int mpy_image_check_files(const mpy_image_t *image, char *err, size_t n);
 int mpy_image_check_sum(const mpy_image_t *image, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err,
                         size_t n);
 
-/* Open, check all, close. secret: of the job, or NULL. */
+/* Open, check everything, close. secret: the job's, or NULL. */
 MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret,
                                    void (*progress)(uint64_t), char *err, size_t n);
 

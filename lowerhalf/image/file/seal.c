@@ -1,4 +1,4 @@
-/* seal.c - see seal.h. Lower half or Python's process.
+/* seal.c - see seal.h. Runs in the lower half or in Python's process.
  *
  * Invariants
  *  1. Values of POLYVAL leave this file only through HMAC.

@@ -12,18 +12,18 @@
 
 typedef struct mpy_image_keys {
     uint8_t head[MPY_SHA256_BYTES], data[MPY_SHA256_BYTES];
-    mpy_polyval_t hash; /* at its beginning */
+    mpy_polyval_t hash; /* in its initial state */
 } mpy_image_keys_t;
 
 __attribute__((visibility("default"))) void mpy_image_keys(mpy_image_keys_t *keys,
                                                            const uint8_t secret[MPY_SECRET_BYTES]);
 
-/* Of a DATA run: `hash` has seen its pages. */
+/* The seal of a DATA run. `hash` has processed the pages of the run. */
 __attribute__((visibility("default"))) void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run,
                                                                mpy_polyval_t *hash, uint8_t seal[MPY_RUN_SEAL]);
 
-/* Of header and sections: begin, add the sections in their order, finish with the header, all of it but seal and
- * checksum being set. */
+/* The seal of header and sections: begin, add the sections in their order, finish with the header. All fields of the
+ * header except seal and checksum must be set. */
 void mpy_image_seal_begin(mpy_hmac_t *m, const mpy_image_keys_t *keys);
 void mpy_image_seal_finish(mpy_hmac_t *m, const mpy_image_header_t *header, uint8_t seal[MPY_IMAGE_SEAL]);
 

@@ -1,10 +1,10 @@
-/* verify.c - check the page data of an image, and that the mapped files it relies on still hold what they held. Lower
- * half or Python's process; libc allowed.
+/* verify.c - checks the page data of an image, and that the mapped files it relies on still have their old content.
+ * Lower half or Python's process; libc allowed.
  *
  * Invariants
- *  1. A FILE run is compared through its checksum, in pieces as long as the run: beyond the end of the file the pages
- *     of a mapping are zero up to the page's end, so they are here.
- *  2. Nothing is mapped: a file that shrinks while we look gives a message, not SIGBUS.
+ *  1. A FILE run is compared by its checksum, over the whole length of the run. Beyond the end of the file the pages of
+ *     a mapping are zero up to the page's end, so zeros are summed here, too.
+ *  2. Nothing is mapped: if a file shrinks meanwhile, this causes a message, not SIGBUS.
  */
 #include "crc32c.h"
 #include "reader.h"
@@ -19,7 +19,8 @@
 #define PIECE (512u << 10) /* stays in the second-level cache between read and checksum */
 #define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
-/* Sum up `bytes` of fd from `offset`; a short file counts as zeros if pad, else as an error. */
+/* Sum up `bytes` of fd from `offset`. With `pad`, a file that is too short is filled up with zeros; without, it is an
+ * error. */
 static int sum_file(const mpy_image_t *im, int fd, const char *path, uint64_t offset, uint64_t bytes, int pad,
                     unsigned char *piece, mpy_image_sum_t *sum, char *err, size_t n) {
     mpy_image_sum_begin(im, sum);
@@ -70,7 +71,7 @@ static int check_data(const mpy_image_t *im, const mpy_image_run_t *run, unsigne
     return mpy_image_check_sum(im, run, &sum, err, n);
 }
 
-/* The mapped file that is open at the moment: runs are ascending, so runs of one file come together. */
+/* The mapped file that is open now. Runs are ascending, so runs of the same file follow each other. */
 typedef struct mapped { uint32_t file; int fd; } mapped_t;
 
 static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_t file, mapped_t *m,
@@ -97,7 +98,7 @@ static int check_kinds(const mpy_image_t *im, int data, void (*progress)(uint64_
     uint64_t region = 0;
     for (uint64_t i = 0; i < im->nruns && rc == 0; i++) {
         const mpy_image_run_t *run = &im->runs[i];
-        while (im->regions[region].hi <= run->address) region++; /* ends: invariant 2 of reader.c */
+        while (im->regions[region].hi <= run->address) region++; /* terminates: invariant 2 of reader.c */
         if (run->kind == MPY_RUN_FILE) rc = check_file(im, run, im->regions[region].file, &mapped, piece, err, n);
         else if (data) rc = check_data(im, run, piece, err, n);
         if (rc == 0 && progress) progress(run->bytes);
