@@ -1,5 +1,5 @@
-/* process.c - see process.h. What fails to be set for lack of privilege stays as the new process inherited it; only the
- * working directory must be there.
+/* process.c - see process.h. A setting that can't be restored for lack of privilege stays as the new process inherited
+ * it. Only the working directory must exist.
  */
 #define _GNU_SOURCE
 #include "process.h"
@@ -21,13 +21,13 @@
 #define MAGIC 0x31435250u /* "PRC1" */
 #define LIMITS 16         /* RLIM_NLIMITS of the kernel */
 
-/* The limit on CPU time counts from the start of the process, which is a new one. */
+/* The limit on CPU time counts from the start of the process, and the process is new. */
 static int kept_limit(int resource)
 {
     return resource != RLIMIT_CPU;
 }
 
-/* ---- main thread's name: that of the process in ps(1) ---- */
+/* ---- the main thread's name, which ps(1) shows as the name of the process ---- */
 
 static void comm_path(char path[64])
 {
@@ -58,7 +58,7 @@ static void name_restore(const char *name)
     }
 }
 
-/* From /proc: umask(2) can only be asked by changing it. */
+/* Read from /proc, because umask(2) can return the mask only by changing it. */
 static mode_t current_umask(void)
 {
     char line[128];
@@ -114,8 +114,8 @@ int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_
     return b->failed ? mpy_reason(err, n, "out of memory while saving the state of the process") : 0;
 }
 
-/* The soft limit as it was; the hard one too where that is allowed. Where the host's hard limit is lower, as much as it
- * gives. */
+/* Restores the soft limit, and the hard limit where that is allowed. If the host's hard limit is lower, the soft limit
+ * becomes equal to it. */
 static void limit_restore(int resource, struct rlimit want)
 {
     struct rlimit now;
@@ -152,10 +152,11 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n)
         limit_restore(i, limits[i]);
     name_restore(name);
     setpriority(PRIO_PROCESS, (id_t)getpid(), nice);
-    setpriority(PRIO_PROCESS, 0, nice); /* of the calling thread, from which others are created */
+    setpriority(PRIO_PROCESS, 0, nice); /* for the calling thread, which creates the other threads */
     personality(persona);
     prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)reaper, 0, 0, 0);
-    if (no_thp <= 3) /* bit 0: disabled; bit 1 (since Linux 6.18): except where madvised, an argument of its own */
+    /* bit 0: disabled; bit 1 (since Linux 6.18): except where madvised, which is a separate argument */
+    if (no_thp <= 3)
         prctl(PR_SET_THP_DISABLE, no_thp & 1ul, no_thp & 2ul, 0, 0);
     if (dumpable <= 1)
         prctl(PR_SET_DUMPABLE, (unsigned long)dumpable, 0, 0, 0);

@@ -3,17 +3,17 @@
  *
  * Lower half; libc allowed.
  *
- * Order of calls: check while the program runs; save with every thread of the program stopped; restore in the new
- * process before or after memory and threads (it depends on neither); start_timers last of all, with every thread of
- * the program created and its signal handlers installed: from then on signals may arrive.
+ * Order of calls: check while the program runs. save with every thread of the program stopped. restore in the new
+ * process, before or after memory and threads (it depends on neither). start_timers last, when every thread of the
+ * program is created and its signal handlers are installed: from then on signals may arrive.
  */
 #ifndef MANAPY_STATE_PROCESS_H
 #define MANAPY_STATE_PROCESS_H
 
 #include "blob.h"
 
-/* Translation between kernel tids of this process and those the program knows; NULL: they are the same. 0: unknown tid.
- */
+/* Translates between kernel tids of this process and the tids that the program knows. NULL: they are the same. Returns
+ * 0 for an unknown tid. */
 typedef int mpy_tid_map_t(int tid);
 
 int mpy_process_check(char *err, size_t n);

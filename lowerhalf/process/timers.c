@@ -1,13 +1,14 @@
 /* timers.c - setitimer(2) and timer_create(2) timers, and signals that are pending for the process as a whole.
  *
- * Lower half; libc allowed, but POSIX timers are handled by raw system calls: their ids belong to the program's libc.
+ * Lower half; libc allowed. But POSIX timers are handled by raw system calls, because their ids belong to the program's
+ * libc.
  *
- * A POSIX timer must come back under its kernel id: kernels since 6.16 take a wished id (PR_TIMER_CREATE_RESTORE_IDS),
- * older ones count up, so timers are created and deleted until the id comes along.
+ * A POSIX timer must be restored with its kernel id. Kernels since 6.16 accept a requested id
+ * (PR_TIMER_CREATE_RESTORE_IDS). Older kernels count up, so timers are created and deleted until the id comes up.
  *
  * Invariants
- *  1. Timers that notify a thread of the lower half are the lower half's own and not touched.
- *  2. Pending signals are taken out with their siginfo and put back at once: while saving no thread can receive them.
+ *  1. Timers that notify a thread of the lower half belong to the lower half and are not touched.
+ *  2. Pending signals are taken out with their siginfo and put back at once: while saving, no thread can receive them.
  */
 #define _GNU_SOURCE
 #include "timers.h"
@@ -30,7 +31,7 @@
 #endif
 
 #define ID_MAX_BY_COUNTING 1000000
-#define ID_PROBES 256 /* ids looked at when the kernel doesn't list timers */
+#define ID_PROBES 256 /* number of ids to test if the kernel doesn't list timers */
 
 enum { NOTIFY_SIGNAL = 0, NOTIFY_NONE = 1, NOTIFY_TID = 4 };
 
@@ -40,7 +41,7 @@ typedef struct ptimer {
     struct itimerspec left;
 } ptimer_t;
 
-/* Loaded, to be started at the end. */
+/* Loaded state; started at the end. */
 static struct itimerval intervals[3];
 static ptimer_t *timers;
 static uint32_t ntimers;
@@ -54,7 +55,7 @@ static int by_id(const void *a, const void *b)
     return ((const ptimer_t *)a)->id - ((const ptimer_t *)b)->id;
 }
 
-/* Without /proc/PID/timers (CONFIG_CHECKPOINT_RESTORE) all one can tell is whether there are any. */
+/* Without /proc/PID/timers (CONFIG_CHECKPOINT_RESTORE) we can only find out whether there are timers. */
 static int probe(char *err, size_t n)
 {
     struct itimerspec left;
@@ -66,7 +67,7 @@ static int probe(char *err, size_t n)
     return 0;
 }
 
-/* *list is allocated, ascending by id. */
+/* *list is allocated here and ascending by id. */
 static int list_timers(ptimer_t **list, uint32_t *count, char *err, size_t n)
 {
     char path[64], line[256], kind[16];
@@ -103,7 +104,7 @@ static int list_timers(ptimer_t **list, uint32_t *count, char *err, size_t n)
 
 static int timer_check(const ptimer_t *timer, char *err, size_t n)
 {
-    /* clock_getcpuclockid(3): negative ids name a process or thread by its pid; -6 is the calling process. */
+    /* clock_getcpuclockid(3): a negative id names a process or thread by its pid; -6 is the calling process. */
     if (timer->clock == CLOCK_THREAD_CPUTIME_ID || (timer->clock < 0 && timer->clock != -6))
         return mpy_reason(
             err, n,
@@ -220,7 +221,8 @@ static int requeue(const siginfo_t *info)
     if (syscall(SYS_rt_sigqueueinfo, getpid(), info->si_signo, info) == 0)
         return 0;
     return errno == EPERM ? kill(getpid(), info->si_signo)
-                          : -1; /* only the first thread may send as if it were kill(2) or the kernel */
+                          /* only the first thread may send signals that look like those of kill(2) or of the kernel */
+                          : -1;
 }
 
 static void signals_save(mpy_blob_t *b)
@@ -248,14 +250,14 @@ static void signals_save(mpy_blob_t *b)
     mpy_blob_set_u32(b, at, count);
 }
 
-/* ---- all of them ---- */
+/* ---- all timers and signals ---- */
 
 int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n)
 {
     for (int i = 0; i < 3; i++) {
         struct itimerval value = {0};
         getitimer(i, &value);
-        /* 0 also where the signal is pending: the kernel goes on when it is taken */
+        /* 0 also if the signal is pending: the kernel starts the next interval when the signal is taken */
         if (!value.it_value.tv_sec && !value.it_value.tv_usec)
             value.it_value = value.it_interval;
         mpy_blob_put_i64(b, value.it_value.tv_sec);

@@ -19,8 +19,8 @@
 
 #define MAGIC 0x31534446u /* "FDS1" */
 #define SET_FLAGS (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
-#define LOWER_ROOM 1024 /* numbers for the lower half, MPI's connections included */
-#define CHECK_TRIES 4 /* the program runs meanwhile: one end of a pipe may be seen and the other not yet */
+#define LOWER_ROOM 1024 /* numbers for the lower half, including MPI's connections */
+#define CHECK_TRIES 4 /* the program runs meanwhile: a check may see one end of a pipe but not yet the other */
 
 static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
     [MPY_FD_OTHER] = &mpy_fd_other_ops,         [MPY_FD_STDIO] = &mpy_fd_stdio_ops,
@@ -48,7 +48,7 @@ static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
         int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(d->number, &d->st, d->flags, stopped);
-        /* pipes and sockets that mpirun or the shell left open: theirs, whatever they look like */
+        /* pipes and sockets that mpirun or the shell left open belong to them, whatever they look like */
         if (inherited >= 0) {
             d->kind = MPY_FD_INHERITED;
             d->which = inherited;
@@ -154,7 +154,8 @@ static int load(mpy_fdtable_t *t, mpy_reader_t *r, int *highest)
     return r->failed ? -1 : 0;
 }
 
-/* Room for the program's highest number and for a temporary descriptor or two of each description above it. */
+/* Raises the limit so that there is room for the program's highest number and, above it, for one or two temporary
+ * descriptors of each description. */
 static int make_room(const mpy_fdtable_t *t, struct rlimit *before, char *err, size_t n)
 {
     rlim_t need = (rlim_t)t->temp_base + 2 * (rlim_t)t->ndescs + 64;
@@ -176,7 +177,7 @@ static int has_number(const mpy_fdtable_t *t, int fd)
     return 0;
 }
 
-/* Close what the new process has under numbers that the program doesn't. */
+/* Closes descriptors of the new process whose numbers the program doesn't use. */
 static void close_strangers(const mpy_fdtable_t *t)
 {
     int strangers[256], found;
@@ -204,7 +205,7 @@ static int make(mpy_fdtable_t *t, char *err, size_t n)
         int flags = fcntl(d->made, F_GETFL), want = d->flags & SET_FLAGS;
         if (d->flags & O_PATH)
             continue;
-        /* shared with others: add what the program needs, take nothing away */
+        /* shared with other processes: add the flags that the program needs, but remove none */
         if (d->kind == MPY_FD_STDIO || d->kind == MPY_FD_INHERITED)
             want = flags | (d->flags & O_NONBLOCK);
         if (fcntl(d->made, F_SETFL, want) && fcntl(d->made, F_SETFL, want & ~(O_NOATIME | O_DIRECT)))
@@ -241,7 +242,7 @@ static int finish(mpy_fdtable_t *t, char *err, size_t n)
             mpy_fd_close(d->extra);
         d->made = d->extra = -1;
     }
-    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) /* after the closing: fds_lock.c */
+    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) /* locks come after closing: see fds_lock.c */
         if (mpy_fdlocks_restore(d, &d->locks, err, n))
             return -1;
     return 0;
@@ -265,7 +266,7 @@ int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n)
     mpy_fd_reserve(highest + 1);
     t.temp_base = highest + 1 + LOWER_ROOM;
     if (make_room(&t, &limit, err, n))
-        err[0] = 0; /* mpy_fds_restore may need less; it says what is missing */
+        err[0] = 0; /* mpy_fds_restore may need less; it reports what is missing */
     mpy_fdtable_free(&t);
     mpy_fd_keeps_high();
     return 0;

@@ -1,17 +1,18 @@
-/* fds.h - saving and restoring the program's file descriptors (every descriptor that fdguard.h doesn't call the lower
- * half's).
+/* fds.h - saving and restoring the program's file descriptors: all descriptors that do not belong to the lower half
+ * according to fdguard.h.
  *
  * Lower half; libc allowed.
  *
  * Order of calls
- *   launch and restart:  mpy_fds_note_inherited()  first thing, before anything else is opened
- *   restart:             mpy_fds_make_way()    before more is opened: the lower half's descriptors go above the
- * program's numbers checkpoint:          mpy_fds_check()       the program is running: nothing is changed; refuse early
- *                        mpy_fds_save()        every thread of the program stopped on every rank
- *   restart:             mpy_fds_restore()     single-threaded; every program descriptor of the new process is replaced
- *                        mpy_fds_commit()      the last moment, on every rank before any rank resumes: cuts files that
- *                                              have grown since the checkpoint. A restart that fails before it has
- *                                              damaged nothing
+ *   launch and restart:  mpy_fds_note_inherited()  first, before anything else is opened
+ *   restart:             mpy_fds_make_way()    before more is opened: moves the lower half's descriptors above the
+ *                                              program's numbers
+ *   checkpoint:          mpy_fds_check()       the program is running: changes nothing; refuses early
+ *                        mpy_fds_save()        every thread of the program is stopped on every rank
+ *   restart:             mpy_fds_restore()     single-threaded; replaces every program descriptor of the new process
+ *                        mpy_fds_commit()      the last step, on every rank before any rank resumes: truncates files
+ *                                              that have grown since the checkpoint. A restart that fails before this
+ *                                              step has damaged nothing
  *
  * Invariants
  *  1. check and save leave every descriptor as they found it: offsets, flags, buffered bytes, locks.

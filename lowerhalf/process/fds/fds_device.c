@@ -2,13 +2,13 @@
  *
  * Lower half; libc allowed.
  *
- * Standard streams belong to the place where the program runs: after a restart 0, 1, 2 and their dups are those of the
- * new process. How a number is known as one of them: at the start their identity is noted. For pipes and sockets the
- * inode is enough; for files and devices, which the program may open again by itself, a duplicate is kept and compared.
- * (No duplicate of pipes: it would keep their reader waiting after the program has closed its end.) Whatever else was
- * open before the program ran is the launcher's: known by its inode, too, or by a duplicate where all of a kind have
- * one inode (inotify, epoll ...), and where it is a file that somebody above us has locked: the program never took that
- * lock.
+ * Standard streams belong to the place where the program runs: after a restart, descriptors 0, 1, 2 and their
+ * duplicates are those of the new process. To recognise them, their identity is recorded at the start. For pipes and
+ * sockets the inode is enough. The program may open a file or a device again by itself, so for these a duplicate is
+ * kept and compared. (Pipes are not duplicated: their reader would keep waiting after the program has closed its end.)
+ * All other descriptors that were open before the program ran belong to the launcher. They are recognised by inode,
+ * too. A duplicate is used for kinds that share one inode (inotify, epoll ...) and for a file that a process above us
+ * has locked: the program never took that lock.
  */
 #define _GNU_SOURCE
 #include "fds.h"
@@ -33,7 +33,7 @@ typedef struct identity {
 } identity_t;
 
 static identity_t stdio[3] = {{.number = -1, .keep = -1}, {.number = -1, .keep = -1}, {.number = -1, .keep = -1}};
-static identity_t *inherited; /* not standard */
+static identity_t *inherited; /* descriptors other than the standard streams */
 static int ninherited, inherited_room;
 
 static identity_t identify(int fd)
@@ -113,7 +113,8 @@ void mpy_fd_keeps_high(void)
 
 int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped)
 {
-    /* Its own number first; of several streams that are one terminal, output is the better guess for a dup. */
+    /* Try the number's own stream first. If several streams are the same terminal, a duplicate is more likely one of
+     * output. */
     const int order[4] = {fd < 3 ? fd : 1, 1, 2, 0};
     for (int i = 0; i < 4; i++) {
         const identity_t *id = &stdio[order[i]];
@@ -125,7 +126,7 @@ int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped)
 
 int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped)
 {
-    int by_inode = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode); /* others don't have one of their own */
+    int by_inode = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode); /* other kinds have no inode of their own */
     for (int i = 0; i < ninherited; i++)
         if (identical(&inherited[i], st, flags) &&
             (by_inode || (inherited[i].keep >= 0 && mpy_fd_same(inherited[i].keep, fd, stopped))))
@@ -180,7 +181,7 @@ static int inherited_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char
 
 /* ---- character devices ---- */
 
-/* devices.txt of the kernel */
+/* majors, from devices.txt of the kernel */
 enum { MAJOR_MEMORY = 1, MAJOR_CONSOLE = 4, MAJOR_TTY = 5, MAJOR_PTY_FIRST = 136, MAJOR_PTY_LAST = 143 };
 
 static int is_memory(dev_t rdev)
@@ -234,7 +235,7 @@ static int device_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     int terminal = (int)mpy_reader_u32(r), flags = (d->flags & (O_ACCMODE | O_NONBLOCK)) | O_CLOEXEC | O_NOCTTY;
     if (r->failed)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
-    if (terminal) { /* the terminal of then may be somebody else's now: ours, or the standard streams */
+    if (terminal) { /* The terminal may belong to another user now: use our own terminal, or the standard streams. */
         d->made = mpy_fdtable_temp(t, open("/dev/tty", flags));
         if (d->made < 0)
             mpy_fd_lower_add(d->made =

@@ -1,4 +1,5 @@
-/* fds_event.c - eventfd, timerfd, signalfd and epoll: what fdinfo says about them (proc_pid_fdinfo(5)), made again.
+/* fds_event.c - eventfd, timerfd, signalfd and epoll: saves what fdinfo shows of them (proc_pid_fdinfo(5)) and creates
+ * them again.
  *
  * Lower half; libc allowed. An epoll set is keyed by (description, number): it is filled when every number is in place.
  */
@@ -47,8 +48,8 @@ static int remake(const mpy_desc_t *d, const mpy_reader_t *r, const char *what, 
 
 /* ---- eventfd ---- */
 
-/* Kernels before 6.8 don't tell: a semaphore gives 1 for each read, an ordinary one all it has. The count is put back.
- */
+/* Kernels before 6.8 don't show whether an eventfd is a semaphore. So read it: a semaphore gives 1 for each read, an
+ * ordinary eventfd gives its whole count. Afterwards the count is put back. */
 static int semaphore_by_trial(int fd, uint64_t count)
 {
     uint64_t add = count < 2 ? 2 - count : 0, got = 0, one;
@@ -108,7 +109,7 @@ static int timer_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
         return unreadable(d, err, n);
     struct timespec now = {0};
     if (clock == CLOCK_REALTIME && (flags & TFD_TIMER_ABSTIME) && (left.it_value.tv_sec || left.it_value.tv_nsec)) {
-        clock_gettime(CLOCK_REALTIME, &now); /* meant for a time of day: keep that, however long the restart takes */
+        clock_gettime(CLOCK_REALTIME, &now); /* set for a time of day: keep this time, however long the restart takes */
         left.it_value.tv_sec += now.tv_sec;
         if ((left.it_value.tv_nsec += now.tv_nsec) >= 1000000000) {
             left.it_value.tv_nsec -= 1000000000;
@@ -140,7 +141,7 @@ static int timer_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *er
     if (d->made < 0 || timerfd_settime(d->made, flags, &left, NULL))
         return remake(d, r, "timerfd", err, n);
     if (ticks && ioctl(d->made, TFD_IOC_SET_TICKS, &ticks)) {
-        /* No checkpoint support in this kernel: expire once, at once. */
+        /* This kernel has no checkpoint support: let the timer expire once, at once. */
         left.it_value = (struct timespec){.tv_nsec = 1};
         if (timerfd_settime(d->made, 0, &left, NULL))
             return remake(d, r, "timerfd", err, n);
@@ -180,10 +181,11 @@ typedef struct watch {
     uint32_t events;
     uint64_t data;
     ino_t ino;
-    unsigned nth; /* among the entries with this number: a closed and reused number can be in the set more than once */
+    /* index among the entries with this number: the set contains a number several times if it was closed and reused */
+    unsigned nth;
 } watch_t;
 
-/* Is the nth entry `number` of the set `epoll` the description behind `candidate`? */
+/* Does entry w->nth of `w->number` in the set `epoll` refer to the description of `candidate`? */
 static int watches(int epoll, const watch_t *w, const mpy_desc_t *candidate, int number)
 {
     struct kcmp_epoll_slot slot = {.efd = (uint32_t)epoll, .tfd = (uint32_t)w->number, .toff = w->nth};
@@ -194,7 +196,7 @@ static int watches(int epoll, const watch_t *w, const mpy_desc_t *candidate, int
     return number == w->number && candidate->st.st_ino == w->ino;
 }
 
-/* The number by which the entry can be added again; -1: its description isn't the program's any more. */
+/* The number with which the entry can be added again. -1: the program no longer has its description. */
 static int watched(const mpy_fdtable_t *t, int epoll, const watch_t *w)
 {
     int found = -1;

@@ -1,17 +1,19 @@
-/* fds_file.c - files: with a name (opened again by it) and without (deleted, O_TMPFILE, memfd: their content is saved).
+/* fds_file.c - files with a name (opened again by name) and without (deleted, O_TMPFILE, memfd: their content is
+ * saved).
  *
  * Lower half; libc allowed.
  *
  * Policy for files with a name
  *   read only    must exist and reach at least to the saved offset
- *   writable     must exist and be at least as long as at the checkpoint; what was added since is cut off by
- *                mpy_fds_commit(), so that output doesn't appear twice
- * Deleted files become deleted files again, in the same directory if it takes them, up to CONTENT_MAX bytes each.
+ *   writable     must exist and be at least as long as at the checkpoint. mpy_fds_commit() removes what was added
+ *   since,
+ *                so that output doesn't appear twice
+ * Deleted files become deleted files again, in the same directory if possible, up to CONTENT_MAX bytes each.
  *
  * Invariants
  *  1. Nothing of the program's files is changed before mpy_fd_file_commit().
- *  2. No descriptor of a file on which the program holds fcntl locks is opened and closed while saving: that would drop
- *     them.
+ *  2. While saving, no descriptor is opened and closed on a file on which the program holds fcntl locks: that would
+ *     drop the locks.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -30,9 +32,9 @@
     (O_ACCMODE | O_APPEND | O_NONBLOCK | O_DSYNC | O_SYNC | O_DIRECT | O_NOATIME | O_LARGEFILE | O_PATH | O_NOFOLLOW | \
      O_DIRECTORY)
 
-/* Files to be cut, remembered between restore and commit. */
+/* Files to truncate, kept from restore to commit. */
 typedef struct cut {
-    int number; /* of the program: closing a descriptor of our own would drop its fcntl locks */
+    int number; /* the program's descriptor: closing one of our own would drop the program's fcntl locks */
     off_t bytes;
     char *path;
     struct cut *next;
@@ -40,7 +42,7 @@ typedef struct cut {
 
 static cut_t *cuts;
 
-/* Files of /proc and /sys: no size, and often no meaningful offset. */
+/* Files of /proc and /sys have no size, and often no meaningful offset. */
 static int is_virtual(const char *path)
 {
     return !strncmp(path, "/proc/", 6) || !strncmp(path, "/sys/", 5);
@@ -71,7 +73,7 @@ static int file_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
     char own[32];
     int length = snprintf(own, sizeof own, "/proc/%d/", getpid());
     (void)t, (void)err, (void)n;
-    if (!strncmp(d->path, own, (size_t)length)) { /* the pid will be another one */
+    if (!strncmp(d->path, own, (size_t)length)) { /* the process will have another pid */
         char path[4096];
         snprintf(path, sizeof path, "/proc/self/%s", d->path + length);
         mpy_blob_put_string(b, path);
@@ -115,9 +117,9 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (!(flags & O_PATH))
         flags &= ~O_NOFOLLOW;
     if (!directory)
-        flags &= ~O_DIRECTORY; /* part of O_TMPFILE */
+        flags &= ~O_DIRECTORY; /* O_TMPFILE contains this flag */
     int fd = open(path, flags | O_CLOEXEC | O_NOCTTY);
-    /* hints: not the owner any more, or a file system without O_DIRECT */
+    /* These flags are hints. They fail if we no longer own the file, or if the file system has no O_DIRECT. */
     if (fd < 0 && (errno == EPERM || errno == EINVAL))
         fd = open(path, (flags & ~(O_NOATIME | O_DIRECT)) | O_CLOEXEC | O_NOCTTY);
     d->made = mpy_fdtable_temp(t, fd);
@@ -185,7 +187,8 @@ static int same_file(const mpy_desc_t *a, const mpy_desc_t *b)
            a->st.st_dev == b->st.st_dev;
 }
 
-/* A number of the program's through which the content can be read, or -1 when it has the file open for writing only. */
+/* Returns a number of the program through which the content can be read, or -1 if the program has opened the file only
+ * for writing. */
 static int readable(const mpy_fdtable_t *t, const mpy_desc_t *d)
 {
     for (const mpy_desc_t *other = t->descs; other < t->descs + t->ndescs; other++)
@@ -232,13 +235,13 @@ static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, cha
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", d->number);
     int own = readable(t, d), fd = own >= 0 ? own : mpy_fd_high(open(path, O_RDONLY | O_CLOEXEC));
     size_t bytes = (size_t)d->st.st_size;
-    mpy_blob_put_u64(b, bytes); /* with the bytes: what mpy_reader_bytes reads */
+    mpy_blob_put_u64(b, bytes); /* length and bytes, as mpy_reader_bytes reads them */
     uint8_t *to = mpy_blob_extend(b, bytes);
     int rc = 0;
     if (fd < 0 || (to && read_all(fd, to, bytes)))
         rc = mpy_reason(err, n, "descriptor %d is a deleted file (%s) that can't be read: %s", d->number, d->path,
                         strerror(errno));
-    if (own < 0 && fd >= 0 && !locked(t, d)) /* invariant 2: else it stays open */
+    if (own < 0 && fd >= 0 && !locked(t, d)) /* invariant 2: otherwise it stays open */
         mpy_fd_close(fd);
     return rc;
 }
@@ -262,7 +265,7 @@ static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *er
     return first ? content_put(t, d, b, err, n) : 0;
 }
 
-/* An empty file without a name, in the directory it was in if possible. */
+/* Creates an empty file without a name, in the old directory if possible. */
 static int create(const char *name, int memfd)
 {
     if (memfd)
@@ -331,7 +334,7 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
     return 0;
 }
 
-/* Permissions and seals last: they may forbid what was needed to make the file. */
+/* Set permissions and seals last: they may forbid what is needed to create the file. */
 static int content_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     (void)t, (void)r, (void)err, (void)n;

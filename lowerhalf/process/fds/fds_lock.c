@@ -1,7 +1,8 @@
-/* fds_lock.c - flock(2), fcntl(2) and open-file-description locks on files: read from fdinfo, taken again at a restart.
+/* fds_lock.c - flock(2), fcntl(2) and open-file-description locks on files: reads them from fdinfo and takes them again
+ * at a restart.
  *
  * Lower half; libc allowed. Locks are taken last, after every temporary descriptor is closed: closing any descriptor of
- * a file drops all fcntl locks the process holds on it.
+ * a file drops all fcntl locks that the process holds on it.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -15,15 +16,15 @@
 
 enum { LOCK_KIND_FLOCK = 1, LOCK_KIND_POSIX = 2, LOCK_KIND_OFD = 3 };
 
-#define LOCK_PATIENCE_MS 2000 /* the killed predecessor may still be dying */
+#define LOCK_PATIENCE_MS 2000 /* the killed predecessor may still be exiting */
 
 typedef struct lock {
     int kind, write;
     uint64_t start, end; /* inclusive; UINT64_MAX: to the end of the file */
 } lock_t;
 
-/* A line such as "lock:\t1: POSIX  ADVISORY  WRITE 1234 fe:00:99 0 EOF"; 1 when it is one, with kind 0 for an unknown
- * sort. */
+/* Parses a line such as "lock:\t1: POSIX  ADVISORY  WRITE 1234 fe:00:99 0 EOF". Returns 1 if the line describes a lock;
+ * an unknown sort gets kind 0. */
 static int parse(const char *line, lock_t *lock)
 {
     char sort[16], mode[16], access[16], start[32], end[32];
@@ -39,7 +40,7 @@ static int parse(const char *line, lock_t *lock)
     return 1;
 }
 
-/* Calls put for each lock when b is given. */
+/* Goes through the locks of d. Appends each one to b unless b is NULL. */
 static int walk(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
     uint32_t count = 0;

@@ -1,13 +1,14 @@
-/* fds_pipe.c - pipes inside the process, with what is buffered in them, and named FIFOs.
+/* fds_pipe.c - pipes inside the process, with their buffered bytes, and named FIFOs.
  *
  * Lower half; libc allowed.
  *
- * A pipe whose other end is closed everywhere is fine too (a reader will see its end of file, a writer EPIPE). One
- * whose other end is in another process is refused: nobody could connect it again. poll(2) tells the two apart.
+ * A pipe whose other end has been closed everywhere can be saved (a reader will get end of file, a writer EPIPE). A
+ * pipe whose other end is in another process is refused, because it could not be connected again. poll(2) tells the two
+ * apart.
  *
- * Buffered bytes are copied with tee(2), which leaves them where they are; where the kernel's limit on pipe pages makes
- * that impossible they are read and written back (both ends are ours, and nobody else runs). Packets (O_DIRECT pipes)
- * stay packets.
+ * Buffered bytes are copied with tee(2), which leaves them in the pipe. If the kernel's limit on pipe pages prevents
+ * that, they are read and written back (both ends are ours, and no other thread runs). Packets (O_DIRECT pipes) stay
+ * packets.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -20,7 +21,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* A number of the program's for the end of the pipe behind d that can be used for `mode`, or -1. */
+/* Returns a number of the program that refers to an end of d's pipe usable for `mode`, or -1. */
 static int end_of(const mpy_fdtable_t *t, const mpy_desc_t *d, int mode)
 {
     for (const mpy_desc_t *other = t->descs; other < t->descs + t->ndescs; other++) {
@@ -32,7 +33,7 @@ static int end_of(const mpy_fdtable_t *t, const mpy_desc_t *d, int mode)
     return -1;
 }
 
-/* Has the other end been closed by everybody? */
+/* Has every process closed the other end? */
 static int hung_up(const mpy_desc_t *d)
 {
     struct pollfd p = {.fd = d->number, .events = (d->flags & O_ACCMODE) == O_RDONLY ? POLLIN : POLLOUT};
@@ -62,8 +63,8 @@ static int write_all(int fd, const uint8_t *p, size_t bytes)
     return 0;
 }
 
-/* Reads until the (non-blocking) pipe is empty; each read becomes one record: the packet boundaries of an O_DIRECT
- * pipe. */
+/* Reads until the non-blocking pipe is empty. Each read becomes one record: this keeps the packet boundaries of an
+ * O_DIRECT pipe. */
 static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
 {
     static const size_t most = 1 << 20;
@@ -82,7 +83,7 @@ static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
     return rc;
 }
 
-/* Copies the content through a second pipe. 0 when it couldn't take everything; nothing is lost then. */
+/* Copies the content through a second pipe. Returns 0 if that pipe couldn't take everything; then nothing is lost. */
 static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_t *count)
 {
     int copy[2];
@@ -102,7 +103,7 @@ static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_
 
 static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count)
 {
-    /* Non-blocking while we read; what is written back goes behind nothing, since everything is read first. */
+    /* Non-blocking while we read. Everything is read before anything is written back, so the order stays the same. */
     mpy_blob_t taken;
     uint32_t records = 0;
     int flags = fcntl(from, F_GETFL), rc;
@@ -124,7 +125,7 @@ static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count)
     return rc ? -1 : 0;
 }
 
-/* "count, records" of what is buffered. `to` < 0: nobody can write any more. */
+/* Writes "count, records" of the buffered bytes. `to` < 0: no process can write any more. */
 static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, char *err, size_t n)
 {
     int bytes = 0, capacity = fcntl(d->number, F_GETPIPE_SZ);
@@ -175,8 +176,8 @@ static int content_restore(int fd, mpy_reader_t *r)
     return r->failed ? -1 : 0;
 }
 
-/* The first description of a pipe makes it and keeps a read-write descriptor until the end, from which the others are
- * opened: so no end is ever seen closed too early. */
+/* The first description of a pipe creates it. It keeps a read-write descriptor until the end, from which the others are
+ * opened. So no end ever looks closed too early. */
 static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     d->object = mpy_reader_u64(r);
@@ -190,7 +191,7 @@ static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
         int ends[2];
         if (pipe2(ends, O_CLOEXEC | O_NONBLOCK | (packets ? O_DIRECT : 0)))
             return mpy_reason(err, n, "can't make the pipe of descriptor %d again: %s", d->number, strerror(errno));
-        /* a smaller limit here: the pipe works all the same if the content fits */
+        /* If the limit here is smaller, the pipe still works, provided that the content fits. */
         fcntl(ends[1], F_SETPIPE_SZ, (int)capacity);
         d->extra = mpy_fdtable_reopen(t, ends[0], O_RDWR | O_NONBLOCK);
         int rc = content_restore(ends[1], r);
@@ -237,7 +238,7 @@ static int fifo_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     int first = (int)mpy_reader_u32(r), bytes = 0;
     if (r->failed)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
-    /* Read-write never blocks, and keeps the FIFO from hanging up until all its descriptors are there. */
+    /* Opening read-write never blocks. It also keeps the FIFO from hanging up until all its descriptors exist. */
     d->extra = mpy_fdtable_temp(t, open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
     d->made = d->extra < 0 ? -1 : mpy_fdtable_temp(t, open(path, (d->flags & O_ACCMODE) | O_NONBLOCK | O_CLOEXEC));
     if (d->made < 0)

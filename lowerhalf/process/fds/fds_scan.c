@@ -1,7 +1,7 @@
-/* fds_scan.c - finds the program's descriptors, what kind each is, and which of them share an open file description.
+/* fds_scan.c - finds the program's descriptors, their kinds, and which of them share an open file description.
  *
- * Lower half; libc allowed. /proc/thread-self, not /proc/self: the latter is empty once the thread that started the
- * process has ended.
+ * Lower half; libc allowed. Uses /proc/thread-self, not /proc/self: the latter is empty once the thread that started
+ * the process has ended.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -86,8 +86,8 @@ int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags)
     return mpy_fdtable_temp(t, open(path, flags | O_CLOEXEC | O_NOCTTY));
 }
 
-/* Is the flag of `b` changed by changing it for `a`? O_APPEND exists for every kind and, unlike O_NONBLOCK, disturbs
- * nobody who is in a system call. */
+/* Does changing the flag of `a` change the flag of `b`? Uses O_APPEND: every kind has it and, unlike O_NONBLOCK, it
+ * does not affect a thread that is in a system call. */
 static int same_by_flag(int a, int b)
 {
     int flags = fcntl(a, F_GETFL), same = 0;
@@ -104,7 +104,7 @@ int mpy_fd_same(int a, int b, int stopped)
     long order = syscall(SYS_kcmp, pid, pid, KCMP_FILE, a, b);
     if (order >= 0)
         return order == 0;
-    return stopped && same_by_flag(a, b); /* kcmp denied: some container runtimes filter it */
+    return stopped && same_by_flag(a, b); /* kcmp was denied: some container runtimes filter it */
 }
 
 char *mpy_fdinfo_read(int fd)
@@ -150,7 +150,8 @@ static int nameless(const mpy_desc_t *d)
     struct stat st;
     if (!strncmp(d->path, "/memfd:", 7) || d->st.st_nlink == 0)
         return 1;
-    if (slash && !strncmp(slash + 1, ".nfs", 4)) /* deleted on NFS while open: gone for good when we end */
+    /* A file that was deleted on NFS while open: it disappears when we end. */
+    if (slash && !strncmp(slash + 1, ".nfs", 4))
         return 1;
     return length > tail && !strcmp(d->path + length - tail, deleted) &&
            (stat(d->path, &st) || st.st_ino != d->st.st_ino);
@@ -201,7 +202,7 @@ static mpy_fd_kind_t kind_of(const mpy_desc_t *d)
     return MPY_FD_OTHER;
 }
 
-/* Two numbers with this in common may share a description; anything else can't. */
+/* Two numbers can share a description only if these properties are equal. */
 static int alike(const mpy_desc_t *d, const struct stat *st, int flags)
 {
     return d->st.st_dev == st->st_dev && d->st.st_ino == st->st_ino && d->st.st_rdev == st->st_rdev &&
@@ -212,7 +213,7 @@ static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags
 {
     for (int i = 0; i < t->ndescs; i++) {
         const mpy_desc_t *d = &t->descs[i];
-        /* stdio by stream, not by description: they may part at the restart */
+        /* stdio is matched by stream, not by description: the streams may differ at the restart */
         if (which >= 0 || d->kind == MPY_FD_STDIO) {
             if (which >= 0 && d->kind == MPY_FD_STDIO && d->which == which)
                 return i;
@@ -223,7 +224,7 @@ static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags
     return -1;
 }
 
-/* 0 also when the descriptor has gone meanwhile. */
+/* Returns 0 also if the descriptor has disappeared meanwhile. */
 static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
 {
     char path[64], link[PATH_MAX + 64];

@@ -1,11 +1,10 @@
 /* fds_socket.c - sockets: connected AF_UNIX pairs inside the process (socketpair: event loops wake themselves with
- * one), and sockets that aren't connected to anything, listening ones included. Connections to others are refused.
+ * one), and sockets that aren't connected, including listening ones. Connections to other processes are refused.
  *
- * Lower half; libc allowed. The other end of a connected AF_UNIX socket is asked from the kernel (sock_diag(7),
- * UNIX_DIAG).
+ * Lower half; libc allowed. The kernel reports the other end of a connected AF_UNIX socket (sock_diag(7), UNIX_DIAG).
  *
- * What is queued for a socket is copied with MSG_PEEK and SO_PEEK_OFF, which leave it there, and at a restart sent
- * again through its partner: datagrams stay datagrams, descriptors in flight are refused.
+ * Data queued for a socket is copied with MSG_PEEK and SO_PEEK_OFF, which leave it in the queue. At a restart it is
+ * sent again through the partner. Datagrams stay datagrams; descriptors in flight are refused.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -27,7 +26,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { TCP_STATE_CLOSE = 7, TCP_STATE_LISTEN = 10 }; /* linux/tcp_states.h, not for user space */
+enum { TCP_STATE_CLOSE = 7, TCP_STATE_LISTEN = 10 }; /* from linux/tcp_states.h, which user space can't include */
 
 static int option(int fd, int level, int name)
 {
@@ -36,10 +35,10 @@ static int option(int fd, int level, int name)
     return getsockopt(fd, level, name, &value, &bytes) ? -1 : value;
 }
 
-/* ---- who is connected to whom ---- */
+/* ---- which sockets are connected ---- */
 
 typedef struct unix_state {
-    uint32_t peer; /* inode, 0: nobody any more */
+    uint32_t peer; /* inode of the partner; 0: none any more */
     uint8_t shutdown; /* bit 0 receiving, bit 1 sending (the kernel's RCV_SHUTDOWN, SEND_SHUTDOWN) */
 } unix_state_t;
 
@@ -106,7 +105,7 @@ static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
-/* ---- options worth keeping ---- */
+/* ---- options that are saved ---- */
 
 static const struct { int level, name;
 } kept[] = {
@@ -133,7 +132,7 @@ static void options_save(int fd, mpy_blob_t *b)
     }
 }
 
-/* Best effort, and only what differs: setting a buffer size would switch off the kernel's tuning of it. */
+/* Best effort. Sets only what differs, because setting a buffer size would disable the kernel's tuning of it. */
 static void options_restore(int fd, mpy_reader_t *r)
 {
     uint32_t count = mpy_reader_count(r, 8);
@@ -143,7 +142,7 @@ static void options_restore(int fd, mpy_reader_t *r)
             continue;
         int set = (int)value;
         if (kept[i].level == SOL_SOCKET && (kept[i].name == SO_SNDBUF || kept[i].name == SO_RCVBUF))
-            set /= 2; /* the kernel doubles what is set, socket(7) */
+            set /= 2; /* the kernel doubles the value, socket(7) */
         setsockopt(fd, kept[i].level, kept[i].name, &set, sizeof set);
     }
     for (int i = 0; i < 2; i++) {
@@ -156,7 +155,7 @@ static void options_restore(int fd, mpy_reader_t *r)
 
 /* ---- connected pairs ---- */
 
-/* One queued message (or, for a stream, as much as there is) at the current peek offset: its bytes, or -1. */
+/* Peeks one queued message (of a stream, all there is) at the current peek offset. Returns its length, or -1. */
 static ssize_t peek(int fd, uint8_t **buffer, size_t *room, int *rights)
 {
     for (;;) {
@@ -175,7 +174,7 @@ static ssize_t peek(int fd, uint8_t **buffer, size_t *room, int *rights)
                 *rights = 1;
         if (got < 0 || !(message.msg_flags & MSG_TRUNC))
             return got;
-        free(*buffer); /* a datagram larger than the buffer: look again at the same place */
+        free(*buffer); /* a datagram larger than the buffer: peek again at the same offset */
         *room = (size_t)got > *room ? (size_t)got : *room * 2;
         *buffer = malloc(*room);
         if (!*buffer)
@@ -184,7 +183,7 @@ static ssize_t peek(int fd, uint8_t **buffer, size_t *room, int *rights)
     }
 }
 
-/* "count, records" of what is queued for d. */
+/* Writes "count, records" of the data queued for d. */
 static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, size_t n)
 {
     size_t at = b->bytes, room = 256 << 10;
@@ -235,13 +234,13 @@ static int pair_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
     return queue_save(d, type, b, err, n);
 }
 
-/* The first of a pair makes both and keeps the partner in `extra`: for the second one, or, if the partner is gone, to
- * fill the queue before it is closed. */
+/* The first socket of a pair creates both and keeps the partner in `extra`. The second one takes the partner from
+ * there. If the partner is gone, `extra` serves to fill the queue and is then closed. */
 static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     d->object = mpy_reader_u64(r);
     int partner = (int)mpy_reader_u32(r), type = (int)mpy_reader_u32(r);
-    d->which = (int)mpy_reader_u32(r); /* shutdown, for pair_finish */
+    d->which = (int)mpy_reader_u32(r); /* shutdown state, for pair_settle */
     mpy_desc_t *first = mpy_fdtable_object(t, d);
     if (r->failed || (first && (!partner || first->extra < 0)))
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
@@ -249,7 +248,7 @@ static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (first) {
         d->made = fcntl(first->extra, F_DUPFD_CLOEXEC, t->temp_base);
         mpy_fd_lower_add(d->made);
-        /* each has the other: both fill their queue through it */
+        /* each keeps the other: through it, each one's queue is filled */
         d->extra = fcntl(first->made, F_DUPFD_CLOEXEC, t->temp_base);
         mpy_fd_lower_add(d->extra);
     } else if (socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0) {
@@ -284,7 +283,7 @@ static int pair_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     return 0;
 }
 
-/* After every queue is full again: a shut direction takes nothing more. */
+/* Called when every queue is full again, because a direction that is shut down takes no more data. */
 static int pair_settle(mpy_desc_t *d)
 {
     static const int how[4] = {-1, SHUT_RD, SHUT_WR, SHUT_RDWR};
@@ -382,7 +381,7 @@ static int socket_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err
     int bound = is_bound(d->number, &address, &bytes);
     mpy_blob_put_bytes(b, &address, bound ? bytes : 0);
     mpy_blob_put_u32(b, info.tcpi_state == TCP_STATE_LISTEN);
-    mpy_blob_put_u32(b, info.tcpi_sacked); /* of a listening socket: the backlog */
+    mpy_blob_put_u32(b, info.tcpi_sacked); /* for a listening socket: the backlog */
     options_save(d->number, b);
     return 0;
 }

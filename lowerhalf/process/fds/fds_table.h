@@ -1,12 +1,12 @@
-/* fds_table.h - the table that fds.c works on and the operations each kind of descriptor offers. Private to
+/* fds_table.h - the table that fds.c works on, and the operations that each kind of descriptor offers. Private to
  * lowerhalf/process.
  *
- * A descriptor is a number; what it refers to is an open file description (mpy_desc_t). One ops table per kind:
- *   check   may this description be saved? The program may be running: look only
+ * A descriptor is a number. It refers to an open file description (mpy_desc_t). There is one ops table per kind:
+ *   check   may this description be saved? The program may be running: change nothing
  *   save    append what make and finish need to the blob
  *   make    new process: set desc->made to a temporary descriptor (mpy_fdtable_temp) of an equal description
- *   finish  once every number is in place; may use them. NULL: nothing to do
- * make and finish get the same reader over the bytes of save; finish goes on where make stopped.
+ *   finish  called when every number is in place, and may use them. NULL: nothing to do
+ * make and finish get the same reader over the bytes of save; finish continues where make stopped.
  */
 #ifndef MANAPY_STATE_FDS_TABLE_H
 #define MANAPY_STATE_FDS_TABLE_H
@@ -18,12 +18,12 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-typedef enum { /* in images: never renumber */
+typedef enum { /* stored in images: never renumber */
     MPY_FD_OTHER = 0, /* refused */
     MPY_FD_STDIO = 1,
-    MPY_FD_INHERITED = 2, /* came from mpirun or the shell, means nothing to the program */
+    MPY_FD_INHERITED = 2, /* came from mpirun or the shell; the program doesn't use it */
     MPY_FD_FILE = 3,      /* regular file or directory with a name */
-    MPY_FD_CONTENT = 4,   /* file without a name (deleted, O_TMPFILE, memfd): content travels in the image */
+    MPY_FD_CONTENT = 4,   /* file without a name (deleted, O_TMPFILE, memfd): the image contains its content */
     MPY_FD_DEVICE = 5,
     MPY_FD_FIFO = 6,
     MPY_FD_PIPE = 7,
@@ -38,21 +38,22 @@ typedef enum { /* in images: never renumber */
 
 typedef struct mpy_desc {
     mpy_fd_kind_t kind;
-    int number; /* one of the program's numbers for it */
+    int number; /* one of the program's numbers for this description */
     int flags;  /* F_GETFL */
     struct stat st;
-    char *path; /* link text of /proc/self/fd */
-    int which;  /* STDIO: 0, 1 or 2; INHERITED: its number at launch */
+    char *path; /* target of the link in /proc/self/fd */
+    /* STDIO: 0, 1 or 2; INHERITED: its number at launch; restore of CONTENT: seals, of PAIR: shutdown state */
+    int which;
     int made;   /* restore: temporary descriptor */
-    int extra;  /* restore: a second one that the kind needs until the end (other end of a pipe), or -1 */
-    uint64_t object; /* restore: key of what several descriptions share (pipe, pair, deleted file) */
+    int extra;  /* restore: a second descriptor that the kind needs until the end (other end of a pipe), or -1 */
+    uint64_t object; /* restore: identifies an object that several descriptions share (pipe, pair, deleted file) */
     mpy_reader_t saved;
     mpy_reader_t locks;
 } mpy_desc_t;
 
 typedef struct mpy_fdnumber {
     int number;
-    int desc; /* index */
+    int desc; /* index of the description */
     int cloexec;
 } mpy_fdnumber_t;
 
@@ -61,7 +62,7 @@ typedef struct mpy_fdtable {
     int ndescs, descs_room;
     mpy_fdnumber_t *numbers;
     int nnumbers, numbers_room;
-    int temp_base; /* restore: temporary descriptors lie at or above it */
+    int temp_base; /* restore: lowest number of temporary descriptors */
 } mpy_fdtable_t;
 
 typedef struct mpy_fd_ops {
@@ -80,23 +81,23 @@ int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n);
 void mpy_fdtable_free(mpy_fdtable_t *t);
 mpy_desc_t *mpy_fdtable_add_desc(mpy_fdtable_t *t);
 mpy_fdnumber_t *mpy_fdtable_add_number(mpy_fdtable_t *t);
-/* Move a descriptor of ours out of the way of the numbers to be restored. Negative: unchanged. */
+/* Moves a descriptor of ours above the numbers to be restored. Negative: unchanged. */
 int mpy_fdtable_temp(mpy_fdtable_t *t, int fd);
-/* The description made earlier for the same object, or NULL. */
+/* The description created earlier for the same object, or NULL. */
 mpy_desc_t *mpy_fdtable_object(mpy_fdtable_t *t, const mpy_desc_t *d);
-/* Another description of what `fd` is open on, through /proc: a temporary descriptor, or -1. */
+/* Opens another description of the object that `fd` refers to, through /proc. Returns a temporary descriptor, or -1. */
 int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags);
-/* 1 when both numbers refer to one open file description. `stopped`: nothing else changes descriptors now. */
+/* 1 if both numbers refer to the same open file description. `stopped`: nothing else changes descriptors now. */
 int mpy_fd_same(int a, int b, int stopped);
 /* Text of /proc/self/fdinfo/FD; NULL on failure. The caller frees it. */
 char *mpy_fdinfo_read(int fd);
-/* The number behind "name:" in such a text; returns 0 when it isn't there. */
+/* The number after "name:" in such a text. Returns 0 if the name is missing. */
 int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *value);
 
 /* fds_device.c */
 int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped);
 int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped);
-/* The duplicates that this needs, out of the way of a base that has gone up. */
+/* The base has risen: moves the duplicates kept by fds_device.c above it. */
 void mpy_fd_keeps_high(void);
 
 /* fds_lock.c */
