@@ -1,29 +1,31 @@
 /* clock.c - the collective clock of one rank: identities, rows, and the slow path of a collective's entry and exit.
  *
  * Upper half, upper TLS, no libc. The model of the same state machine is manapy/clock; both pass the same vectors. The
- * other side of this shared memory is the control thread: it sets phase, target and needed, and bumps and wakes
- * clock.wake; here seq, thread states and version are changed, and svc->notify() called.
+ * other side of this shared memory is the control thread: it sets phase, target and needed, bumps clock.wake and wakes
+ * its waiters. This file changes seq, thread states and version, and calls svc->notify().
  *
  * Invariants
- *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states except
- *     for the plain stores of the inlines, before they read the phase, and their taking back: calls on one communicator
- *     are ordered by the program.
- *  2. A thread parks only at the entry of a collective, before it counts the call; never at an exit. Who may go:
- *     invariant 3 of manapy/clock/rank.py.
+ *  1. While a checkpoint is pending, target and version change only under clock.lock. seq and states do so, too, with
+ *     one exception: the inlines store them before they read the phase, and these stores may be taken back. The program
+ *     orders the calls on one communicator.
+ *  2. A thread parks only at the entry of a collective, before it counts the call; never at an exit. Invariant 3 of
+ *     manapy/clock/rank.py says which threads may enter.
  *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
- *  4. A thread that goes on has in_lower = 1 from the decision, taken under the lock, to the end of the collective:
- *     phase FROZEN, set under the same lock or seen by the re-read, can't slip in between.
- *  5. While pending, version rises with rows, with a SEQ that reaches or passes its TARGET or is taken back, and with
- *     entering or leaving a blocking collective, but not for parked, blocked and unblocked (they must not hinder a
- *     freeze). notify() follows the unlock in every case.
- *  6. SEQ counts the calls that MPI takes for made. One that fails on its arguments has not been: the library looks at
- *     them before it sends or receives anything, so the other members, which make no call that matches it, don't wait,
- *     and the program may go on. It is counted before the library can say so (or a freeze could slip in), and taken
- *     back if the class of the error is one that tells of arguments; other errors come from communication, and stay
- *     counted. If a checkpoint was requested meanwhile, the call may be in ROWS or a RAISE, and a TARGET of others by
- *     now: the coordinator is told (retracted) and asks everything again. Until then this rank's TARGETs are too high,
- *     at worst; nothing is frozen, as version has risen and the coordinator hears of it before the rank's state. Were
- *     the judgement wrong, members would differ in SEQ: no safe state is found, none that isn't safe is taken for one.
+ *  4. A thread that enters has in_lower = 1 from the decision, which is made under the lock, to the end of the
+ *     collective. So phase FROZEN, which is set under the same lock or seen by the second reading, can't come in
+ *     between.
+ *  5. While pending, version rises when rows change, when a SEQ reaches or passes its TARGET or is taken back, and when
+ *     a thread enters or leaves a blocking collective. It does not rise when a thread is parked, blocked or unblocked,
+ *     because these must not hinder a freeze. notify() follows the unlock in every case.
+ *  6. SEQ counts the calls that MPI considers made. A call that fails on its arguments has not been made: the library
+ *     checks arguments before it sends or receives anything. The other members make no call that matches it, so they
+ *     don't wait, and the program may continue. A call is counted before the library can report the failure (otherwise
+ *     a freeze could come in between). It is taken back if the error class is one of arguments; other errors come from
+ *     communication, and their calls stay counted. If a checkpoint was requested meanwhile, the call may be in ROWS or
+ *     a RAISE, and may have become a TARGET of other ranks. So the coordinator is told (retracted) and asks everything
+ *     again. Until then the TARGETs of this rank are at worst too high. Nothing is frozen, because version has risen,
+ *     and the coordinator gets this message before the rank's state. If the judgement were wrong, members would differ
+ *     in SEQ: no safe state would be found, but no unsafe state would be taken for a safe one.
  */
 #include "core/objects.h"
 #include "messages/internal_messages.h"
@@ -36,7 +38,7 @@
 
 static uint64_t order_of(const void *rank) { return (uint64_t)((int64_t)*(const int32_t *)rank - INT32_MIN); }
 
-/* Order-independent: of the sorted world ranks. Most groups come sorted. */
+/* Hash of the sorted world ranks, so it does not depend on their order. Most groups are sorted already. */
 uint64_t mpy_ggid(const int32_t *world, int n) {
     bool sorted = true;
     for (int i = 1; i < n && sorted; i++) sorted = world[i - 1] <= world[i];
@@ -61,7 +63,7 @@ uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count) {
 
 /* ---- changing the shared state ---- */
 
-/* Takes clock.lock in a thread that may have in_lower = 0 (invariant 3); returns what to restore. */
+/* Takes clock.lock in a thread that may have in_lower = 0 (invariant 3). Returns the value of in_lower to restore. */
 static uint32_t clock_lock(mpy_thread_t *t) {
     uint32_t before = t->in_lower;
     t->in_lower = 1;
@@ -84,9 +86,9 @@ static void set_state(mpy_thread_t *t, uint32_t state, uint64_t cid) {
 
 /* ---- rows ---- */
 
-static uint32_t free_rows; /* index + 1 of the first free row; the next one's is kept in its handle */
-static uint32_t kept_rows; /* removed while a checkpoint was pending; their members are a copy, ours */
-static uint8_t removed[MPY_ROWS_MAX / 8]; /* which these are */
+static uint32_t free_rows; /* index + 1 of the first free row; a free row stores the next one in `handle` */
+static uint32_t kept_rows; /* rows removed while a checkpoint was pending; their `members` are our copy */
+static uint8_t removed[MPY_ROWS_MAX / 8]; /* marks the rows that kept_rows counts */
 
 static bool is_removed(uint32_t index) { return removed[index / 8] >> index % 8 & 1; }
 static void set_removed(uint32_t index, bool on) {
@@ -99,7 +101,7 @@ static void row_clear(uint32_t index) { /* with the lock */
     free_rows = index + 1;
 }
 
-static void rows_sweep(void) { /* with the lock, when nothing is pending */
+static void rows_sweep(void) { /* with the lock, when no checkpoint is pending */
     for (uint32_t i = 0; i < CLOCK->nrows && kept_rows > 0; i++) {
         mpy_clock_row_t *row = &CLOCK->rows[i];
         if (!is_removed(i)) continue;
@@ -110,7 +112,7 @@ static void rows_sweep(void) { /* with the lock, when nothing is pending */
     }
 }
 
-/* Both with in_lower = 1 or in a hook, and with either TLS. */
+/* Call both with in_lower = 1 or in a hook. Either TLS will do. */
 uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle) {
     uint64_t ggid = mpy_ggid(world, n);
     mpy_lock(&CLOCK->lock);
@@ -127,7 +129,7 @@ uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle) {
     }
     CLOCK->rows[index] = (mpy_clock_row_t){
         .ggid = ggid, .nmembers = (uint32_t)n, .handle = (uint32_t)handle, .members = world, .cid = cid};
-    if (pending) CLOCK->version++; /* its first collective may already be somebody's target */
+    if (pending) CLOCK->version++; /* the row's first collective may already be a target of another rank */
     mpy_unlock(&CLOCK->lock);
     if (pending) MPY_LOWER->svc->notify();
     return index;
@@ -141,13 +143,14 @@ void mpy_row_leave(uint32_t index) {
 }
 
 /* While a checkpoint is pending, the row stays until a later call finds nothing pending. The control thread may not
- * have reported yet that the row has reached its TARGET (or that it exists), and a rank that is not known to have
- * reached it is waited for. */
+ * have reported yet that the row exists or has reached its TARGET, and the coordinator waits for a rank until it knows
+ * this. */
 void mpy_row_remove(uint32_t index) {
     mpy_lock(&CLOCK->lock);
     mpy_clock_row_t *row = &CLOCK->rows[index];
     bool pending = MPY_LOWER->phase != MPY_PHASE_NONE;
-    if (pending && row->seq > 0) { /* else its only call was taken back: the coordinator forgets it, too */
+    /* otherwise its only call was taken back, and the coordinator forgets the row, too */
+    if (pending && row->seq > 0) {
         int32_t *members = mpy_alloc(row->nmembers * sizeof *members);
         __builtin_memcpy(members, row->members, row->nmembers * sizeof *members);
         row->members = members;
@@ -176,8 +179,8 @@ static bool is_other_parked_at(const mpy_thread_t *t, uint64_t cid) {
     return false;
 }
 
-/* Is a row below target that this thread, at the entry of `mine`, may have to help: its own, or one at whose entry no
- * other is parked (which would go)? */
+/* Is there a row below target that this thread, at the entry of `mine`, may have to help? Either its own row, or a row
+ * at whose entry no other thread is parked (that thread would enter). */
 static bool is_wanted(const mpy_thread_t *t, const mpy_clock_row_t *mine) {
     for (uint32_t i = 0; i < CLOCK->nrows; i++) {
         const mpy_clock_row_t *row = &CLOCK->rows[i];
@@ -186,7 +189,8 @@ static bool is_wanted(const mpy_thread_t *t, const mpy_clock_row_t *mine) {
     return false;
 }
 
-/* A thread that others at their entries relied on has gone; while a row is still below target they look again. */
+/* A thread on which others at their entries relied has entered. While a row is still below target, the others must
+ * decide again. */
 static void wake_others(const mpy_thread_t *t) {
     bool below = false, parked = false;
     for (uint32_t i = 0; i < MPY_THREADS_MAX && !parked; i++) {
@@ -199,17 +203,17 @@ static void wake_others(const mpy_thread_t *t) {
     mpy_lock_wake_all(&CLOCK->wake);
 }
 
-/* One decision, under the lock: true when the collective may be entered (it is counted then), false to sleep. */
+/* Makes one decision, under the lock. True: the collective may be entered, and it is counted. False: sleep. */
 static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
     switch ((mpy_phase_t)MPY_LOWER->phase) {
-    case MPY_PHASE_NONE: /* over, or given up */
+    case MPY_PHASE_NONE: /* the checkpoint is finished or was given up */
         row->seq++;
         set_state(t, MPY_STATE_IN_COLLECTIVE, row->cid);
         return true;
     case MPY_PHASE_RUN:
         if (!CLOCK->needed && !is_wanted(t, row)) break;
         row->seq++;
-        if (row->seq >= row->target) { /* the control thread tells the other members */
+        if (row->seq >= row->target) { /* the control thread informs the other members */
             row->target = row->seq;
             CLOCK->version++;
         }
@@ -228,12 +232,12 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
     return false;
 }
 
-/* A thread that sleeps here or at the border (cross.c) while a checkpoint is pending; but MPI libraries make progress
- * only in calls: a message (also one of a collective that others are still in) may lie half sent here, or the put that
- * another rank's flush waits for may have to be carried out here, which even a freeze waits for. So it gives the
- * library a chance now and then. (On MPI_COMM_SELF it would look no further than this process. A probe that finds a
- * message would look no further either: an internal message that nobody takes in meanwhile.) With in_lower = 0; seldom,
- * and never on the way to a decision. */
+/* Called for a thread that sleeps here or at the border (cross.c) while a checkpoint is pending. MPI libraries make
+ * progress only in calls. A message (also one of a collective that other ranks are still in) may be half sent here, or
+ * another rank's flush may wait for a put that this process must carry out; even a freeze waits for that. So this gives
+ * the library a chance from time to time. It doesn't use MPI_COMM_SELF, because the library would then only look inside
+ * this process. A probe that found a message would stop there, too, so an internal message that nobody receives must
+ * not be found. With in_lower = 0. Called seldom, and never on the way to a decision. */
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;
@@ -255,10 +259,11 @@ void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake) {
     if (CLOCK->wake == wake) make_progress(t);
 }
 
-/* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, which isn't decided yet:
- * taken back first, before the wait for the lock, as the control thread, which may hold it, should see as little of it
- * as may be. If it has read the higher SEQ meanwhile, it has made it the row's TARGET, too: the row is below target and
- * can't be frozen before the call that was promised is made (promise() in manapy/clock/rank.py). */
+/* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, but nothing is decided
+ * yet. So first take the count back, even before waiting for the lock: the control thread may hold the lock and should
+ * see as little of this count as possible. If the control thread has read the higher SEQ meanwhile, it has also made it
+ * the row's TARGET. Then the row is below target and can't be frozen before the promised call is made (promise() in
+ * manapy/clock/rank.py). */
 void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
     row->seq--;
     t->state = MPY_STATE_RUNNING;
@@ -266,7 +271,7 @@ void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
         bool changed = false;
         mpy_lock(&CLOCK->lock);
         bool go = try_enter(t, row, &changed);
-        uint32_t wake = CLOCK->wake; /* read under the lock: what changes after it also wakes */
+        uint32_t wake = CLOCK->wake; /* read under the lock: every later change also wakes */
         mpy_unlock(&CLOCK->lock);
         if (changed) MPY_LOWER->svc->notify();
         if (go) return;
@@ -286,7 +291,7 @@ void mpy_clock_leave_slow(mpy_thread_t *t) {
     MPY_LOWER->svc->notify();
 }
 
-/* As in mpy_clock_enter_slow: who has read the higher SEQ has made it the row's TARGET. */
+/* As in mpy_clock_enter_slow: if the control thread has read the higher SEQ, it has made it the row's TARGET. */
 void mpy_clock_take_back(mpy_thread_t *t, mpy_clock_row_t *row) {
     mpy_lock(&CLOCK->lock);
     row->seq--;
@@ -297,7 +302,7 @@ void mpy_clock_take_back(mpy_thread_t *t, mpy_clock_row_t *row) {
     if (MPY_LOWER->phase != MPY_PHASE_NONE) MPY_LOWER->svc->notify();
 }
 
-/* Is it an error that MPI libraries find before they communicate? */
+/* Is it an error that MPI libraries detect before they communicate? */
 static bool is_of_arguments(int rc) {
     int class = rc;
     MPY_REAL(Error_class)(rc, &class);
@@ -355,8 +360,8 @@ static bool same_peers(const mpy_thread_t *t, const int32_t *peers, uint32_t n) 
     return true;
 }
 
-/* `peers` are world ranks; `comm` may be NULL: nobody is waited for, who hasn't started a collective is below its
- * target there. Called again and again by a loop that keeps failing: only a change is reported. */
+/* `peers` are world ranks. `comm` may be NULL: the thread waits for nobody (a rank that hasn't started a collective is
+ * below its target there). A loop that keeps failing calls this again and again, so only a change is reported. */
 void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm, const int32_t *peers, uint32_t n, int all_members,
                        int mode) {
     uint64_t cid = comm != NULL ? CLOCK->rows[comm->row].cid : 0;

@@ -2,25 +2,25 @@
  *
  * Upper half, no libc. The real library would call the program's function in any call that makes progress, also in the
  * drain, where no code of the program may run. So the library only collects the packed contributions. They are folded
- * here when the program completes the request. The clock counts one collective: the program's. To the clock it is one
- * collective, the program's.
+ * here when the program completes the request. The clock counts one collective, the program's call.
  *
  * Short contributions are gathered by one collective. Long ones stay with their ranks, which offer them (offer.c); the
- * collective tells the tags of the offers, and that all members have begun. Who gets a result receives a few pieces at
- * a time and folds them, in its own completion calls. Nothing of a reduction is done in any other call: a rank depends
- * on no other's coming to its wait.
+ * collective then distributes the tags of the offers, and tells that all members have begun. A rank that gets a result
+ * receives a few pieces at a time and folds them, in its own completion calls. No other call works on a reduction, so
+ * no rank depends on another rank's wait.
  *
  * Invariants
  *  1. The result is contribution 0 op contribution 1 op ... in rank order, whether the operation commutes or not, with
- *     the brackets of a balanced tree: it's the same on all ranks bit for bit, and the same for short and long
- *     contributions. Rank r takes contributions r, r ^ 1, r ^ 2 ..., so that ranks don't all receive from the same one.
- *  2. The function runs on the upper TLS, with in_lower = 0 and no lock held. If it doesn't return (longjmp), it's
+ *     the brackets of a balanced tree. It is the same on all ranks bit for bit, and the same for short and long
+ *     contributions. Rank r takes contributions r, r ^ 1, r ^ 2 ..., so that ranks don't all receive from the same
+ *     rank.
+ *  2. The function runs on the upper TLS, with in_lower = 0 and no lock held. If it doesn't return (longjmp), it is
  *     called again with the same arguments: what it may have changed was saved.
- *  3. The operation and the datatype are referenced: the program may free both before the reduction is complete. The
- *     function is given a handle that is valid then, too.
+ *  3. The operation and the datatype are referenced: the program may free both before the reduction is complete. Even
+ *     then the function gets a valid handle of the datatype.
  *  4. A packed element has MPI_Type_size bytes, as in MPICH: so packed data can be cut between elements.
- *  5. All members decide alike whether contributions are gathered or offered, and where they are cut: by count, element
- *     and group.
+ *  5. All members make the same decision whether contributions are gathered or offered, and where they are cut. It
+ *     depends on count, element and group.
  */
 #include "fold.h"
 #include "messages/offer.h"
@@ -29,9 +29,10 @@
 #include "tools/trace.h"
 
 enum {
-    OFFER_BYTES = 1 << 16, OFFER_ALL = 1 << 20, /* a contribution, and those of all members, that are offered */
-    PIECE_BYTES = 1 << 20, PIECES = 64,         /* bytes of a piece, at least; pieces, at the most */
-    AHEAD = 2,                                  /* pieces that are asked for before they are needed */
+    /* contributions are offered from this size: one, and those of all members together */
+    OFFER_BYTES = 1 << 16, OFFER_ALL = 1 << 20,
+    PIECE_BYTES = 1 << 20, PIECES = 64,         /* smallest piece in bytes; largest number of pieces */
+    AHEAD = 2,                                  /* pieces that are requested before they are needed */
     LEVELS = 32,
 };
 
@@ -44,9 +45,9 @@ struct mpy_fold {
     int root;
     const void *input;
     void *output;
-    MPI_Count count, result; /* elements: of the contribution, of the result here (0: none) */
-    int contributions;       /* that are folded here */
-    size_t element;          /* bytes, packed */
+    MPI_Count count, result; /* elements: of the contribution, and of the result here (0: none) */
+    int contributions;       /* number of contributions that are folded here */
+    size_t element;          /* bytes of an element, packed */
 
     /* gathered: the i-th contribution at gathered + offset + i * stride */
     char *packed, *gathered;
@@ -54,27 +55,28 @@ struct mpy_fold {
     MPI_Count *pieces; /* Alltoallv: counts to send, to receive, displacements to send, to receive; `peers` of each */
     int peers;
 
-    /* offered: what is gathered are the tags */
+    /* if offered, the tags are gathered */
     bool offers;
-    mpy_offer_t *offer; /* our contribution, from the begin to the end of a reduction */
+    mpy_offer_t *offer; /* our contribution, from the beginning to the end of a reduction */
     int32_t tag, *readers;
     int nreaders;
     char *window;                 /* AHEAD pieces */
-    mpy_request_t *asked[AHEAD];  /* the n-th that was asked for in place n % AHEAD */
+    mpy_request_t *asked[AHEAD];  /* the n-th request is at index n % AHEAD */
     uint64_t nasked, ntaken;
-    MPI_Count asked_piece;        /* of the next one to be asked for: its first element ... */
+    MPI_Count asked_piece;        /* next piece to request: its first element ... */
     int asked_turn;               /* ... and its turn */
 
-    /* the tree: of each level the part that waits for its sibling; parts have elements as in the program's buffers */
-    MPI_Count piece, at;  /* elements of a piece; the first one of the piece that is folded */
+    /* the tree. parts[level]: the part of a level that waits for its sibling. Elements of parts lie as in the program's
+     * buffers. */
+    MPI_Count piece, at;  /* elements of a piece; first element of the piece that is being folded */
     int origin, turns;    /* contribution origin ^ turn is the turn-th, if there is one */
-    int turn, level;      /* level: where the part in hand belongs, -1 if there is none */
+    int turn, level;      /* level: where the part in `hand` belongs, -1 if there is none */
     char *hand, *parts[LEVELS], *spare[LEVELS];
     int nspare;
-    bool calling; /* the function was called and has not returned: `saved` is what inout was */
+    bool calling; /* the function was called and has not returned; `saved` holds the old inout */
     char *rooms, *saved;
     size_t rooms_size, room_size, saved_size, window_size;
-    MPI_Count extent, shift; /* of an element; where a part begins for MPI */
+    MPI_Count extent, shift; /* of an element; offset in a part of the address that MPI gets */
 };
 
 static int real_type(const mpy_fold_t *f) { return f->type != NULL ? f->type->real : mpy_real_datatype(f->datatype); }
@@ -101,7 +103,7 @@ static bool bad_buffer(const void *buf, const mpy_reduction_t *a, MPI_Count coun
     return count > 0 && buf == NULL && mpy_is_builtin(a->datatype);
 }
 
-/* What the real library would find wrong. In an inter-communicator the gathering call checks root. */
+/* Finds the errors that the real library would find. In an inter-communicator the gathering call checks root. */
 static int check(const mpy_reduction_t *a, const mpy_comm_t *c) {
     const mpy_datatype_t *d = mpy_datatype(a->datatype);
     MPI_Count size, count = a->count;
@@ -126,9 +128,9 @@ static int check(const mpy_reduction_t *a, const mpy_comm_t *c) {
 
 /* ---- records; in the lower half ---- */
 
-/* A buffer of the record, or false. */
+/* Allocates a buffer of the record; false if there is no memory. */
 static bool room(char **buffer, size_t bytes, size_t *size) {
-    *size = bytes + 1; /* an empty one has an address too */
+    *size = bytes + 1; /* + 1, so that an empty buffer has an address, too */
     return (*buffer = mpy_try_alloc(*size)) != NULL;
 }
 
@@ -146,7 +148,7 @@ static void cut(mpy_fold_t *f, const mpy_reduction_t *a, const mpy_comm_t *c) {
     }
 }
 
-/* Who receives our contribution, if it is offered. */
+/* Does `rank` receive our contribution, if it is offered? */
 static bool reads(const mpy_fold_t *f, int rank) {
     if (rank == f->comm->rank) return false;
     return f->kind == MPY_FOLD_REDUCE ? rank == f->root : f->kind == MPY_FOLD_ALLREDUCE || rank > f->comm->rank;
@@ -160,14 +162,15 @@ static void list_readers(mpy_fold_t *f) {
 
 static size_t piece_bytes(const mpy_fold_t *f) { return (size_t)f->piece * f->element; }
 
-/* Room for the tree: parts of the elements of a piece as they are in the program's buffers. */
+/* Plans the pieces and allocates the tree: parts whose elements lie as in the program's buffers. */
 static int plan(mpy_fold_t *f, MPI_Count count, int origin) {
     MPI_Count lb, true_lb, true_extent, wanted = count * (MPI_Count)f->element / PIECES;
     int levels = 0;
     if (wanted < PIECE_BYTES) wanted = PIECE_BYTES;
     f->piece = f->element > 0 ? wanted / (MPI_Count)f->element : count;
     if (f->piece < 1) f->piece = 1;
-    if (f->piece > 0x40000000) f->piece = 0x40000000; /* operations made with the small form count in int */
+    /* functions of operations created with MPI_Op_create count in int */
+    if (f->piece > 0x40000000) f->piece = 0x40000000;
     while (1 << levels < f->contributions) levels++;
     f->turns = 1 << levels;
     f->origin = origin & (f->turns - 1);
@@ -177,20 +180,21 @@ static int plan(mpy_fold_t *f, MPI_Count count, int origin) {
     int rc = MPY_REAL(Type_get_extent_c)(real_type(f), &lb, &f->extent);
     if (rc == 0) rc = MPY_REAL(Type_get_true_extent_c)(real_type(f), &true_lb, &true_extent);
     if (rc != 0) return rc;
-    MPI_Count steps = (elements - 1) * f->extent; /* the last one starts here: below the first if negative */
+    MPI_Count steps = (elements - 1) * f->extent; /* offset of the last element; negative if it lies below the first */
     f->room_size = (size_t)((steps < 0 ? -steps : steps) + true_extent + 63) & ~(size_t)63;
     f->shift = -true_lb - (steps < 0 ? steps : 0);
-    f->nspare = levels + 1; /* one of each level, and the one in hand */
+    f->nspare = levels + 1; /* one for each level, and `hand` */
     if (!room(&f->rooms, (size_t)f->nspare * f->room_size, &f->rooms_size)) return MPI_ERR_NO_MEM;
     for (int i = 0; i < f->nspare; i++) f->spare[i] = f->rooms + (size_t)i * f->room_size + f->shift;
     return room(&f->saved, (size_t)elements * f->element, &f->saved_size) ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
-/* NULL and *rc if it can't be made. */
+/* Returns NULL and sets *rc if the record can't be made. */
 static mpy_fold_t *record(const mpy_reduction_t *a, mpy_comm_t *c, int *rc) {
     mpy_fold_t *f = mpy_alloc(sizeof *f);
     int peers = c->remote_size != 0 ? c->remote_size : c->size;
-    bool cuts = scatters(a) && c->remote_size == 0; /* how the other group cuts isn't known here: all of it comes */
+    /* we don't know how the other group cuts, so we gather everything */
+    bool cuts = scatters(a) && c->remote_size == 0;
     MPI_Count size, before = 0;
     f->op = (mpy_op_t *)mpy_lookup(MPY_OP, a->op);
     mpy_object_ref(&f->op->obj);
@@ -237,7 +241,7 @@ static mpy_fold_t *record(const mpy_reduction_t *a, mpy_comm_t *c, int *rc) {
     return NULL;
 }
 
-/* A handle of the type for the program's function: another one if the program has freed its own. In the lower half. */
+/* A handle of the type for the program's function: a new one if the program has freed its own. In the lower half. */
 static int lend_handle(mpy_fold_t *f) {
     if (f->lent != 0) return f->lent;
     if (f->type == NULL || mpy_lookup(MPY_DATATYPE, f->type->handle) == f->type) return f->datatype;
@@ -248,7 +252,7 @@ static void take_handle_back(mpy_fold_t *f) {
     f->lent = 0;
 }
 
-/* What was asked for and has not come, of a reduction that has failed, may still be written to. */
+/* After a reduction has failed, pieces that were requested but have not arrived may still be written to. */
 static bool leave_asked(mpy_fold_t *f) {
     bool open = f->ntaken < f->nasked;
     for (; f->ntaken < f->nasked; f->ntaken++) mpy_orphan_add(f->asked[f->ntaken % AHEAD]);
@@ -283,11 +287,12 @@ static int pack(mpy_fold_t *f, char *to, size_t size) {
 }
 
 int mpy_fold_begin(mpy_fold_t *f) {
-    bool failed = f->level >= 0 || f->turn != 0 || f->ntaken < f->nasked; /* the start before, in the middle */
+    /* the previous start has failed in the middle */
+    bool failed = f->level >= 0 || f->turn != 0 || f->ntaken < f->nasked;
     if (failed) return MPI_ERR_INTERN;
     f->at = 0;
     if (!f->offers) return pack(f, f->packed, f->packed_size);
-    leave_offer(f); /* of a start that has failed */
+    leave_offer(f); /* left over from a start that has failed */
     size_t bytes = (size_t)f->count * f->element;
     f->asked_piece = 0;
     f->asked_turn = 0;
@@ -304,13 +309,13 @@ static MPI_Count elements_at(const mpy_fold_t *f, MPI_Count at) {
     return f->result - at < f->piece ? f->result - at : f->piece;
 }
 
-/* The contribution whose turn it is, or -1: none. */
+/* The contribution that is next in turn, or -1 if there is none. */
 static int whose(const mpy_fold_t *f, int turn) {
     int i = f->origin ^ turn;
     return i < f->contributions ? i : -1;
 }
 
-/* Asks for the next pieces, in the order in which they are folded. */
+/* Requests the next pieces, in the order in which they are folded. */
 static int ask(mpy_p2p_thread_t *th, mpy_fold_t *f) {
     const int32_t *tags = (const int32_t *)f->gathered;
     int rc = MPI_SUCCESS, real;
@@ -329,7 +334,7 @@ static int ask(mpy_p2p_thread_t *th, mpy_fold_t *f) {
     return rc;
 }
 
-/* The piece of contribution i that is to be folded, packed; NULL if it isn't here yet, or *rc. */
+/* The packed piece of contribution i that is to be folded next. NULL if it has not arrived yet; errors go to *rc. */
 static const char *piece_of(mpy_p2p_thread_t *th, mpy_fold_t *f, int i, int *rc) {
     size_t at = (size_t)f->at * f->element;
     if (!f->offers) return f->gathered + f->offset + (size_t)i * f->stride + at;
@@ -341,7 +346,7 @@ static const char *piece_of(mpy_p2p_thread_t *th, mpy_fold_t *f, int i, int *rc)
     return *rc == 0 ? f->window + f->ntaken % AHEAD * piece_bytes(f) : NULL;
 }
 
-/* It is folded into the tree. */
+/* The piece has been folded into the tree: release it. */
 static int piece_taken(mpy_p2p_thread_t *th, mpy_fold_t *f, int i) {
     if (!f->offers || i == f->comm->rank) return MPI_SUCCESS;
     mpy_request_release(th, f->asked[f->ntaken++ % AHEAD]);
@@ -357,14 +362,14 @@ static int unpack(const mpy_fold_t *f, const char *from, void *to) {
     return MPY_REAL(Unpack_c)(from, n * (MPI_Count)f->element, &position, to, n, real_type(f), MPI_COMM_SELF);
 }
 
-/* ---- the tree; in the lower half, with a way out ---- */
+/* ---- the tree; in the lower half, but leaves it for the program's function ---- */
 
 static void combine(const mpy_op_t *op, char *in, char *inout, MPI_Count count, int datatype) {
     int n = (int)count;
     mpy_op_apply(op, in, inout, op->big ? (void *)&count : &n, &datatype);
 }
 
-/* inout = in op inout. Comes here again if the function has never returned. */
+/* inout = in op inout. Runs again if the function did not return (longjmp). */
 static int call(mpy_thread_t *t, mpy_fold_t *f, char *in, char *inout) {
     int rc = f->calling ? unpack(f, f->saved, inout) : pack_part(f, inout);
     if (rc != 0) return rc;
@@ -378,13 +383,13 @@ static int call(mpy_thread_t *t, mpy_fold_t *f, char *in, char *inout) {
     return MPI_SUCCESS;
 }
 
-/* The part in hand rises until it has no sibling yet. Either of two siblings may be empty (NULL): there are fewer
- * contributions than turns. */
+/* The part in `hand` rises until its sibling does not exist yet. Either sibling may be empty (NULL), because there are
+ * fewer contributions than turns. */
 static int rise(mpy_thread_t *t, mpy_fold_t *f) {
     for (; f->turn >> f->level & 1; f->level++) {
         char *sibling = f->parts[f->level];
         if (sibling != NULL && f->hand != NULL) {
-            bool left = !(f->origin >> f->level & 1); /* the one that came first is of lower ranks */
+            bool left = !(f->origin >> f->level & 1); /* the earlier part has the lower ranks */
             char *in = left ? sibling : f->hand, *inout = left ? f->hand : sibling;
             int rc = call(t, f, in, inout);
             if (rc != 0) return rc;
@@ -398,7 +403,7 @@ static int rise(mpy_thread_t *t, mpy_fold_t *f) {
     return MPI_SUCCESS;
 }
 
-/* A piece of the result. */
+/* Writes a piece of the result into the program's buffer. */
 static int deliver(mpy_fold_t *f) {
     int rc = pack_part(f, f->hand);
     if (rc == 0) rc = unpack(f, f->saved, (char *)f->output + f->at * f->extent);
@@ -407,7 +412,7 @@ static int deliver(mpy_fold_t *f) {
     return rc;
 }
 
-/* False: the piece whose turn it is isn't here yet. */
+/* Returns false if the piece that is next in turn has not arrived yet. */
 static bool take_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_fold_t *f, int *rc) {
     if (f->level < 0) {
         int i = whose(f, f->turn);

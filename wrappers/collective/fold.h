@@ -1,5 +1,5 @@
-/* fold.h - nonblocking and persistent reductions with an operation of the program: what the generated wrappers call
- * when `op` isn't predefined, and what persistent.c needs of them.
+/* fold.h - nonblocking and persistent reductions with an operation of the program: the functions that the generated
+ * wrappers call when `op` isn't predefined, and those that persistent.c needs.
  */
 #ifndef MANAPY_FOLD_H
 #define MANAPY_FOLD_H
@@ -26,21 +26,21 @@ typedef struct mpy_reduction {
     const void *sendbuf;
     void *recvbuf;
     MPI_Count count;               /* count, or recvcount of the _block forms */
-    const int *recvcounts;         /* one of these two for REDUCE_SCATTER */
+    const int *recvcounts;         /* exactly one of these two is used for REDUCE_SCATTER */
     const MPI_Count *recvcounts_c;
     int datatype, op, root, comm, info;
 } mpy_reduction_t;
 
-/* `op` is a live handle; nothing is counted yet. */
+/* `op` is a live handle. The call has not been counted yet. */
 MPY_HIDDEN int mpy_fold(const mpy_reduction_t *a, MPI_Request *request);
 
 typedef struct mpy_fold mpy_fold_t;
-/* In the lower half: take the contribution. */
+/* In the lower half: takes the contribution. */
 MPY_HIDDEN int mpy_fold_begin(mpy_fold_t *f);
-/* As `finish` of a family (request.h), once the real collective is complete: calls the program's function. */
+/* `finish` of a family (request.h), called when the real collective is complete: calls the program's function. */
 MPY_HIDDEN bool mpy_fold_finish(mpy_thread_t *t, struct mpy_p2p_thread *th, mpy_fold_t *f, int *rc);
-/* As `let_go`; f may be NULL. What others offer for a reduction has to be received: freed while it is active (which MPI
- * forbids), it is finished first. */
+/* `let_go` of a family; f may be NULL. Other ranks' offers for a reduction must be received. So if the program frees an
+ * active request (which MPI forbids), the reduction is finished first. */
 MPY_HIDDEN bool mpy_fold_let_go(mpy_thread_t *t, const mpy_fold_t *f, struct mpy_request *r);
 MPY_HIDDEN void mpy_fold_destroy(mpy_fold_t *f); /* in the lower half */
 

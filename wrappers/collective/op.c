@@ -12,7 +12,7 @@
 
 enum { THUNKS = 1024 }; /* as in op_thunks.S */
 
-extern char mpy_op_thunks[] MPY_HIDDEN; /* THUNKS entries of 16 bytes */
+extern char mpy_op_thunks[] MPY_HIDDEN; /* THUNKS entries of 16 bytes each */
 static mpy_op_t *by_thunk[THUNKS];
 
 void mpy_op_apply(const mpy_op_t *op, void *in, void *inout, void *count, int *datatype) {
@@ -65,7 +65,7 @@ static int create(void *function, int commute, bool big, MPI_Op *handle, const c
     op->thunk = thunk;
     if (handle == NULL)
         rc = MPI_ERR_ARG;
-    else if (function == NULL) /* the native error */
+    else if (function == NULL) /* the error that the real library returns */
         rc = big ? MPY_REAL(Op_create_c)(NULL, commute, &op->obj.real)
                  : MPY_REAL(Op_create)(NULL, commute, &op->obj.real);
     else
@@ -87,7 +87,7 @@ int PMPI_Op_create_c(MPI_User_function_c *user_fn, int commute, MPI_Op *op) {
     return create((void *)user_fn, commute, true, op, "MPI_Op_create_c");
 }
 
-/* Called by MPICH's C++ library, right after MPI_Op_create. */
+/* MPICH's C++ library calls this right after MPI_Op_create. */
 extern __attribute__((visibility("default"))) void MPII_Op_set_cxx(MPI_Op op, void (*proxy)(void));
 void MPII_Op_set_cxx(MPI_Op handle, void (*proxy)(void)) {
     mpy_op_t *op = (mpy_op_t *)mpy_lookup(MPY_OP, handle);

@@ -1,23 +1,24 @@
-/* persistent.c - persistent collective requests: X_init, MPI_Start, and making them again after a restart. Completion
- * is that of any request (request.c): the real request is tested.
+/* persistent.c - persistent collective requests: X_init, MPI_Start, and making them again after a restart. They
+ * complete like any request (request.c): the real request is tested.
  *
- * Upper half, no libc. Only real persistent requests will do: members may start two of them in different orders, which
- * nonblocking collectives on the same communicator would pair wrongly.
+ * Upper half, no libc. The real requests must be persistent ones: members may start two of them in different orders,
+ * and nonblocking collectives on the same communicator would then be matched wrongly.
  *
- * Clock. X_init counts on its communicator, MPI_Start on a row of the request's own; so starts that cross on two
+ * Clock. X_init counts on its communicator. MPI_Start counts on a row of the request's own, so starts that cross on two
  * members are told apart. The row's identity is that of a child of (communicator, SEQ of the X_init).
  *
- * MPI_Request_free is local: while one member has freed its request, another may still have to start it as often as
- * that one did. Therefore the record and the row of a freed request stay ("retired"), and a restart makes the real
- * request on all members or on none. Nothing is started on it any more: at a safe state all members have started it
- * equally often. Retired records go with their communicator (comm_freed.c: when all members have freed it and all their
- * requests), or when the members agree, in an X_init now and then, that all have freed them. So the 65536 rows of the
- * clock bound the requests of this process that at least one member holds.
+ * MPI_Request_free is local: when one member has freed its request, another may still have to start it, until both have
+ * started it equally often. Therefore the record and the row of a freed request stay ("retired"), and a restart makes
+ * the real request on all members or on none. Nothing is started on a retired request: at a safe state all members have
+ * started it equally often. Retired records are removed with their communicator (comm_freed.c: when all members have
+ * freed it and all their requests). They are also removed when the members agree, in some X_init calls, that all have
+ * freed them. So the 65536 rows of the clock limit the number of requests of this process that at least one member
+ * holds.
  *
  * Invariants
  *  1. The list is in ascending order of identity. The records of one communicator are the same on all its members: an
- *     X_init that fails on its arguments leaves none and isn't counted (invariant 6 of clock.c), and fails otherwise
- *     only where memory is short.
+ *     X_init that fails on its arguments leaves no record and isn't counted (invariant 6 of clock.c). Otherwise an
+ *     X_init fails only for lack of memory.
  *  2. A record holds references to its communicator and datatypes, and copies of arrays and of the info: the program
  *     may free them all after the X_init.
  */
@@ -27,24 +28,25 @@
 #include "tools/trace.h"
 
 enum {
-    CHILD = -1,      /* in place of a communicator's smallest world rank: no child communicator has this identity */
-    AGREE_EVERY = 256, /* records of a communicator */
+    CHILD = -1,      /* replaces a communicator's smallest world rank: no child communicator has this identity */
+    AGREE_EVERY = 256, /* agree after so many records of a communicator */
 };
 
 typedef struct kept { /* an argument */
     mpy_argument_t given; /* arrays: our copy */
     size_t bytes;         /* of the array */
     int64_t ntypes;
-    mpy_object_t **types; /* derived datatypes; NULL where one is predefined */
+    mpy_object_t **types; /* derived datatypes; an entry is NULL for a predefined type */
     int *real_types;      /* MPY_ARG_TYPES */
-    int same; /* 1 + the number of an earlier argument given the same array, which keeps it for both: MPI compares
-                 their addresses to find the wrong use of a buffer */
+    /* 1 + the number of an earlier argument that was given the same array and keeps it for both: MPI compares their
+     * addresses to detect a wrongly used buffer */
+    int same;
 } kept_t;
 
 typedef struct persistent {
     struct persistent *next;
     uint64_t cid;
-    uint64_t seq; /* of the X_init on its communicator */
+    uint64_t seq; /* SEQ of the X_init on its communicator */
     uint32_t row;
     int info; /* our copy */
     int real;
@@ -150,7 +152,7 @@ static void destroy(persistent_t *p) {
     mpy_free(p, sizeof *p);
 }
 
-/* In order. */
+/* Inserts it in order. */
 static void insert(persistent_t *p) {
     mpy_lock(&mpy_objects_lock);
     persistent_t **link = &first;
@@ -167,7 +169,7 @@ static void unlist(const persistent_t *p) {
     *link = p->next;
 }
 
-/* It is in no list any more. */
+/* Removes the row and frees the record, which must not be in a list any more. */
 static void discard(persistent_t *p) {
     mpy_row_remove(p->row);
     destroy(p);
@@ -180,7 +182,7 @@ static void drop(persistent_t *p) {
     discard(p);
 }
 
-/* The records of a communicator; `records` may be NULL. Returns their number. */
+/* Lists the records of a communicator; `records` may be NULL. Returns their number. */
 static int list(const mpy_comm_t *c, persistent_t **records) {
     int n = 0;
     mpy_lock(&mpy_objects_lock);
@@ -193,7 +195,7 @@ static int list(const mpy_comm_t *c, persistent_t **records) {
     return n;
 }
 
-/* The real X_init, with the real handles of this generation. */
+/* Calls the real X_init, with the real handles of this generation. */
 static int make(persistent_t *p, int real_info) {
     mpy_argument_t a[MPY_ARGUMENTS];
     for (int i = 0; i < p->call->n; i++) {
@@ -237,7 +239,8 @@ static bool let_go(mpy_thread_t *t, mpy_request_t *r) {
     return mpy_fold_let_go(t, p->fold, r);
 }
 
-/* Which request it is on all members, and which start of it, though the record of the X_init may be overwritten. */
+/* Identifies the request on all members, and counts its starts, because the trace's record of the X_init may be
+ * overwritten. */
 static void traced(const mpy_request_t *r, mpy_trace_call_t *call) {
     const persistent_t *p = r->more;
     call->flags = p->call->op << MPY_TRACE_STARTS;
@@ -269,7 +272,7 @@ static const mpy_request_family_t family = {
 
 /* ---- X_init ---- */
 
-/* All members together: which retired requests are so everywhere? In the lower half. */
+/* All members call this together: which requests are retired on all of them? In the lower half. */
 static void agree(mpy_comm_t *c, int n) {
     persistent_t **records = mpy_alloc((size_t)n * sizeof *records);
     uint8_t *mine = mpy_alloc(2 * (size_t)n), *all = mine + n;
@@ -277,7 +280,7 @@ static void agree(mpy_comm_t *c, int n) {
     list(c, records);
     for (i = 0; i < n; i++) mine[i] = records[i]->retired;
     int rc = MPY_REAL(Allreduce)(mine, all, n, MPI_BYTE, MPI_BAND, c->obj.real);
-    if (rc == 0 && c->remote_size != 0) { /* what the other group found, and what it found of ours */
+    if (rc == 0 && c->remote_size != 0) { /* exchange: what the other group found, and what it found of ours */
         for (i = 0; i < n; i++) mine[i] &= all[i];
         rc = MPY_REAL(Allreduce)(mine, all, n, MPI_BYTE, MPI_BAND, c->obj.real);
     }

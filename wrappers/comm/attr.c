@@ -4,26 +4,26 @@
  * Upper half, upper TLS; callbacks are the program's.
  *
  * Invariants
- *  1. A keyval lives while the program holds it or an attribute of it exists (obj.refs counts both). KEYVAL_FREED: only
- *     attributes hold it.
- *  2. Lists are newest first: MPI deletes attributes in the reverse order of setting (MPI-4 11.2.4), and copies keep
- *     it.
+ *  1. A keyval exists as long as the program holds it or an attribute of it exists (obj.refs counts both).
+ *     KEYVAL_FREED: only attributes hold it.
+ *  2. Lists have the newest attribute first: MPI deletes attributes in the reverse order of setting (MPI-4 11.2.4).
+ *     Copies keep the order.
  *  3. Callbacks run with in_lower = 0, between changes of the list: they may call MPI, or leave with longjmp.
- *  4. A value has the type of the language it was set in. C sees an integer of Fortran through a pointer, Fortran an
- *     address of C as the integer (MPI-4 19.3.7).
- *  5. Lists and the reference counts of keyvals change under attr_lock: threads may make, look at and copy attributes
- *     of one object at a time.
+ *  4. A value has the type of the language it was set in. C gets a pointer to an integer of Fortran. Fortran gets an
+ *     address of C as an integer (MPI-4 19.3.7).
+ *  5. Lists and the reference counts of keyvals change under attr_lock: several threads may create, read and copy
+ *     attributes of one object at the same time.
  */
 #include "core/objects.h"
 #include "window/win.h"
 
 enum { KEYVAL_FREED = 1 };
-/* MPIR_Attr_type of MPICH's Fortran library; odd: an integer */
+/* MPIR_Attr_type of MPICH's Fortran library; odd values are integers */
 typedef enum { ATTR_POINTER = 0, ATTR_AINT = 1, ATTR_INT = 3 } mpy_attr_type_t;
 /* MPICH: kind of object in bits 22-25 */
 enum { FOR_COMM = 1 << 22, FOR_TYPE = 3 << 22, FOR_WIN = 8 << 22, FOR_MASK = 15 << 22 };
 
-static uint32_t attr_lock; /* lists, and the flags of keyvals (invariant 5) */
+static uint32_t attr_lock; /* protects lists and the flags of keyvals (invariant 5) */
 
 static mpy_thread_t *lists_lock(void) {
     mpy_thread_t *t = mpy_self();
@@ -38,7 +38,7 @@ static void lists_unlock(mpy_thread_t *t) {
 
 /* ---- keyvals ---- */
 
-/* Also of a freed one: the program may go on using its handle while there are attributes of it (MPI-4 7.7.2). */
+/* Also finds a freed keyval: the program may use its handle while attributes of it exist (MPI-4 7.7.2). */
 static mpy_keyval_t *find(int handle, int kind) {
     mpy_keyval_t *k = (mpy_keyval_t *)mpy_lookup(MPY_KEYVAL, handle);
     return k != NULL && (handle & FOR_MASK) == kind ? k : NULL;
@@ -66,7 +66,7 @@ static int keyval_create(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr
     return MPI_SUCCESS;
 }
 
-/* The second time it does nothing, as in MPICH. */
+/* A second call does nothing, as in MPICH. */
 static int keyval_free(int *keyval, int kind, const char *name) {
     mpy_thread_t *t = lists_lock();
     mpy_keyval_t *k = find(*keyval, kind);
@@ -83,14 +83,14 @@ static int keyval_free(int *keyval, int kind, const char *name) {
 
 /* ---- lists ---- */
 
-/* An attribute as it was; its keyval stays meanwhile. */
+/* A copy of an attribute. Its keyval is kept meanwhile. */
 typedef struct held {
     mpy_keyval_t *key; /* NULL: there is none */
     void *value;
     int type;
 } held_t;
 
-/* These three with the lock. */
+/* Call these three with the lock. */
 static mpy_attr_t **attr_find(mpy_attr_t **list, const mpy_keyval_t *k) {
     while (*list != NULL && (*list)->key != k) list = &(*list)->next;
     return list;
@@ -112,10 +112,10 @@ static mpy_attr_t *attr_make(mpy_keyval_t *k, void *value, int type, mpy_attr_t 
     return a;
 }
 
-/* What C is given for a value: itself, or where an integer of Fortran lies. */
+/* What C gets for a value: the value itself, or the address of an integer of Fortran. */
 static void *seen_by_c(int type, void **value) { return type & 1 ? (void *)value : *value; }
 
-/* What the program's functions return is the call's error code, as in MPICH. */
+/* The return value of the program's function is the call's error code, as in MPICH. */
 static int call_delete(int handle, held_t *a) {
     const mpy_keyval_t *k = a->key;
     if (k->remove == NULL) return MPI_SUCCESS;
@@ -159,12 +159,13 @@ static void attr_get(mpy_attr_t **list, const mpy_keyval_t *k, void *value, int 
     lists_unlock(t);
 }
 
-/* Calls the function for an attribute, which then goes, unless that fails and it is `kept` then. Consumes `a`. */
+/* Calls the function for an attribute and then deletes the attribute. If the function fails and `kept` is true, the
+ * attribute stays. Consumes `a`. */
 static int attr_drop(int handle, mpy_attr_t **list, held_t a, bool kept) {
     int rc = call_delete(handle, &a);
     mpy_thread_t *t = lists_lock();
     mpy_attr_t **at = attr_find(list, a.key), *gone = *at;
-    if (gone != NULL && !(rc != 0 && kept)) { /* else the callback has done it itself */
+    if (gone != NULL && !(rc != 0 && kept)) { /* otherwise the callback has deleted it itself */
         *at = gone->next;
         release(gone->key);
         mpy_free(gone, sizeof *gone);
@@ -193,7 +194,7 @@ int mpy_attrs_delete(int handle, mpy_attr_t **list) {
     }
 }
 
-/* All of a list, held; mpy_alloc(*n + 1 of them). */
+/* Copies of all attributes of a list; allocated by mpy_alloc, *n + 1 of them. */
 static held_t *hold_all(mpy_attr_t *const *list, size_t *n) {
     mpy_thread_t *t = lists_lock();
     *n = 0;
@@ -224,7 +225,7 @@ int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to) {
         rc = call_copy(from_handle, &all[i], &value, &flag);
         if (rc != 0 || !flag) continue;
         mpy_thread_t *t = lists_lock();
-        *end = attr_make(all[i].key, value, all[i].type, NULL); /* appended: invariant 2 */
+        *end = attr_make(all[i].key, value, all[i].type, NULL); /* append: invariant 2 */
         end = &(*end)->next;
         lists_unlock(t);
     }
@@ -235,9 +236,9 @@ int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to) {
 
 /* ---- predefined attributes: values of the real library, kept over a restart ----
  *
- * Without a process manager MPICH starts an mpiexec of its own to learn the size of the universe, and that one takes
- * the end of the program for a crash: it kills the process group, the script that we are in. So there it isn't asked,
- * and the attribute isn't set. */
+ * Without a process manager MPICH starts an mpiexec of its own to learn the size of the universe. This mpiexec takes
+ * the end of the program for a crash and kills the process group, including the script that contains us. So in this
+ * case MPICH isn't asked, and the attribute isn't set. */
 
 static struct { int keyval, value, set;
 } predefined[] = {
@@ -257,7 +258,7 @@ void mpy_attr_read_predefined(void) {
         if (!MPY_LOWER->singleton || predefined[i].keyval != MPI_UNIVERSE_SIZE) read_predefined(i);
 }
 
-/* The only one that changes; others may cost a question to the process manager. */
+/* Only this one changes; reading others may cause a request to the process manager. */
 void mpy_attr_read_last_code(void) {
     for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++)
         if (predefined[i].keyval == MPI_LASTUSEDCODE) read_predefined(i);
@@ -287,7 +288,7 @@ static int comm_get(MPI_Comm comm, int keyval, void *value, int *flag, int type,
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++) {
-        /* the even ones are Fortran's */
+        /* even keyvals are Fortran's */
         if (predefined[i].keyval != keyval && predefined[i].keyval + 1 != keyval) continue;
         *flag = predefined[i].set;
         if (*flag)
@@ -380,16 +381,16 @@ static int win_set(MPI_Win win, int keyval, void *value, int type) {
     return mpy_win_error(w, attr_set(win, &w->team.attrs, k, value, type), "MPI_Win_set_attr");
 }
 
-/* The base is the attribute's value itself; of the others C sees where they lie, Fortran the value (MPI-4 12.2.6).
- * Fortran's keyvals are the even ones, each one more than C's.
- */
+/* The base is the attribute's value itself. For the others C gets their address, Fortran the value (MPI-4 12.2.6).
+ * Fortran's keyvals are even, each one more than C's. */
 static bool win_predefined(mpy_win_t *w, int keyval, void **value, int type) {
     void *address;
     intptr_t integer;
     switch (keyval % 2 != 0 ? keyval : keyval - 1) {
     case MPI_WIN_BASE: address = w->base, integer = (intptr_t)w->base; break;
     case MPI_WIN_SIZE: address = &w->size, integer = w->size; break;
-    case MPI_WIN_DISP_UNIT: address = &w->disp_unit, integer = w->disp_unit; break; /* C's int is its low half */
+    /* C's int is the low half of intptr_t */
+    case MPI_WIN_DISP_UNIT: address = &w->disp_unit, integer = w->disp_unit; break;
     case MPI_WIN_CREATE_FLAVOR: address = &w->flavor, integer = w->flavor; break;
     case MPI_WIN_MODEL: address = &w->model, integer = w->model; break;
     default: return false;
@@ -424,7 +425,7 @@ int PMPI_Win_delete_attr(MPI_Win win, int keyval) {
     return mpy_win_error(w, attr_delete(win, &w->team.attrs, k), "MPI_Win_delete_attr");
 }
 
-/* ---- what MPICH's Fortran library calls: the same for its integers ---- */
+/* ---- called by MPICH's Fortran library: the same for its integers ---- */
 
 #define INTERNAL __attribute__((visibility("default")))
 

@@ -3,8 +3,8 @@
  * Upper half, no libc.
  *
  * Invariants, besides those of comm.h
- *  1. A communicator freed by the program lives on, without handle (0), while requests refer to it (refs), the real one
- *     too; and its record while another member may hold it (comm_freed.c).
+ *  1. A communicator that the program has freed stays, without handle (0), as long as requests refer to it (refs). So
+ *     does the real one. Its record stays as long as another member may hold the communicator (comm_freed.c).
  */
 #include "comm.h"
 #include "p2p/p2p.h"
@@ -35,7 +35,7 @@ void mpy_comm_name(mpy_comm_t *c, const char *name) {
     mpy_row(c->row)->name = c->name;
 }
 
-/* A handle, and a row: one that was made before, of the same members, or NEW_ROW. */
+/* Assigns a handle and a row: NEW_ROW, or a row that exists already for the same members. */
 enum { NEW_ROW = -1 };
 static void publish(mpy_comm_t *c, uint64_t cid, int errhandler, long row) {
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
@@ -65,7 +65,7 @@ static mpy_comm_t *predefined(int handle, int rank, int size, int32_t first, uin
     for (int i = 0; i < size; i++) world[i] = first + i;
     mpy_comm_record_t *r = record_make(handle, rank, size, world);
     r->comm.obj.handle = handle;
-    mpy_text_format(r->comm.name, sizeof r->comm.name, "%s", name); /* the trace wants it at once */
+    mpy_text_format(r->comm.name, sizeof r->comm.name, "%s", name); /* the trace needs the name at once */
     r->comm.has_name = 1;
     mpy_comm_publish(&r->comm, cid, MPI_ERRHANDLER_NULL);
     mpy_comm_name(&r->comm, name);
@@ -108,7 +108,7 @@ void mpy_comm_discard(mpy_comm_t *c) {
     mpy_free(r, sizeof *r);
 }
 
-/* Under the lock: whoever takes the last reference, or finds that the record may go, is the only one. */
+/* Under the lock, so that only one thread takes the last reference or finds that the record may be removed. */
 int mpy_comm_unref(mpy_comm_t *c) {
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     int real = MPI_COMM_NULL;
@@ -126,7 +126,7 @@ uint64_t mpy_comm_cid(const mpy_comm_t *c) { return ((const mpy_comm_record_t *)
 
 /* ---- groups of a real communicator ---- */
 
-/* Of a real group, which is freed. */
+/* The members of a real group. Frees the group. */
 static int32_t *world_ranks(int group, int size, bool *foreign) {
     int32_t *world = mpy_group_world(group, size, foreign);
     MPY_REAL(Group_free)(&group);
@@ -135,7 +135,7 @@ static int32_t *world_ranks(int group, int size, bool *foreign) {
 
 int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n) {
     int job = mpy_world->size;
-    uint8_t *member = mpy_alloc((size_t)job + 1); /* one more: MPY_FOREIGN */
+    uint8_t *member = mpy_alloc((size_t)job + 1); /* one more, for MPY_FOREIGN */
     for (int i = 0; i < na; i++) member[a[i]] = 1;
     for (int i = 0; i < nb; i++) member[b[i]] = 1;
     *n = 0;
@@ -228,10 +228,10 @@ int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row) {
 
 /* ---- destructors ---- */
 
-/* `slot`: of MPI_Comm_free or MPI_Comm_disconnect, which have one type. */
+/* `slot`: MPI_Comm_free or MPI_Comm_disconnect, which have the same type. */
 static int real_free(int slot, int *real) { return ((mpy_fn_Comm_free_t)MPY_LOWER->mpi[slot])(real); }
 
-/* In the lower half: the program has let go of it. */
+/* In the lower half: the program has freed its handle. */
 static void forget_handle(mpy_comm_t *c) {
     mpy_p2p_comm_free(c);
     mpy_info_drop(c->info);
@@ -242,7 +242,7 @@ static void forget_handle(mpy_comm_t *c) {
     c->errhandler = MPI_ERRORS_RETURN;
 }
 
-/* A connection to processes outside the job is given up by both sides at the same time. */
+/* Both sides give up a connection to processes outside the job at the same time. */
 static int disconnect(mpy_thread_t *t, mpy_comm_t *c, int slot) {
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_enter(t, mpy_row(c->row));
@@ -260,7 +260,7 @@ static int disconnect(mpy_thread_t *t, mpy_comm_t *c, int slot) {
     return rc;
 }
 
-/* Local, as in MPICH; so is MPI_Comm_disconnect of processes of the job. */
+/* Local, as in MPICH. MPI_Comm_disconnect from processes of the job is local, too. */
 static int leave(mpy_thread_t *t, mpy_comm_t *c) {
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_ALONE);
     mpy_cross_in(t);
@@ -275,7 +275,7 @@ static int give_up(MPI_Comm *comm, int slot, const char *name) {
     mpy_comm_t *c = mpy_comm(*comm);
     mpy_thread_t *t = mpy_self();
     int rc = 0;
-    if (c == NULL || mpy_is_builtin(*comm)) { /* bad or predefined: the native error */
+    if (c == NULL || mpy_is_builtin(*comm)) { /* bad or predefined: the real library returns the error */
         mpy_cross_in(t);
         int real = mpy_real_comm(*comm);
         rc = real_free(slot, &real);
@@ -283,7 +283,7 @@ static int give_up(MPI_Comm *comm, int slot, const char *name) {
         return mpy_error(c, rc, name);
     }
     rc = mpy_attrs_delete(*comm, &c->attrs);
-    /* as in MPICH: the communicator has lost its attributes, but lives */
+    /* as in MPICH: the communicator has lost its attributes, but still exists */
     if (rc != 0) return mpy_error(NULL, rc, name);
     void *buffer;
     MPI_Count size;

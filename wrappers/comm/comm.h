@@ -4,13 +4,14 @@
  * Upper half, no libc.
  *
  * Invariants
- *  1. Constructors count on the communicator (the parent): its identity, and the parent's SEQ of that call,
- *     name the child. Destructors don't count: they are local. Comm_create_group and Intercomm_create have no parent of
- *     all members: they count on the child, whose row is there before the communicator; groups, tag and how often name
- *     it.
+ *  1. Constructors count on the communicator (the parent): its identity and the parent's SEQ of that call name the
+ *     child. Destructors don't count: they are local. Comm_create_group and Intercomm_create have no parent that
+ *     includes all members. They count on the child, whose row exists before the communicator. The child is named by
+ *     groups, tag and the number of earlier uses.
  *  2. A new real communicator gets MPI_ERRORS_RETURN and its record (handle, groups, row) before in_lower is cleared.
- *  3. A clock row's members are the same list on all of them: the group in its order, or, where there are two groups,
- *     members outside the job, or the row came first, all that belong to the job, ascending.
+ *  3. All members of a clock row have the same list of members: the group in its order. The list has instead all
+ *     members that belong to the job, ascending, in three cases: there are two groups, there are members outside the
+ *     job, or the row was made first.
  */
 #ifndef MANAPY_COMM_H
 #define MANAPY_COMM_H
@@ -21,62 +22,62 @@ typedef struct mpy_comm_record {
     mpy_comm_t comm; /* first: records and communicators are the same address */
     mpy_link_t all;
     uint64_t cid;
-    int32_t *members; /* of the row (invariant 3); may be comm.world */
+    int32_t *members; /* members of the row (invariant 3); may be comm.world */
     int nmembers;
     mpy_topology_t *topology; /* NULL: none */
-    const char *origin;       /* of a foreign one: the function that has made it */
-    /* how many constructors on it and its ancestors have succeeded: the same on all members */
+    const char *origin;       /* for a foreign communicator: the function that created it */
+    /* successful constructors on it and its ancestors: the same number on all members */
     uint32_t made;
     uint32_t persistent;      /* references that records of persistent.c hold */
-    bool left;                /* comm_freed.c: freed here, perhaps not by all members; with mpy_objects_lock */
-    bool asked;               /* likewise: a thread is in an agreement on it */
+    bool left;                /* comm_freed.c: freed here, but perhaps not by all members; with mpy_objects_lock */
+    bool asked;               /* likewise: a thread is in an agreement that includes it */
 } mpy_comm_record_t;
 
 #define MPY_COMM_RECORD(LINK) ((mpy_comm_record_t *)((char *)(LINK) - offsetof(mpy_comm_record_t, all)))
 extern MPY_HIDDEN mpy_link_t mpy_comms; /* all records, the oldest first */
 
 /* ---- records (comm.c); in the lower half ---- */
-/* A record of what the real communicator says of itself: groups, topology. It has no handle yet. */
+/* Makes a record from the real communicator's own answers: groups, topology. It has no handle yet. */
 MPY_HIDDEN mpy_comm_t *mpy_comm_read(int real);
-/* The same for a communicator that is like another one; its real handle is MPI_COMM_NULL yet. */
+/* The same for a communicator that is like another one. Its real handle is still MPI_COMM_NULL. */
 MPY_HIDDEN mpy_comm_t *mpy_comm_copy(const mpy_comm_t *from);
-MPY_HIDDEN void mpy_comm_discard(mpy_comm_t *c); /* it gets none */
+MPY_HIDDEN void mpy_comm_discard(mpy_comm_t *c); /* the communicator gets no handle and is not needed */
 MPY_HIDDEN void mpy_comm_publish(mpy_comm_t *c, uint64_t cid, int errhandler); /* gives it a handle and a row */
-/* The same, as that which the constructor `name` has made. */
+/* The same for a communicator that the constructor `name` has created. */
 MPY_HIDDEN void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const char *name);
 MPY_HIDDEN void mpy_comm_name(mpy_comm_t *c, const char *name);
-/* The end of a call that counted on a row made at its entry: the communicator gets the row and a handle, or
- * (MPI_COMM_NULL) the row goes. Returns the program's handle. */
+/* Ends a call that counted on a row made at its entry. The communicator gets the row and a handle. If it is
+ * MPI_COMM_NULL, the row is removed. Returns the program's handle. */
 MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row);
-/* The processes of the job among the members of two groups, ascending; mpy_alloc(*n). */
+/* The processes of the job that are members of either group, ascending; mpy_alloc(*n). */
 MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n);
-/* How often this identity and tag have been used: part of an identity, the same on all members. */
+/* How often this identity and tag have been used. This is part of an identity and the same on all members. */
 MPY_HIDDEN uint64_t mpy_comm_count(uint64_t id, int tag);
-MPY_HIDDEN void mpy_comm_count_back(uint64_t id, int tag); /* the last one isn't made */
+MPY_HIDDEN void mpy_comm_count_back(uint64_t id, int tag); /* undoes the last count: its communicator isn't created */
 
 /* ---- communicators freed here (comm_freed.c); in the lower half ---- */
 /* The program has no handle of it any more. Returns the error of the real MPI_Comm_free. */
 MPY_HIDDEN int mpy_comm_leave(mpy_comm_t *c);
-/* At the end of a blocking constructor: all members of `parent` call it, or where there is none (NULL), all of `child`.
- */
+/* At the end of a blocking constructor. All members of `parent` call it. If there is no parent (NULL), all members of
+ * `child` call it. */
 MPY_HIDDEN void mpy_comm_made(mpy_comm_t *parent, mpy_comm_t *child_or_null);
 
-/* The end of a constructor whose communicator (or NULL) has its handle already. */
+/* Ends a constructor whose communicator (or NULL) has its handle already. */
 MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm,
                                    const char *name);
-/* Collective over a group only, to which this process belongs. Returns an MPI error code, and a handle. */
+/* Collective over a group only; this process must belong to it. Returns an MPI error code, and a handle. */
 MPY_HIDDEN int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm,
                                      MPI_Comm *newcomm);
 
 /* ---- persistent collectives (persistent.c) ---- */
-/* MPI_Comm_free, in the lower half, when all members are in it. */
+/* MPI_Comm_free in the lower half, when all members are in it. */
 MPY_HIDDEN void mpy_persistent_comm_free(const mpy_comm_t *comm);
 
 /* ---- topologies (topology.c); in the lower half ---- */
 MPY_HIDDEN void mpy_topology_read(mpy_comm_record_t *r);
 MPY_HIDDEN mpy_topology_t *mpy_topology_copy(const mpy_topology_t *from);
 MPY_HIDDEN void mpy_topology_free(mpy_topology_t *topology);
-/* Puts the topology on a copy of `base`, whose ranks stay. */
+/* Applies the topology to a copy of `base`; all ranks stay the same. */
 MPY_HIDDEN int mpy_topology_rebuild(const mpy_topology_t *topology, int base, int *real);
 
 #endif

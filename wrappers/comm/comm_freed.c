@@ -1,34 +1,34 @@
 /* comm_freed.c - communicators that this process has freed, but other members may not have.
  *
  * Upper half, no libc; called in the lower half. MPI_Comm_free is local: members free a communicator at different
- * times, in different orders, and some perhaps never. Its record and its row stay here meanwhile ("left"): the row says
- * how many collectives this process has started there, which may be the others' target; and a restart needs all members
- * to make the communicator again for those that hold it.
+ * times, in different orders, and some perhaps never. Meanwhile its record and its row stay here ("left"). The row says
+ * how many collectives this process has started there, which may be the target of other members. And a restart needs
+ * all members to create the communicator again for those that hold it.
  *
- * Records that all members have left, and have no request on any more, go when the members agree on it. They do so in a
- * constructor now and then: a blocking collective in which they all are. Each adds up what it has left. A record goes
- * if as many have left it as it has members; so a member in which the communicator isn't there yet (another thread
- * makes it just now) keeps it.
+ * A record that all members have left, and on which none has a request, is removed when the members agree on it. They
+ * do so in some constructor calls: blocking collectives that include all of them. Each adds up what it has left. A
+ * record is removed if as many processes have left it as it has members. So a member that does not have the
+ * communicator yet (another of its threads is just creating it) keeps it.
  *
  * Invariants
- *  1. Which records of left communicators there are is the same on all their members at a safe state: they go inside a
+ *  1. At a safe state all members of left communicators have the same records of them: records are removed inside a
  *     call that counts.
- *  2. A left communicator has no handle and nothing of the program but requests (refs). Its real one is freed when none
- *     of these is left.
- *  3. A record is in one agreement at a time (asked): threads may be in constructors of different communicators. Where
+ *  2. A left communicator has no handle, and the program has nothing of it except requests (refs). Its real
+ *     communicator is freed when no request is left.
+ *  3. A record is in one agreement at a time (asked): threads may be in constructors of different communicators. If
  *     members have it in different agreements, it stays until the next one.
  */
 #include "comm.h"
 #include "p2p/p2p.h"
 
 enum {
-    ASK_EVERY = 32,    /* constructors; one costs an MPI_Allreduce more then */
-    WANTED_FROM = 64,  /* communicators left here since the last agreement */
+    ASK_EVERY = 32,    /* agree after so many constructors; each time this costs one more MPI_Allreduce */
+    WANTED_FROM = 64,  /* communicators left here since the last agreement that make one worthwhile */
     SLOTS_PER_RECORD = 4,
     SLOTS_MIN = 64,
 };
 
-static uint32_t since; /* left since the last agreement, with mpy_objects_lock */
+static uint32_t since; /* communicators left since the last agreement; with mpy_objects_lock */
 
 bool mpy_comm_gone(const mpy_comm_t *c) { return c->obj.handle == 0 && !((const mpy_comm_record_t *)c)->left; }
 
@@ -56,8 +56,8 @@ static void forget(mpy_comm_record_t *r) {
 
 /* ---- the agreement ---- */
 
-/* What all members add up, in both groups if there are two: each is told the other's sum, and then what one of the
- * others has been told. */
+/* Adds up the values of all members, in both groups if there are two: each group first gets the other's sum, then what
+ * one of the others has got. */
 static int add_up(uint64_t *values, int n, const mpy_comm_t *c) {
     if (c->remote_size == 0) return MPY_REAL(Allreduce)(MPI_IN_PLACE, values, n, MPI_UINT64_T, MPI_SUM, c->obj.real);
     size_t bytes = (size_t)n * sizeof *values;
@@ -73,10 +73,12 @@ static int add_up(uint64_t *values, int n, const mpy_comm_t *c) {
 typedef struct list {
     mpy_comm_record_t **records;
     uint32_t n, allocated;
-    uint64_t firsts; /* of how many this process is the first member: all ranks' sum is the number of different ones */
+    /* number of records of which this process is the first member: summed over all ranks, the number of different
+     * records */
+    uint64_t firsts;
 } list_t;
 
-/* Neither the program nor a request of it needs it any more. */
+/* Neither the program nor one of its requests needs it any more. */
 static bool is_done_with(const mpy_comm_record_t *r) { return r->left && r->comm.obj.refs == (int32_t)r->persistent; }
 
 static bool is_first(const mpy_comm_record_t *r) {
@@ -85,7 +87,7 @@ static bool is_first(const mpy_comm_record_t *r) {
     return true;
 }
 
-/* Those that this process has left, without a request on them, and whose members all belong to `c`. */
+/* The records that this process has left, that have no request, and whose members all belong to `c`. */
 static list_t list(const mpy_comm_t *c) {
     const mpy_comm_record_t *parent = (const mpy_comm_record_t *)c;
     uint8_t *member = mpy_alloc((size_t)mpy_world->size);
@@ -110,9 +112,9 @@ static list_t list(const mpy_comm_t *c) {
 
 typedef struct slot { uint64_t count, sum; } slot_t;
 
-/* Those that all members have left are taken out of the list, and go. */
+/* Removes the records that all members have left from the list and frees them. */
 static void agree(const mpy_comm_t *c, const list_t *left) {
-    /* the salt is another one each time: no two records share a slot for ever */
+    /* the salt differs each time, so no two records share a slot for ever */
     struct { uint64_t firsts, salt; } all = {left->firsts, since};
     if (add_up(&all.firsts, 2, c) != 0) return;
     uint64_t slots_n = SLOTS_MIN;
@@ -150,7 +152,7 @@ static void ask(const mpy_comm_t *c) {
 void mpy_comm_made(mpy_comm_t *parent, mpy_comm_t *child) {
     mpy_comm_record_t *p = (mpy_comm_record_t *)parent, *c = (mpy_comm_record_t *)child;
     if (p != NULL) p->made++;
-    /* so that a chain of duplicates, each freed after the next is made, comes to it, too */
+    /* so that a chain of duplicates, in which each is freed after the next is created, also reaches an agreement */
     if (p != NULL && c != NULL) c->made = p->made;
     if (p == NULL || p->made % ASK_EVERY == 0) ask(p != NULL ? parent : child);
 }

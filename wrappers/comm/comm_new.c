@@ -1,4 +1,4 @@
-/* comm_new.c - constructors of communicators out of others: dup, idup, split, create.
+/* comm_new.c - constructors that make communicators from others: dup, idup, split, create.
  *
  * Upper half, no libc. Invariants: comm.h.
  */
@@ -45,9 +45,9 @@ int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name
     return mpy_construct_leave(k, c, newcomm, name);
 }
 
-/* ---- duplicates: with the attributes whose copy functions say so, and the hints ---- */
+/* ---- duplicates: with the hints, and with the attributes whose copy functions say so ---- */
 
-/* As in MPICH the callbacks come first: if one fails there is no communicator. */
+/* As in MPICH the callbacks run first: if one fails, no communicator is created. */
 static int copy_attributes(MPI_Comm comm, mpy_attr_t **attrs) {
     mpy_comm_t *parent = mpy_comm(comm);
     *attrs = NULL;
@@ -86,8 +86,8 @@ int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
 
 /* ---- nonblocking duplicates ----
  *
- * Handle, record and row are there from the initiation, as the program's handle is in MPICH: all but the real
- * communicator is known then. Until it is ready its row has no handle, so that the drain doesn't look into it. */
+ * Handle, record and row exist from the initiation, as the program's handle does in MPICH: everything except the real
+ * communicator is known then. Until the communicator is ready its row has no handle, so that the drain ignores it. */
 
 static bool idup_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     mpy_comm_t *c = r->more;
@@ -109,10 +109,11 @@ typedef struct idup {
     mpy_p2p_thread_t *th;
     mpy_attr_t *attrs;
     mpy_comm_t *c;         /* NULL: bad handle */
-    int *real, request;    /* where the real library puts its handles, the first perhaps when it completes */
+    int *real, request;    /* where the real library stores its handles; it may store the first only at completion */
 } idup_t;
 
-/* False if the call has failed; then it returns *rc, which the program's error handler may have made MPI_SUCCESS. */
+/* False if the call has failed. Then the call must return *rc, which the program's error handler may have set to
+ * MPI_SUCCESS. */
 static bool begin_idup(idup_t *d, MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request, const char *name, int *rc) {
     mpy_require_mpi(name);
     *rc = copy_attributes(comm, &d->attrs);
@@ -176,13 +177,13 @@ int PMPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, 
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_split_type)(mpy_real_comm(comm), split_type, key, mpy_real_info(info),
                                      &k.real);
-    mpy_info_reread(info); /* with MPI_COMM_TYPE_HW_UNGUIDED the library says there what it has found */
+    mpy_info_reread(info); /* with MPI_COMM_TYPE_HW_UNGUIDED the library writes what it has found into the info */
     return mpy_construct_end(&k, newcomm, "MPI_Comm_split_type");
 }
 
 int PMPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.errhandler = MPI_ERRHANDLER_NULL; /* MPICH doesn't hand it on here, in Comm_create_group and in Intercomm_merge */
+    k.errhandler = MPI_ERRHANDLER_NULL; /* here, in Comm_create_group and in Intercomm_merge MPICH doesn't pass it on */
     k.rc = MPY_REAL(Comm_create)(mpy_real_comm(comm), mpy_real_group(group), &k.real);
     return mpy_construct_end(&k, newcomm, "MPI_Comm_create");
 }
@@ -191,7 +192,7 @@ enum { COUNT_LISTS = 4096 };
 typedef struct count { struct count *next; uint64_t id, n; int tag; } count_t;
 
 static count_t *count_of(uint64_t id, int tag) {
-    /* never freed: members free their communicators at different times, and must go on counting alike */
+    /* never freed: members free their communicators at different times, but must keep the same counts */
     static count_t *counts[COUNT_LISTS];
     count_t **list = &counts[((id ^ (uint64_t)(uint32_t)tag) * 0x9e3779b97f4a7c15ul >> 32) % COUNT_LISTS], *c = *list;
     while (c != NULL && (c->id != id || c->tag != tag)) c = c->next;
@@ -218,9 +219,9 @@ void mpy_comm_count_back(uint64_t id, int tag) {
     mpy_unlock(&mpy_objects_lock);
 }
 
-/* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists
- * (with handle 0) from the entry on. A member that hasn't come yet is below target there and can't be frozen before it
- * has. */
+/* Collective over the group only. So it counts on the row of the communicator that it makes. The row exists (with
+ * handle 0) from the entry on. A member that hasn't arrived yet is below target there and can't be frozen before it has
+ * arrived. */
 int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm,
                           MPI_Comm *newcomm) {
     mpy_guard_in(t);
@@ -242,7 +243,7 @@ int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int er
     return rc;
 }
 
-/* The group, if it is one and this process belongs to it. */
+/* Returns the group if the handle is valid and this process belongs to the group, otherwise NULL. */
 const mpy_group_t *mpy_group_with_us(MPI_Group group) {
     const mpy_group_t *g = mpy_group(group);
     for (int i = 0; g != NULL && i < g->size; i++)
@@ -258,7 +259,7 @@ int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *ne
     if (parent != NULL && g != NULL && newcomm != NULL) {
         rc = mpy_comm_create_group(t, g, tag, MPI_ERRHANDLER_NULL, comm, newcomm);
         if (rc == 0) mpy_comm(*newcomm)->session = parent->session;
-    } else { /* wrong arguments: the native error */
+    } else { /* wrong arguments: the real library returns the error */
         mpy_cross_in(t);
         rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
         mpy_cross_out(t);

@@ -1,4 +1,4 @@
-/* comm_query.c - what a communicator is asked and told: rank, size, name, hints.
+/* comm_query.c - queries and settings of a communicator: rank, size, name, hints.
  *
  * Upper half, no libc.
  */
@@ -57,10 +57,10 @@ int PMPI_Comm_get_name(MPI_Comm comm, char *name, int *resultlen) {
 }
 
 int PMPI_Comm_set_info(MPI_Comm comm, MPI_Info info) {
-    MPI_Comm none; /* nothing is constructed, but it is as collective */
+    MPI_Comm none; /* nothing is constructed, but the call is as collective as a constructor */
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_set_info)(mpy_real_comm(comm), mpy_real_info(info));
     if (k.rc == 0 && k.parent != NULL) mpy_info_merge(&k.parent->info, info);
-    /* other than the constructors it needn't wait for the others */
+    /* unlike the constructors it needn't wait for the other members */
     return mpy_construct_leave(&k, NULL, &none, "MPI_Comm_set_info");
 }

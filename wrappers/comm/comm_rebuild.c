@@ -3,22 +3,23 @@
  * Upper half, no libc; a hook, in the lower half.
  *
  * Invariants
- *  1. Rebuilding goes by ascending identity, the same order on all members: so the collective calls of different
- *     communicators can't wait for each other.
- *  2. Every communicator is made from MPI_COMM_WORLD and the world ranks of its groups: nothing is left of how the
- *     program made it, and its ranks are the same.
- *  3. A sum of floating-point numbers has the same bits after a restart as without one. Where ranks share a node and
- *     MPI is used by one thread, MPICH adds in another order from a communicator's fifth reduction on
+ *  1. Communicators are rebuilt in the order of ascending identity, which is the same on all members. So the collective
+ *     calls of different communicators can't wait for each other.
+ *  2. Every communicator is made from MPI_COMM_WORLD and the world ranks of its groups, whatever call of the program
+ *     made it. Its ranks stay the same.
+ *  3. A sum of floating-point numbers has the same bits after a restart as without one. If ranks share a node and MPI
+ *     is used by one thread, MPICH adds in another order from a communicator's fifth reduction on
  *     (MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD). MPI_Allreduce counts on the communicator; MPI_Reduce, MPI_Bcast and
  *     MPI_Barrier count on one of the node below it. So a new communicator gets as many of each call as the old one has
- *     had, or ENOUGH. Nonblocking calls don't count: members agree by one, as they may differ in failed calls.
+ *     had, or ENOUGH. Nonblocking calls don't count. So the members agree on the numbers by a nonblocking call, because
+ *     they may differ in failed calls.
  */
 #include "comm.h"
 #include "tools/trace.h"
 
 enum { ENOUGH = 8 };
 
-/* Tags keep different communicators of one group apart while not all members have come. */
+/* Tags separate different communicators of the same group while not all members have arrived. */
 static int tag_of(const mpy_comm_record_t *r) { return (int)(r->cid & 0x7fff); }
 
 static int make_intra(const mpy_comm_record_t *r, int *real) {
@@ -43,7 +44,7 @@ static int call_again(mpy_aging_t which, int real) {
     }
 }
 
-/* To the age of the old one. */
+/* Makes as many calls as the old communicator has had (invariant 3). */
 static int age(const mpy_comm_t *c) {
     uint64_t had[MPY_AGINGS];
     int request;
@@ -81,7 +82,7 @@ static uint64_t cid_of(const void *record) { return ((const mpy_comm_record_t *)
 
 static bool predefined(const mpy_comm_record_t *r) { return mpy_is_builtin(r->comm.obj.real); }
 
-/* Those to be made again, sorted; the others lose their real handle. */
+/* The communicators to make again, sorted. The others lose their real handle. */
 static mpy_comm_record_t **collect(uint32_t *n, uint32_t *allocated) {
     *n = *allocated = 0;
     for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) ++*allocated;
@@ -109,7 +110,7 @@ int mpy_comm_rebuild(char *error, uint64_t n) {
         failed = &records[i]->comm;
         rc = rebuild_one(records[i]);
         if (rc == 0) rc = age(failed);
-        /* left: made for the other members */
+        /* it was left: made only for the other members */
         if (rc == 0 && failed->obj.refs == 0) rc = MPY_REAL(Comm_free)(&failed->obj.real);
     }
     if (rc == 0) rc = age(failed = mpy_world);

@@ -1,22 +1,23 @@
 /* dynamic.c - connections to processes outside the job: spawn, connect and accept, join, ports and names. They run
- * natively; while one is open no checkpoint is possible, since the other side can't be asked to stop or be made again.
+ * natively. While a connection is open no checkpoint is possible, because the other side can't be stopped or restored.
  *
  * Upper half, no libc.
  *
  * Invariants
- *  1. MPY_UPPER->obstacle says why not, with clock.lock, whenever a foreign communicator exists or a call waits for
+ *  1. MPY_UPPER->obstacle (with clock.lock) gives the reason whenever a foreign communicator exists or a call waits for
  *     processes outside: it names the oldest connection. Duplicates and merges of a foreign communicator are
- *     connections too.
- *  2. The two sides of a connection inside one job (two parts of it that accept and connect) agree on the identity of
- *     what they get from the groups, as neither knows the other's parent communicator.
- *  3. A port of the program keeps its name over a restart, where another one is opened for it; what it has published is
- *     published again. Names that other processes had been told before are worth nothing then: they look them up again.
+ *     connections, too.
+ *  2. Two parts of one job may accept and connect to each other. Both sides then derive the identity of the new
+ *     communicator from the groups, because neither knows the other's parent communicator.
+ *  3. A port of the program keeps its name over a restart: another real port is opened for it, and its published names
+ *     are published again. Names that other processes had received before are useless then; they must look them up
+ *     again.
  */
 #include "comm.h"
 
-/* ---- why a checkpoint isn't possible ---- */
+/* ---- the reason why a checkpoint isn't possible ---- */
 
-static struct { const char *function; uint32_t calls; } waiting; /* a call that waits for processes outside */
+static struct { const char *function; uint32_t calls; } waiting; /* calls that wait for processes outside */
 
 static const mpy_comm_record_t *oldest_connection(void) {
     for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) {
@@ -69,12 +70,12 @@ static void wait_end(void) {
 typedef struct service {
     struct service *next;
     char *name;
-    int info; /* a copy of the program's, like those below */
+    int info; /* a copy of the program's info, like those below */
 } service_t;
-enum { PORT_NAME = 65536 }; /* more than MPI_MAX_PORT_NAME: the hint port_name_size of MPICH may allow it */
+enum { PORT_NAME = 65536 }; /* larger than MPI_MAX_PORT_NAME: MPICH's hint port_name_size may allow that */
 typedef struct port {
     struct port *next;
-    char *name; /* as the program knows it */
+    char *name; /* the name that the program knows */
     char *real;
     int info;
     service_t *services;
@@ -193,7 +194,7 @@ static int port_rebuild(port_t *p) {
     mpy_free(name, PORT_NAME);
     for (const service_t *s = p->services; s != NULL && rc == 0; s = s->next) {
         int info = mpy_real_info(s->info);
-        MPY_REAL(Unpublish_name)(s->name, info, p->real); /* a server may still have the old one */
+        MPY_REAL(Unpublish_name)(s->name, info, p->real); /* a server may still have the old name */
         rc = MPY_REAL(Publish_name)(s->name, info, p->real);
     }
     return rc;
@@ -216,7 +217,7 @@ int mpy_port_rebuild(char *error, uint64_t n) {
 
 /* ---- connections ---- */
 
-/* In the lower half: what connects two groups that knew nothing of each other. */
+/* In the lower half: adopts a communicator that connects two groups which did not know each other. */
 static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, const char *origin) {
     mpy_comm_t *c = mpy_comm_read(real);
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
@@ -224,7 +225,7 @@ static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, 
     if (c->foreign) {
         cid = mpy_child_cid(mpy_row(parent->row)->cid, seq, r->members[0]);
     } else {
-        enum { TAG = -2 }; /* invariant 2; no tag of another constructor */
+        enum { TAG = -2 }; /* invariant 2; no other constructor uses this tag */
         uint64_t a = mpy_ggid(c->world, c->size), b = mpy_ggid(c->remote_world, c->remote_size);
         uint64_t both = a < b ? mpy_child_cid(a, b, TAG) : mpy_child_cid(b, a, TAG);
         cid = mpy_group_cid(both, TAG, mpy_comm_count(both, TAG));
@@ -234,13 +235,13 @@ static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, 
     return c;
 }
 
-/* MPI_Comm_accept and MPI_Comm_connect, which have one type. */
+/* MPI_Comm_accept and MPI_Comm_connect, which have the same type. */
 static int meet(int slot, const char *port_name, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *newcomm,
                 const char *name) {
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
     mpy_comm_t *c = NULL;
-    /* elsewhere it means nothing */
+    /* on other ranks the argument is ignored */
     const char *port = k.parent != NULL && k.parent->rank == root ? real_port(port_name) : port_name;
     mpy_fn_Comm_accept_t meet = (mpy_fn_Comm_accept_t)MPY_LOWER->mpi[slot];
     k.rc = meet(port, mpy_real_info(info), root, mpy_real_comm(comm), &k.real);
@@ -256,7 +257,7 @@ int PMPI_Comm_connect(const char *port_name, MPI_Info info, int root, MPI_Comm c
     return meet(MPY_FN_Comm_connect, port_name, info, root, comm, newcomm, "MPI_Comm_connect");
 }
 
-/* Two processes with a socket between them: each is alone on its side. */
+/* Two processes with a socket between them. Each is the only member of its side. */
 int PMPI_Comm_join(int fd, MPI_Comm *intercomm) {
     static const char name[] = "MPI_Comm_join";
     wait_begin(mpy_self(), name);
@@ -285,7 +286,7 @@ int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_
     static const char name[] = "MPI_Comm_spawn_multiple";
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
-    /* elsewhere the arrays mean nothing */
+    /* on other ranks the arrays are ignored */
     bool root_here = k.parent != NULL && k.parent->rank == root && count > 0 && array_of_info != NULL;
     int *infos = root_here ? mpy_alloc((size_t)count * sizeof *infos) : NULL;
     for (int i = 0; infos != NULL && i < count; i++) infos[i] = mpy_real_info(array_of_info[i]);
@@ -297,7 +298,7 @@ int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_
     return mpy_construct_end(&k, intercomm, name);
 }
 
-/* ---- the other side of a spawn ---- */
+/* ---- the spawned side ---- */
 
 static int parent = MPI_COMM_NULL; /* handle of the communicator to the processes that have spawned us */
 

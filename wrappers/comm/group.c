@@ -1,6 +1,6 @@
-/* group.c - groups. A virtual group keeps the world ranks of its members in order; the real one is made by the real
- * library, so that arguments are checked as natively, and again after a restart from the list. Members outside the job
- * (MPY_FOREIGN) are gone by then: nothing connects to them any more.
+/* group.c - groups. A virtual group keeps the world ranks of its members in order. The real library makes the real
+ * group, so that it checks the arguments; after a restart the real group is made again from the list. Members outside
+ * the job (MPY_FOREIGN) don't exist then: no connection to them is left.
  *
  * Upper half, no libc.
  */
@@ -35,7 +35,7 @@ int32_t *mpy_group_world(int real, int size, bool *foreign) {
 }
 
 int mpy_group_adopt(int real) {
-    /* other predefined ones are MPICH's own business */
+    /* other predefined groups are internal to MPICH */
     if (real == MPI_GROUP_EMPTY || real == MPI_GROUP_NULL) return real;
     mpy_group_t *g = mpy_alloc(sizeof *g);
     MPY_REAL(Group_size)(real, &g->size);

@@ -1,17 +1,17 @@
-/* intercomm.c - inter-communicators: create and merge. All else is as with other communicators.
+/* intercomm.c - inter-communicators: create and merge. Everything else is as with other communicators.
  *
  * Upper half, no libc.
  *
- * Intercomm_create. The two groups don't know each other before the call, so there is no row that all members could
- * count on at its entry. So the leaders first exchange their groups by messages, and each tells its own group by a
- * broadcast, which counts on the local communicator; then everybody knows the union, makes its row, counts there, and
- * makes the real call. At each of these steps a checkpoint finds a rank that is parked, counted, or waits for a message
- * of a rank that it can name.
+ * Intercomm_create. The two groups don't know each other before the call. So there is no row on which all members could
+ * count at its entry. Therefore the leaders first exchange their groups by messages. Each leader then broadcasts the
+ * result to its own group; this counts on the local communicator. Now every member knows the union, makes its row,
+ * counts there, and makes the real call. At each of these steps a checkpoint finds a rank that is parked, counted, or
+ * waiting for a message of a rank that it can name.
  *
  * Invariants
  *  1. The messages are calls of our own interface on mpy_internal_world, so no receive of the program matches them.
- *  2. A group with members outside the job can't be told anything: its leader sends NONE, and both sides then count on
- *     their local communicators only.
+ *  2. A group with members outside the job can't be informed: its leader sends NONE, and both sides then count on their
+ *     local communicators only.
  */
 #include "comm.h"
 #include "core/request.h"
@@ -21,7 +21,7 @@ enum { NONE = -1 };
 
 /* A group in world ranks. */
 typedef struct side {
-    int n; /* or NONE */
+    int n; /* size, or NONE */
     int32_t *world;
 } side_t;
 
@@ -39,7 +39,7 @@ static void side_free(mpy_thread_t *t, side_t *side) {
     mpy_guard_out(t);
 }
 
-/* The leaders: what group is behind the other one? */
+/* Called by the leaders: which group does the other leader have? */
 static int exchange(mpy_thread_t *t, const mpy_comm_t *local, int peer, int tag, side_t *remote) {
     int internal = mpy_internal_world->obj.handle, n = local->foreign ? NONE : local->size;
     *remote = (side_t){.n = NONE};
@@ -54,7 +54,7 @@ static int exchange(mpy_thread_t *t, const mpy_comm_t *local, int peer, int tag,
                          MPI_STATUS_IGNORE);
 }
 
-/* The leader tells its group. */
+/* The leader broadcasts the other group to its own. */
 static int tell(mpy_thread_t *t, const mpy_comm_t *local, int leader, side_t *remote) {
     if (local->foreign) return MPI_SUCCESS;
     int rc = PMPI_Bcast(&remote->n, 1, MPI_INT, leader, local->obj.handle);
@@ -63,14 +63,15 @@ static int tell(mpy_thread_t *t, const mpy_comm_t *local, int leader, side_t *re
     return PMPI_Bcast(remote->world, remote->n, MPI_INT, leader, local->obj.handle);
 }
 
-/* Without regard to which group is whose. ~tag: no tag of Comm_create_group is negative. */
+/* Does not depend on which group is local. Uses ~tag, because no tag of Comm_create_group is negative. */
 static uint64_t identity(const mpy_comm_t *local, const side_t *remote, int tag) {
     uint64_t a = mpy_ggid(local->world, local->size), b = mpy_ggid(remote->world, remote->n);
     uint64_t both = a < b ? mpy_child_cid(a, b, 0) : mpy_child_cid(b, a, 0);
     return mpy_group_cid(both, ~tag, mpy_comm_count(both, ~tag));
 }
 
-/* What the real library checks before it communicates, it says at once: nobody is asked or told. */
+/* True for errors that the real library finds before it communicates. Then the real library reports them at once, and
+ * no other rank is involved. */
 static bool wrong(const mpy_comm_t *local, int leader, const mpy_comm_t *peer, int remote_leader, int tag) {
     int *tag_bound, set;
     if (local == NULL || local->remote_world != NULL || leader < 0 || leader >= local->size) return true;
@@ -85,11 +86,11 @@ static bool wrong(const mpy_comm_t *local, int leader, const mpy_comm_t *peer, i
 int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm, int remote_leader, int tag,
                           MPI_Comm *newintercomm) {
     static const char name[] = "MPI_Intercomm_create";
-    mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
+    mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until the communicator exists */
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *local = mpy_comm(local_comm), *peer = mpy_comm(peer_comm);
     int real = MPI_COMM_NULL, rc = 0;
-    /* MPICH 5.0 crashes */
+    /* MPICH 5.0 crashes here */
     if (local != NULL && local->rank == local_leader && peer == NULL) return mpy_error(local, MPI_ERR_COMM, name);
     if (wrong(local, local_leader, peer, remote_leader, tag)) {
         mpy_cross_in(t);
@@ -139,7 +140,7 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
 
 int PMPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm) {
     const mpy_comm_t *c = mpy_comm(intercomm);
-    /* MPICH 5.0 crashes */
+    /* MPICH 5.0 crashes here */
     if (c != NULL && c->remote_world == NULL)
         return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge");
     mpy_construction_t k = mpy_construct_begin(intercomm);

@@ -1,13 +1,13 @@
 /* session.c - sessions, emulated on the world. The real MPI is initialized once, with MPI_Init, when the first session
- * or the world model of the program needs it; a session has a real one behind it that answers questions, but its groups
- * and communicators are made of the world's.
+ * or the world model of the program needs it. A session has a real session that answers queries, but its groups and
+ * communicators are made from those of the world.
  *
  * Upper half, no libc.
  *
  * Invariants
- *  1. A session, its real one and its place in the table come and go together, with in_lower set.
- *  2. Communicators and groups know the session they come from by its handle (0: none, the world model); the handle of
- *     a finalized session is found no more.
+ *  1. A session, its real one and its place in the table are created and removed together, with in_lower set.
+ *  2. Communicators and groups store the handle of the session they come from (0: none, the world model). The handle of
+ *     a finalized session is not found any more.
  *  3. While a session is open the real MPI isn't finalized (init.c).
  */
 #include "comm.h"
@@ -31,8 +31,8 @@ static int real_session(MPI_Session session) {
 
 /* ---- begin and end ---- */
 
-/* What the program asks for in its info, before the real library can look into it; MPI-4.1 11.3.1 recommends the
- * default. */
+/* The thread level that the program asks for in its info, read before the real library can do so. MPI-4.1 11.3.1
+ * recommends the default. */
 static int thread_level(int real_info) {
     static const char *const names[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED",
                                         "MPI_THREAD_MULTIPLE"};
@@ -59,7 +59,7 @@ int PMPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
     int level = thread_level(mpy_real_info(info)), strict = is_strict(mpy_real_info(info)), real;
     mpy_cross_out(t);
     MPI_Session null = MPI_SESSION_NULL;
-    mpy_or_null(MPI_ERR_OTHER, session, null); /* until it is there */
+    mpy_or_null(MPI_ERR_OTHER, session, null); /* until the session exists */
     if (!mpy_errhandler_valid(errhandler, MPY_ERRHANDLER_SESSION)) return mpy_error(NULL, MPI_ERR_ERRHANDLER, name);
     int rc = mpy_init_for_sessions(level);
     if (rc != 0) return mpy_error_of(&null, errhandler, rc, name);
@@ -82,7 +82,7 @@ int PMPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
     return MPY_LIKELY(rc == 0) ? rc : mpy_error_of(&null, errhandler, rc, name);
 }
 
-/* Objects of the program that come from this session. */
+/* Number of objects of the program that come from this session. */
 static int users(int handle) {
     int n = 0;
     for (uint32_t i = 0; i < 1u << MPY_INDEX_BITS; i++) {
@@ -97,7 +97,7 @@ int PMPI_Session_finalize(MPI_Session *session) {
     static const char name[] = "MPI_Session_finalize";
     mpy_session_t *s = mpy_session(*session);
     mpy_thread_t *t = mpy_self();
-    if (s == NULL) { /* the native error */
+    if (s == NULL) { /* the real library returns the error */
         mpy_cross_in(t);
         int real = real_session(*session), rc = MPY_REAL(Session_finalize)(&real);
         mpy_cross_out(t);
@@ -121,7 +121,7 @@ int PMPI_Session_finalize(MPI_Session *session) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_session_error(s, rc, name);
 }
 
-/* ---- questions, which the real session answers ---- */
+/* ---- queries, which the real session answers ---- */
 
 int PMPI_Session_get_info(MPI_Session session, MPI_Info *info_used) {
     mpy_thread_t *t = mpy_self();
@@ -159,12 +159,12 @@ int PMPI_Session_get_pset_info(MPI_Session session, const char *pset_name, MPI_I
     return mpy_session_error(mpy_session(session), rc, "MPI_Session_get_pset_info");
 }
 
-/* ---- groups: of the world's processes, so that they mix with those of communicators ---- */
+/* ---- groups: made of the world's processes, so that they mix with those of communicators ---- */
 
 int PMPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI_Group *newgroup) {
     mpy_thread_t *t = mpy_self();
     int real;
-    *newgroup = MPI_GROUP_NULL; /* as in MPICH, whatever follows */
+    *newgroup = MPI_GROUP_NULL; /* as in MPICH, whatever happens next */
     mpy_cross_in(t);
     int rc = MPY_REAL(Group_from_session_pset)(real_session(session), pset_name, &real);
     if (rc == 0) {
@@ -182,7 +182,7 @@ int PMPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI
 
 /* ---- communicators ---- */
 
-/* As MPICH makes one tag of the other; below its bound. */
+/* Converts a string tag into an integer tag below MPICH's bound, as MPICH does. */
 static int number_of(const char *stringtag) {
     int *bound, set;
     uint32_t hash = 2166136261u; /* FNV-1a */
@@ -218,19 +218,19 @@ static int create_from_group(MPI_Group group, const char *stringtag, MPI_Info in
 
 int PMPI_Comm_create_from_group(MPI_Group group, const char *stringtag, MPI_Info info, MPI_Errhandler errhandler,
                                 MPI_Comm *newcomm) {
-    mpy_require_mpi("MPI_Comm_create_from_group"); /* the empty group is there at any time */
+    mpy_require_mpi("MPI_Comm_create_from_group"); /* the empty group is valid at any time */
     int rc = create_from_group(group, stringtag, info, errhandler, newcomm);
     return MPY_LIKELY(rc == 0) ? rc : failed(errhandler, rc, "MPI_Comm_create_from_group");
 }
 
-/* By way of a communicator of the local group, as in MPICH; the leaders find each other in the world. */
+/* Uses a communicator of the local group, as in MPICH; the leaders find each other in the world. */
 int PMPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader, MPI_Group remote_group,
                                       int remote_leader, const char *stringtag, MPI_Info info,
                                       MPI_Errhandler errhandler, MPI_Comm *newintercomm) {
     static const char name[] = "MPI_Intercomm_create_from_groups";
     const mpy_group_t *remote = mpy_group(remote_group);
     MPI_Comm local = MPI_COMM_NULL;
-    mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
+    mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until the communicator exists */
     int rc = remote == NULL                                       ? MPI_ERR_GROUP
              : remote_leader < 0 || remote_leader >= remote->size ? MPI_ERR_RANK
                                                                   : MPI_SUCCESS;

@@ -1,20 +1,20 @@
 /* topology.c - Cartesian, graph and distributed-graph topologies: constructors, and recipes to make them again.
  *
- * Upper half, no libc. Questions go to the real communicator (generated wrappers); which ranks a reordering gave to
- * whom is kept by the communicator's group, so a recipe is applied without reordering.
+ * Upper half, no libc. Generated wrappers forward queries to the real communicator. The communicator's group keeps the
+ * ranks that a reordering assigned, so a recipe is applied without reordering.
  *
  * Invariants
- *  1. A recipe is what the real communicator answers when it is asked, whatever call has made it (a constructor,
- *     Comm_dup, Cart_sub), in the order in which it answers: the order of neighbours is part of the topology.
+ *  1. A recipe is the real communicator's answer to a query, whatever call made the communicator (a constructor,
+ *     Comm_dup, Cart_sub), in the order of the answer: the order of neighbours is part of the topology.
  */
 #include "comm.h"
 
 struct mpy_topology {
     int kind;
-    /* MPI_CART: dimensions, -; MPI_GRAPH: nodes, edges; MPI_DIST_GRAPH: neighbours we receive from, send to */
+    /* MPI_CART: dimensions, -; MPI_GRAPH: nodes, edges; MPI_DIST_GRAPH: neighbours to receive from, to send to */
     int n, m;
     int weighted;
-    size_t bytes; /* of all of it */
+    size_t bytes; /* of the whole structure */
     int values[]; /* dims, periods | index, edges | sources, their weights, destinations, their weights */
 };
 
@@ -38,7 +38,7 @@ void mpy_topology_free(mpy_topology_t *topology) {
 static mpy_topology_t *read_cart(mpy_comm_t *c) {
     int n;
     MPY_REAL(Cartdim_get)(c->obj.real, &n);
-    mpy_topology_t *topology = blank(MPI_CART, n, 0, 3 * n); /* coordinates of this process too: they are always told */
+    mpy_topology_t *topology = blank(MPI_CART, n, 0, 3 * n); /* MPI also returns this process's coordinates */
     MPY_REAL(Cart_get)(c->obj.real, n, topology->values, topology->values + n, topology->values + 2 * n);
     c->indegree = c->outdegree = 2 * n;
     return topology;

@@ -1,5 +1,5 @@
-/* abi.h - constants of MPICH's ABI to and from the MPI-5 standard ABI. Values without a counterpart pass unchanged.
- * Upper half, either TLS, no libc. The pairs come from table/abi.txt. */
+/* abi.h - translates constants between MPICH's ABI and the MPI-5 standard ABI. Values without a counterpart pass
+ * unchanged. Upper half, either TLS, no libc. The pairs come from table/abi.txt. */
 #ifndef MANAPY_ABI_H
 #define MANAPY_ABI_H
 

@@ -4,9 +4,9 @@
  *  1. The lock is held only with in_lower = 1 or inside a hook (invariant 1 of lock.h): a hook never finds it taken.
  *  2. Blocks are zeroed. Small ones come from power-of-two classes, cut from chunks that are never returned; large ones
  *     are mappings of their own.
- *  3. What is as long as a message of the program comes from mpy_try_alloc: where there is no memory for it, the call
- *     of the program fails (MPI_ERR_NO_MEM), or the checkpoint. Our own bookkeeping comes from mpy_alloc: without it
- *     the job can't go on.
+ *  3. Memory as long as a message of the program comes from mpy_try_alloc. If there is none, the program's call fails
+ *     (MPI_ERR_NO_MEM), or the checkpoint does. Our own bookkeeping comes from mpy_alloc: without it the job can't
+ *     continue.
  */
 #include "objects.h"
 
@@ -21,7 +21,7 @@ static uint32_t lock;
 static block_t *free_blocks[CLASS_MAX + 1];
 static char *chunk, *chunk_end;
 
-/* mmap of the upper half: the trap of the lower half puts it into the arena. NULL if there is no memory. */
+/* mmap in the upper half: the lower half's trap places it in the arena. NULL if there is no memory. */
 static void *map(size_t size, int more) {
     long result = mpy_sys(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | more, -1, 0);
     return mpy_sys_failed(result) ? NULL : (void *)result;
@@ -33,12 +33,12 @@ static int class_of(size_t size) {
     return c;
 }
 
-/* With the lock: is there a block of this size in the chunk, or in a new one? */
+/* With the lock: makes sure that the chunk, or a new one, has room for a block of this size. */
 static bool chunk_has(size_t size) {
     if ((size_t)(chunk_end - chunk) >= size) return true;
     char *made = map(CHUNK, MAP_NORESERVE);
     if (made == NULL) return false;
-    chunk = made; /* what is left of the old one is given up: less than one block of the largest class */
+    chunk = made; /* the rest of the old chunk is lost: less than one block of the largest class */
     chunk_end = chunk + CHUNK;
     return true;
 }
@@ -67,7 +67,7 @@ void *mpy_alloc(size_t size) {
     return p;
 }
 
-/* Reserved, where the system does that: what it can't give is refused here, and not when it is touched. */
+/* Reserves the memory, on systems that do so: a lack of memory shows here and not when the memory is touched. */
 void *mpy_try_alloc(size_t size) { return block(size, 0); }
 
 void mpy_free(void *p, size_t size) {

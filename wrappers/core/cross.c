@@ -4,10 +4,10 @@
  * hook.
  *
  * Invariants
- *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table; only in one copy of
- *     this library, the first that the process loads (another one offers no hooks; it hands on to the first,
- *     second_copy.c, or ends the job with one line when it is called); and only in the rank itself, not in children
- *     that it forks.
+ *  1. mpy_above is true only under three conditions. The two blocks are mapped and have this build's version and table.
+ *     This is the first copy of the library that the process loads (a further copy offers no hooks: it forwards calls
+ *     to the first, second_copy.c, or ends the job with one line when it is called). The process is the rank itself,
+ *     not a child that it has forked.
  *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local
  *     pointer, the slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
@@ -29,11 +29,11 @@
 
 __thread mpy_thread_t *mpy_self_tls;
 bool mpy_above;
-static bool second; /* a copy that can't hand on */
+static bool second; /* this is a second copy and can't forward calls */
 static pthread_key_t thread_key;
 
 extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
-/* The linker's: this library's first byte, and the end of its code. */
+/* Symbols of the linker: this library's first byte, and the end of its code. */
 extern const char __ehdr_start[] MPY_HIDDEN, etext[] MPY_HIDDEN;
 
 static void thread_end(void *unused);
@@ -62,7 +62,7 @@ __attribute__((constructor)) static void find_boundary(void) {
 static void fatal(const char *line) {
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;
-    exit(1); /* what the program has printed so far is flushed */
+    exit(1); /* exit, so that output of the program is flushed */
 }
 
 static void refuse_second(void) {
@@ -76,7 +76,7 @@ static void refuse_second(void) {
     MPY_LOWER->svc->die(line, 1);
 }
 
-/* The file that a process runs. */
+/* Path of the file that a process runs. */
 static void executable(pid_t pid, char exe[PATH_MAX]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
@@ -84,7 +84,7 @@ static void executable(pid_t pid, char exe[PATH_MAX]) {
     exe[got > 0 ? got : 0] = 0;
 }
 
-/* What is known of it, and whether it is a rank's. */
+/* Reads the stat line of a process. Returns whether it is a rank. */
 static bool look_at(pid_t pid, mpy_proc_stat_t *found) {
     char exe[PATH_MAX];
     if (mpy_proc_stat(pid, found) != 0) return false;
@@ -93,7 +93,8 @@ static bool look_at(pid_t pid, mpy_proc_stat_t *found) {
     return slash != NULL && (strcmp(slash, "/manapy-launch") == 0 || strcmp(slash, "/manapy-restart") == 0);
 }
 
-/* In a child process of a rank. The rank may be no more than a wrapper around it, and is told. */
+/* Runs in a child process of a rank that has called MPI. The rank may be only a wrapper around the child, so it is
+ * informed. */
 static void misled(void) {
     char line[PATH_MAX + 512], exe[PATH_MAX];
     mpy_proc_stat_t us, parent, found;
@@ -134,7 +135,7 @@ void mpy_unsupported(const char *function) {
 /* ---- threads ---- */
 
 static mpy_thread_t *take_slot(void) {
-    for (uint32_t i = 1; i < MPY_THREADS_MAX; i++) { /* 0 is for MPI_Init */
+    for (uint32_t i = 1; i < MPY_THREADS_MAX; i++) { /* slot 0 is for MPI_Init */
         mpy_thread_t *t = &MPY_UPPER->threads[i];
         uint32_t free = 0;
         if (__atomic_load_n(&t->used, __ATOMIC_RELAXED) == 0 &&
@@ -157,8 +158,8 @@ static void set_self(mpy_thread_t *t) {
     pthread_setspecific(thread_key, t);
 }
 
-/* With in_lower set: the thread needs a TLS of this lower half, and the real library must be there; after a restart of
- * a program that had not initialized MPI, neither is. */
+/* With in_lower set: makes sure that the thread has a TLS of this lower half and that the real library is loaded. Both
+ * are missing after a restart of a program that had not initialized MPI. */
 void mpy_bind(mpy_thread_t *t) {
     if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
     if (MPY_LOWER->mpi[0] != NULL) return;
@@ -198,21 +199,22 @@ mpy_thread_t *mpy_self_main(void) {
     return first;
 }
 
-/* A child that the program has forked. Other threads may have held any lock of ours; the rings, and what the real
- * library shares with other ranks, are the parent's. So it is a process without MPI like any other child.
- * Questions that need no thread (MPI_Comm_rank) are still answered. */
+/* Runs in a child that the program has forked. Other threads may have held any of our locks. The rings, and the memory
+ * that the real library shares with other ranks, belong to the parent. So the child is a process without MPI, like any
+ * other child. Queries that need no thread (MPI_Comm_rank) still work. */
 static void forked(void) {
     mpy_above = false;
     mpy_self_tls = NULL;
     pthread_setspecific(thread_key, NULL);
-    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) /* by which manapy.trace.mark finds a ring; looking costs no page */
+    /* manapy.trace.mark finds a ring here; only reading an entry costs no page */
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
         if (MPY_UPPER->threads[i].used) MPY_UPPER->threads[i].used = 0;
 }
 
 static void thread_end(void *slot) {
     mpy_thread_t *t = slot;
     mpy_self_tls = NULL;
-    if (t == &MPY_UPPER->threads[0]) { /* hooks need it; pthread_exit in main() */
+    if (t == &MPY_UPPER->threads[0]) { /* hooks need this slot; its thread ended by pthread_exit in main() */
         t->tid = 0;
         return;
     }
@@ -228,7 +230,8 @@ void mpy_cross_stop(mpy_thread_t *t) {
     while (MPY_LOWER->phase == MPY_PHASE_FROZEN) {
         t->in_lower = 0;
         __asm__ volatile("" ::: "memory");
-        uint32_t seen = MPY_UPPER->clock.wake; /* before phase: whoever changes phase bumps wake after it */
+        /* read before phase, because a change of phase is followed by a bump of wake */
+        uint32_t seen = MPY_UPPER->clock.wake;
         if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_clock_sleep(t, seen);
         t->in_lower = 1;
         __asm__ volatile("" ::: "memory");

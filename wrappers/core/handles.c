@@ -1,12 +1,12 @@
 /* handles.c - handles of the virtual objects. Upper half, either TLS, no libc.
  *
- * A handle looks like one MPICH makes: bits 30-31 "direct" (2), bits 26-29 the kind of object, below that our own: bits
- * 18-21 a generation that changes whenever an index is used again, bits 0-17 the index. So a freed handle is recognised
- * (up to 16 reuses), and lookup is one access and one comparison (runtime.h). Keyvals carry, as in MPICH, the kind of
- * object they belong to in bits 22-25.
+ * A handle looks like one of MPICH: bits 30-31 "direct" (2), bits 26-29 the kind of object. The bits below are our own:
+ * bits 18-21 a generation that changes whenever an index is reused, bits 0-17 the index. So a freed handle is
+ * recognised (up to 16 reuses), and a lookup is one access and one comparison (runtime.h). As in MPICH, bits 22-25 of a
+ * keyval contain the kind of object that it belongs to.
  *
  * Invariants
- *  1. A slot points to a live object whose `handle` is the one handed out, or is NULL.
+ *  1. A slot points to a live object whose `handle` is the one given to the program, or is NULL.
  *  2. Indices that MPICH's predefined handles use are never given out: communicators 0 and 1, and the pair types
  *     (MPI_FLOAT_INT ...), which look like derived ones.
  */
@@ -25,12 +25,12 @@ static const uint32_t kind_bits[MPY_TABLE_KINDS] = {
 static const uint32_t reserved[MPY_TABLE_KINDS] = {[MPY_COMM] = 2, [MPY_DATATYPE] = 5}; /* invariant 2 */
 
 static uint32_t lock;
-static uint32_t used[MPY_TABLE_KINDS];                 /* indices ever given out, less the reserved ones */
+static uint32_t used[MPY_TABLE_KINDS];                 /* indices ever given out, not counting the reserved ones */
 static uint32_t first_free[MPY_TABLE_KINDS];           /* index + 1 */
 static uint32_t next_free[MPY_TABLE_KINDS][INDICES];   /* index + 1 */
 static uint8_t generation[MPY_TABLE_KINDS][INDICES];
 
-/* `obj->handle` may bring bits of its own (keyvals: the kind of object they belong to). */
+/* `obj->handle` may have bits of its own (keyvals: the kind of object that they belong to). */
 int mpy_object_add(mpy_kind_t kind, mpy_object_t *obj) {
     uint32_t index;
     mpy_lock(&lock);
@@ -71,7 +71,7 @@ void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj) {
     if (kind == MPY_OP) mpy_free(obj, sizeof(mpy_op_t));
 }
 
-/* ---- translation: predefined and null handles pass, anything unknown becomes 0, which no kind of MPICH object has
+/* ---- translation: predefined and null handles pass; anything unknown becomes 0, which is no valid kind in MPICH
  * ---- */
 
 static int real_handle(mpy_kind_t kind, int handle) {

@@ -3,8 +3,8 @@
  * Upper half; on the service stack, on the main thread, upper TLS; every other upper thread is stopped. No libc.
  *
  * Invariants
- *  1. Rebuilding follows the order in which objects need each other: infos, sessions, ports, error codes, datatypes,
- *     operations, communicators (groups are made from the world's group), groups, requests, and what is made of
+ *  1. Objects are rebuilt in the order in which they need each other: infos, sessions, ports, error codes, datatypes,
+ *     operations, communicators (groups are made from the world's group), groups, requests, and objects that need
  *     communicators: windows, files, persistent collectives.
  */
 #include "objects.h"
@@ -28,10 +28,10 @@ static int rebuild(char *error, uint64_t n) {
 
 static int drain(char *error, uint64_t n) {
     if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
-    if (mpy_p2p_drain(error, n) != 0) return -1; /* on all ranks */
+    if (mpy_p2p_drain(error, n) != 0) return -1; /* fails on all ranks or on none */
     int files = mpy_file_drain(error, n);
     char unsaid[256];
-    int windows = mpy_win_drain(files ? unsaid : error, files ? sizeof unsaid : n); /* there all ranks meet */
+    int windows = mpy_win_drain(files ? unsaid : error, files ? sizeof unsaid : n); /* all ranks meet there */
     return files || windows ? -1 : 0;
 }
 

@@ -11,8 +11,8 @@
 #include <manapy/lock.h>
 #include <stdint.h>
 
-/* Sleep while *word == value (private futex), for `ms` < 1000 milliseconds at the most; returns on a wake, a signal or
- * a changed word. */
+/* Sleeps while *word == value (private futex), for at most `ms` < 1000 milliseconds. Returns after a wake, a signal or
+ * a change of the word. */
 static inline void mpy_futex_wait_ms(volatile uint32_t *word, uint32_t value, long ms) {
     const struct timespec time = {0, ms * 1000000};
     mpy_sys(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time);

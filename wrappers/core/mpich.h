@@ -39,7 +39,7 @@ typedef MPI_Comm_errhandler_function MPI_Win_errhandler_function, MPI_Session_er
 typedef int(MPI_Grequest_query_function)(void *, MPI_Status *);
 typedef int(MPI_Grequest_free_function)(void *);
 typedef int(MPI_Grequest_cancel_function)(void *, int);
-typedef void(mpy_opaque_function)(void); /* callbacks that are handed through */
+typedef void(mpy_opaque_function)(void); /* callbacks that are passed through */
 
 #define MPI_VERSION 5
 #define MPI_SUBVERSION 0
@@ -267,7 +267,7 @@ enum {
     MPI_COMBINER_RESIZED = 18,
     MPI_COMBINER_HINDEXED_BLOCK = 19,
     MPI_COMBINER_VALUE_INDEX = 20,
-    MPI_MODE_CREATE = 1, /* of files */
+    MPI_MODE_CREATE = 1, /* modes of files */
     MPI_MODE_RDONLY = 2,
     MPI_MODE_WRONLY = 4,
     MPI_MODE_RDWR = 8,
@@ -355,9 +355,9 @@ enum {
 #define MPI_T_ERR_INVALID_SESSION 67
 #define MPI_ERR_LASTCODE 0x3fffffff
 
-/* ---- what handles and statuses hold ---- */
+/* ---- contents of handles and statuses ---- */
 
-/* A predefined type whose handle holds its size; 0 there: MPI_LB, MPI_UB. */
+/* A predefined type whose handle contains its size. The size is 0 for MPI_LB and MPI_UB. */
 static inline int mpy_is_basic(int datatype) { return (uint32_t)datatype >> 24 == 0x4c; }
 static inline uint32_t mpy_basic_size(int datatype) { return (uint32_t)datatype >> 8 & 0xff; }
 

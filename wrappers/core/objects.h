@@ -1,8 +1,8 @@
 /* objects.h - the virtual objects besides communicators and requests, and the shared declarations of their files.
  *
  * Invariants
- *  1. All of it changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h), under mpy_objects_lock where
- *     several objects hang together.
+ *  1. All of it changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h). If several objects depend on
+ *     each other, they change under mpy_objects_lock.
  *  2. "adopt" functions take a new real handle, with the lower TLS, between mpy_cross_in and mpy_cross_out, and return
  *     the program's handle: no snapshot can come between the real object and its record.
  *  3. Callbacks of the program are called with in_lower = 0 and no lock held.
@@ -15,28 +15,30 @@
 
 extern MPY_HIDDEN uint32_t mpy_objects_lock;
 
-/* ---- is there a lower half (cross.c) ---- */
+/* ---- is there a lower half? (cross.c) ---- */
 extern MPY_HIDDEN bool mpy_above;
-/* Ends the process with one line if there is none. */
+/* Ends the process with one line if there is no lower half. */
 MPY_HIDDEN void mpy_require_boundary(void);
 MPY_HIDDEN mpy_thread_t *mpy_self_main(void); /* mpy_self() for the thread that calls MPI_Init: moves it to slot 0 */
 MPY_HIDDEN void mpy_unsupported(const char *function) __attribute__((noreturn));
 MPY_HIDDEN void mpy_die(const char *format, const char *argument) __attribute__((noreturn)); /* one %s */
-/* In the constructor of a second copy of this library (second_copy.c): leads all calls of its functions to the first
- * copy. `own` and `first` are the first bytes of the two. False: this can't be done, and nothing has changed. */
+/* In the constructor of a second copy of this library (second_copy.c): redirects all its functions to the first copy.
+ * `own` and `first` are the first bytes of the two. False: this is not possible, and nothing has changed. */
 MPY_HIDDEN bool mpy_hand_on(const void *own, const void *first);
 
-/* ---- functions of the program called from inside the real library (callback.c) ---- */
-enum { MPY_MARKER = 3, MPY_SHADOW = 4 }; /* `used` of records that aren't in a slot; 0 to 2 are those that are */
+/* ---- functions of the program that the real library calls (callback.c) ---- */
+enum { MPY_MARKER = 3, MPY_SHADOW = 4 }; /* `used` of records that aren't in a slot; records in a slot have 0 to 2 */
 typedef void mpy_callback_t(void *argument);
-MPY_HIDDEN void mpy_callback(mpy_callback_t *function, void *argument); /* lower TLS; calls it with the upper one */
-/* the record for a call made inside, or after leaving it */
+/* called with the lower TLS; calls the function with the upper one */
+MPY_HIDDEN void mpy_callback(mpy_callback_t *function, void *argument);
+/* the record for a call from inside a callback, or after a longjmp out of it */
 MPY_HIDDEN mpy_thread_t *mpy_callback_self(mpy_thread_t *marker);
-/* A longjmp has left the call that the newest open record of the trace is of, and what that has called (trace.c). */
+/* A longjmp has left the call that the newest open record of the trace describes, and the calls that it made
+ * (trace.c). */
 MPY_HIDDEN void mpy_trace_abandon(mpy_thread_t *t);
 
 /* ---- calls before MPI_Init and after MPI_Finalize (outside.c) ---- */
-/* generated, as mpy_names: NULL for functions that may be called at any time */
+/* generated, like mpy_names; NULL for functions that may be called at any time */
 extern MPY_HIDDEN void (*const mpy_outside[MPY_FN_COUNT])(void);
 extern MPY_HIDDEN const char *const mpy_names[MPY_FN_COUNT];
 MPY_HIDDEN void mpy_table_close(void); /* the real library isn't up; with in_lower set */
@@ -44,12 +46,12 @@ MPY_HIDDEN void mpy_table_open(void);
 MPY_HIDDEN void mpy_called_outside(const char *function); /* lower TLS */
 MPY_HIDDEN void mpy_end_outside(mpy_thread_t *t, const char *function) __attribute__((noreturn));
 MPY_HIDDEN bool mpy_needs_mpi(const char *function);
-/* For what is answered here whether or not there is MPI. */
+/* For functions that are answered here without checking whether MPI is initialized. */
 static inline void mpy_require_mpi(const char *function) {
     if (MPY_UNLIKELY(!mpy_mpi_is_up(MPY_UPPER)) && mpy_above) mpy_end_outside(mpy_self(), function);
 }
 
-/* ---- ordered lists of all objects of a kind, for rebuilding in order of creation ---- */
+/* ---- ordered lists of all objects of a kind, to rebuild them in order of creation ---- */
 typedef struct mpy_link { struct mpy_link *next, *prev; } mpy_link_t;
 static inline void mpy_link_append(mpy_link_t *head, mpy_link_t *l) {
     l->prev = head->prev;
@@ -63,13 +65,13 @@ static inline void mpy_link_remove(mpy_link_t *l) {
 }
 
 /* ---- constructors ---- */
-/* One that fails leaves the null handle. */
+/* A constructor that fails returns the null handle. */
 static inline int mpy_or_null(int rc, int *handle, int null) {
     if (MPY_UNLIKELY(rc != 0) && handle != NULL) *handle = null;
     return rc;
 }
 
-/* ---- sorting: ascending keys, in place, no memory (sort.c) ---- */
+/* ---- sorting by ascending keys, in place, without memory (sort.c) ---- */
 MPY_HIDDEN void mpy_sort(void **items, uint32_t n, uint64_t (*key)(const void *));
 
 /* ---- groups ---- */
@@ -77,15 +79,15 @@ typedef struct mpy_group {
     mpy_object_t obj;
     int size;
     int32_t *world;
-    int session; /* where it comes from: the handle, 0 in the world model */
+    int session; /* handle of the session it comes from; 0 in the world model */
     bool foreign; /* some members are outside the job: MPY_FOREIGN */
 } mpy_group_t;
 MPY_HIDDEN int mpy_group_adopt(int real);
 MPY_HIDDEN mpy_group_t *mpy_group(int handle);
-/* World ranks of a real group of `size` members, in its order; sets *foreign if some are MPY_FOREIGN. In the lower
+/* World ranks of a real group of `size` members, in its order. Sets *foreign if some are MPY_FOREIGN. In the lower
  * half; mpy_alloc. */
 MPY_HIDDEN int32_t *mpy_group_world(int real, int size, bool *foreign);
-MPY_HIDDEN const mpy_group_t *mpy_group_with_us(int handle); /* NULL also if this process isn't in it */
+MPY_HIDDEN const mpy_group_t *mpy_group_with_us(int handle); /* also NULL if this process isn't a member */
 
 /* ---- infos ---- */
 typedef struct mpy_pair { struct mpy_pair *next; char *key, *value; } mpy_pair_t;
@@ -96,18 +98,19 @@ typedef struct mpy_info {
 MPY_HIDDEN int mpy_info_adopt(int real);
 MPY_HIDDEN void mpy_info_drop(int handle);              /* in the lower half */
 MPY_HIDDEN void mpy_info_reread(int handle);            /* in the lower half: the real library has changed it */
-MPY_HIDDEN void mpy_info_merge(int *into, int handle); /* in the lower half; makes *into if it is null */
+MPY_HIDDEN void mpy_info_merge(int *into, int handle); /* in the lower half; creates *into if it is null */
 
 /* ---- datatypes ---- */
 typedef struct mpy_datatype {
     mpy_object_t obj;
     mpy_link_t all;
-    int32_t handles;   /* references the program holds; freed when 0, kept while obj.refs > 0; with mpy_objects_lock */
+    /* references that the program holds; freed when 0, but kept while obj.refs > 0; with mpy_objects_lock */
+    int32_t handles;
     bool committed;
-    bool big;          /* made with the 64-bit form */
-    MPI_Count size;    /* in bytes; negative: not known */
+    bool big;          /* created with the 64-bit form */
+    MPI_Count size;    /* in bytes; negative: unknown */
     bool permanent;    /* a Fortran 90 type: can't be freed */
-    int combiner;      /* standard ABI value, like the predefined types and constants below */
+    int combiner;      /* standard ABI value, as are the predefined types and constants below */
     int nints, naints, ncounts, ntypes;
     int *ints;         /* as MPI_Type_get_contents returns them */
     MPI_Aint *aints;
@@ -121,16 +124,16 @@ MPY_HIDDEN mpy_datatype_t *mpy_datatype(int handle);
 MPY_HIDDEN bool mpy_datatype_predefined(int handle);
 MPY_HIDDEN int mpy_datatype_virtual(int real); /* for user operations: the program's handle of a real type */
 MPY_HIDDEN void mpy_datatype_destroy(mpy_datatype_t *d);
-MPY_HIDDEN mpy_attr_t **mpy_datatype_attrs(int handle); /* also of predefined types; NULL for no type */
-MPY_HIDDEN int mpy_datatype_construct(mpy_datatype_t *d); /* make the real type of a recipe; in the lower half */
+MPY_HIDDEN mpy_attr_t **mpy_datatype_attrs(int handle); /* also for predefined types; NULL if it is not a type */
+MPY_HIDDEN int mpy_datatype_construct(mpy_datatype_t *d); /* makes the real type of a recipe; in the lower half */
 MPY_HIDDEN mpy_datatype_t *mpy_datatype_blank(int combiner, bool big, int nints, int naints, int ncounts, int ntypes);
 MPY_HIDDEN void mpy_datatype_base(mpy_datatype_t *d, int i, int handle);
 MPY_HIDDEN mpy_datatype_t *mpy_datatype_find_permanent(const mpy_datatype_t *like);
-MPY_HIDDEN int mpy_datatype_add(mpy_datatype_t *d); /* a handle for the program */
+MPY_HIDDEN int mpy_datatype_add(mpy_datatype_t *d); /* gives the program a handle */
 
 enum { MPY_LOCAL_TYPES = 64 };
-/* Translation of an array into `real`, or into `local` if that is long enough, else allocated. A NULL array stays NULL.
- */
+/* Translates an array into `real`; or into `local` if that is long enough, otherwise into allocated memory. A NULL
+ * array stays NULL. */
 MPY_HIDDEN int *mpy_real_datatypes_to(const int *handles, int64_t n, int *real);
 MPY_HIDDEN int *mpy_real_datatypes(const int *handles, int64_t n, int *local);
 MPY_HIDDEN void mpy_real_datatypes_free(int *real, int64_t n, int *local);
@@ -140,7 +143,8 @@ typedef void mpy_op_proxy_t(const void *in, void *inout, int count, MPI_Datatype
 typedef struct mpy_op {
     mpy_object_t obj;
     void *function;
-    mpy_op_proxy_t *proxy; /* of MPICH's C++ library, which calls the function; NULL: it is called as C's */
+    /* MPICH's C++ library's proxy, which calls the function; NULL: a function of C, called directly */
+    mpy_op_proxy_t *proxy;
     bool big;
     int commute;
     int thunk;
@@ -160,7 +164,8 @@ typedef struct mpy_errhandler {
     mpy_object_t obj;   /* refs: handles included */
     mpy_errhandler_kind_t kind;
     void *function;
-    mpy_errhandler_proxy_t *proxy; /* of MPICH's C++ library, as for operations; its numbers of kinds are ours */
+    /* MPICH's C++ library's proxy, as for operations; its numbers of kinds are the same as ours */
+    mpy_errhandler_proxy_t *proxy;
     int32_t handles;    /* that the program has */
 } mpy_errhandler_t;
 /* MPICH's MPI::ERRORS_THROW_EXCEPTIONS: as with MPI_ERRORS_RETURN the call returns its code; its C++ library throws. */
