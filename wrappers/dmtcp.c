@@ -3,8 +3,8 @@
  *
  * Upper half, upper TLS; saved with the program. A library of its own, without MPI: dmtcp.h declares weak symbols,
  * which bind at the program's start, and Python programs look them up in the main program (ctypes.CDLL(None)) before
- * they import mpi4py. So manapy-launch preloads it, as dmtcp_launch does the original. LD_PRELOAD is taken out of the
- * environment again when it has worked: the program sees the one it was given, and its children, which have no lower
+ * they import mpi4py. So manapy-launch preloads it, as dmtcp_launch does with the original. Once loaded, LD_PRELOAD is
+ * removed from the environment again. So the program sees the original value, and its children, which have no lower
  * half, don't load this.
  *
  * manapy/dmtcp.py explains each function, and its differences from the original.
@@ -12,12 +12,12 @@
  * Invariants
  *  1. In a process that manapy-launch did not start, and in a forked child of a rank, all functions only return "not
  *     present".
- *  2. upper->disabled counts the threads with nesting > 0, and for a moment those that try (invariant 5 of boundary.h).
- *     A rank isn't frozen with it above 0, so no thread is saved, or stopped, between dmtcp_disable_ckpt and
- *     dmtcp_enable_ckpt.
- *  3. A thread that disables checkpoints never waits for one that is not frozen yet, because another rank may need this
- *     thread on its way there. Until the thread enables them, its rank counts as needed (invariant 5 of
- *     manapy/clock/controller.py), so that no stopped thread can hold it up.
+ *  2. upper->disabled counts the threads with nesting > 0, and for a moment threads that try (invariant 5 of
+ *     boundary.h). A rank isn't frozen while it is above 0, so no thread is saved, or stopped, between
+ *     dmtcp_disable_ckpt and dmtcp_enable_ckpt.
+ *  3. A thread that disables checkpoints never waits for a checkpoint that has not frozen its rank yet, because another
+ *     rank may need this thread to get there. Until the thread enables them, its rank counts as needed (invariant 5 of
+ *     manapy/clock/controller.py), so that no stopped thread can block it.
  */
 #define _GNU_SOURCE
 #include <manapy/boundary.h>
@@ -41,7 +41,7 @@ enum { FAILED = 0, DONE = 1, AFTER_CHECKPOINT = 1, AFTER_RESTART = 2, NOT_PRESEN
 static int process; /* id of the process that manapy-launch started; 0: none */
 static char unique_pid[64];
 static __thread unsigned nesting;
-static uint32_t naming; /* lock: who names a directory */
+static uint32_t naming; /* lock for threads that name a directory */
 
 static void hide_preload(void) {
     static const char name[] = "LD_PRELOAD=", own[] = "libdmtcp.so";
@@ -56,7 +56,7 @@ static void hide_preload(void) {
     }
 }
 
-/* Form and lifetime of the original's: host, process id, time of its start. */
+/* The same form and lifetime as in the original: host, process id, start time. */
 static void name_process(void) {
     struct utsname host = {0};
     struct timespec now;
@@ -89,7 +89,7 @@ API int dmtcp_checkpoint(void) {
     if (ticket < 0) return FAILED;
     for (;;) {
         int64_t done = MPY_LOWER->svc->checkpoint_done();
-        /* tickets count again there */
+        /* ticket numbers start again after a restart */
         if (*(volatile uint32_t *)&MPY_LOWER->generation != generation) return AFTER_RESTART;
         if (done >= ticket) return AFTER_CHECKPOINT;
         if (-done >= ticket) return FAILED;
@@ -106,7 +106,8 @@ static void forbid(void) {
             return;
         }
         __atomic_sub_fetch(&MPY_UPPER->disabled, 1, __ATOMIC_SEQ_CST);
-        uint32_t seen = MPY_UPPER->clock.wake; /* before phase: whoever changes phase bumps wake after it */
+        /* read before phase, because a change of phase is followed by a bump of wake */
+        uint32_t seen = MPY_UPPER->clock.wake;
         __asm__ volatile("" ::: "memory");
         if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_lock_futex(&MPY_UPPER->clock.wake, FUTEX_WAIT_PRIVATE, seen);
     }
@@ -131,7 +132,7 @@ API int dmtcp_enable_ckpt(void) {
     return DONE;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 API int dmtcp_get_coordinator_status(int *peers, int *running) {
     if (!present()) return NOT_PRESENT;
@@ -158,7 +159,7 @@ static int same(const char *directory, const char *job) {
 
 API const char *dmtcp_get_ckpt_filename(void) {
     static char path[sizeof MPY_LOWER->checkpoint_dir + 64];
-    char within[32] = ""; /* as manapy/ckpt/store/publish.py names it */
+    char within[32] = ""; /* the same name as in manapy/ckpt/store/publish.py */
     if (!present()) return NULL;
     const char *directory = MPY_LOWER->checkpoint_dir, *job = MPY_LOWER->job_dir;
     if (!same(directory, job)) snprintf(within, sizeof within, "/manapy-%016" PRIx64, mpy_fnv1a(job, strlen(job)));

@@ -166,19 +166,20 @@ typedef struct mpy_errhandler {
     void *function;
     /* MPICH's C++ library's proxy, as for operations; its numbers of kinds are the same as ours */
     mpy_errhandler_proxy_t *proxy;
-    int32_t handles;    /* that the program has */
+    int32_t handles;    /* references that the program has */
 } mpy_errhandler_t;
-/* MPICH's MPI::ERRORS_THROW_EXCEPTIONS: as with MPI_ERRORS_RETURN the call returns its code; its C++ library throws. */
+/* MPICH's MPI::ERRORS_THROW_EXCEPTIONS. The call returns its code, as with MPI_ERRORS_RETURN; the C++ library
+ * throws. */
 enum { MPY_ERRORS_THROW_EXCEPTIONS = 0x54000002 };
-/* Put `handle` into *slot, an object's handler; MPI_SUCCESS or MPI_ERR_ERRHANDLER. And the answer to X_get_errhandler.
- */
+/* put: stores `handle` in *slot as an object's handler. Returns MPI_SUCCESS or MPI_ERR_ERRHANDLER. get: the answer to
+ * X_get_errhandler. */
 MPY_HIDDEN int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind);
 MPY_HIDDEN int mpy_errhandler_get(int slot, MPI_Errhandler *handle);
 MPY_HIDDEN bool mpy_errhandler_valid(int handle, mpy_errhandler_kind_t kind);
 MPY_HIDDEN void mpy_errhandler_ref(int handle);
 MPY_HIDDEN void mpy_errhandler_unref(int handle);
 MPY_HIDDEN int mpy_error_virtual(int real); /* the program's value of an error class or code */
-MPY_HIDDEN int mpy_errors_rebuild(char *error, uint64_t n); /* error classes and codes the program added */
+MPY_HIDDEN int mpy_errors_rebuild(char *error, uint64_t n); /* error classes and codes that the program has added */
 
 /* ---- sessions (session.c) ---- */
 typedef struct mpy_buffer mpy_buffer_t;
@@ -186,21 +187,22 @@ typedef struct mpy_session {
     mpy_object_t obj;
     int errhandler;
     int info;             /* as given to MPI_Session_init, or MPI_INFO_NULL */
-    int strict;           /* can't be finalized while something made of it is left */
+    int strict;           /* can't be finalized while an object made from it exists */
     mpy_buffer_t *buffer; /* MPI_Session_attach_buffer */
 } mpy_session_t;
-MPY_HIDDEN mpy_session_t *mpy_session(int handle); /* NULL for 0 and for what isn't one */
-MPY_HIDDEN bool mpy_session_any(void);             /* is one open */
+MPY_HIDDEN mpy_session_t *mpy_session(int handle); /* NULL for 0 and for any other value that is not a session */
+MPY_HIDDEN bool mpy_session_any(void);             /* is a session open? */
 MPY_HIDDEN int mpy_session_error(mpy_session_t *session_or_null, int code, const char *function);
-MPY_HIDDEN int mpy_init_for_sessions(int thread_level); /* the real MPI, unless it's up already; an MPI error code */
+/* initializes the real MPI, unless that has been done; returns an MPI error code */
+MPY_HIDDEN int mpy_init_for_sessions(int thread_level);
 MPY_HIDDEN int mpy_session_rebuild(char *error, uint64_t n);
 
 /* ---- attached buffers (bsend.c) ---- */
-/* Wait for the sends and forget the buffer, if there is one; upper TLS. *address is NULL if there was none. */
+/* Waits for the sends and forgets the buffer, if there is one; upper TLS. *address is NULL if there was none. */
 MPY_HIDDEN void mpy_buffer_detach(mpy_buffer_t **slot, void **address, MPI_Count *size);
 
 /* ---- attributes ---- */
-/* How a callback of another language is called: the Fortran library gives keyvals made there its own two
+/* How callbacks of another language are called: the Fortran library gives keyvals made there two functions of its own
  * (MPII_Keyval_set_proxy). */
 typedef int mpy_attr_copy_proxy_t(MPI_Comm_copy_attr_function *function, int handle, int keyval, void *extra, int type,
                                   void *value, void **copy, int *flag);
@@ -214,8 +216,8 @@ typedef struct mpy_keyval {
     mpy_attr_copy_proxy_t *copy_proxy; /* NULL: functions of C */
     mpy_attr_delete_proxy_t *remove_proxy;
 } mpy_keyval_t;
-/* Call the callbacks; on the upper TLS, in_lower = 0. Return the error of one that fails: as in MPICH, deleting goes on
- * and leaves an empty list, copying stops and deletes the copies. */
+/* Call the callbacks, on the upper TLS with in_lower = 0. Return the error of a callback that fails. As in MPICH,
+ * deleting then continues and leaves an empty list; copying stops and deletes the copies. */
 MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to);
 MPY_HIDDEN int mpy_attrs_delete(int handle, mpy_attr_t **attrs);
 MPY_HIDDEN void mpy_attr_read_predefined(void); /* in the lower half, after the real MPI_Init */
@@ -223,30 +225,30 @@ MPY_HIDDEN void mpy_attr_read_last_code(void);  /* in the lower half: MPI_LASTUS
 
 /* ---- communicators (comm.h says more) ---- */
 typedef struct mpy_topology mpy_topology_t;
-MPY_HIDDEN void mpy_comm_init(void);      /* world and self, before the real MPI_Init */
-MPY_HIDDEN int mpy_comm_init_internal(void); /* in the lower half, after it */
-MPY_HIDDEN void mpy_comm_finalize(void);  /* forget all of them */
-MPY_HIDDEN int mpy_comm_unref(mpy_comm_t *c);       /* see mpy_object_unref; the error of the real MPI_Comm_free */
-MPY_HIDDEN bool mpy_comm_gone(const mpy_comm_t *c); /* all members have freed it, and know */
+MPY_HIDDEN void mpy_comm_init(void);      /* creates world and self, before the real MPI_Init */
+MPY_HIDDEN int mpy_comm_init_internal(void); /* in the lower half, after the real MPI_Init */
+MPY_HIDDEN void mpy_comm_finalize(void);  /* forgets all communicators */
+/* see mpy_object_unref; returns the error of the real MPI_Comm_free */
+MPY_HIDDEN int mpy_comm_unref(mpy_comm_t *c);
+MPY_HIDDEN bool mpy_comm_gone(const mpy_comm_t *c); /* all members have freed it and know this */
 MPY_HIDDEN uint64_t mpy_comm_cid(const mpy_comm_t *c);
-/* All processes of the job, for messages of ours that can be waited for and checkpointed like the program's and that no
- * wildcard of the program can match: its handle is given to nobody. */
+/* All processes of the job, for our own messages. These can be waited for and checkpointed like the program's. No
+ * wildcard of the program can match them, because the program never gets this handle. */
 extern MPY_HIDDEN mpy_comm_t *mpy_internal_world;
 
-/* A new real communicator, intra or inter, gets a handle, an error handler and a row. In the lower half. Of members
- * outside the job it is `foreign`, and counts on a row of those inside. `cid`: the same on all members inside the job,
- * and new. */
+/* Gives a new real communicator, intra or inter, a handle, an error handler and a row. In the lower half. A
+ * communicator with members outside the job is `foreign`, and counts on a row of the members inside. `cid`: new, and
+ * the same on all members inside the job. */
 MPY_HIDDEN mpy_comm_t *mpy_comm_adopt(int real, uint64_t cid, int errhandler);
-/* A constructor that all members of one communicator call, from begin to end in the lower half (comm_new.c):
+/* A constructor that all members of one communicator call; in the lower half from begin to end (comm_new.c):
  *     mpy_construction_t k = mpy_construct_begin(comm);      counts on the parent
  *     k.rc = MPY_REAL(Comm_...)(mpy_real_comm(comm), ..., &k.real);
- *     return mpy_construct_end(&k, newcomm, "MPI_Comm_...");
- */
+ *     return mpy_construct_end(&k, newcomm, "MPI_Comm_..."); */
 typedef struct mpy_construction {
     mpy_thread_t *t;
-    mpy_comm_t *parent; /* NULL: bad handle, the real library will say so */
-    uint64_t seq;       /* the parent's, this call included: names the child */
-    int errhandler;     /* the parent's, unless the constructor wants another */
+    mpy_comm_t *parent; /* NULL: bad handle; the real library returns the error */
+    uint64_t seq;       /* the parent's SEQ including this call: it names the child */
+    int errhandler;     /* the parent's, unless the constructor needs another */
     int rc, real;
     uint64_t record;    /* in the trace */
 } mpy_construction_t;
@@ -254,14 +256,14 @@ MPY_HIDDEN mpy_construction_t mpy_construct_begin(MPI_Comm comm);
 MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name);
 
 /* ---- connections (dynamic.c); in the lower half or a guard ---- */
-/* a foreign communicator came, went or was named: the obstacle is told again */
+/* a foreign communicator was created, removed or named: updates the obstacle */
 MPY_HIDDEN void mpy_connections_changed(void);
 MPY_HIDDEN void mpy_parent_adopt(void);        /* after the real MPI_Init */
-MPY_HIDDEN void mpy_obstacle(const char *line); /* from now on no checkpoint is possible, and why */
+MPY_HIDDEN void mpy_obstacle(const char *line); /* from now on no checkpoint is possible, for this reason */
 MPY_HIDDEN int mpy_port_rebuild(char *error, uint64_t n);
 
-/* Arguments that are weights of a graph: MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY have other addresses in the real library.
- */
+/* Arguments that are weights of a graph: MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY have different addresses in the real
+ * library. */
 extern __attribute__((visibility("default"))) int *const MPI_UNWEIGHTED, *const MPI_WEIGHTS_EMPTY;
 static inline int *mpy_real_weights(const int *weights) {
     if (weights == MPI_UNWEIGHTED) return MPY_LOWER->mpi_data[MPY_DATA_UNWEIGHTED];
@@ -278,10 +280,10 @@ static inline size_t mpy_text_length(const char *s) {
     while (s[n] != 0) n++;
     return n;
 }
-MPY_HIDDEN char *mpy_text_copy(const char *s); /* mpy_alloc; free with mpy_text_free */
+MPY_HIDDEN char *mpy_text_copy(const char *s); /* from mpy_alloc; free it with mpy_text_free */
 MPY_HIDDEN void mpy_text_free(char *s);
 MPY_HIDDEN bool mpy_text_equal(const char *a, const char *b);
-/* format with %s and %d into a buffer, truncating */
+/* formats with %s and %d into a buffer; truncates */
 MPY_HIDDEN void mpy_text_format(char *to, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

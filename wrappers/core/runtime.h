@@ -1,13 +1,13 @@
-/* runtime.h - what all files of the wrappers share. Upper half; linked into libmpi.so.12.
+/* runtime.h - declarations for all files of the wrappers. Upper half; linked into libmpi.so.12.
  *
  * Invariants
  *  1. Code that a hook can reach does not call malloc or stdio and takes no lock of the upper libc: hooks run while
  *     other threads are stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem*
- *     functions. Where no hook comes, some files use libc: cross.c, second_copy.c, init.c, outside.c, errors.c,
+ *     functions. Some files that no hook reaches use libc: cross.c, second_copy.c, init.c, outside.c, errors.c,
  *     query.c.
- *  2. Every handle the program sees is virtual: a predefined constant of MPICH's ABI, or MPICH's "direct" kind bits and
- *     an index into the object table of its kind. Only an MPI_File is the address of a record (file.h). The real handle
- *     is obj->real, and is stale after a restart until rebuild.
+ *  2. Every handle that the program sees is virtual: a predefined constant of MPICH's ABI, or MPICH's "direct" kind
+ *     bits and an index into the object table of its kind. Only an MPI_File is the address of a record (file.h). The
+ *     real handle is obj->real, and is stale after a restart until rebuild.
  *  3. Compiled with -fno-stack-protector -mfsgsbase and initial-exec TLS. Between mpy_cross_in and mpy_cross_out no
  *     thread-local variable is touched: take `t = mpy_self()` before.
  *  4. Records of datatypes and file views hold constants and predefined datatypes as values of the MPI-5 standard ABI
@@ -22,21 +22,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mpich.h"     /* MPICH-ABI types and constants: our own, no mpi.h */
+#include "mpich.h"     /* MPICH-ABI types and constants: our own, no mpi.h is needed */
 #include "functions.h" /* generated: MPY_FN_* indices, mpy_fn_*_t function-pointer types, MPY_TABLE_HASH */
 
 #define MPY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MPY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define MPY_HIDDEN __attribute__((visibility("hidden")))
-/* Functions of the program's interface are defined as `MPY_API int PMPI_Send(...)`; MPI_Send is an alias that the
+/* Functions of the program's interface are defined as `MPY_API int PMPI_Send(...)`. MPI_Send is an alias that the
  * linker makes from the table (aliases.ld). */
 #define MPY_API __attribute__((visibility("default")))
 #define MPY_REAL(NAME) ((mpy_fn_##NAME##_t)MPY_LOWER->mpi[MPY_FN_##NAME])
 
 /* ---- threads and crossing (cross.c) ---- */
 extern __thread mpy_thread_t *mpy_self_tls __attribute__((tls_model("initial-exec"))) MPY_HIDDEN;
-MPY_HIDDEN void mpy_bind(mpy_thread_t *t); /* with in_lower set: lower TLS and real library are there */
-MPY_HIDDEN mpy_thread_t *mpy_self_slow(void); /* register and bind the calling thread */
+MPY_HIDDEN void mpy_bind(mpy_thread_t *t); /* with in_lower set: makes sure that lower TLS and real library exist */
+MPY_HIDDEN mpy_thread_t *mpy_self_slow(void); /* registers and binds the calling thread */
 
 static inline mpy_thread_t *mpy_self(void) {
     mpy_thread_t *t = mpy_self_tls;
@@ -44,12 +44,14 @@ static inline mpy_thread_t *mpy_self(void) {
     return t;
 }
 
-/* Called with in_lower set, when FROZEN or without a lower TLS (a restart may fall between mpy_self and mpy_cross_in):
- * while FROZEN clears in_lower and waits, then sets it again; binds the thread if lower_fs is 0. */
+/* Called with in_lower set, when FROZEN or without a lower TLS (a restart may happen between mpy_self and
+ * mpy_cross_in). While FROZEN it clears in_lower and waits, then sets it again. It binds the thread if lower_fs is
+ * 0. */
 MPY_HIDDEN void mpy_cross_stop(mpy_thread_t *t);
 
-/* Enter the lower half. Any MPI call but a collective that counts may use this directly: it stops only in phase FROZEN.
- * A restart may happen inside: real handles are read after it, and results recorded before mpy_cross_out. */
+/* Enters the lower half. Any MPI call except a collective that counts may use this directly: it stops only in phase
+ * FROZEN. A restart may happen inside. So real handles are read after it, and results are recorded before
+ * mpy_cross_out. */
 static inline void mpy_cross_in(mpy_thread_t *t) {
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
@@ -61,11 +63,12 @@ static inline void mpy_cross_out(mpy_thread_t *t) {
     t->in_lower = 0;
     __asm__ volatile("" ::: "memory");
 }
-/* Inside hooks (drain, rebuild) the phase is FROZEN and we cross all the same. */
+/* Hooks (drain, rebuild) cross although the phase is FROZEN. */
 static inline void mpy_hook_in(mpy_thread_t *t) { mpy_fs_set(t->lower_fs); }
 static inline void mpy_hook_out(mpy_thread_t *t) { mpy_fs_set(t->upper_fs); }
 
-/* For work on our own objects without entering the lower half: no snapshot can come between (allocation needs it). */
+/* For work on our own objects without entering the lower half: no snapshot can come in between (allocation needs
+ * this). */
 static inline void mpy_guard_in(mpy_thread_t *t) {
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
@@ -76,9 +79,9 @@ static inline void mpy_guard_out(mpy_thread_t *t) {
     t->in_lower = 0;
 }
 
-/* ---- memory (alloc.c; called with in_lower set or in a hook, since hooks allocate too and its lock must be free
- * then): bump + size-class free lists over private mmap; zeroed. mpy_alloc doesn't fail but ends the job with one line;
- * mpy_try_alloc, for what is as long as the program's data, returns NULL (invariant 3 of alloc.c) ---- */
+/* ---- memory (alloc.c). Called with in_lower set or in a hook: hooks allocate, too, and then the lock must be free.
+ * Bump allocation and free lists by size class over private mmap; zeroed. mpy_alloc doesn't fail but ends the job with
+ * one line. mpy_try_alloc, for memory as long as the program's data, returns NULL (invariant 3 of alloc.c). ---- */
 MPY_HIDDEN void *mpy_alloc(size_t size);
 MPY_HIDDEN void *mpy_try_alloc(size_t size);
 MPY_HIDDEN void mpy_free(void *p, size_t size);
@@ -99,28 +102,28 @@ typedef enum {
 } mpy_kind_t;
 
 typedef struct mpy_object { /* head of every object */
-    int real;      /* the lower half's handle (MPICH-typed; adapters of other families map it) */
+    int real;      /* the lower half's handle (MPICH's type; adapters of other families map it) */
     int handle;    /* the program's handle */
-    int32_t refs;  /* 1 for the program's handle (0 after free) + 1 for each user among our objects */
+    int32_t refs;  /* 1 for the program's handle (0 after free), + 1 for each of our objects that uses it */
     uint32_t flags;
 } mpy_object_t;
 
-/* the kinds below have a table here; requests (and messages) have their own (request.c), files are pointers */
+/* The kinds before MPY_REQUEST have a table here. Requests (and messages) have their own (request.c); files are
+ * pointers. */
 #define MPY_TABLE_KINDS MPY_REQUEST
 #define MPY_INDEX_BITS 18
 extern MPY_HIDDEN mpy_object_t *mpy_slots[MPY_TABLE_KINDS][1 << MPY_INDEX_BITS];
 
-/* NULL if `handle` isn't a live handle of that kind (garbage, freed, null handles, predefined ones but communicators).
- */
+/* NULL if `handle` isn't a live handle of that kind: garbage, freed, null, or predefined (except communicators). */
 static inline mpy_object_t *mpy_lookup(mpy_kind_t kind, int handle) {
     mpy_object_t *obj = mpy_slots[kind][(uint32_t)handle & ((1u << MPY_INDEX_BITS) - 1)];
     return MPY_LIKELY(obj != NULL) && MPY_LIKELY(obj->handle == handle) ? obj : NULL;
 }
-/* These two with in_lower set, like mpy_alloc. */
-MPY_HIDDEN int mpy_object_add(mpy_kind_t kind, mpy_object_t *obj); /* gives it a handle; returns it */
+/* Call these two with in_lower set, like mpy_alloc. */
+MPY_HIDDEN int mpy_object_add(mpy_kind_t kind, mpy_object_t *obj); /* gives it a handle and returns the handle */
 MPY_HIDDEN void mpy_object_remove(mpy_kind_t kind, int handle);
-/* One more user, one user less; both in the lower half, with its TLS. At the last one the real object is freed and the
- * memory given back: an object lives as long as anything of ours refers to it. */
+/* Adds or removes a user. Both in the lower half, with its TLS. When the last user is removed, the real object and the
+ * memory are freed: an object lives as long as one of our objects refers to it. */
 static inline void mpy_object_ref(mpy_object_t *obj) { __atomic_add_fetch(&obj->refs, 1, __ATOMIC_RELAXED); }
 MPY_HIDDEN void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj);
 
@@ -128,10 +131,10 @@ typedef struct mpy_attr {
     struct mpy_attr *next;
     struct mpy_keyval *key;
     void *value;
-    int type; /* mpy_attr_type_t of attr.c: in which language it was set */
+    int type; /* mpy_attr_type_t of attr.c: the language in which it was set */
 } mpy_attr_t;
 
-/* Calls by whose number on a communicator MPICH chooses its algorithm (invariant 3 of comm_rebuild.c). */
+/* MPICH chooses its algorithm by the number of these calls on a communicator (invariant 3 of comm_rebuild.c). */
 typedef enum mpy_aging {
     MPY_AGING_ALLREDUCE, MPY_AGING_REDUCE, MPY_AGING_BCAST, MPY_AGING_BARRIER,
     MPY_AGINGS
@@ -139,36 +142,37 @@ typedef enum mpy_aging {
 
 typedef struct mpy_comm {
     mpy_object_t obj;
-    int rank, size;            /* rank of this process, -1 in no case: objects exist only where we are a member */
+    /* size, and rank of this process; never -1, because objects exist only where this process is a member */
+    int rank, size;
     uint32_t row;              /* index into MPY_UPPER->clock.rows */
     int32_t *world;            /* world rank of each member, in the communicator's rank order */
-    int32_t remote_size;       /* inter-communicators: of the other group; else 0 */
+    int32_t remote_size;       /* inter-communicators: size of the other group; else 0 */
     int32_t *remote_world;     /* world ranks of the other group, or NULL */
-    /* virtual handle, MPI_ERRHANDLER_NULL: never set; the real one always has MPI_ERRORS_RETURN */
+    /* virtual handle; MPI_ERRHANDLER_NULL: never set. The real communicator always has MPI_ERRORS_RETURN. */
     int errhandler;
     mpy_attr_t *attrs;         /* kept here only; the real communicator has none of the program's attributes */
     int topology;              /* MPI_UNDEFINED, MPI_CART, MPI_GRAPH or MPI_DIST_GRAPH */
-    int indegree, outdegree;   /* neighbours we receive from and send to, with a topology */
-    bool foreign;              /* members outside the job (spawn, connect); their world rank is MPY_FOREIGN */
+    int indegree, outdegree;   /* with a topology: number of neighbours to receive from and to send to */
+    bool foreign;              /* has members outside the job (spawn, connect); their world rank is MPY_FOREIGN */
     char name[128];
     int has_name;
     int info;                  /* virtual info object given at creation or by Comm_set_info, or MPI_INFO_NULL */
     int session;               /* the session it comes from (handle), 0 in the world model */
     struct mpy_buffer *buffer; /* MPI_Comm_attach_buffer, or NULL */
     uint32_t trace;            /* its index in the trace's table of communicators */
-    uint32_t incomplete_ssends;/* p2p.c: see "synchronous sends" there */
-    uint64_t had[MPY_AGINGS];  /* how many of each */
+    uint32_t incomplete_ssends;/* see "Synchronous sends" in store.c */
+    uint64_t had[MPY_AGINGS];  /* number of calls of each kind */
 } mpy_comm_t;
 
-/* "World rank" of a process outside the job: the index behind the last one, where counters have a place for it. Nobody
- * waits for it in the protocol, and a checkpoint is refused while it is reachable. */
+/* "World rank" of a process outside the job: the index after the last one, for which counters have an entry. The
+ * protocol never waits for it, and a checkpoint is refused while it is reachable. */
 #define MPY_FOREIGN (mpy_world->size)
 
 MPY_HIDDEN extern mpy_comm_t *mpy_world;
 static inline mpy_comm_t *mpy_comm(int handle) { return (mpy_comm_t *)mpy_lookup(MPY_COMM, handle); }
 
-/* Handle translation for arguments: predefined constants and null handles pass; a bad handle becomes a value that makes
- * the real library raise the error it would raise natively. */
+/* Translate handles of arguments. Predefined constants and null handles pass. A bad handle becomes a value for which
+ * the real library raises the same error. */
 MPY_HIDDEN int mpy_real_comm(int handle);
 MPY_HIDDEN int mpy_real_datatype_slow(int handle);
 MPY_HIDDEN int mpy_real_op_slow(int handle);
@@ -188,22 +192,22 @@ static inline mpy_clock_row_t *mpy_row(uint32_t index) { return &MPY_UPPER->cloc
 MPY_HIDDEN void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row);
 MPY_HIDDEN void mpy_clock_leave_slow(mpy_thread_t *t);
 MPY_HIDDEN void mpy_clock_finish(mpy_thread_t *t);
-/* Until clock.wake, which was `wake`, is bumped, or for a while; with in_lower = 0. */
+/* Sleeps until clock.wake differs from `wake`, or for a limited time; with in_lower = 0. */
 MPY_HIDDEN void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake);
 
 /* At the entry of every blocking collective, before mpy_cross_in_collective: counts the call, or parks first. On return
- * the thread has in_lower = 1 (so that no freeze can slip in between) and seq is incremented. */
+ * the thread has in_lower = 1 (so that no freeze can come in between) and seq is incremented. */
 static inline void mpy_clock_enter(mpy_thread_t *t, mpy_clock_row_t *row) {
     t->in_lower = 1;
-    /* Before phase is read: what the control thread misses of these belongs to a call that sees the phase. */
+    /* Store these before phase is read: if the control thread misses them, the call sees the phase. */
     t->state_cid = row->cid;
     t->state = MPY_STATE_IN_COLLECTIVE;
     row->seq++;
     __asm__ volatile("" ::: "memory");
     if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) mpy_clock_enter_slow(t, row);
 }
-/* The same for a blocking collective of the program on `c`; under two-phase commit a barrier comes first (twophase.c).
- */
+/* The same for a blocking collective of the program on `c`. Under two-phase commit a barrier precedes it
+ * (twophase.c). */
 MPY_HIDDEN void mpy_two_phase_enter(mpy_thread_t *t, mpy_comm_t *c);
 static inline void mpy_collective_enter(mpy_thread_t *t, mpy_comm_t *c) {
     if (MPY_LIKELY(MPY_LOWER->protocol == MPY_PROTOCOL_CC))
@@ -211,14 +215,14 @@ static inline void mpy_collective_enter(mpy_thread_t *t, mpy_comm_t *c) {
     else
         mpy_two_phase_enter(t, c);
 }
-/* The same for one that leaves a request; two-phase commit has none: ends the job with one line that names `function`.
- */
+/* The same for a collective that returns a request. Two-phase commit does not support it: ends the job with one line
+ * that names `function`. */
 MPY_HIDDEN void mpy_two_phase_refuse(const char *function) __attribute__((noreturn));
 static inline void mpy_clock_start(mpy_thread_t *t, mpy_clock_row_t *row, const char *function) {
     if (MPY_UNLIKELY(MPY_LOWER->protocol != MPY_PROTOCOL_CC)) mpy_two_phase_refuse(function);
     mpy_clock_enter(t, row);
 }
-/* Takes back a call that mpy_clock_enter has counted and that isn't made yet. */
+/* Takes back a call that mpy_clock_enter has counted but that has not been made yet. */
 MPY_HIDDEN void mpy_clock_take_back(mpy_thread_t *t, mpy_clock_row_t *row);
 static inline void mpy_cross_in_collective(mpy_thread_t *t) {
     if (MPY_UNLIKELY(t->lower_fs == 0)) mpy_bind(t);
@@ -235,8 +239,8 @@ static inline void mpy_cross_out_collective(mpy_thread_t *t) {
     mpy_hook_out(t);
     mpy_clock_leave(t);
 }
-/* A collective that counted on `row` has returned the error `rc`. True: its arguments were wrong, and it isn't counted
- * (invariant 6 of clock.c). In the lower half. */
+/* Called when a collective that counted on `row` has returned the error `rc`. True: its arguments were wrong, and it
+ * isn't counted any more (invariant 6 of clock.c). In the lower half. */
 MPY_HIDDEN bool mpy_clock_failed(mpy_clock_row_t *row, int rc);
 static inline void mpy_collective_leave(mpy_thread_t *t, mpy_clock_row_t *row, int rc) {
     if (MPY_UNLIKELY(rc != 0)) mpy_clock_failed(row, rc);
@@ -247,15 +251,17 @@ MPY_HIDDEN uint64_t mpy_ggid(const int32_t *world, int n);
 MPY_HIDDEN uint64_t mpy_child_cid(uint64_t parent_cid, uint64_t parent_seq, int32_t smallest_world_rank);
 MPY_HIDDEN uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count);
 MPY_HIDDEN uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle);
-/* freed here, perhaps not by all members: it stays, without handle and name */
+/* freed here, but perhaps not by all members: the row stays, without handle and name */
 MPY_HIDDEN void mpy_row_leave(uint32_t row);
 MPY_HIDDEN void mpy_row_remove(uint32_t row);
-/* State for the protocol while a blocking point-to-point call or failing poll waits (slow path: only while pending). */
+/* State for the protocol while a blocking point-to-point call or a failing poll waits (slow path: only while
+ * pending). */
 MPY_HIDDEN void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm_or_null, const int32_t *peers, uint32_t n,
                                   int all_members, int mode);
 MPY_HIDDEN void mpy_clock_unblocked(mpy_thread_t *t);
 
-/* ---- errors (errors.c): calls the communicator's virtual error handler; returns the code to return ---- */
+/* ---- errors (errors.c): calls the communicator's virtual error handler; returns the code that the call must return
+ * ---- */
 MPY_HIDDEN int mpy_error(const mpy_comm_t *comm_or_null, int code, const char *function);
 /* The same for a window, file or session: `handle` points to its handle, `errhandler` is its handler. */
 MPY_HIDDEN int mpy_error_of(void *handle, int errhandler, int code, const char *function);
@@ -266,21 +272,22 @@ MPY_HIDDEN int mpy_datatype_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_op_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_group_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_comm_rebuild(char *error, uint64_t n);
-/* windows: memory at its old address, epochs open again */
+/* windows: memory at its old address, epochs opened again */
 MPY_HIDDEN int mpy_win_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_file_rebuild(char *error, uint64_t n);       /* files: opened again, views and positions */
 MPY_HIDDEN int mpy_persistent_rebuild(char *error, uint64_t n); /* persistent collective requests */
 MPY_HIDDEN int mpy_tools_rebuild(char *error, uint64_t n);      /* MPI_T handles */
-MPY_HIDDEN int mpy_request_rebuild(char *error, uint64_t n); /* re-posts unmatched receives in their order */
-/* Last of all, in this order: their entries in the trace's table of communicators. */
+MPY_HIDDEN int mpy_request_rebuild(char *error, uint64_t n); /* re-posts unmatched receives in their old order */
+/* Called last, in this order: make the entries in the trace's table of communicators. */
 MPY_HIDDEN void mpy_comm_rebuild_trace(void);
 MPY_HIDDEN void mpy_win_rebuild_trace(void);
 MPY_HIDDEN void mpy_file_rebuild_trace(void);
 /* ---- at a safe state, all ranks together and in this order; resume: after a checkpoint without restart ---- */
 MPY_HIDDEN int mpy_p2p_drain(char *error, uint64_t n); /* also completes nonblocking collectives and other requests */
-/* In a drain hook, in the lower half: until all ranks have come. Not 0: failed, or the coordinator is lost. */
+/* In a drain hook, in the lower half: waits until all ranks have arrived. Not 0: it failed, or the coordinator is
+ * lost. */
 MPY_HIDDEN int mpy_drain_barrier(void);
-MPY_HIDDEN int mpy_file_drain(char *error, uint64_t n); /* where the file pointers are, which the library alone knows */
+MPY_HIDDEN int mpy_file_drain(char *error, uint64_t n); /* saves file pointers, which only the library knows */
 MPY_HIDDEN int mpy_win_drain(char *error, uint64_t n);
 MPY_HIDDEN void mpy_file_resume(void);
 MPY_HIDDEN int mpy_win_resume(char *error, uint64_t n);

@@ -2,19 +2,19 @@
  * the first.
  *
  * Upper half, upper TLS, in the constructor: libc may be used. All state is in the first copy: objects, threads, hooks.
- * The second one writes a jump to the first one's function over the entry of each function that it exports, and the
- * first one's values over its data symbols (the value of MPI_UNWEIGHTED is compared). So neither copy asks at a call
- * which one it is, and a call of the first costs nothing more. The changed pages are memory of the program like any
- * other: a checkpoint saves them.
+ * At the entry of each exported function, the second copy writes a jump to the first copy's function. It also writes
+ * the first copy's values over its data symbols (the value of MPI_UNWEIGHTED is compared). So no call has to test which
+ * copy it is in, and calls of the first copy cost nothing more. The changed pages are ordinary memory of the program: a
+ * checkpoint saves them.
  *
  * Invariants
- *  1. All symbols are handed on, or none: what can fail comes before the first write.
- *  2. Nothing is handed on to another name space (dlmopen). It has a libc of its own, and both give out the same keys
- *     of pthread_key_create, for the same words of a thread: what the first copy keeps for a thread (cross.c) would go
- *     to destructors of the other libc. Nor would the first copy learn of a fork by the other libc. That copy is
+ *  1. All symbols are redirected, or none: everything that can fail precedes the first write.
+ *  2. Nothing is redirected to another name space (dlmopen). It has a libc of its own, and pthread_key_create of both
+ *     returns the same keys, for the same words of a thread. So destructors of the other libc would get what the first
+ *     copy keeps for a thread (cross.c). And the first copy would not learn of a fork by the other libc. That copy is
  *     refused when it is called.
- *  3. After handing on, nothing of this copy runs. It offers no hooks, and a thread that is halted in it stands before
- *     a jump.
+ *  3. After the redirection, nothing of this copy runs. It offers no hooks, and a thread that is halted in it is at a
+ *     jump.
  */
 #include "objects.h"
 
@@ -24,9 +24,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* movabs $target, %r11; jmp *%r11. Of the registers, this one is free at the entry of a function (System V ABI). */
+/* movabs $target, %r11; jmp *%r11. %r11 is free at the entry of a function (System V ABI). */
 #define JUMP_SIZE 13
-#define ENTRY_ALIGNMENT 16 /* of functions: those that are shorter than the jump have room for it, too */
+#define ENTRY_ALIGNMENT 16 /* alignment of functions: a function that is shorter than the jump has room for it, too */
 #define PAGE 4096ul
 
 typedef struct {
@@ -37,7 +37,7 @@ typedef struct {
     void *first; /* the first copy, for dlsym */
 } copies_t;
 
-/* The symbols that others may find are the last ones; the last chain of the hash table ends with the last of them. */
+/* The exported symbols are the last ones. The last chain of the hash table ends with the last of them. */
 static uint32_t symbol_count(const uint32_t *gnu_hash) {
     uint32_t buckets = gnu_hash[0], first = gnu_hash[1], bloom_words = gnu_hash[2], last = 0;
     const uint32_t *bucket = gnu_hash + 4 + 2 * bloom_words, *chain = bucket + buckets;
@@ -48,7 +48,7 @@ static uint32_t symbol_count(const uint32_t *gnu_hash) {
     return last + 1;
 }
 
-/* False: the first copy can't be reached from here. */
+/* False if the first copy can't be reached from here. */
 static bool find_first(copies_t *c, const void *own, const void *first) {
     struct link_map *own_map = NULL, *first_map = NULL;
     Dl_info info;
@@ -58,13 +58,14 @@ static bool find_first(copies_t *c, const void *own, const void *first) {
         dlinfo(own_map, RTLD_DI_LMID, &own_space) != 0 || dlinfo(first_map, RTLD_DI_LMID, &first_space) != 0 ||
         own_space != first_space)
         return false;
-    for (const Elf64_Dyn *d = own_map->l_ld; d->d_tag != DT_NULL; d++) { /* glibc has made them addresses */
+    for (const Elf64_Dyn *d = own_map->l_ld; d->d_tag != DT_NULL; d++) { /* glibc has relocated these to addresses */
         if (d->d_tag == DT_SYMTAB) c->symbols = (const Elf64_Sym *)d->d_un.d_ptr;
         if (d->d_tag == DT_STRTAB) c->names = (const char *)d->d_un.d_ptr;
         if (d->d_tag == DT_GNU_HASH) c->n = symbol_count((const uint32_t *)d->d_un.d_ptr);
     }
     c->base = (char *)own_map->l_addr;
-    c->first = dlopen(first_map->l_name, RTLD_LAZY | RTLD_NOLOAD); /* dlsym needs it: a map isn't always a handle yet */
+    /* dlsym needs a handle, and a link map is not always a valid one yet */
+    c->first = dlopen(first_map->l_name, RTLD_LAZY | RTLD_NOLOAD);
     return c->first == first_map && c->symbols != NULL && c->names != NULL && c->n != 0;
 }
 
@@ -87,13 +88,13 @@ static bool can_hand_on(const copies_t *c) {
     return true;
 }
 
-static bool protect(uint64_t begin, uint64_t end, int protection) { /* of the last page only what `end` has reached */
+static bool protect(uint64_t begin, uint64_t end, int protection) { /* of the last page only the part before `end` */
     begin &= ~(PAGE - 1);
     end &= ~(PAGE - 1);
     return mprotect((void *)begin, end - begin, protection) == 0;
 }
 
-/* Makes the code, and constant data that needed relocation, writable, or again what they were. */
+/* Makes the code, and constant data that needed relocation, writable; or restores their protection. */
 static bool set_writable(const copies_t *c, bool writable) {
     const Elf64_Ehdr *header = (const Elf64_Ehdr *)c->base;
     const Elf64_Phdr *h = (const Elf64_Phdr *)(c->base + header->e_phoff);

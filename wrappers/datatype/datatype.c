@@ -1,16 +1,17 @@
 /* datatype.c - datatypes as objects: life cycle, names, attributes, rebuilding. Constructors are in datatype_new.c,
- * questions about their make-up in datatype_query.c.
+ * queries of their structure in datatype_query.c.
  *
  * Upper half, no libc.
  *
  * A derived type is its recipe (combiner, integers, addresses, counts, base types), kept in standard-ABI values. The
- * real type is made from the recipe, at the constructor's call and at a rebuild alike.
+ * real type is made from the recipe, both at the constructor's call and at a rebuild.
  *
  * Invariants
- *  1. A type lives while the program holds it (handles) or something of ours refers to it (obj.refs: 1 for all the
- *     program's references, 1 for each type made from it, 1 for each pending request). The real type lives as long.
- *  2. The list `all` is in order of creation: base types come before what is made from them.
- *  3. Predefined types have no object. What the program hangs on them (names, attributes) is in `predefined`.
+ *  1. A type lives while the program holds it (handles) or one of our objects refers to it (obj.refs: 1 for all the
+ *     program's references, 1 for each type made from it, 1 for each pending request). The real type lives equally
+ *     long.
+ *  2. The list `all` is in order of creation: base types come before types that are made from them.
+ *  3. Predefined types have no object. What the program attaches to them (names, attributes) is in `predefined`.
  */
 #include "core/objects.h"
 #include "core/abi.h"
@@ -67,7 +68,8 @@ int mpy_datatype_add(mpy_datatype_t *d) {
     return mpy_object_add(MPY_DATATYPE, &d->obj);
 }
 
-/* Last reference (mpy_object_unref), or a recipe that failed (no real type, not in the list). In the lower half. */
+/* Called for the last reference (mpy_object_unref), or for a recipe that failed (no real type, not in the list). In the
+ * lower half. */
 void mpy_datatype_destroy(mpy_datatype_t *d) {
     if (d->all.next != NULL) {
         MPY_REAL(Type_free)(&d->obj.real);
@@ -86,7 +88,7 @@ void mpy_datatype_destroy(mpy_datatype_t *d) {
     mpy_free(d, sizeof *d);
 }
 
-/* The type of the same recipe that is never freed, if there is one. */
+/* Finds a permanent type with the same recipe. */
 mpy_datatype_t *mpy_datatype_find_permanent(const mpy_datatype_t *like) {
     mpy_datatype_t *found = NULL;
     mpy_lock(&mpy_objects_lock);
@@ -131,7 +133,7 @@ int PMPI_Type_free(MPI_Datatype *datatype) {
     mpy_thread_t *t = mpy_self();
     mpy_datatype_t *d = mpy_datatype(*datatype);
     int rc = 0;
-    if (d == NULL || d->permanent) { /* the native error */
+    if (d == NULL || d->permanent) { /* the real library returns the error */
         mpy_cross_in(t);
         int real = mpy_real_datatype(*datatype);
         rc = MPY_REAL(Type_free)(&real);
@@ -158,7 +160,7 @@ int PMPI_Type_free(MPI_Datatype *datatype) {
 
 /* ---- names and attributes ---- */
 
-/* What the program hangs on a predefined type; made at the first call for it. In the lower half. */
+/* What the program has attached to a predefined type; created at the first call for this type. In the lower half. */
 static predefined_t *hung_on(int handle) {
     mpy_lock(&mpy_objects_lock);
     predefined_t *p = predefined;

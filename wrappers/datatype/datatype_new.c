@@ -1,6 +1,6 @@
 /* datatype_new.c - datatype constructors. Each writes the recipe, as MPI_Type_get_contents would return it (MPI-4
- * 5.1.13), and mpy_datatype_construct makes the real type of any recipe: one function for the program's call and for
- * the rebuild.
+ * 5.1.13). mpy_datatype_construct makes the real type of any recipe: one function for the program's call and for the
+ * rebuild.
  *
  * Upper half, no libc. Everything between begin() and end() is in the lower half.
  */
@@ -28,7 +28,7 @@ enum { DIMS_MAX = 64 };
 
 static int construct_darray(mpy_datatype_t *d) {
     int n = d->ints[2], distribs[DIMS_MAX], dargs[DIMS_MAX], old = real_base(d, 0);
-    const int *rest = d->ints + 3 + (d->big ? 0 : n); /* behind gsizes, if they are among the integers */
+    const int *rest = d->ints + 3 + (d->big ? 0 : n); /* after gsizes, if they are among the integers */
     for (int i = 0; i < n && i < DIMS_MAX; i++) {
         distribs[i] = mpy_abi_mpich(MPY_ABI_DISTRIBUTE, rest[i]);
         dargs[i] = rest[n + i] == -1 ? MPI_DISTRIBUTE_DFLT_DARG : rest[n + i];
@@ -98,7 +98,7 @@ int mpy_datatype_construct(mpy_datatype_t *d) {
     int rc = construct(d), small = 0;
     /* older libraries have no Type_size_c */
     if (rc == 0 && MPY_REAL(Type_size)(d->obj.real, &small) == 0) d->size = small;
-    /* MPI_UNDEFINED: more than an int holds */
+    /* MPI_UNDEFINED: the size doesn't fit into an int */
     if (rc == 0 && small < 0) MPY_REAL(Type_size_c)(d->obj.real, &d->size);
     return rc;
 }
@@ -110,7 +110,7 @@ typedef struct making {
     mpy_datatype_t *d;
 } making_t;
 
-/* Lengths of arrays may be wrong (negative): the real library says so. */
+/* Lengths of arrays may be invalid (negative): the real library returns the error. */
 static int length(int64_t n) { return n < 0 ? 0 : (int)n; }
 
 static making_t begin(int combiner, bool big, int nints, int naints, int ncounts, int ntypes) {
@@ -140,7 +140,7 @@ static void counts(mpy_datatype_t *d, int at, const MPI_Count *values, int64_t n
     if (n > 0) __builtin_memcpy(d->counts + at, values, (size_t)n * sizeof *values);
 }
 
-/* The callbacks come first, as with communicators: if one fails there is no type. */
+/* The callbacks run first, as with communicators: if one fails, no type is created. */
 int PMPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype *newtype) {
     static const char name[] = "MPI_Type_dup";
     mpy_attr_t **list = mpy_datatype_attrs(oldtype), *attrs = NULL;
@@ -356,7 +356,7 @@ int PMPI_Type_create_subarray_c(int ndims, const MPI_Count sizes[], const MPI_Co
     return end(m, newtype, "MPI_Type_create_subarray_c");
 }
 
-/* Distributions and the default argument (recorded as -1, which no valid argument is) in standard values. */
+/* Converts distributions and the default argument (recorded as -1, which is no valid argument) to standard values. */
 static void distribution(int *to, int n, const int *distribs, const int *dargs, const int *psizes, int order) {
     for (int i = 0; i < n; i++) {
         to[i] = mpy_abi_standard(MPY_ABI_DISTRIBUTE, distribs[i]);
@@ -391,7 +391,7 @@ int PMPI_Type_create_darray_c(int size, int rank, int ndims, const MPI_Count gsi
     return end(m, newtype, "MPI_Type_create_darray_c");
 }
 
-/* ---- types that the library makes once and that are never freed: Fortran 90's, and pairs of value and index ---- */
+/* ---- types that the library creates once and that are never freed: Fortran 90's, and pairs of value and index ---- */
 
 static int permanent(making_t m, MPI_Datatype *newtype, const char *name) {
     mpy_datatype_t *known = mpy_datatype_find_permanent(m.d);
@@ -420,7 +420,7 @@ int PMPI_Type_create_f90_integer(int r, MPI_Datatype *newtype) {
     return f90(MPI_COMBINER_F90_INTEGER, (int[]){r}, 1, newtype, "MPI_Type_create_f90_integer");
 }
 
-/* MPI_DATATYPE_NULL, a predefined pair type, or one that the library has made for the two. */
+/* Returns MPI_DATATYPE_NULL, a predefined pair type, or a pair type that the library has created. */
 int PMPI_Type_get_value_index(MPI_Datatype value_type, MPI_Datatype index_type, MPI_Datatype *pair_type) {
     making_t m = begin(MPI_COMBINER_VALUE_INDEX, false, 0, 0, 0, 2);
     mpy_datatype_base(m.d, 0, value_type);

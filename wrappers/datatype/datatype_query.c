@@ -1,4 +1,5 @@
-/* datatype_query.c - what a datatype is made of: envelope, contents, size. Answered from the recipe for derived types.
+/* datatype_query.c - queries of a datatype's structure: envelope, contents, size. For derived types the recipe has the
+ * answers.
  *
  * Upper half, no libc.
  */
@@ -46,18 +47,20 @@ int PMPI_Type_get_envelope_c(MPI_Datatype datatype, MPI_Count *num_integers, MPI
 
 /* ---- contents ---- */
 
-/* Recorded constants among the integers, back to what the program gave. */
+/* Converts recorded constants among the integers back to the program's values. */
 static int64_t program_int(const mpy_datatype_t *d, int i) {
     int combiner = mpy_abi_mpich(MPY_ABI_COMBINER, d->combiner), value = d->ints[i];
     if (combiner == MPI_COMBINER_SUBARRAY && i == d->nints - 1) return mpy_abi_mpich(MPY_ABI_ORDER, value);
     if (combiner != MPI_COMBINER_DARRAY) return value;
-    int n = d->ints[2], first = d->big ? 3 : 3 + n; /* distributions, arguments, process grid, order */
+    /* order of the integers: distributions, arguments, process grid, order */
+    int n = d->ints[2], first = d->big ? 3 : 3 + n;
     if (i >= first && i < first + n) return mpy_abi_mpich(MPY_ABI_DISTRIBUTE, value);
     if (i >= first + n && i < first + 2 * n) return value == -1 ? MPI_DISTRIBUTE_DFLT_DARG : value;
     return i == d->nints - 1 ? mpy_abi_mpich(MPY_ABI_ORDER, value) : value;
 }
 
-/* A reference for the program, which it frees; a handle again if it had freed all of its own. In the lower half. */
+/* A reference for the program, which the program must free. If the program had freed all its own references, the type
+ * gets a handle again. In the lower half. */
 static int program_base(const mpy_datatype_t *d, int i) {
     mpy_datatype_t *base = d->bases[i];
     if (base == NULL) return mpy_abi_mpich(MPY_ABI_DATATYPE, d->types[i]);
@@ -94,7 +97,7 @@ int PMPI_Type_get_contents(MPI_Datatype datatype, int max_integers, int max_addr
     if (d != NULL && !d->big)
         return get_contents(d, max_integers, max_addresses, 0, max_datatypes, array_of_integers, array_of_addresses,
                             NULL, array_of_datatypes, "MPI_Type_get_contents");
-    mpy_thread_t *t = mpy_self(); /* an error: predefined, made with the 64-bit form, or no type */
+    mpy_thread_t *t = mpy_self(); /* these return an error: predefined, created with the 64-bit form, or not a type */
     mpy_cross_in(t);
     int rc = MPY_REAL(Type_get_contents)(mpy_real_datatype(datatype), max_integers, max_addresses, max_datatypes,
                                          array_of_integers, array_of_addresses, array_of_datatypes);
@@ -142,7 +145,7 @@ int PMPI_Type_size_c(MPI_Datatype datatype, MPI_Count *size) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Type_size_c");
 }
 
-/* Always a predefined type: the same handle on both sides. */
+/* Always returns a predefined type: the same handle in both halves. */
 int PMPI_Type_match_size(int typeclass, int size, MPI_Datatype *datatype) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);

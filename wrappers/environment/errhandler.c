@@ -1,12 +1,12 @@
-/* errhandler.c - error handlers as objects. They are wholly ours: every real communicator has MPI_ERRORS_RETURN, and
+/* errhandler.c - error handlers as objects. They exist only here: every real communicator has MPI_ERRORS_RETURN, and
  * errors.c calls the handler that the program has set.
  *
  * Upper half, no libc.
  *
  * Invariants
- *  1. An object lives while the program holds a handle of it or something has it as its handler (obj.refs counts both);
- *     the handle is valid only while handles > 0. find() tells. Both counts are atomic: who takes the last reference
- *     frees it.
+ *  1. An object lives while the program holds a handle of it or an object has it as its handler (obj.refs counts both).
+ *     The handle is valid only while handles > 0; find() checks this. Both counts are atomic: the thread that drops the
+ *     last reference frees the object.
  */
 #include "core/objects.h"
 
@@ -57,13 +57,13 @@ int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     mpy_errhandler_ref(handle);
-    /* Of threads that set it at once each lets go of another one. */
+    /* If several threads set it at the same time, each drops a different old handler. */
     mpy_errhandler_unref(__atomic_exchange_n(slot, handle, __ATOMIC_ACQ_REL));
     mpy_guard_out(t);
     return MPI_SUCCESS;
 }
 
-/* The program gets a reference: it may free it. */
+/* The program gets a reference, so it may free it. */
 int mpy_errhandler_get(int slot, MPI_Errhandler *handle) {
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, slot);
     if (e != NULL) {
@@ -90,7 +90,7 @@ int PMPI_Session_create_errhandler(MPI_Session_errhandler_function *function, MP
     return create(MPY_ERRHANDLER_SESSION, (void *)function, errhandler, "MPI_Session_create_errhandler");
 }
 
-/* Called by MPICH's C++ library, right after MPI_X_create_errhandler. */
+/* MPICH's C++ library calls this right after MPI_X_create_errhandler. */
 extern __attribute__((visibility("default"))) void MPII_Errhandler_set_cxx(MPI_Errhandler, void (*)(void));
 void MPII_Errhandler_set_cxx(MPI_Errhandler errhandler, void (*proxy)(void)) {
     mpy_errhandler_t *e = find(errhandler);

@@ -1,11 +1,11 @@
 /* errors.c - handles failed calls, and the error classes, codes and texts that a program adds.
  *
- * Upper half, upper TLS. No libc, but where the job ends; mpy_error calls the program's handlers.
+ * Upper half, upper TLS. No libc, except where the job ends. mpy_error calls the program's handlers.
  *
  * Invariants
  *  1. mpy_error is called with in_lower = 0 and no lock held: a handler may do anything.
  *  2. Codes and classes that the program added are replayed in order after a restart. Another version of the library
- *     may number them differently: the program keeps its values, and they are translated both ways here.
+ *     may number them differently. The program keeps its values, and this file translates them in both directions.
  */
 #include "core/objects.h"
 #include "tools/trace.h"
@@ -20,7 +20,7 @@ typedef enum { ADD_CLASS, ADD_CODE, ADD_STRING } record_kind_t;
 typedef struct record {
     struct record *next;
     record_kind_t kind;
-    int in;   /* the program's value, like out */
+    int in;   /* the program's value, as is `out` */
     int out;  /* of ADD_CLASS and ADD_CODE, else 0 */
     int real; /* the library's value of out */
     char *text;
@@ -39,7 +39,7 @@ int mpy_error_virtual(int real) {
     return real;
 }
 
-/* The library's own value, unless the program has it already for another one. */
+/* Returns the library's value, unless the program already uses it for another code. */
 static int new_code(int real) {
     int highest = real;
     bool taken = false;
@@ -94,13 +94,14 @@ int PMPI_Add_error_string(int errorcode, const char *string) {
     return recorded(ADD_STRING, errorcode, NULL, string, "MPI_Add_error_string");
 }
 
-/* What is removed isn't replayed. */
+/* Removes a record, so that it isn't replayed. */
 static int removed(record_kind_t kind, int value, int slot, const char *name) {
     mpy_require_mpi(name);
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     mpy_lock(&mpy_objects_lock);
-    int rc = ((mpy_fn_Remove_error_class_t)MPY_LOWER->mpi[slot])(real_code(value)); /* the three have one type */
+    /* the three functions have the same type */
+    int rc = ((mpy_fn_Remove_error_class_t)MPY_LOWER->mpi[slot])(real_code(value));
     record_t **at = &records;
     while (*at != NULL && ((*at)->kind != kind || (kind == ADD_STRING ? (*at)->in : (*at)->out) != value))
         at = &(*at)->next;
@@ -162,7 +163,7 @@ int mpy_errors_rebuild(char *error, uint64_t n) {
 
 /* ---- errors ---- */
 
-/* As MPICH ends a job whose error handler is MPI_ERRORS_ARE_FATAL. */
+/* Ends a job whose error handler is MPI_ERRORS_ARE_FATAL, as MPICH does. */
 static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     char text[MPI_MAX_ERROR_STRING + 1] = "", line[MPI_MAX_ERROR_STRING + 200];
     int length = 0, class = MPI_ERR_OTHER;
@@ -177,16 +178,17 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     fflush(NULL); /* see PMPI_Abort */
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;
-    if (!mpy_mpi_is_up(MPY_UPPER)) exit(1); /* there is nothing any more that could end the other ranks */
+    if (!mpy_mpi_is_up(MPY_UPPER)) exit(1); /* nothing is left that could end the other ranks */
     mpy_cross_in(t);
     MPY_REAL(Abort)(comm != NULL ? comm->obj.real : MPI_COMM_WORLD, code);
     mpy_cross_out(t);
-    /* after a failed MPI_Finalize the library has no communicator to abort; the process manager ends the other ranks */
+    /* After a failed MPI_Finalize the library has no communicator to abort. The process manager ends the other
+     * ranks. */
     exit(class);
 }
 
-/* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since
- * 4.3. */
+/* Returns the value that the call must return: the code, or MPI_SUCCESS if the program's own handler has returned (as
+ * in MPICH since 4.3). */
 static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int code, const char *function) {
     if (!mpy_mpi_is_up(MPY_UPPER) && mpy_needs_mpi(function)) mpy_end_outside(mpy_self(), function);
     if (errhandler == MPI_ERRORS_RETURN || errhandler == MPY_ERRORS_THROW_EXCEPTIONS) return code;
@@ -196,7 +198,7 @@ static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int cod
         return code;
     }
     int given = code;
-    /* The handlers of all kinds of objects have one type except for what their first argument points to. */
+    /* The handlers of all kinds of objects have the same type, except for their first argument. */
     if (e->proxy != NULL)
         e->proxy((int)e->kind, handle, &given, e->function);
     else
@@ -210,8 +212,8 @@ int mpy_error_of(void *handle, int errhandler, int code, const char *function) {
 
 static bool has_handler(const mpy_comm_t *c) { return c != NULL && c->errhandler != MPI_ERRHANDLER_NULL; }
 
-/* Errors of no communicator, or of one whose handler was never set, are MPI_COMM_SELF's (MPI-4 9.3); as in MPICH, those
- * of the world if that one's wasn't set either (MPI-3). */
+/* Errors without a communicator, or of a communicator whose handler was never set, go to MPI_COMM_SELF's handler (MPI-4
+ * 9.3). If that was never set either, they go to the world's handler, as in MPICH (MPI-3). */
 int mpy_error(const mpy_comm_t *comm, int code, const char *function) {
     if (code == MPI_SUCCESS) return code;
     const mpy_comm_t *self = mpy_comm(MPI_COMM_SELF), *world = mpy_comm(MPI_COMM_WORLD);

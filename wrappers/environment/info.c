@@ -1,4 +1,4 @@
-/* info.c - infos. The real object answers; a copy of keys and values, in order, is kept for rebuilding.
+/* info.c - infos. The real object answers queries. A copy of keys and values, in order, is kept for rebuilding.
  *
  * Upper half, no libc. MPI_INFO_ENV is predefined and passes through.
  */
@@ -54,7 +54,7 @@ void mpy_info_reread(int handle) {
     if (info != NULL) read_pairs(info);
 }
 
-/* The real object is gone, or goes with this. */
+/* The caller has freed the real object, or the real object is freed with this one. */
 static void forget(mpy_info_t *info) {
     mpy_object_remove(MPY_INFO, info->obj.handle);
     for (mpy_pair_t *p = info->first, *next; p != NULL; p = next) {
@@ -122,7 +122,7 @@ int PMPI_Info_set(MPI_Info info, const char *key, const char *value) {
     mpy_info_t *i = find(info);
     int rc = MPY_REAL(Info_set)(mpy_real_info(info), key, value);
     if (rc == 0 && i != NULL) {
-        char stored[MPI_MAX_INFO_VAL + 1]; /* as the library keeps it: without leading and trailing blanks */
+        char stored[MPI_MAX_INFO_VAL + 1]; /* as the library stores it: without leading and trailing blanks */
         int found = 0;
         MPY_REAL(Info_get)(i->obj.real, key, MPI_MAX_INFO_VAL, stored, &found);
         pair_set(i, key, found ? stored : value);

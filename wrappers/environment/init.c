@@ -1,16 +1,16 @@
-/* init.c - MPI_Init to MPI_Finalize, and the questions that are answered without the lower half.
+/* init.c - MPI_Init to MPI_Finalize, and the queries that are answered without the lower half.
  *
- * Upper half, upper TLS. The real MPI is loaded at the first call that needs it and initialized at the program's own
- * MPI_Init or first MPI_Session_init, at the thread level the program asks for. It's finalized once: in the program's
- * MPI_Finalize, or at exit if there are sessions then or were no MPI_Init.
+ * Upper half, upper TLS. The real MPI is loaded at the first call that needs it. It is initialized at the program's own
+ * MPI_Init or first MPI_Session_init, with the thread level that the program requests. It is finalized once: in the
+ * program's MPI_Finalize, or at exit if sessions are open then or there was no MPI_Init.
  *
  * Invariants
  *  1. The world's row exists before the real MPI_Init: Init and Finalize are collectives on it. Its members come from
- *     what the process manager told the lower half.
+ *     the process manager's answer to the lower half.
  *  2. mpi_initialized is set when all objects of Init are complete, before in_lower is cleared.
- *  3. mpi_finalized is set only if the real MPI_Finalize has succeeded. It fails where messages were never received:
- *     the library is then half gone, the other ranks wait in it, and the end of this process has to look like a crash
- *     to them, as natively.
+ *  3. mpi_finalized is set only if the real MPI_Finalize has succeeded. It fails if messages were never received: then
+ *     the library is partly destroyed, the other ranks wait in it, and the end of this process must look like a crash
+ *     to them, as it does without manapy.
  */
 #include "core/objects.h"
 #include "p2p/p2p.h"
@@ -22,12 +22,12 @@
 
 static int provided_level;
 static int32_t init_tid;
-static pid_t init_pid; /* a child that the program forks inherits the exit handler */
+static pid_t init_pid; /* a child that the program forks inherits the exit handler, too */
 
-/* What the program's MPI_Init and MPI_Finalize have done; the real library may be up longer, for sessions. */
+/* State of the program's MPI_Init and MPI_Finalize. The real library may be initialized longer, for sessions. */
 static enum { BEFORE, DURING, AFTER } world_model;
 
-/* The real MPI, and all that is needed to save it. Collective over all ranks. */
+/* Starts the real MPI, and creates everything that is needed to save it. Collective over all ranks. */
 static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int required) {
     mpy_guard_in(t);
     mpy_comm_init();
@@ -54,7 +54,7 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
     return rc;
 }
 
-/* The end of the real MPI. Collective over all ranks. Calls the error handler if it fails. */
+/* Finalizes the real MPI. Collective over all ranks. Calls the error handler if it fails. */
 static int finish(mpy_thread_t *t) {
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_FINALIZE, MPY_TRACE_COLLECTIVE(mpy_world));
     mpy_p2p_flush();
@@ -76,8 +76,8 @@ static int finish(mpy_thread_t *t) {
     return mpy_error(NULL, rc, "MPI_Finalize");
 }
 
-/* The real library is initialized once only, so it's kept when the last session ends: another may begin. A program that
- * leaves a session or the world open leaves MPI unfinished, as natively. */
+/* The real library can be initialized only once. So it is kept when the last session ends, because another may begin.
+ * If a program leaves a session or the world open, MPI stays unfinished, as without manapy. */
 static void finish_at_exit(void) {
     if (world_model != DURING && !mpy_session_any() && !MPY_UPPER->mpi_finalized && getpid() == init_pid)
         finish(mpy_self());
@@ -96,7 +96,7 @@ static int init(int *argc, char ***argv, bool with_level, int required, int *pro
     mpy_thread_t *t;
     int rc = 0;
     mpy_require_boundary();
-    if (world_model != BEFORE) { /* twice: let the real library say it */
+    if (world_model != BEFORE) { /* second call: the real library returns the error */
         t = mpy_self();
         mpy_cross_in(t);
         rc = MPY_REAL(Init)(argc, argv);
@@ -118,14 +118,14 @@ int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
 int PMPI_Finalize(void) {
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *self = mpy_comm(MPI_COMM_SELF);
-    if (world_model != DURING) { /* before Init or twice */
+    if (world_model != DURING) { /* before Init, or a second call */
         if (mpy_session_any()) return mpy_error(NULL, MPI_ERR_OTHER, "MPI_Finalize");
         mpy_cross_in(t);
         int rc = MPY_REAL(Finalize)();
         mpy_cross_out(t);
         return rc;
     }
-    int rc = mpy_attrs_delete(MPI_COMM_SELF, &self->attrs); /* MPI-4 11.2.4: first of all */
+    int rc = mpy_attrs_delete(MPI_COMM_SELF, &self->attrs); /* MPI-4 11.2.4: this comes first */
     if (rc != 0) return mpy_error(self, rc, "MPI_Finalize");
     mpy_attrs_delete(MPI_COMM_WORLD, &mpy_world->attrs);
     world_model = AFTER;
@@ -145,7 +145,7 @@ int PMPI_Finalized(int *flag) {
 /* ---- sessions ---- */
 
 int mpy_init_for_sessions(int thread_level) {
-    if (MPY_UPPER->mpi_finalized) return MPI_ERR_OTHER; /* MPI_Finalize has ended it */
+    if (MPY_UPPER->mpi_finalized) return MPI_ERR_OTHER; /* MPI_Finalize has finalized it */
     if (MPY_UPPER->mpi_initialized) return MPI_SUCCESS;
     int rc = start(mpy_self_main(), NULL, NULL, true, thread_level);
     return rc == 0 ? finish_later() : rc;
@@ -164,7 +164,7 @@ int PMPI_Is_thread_main(int *flag) {
 
 int PMPI_Abort(MPI_Comm comm, int errorcode) {
     mpy_thread_t *t = mpy_self();
-    fflush(NULL); /* natively exit() does it; the real library's exit() is that of another libc */
+    fflush(NULL); /* exit() of the program's libc would do it; the real library calls exit() of another libc */
     mpy_cross_in(t);
     int rc = MPY_REAL(Abort)(mpy_real_comm(comm), errorcode); /* returns only for a bad communicator */
     mpy_cross_out(t);

@@ -1,8 +1,9 @@
 /* outside.c - calls before MPI_Init and after MPI_Finalize end the process with MPICH's own line.
  *
- * The real library would do that, too, but without a record of the call. So while it isn't up, all functions in its
- * table that need it are replaced by ones that lead here (generated.c): a call asks for nothing more at other times.
- * What the wrappers answer without it is asked for by mpy_error, as there are no objects then, or by mpy_require_mpi.
+ * The real library would do that, too, but without a record of the call. So while MPI isn't initialized, functions that
+ * redirect here replace all functions in its table that need MPI (generated.c). Therefore calls at other times need no
+ * test. For functions that the wrappers answer without the table, mpy_error makes the test (there are no objects then),
+ * or mpy_require_mpi.
  *
  * Upper half. The table is changed with in_lower = 1.
  */
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void *real[MPY_FN_COUNT]; /* what the table holds while the library is up; of this lower half */
+static void *real[MPY_FN_COUNT]; /* contents of the table while MPI is initialized; of this lower half */
 static bool closed;
 
 void mpy_table_close(void) {

@@ -1,7 +1,7 @@
 /* query.c - small functions without objects: versions, clocks, addresses, memory, Fortran conversions of handles.
  *
  * Upper half, upper TLS, libc allowed: none of these runs in a hook, and memory that the program allocates through MPI
- * is the program's own (saved with it).
+ * belongs to the program (and is saved with it).
  */
 #include "core/objects.h"
 #include "tools/trace.h"
@@ -10,7 +10,7 @@
 #include <time.h>
 
 int PMPI_Get_version(int *version, int *subversion) {
-    if (!mpy_above) { /* a child process may ask */
+    if (!mpy_above) { /* a child process may call this */
         *version = MPI_VERSION;
         *subversion = MPI_SUBVERSION;
         return MPI_SUCCESS;
@@ -28,14 +28,14 @@ int PMPI_Abi_get_version(int *abi_major, int *abi_minor) {
     return MPI_SUCCESS;
 }
 
-/* MPI 4.1, 15.2.4. 0: calls of this thread aren't recorded; 1 (the default) and 2: they are. Other levels mean nothing
- * here, nor do any before there is MPI. */
+/* MPI 4.1, 15.2.4. 0: calls of this thread aren't recorded; 1 (the default) and 2: they are. Other levels have no
+ * effect, and no level has one before MPI is initialized. */
 int PMPI_Pcontrol(const int level, ...) {
     if (mpy_above && MPY_LOWER->mpi[0] != NULL && level >= 0 && level <= 2) mpy_trace_control(mpy_self(), level != 0);
     return MPI_SUCCESS;
 }
 
-/* CLOCK_MONOTONIC like MPICH; lowerhalf/isolate/trap/clock.c keeps it from going backwards over a restart. */
+/* CLOCK_MONOTONIC, as in MPICH. lowerhalf/isolate/trap/clock.c keeps it from going backwards over a restart. */
 double PMPI_Wtime(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -70,7 +70,7 @@ int PMPI_Free_mem(void *base) {
     return MPI_SUCCESS;
 }
 
-/* ---- handles in Fortran are the same integers (files, which are pointers in C: file.c) ---- */
+/* ---- handles in Fortran are the same integers (for files, which are pointers in C, see file.c) ---- */
 
 #define CONVERSIONS(TYPE, NAME) \
     MPI_Fint PMPI_##NAME##_c2f(TYPE handle) { return handle; } \

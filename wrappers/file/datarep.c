@@ -1,8 +1,8 @@
 /* datarep.c - data representations of files that the program registers.
  *
- * Upper half, no libc. ROMIO takes none with conversion functions and never calls the extent function, so it can be
- * given the program's. What is registered can't be undone, and a second time is an error: so it is kept, and registered
- * again after a restart.
+ * Upper half, no libc. ROMIO accepts no conversion functions and never calls the extent function, so it can get the
+ * program's own extent function. A registration can't be undone, and a second one is an error. So it is kept here, and
+ * made again after a restart.
  */
 #include "file.h"
 
@@ -14,7 +14,7 @@ typedef struct datarep {
 } datarep_t;
 static datarep_t *datareps;
 
-/* In the lower half, like all below but the program's calls. */
+/* In the lower half, as is everything below except the program's calls. */
 static int keep(const char *name, mpy_opaque_function *extent, void *extra_state) {
     datarep_t *d = mpy_alloc(sizeof *d);
     d->name = mpy_text_copy(name);

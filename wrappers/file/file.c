@@ -1,6 +1,6 @@
 /* file.c - MPI files as objects: the table of records, open and close, handles, error handlers. Views and hints are in
- * file_view.c, requests in file_access.c, what a checkpoint and a restart do in file_rebuild.c; nearly all accesses are
- * generated.
+ * file_view.c, requests in file_access.c; file_rebuild.c has the work of a checkpoint and a restart. Nearly all
+ * accesses are generated.
  *
  * Upper half, no libc.
  */
@@ -8,8 +8,8 @@
 
 enum {
     FILES_MAX = 1 << 14,
-    KEPT = 32,              /* a handle is used again only when so many others were freed after it */
-    FIRST_INTEGER = 0x1001, /* as in MPICH: those below are constants of the ABI */
+    KEPT = 32,              /* a handle is reused only when more than this number of handles were freed after it */
+    FIRST_INTEGER = 0x1001, /* as in MPICH: lower values are constants of the ABI */
 };
 
 mpy_file_t *mpy_files;
@@ -82,7 +82,7 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     }
     f->amode = amode;
     f->sequential = amode & MPI_MODE_SEQUENTIAL;
-    f->shared = amode & MPI_MODE_APPEND; /* it starts at the end then */
+    f->shared = amode & MPI_MODE_APPEND; /* its shared pointer then starts at the end */
     f->errhandler = file_default;
     mpy_errhandler_ref(f->errhandler);
     f->info = MPI_INFO_NULL;
@@ -115,8 +115,9 @@ int PMPI_File_open(MPI_Comm comm, const char *filename, int amode, MPI_Info info
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *c = mpy_comm(comm);
     MPI_File real = MPI_FILE_NULL;
-    if (fh != NULL) *fh = MPI_FILE_NULL; /* until it is there */
-    int rc, real_amode = amode & MPI_MODE_RDWR ? amode : amode & ~MPI_MODE_SEQUENTIAL; /* together they are an error */
+    if (fh != NULL) *fh = MPI_FILE_NULL; /* until the file is open */
+    /* both modes together are an error */
+    int rc, real_amode = amode & MPI_MODE_RDWR ? amode : amode & ~MPI_MODE_SEQUENTIAL;
     if (c == NULL || c->remote_size != 0) {
         mpy_cross_in(t);
         rc = MPY_REAL(File_open)(mpy_real_comm(comm), filename, amode, mpy_real_info(info), &real);
@@ -140,7 +141,7 @@ int PMPI_File_close(MPI_File *fh) {
     MPI_File real = mpy_real_file(call.f);
     if (call.f != NULL) {
         mpy_file_settle(call.f);
-        MPY_REAL(Barrier)(call.f->real_comm); /* all members leave it together: their rows and records go now */
+        MPY_REAL(Barrier)(call.f->real_comm); /* all members leave together: their rows and records are removed now */
     }
     int rc = MPY_REAL(File_close)(&real);
     if (rc == 0) {
@@ -149,7 +150,8 @@ int PMPI_File_close(MPI_File *fh) {
         *fh = MPI_FILE_NULL;
     }
     mpy_file_leave(call, rc);
-    return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(NULL, rc, "MPI_File_close"); /* natively that handler, too */
+    /* the real library uses this handler, too */
+    return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(NULL, rc, "MPI_File_close");
 }
 
 /* ---- error handlers ---- */
@@ -159,14 +161,14 @@ int mpy_file_error(const mpy_file_t *f, int code, const char *function) {
     return mpy_error_of(&handle, f != NULL ? f->errhandler : file_default, code, function);
 }
 
-/* Where the handler of `file` is kept, or NULL for no file. */
+/* Where the handler of `file` is stored. NULL if it is not a file. */
 static int *errhandler_of(MPI_File file) {
     mpy_file_t *f = mpy_file(file);
     return f != NULL ? &f->errhandler : file == MPI_FILE_NULL ? &file_default : NULL;
 }
 
 int PMPI_File_set_errhandler(MPI_File file, MPI_Errhandler errhandler) {
-    mpy_require_mpi("MPI_File_set_errhandler"); /* the default handler is there at any time */
+    mpy_require_mpi("MPI_File_set_errhandler"); /* the default handler exists at any time */
     int *slot = errhandler_of(file);
     int rc = slot != NULL ? mpy_errhandler_put(slot, errhandler, MPY_ERRHANDLER_FILE) : MPI_ERR_FILE;
     return mpy_error(NULL, rc, "MPI_File_set_errhandler");

@@ -1,16 +1,16 @@
-/* file_access.c - accesses to files that aren't over when the call returns: nonblocking and split ones.
+/* file_access.c - accesses to files that are not complete when the call returns: nonblocking and split ones.
  *
  * Upper half, no libc.
  *
  * Invariants
- *  1. Nonblocking collective accesses to one file use one buffer in ROMIO, and spoil each other when they are tested by
- *     turns. So they are tested in the order in which they were started, each only when those before it have finished:
- *     all members started them in that order. Those not finished are in the file's queue.
- *  2. ROMIO also puts the individual file pointer back, while it works on such an access, to where that was when it
- *     started. So it is kept here over each test: a drain must not undo the program's seek.
- *  3. Accesses that aren't collective are tested one by one, too: MPICH 5.0.2's MPI_Testall of several looks at
- *     requests that it has freed. A family keeps them out of calls that test many.
- *  4. The queue changes under the file's lock. A request leaves it when it is COMPLETE, so none that is in it is
+ *  1. In ROMIO, nonblocking collective accesses to one file share one buffer. They corrupt each other if they are
+ *     tested alternately. So they are tested in the order in which they were started, which is the same on all members;
+ *     each is tested only when the earlier ones have finished. Unfinished ones are in the file's queue.
+ *  2. While ROMIO works on such an access, it resets the individual file pointer to its value at the start of the
+ *     access. So the pointer is saved and restored around each test: a drain must not undo the program's seek.
+ *  3. Accesses that aren't collective are also tested one by one: MPI_Testall of MPICH 5.0.2 with several requests
+ *     reads requests that it has freed. A family keeps them out of calls that test many requests.
+ *  4. The queue changes under the file's lock. A request leaves it when it is COMPLETE, so no request in it is
  *     released.
  */
 #include "file.h"
@@ -23,7 +23,7 @@ typedef struct queued { /* a request's `more` */
 
 #define QUEUED(REQUEST) ((queued_t *)(REQUEST)->more)
 
-/* Tests the queue's first request; true if it has left. With the lock. */
+/* Tests the queue's first request. True if it has left the queue. With the lock. */
 static bool advance(mpy_file_t *f) {
     mpy_request_t *r = f->first;
     MPI_Offset before = 0, after = 0;
@@ -33,7 +33,7 @@ static bool advance(mpy_file_t *f) {
     MPY_REAL(File_get_position)(f->real, &after);
     if (after != before) MPY_REAL(File_seek)(f->real, before, MPI_SEEK_SET);
     if (!done && !r->error) return false;
-    if (r->error && MPY_LOWER->phase == MPY_PHASE_FROZEN) /* codes die with the library */
+    if (r->error && MPY_LOWER->phase == MPY_PHASE_FROZEN) /* error codes are valid only in this real library */
         MPY_REAL(Error_class)(r->error, &r->error);
     r->flags |= MPY_RF_COMPLETE;
     f->first = QUEUED(r)->next;
@@ -52,7 +52,7 @@ static bool poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
 static const mpy_request_family_t collective_access = {.name = "collective file access", .poke = poke};
 static const mpy_request_family_t access = {.name = "file access"};
 
-/* Before it's closed. */
+/* Called before the file is closed. */
 void mpy_file_settle(mpy_file_t *f) {
     mpy_lock(&f->lock);
     while (f->first != NULL) advance(f);

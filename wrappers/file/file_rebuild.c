@@ -1,24 +1,24 @@
-/* file_rebuild.c - MPI files over a checkpoint: file pointers and sizes are asked for at the drain, and files opened
- * again, with all the program has set, after a restart.
+/* file_rebuild.c - MPI files over a checkpoint. The drain queries file pointers and sizes. After a restart the files
+ * are opened again, with everything that the program has set.
  *
  * Upper half, no libc. Hooks: main thread, all others stopped; between mpy_hook_in and mpy_hook_out in the lower half.
  *
- * Files are not part of a checkpoint. What was written before it is in the file system: a call that has returned has
- * written, and the drain completes the others. What was written after it is undone as for the program's own descriptors
- * (lowerhalf/process/fds/fds_file.c): a file open for writing that has grown is cut to its length then, and one that
- * has become shorter is refused. But a file that is to be deleted when it's closed may be gone: its content is saved,
- * up to CONTENT_MAX bytes, by the first member.
+ * Files are not part of a checkpoint. Data written before it is in the file system: a call that has returned has
+ * written, and the drain completes the others. Data written after it is removed as for the program's own descriptors
+ * (lowerhalf/process/fds/fds_file.c): a file open for writing that has grown is truncated to its old length, and one
+ * that has become shorter is refused. But a file with MPI_MODE_DELETE_ON_CLOSE may no longer exist: the first member
+ * saves its content, up to CONTENT_MAX bytes.
  *
  * Invariants
  *  1. The drain (after that of requests) finds no access in progress on any rank, so it needs no communication here.
- *  2. Files are opened again in the order of their identities, the same on all members: collective calls on different
- *     files can't wait for each other. Whether to cut or to refuse is decided by the first member for all.
+ *  2. Files are opened again in the order of their identities, which is the same on all members: so collective calls on
+ *     different files can't wait for each other. The first member decides for all whether to truncate or to refuse.
  */
 #include "file.h"
 
 enum { CONTENT_MAX = 64 << 20 };
 
-/* By the name the program gave, where it was then. */
+/* Opens it by the program's name, in the working directory of that time. */
 static int open_by_name(const mpy_file_t *f, int comm, int amode, int info, MPI_File *real) {
     char here[MPY_PATH_SIZE];
     bool away = f->directory != NULL && mpy_sys(SYS_getcwd, here, sizeof here) > 0;
@@ -40,7 +40,7 @@ static int content_save(mpy_file_t *f) {
     if (!(f->amode & MPI_MODE_DELETE_ON_CLOSE)) return MPI_SUCCESS;
     if (f->world[0] != MPY_LOWER->rank || f->bytes > CONTENT_MAX) return MPI_SUCCESS;
     if (open_by_name(f, MPI_COMM_SELF, MPI_MODE_RDONLY, MPI_INFO_NULL, &own) != 0) return MPI_SUCCESS;
-    f->content = mpy_try_alloc((size_t)f->bytes + 1); /* also if there is nothing to read */
+    f->content = mpy_try_alloc((size_t)f->bytes + 1); /* + 1: even if there is nothing to read */
     int rc = MPI_ERR_NO_MEM;
     if (f->content != NULL) rc = MPY_REAL(File_read_at)(own, 0, f->content, (int)f->bytes, MPI_BYTE, MPI_STATUS_IGNORE);
     MPY_REAL(File_close)(&own);
@@ -49,7 +49,7 @@ static int content_save(mpy_file_t *f) {
 }
 
 static int inquire(mpy_file_t *f) {
-    content_drop(f); /* of a checkpoint that was given up */
+    content_drop(f); /* left from a checkpoint that was given up */
     int rc = MPY_REAL(File_get_size)(f->real, &f->bytes);
     if (rc == 0) rc = content_save(f);
     if (rc == 0) rc = MPY_REAL(File_get_position)(f->real, &f->position);
@@ -108,7 +108,7 @@ static int open_again(mpy_file_t *f) {
     MPY_REAL(Group_free)(&group);
     if (rc == 0) rc = MPY_REAL(Comm_set_errhandler)(f->real_comm, MPI_ERRORS_RETURN);
     if (rc == 0 && f->content != NULL) rc = content_put_back(f);
-    if (rc == 0) rc = MPY_REAL(Barrier)(f->real_comm); /* it's there for all */
+    if (rc == 0) rc = MPY_REAL(Barrier)(f->real_comm); /* now it exists for all members */
     content_drop(f);
     return rc == 0 ? open_by_name(f, f->real_comm, amode, mpy_real_info(f->info), &f->real) : rc;
 }
@@ -125,7 +125,7 @@ static int cut(mpy_file_t *f) {
 }
 
 static int put_back(mpy_file_t *f) {
-    /* What a member that hasn't used the shared file pointer doesn't know. */
+    /* Members that haven't used the shared file pointer don't know its value. */
     MPI_Offset mine = f->shared ? f->shared_position : -1, shared = -1;
     int rc = MPY_REAL(File_set_view)(f->real, f->disp, mpy_view_type_real(&f->etype), mpy_view_type_real(&f->filetype),
                                      f->external32 ? "external32" : "native", mpy_real_info(f->info));

@@ -1,4 +1,4 @@
-/* file_view.c - what the program sets on a file and asks back: view, hints, atomicity, mode; data representations.
+/* file_view.c - what the program sets on a file and queries: view, hints, atomicity, mode; data representations.
  *
  * Upper half, no libc.
  */
@@ -24,7 +24,7 @@ int mpy_view_type_real(const mpy_view_type_t *v) {
     return v->derived != NULL ? v->derived->obj.real : mpy_abi_mpich(MPY_ABI_DATATYPE, v->predefined);
 }
 
-/* For the program: a derived type comes as a committed duplicate, which it frees. In the lower half. */
+/* For the program: a derived type is returned as a committed duplicate, which the program frees. In the lower half. */
 static int duplicate(const mpy_view_type_t *v, MPI_Datatype *handle) {
     if (v->derived == NULL || v->derived->permanent) {
         *handle = v->derived != NULL ? v->derived->obj.handle : mpy_abi_mpich(MPY_ABI_DATATYPE, v->predefined);
@@ -45,8 +45,8 @@ static int duplicate(const mpy_view_type_t *v, MPI_Datatype *handle) {
 
 /* ---- the view ---- */
 
-/* The displacement that MPI_DISPLACEMENT_CURRENT stands for. The real file isn't in that mode (invariant 4 of file.h):
- * so the shared file pointer is asked for, between two calls that synchronize, as setting the view resets it. In the
+/* The displacement that MPI_DISPLACEMENT_CURRENT means. The real file isn't in sequential mode (invariant 4 of file.h).
+ * So this reads the shared file pointer, between two synchronizing calls, because setting the view resets it. In the
  * lower half. */
 static int current_displacement(mpy_file_t *f, MPI_Offset *disp) {
     MPI_Offset position;
@@ -61,7 +61,7 @@ static void record_view(mpy_file_t *f, MPI_Offset disp, int etype, int filetype,
     f->disp = disp;
     f->etype = mpy_view_type(etype);
     f->filetype = mpy_view_type(filetype);
-    /* the others are all native */
+    /* all other representations are native */
     f->external32 = mpy_text_equal(datarep, "external32") || mpy_text_equal(datarep, "EXTERNAL32");
     mpy_info_merge(&f->info, info);
     mpy_view_type_drop(&old[0]);

@@ -1,14 +1,13 @@
 /* internal_messages.c - messages between the ranks' runtimes: acks of matched synchronous sends (store.c), data of
- * partitioned communication (partitioned.c). They travel on the private communicator and are no messages of the
- * program.
+ * partitioned communication (partitioned.c). They use the private communicator and are not messages of the program.
  *
  * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
  *
  * Invariants
- *  1. Internal messages are counted by world rank, when the real library accepts them and when they are received: the
- *     drain takes in all that are in progress, so that none is in the network at a snapshot.
- *  2. A message that is sent stays here until the real send has finished; its sender is told then. mpy_p2p_lock guards
- *     them.
+ *  1. Internal messages are counted by world rank, when the real library accepts them and when they are received. The
+ *     drain receives all that are in progress, so that none is in the network at a snapshot.
+ *  2. A message that is sent stays here until the real send has finished; then its sender is informed. mpy_p2p_lock
+ *     guards them.
  */
 #include "internal_messages.h"
 #include "core/request.h"
@@ -81,7 +80,7 @@ void mpy_internal_messages_disown(const uint32_t *counter) {
     mpy_unlock(&mpy_p2p_lock);
 }
 
-/* Not by a blocking receive: the sender of a long message may be frozen by now. */
+/* Does not use a blocking receive: the sender of a long message may be frozen by now. */
 static int accept_messages(int tag) {
     for (;;) {
         MPI_Status status;

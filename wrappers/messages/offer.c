@@ -2,21 +2,21 @@
  *
  * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
  *
- * An offer is a copy of the data and, on the private communicator, a synchronous send of each piece of it for each
- * rank. The real library carries a send on in any call once its receive is posted, so the receiver depends on nothing
- * that this rank's program does.
+ * An offer is a copy of the data. Each of its pieces is sent to each rank by a synchronous send on the private
+ * communicator. The real library continues a send in any call once its receive is posted, so the receiver does not
+ * depend on what this rank's program does.
  *
  * Invariants
- *  1. A piece's send is complete if and only if its receive was posted: so long as nobody asks for it, it is here
- *     alone.
- *  2. A drain ends the receives that were posted, and waits until as many sends are complete as their receivers have
- *     asked for (drain.c). What nobody has asked for stays open, like a receive that nothing matches; a restart sends
- *     it again.
+ *  1. A piece's send is complete if and only if its receive was posted. While nobody requests a piece, it exists only
+ *     here.
+ *  2. A drain completes the receives that were posted, and waits until as many sends are complete as their receivers
+ *     have requested (drain.c). Sends that nobody has requested stay open, like a receive that nothing matches; a
+ *     restart sends them again.
  *  3. Tags of the open offers of a rank differ. The pieces for a rank are sent, and received, in their order.
  *  4. The list and the counts change with mpy_p2p_lock.
- *  5. That a piece was received its sender may learn only while the receiver calls the real library; the real
- *     MPI_Finalize isn't such a call. So no rank enters it before all of whom it has received have said (by an
- *     internal message) that they know.
+ *  5. A sender may learn that a piece was received only while the receiver calls the real library, and the real
+ *     MPI_Finalize isn't such a call. So a rank enters MPI_Finalize only when all ranks from which it has received have
+ *     told it (by an internal message) that they know.
  */
 #include "offer.h"
 #include "core/request.h"
@@ -34,7 +34,7 @@ struct mpy_offer {
     sending_t *sendings;
     size_t bytes, piece, pieces;
     int readers;
-    size_t n, open; /* sends: begun, and not complete */
+    size_t n, open; /* number of sends that were started, and of those that are not complete */
     int32_t tag;
     bool left;
 };
@@ -58,7 +58,7 @@ static int send(const mpy_offer_t *o, sending_t *s) {
                              MPY_TAG_OFFER + o->tag, mpy_private_comm, &s->real);
 }
 
-/* All with the lock. */
+/* Call all of these with the lock. */
 static bool tag_used(int32_t tag) {
     const mpy_offer_t *o = offers;
     while (o != NULL && o->tag != tag) o = o->next;
@@ -163,7 +163,7 @@ bool mpy_offers_look(void) {
 /* ---- the end ---- */
 
 static bool said;
-static int heard; /* from so many */
+static int heard; /* number of ranks that have told us */
 
 static void hear(mpy_internal_message_t *l) {
     heard++;
@@ -171,7 +171,7 @@ static void hear(mpy_internal_message_t *l) {
 }
 
 bool mpy_offers_take_ends(void) {
-    int unused; /* without memory it comes with a later look */
+    int unused; /* without memory, the message is received at a later call */
     return mpy_internal_messages_take(MPY_TAG_OFFERS_END, hear, &unused);
 }
 
@@ -197,7 +197,8 @@ bool mpy_offers_end(void) {
     if (!said) say();
     said = true;
     for (int p = 0; p < mpy_world->size; p++) waited_for += mpy_offers_asked[p] > 0;
-    if (heard < waited_for) mpy_offers_take_ends(); /* who waits for nobody calls nothing of the real library here */
+    /* a rank that waits for no other makes no call of the real library here */
+    if (heard < waited_for) mpy_offers_take_ends();
     return heard == waited_for;
 }
 

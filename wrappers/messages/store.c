@@ -3,21 +3,21 @@
  *
  * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
  *
- * A stored message is delivered by sending its bytes to ourselves on the private communicator and receiving them there
- * with the program's buffer, count and datatype: so type maps, truncation and short messages behave as natively.
+ * To deliver a stored message, its bytes are sent to ourselves on the private communicator and received there with the
+ * program's buffer, count and datatype. So type maps, truncation and short messages behave as in the real library.
  *
- * Synchronous sends. A drain takes a message although its receiver hasn't matched it; its sender must go on waiting. To
- * name the message to the receiver, the sender counts, per incomplete synchronous send, the later sends on the same
- * (communicator, destination, tag). MPI doesn't let messages of one such stream overtake each other, so the unmatched
- * ones are its last ones, and all of them are in the receiver's store after the drain: if `later` is below their
- * number, the message is the later-th from the end of them; else it was matched (drain.c does this exchange). When the
- * program matches a marked message, the receiver sends an ack (internal_messages.c), and a sender that waits or tests
- * takes acks in.
+ * Synchronous sends. A drain receives a message although its receiver hasn't matched it; its sender must continue to
+ * wait. To name the message to the receiver, the sender counts, per incomplete synchronous send, the later sends on the
+ * same (communicator, destination, tag). MPI doesn't let messages of one such stream overtake each other. So the
+ * unmatched ones are its last ones, and all of them are in the receiver's store after the drain. If `later` is below
+ * their number, the message is the later-th from the end; otherwise it was matched (drain.c does this exchange). When
+ * the program matches a marked message, the receiver sends an ack (internal_messages.c). A sender that waits or tests
+ * receives acks.
  *
  * Invariants
- *  1. The list is in order of arrival per (communicator, source); older drains' messages come first. Guarded by
+ *  1. The list is in order of arrival per (communicator, source). Messages of older drains come first. Guarded by
  *     mpy_p2p_lock.
- *  2. mpy_store_count is the list's length; messages held by an MPI_Message are in no list.
+ *  2. mpy_store_count is the list's length. Messages held by an MPI_Message are in no list.
  */
 #include "store.h"
 #include "internal_messages.h"
@@ -53,7 +53,7 @@ static mpy_stored_t *find(const mpy_comm_t *c, int source, int tag) {
     return NULL;
 }
 
-/* Of the stored messages of a stream the one with `position` later ones, or NULL if there are no more than that. */
+/* Of the stored messages of a stream, the one with `position` later ones. NULL if there is none. */
 mpy_stored_t *mpy_store_from_end(const mpy_comm_t *c, int source, int tag, uint32_t position) {
     for (mpy_stored_t *m = last; m != NULL; m = m->prev)
         if (m->comm == c && m->source == source && m->tag == tag && position-- == 0) return m;
@@ -124,7 +124,7 @@ bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype
     int real;
     mpy_lock(&mpy_p2p_lock);
     mpy_stored_t *m = find(c, source, tag);
-    /* Wrong arguments: the caller's own attempt fails the same way and leaves the message. */
+    /* Wrong arguments: the caller's own attempt fails in the same way and does not consume the message. */
     if (m != NULL && post_delivery(t, buf, count, datatype, &real) != MPI_SUCCESS) m = NULL;
     if (m != NULL) unlink_stored(m);
     mpy_unlock(&mpy_p2p_lock);
@@ -190,17 +190,17 @@ mpy_request_t *mpy_ssend_first(void) { return ssends; }
 static void acknowledge(mpy_internal_message_t *l) {
     uint64_t id;
     __builtin_memcpy(&id, l->data, sizeof id);
-    for (mpy_request_t *r = ssends; r != NULL; r = r->next) /* none: the program freed the request */
+    for (mpy_request_t *r = ssends; r != NULL; r = r->next) /* not found: the program has freed the request */
         if (r->order == id) r->flags = (r->flags & ~(uint32_t)MPY_RF_SYNC) | MPY_RF_COMPLETE;
     mpy_internal_message_free(l);
 }
 
 bool mpy_ack_poll(void) {
-    int unused; /* without memory it comes with a later poll */
+    int unused; /* without memory, the message is received at a later poll */
     return mpy_internal_messages_take(MPY_TAG_ACK, acknowledge, &unused);
 }
 
-/* ---- a communicator goes ---- */
+/* ---- a communicator is freed ---- */
 
 void mpy_p2p_comm_free(mpy_comm_t *comm) {
     mpy_lock(&mpy_p2p_lock);

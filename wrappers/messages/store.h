@@ -12,13 +12,13 @@ struct mpy_stored {
     int source, tag;
     size_t bytes;
     void *data;
-    uint64_t sync_id; /* a synchronous send waits for this one: its identity at the sender; 0 = none */
+    uint64_t sync_id; /* identity, at the sender, of the synchronous send that waits for this message; 0: none */
     int sync_world;
 };
 extern MPY_HIDDEN volatile uint32_t mpy_store_count; /* read without lock: invariant 5 */
 
-/* Receive a stored message if one matches: true and *rc, with the status set as a receive would. `datatype` is a real
- * handle. */
+/* Receives a stored message if one matches. Then returns true and sets *rc, and the status as a receive would.
+ * `datatype` is a real handle. */
 MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag,
                                   mpy_comm_t *c, MPI_Status *status, int *rc);
 MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status);
