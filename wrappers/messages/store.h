@@ -22,13 +22,13 @@ extern MPY_HIDDEN volatile uint32_t mpy_store_count; /* read without lock: invar
 MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag,
                                   mpy_comm_t *c, MPI_Status *status, int *rc);
 MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status);
-/* Take a matching message out (Improbe), or NULL. */
+/* Removes a matching message (Improbe) and returns it, or NULL. */
 MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag);
-/* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so).
- * `datatype` is real. */
+/* Delivers an extracted message into a buffer and frees it. If the arguments are wrong, the message stays and *rc has
+ * the error. `datatype` is real. */
 MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype,
                                   MPI_Status *status, int *rc);
-/* Room for a message that was probed (drain): NULL if there is no memory. Then Mrecv it whole, as bytes. */
+/* make: memory for a message that the drain has probed, or NULL. mrecv: then receives the whole message, as bytes. */
 MPY_HIDDEN mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed);
 MPY_HIDDEN int mpy_stored_mrecv(mpy_stored_t *m, int *real_message);
 MPY_HIDDEN void mpy_store_append(mpy_stored_t *m);
@@ -41,11 +41,11 @@ MPY_HIDDEN mpy_request_t *mpy_ssend_first(void);
 static inline void mpy_ssend_later(const mpy_comm_t *c, int dest, int tag) {
     if (MPY_UNLIKELY(c->incomplete_ssends != 0)) mpy_ssend_later_slow(c, dest, tag);
 }
-/* Take in acks that have arrived; true if there was one. */
+/* Receives acks that have arrived; true if there was one. */
 MPY_HIDDEN bool mpy_ack_poll(void);
 
-/* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive
- * (refs) and its stored messages are dropped. */
+/* Called by MPI_Comm_free and _disconnect, in the lower half, before the object is removed. Active operations keep the
+ * object alive (refs); its stored messages are dropped. */
 MPY_HIDDEN void mpy_p2p_comm_free(mpy_comm_t *comm);
 
 #endif

@@ -1,18 +1,18 @@
-/* bsend.c - buffered sends, the program's attached buffers, and requests that go on without the program.
+/* bsend.c - buffered sends, the program's attached buffers, and requests that continue without the program.
  *
  * Upper half, no libc. A buffered send is a packed copy, in our memory, sent with a standard nonblocking send whose
- * slot is an orphan. So no real library ever holds the program's buffer: detaching waits in our loop, which a
- * checkpoint can stop, and a restart has nothing to attach again. An attached buffer only bounds how much may be in
- * progress. There is one for the process, one for each communicator and one for each session; a send takes that of its
- * communicator, else that of the session its communicator comes from, else the process's (MPI-4.1 3.6).
+ * slot is an orphan. So no real library ever holds the program's buffer. Detaching waits in our own loop, which a
+ * checkpoint can stop, and a restart has nothing to attach again. An attached buffer only limits how much may be in
+ * progress. There is one for the process, one for each communicator and one for each session. A send uses the buffer of
+ * its communicator, or else of the session that its communicator comes from, or else of the process (MPI-4.1 3.6).
  *
  * Invariants
- *  1. Orphans are in the list under mpy_p2p_lock and belong to nobody else; a reap (any thread, in the lower half)
- *     releases those that finished. The drain completes all of their sends.
- *  2. A buffer's `used` is the sum of the packed sizes and overheads of the buffered sends among them that point to it
+ *  1. Orphans are in the list, under mpy_p2p_lock, and have no other owner. A reap (any thread, in the lower half)
+ *     releases those that have finished. The drain completes all of their sends.
+ *  2. A buffer's `used` is the sum of the packed sizes and overheads of the orphaned buffered sends that point to it
  *     (more).
- *  3. A buffer lives while it's attached, while a send of it is in progress or a flush of it isn't complete (refs, with
- *     the lock).
+ *  3. A buffer lives while it is attached, while a send of it is in progress, and while a flush of it isn't complete
+ *     (refs, with the lock).
  */
 #include "core/objects.h"
 #include "messages/offer.h"
@@ -30,7 +30,7 @@ struct mpy_buffer {
 
 static mpy_buffer_t *attached; /* the process's */
 
-/* All with the lock. */
+/* Call all of these with the lock. */
 static void unref(mpy_buffer_t *b) {
     if (--b->refs == 0) mpy_free(b, sizeof *b);
 }
@@ -41,7 +41,7 @@ static void give_back(mpy_buffer_t *b, MPI_Count bytes) {
 }
 
 void mpy_orphan_add(mpy_request_t *r) {
-    if (r->flags & MPY_RF_LISTED) mpy_ssend_remove(r); /* nobody asks any more whether it was matched */
+    if (r->flags & MPY_RF_LISTED) mpy_ssend_remove(r); /* nobody will ask whether it was matched */
     mpy_lock(&mpy_p2p_lock);
     r->flags |= MPY_RF_ORPHAN;
     r->next = orphans;
@@ -74,7 +74,7 @@ bool mpy_orphan_reap(mpy_p2p_thread_t *th) {
     return none;
 }
 
-/* The buffer for a send of `bytes`, with room taken in it, or NULL. */
+/* Reserves room for a send of `bytes` in a buffer. Returns the buffer, or NULL. */
 static mpy_buffer_t *reserve(const mpy_comm_t *c, MPI_Count bytes) {
     mpy_lock(&mpy_p2p_lock);
     const mpy_session_t *session = mpy_session(c->session);
@@ -103,7 +103,7 @@ int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Co
         return MPI_ERR_BUFFER;
     }
     rc = mpy_real_isend(packed.data, packed.bytes, MPI_PACKED, dest, tag, c->obj.real, &real);
-    if (rc || dest < 0) { /* MPI_PROC_NULL: done at once */
+    if (rc || dest < 0) { /* MPI_PROC_NULL: finished at once */
         if (!rc) MPY_REAL(Wait)(&real, MPI_STATUS_IGNORE);
         if (buffer != NULL) {
             mpy_lock(&mpy_p2p_lock);
@@ -136,7 +136,7 @@ static int bsend(const char *name, const void *buf, MPI_Count count, int datatyp
 
     mpy_cross_in(t);
     int rc = mpy_bsend_start(th, c, buf, count, mpy_real_datatype(datatype), dest, tag);
-    if (!rc && request != NULL) { /* the program's request is finished: its buffer is free */
+    if (!rc && request != NULL) { /* the program's request is finished, and its data can be reused */
         mpy_request_t *r = mpy_request_take(th);
         r->real = MPI_REQUEST_NULL;
         r->comm = c;
@@ -169,12 +169,12 @@ DEFINE_BSEND(_c, MPI_Count)
 
 /* ---- attached buffers ---- */
 
-/* Where a buffer of the program is attached, and who handles errors. */
+/* Where a buffer of the program is attached, and whose error handler is called. */
 typedef struct place {
     mpy_buffer_t **slot; /* NULL: no such communicator or session */
     mpy_comm_t *comm;
     mpy_session_t *session;
-    int bad; /* error class if there is none */
+    int bad; /* error class if there is no such object */
 } place_t;
 
 static place_t of_process(void) { return (place_t){.slot = &attached}; }
@@ -208,7 +208,7 @@ static int attach(place_t p, void *address, MPI_Count size, const char *name) {
     return MPI_SUCCESS;
 }
 
-/* Wait until no buffered send is in progress: of `b`, or of any buffer if it's NULL. */
+/* Waits until no buffered send of `b` is in progress. NULL: of any buffer. */
 static void flush(const mpy_buffer_t *b) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
@@ -275,7 +275,7 @@ static int detach(place_t p, void *address, MPI_Count *size, const char *name) {
 static bool flush_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     if (r->flags & MPY_RF_COMPLETE) return true;
     const mpy_buffer_t *b = r->more;
-    if (!(r->flags & MPY_RF_ORPHAN)) mpy_orphan_reap(th); /* an orphan is poked by it */
+    if (!(r->flags & MPY_RF_ORPHAN)) mpy_orphan_reap(th); /* if it is an orphan, mpy_orphan_reap has called this */
     if (b->used > 0) return false;
     r->flags |= MPY_RF_COMPLETE;
     return true;

@@ -1,33 +1,34 @@
-/* drain.c - emptying the network before a snapshot, and posting again what a restart lost.
+/* drain.c - emptying the network before a snapshot, and re-posting what a restart has lost.
  *
  * Upper half, no libc. Runs as a hook: main thread, service stack, lower TLS between mpy_hook_in and mpy_hook_out, all
  * other threads stopped in upper code. All ranks drain together, so collectives on the private communicator are
- * allowed. That communicator is the real library's alone: the program never sees it, no object describes it, a restart
- * makes a new one.
+ * allowed. This communicator exists only in the real library: the program never sees it, no object describes it, and a
+ * restart creates a new one.
  *
  * Invariants
- *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking
- *     collective has finished (all members have started it: the clock sees to that), every internal message is in and
- *     every piece of an offer that was asked for (offer.h): then the real library holds nothing of ours but receives,
- *     and sends of offers, that match nothing.
- *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has
- *     failed takes part in it too. They go on, and vote again, while anything moves on any rank: there is one vote only
- *     if the network empties at once. So they do when the checkpoint is given up elsewhere (MPY_LOWER->cancelled): all
- *     learn it, and fail in the next vote. Whatever happens a rank comes to all collectives that the others wait for in
- *     a drain: the next one finds the communicator at rest.
- *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but
- *     not inside (invariant 1 of request.h).
- *  4. Error codes that stay in slots are classes: codes of the real library die with it.
- *  5. Without a coordinator ranks may go on singly: no wait here outlasts MPY_LOWER->abandoned. What a collective that
- *     was left may still write to isn't freed, and the private communicator neither; no drain follows.
+ *  1. The drain ends when four conditions hold: every message that counts as sent to us has been received; every send
+ *     and every nonblocking collective has finished (the clock ensures that all members have started it); every
+ *     internal message has been received; every requested piece of an offer has been received (offer.h). Then the real
+ *     library holds only receives, and sends of offers, that match nothing.
+ *  2. Ranks leave together, after a vote (an Iallreduce) that gives all of them the same result. A rank that has failed
+ *     takes part in the vote, too. While anything moves on any rank, they continue and vote again; so there is only one
+ *     vote if the network is empty at once. The same happens when the checkpoint is given up elsewhere
+ *     (MPY_LOWER->cancelled): all ranks learn this and fail in the next vote. In every case a rank makes all
+ *     collectives that the others wait for in a drain, so the next drain finds the communicator unused.
+ *  3. No slot is taken or released here except those of orphans. A thread may be stopped between taking a slot and
+ *     using it, but not inside either step (invariant 1 of request.h).
+ *  4. Error codes that stay in slots are classes: codes of the real library are valid only in this library.
+ *  5. Without a coordinator ranks may continue separately: every wait here ends when MPY_LOWER->abandoned is set. A
+ *     collective that was left may still write to its buffers. So they aren't freed, and neither is the private
+ *     communicator; no drain follows.
  */
 #include "p2p.h"
 #include "core/objects.h"
 #include "messages/offer.h"
 #include "messages/internal_messages.h"
 
-enum { YIELD_ROUNDS = 16, LOOK_ROUNDS = 1024 /* without a move, between two looks at the clock */ };
-enum { MOVED_BYTES = 1 << 16 /* over TCP in a period: votes, keep-alives and the control plane need less */ };
+enum { YIELD_ROUNDS = 16, LOOK_ROUNDS = 1024 /* rounds in which nothing moves, before the clock is read again */ };
+enum { MOVED_BYTES = 1 << 16 /* moved over TCP in a period; votes, keep-alives and the control plane need less */ };
 
 static mpy_thread_t *hook_thread(void) {
     mpy_thread_t *t = &MPY_UPPER->threads[0];
@@ -37,7 +38,7 @@ static mpy_thread_t *hook_thread(void) {
 
 /* ---- the private communicator ---- */
 
-static bool was_left; /* in the middle of a collective (invariant 5) */
+static bool was_left; /* a collective was left before its end (invariant 5) */
 
 /* With the lower TLS: inside MPI_Init's crossing, or a hook's. */
 int mpy_p2p_init(void) {
@@ -53,9 +54,9 @@ int mpy_p2p_init(void) {
     return MPY_REAL(Comm_dup)(mpy_world->obj.real, &mpy_private_comm);
 }
 
-/* Inside MPI_Finalize's crossing, when no drain can come any more. Buffered sends were flushed before (mpy_p2p_flush).
- * The real MPI_Finalize frees the communicator: MPI_Comm_free would receive messages that nobody has asked for, and
- * Finalize then fails. */
+/* Inside MPI_Finalize's crossing, when no drain can follow. Buffered sends were flushed before (mpy_p2p_flush). The
+ * real MPI_Finalize frees the communicator: MPI_Comm_free would receive messages that nobody has requested, and then
+ * Finalize would fail. */
 void mpy_p2p_finalize(void) {
     mpy_orphan_reap(&mpy_p2p_threads[0]);
     if (mpy_private_comm == MPI_COMM_NULL) return;
@@ -63,7 +64,7 @@ void mpy_p2p_finalize(void) {
     mpy_private_comm = MPI_COMM_NULL;
 }
 
-/* A look at a nonblocking collective on it: an error, or ABANDONED (invariant 5). */
+/* Tests a nonblocking collective on the private communicator. Returns an error, or ABANDONED (invariant 5). */
 enum { ABANDONED = -1 };
 static int look(int *request, int *done) {
     int rc = MPY_REAL(Test)(request, done, MPI_STATUS_IGNORE);
@@ -84,7 +85,7 @@ static void drop(void *p, size_t size) {
 
 /* ---- one round of the drain; true if anything moved ---- */
 
-/* Only what waits for a message that nobody has sent, or for the program itself. */
+/* True only for requests that wait for a message that nobody has sent, or for the program itself. */
 static bool may_stay_open(const mpy_request_t *r) {
     switch ((mpy_request_kind_t)r->kind) {
     case MPY_REQ_RECV:
@@ -115,13 +116,13 @@ static bool poke_slots(mpy_p2p_thread_t *th, bool *all_done) {
     return moved;
 }
 
-/* What can't be taken in stays where it is. */
+/* A message for which there is no memory stays where it is. */
 static bool no_memory(int *rc, bool moved) {
     *rc = MPI_ERR_NO_MEM;
     return moved;
 }
 
-/* Messages the program has probed but not received. */
+/* Receives messages that the program has probed but not received. */
 static bool take_probed(mpy_p2p_thread_t *th, int *rc) {
     bool moved = false;
     for (uint32_t i = 0; i < mpy_request_limit && !*rc; i++) {
@@ -150,7 +151,7 @@ static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
             *rc = MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, c->obj.real, &found, &status);
             if (*rc) return moved;
             if (!found) break;
-            mpy_stored_t *m = mpy_stored_make(c, &status); /* room first: nobody could put back a matched one */
+            mpy_stored_t *m = mpy_stored_make(c, &status); /* allocate first: a matched message could not be put back */
             if (m == NULL) return no_memory(rc, moved);
             *rc = MPY_REAL(Improbe)(status.MPI_SOURCE, status.MPI_TAG, c->obj.real, &found, &message, &status);
             if (!*rc) *rc = mpy_stored_mrecv(m, &message);
@@ -163,7 +164,7 @@ static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
     return moved;
 }
 
-/* ---- what everybody sent to whom ---- */
+/* ---- what each rank sent to each other rank ---- */
 
 typedef struct column { uint64_t messages, internal, asked; } column_t; /* from one rank to another, since the start */
 
@@ -180,7 +181,7 @@ static uint64_t sum_received(int world) {
     return n;
 }
 
-/* The first rank something is still in progress from, or -1. */
+/* The first rank from which something is still in progress, or -1. */
 static int missing_from(const column_t *expected, int size) {
     for (int p = 0; p < size; p++)
         if (sum_received(p) != expected[p].messages ||
@@ -189,14 +190,14 @@ static int missing_from(const column_t *expected, int size) {
     return -1;
 }
 
-/* Have all got what they have asked us for? */
+/* Have all ranks received what they have requested from us? */
 static bool offers_received(const column_t *expected, int size) {
     for (int p = 0; p < size; p++)
         if (mpy_offers_received[p] != expected[p].asked) return false;
     return true;
 }
 
-/* ---- synchronous sends: which of them lie unmatched in a store (store.c) ---- */
+/* ---- synchronous sends: which of their messages are unmatched in a store (store.c) ---- */
 
 typedef struct notice {
     uint64_t cid, id;
@@ -229,11 +230,11 @@ static int rank_of_world(const mpy_comm_t *c, int world) {
     return MPI_PROC_NULL;
 }
 
-/* The receiver's answer: is that message in our store? Then its match will be told. */
+/* The receiver's answer: is that message in our store? If so, a match will be reported to the sender. */
 static uint8_t mark_stored(const notice_t *note, int from) {
     const mpy_clock_row_t *row = row_of(note->cid);
     const mpy_comm_t *c = row ? mpy_comm((int)row->handle) : NULL;
-    if (c == NULL) return 0; /* freed: never matched, never asked */
+    if (c == NULL) return 0; /* freed: it can't be matched, and the sender won't ask */
     mpy_stored_t *m = mpy_store_from_end(c, rank_of_world(c, from), note->tag, note->later);
     if (m == NULL) return 0;
     m->sync_id = note->id;
@@ -249,7 +250,7 @@ static void prefix_sums(const int *counts, int *at, int size, int unit, int *sca
     }
 }
 
-/* An Alltoallv of bytes of `unit` per counted thing. */
+/* An Alltoallv of bytes, with `unit` bytes for each counted element. */
 static int alltoallv(const void *out, const int *out_counts, void *in, const int *in_counts, int size, int unit) {
     int *a = mpy_alloc((size_t)size * 4 * sizeof *a);
     prefix_sums(out_counts, a, size, unit, a + size);
@@ -266,7 +267,7 @@ static int settle_ssends(int size) {
     int *counts = mpy_alloc((size_t)size * 3 * sizeof *counts), *in_counts = counts + size, *next = counts + 2 * size;
     int n = count_notices(counts), n_in = 0, request;
     int rc = MPY_REAL(Ialltoall)(counts, 1, MPI_INT, in_counts, 1, MPI_INT, mpy_private_comm, &request);
-    if ((rc = await(rc, &request)) != 0) return rc; /* the counts are left to it */
+    if ((rc = await(rc, &request)) != 0) return rc; /* the collective may still use the counts, so they are not freed */
     for (int p = 0, sum = 0; p < size; sum += counts[p++]) {
         next[p] = sum;
         n_in += in_counts[p];
@@ -302,11 +303,11 @@ typedef struct effort {
     mpy_p2p_thread_t *th;
     const column_t *expected; /* from each rank */
     int size;
-    bool empty, failed; /* at an end, one way or the other */
-    bool moved;         /* something did, in this period */
-    int from;           /* the rank of which something is missing, or -1 */
-    int64_t period_end; /* then it votes; 0: no period has begun */
-    uint64_t tcp_bytes; /* at its begin */
+    bool empty, failed; /* finished, with success or with failure */
+    bool moved;         /* something has moved in this period */
+    int from;           /* a rank from which something is missing, or -1 */
+    int64_t period_end; /* time of the next vote; 0: no period has begun */
+    uint64_t tcp_bytes; /* TCP bytes at the beginning of the period */
     char *error;
     uint64_t n;
 } effort_t;
@@ -360,11 +361,11 @@ static void work_until_vote(effort_t *e) {
 }
 
 typedef struct ballot { /* sums over all ranks */
-    int open, moved, failed; /* of ranks */
-    int notices;             /* of synchronous sends */
+    int open, moved, failed; /* number of ranks */
+    int notices;             /* number of synchronous sends */
 } ballot_t;
 
-/* The work goes on meanwhile: others may come late, because it goes on with them. */
+/* The work continues during the vote: other ranks may enter it late because they need this work. */
 static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
     int request, rc = ABANDONED;
     if (is_open(e) && MPY_LOWER->svc->tcp_bytes() - e->tcp_bytes >= MOVED_BYTES) e->moved = true;
@@ -380,7 +381,7 @@ static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
     return rc;
 }
 
-/* What nobody can ever receive (its communicator was freed). */
+/* Gives up on messages that can't be received any more (their communicator was freed). */
 static void give_up(effort_t *e) {
     e->failed = true;
     if (e->from >= 0)
@@ -391,7 +392,7 @@ static void give_up(effort_t *e) {
                         "a send or a nonblocking collective does not complete although all messages were received");
 }
 
-/* Until the last vote; returns that of an error. */
+/* Works until the last vote. Returns the error of a vote. */
 static int empty_network(effort_t *e, ballot_t *mine, ballot_t *all) {
     for (;;) {
         work_until_vote(e);
@@ -452,7 +453,8 @@ static bool is_open_receive(const mpy_request_t *r) {
 }
 
 static int repost(mpy_request_t *r) {
-    if (r->comm->obj.real == MPI_COMM_NULL) { /* every member has freed it, and the drain took in all that was sent */
+    /* every member has freed it, and the drain has received everything that was sent */
+    if (r->comm->obj.real == MPI_COMM_NULL) {
         r->flags |= MPY_RF_NEVER;
         return MPI_SUCCESS;
     }

@@ -1,11 +1,11 @@
 /* grequest.c - generalized requests: operations of the program itself, with its callbacks (MPI-4 13.2).
  *
- * Upper half, no libc. The real library never hears of them. They may stay open over a checkpoint.
+ * Upper half, no libc. The real library does not know of them. They may stay open over a checkpoint.
  *
  * Invariants
- *  1. Those of request.h. Callbacks are called on the upper TLS, no lock held.
- *  2. `state` tells, atomically, which of MPI_Grequest_complete and MPI_Request_free comes last: that one calls
- *     free_fn, if the request isn't completed by a Wait or Test. Between the two the slot has no handle but the
+ *  1. Those of request.h. Callbacks are called on the upper TLS, with no lock held.
+ *  2. `state` tells atomically whether MPI_Grequest_complete or MPI_Request_free comes last. The last one calls
+ *     free_fn, unless a Wait or Test completes the request. Between the two calls the slot's only handle is the
  *     program's copy.
  */
 #include "core/objects.h"
@@ -22,7 +22,7 @@ typedef struct grequest {
     bool fortran; /* the callbacks are subroutines */
 } grequest_t;
 
-/* ---- the callbacks; those of Fortran give their error in a last argument ---- */
+/* ---- the callbacks; those of Fortran return their error in a last argument ---- */
 
 static int call_query(const grequest_t *g, MPI_Status *status) {
     int rc = MPI_SUCCESS;
@@ -102,7 +102,7 @@ MPY_API int PMPI_Grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequ
 }
 
 MPY_API int PMPI_Grequest_complete(MPI_Request request) {
-    mpy_request_t *r = mpy_request_slot(request); /* it may be freed */
+    mpy_request_t *r = mpy_request_slot(request); /* the program may have freed it */
     if (r == NULL || r->kind != MPY_REQ_FAMILY || r->family != &generalized)
         return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Grequest_complete");
     mpy_thread_t *t = mpy_self();
@@ -116,7 +116,7 @@ MPY_API int PMPI_Grequest_complete(MPI_Request request) {
     return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, "MPI_Grequest_complete");
 }
 
-/* Called by MPICH's Fortran library, right after MPI_Grequest_start. */
+/* MPICH's Fortran library calls this right after MPI_Grequest_start. */
 extern __attribute__((visibility("default"))) void MPII_Grequest_set_lang_f77(MPI_Request request);
 void MPII_Grequest_set_lang_f77(MPI_Request request) {
     mpy_request_t *r = mpy_request_slot(request);

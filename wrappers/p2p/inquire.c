@@ -1,11 +1,11 @@
-/* inquire.c - what a program does with requests besides completing them: Request_get_status*, Cancel, Request_free.
+/* inquire.c - calls on requests other than completion: Request_get_status*, Cancel, Request_free.
  *
  * Upper half, no libc. Invariants: those of request.h and request.c.
  */
 #include "p2p.h"
 #include "tools/trace.h"
 
-/* In the lower half. Doesn't finish the request: a later Wait or Test does. */
+/* In the lower half. Doesn't complete the request: a later Wait or Test does that. */
 static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *flag, MPI_Status *status) {
     *flag = 0;
     if (r->flags & MPY_RF_SYNC) mpy_ack_poll();
@@ -24,7 +24,7 @@ static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, i
 
 typedef enum { ONE, ALL, ANY, SOME } inquiry_t;
 
-/* All four forms: look at each, in one crossing. `statuses` is one status for ONE and ANY. */
+/* All four forms: inspects each request, in one crossing. `statuses` is one status for ONE and ANY. */
 static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *outcount, int *indices,
                    MPI_Status *statuses, const char *name) {
     mpy_require_mpi(name);
@@ -104,7 +104,7 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
         return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
     }
     mpy_cross_in(t);
-    if (r->flags & MPY_RF_NEVER) { /* nothing can match it: cancelled here and now */
+    if (r->flags & MPY_RF_NEVER) { /* nothing can match it: it is cancelled at once */
         r->flags = (r->flags & ~(uint32_t)MPY_RF_NEVER) | MPY_RF_COMPLETE;
         mpy_status_empty(&r->status);
         r->status.count_hi_and_cancelled |= 1;
@@ -118,8 +118,8 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
     return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
 }
 
-/* In the lower half, with ways out: the last callbacks of a family, and the error of one. True if the request will go
- * by itself. */
+/* In the lower half, but leaves it for the last callbacks of a family; *rc gets a callback's error. True if the request
+ * will be released by itself. */
 static bool let_go(mpy_thread_t *t, mpy_request_t *r, bool *finished, int *rc) {
     const mpy_request_family_t *f = r->family;
     if (!*finished && f->let_go) {
@@ -150,7 +150,7 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
     bool gone = r->flags & MPY_RF_FAMILY && let_go(t, r, &finished, &rc);
     if (finished)
         mpy_request_release(th, r);
-    else if (!gone) /* it goes on without the program; kept until it has finished, since the drain must know of it */
+    else if (!gone) /* it continues without the program; the drain must know of it until it has finished */
         mpy_orphan_add(r);
     *request = MPI_REQUEST_NULL;
     mpy_cross_out(t);

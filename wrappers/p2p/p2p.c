@@ -1,16 +1,17 @@
 /* p2p.c - sends, receives and their combinations.
  *
- * Upper half, no libc. A blocking call is the real nonblocking one and a loop of real Tests, in one crossing; it takes
- * a slot only when a checkpoint comes before it is finished. A nonblocking call is the real one and a slot.
+ * Upper half, no libc. A blocking call is the real nonblocking call and a loop of real Tests, in one crossing. It takes
+ * a slot only if a checkpoint is requested before it is finished. A nonblocking call is the real call and a slot.
  *
  * Invariants
  *  1. Those of request.h: the communicator's real handle is read, and the outcome recorded, between mpy_cross_in and
  *     _out.
- *  2. A receive looks into the store before it is posted. One that was posted before the drain need not: the drain
- *     takes with Improbe only what no posted receive matched, so nothing in the store can match it (MPI-4 3.5: matching
- *     happens in order when a message meets a posted receive). A message that comes later than the store's is behind
- *     them in its (communicator, source) stream, so "store first, oldest first" is MPI's order.
- *  3. A send that is accepted is counted, whatever becomes of it; one that is refused isn't.
+ *  2. A receive searches the store before it is posted. A receive that was posted before the drain need not do so: the
+ *     drain takes with Improbe only messages that no posted receive matched, so no message in the store can match it
+ *     (MPI-4 3.5: matching happens in order when a message meets a posted receive). A message that arrives later than
+ *     the store's messages is behind them in its (communicator, source) stream. So "store first, oldest first" is MPI's
+ *     order.
+ *  3. A send that the real library accepts is counted, whatever happens to it later. A send that it refuses isn't.
  */
 #include "p2p.h"
 #include "tools/trace.h"
@@ -74,7 +75,7 @@ INLINE int send_nonblocking(mpy_trace_op_t op, int fn, int fn_c, const char *nam
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-/* Synchronous sends always take a slot: a later send on the stream has to know of them (store.c). */
+/* Synchronous sends always take a slot: a later send on the stream must find them (store.c). */
 INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag,
                             int comm, int *request) {
     mpy_comm_t *c = mpy_comm(comm);
@@ -180,7 +181,7 @@ out:
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-/* A request that is finished before it exists for the real library. */
+/* A request that is finished before the real library gets it. */
 static void fill_complete(mpy_request_t *r, mpy_request_kind_t kind, int rc, mpy_comm_t *c) {
     r->real = MPI_REQUEST_NULL;
     r->comm = c;

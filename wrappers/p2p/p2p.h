@@ -1,4 +1,4 @@
-/* p2p.h - point-to-point: what p2p.c, sendrecv.c, bsend.c, partitioned.c and drain.c offer to other files. Requests
+/* p2p.h - point-to-point: functions of p2p.c, sendrecv.c, bsend.c, partitioned.c and drain.c for other files. Requests
  * themselves are in request.h, stored messages in store.h.
  */
 #ifndef MANAPY_P2P_H
@@ -7,16 +7,16 @@
 #include "core/request.h"
 #include "messages/store.h"
 
-/* Take in data of partitioned communication that has arrived (partitioned.c); true if there was any. *rc: as in
+/* Receives data of partitioned communication that has arrived (partitioned.c). True if there was any. *rc: as in
  * mpy_internal_messages_take. */
 MPY_HIDDEN bool mpy_partitioned_take(int *rc);
 
-/* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half
+/* ---- requests that finish without the program: freed ones, and the sends of buffered sends (bsend.c); lower half
  * ---- */
 MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);
 MPY_HIDDEN bool mpy_orphan_reap(mpy_p2p_thread_t *th); /* releases the finished ones; true if none is left */
 
-/* A buffered send: when it returns, the buffer is free. `datatype` is real. */
+/* A buffered send: when it returns, the program may reuse `buf`. `datatype` is real. */
 MPY_HIDDEN int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype,
                                int dest, int tag);
 
@@ -28,16 +28,16 @@ typedef struct mpy_packed {
     size_t capacity;
     MPI_Count bytes;
 } mpy_packed_t;
-/* a real datatype */
+/* `datatype` is real */
 MPY_HIDDEN int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out);
 MPY_HIDDEN void mpy_pack_free(mpy_packed_t *p);
 
-/* ---- what other files call ---- */
-/* After the real MPI_Init and after a restart (mpy_request_rebuild does it): makes the private communicator.
+/* ---- functions for other files ---- */
+/* Creates the private communicator, after the real MPI_Init and after a restart (called by mpy_request_rebuild).
  * Collective. */
 MPY_HIDDEN int mpy_p2p_init(void);
-/* MPI_Finalize, first before it is counted (upper TLS): waits for the receivers of buffered sends; then inside its
- * crossing. */
+/* For MPI_Finalize. flush: first, before the call is counted (upper TLS); waits for the receivers of buffered sends.
+ * finalize: later, inside the crossing. */
 MPY_HIDDEN void mpy_p2p_flush(void);
 MPY_HIDDEN void mpy_p2p_finalize(void);
 MPY_HIDDEN void mpy_partitioned_comm_free(const mpy_comm_t *comm);

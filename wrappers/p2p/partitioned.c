@@ -1,17 +1,18 @@
 /* partitioned.c - partitioned communication: Psend_init, Precv_init, Pready*, Parrived.
  *
- * Upper half, no libc. The real library's partitioned requests aren't used: nothing of them could be drained. When all
+ * Upper half, no libc. The real library's partitioned requests aren't used, because they could not be drained. When all
  * partitions of a started send are ready, its data goes as one internal message (internal_messages.c) to the receiver,
  * which keeps it until the matching receive is started. So there is nothing to make again after a restart.
  *
- * Matching (MPI-4 4.2): the k-th Psend_init of a rank for (communicator, destination, tag) with the k-th Precv_init
- * there for (communicator, source, tag); then the n-th start of one with the n-th start of the other. The internal
- * message says all this.
+ * Matching (MPI-4 4.2): the k-th Psend_init of a rank for (communicator, destination, tag) matches the k-th Precv_init
+ * there for (communicator, source, tag). Then the n-th start of one matches the n-th start of the other. The internal
+ * message contains these numbers.
  *
  * Invariants
- *  1. A send is complete when its data is in an internal message and that of the start before has been received: so a
- *     sender is at most one start ahead of the network, and doesn't depend on what its receiver does in between.
- *  2. Partitions aren't sent by themselves: all have arrived, or none.
+ *  1. A send is complete when its data is in an internal message and the message of the previous start has been
+ *     received. So a sender is at most one start ahead of the network, and doesn't depend on what its receiver does in
+ *     between.
+ *  2. Partitions aren't sent separately: all have arrived, or none.
  *  3. The lists and the counts of ready partitions change with mpy_p2p_lock.
  */
 #include "p2p.h"
@@ -28,7 +29,7 @@ typedef struct partitioned {
     int world;         /* of the peer, or MPI_PROC_NULL */
     int partitions, nready;
     bool sent;
-    uint32_t under_way; /* internal messages */
+    uint32_t under_way; /* number of internal messages in progress */
     uint8_t ready[];
 } partitioned_t;
 
@@ -39,11 +40,10 @@ typedef struct stream { /* counts the calls of Psend_init or Precv_init */
     bool sends;
 } stream_t;
 
-/* Hash tables of lists. A sender whose messages the network takes at once may be many starts ahead of its
- * receiver. */
+/* Hash tables of lists. If the network takes messages at once, a sender may be many starts ahead of its receiver. */
 enum { LISTS = 1024 };
 static stream_t *streams[LISTS];
-static mpy_internal_message_t *arrived[LISTS]; /* and not received */
+static mpy_internal_message_t *arrived[LISTS]; /* arrived, but not received by the program */
 
 static const mpy_request_family_t sends, receives;
 
@@ -62,7 +62,7 @@ static int real_type(const mpy_request_t *r) {
 static int send(mpy_request_t *r) {
     partitioned_t *p = r->more;
     MPI_Count size, position = 0;
-    int rc = MPY_REAL(Type_size_c)(real_type(r), &size); /* packed elements are as long: invariant 4 of fold.c */
+    int rc = MPY_REAL(Type_size_c)(real_type(r), &size); /* packed elements have this length: invariant 4 of fold.c */
     if (rc != 0) return rc;
     size *= r->count;
     mpy_internal_message_t *l = mpy_internal_message_alloc(sizeof p->heading + (size_t)size);
@@ -112,7 +112,7 @@ static bool send_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
     const partitioned_t *p = r->more;
     if (!__atomic_load_n(&p->sent, __ATOMIC_ACQUIRE)) return false;
-    mpy_internal_messages_all_sent(); /* takes notice of those that are */
+    mpy_internal_messages_all_sent(); /* notices messages whose sends have finished */
     return __atomic_load_n(&p->under_way, __ATOMIC_RELAXED) <= 1;
 }
 
@@ -121,7 +121,7 @@ static bool receive_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     int rc = MPI_SUCCESS;
     mpy_internal_message_t *l = find(r->more);
     if (l == NULL && mpy_partitioned_take(&rc)) l = find(r->more);
-    /* In a drain it's the checkpoint that fails without memory (work() in drain.c). */
+    /* In a drain a lack of memory makes the checkpoint fail, not this call (work() in drain.c). */
     if (l == NULL && (rc == MPI_SUCCESS || MPY_LOWER->phase == MPY_PHASE_FROZEN)) return false;
     mpy_status_set(&r->status, r->peer, r->tag, 0);
     r->error = l != NULL ? unpack(r, l) : rc;
@@ -156,7 +156,7 @@ static void release(mpy_request_t *r) {
 }
 
 static void send_peers(struct mpy_wait_peers *peers, const mpy_request_t *r) {
-    /* Else for another thread of the program. */
+    /* Otherwise it waits for another thread of the program. */
     if (((const partitioned_t *)r->more)->sent) mpy_wait_peer(peers, r, r->peer);
 }
 static void receive_peers(struct mpy_wait_peers *peers, const mpy_request_t *r) { mpy_wait_peer(peers, r, r->peer); }
@@ -172,7 +172,7 @@ static const mpy_request_family_t receives = {
 
 /* ---- Psend_init, Precv_init ---- */
 
-/* In the lower half. The real library checks what a persistent send or receive has in common with these. */
+/* In the lower half. The real library checks the arguments that persistent sends and receives also have. */
 static int check(const mpy_request_family_t *family, const void *buf, int partitions, MPI_Count count, int datatype,
                  int peer, int tag, int comm, int info) {
     int request, rc;
@@ -227,7 +227,8 @@ static int init(const mpy_request_family_t *family, const void *buf, int partiti
     mpy_cross_in(t);
     int rc = check(family, buf, partitions, count, datatype, peer, tag, comm, info);
     int world = rc != 0 || peer == MPI_PROC_NULL ? MPI_PROC_NULL : mpy_peer_world(c, peer);
-    if (world == MPY_FOREIGN) rc = MPI_ERR_UNSUPPORTED_OPERATION; /* the private communicator ends where the job ends */
+    /* the private communicator contains only ranks of the job */
+    if (world == MPY_FOREIGN) rc = MPI_ERR_UNSUPPORTED_OPERATION;
     partitioned_t *p = rc == 0 ? mpy_try_alloc(sizeof *p + (size_t)partitions) : NULL;
     if (rc == 0 && p == NULL) rc = MPI_ERR_NO_MEM;
     if (rc == 0) {
@@ -266,7 +267,7 @@ static mpy_request_t *of_family(int handle, const mpy_request_family_t *family) 
     return r != NULL && r->flags & MPY_RF_FAMILY && r->family == family ? r : NULL;
 }
 
-/* Partitions list[0 .. n-1], or first, first + 1, ... if there is no list. In the lower half. */
+/* Marks partitions list[0 .. n-1] as ready; or n partitions from `first` on if there is no list. In the lower half. */
 static int set_ready(mpy_request_t *r, int n, const int *list, int first) {
     partitioned_t *p = r->more;
     int rc = MPI_SUCCESS;

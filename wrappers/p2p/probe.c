@@ -1,15 +1,15 @@
-/* probe.c - probes, probed messages and what a status says.
+/* probe.c - probes, probed messages and queries of statuses.
  *
  * Upper half, no libc. A blocking probe is a loop of real Iprobes or Improbes, in one crossing. A probed message
- * (MPI_Message) is a slot of kind MESSAGE in the request space: with the real message, or, when it comes from the store
- * or a drain came in between, with the stored one (real == MPI_MESSAGE_NULL). A matched receive changes the slot's kind
- * to MRECV.
+ * (MPI_Message) is a slot of kind MESSAGE in the request space. The slot has the real message. If the message comes
+ * from the store, or a drain happened in between, it has the stored one (real == MPI_MESSAGE_NULL). A matched receive
+ * changes the slot's kind to MRECV.
  *
  * Invariants
- *  1. Those of request.h. The store is looked into after every crossing: it may have grown while the thread was
+ *  1. Those of request.h. The store is searched after every crossing, because it may have grown while the thread was
  *     outside.
- *  2. A message is counted as received when its real Mrecv is complete, in the drain or here; from the store it was
- *     counted.
+ *  2. A message is counted as received when its real Mrecv is complete, in the drain or here. A message from the store
+ *     has been counted already.
  */
 #include "p2p.h"
 #include "tools/trace.h"
@@ -17,7 +17,7 @@
 #define PROBE_FIELDS(OP)                                                                                               \
     .op = (OP), .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, 0, MPI_BYTE)
 
-/* The trace hears of a blocking one at its entry, of the others when they have found something. */
+/* A blocking probe is recorded at its entry, the others when they have found something. */
 static void probed(mpy_thread_t *t, const mpy_comm_t *c, mpy_trace_op_t op, int source, int tag, bool block,
                    uint64_t since, uint64_t record, int found, int rc, const MPI_Status *s) {
     if (MPY_UNLIKELY(t->trace == NULL)) return;
@@ -127,7 +127,8 @@ MPY_API int PMPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Mess
 
 /* ---- Mrecv, Imrecv ---- */
 
-/* In the lower half: start the receive of a probed message. The slot becomes an MRECV, perhaps a finished one. */
+/* In the lower half: starts the receive of a probed message. The slot becomes an MRECV, which may already be
+ * finished. */
 static int start_mrecv(mpy_thread_t *t, mpy_request_t *r, void *buf, MPI_Count count, int datatype) {
     int rc = MPI_SUCCESS, real;
     if (r->real == MPI_MESSAGE_NULL) {
@@ -148,13 +149,13 @@ static int start_mrecv(mpy_thread_t *t, mpy_request_t *r, void *buf, MPI_Count c
     return MPI_SUCCESS;
 }
 
-/* Receive "from" MPI_PROC_NULL: there is no communicator to ask, so the world's. In the lower half. */
+/* Receive "from" MPI_PROC_NULL. There is no communicator, so errors go to the world. In the lower half. */
 static int no_proc_status(MPI_Status *status) {
     if (status != MPI_STATUS_IGNORE) mpy_status_set(status, MPI_PROC_NULL, MPI_ANY_TAG, 0);
     return MPI_SUCCESS;
 }
 
-/* The probe has said what comes. */
+/* The probe's status has the source, tag and size. */
 #define MRECV_FIELDS                                                                                                   \
     .comm = mpy_trace_comm(c), .peer = mpy_trace_peer(source), .tag = mpy_trace_tag(tag),                              \
     .bytes = no_proc ? 0 : mpy_status_bytes(&r->status), .context = t->trace->mark

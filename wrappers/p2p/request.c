@@ -1,15 +1,16 @@
-/* request.c - slots of virtual requests, and the program's completion calls: Wait*, Test*, Request_get_status*, Cancel.
+/* request.c - slots of virtual requests, and the program's completion calls: Wait* and Test*.
  *
- * Upper half, no libc. A completion call has a fast path, taken when every request it names is simply active in the
- * real library: one crossing, the real Test, Testall, Testany or Testsome over the real handles, in a loop while no
- * checkpoint is pending if the call blocks. Everything else (a request finished by the drain, from the store, a
- * checkpoint that comes meanwhile) goes through mpy_request_poke slot by slot and leaves results in the slots (wait.c).
+ * Upper half, no libc. A completion call has a fast path, which is used when every request that it names is active in
+ * the real library and simple. The fast path is one crossing with the real Test, Testall, Testany or Testsome over the
+ * real handles; if the call blocks, in a loop while no checkpoint is pending. All other cases (a request that the drain
+ * finished, a request from the store, a checkpoint that is requested meanwhile) go through mpy_request_poke slot by
+ * slot and leave results in the slots (wait.c).
  *
  * Invariants
  *  1. Of request.h, 1 and 2: slots are released and the program's handles set to null before mpy_cross_out.
- *  2. A call that failed to complete anything leaves the slots unchanged, real handles included.
- *  3. An error handler runs after mpy_cross_out, when all is recorded. Callbacks of a family run between two crossings,
- *     before the program's handle or status changes.
+ *  2. A call that completes nothing leaves the slots unchanged, including real handles.
+ *  3. An error handler runs after mpy_cross_out, when everything is recorded. Callbacks of a family run between two
+ *     crossings, before the program's handle or status changes.
  */
 #include "p2p.h"
 #include "tools/trace.h"
@@ -26,17 +27,17 @@ enum { STACK_REQUESTS = 64 };
 /* ---- slots ---- */
 
 void mpy_p2p_counters(mpy_p2p_thread_t *th) {
-    size_t size = (size_t)(mpy_world->size + 1) * sizeof(uint64_t); /* one more: MPY_FOREIGN */
+    size_t size = (size_t)(mpy_world->size + 1) * sizeof(uint64_t); /* one more, for MPY_FOREIGN */
     th->received = mpy_alloc(size);
     th->sent = mpy_alloc(size);
 }
 
 mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t) {
     mpy_p2p_thread_t *th = &mpy_p2p_threads[t - MPY_UPPER->threads];
-    /* where requests are looked at first */
+    /* calls on requests get here first */
     if (MPY_UNLIKELY(mpy_world == NULL)) mpy_end_outside(t, "MPI_Wait or MPI_Test");
     if (th->sent == NULL) {
-        uint32_t before = t->in_lower; /* allocation needs it (runtime.h) */
+        uint32_t before = t->in_lower; /* allocation needs in_lower (runtime.h) */
         if (!before) mpy_guard_in(t);
         mpy_p2p_counters(th);
         if (!before) mpy_guard_out(t);
@@ -44,10 +45,10 @@ mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t) {
     return mpy_p2p_tls = th;
 }
 
-static uint32_t slots_lock; /* of these and mpy_request_limit; mpy_p2p_lock may be held when a slot is released */
+static uint32_t slots_lock; /* protects these and mpy_request_limit; mpy_p2p_lock may be held when a slot is released */
 static mpy_request_t *magazines; /* full ones */
 
-/* A magazine of slots that did not exist, with the lock. */
+/* Creates a magazine of new slots; with the lock. */
 static mpy_request_t *magazine_make(void) {
     uint32_t first = mpy_request_limit;
     if (first == (uint32_t)MPY_CHUNKS_MAX << MPY_CHUNK_BITS)
@@ -64,7 +65,7 @@ static mpy_request_t *magazine_make(void) {
     return made;
 }
 
-/* It has no slots of its own: those that it has collected become its own, or a magazine. */
+/* The thread has no slots of its own left. The slots that it has collected become its own, or it takes a magazine. */
 void mpy_request_refill(mpy_p2p_thread_t *th) {
     th->free = th->others;
     th->others = NULL;
@@ -80,7 +81,7 @@ void mpy_request_refill(mpy_p2p_thread_t *th) {
     for (mpy_request_t *r = th->free; r != NULL; r = r->next) r->owner = mpy_p2p_place(th);
 }
 
-/* A slot that another thread has taken. */
+/* Returns a slot that another thread has taken. */
 void mpy_request_hand_over(mpy_p2p_thread_t *th, mpy_request_t *r) {
     r->next = th->others;
     th->others = r;
@@ -113,7 +114,7 @@ void mpy_request_release_refs(mpy_request_t *r) {
 
 static inline bool simple(const mpy_request_t *r) { return MPY_LIKELY((r->flags & 0xffff) == 0); }
 
-/* The real call has finished a simple one. */
+/* The real call has finished a simple request. */
 static inline void retire(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, const MPI_Status *s) {
     mpy_count_request(th, r, s);
     mpy_request_release(th, r);
@@ -193,21 +194,21 @@ MPY_API int PMPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
 
 /* ---- several requests ---- */
 
-/* What gather found: all simply active, so the real call may see them; something for the slow path; not requests at
- * all. */
+/* What gather found: all requests are active and simple, so the real call can be used; some need the slow path; some
+ * handles are not requests. */
 typedef enum { ALL_SIMPLE, SOME_SLOW, SOME_BAD } gather_t;
 
-/* Arrays for the real call; on the stack if they are small. Made and dropped in the lower half. */
+/* Arrays for the real call; on the stack if they are small. Created and freed in the lower half. */
 typedef struct gathered {
     int *real;
-    mpy_request_t **slots; /* NULL where the handle is null */
-    MPI_Status *statuses;  /* the program's, ours, or MPI_STATUSES_IGNORE where nobody needs them */
+    mpy_request_t **slots; /* NULL for a null handle */
+    MPI_Status *statuses;  /* the program's, ours, or MPI_STATUSES_IGNORE if nobody needs them */
     bool own_statuses;
     int stack[STACK_REQUESTS];
     mpy_request_t *stack_slots[STACK_REQUESTS];
 } gathered_t;
 
-enum { GATHER_BYTES = sizeof(mpy_request_t *) + sizeof(int) }; /* per request, if they are many */
+enum { GATHER_BYTES = sizeof(mpy_request_t *) + sizeof(int) }; /* per request, if there are many */
 
 static gather_t gather_failed(int n, const int *handles) {
     for (int i = 0; i < n; i++)
@@ -215,7 +216,7 @@ static gather_t gather_failed(int n, const int *handles) {
     return SOME_SLOW;
 }
 
-/* Does counting it take the status, or telling the trace what a wildcard has matched? */
+/* Is the status needed to count the request, or to record what a wildcard has matched? */
 static inline bool status_needed(const mpy_request_t *r) {
     switch ((mpy_request_kind_t)r->kind) {
     case MPY_REQ_SEND:
@@ -263,7 +264,7 @@ static inline void ungather(gathered_t *g, int n) {
     if (MPY_UNLIKELY(g->own_statuses)) mpy_free(g->statuses, (size_t)n * sizeof *g->statuses);
 }
 
-/* Of one of several that have finished, if somebody has asked for statuses. */
+/* The status of one of several finished requests, if statuses were requested. */
 static inline const MPI_Status *status_of(const gathered_t *g, int i) {
     return g->statuses != MPI_STATUSES_IGNORE ? g->statuses + i : MPI_STATUS_IGNORE;
 }
@@ -275,11 +276,11 @@ static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, mpy_traced_t *tr
     return mpy_error(NULL, n < 0 ? MPI_ERR_COUNT : MPI_ERR_REQUEST, name);
 }
 
-/* Waitall reports no more behind the first request that has failed: as in MPICH the others stay the program's,
+/* Waitall reports nothing after the first request that has failed: as in MPICH, the others stay with the program, as
  * MPI_ERR_PENDING. Without statuses it reports all. */
 static inline bool stops(bool block, const MPI_Status *statuses) { return block && statuses != MPI_STATUSES_IGNORE; }
 
-/* The real call has finished a simple one, of which the program hears later. */
+/* The real call has finished a simple request; the program learns this later. */
 static void finish_silently(mpy_p2p_thread_t *th, mpy_request_t *r, const MPI_Status *s, int error) {
     mpy_count_request(th, r, s);
     r->real = MPI_REQUEST_NULL;
@@ -294,12 +295,12 @@ static int collect(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_traced_t *traced, 
     return mpy_request_collect(th, r, handle, s);
 }
 
-/* Slow path of Waitall and Testall: every slot by itself, then all results at once. */
+/* Slow path of Waitall and Testall: tests every slot separately, then reports all results at once. */
 static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, MPI_Status *statuses, bool block,
                     int *done, const mpy_comm_t **comm, mpy_traced_t *traced) {
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ALL};
     bool failed = false;
-    int end = n; /* of what is reported */
+    int end = n; /* end of the requests that are reported */
     for (;;) {
         int open = 0;
         for (int i = 0; i < n; i++)
@@ -334,8 +335,8 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
 }
 
-/* What real calls have finished so far is in the slots then. `error`: what the last one returned; statuses, if there
- * are any, tell whose it is. */
+/* Stores in the slots what real calls have finished so far. `error`: returned by the last one; the statuses, if there
+ * are any, tell which request it belongs to. */
 static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = g->slots[i];
@@ -347,20 +348,20 @@ static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
     }
 }
 
-/* Testall has found something open: until all have finished, or one has failed, or a checkpoint is pending. A Testall
- * looks at every request each time, so the last open one is waited for alone; the others have mostly finished when it
- * has. */
+/* Testall has found a request that is not finished: wait until all have finished, or one has failed, or a checkpoint is
+ * pending. A Testall inspects every request each time, so this waits only for the last unfinished one; when that is
+ * finished, most others are, too. */
 static int wait_all(mpy_p2p_thread_t *th, int n, gathered_t *g, int *done) {
     MPI_Status unused;
     uint32_t spins = 0;
     int rc = MPI_SUCCESS;
-    for (int end = n; !*done && !rc;) { /* those from `end` on have finished alone */
+    for (int end = n; !*done && !rc;) { /* requests from `end` on have been finished separately */
         int last = 0;
         mpy_request_t *r = g->slots[end - 1];
         MPI_Status *s = g->statuses != MPI_STATUSES_IGNORE ? &g->statuses[end - 1] : r != NULL ? &r->status : &unused;
         do rc = MPY_REAL(Test)(&g->real[end - 1], &last, s);
         while (!last && !rc && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
-        if (MPY_UNLIKELY(!last || rc)) { /* the slow path goes on from here */
+        if (MPY_UNLIKELY(!last || rc)) { /* the slow path continues from here */
             if (rc && r != NULL) {
                 finish_silently(th, r, s, rc);
                 g->slots[end - 1] = NULL;
@@ -428,7 +429,7 @@ MPY_API int PMPI_Testall(int count, MPI_Request array_of_requests[], int *flag, 
     return complete_all(count, array_of_requests, flag, array_of_statuses, false, "MPI_Testall");
 }
 
-/* *index: the finished one, or MPI_UNDEFINED if no request is active. */
+/* *index: the finished request, or MPI_UNDEFINED if no request is active. */
 static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *status, bool block, const char *name) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
@@ -500,7 +501,7 @@ MPY_API int PMPI_Testany(int count, MPI_Request array_of_requests[], int *indx, 
     return complete_any(count, array_of_requests, indx, flag, status, false, "MPI_Testany");
 }
 
-/* Slow path of Waitsome and Testsome: one round; returns whether there is anything to report. */
+/* Slow path of Waitsome and Testsome: one round. Returns whether there is anything to report. */
 static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices,
                        MPI_Status *statuses, int *rc, const mpy_comm_t **comm, mpy_traced_t *traced) {
     int active = 0, k = 0;

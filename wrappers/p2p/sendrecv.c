@@ -1,8 +1,8 @@
 /* sendrecv.c - combined send and receive: Sendrecv, Isendrecv and their _replace forms.
  *
  * Upper half, no libc. Sendrecv is an Irecv and an Isend whose Tests share one loop. Isendrecv is a slot of a family:
- * an Irecv in the slot, an Isend in its `more`. The real Isendrecv is of no use: MPICH doesn't set its status, so
- * nobody could tell from whom a message came. The _replace forms send a packed copy.
+ * an Irecv in the slot, an Isend in its `more`. The real Isendrecv can't be used: MPICH doesn't set its status, so the
+ * source of a message would be unknown. The _replace forms send a packed copy.
  *
  * Invariants: those of request.h and p2p.c.
  */
@@ -15,12 +15,12 @@ typedef struct half {
     int datatype, peer, tag;
 } half_t;
 
-/* In the lower half. The copy is freed by mpy_pack_free. */
+/* In the lower half. mpy_pack_free frees the copy. */
 int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out) {
     MPI_Count size, position = 0;
     int rc = MPY_REAL(Pack_size_c)(count, datatype, c->obj.real, &size);
     if (rc) return rc;
-    out->capacity = (size_t)size + 1; /* an empty message has an address too */
+    out->capacity = (size_t)size + 1; /* + 1, so that an empty message has an address, too */
     out->data = mpy_try_alloc(out->capacity);
     if (out->data == NULL) return MPI_ERR_NO_MEM;
     rc = MPY_REAL(Pack_c)(buf, count, datatype, out->data, size, &position, c->obj.real);
@@ -33,14 +33,14 @@ void mpy_pack_free(mpy_packed_t *p) {
     p->data = NULL;
 }
 
-/* A receive is taken back; if it was matched meanwhile, it counts. */
+/* Cancels a receive. If it was matched meanwhile, it counts. */
 static void retract(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, int *real, MPI_Status *s) {
     MPY_REAL(Cancel)(real);
     MPY_REAL(Wait)(real, s);
     mpy_count_blocking(th, c, source, s);
 }
 
-/* In the lower half: both operations to their end. */
+/* In the lower half: completes both operations. */
 static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv,
                     MPI_Status *s) {
     int rc, recv_rc = MPI_SUCCESS, send_rc = MPI_SUCCESS, received = 0, sent = 0, real_recv = MPI_REQUEST_NULL,
@@ -100,7 +100,7 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
     return recv_rc ? recv_rc : send_rc;
 }
 
-/* Two records: the send's is the one before the receive's, whose number is returned. */
+/* Makes two records, the send's right before the receive's. Returns the number of the receive's. */
 static uint64_t trace_both(mpy_thread_t *t, const mpy_comm_t *c, const half_t *send, const half_t *recv,
                            uint32_t flags) {
     if (MPY_UNLIKELY(t->trace == NULL)) return 0;
@@ -145,8 +145,7 @@ static int sendrecv(const char *name, half_t send, half_t recv, bool replace, in
 
 /* ---- Isendrecv ---- */
 
-/* In `more` of a slot of kind SENDRECV; `real` of the slot is the receive. A half whose request is null has finished.
- */
+/* In `more` of a slot of kind SENDRECV; `real` of the slot is the receive. A half with a null request has finished. */
 typedef struct sending {
     int real, peer;
     mpy_packed_t packed; /* of the _replace forms */
@@ -169,7 +168,7 @@ static bool both_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
 
 bool mpy_sendrecv_sent(const mpy_request_t *r) { return ((const sending_t *)r->more)->real == MPI_REQUEST_NULL; }
 
-static int no_cancel(mpy_thread_t *t, mpy_request_t *r) { /* as MPICH */
+static int no_cancel(mpy_thread_t *t, mpy_request_t *r) { /* as in MPICH */
     (void)t, (void)r;
     return MPI_ERR_INTERN;
 }
@@ -189,7 +188,7 @@ static void release(mpy_request_t *r) {
 static const mpy_request_family_t family_sendrecv = {
     .name = "nonblocking send and receive", .poke = both_done, .cancel = no_cancel, .release = release, .peers = peers};
 
-/* In the lower half: both halves begin, or neither. */
+/* In the lower half: starts both halves, or neither. */
 static int begin(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv,
                  mpy_request_t *r) {
     sending_t *sending = r->more;

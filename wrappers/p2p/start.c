@@ -1,8 +1,8 @@
 /* start.c - MPI_Start and MPI_Startall for persistent requests of every family; and persistent point-to-point.
  *
- * Upper half, no libc. A persistent send or receive keeps its arguments in its slot; to start it is to do on that slot
- * what the nonblocking call does on a new one. So the real library knows of it only while it's active, and when it
- * isn't there is nothing to build again after a restart.
+ * Upper half, no libc. A persistent send or receive keeps its arguments in its slot. Starting it does on that slot what
+ * the nonblocking call does on a new one. So the real library knows of it only while it is active. While it is inactive
+ * there is nothing to rebuild after a restart.
  *
  * Invariants
  *  1. Those of request.h, p2p.c and request.c.
@@ -14,7 +14,7 @@
 
 /* ---- Start ---- */
 
-/* The inactive persistent request of a handle, or NULL. */
+/* The request of a handle if it is persistent and inactive, otherwise NULL. */
 static mpy_request_t *startable(int handle) {
     mpy_request_t *r = handle != MPI_REQUEST_NULL ? mpy_request_valid(handle) : NULL;
     return r != NULL && r->flags & MPY_RF_INACTIVE ? r : NULL;
@@ -44,7 +44,7 @@ static int start_all(int n, const int *handles, const char *name) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = startable(handles[i]);
-        if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name); /* named twice */
+        if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name); /* the handle occurs twice */
         uint64_t record = MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, starting(t, r)) : 0;
         int rc = r->family->start(t, th, r);
         mpy_traced(t, record, rc);
@@ -130,7 +130,7 @@ static const mpy_request_family_t family_recv = {
 static const mpy_request_family_t family_nothing = {
     .name = "persistent request of MPI_PROC_NULL", .persistent = true, .start = start_nothing};
 
-/* `fn`: the real X_init_c, which is asked only whether the arguments are right. */
+/* `fn`: the real X_init_c, which is called only to check the arguments. */
 static int init(const char *name, mpy_trace_op_t op, const mpy_request_family_t *family, mpy_request_kind_t kind,
                 int fn, const void *buf, MPI_Count count, int datatype, int peer, int tag, int comm, int *request) {
     mpy_comm_t *c = mpy_comm(comm);

@@ -1,5 +1,5 @@
-/* status.c - statuses: MPI_Status is the same on both sides, so these need no lower half (but counting derived types
- * does).
+/* status.c - statuses. MPI_Status is the same in both halves, so these functions need no lower half (except to count
+ * derived types).
  *
  * Upper half, upper TLS, no libc.
  */

@@ -1,41 +1,42 @@
-/* wait.c - how a blocking call waits, and what it tells the protocol while it does.
+/* wait.c - how a blocking call waits, and what it reports to the protocol meanwhile.
  *
- * Upper half, no libc. A wait runs inside the lower half, in one crossing, while no checkpoint is pending. When one is,
- * each round of tests is a crossing of its own, so that phase FROZEN stops the thread in upper code; after about a
- * millisecond the thread reports that it is blocked, and on whom, so that the coordinator can let a parked peer
- * advance.
+ * Upper half, no libc. While no checkpoint is pending, a wait runs inside the lower half, in one crossing. While one is
+ * pending, each round of tests is a crossing of its own, so that phase FROZEN stops the thread in upper code. After
+ * about a millisecond the thread reports that it is blocked, and which ranks it waits for, so that the coordinator can
+ * let a parked peer advance.
  *
  * Invariants
- *  1. A reported wait is taken back (mpy_p2p_done) by the call that gets on, whatever the phase is by then.
- *  2. Waiting for all of several: the peers that must act are named; wildcards are named only when nothing else is
- *     open. Waiting for any: everybody who could satisfy it. Nobody at all is reported too: the rank isn't running.
- *  3. A request finished by a round is recorded in its slot before the thread leaves the lower half.
+ *  1. A call that makes progress takes back the reported wait (mpy_p2p_done), in any phase.
+ *  2. Waiting for all of several requests: the report names the peers that must act. It names wildcards only if nothing
+ *     else is open. Waiting for any of them: it names all peers that could satisfy one. If there are none at all, this
+ *     is reported, too: the rank isn't running.
+ *  3. A request that a round has finished is recorded in its slot before the thread leaves the lower half.
  */
 #include "p2p.h"
 
 enum {
-    ROUNDS_AWAKE = 16,   /* rounds that only yield the processor; later ones sleep NAP_NS */
+    ROUNDS_AWAKE = 16,   /* rounds that only yield the processor; later rounds sleep for NAP_NS */
     ROUNDS_SILENT = 26,  /* rounds before the first report: about 1 ms */
-    ROUNDS_REPORT = 16,  /* the peers may have changed: look again every so many rounds */
+    ROUNDS_REPORT = 16,  /* rounds between later reports, because the peers may have changed */
     POLLS_SILENT = 16,   /* failing polls of the program before the first report ... */
-    POLLS_SILENT_MS = 20, /* ... or failing for so long */
+    POLLS_SILENT_MS = 20, /* ... or the time for which they have been failing */
     NAP_NS = 50000,
     PEERS_MANY = MPY_PEERS_MAX + 1,
 };
 
-/* ---- who is waited for ---- */
+/* ---- which ranks a thread waits for ---- */
 
 typedef struct mpy_wait_peers {
     int32_t world[MPY_PEERS_MAX];
     uint32_t n; /* PEERS_MANY: too many to list */
-    const mpy_comm_t *comm;     /* of the first peer */
+    const mpy_comm_t *comm;     /* communicator of the first peer */
     const mpy_comm_t *wildcard; /* communicator of a wildcard receive; the world if there are several */
     bool one_comm;
 } mpy_wait_peers_t;
 
 static void peer_add(mpy_wait_peers_t *p, const mpy_comm_t *c, const mpy_comm_t *row_of, int rank) {
     if (rank == MPI_ANY_SOURCE) p->wildcard = p->wildcard == NULL || p->wildcard == row_of ? row_of : mpy_world;
-    if (rank < 0) return; /* MPI_PROC_NULL waits for nobody */
+    if (rank < 0) return; /* waiting for MPI_PROC_NULL is waiting for nobody */
     int32_t world = mpy_peer_world(c, rank);
     if (world == MPY_FOREIGN) return;
     if (p->comm == NULL) p->comm = row_of;
@@ -48,7 +49,7 @@ static void peer_add(mpy_wait_peers_t *p, const mpy_comm_t *c, const mpy_comm_t 
 }
 
 void mpy_wait_peer(mpy_wait_peers_t *p, const mpy_request_t *r, int rank) {
-    /* other freed ones keep their row while there is a request */
+    /* other freed communicators keep their row while a request exists */
     bool rowless = r->flags & MPY_RF_REF_COMM && r->comm->foreign;
     peer_add(p, r->comm, rowless ? mpy_world : r->comm, rank);
 }
@@ -67,7 +68,7 @@ static void peer_add_request(mpy_wait_peers_t *p, const mpy_request_t *r) {
     case MPY_REQ_RECV:
         if (!(r->flags & MPY_RF_NEVER)) mpy_wait_peer(p, r, r->peer);
         break;
-    case MPY_REQ_OTHER: /* members that haven't started it are below target: they run by themselves */
+    case MPY_REQ_OTHER: /* members that haven't started it are below target, so they run anyway */
     case MPY_REQ_SENDRECV: /* their families know */
     case MPY_REQ_FAMILY:
     case MPY_REQ_FREE:
@@ -95,7 +96,8 @@ static void report(mpy_thread_t *t, const mpy_wait_t *w) {
     else if (p.n == 0)
         mpy_clock_blocked(t, p.wildcard, NULL, 0, 1, MPY_WAIT_ANY);
     else if (p.n == PEERS_MANY)
-        mpy_clock_blocked(t, members, p.world, MPY_PEERS_MAX, 0, MPY_WAIT_ALL); /* the others when these are done */
+        /* the other peers follow when these have finished */
+        mpy_clock_blocked(t, members, p.world, MPY_PEERS_MAX, 0, MPY_WAIT_ALL);
     else
         mpy_clock_blocked(t, p.comm, p.world, p.n, 0, w->mode);
 }
@@ -129,7 +131,7 @@ void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
 void mpy_poll_failed_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w) {
     int64_t now = mpy_sys_now_ms();
     if (th->fails++ == 0) th->failing_since = now;
-    /* A program that sleeps between its polls fails seldom, but as truly. */
+    /* A program that sleeps between its polls seldom polls, but it is blocked, too. */
     if (th->fails % POLLS_SILENT == 0 || now - th->failing_since >= POLLS_SILENT_MS) report(t, w);
 }
 
@@ -146,7 +148,7 @@ bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     }
 
     MPI_Status status;
-    mpy_status_empty(&status); /* of a send the library sets nothing but "cancelled" */
+    mpy_status_empty(&status); /* for a send the library sets only "cancelled" */
     int done = 0;
     int rc = MPY_REAL(Test)(&r->real, &done, &status);
     if (!done && !rc) return false;
@@ -166,11 +168,11 @@ bool mpy_request_ready(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) 
     if (!(r->flags & MPY_RF_FAMILY) || r->family->finish == NULL) return true;
     if (r->flags & (MPY_RF_INACTIVE | MPY_RF_FINISHED)) return true;
     if (r->error == 0 && !r->family->finish(t, th, r)) return false;
-    r->flags |= MPY_RF_FINISHED; /* not if it jumps out: then it's called again (invariant 2 of fold.c) */
+    r->flags |= MPY_RF_FINISHED; /* not if finish leaves by longjmp: then it is called again (invariant 2 of fold.c) */
     return true;
 }
 
-/* In the lower half, with a way out. */
+/* In the lower half, but leaves it for callbacks. */
 void mpy_request_tell_slow(mpy_thread_t *t, mpy_request_t *r, bool last) {
     const mpy_request_family_t *f = r->family;
     bool dispose = last && !f->persistent && f->dispose;
@@ -181,7 +183,7 @@ void mpy_request_tell_slow(mpy_thread_t *t, mpy_request_t *r, bool last) {
     mpy_cross_in(t);
 }
 
-/* A persistent request after its operation: as it was before Start. */
+/* Puts a persistent request back into its state before Start. */
 static void deactivate(mpy_request_t *r) {
     if (r->flags & MPY_RF_LISTED) mpy_ssend_remove(r);
     r->flags = (r->flags & ((uint32_t)MPY_RF_FAMILY | MPY_RF_REF_COMM | MPY_RF_REF_TYPE)) | MPY_RF_INACTIVE;
@@ -193,7 +195,7 @@ static void deactivate(mpy_request_t *r) {
 int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status) {
     int rc = r->error;
     if (r->flags & MPY_RF_INACTIVE) {
-        mpy_status_empty(status); /* MPI_ERROR too, which mpy_status_copy leaves alone */
+        mpy_status_empty(status); /* including MPI_ERROR, which mpy_status_copy doesn't change */
         return rc;
     }
     mpy_status_copy(status, &r->status);

@@ -1,50 +1,50 @@
-/* mpi_t.c - the MPI tool interface (MPI_T): what has handles. Numbers, names and indices are asked of the real library
- * by generated wrappers.
+/* mpi_t.c - the MPI tool interface (MPI_T): calls that use handles. Generated wrappers ask the real library for
+ * numbers, names and indices.
  *
  * Upper half, no libc.
  *
- * A handle of the real library is a pointer into it and dies with it. So the program's handles are records here, which
- * know what they stand for by name, and are made again at a restart. Variables start then with the values of the new
- * library: control variables that the program has written are written again, performance variables count from their
- * start.
+ * A handle of the real library is a pointer into it and is valid only in this library. So the program's handles are
+ * records here. They refer to their object by name, and are made again at a restart. Variables then start with the
+ * values of the new library: control variables that the program has written are written again, performance variables
+ * count from their start.
  *
  * Invariants
- *  1. A record is in the list as long as the program holds the handle; what isn't in the list is no handle. The last
- *     value written to a control variable stays, in one record of its name.
- *  2. Real handles are of the library of generation `made_for`. The rebuild makes them again, and so does the first
- *     call after a restart without MPI (MPI_T lives before MPI_Init and after MPI_Finalize, when no rebuild is called).
- *     A record whose variable the new library lacks has none: MPI_T_ERR_INVALID_HANDLE.
+ *  1. A record is in the list as long as the program holds the handle. A pointer that isn't in the list is not a
+ *     handle. The last value written to a control variable stays, in one record of its name.
+ *  2. Real handles belong to the library of generation `made_for`. The rebuild makes them again. So does the first call
+ *     after a restart without MPI (MPI_T exists before MPI_Init and after MPI_Finalize, when no rebuild is called). A
+ *     record whose variable is missing in the new library has no real handle: MPI_T_ERR_INVALID_HANDLE.
  *  3. Errors are returned; no error handler is called (MPI-4 15.3.10).
  */
 #include "core/objects.h"
 
 extern __attribute__((visibility("default"))) void *const MPI_T_PVAR_ALL_HANDLES; /* data_symbols.c */
 
-/* WRITTEN: no handle any more, but a value to be written again */
+/* WRITTEN: the handle no longer exists, but a value must be written again */
 typedef enum { ENUM, CVAR, PVAR, PVAR_SESSION, WRITTEN } kind_t;
 
 typedef struct record {
     struct record *next;
     kind_t kind;
     void *real;          /* NULL: none */
-    char *name;          /* of the variable; of an enumeration: the variable it belongs to */
-    int var_class;       /* of a performance variable */
-    bool of_pvar;        /* enumerations */
-    int bind, object;    /* what it's bound to: the program's handle */
+    char *name;          /* name of the variable; for an enumeration: of the variable it belongs to */
+    int var_class;       /* for a performance variable */
+    bool of_pvar;        /* for an enumeration */
+    int bind, object;    /* the program's handle of the object that it is bound to */
     bool has_object;
-    struct record *session; /* of a performance variable */
+    struct record *session; /* for a performance variable */
     bool started;
     void *written;       /* a value written to a control variable, or NULL */
     size_t bytes;        /* of such a value */
 } record_t;
 
-static record_t *records; /* the oldest first */
+static record_t *records; /* oldest first */
 static uint32_t made_for;
 static int inits, init_level;
 
 static void remake(void);
 
-/* Begin and end of every call: in the lower half, where the handles are those of this library. */
+/* Begin and end of every call: in the lower half, with handles that belong to this library. */
 static mpy_thread_t *enter(void) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
@@ -87,7 +87,7 @@ static void drop(record_t *r) {
     mpy_free(r, sizeof *r);
 }
 
-/* The program's handle goes. */
+/* The program frees its handle. */
 static void release(record_t *r) {
     if (r->kind == CVAR && r->written != NULL)
         r->kind = WRITTEN;
@@ -104,7 +104,7 @@ typedef struct variable {
     void *enumeration;
 } variable_t;
 
-/* MPICH 5 doesn't check. */
+/* MPICH 5 doesn't check this. */
 static int in_range(bool is_pvar, int index) {
     int n, rc = is_pvar ? MPY_REAL(T_pvar_get_num)(&n) : MPY_REAL(T_cvar_get_num)(&n);
     return rc != 0 ? rc : index < 0 || index >= n ? MPI_T_ERR_INVALID_INDEX : MPI_SUCCESS;
@@ -125,8 +125,8 @@ static int index_of(bool is_pvar, const char *name, int var_class, int *index) {
     return is_pvar ? MPY_REAL(T_pvar_get_index)(name, var_class, index) : MPY_REAL(T_cvar_get_index)(name, index);
 }
 
-/* The real handle of a bound object. Requests, messages, files and error handlers are other things there: nothing can
- * be bound to them (and MPICH binds nothing at all). */
+/* Finds the real handle of a bound object. Requests, messages, files and error handlers are different in the real
+ * library, so nothing can be bound to them (and MPICH binds nothing at all). */
 static bool bound_to(int bind, int object, int *real) {
     enum { COMM = 9701, DATATYPE, GROUP = 9705, OP, WIN = 9708, INFO = 9710, SESSION };
     static const struct { int bind; mpy_kind_t kind;
@@ -143,7 +143,7 @@ static bool bound_to(int bind, int object, int *real) {
     return false;
 }
 
-/* Allocate the real handle of a record. */
+/* Allocates the real handle of a record. */
 static int allocate(record_t *r, int index, int *count) {
     int object;
     if (r->has_object && !bound_to(r->bind, r->object, &object)) return MPI_T_ERR_INVALID_HANDLE;
@@ -176,21 +176,22 @@ static void remake_one(record_t *r) {
     if (r->kind == WRITTEN) MPY_REAL(T_cvar_handle_free)(&r->real);
 }
 
-/* In the lower half. Sessions are older than what was allocated in them. */
+/* In the lower half. Sessions are older than the handles that were allocated in them. */
 static void remake(void) {
     mpy_lock(&mpy_objects_lock);
     if (made_for != MPY_LOWER->generation) {
         int provided;
         for (int i = 0; i <= inits; i++) MPY_REAL(T_init_thread)(init_level, &provided);
         for (record_t *r = records; r != NULL; r = r->next) remake_one(r);
-        MPY_REAL(T_finalize)(); /* one more than the program's: values are written also when it has left */
+        /* balances our T_init_thread: values are written even if the program has finalized MPI_T */
+        MPY_REAL(T_finalize)();
         made_for = MPY_LOWER->generation;
     }
     mpy_unlock(&mpy_objects_lock);
 }
 
 int mpy_tools_rebuild(char *error, uint64_t n) {
-    (void)error, (void)n; /* a variable that isn't there any more is the program's affair */
+    (void)error, (void)n; /* a missing variable is reported to the program when it uses the handle */
     mpy_thread_t *t = &MPY_UPPER->threads[0];
     mpy_hook_in(t);
     remake();
@@ -214,7 +215,7 @@ int PMPI_T_init_thread(int required, int *provided) {
 int PMPI_T_finalize(void) {
     mpy_thread_t *t = enter();
     int rc = MPY_REAL(T_finalize)();
-    if (rc == 0 && --inits == 0) { /* the last one invalidates all handles */
+    if (rc == 0 && --inits == 0) { /* the last call invalidates all handles */
         for (record_t *r = records, *next; r != NULL; r = next) {
             next = r->next;
             release(r);
@@ -351,7 +352,7 @@ int PMPI_T_pvar_session_free(void *session) {
     if (s == NULL) return leave(t, MPI_T_ERR_INVALID_SESSION);
     int rc = MPY_REAL(T_pvar_session_free)(&s->real);
     if (rc == 0) {
-        for (record_t *r = records, *next; r != NULL; r = next) { /* its handles go with it */
+        for (record_t *r = records, *next; r != NULL; r = next) { /* its handles are freed with it */
             next = r->next;
             if (r->kind == PVAR && r->session == s) drop(r);
         }
@@ -395,7 +396,7 @@ int PMPI_T_pvar_handle_free(void *session, void *handle) {
     return leave(t, rc);
 }
 
-/* The real handle for a call on one variable of a session, or on all of them; an MPI_T error code. */
+/* The real handle for a call on one variable of a session, or on all of them. Returns an MPI_T error code. */
 static int real_pvar(const record_t *session, const void *handle, void **real) {
     if (session == NULL) return MPI_T_ERR_INVALID_SESSION;
     *real = MPY_LOWER->mpi_data[MPY_DATA_T_PVAR_ALL_HANDLES];
@@ -406,7 +407,7 @@ static int real_pvar(const record_t *session, const void *handle, void **real) {
     return MPI_SUCCESS;
 }
 
-/* MPI_T_pvar_start, _stop and _reset, which have one type. */
+/* MPI_T_pvar_start, _stop and _reset, which have the same type. */
 static int control(int slot, void *session, void *handle) {
     mpy_thread_t *t = enter();
     const record_t *s = find(PVAR_SESSION, session);
@@ -423,7 +424,7 @@ int PMPI_T_pvar_start(void *session, void *handle) { return control(MPY_FN_T_pva
 int PMPI_T_pvar_stop(void *session, void *handle) { return control(MPY_FN_T_pvar_stop, session, handle); }
 int PMPI_T_pvar_reset(void *session, void *handle) { return control(MPY_FN_T_pvar_reset, session, handle); }
 
-/* MPI_T_pvar_read and _readreset, which have one type. */
+/* MPI_T_pvar_read and _readreset, which have the same type. */
 static int get(int slot, void *session, void *handle, void *buf) {
     mpy_thread_t *t = enter();
     const record_t *s = find(PVAR_SESSION, session);
@@ -445,9 +446,8 @@ int PMPI_T_pvar_write(void *session, void *handle, const void *buf) {
     return leave(t, rc != 0 ? rc : MPY_REAL(T_pvar_write)(s->real, real, buf));
 }
 
-/* ---- events: they can be asked for, but not registered. MPICH raises none; the callbacks would come from inside the
- * library, at any
- *      time. So there are neither registrations nor instances. ---- */
+/* ---- events: they can be queried, but not registered. MPICH raises none, and callbacks would come from inside the
+ * library at any time. So there are no registrations and no instances. ---- */
 
 int PMPI_T_event_get_info(int event_index, char *name, int *name_len, int *verbosity, MPI_Datatype array_of_datatypes[],
                           MPI_Aint array_of_displacements[], int *num_elements, void *enumtype, MPI_Info *info,

@@ -1,5 +1,5 @@
-/* trace.c - what of recording calls isn't inline: sizes of types, communicators, and calls on several requests. See
- * trace.h.
+/* trace.c - recording calls, the part that isn't inline: sizes of types, communicators, and calls on several requests.
+ * See trace.h.
  *
  * Upper half, no libc; either TLS.
  */
@@ -8,7 +8,7 @@
 /* ---- bytes ---- */
 
 uint64_t mpy_trace_size_slow(int datatype) {
-    switch (datatype) { /* the pair types have no object */
+    switch (datatype) { /* pair types have no object */
     case MPI_FLOAT_INT: return 8;
     case MPI_DOUBLE_INT: return 12;
     case MPI_LONG_INT: return 12;
@@ -69,9 +69,9 @@ mpy_traced_t mpy_trace_wait_slow(mpy_thread_t *t, mpy_trace_op_t op, int n, cons
     return several;
 }
 
-/* One of those that a Test has completed; between two of them a callback may have made calls of its own. */
+/* Records a request that a Test has completed. Between two of them a callback may have made calls of its own. */
 static void tested(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r) {
-    if (t->trace == NULL) return; /* or paused it */
+    if (t->trace == NULL) return; /* the callback may have paused the recording */
     several->cut |= several->n == MPY_TRACE_REQUESTS ||
                     (several->n > 0 && t->trace->head + 1 != several->first + (uint64_t)several->n);
     if (several->cut) return;
@@ -79,7 +79,7 @@ static void tested(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *
     if (several->n > 1) mpy_trace_record(t->trace, t->trace->head - 1)->flags |= MPY_TRACE_MORE;
 }
 
-/* Which of the records is that of r? They come in order, mostly. */
+/* Finds the record of a request. The requests usually come in the order of the records. */
 static mpy_trace_record_t *find(mpy_trace_ring_t *ring, mpy_traced_t *several, uint64_t request) {
     for (int i = 0, at = several->next; i < several->n; i++, at++) {
         if (at == several->n) at = 0;
@@ -110,7 +110,7 @@ void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_re
         came(record, r, s);
 }
 
-/* The records are in the order of the requests: none has to be looked for. */
+/* The records are in the order of the requests, so no search is needed. */
 void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests,
                         const MPI_Status *statuses) {
     for (int i = 0, at = 0; at < several->n; i++) {
@@ -138,7 +138,7 @@ void mpy_trace_waited_slow(mpy_thread_t *t, mpy_traced_t *several) {
 
 void mpy_trace_abandon(mpy_thread_t *t) {
     mpy_trace_ring_t *ring = t->ring;
-    enum { DEEP = 1024 }; /* records that the callback has made */
+    enum { DEEP = 1024 }; /* number of records that the callback may have made */
     if (ring == NULL) return;
     for (uint64_t seq = ring->head, left = DEEP; seq >= ring->first && left > 0; seq--, left--) {
         if (mpy_trace_open(ring, seq) == NULL) continue;
@@ -171,8 +171,8 @@ void mpy_trace_refused(mpy_thread_t *t, const char *function, int class) {
     }
 }
 
-/* No snapshot may come between the record and the pointer. Inside of a callback it has no effect: the call outside goes
- * on with the thread's own record. */
+/* No snapshot may come between the record and the pointer. Inside a callback this has no effect: the outer call
+ * continues with the thread's own record. */
 void mpy_trace_control(mpy_thread_t *t, bool on) {
     if (t->used == MPY_SHADOW) return;
     mpy_guard_in(t);

@@ -1,16 +1,16 @@
-/* trace.h - recording the program's calls (<manapy/trace.h>), in the pass that keeps the collective clock. See trace.c.
+/* trace.h - recording the program's calls (<manapy/trace.h>). See trace.c.
  *
- * A wrapper of a call that is recorded has two lines: `record = MPY_TRACE(t, ...)` where all is known and nothing can
- * block yet, and mpy_traced(t, record, rc) at the end. Without a trace each costs a branch. Reading the clock is most
- * of what they cost; behind a switch of the thread pointer, as in p2p.c, less of it than before one (wrfsbase waits for
- * it): so the first line stands behind mpy_cross_in there, and the last one behind mpy_cross_out.
+ * The wrapper of a recorded call has two lines: `record = MPY_TRACE(t, ...)`, where everything is known and nothing can
+ * block yet, and mpy_traced(t, record, rc) at the end. Without a trace each costs a branch. Most of their cost is
+ * reading the clock. This costs less after a switch of the thread pointer, as in p2p.c, than before one (wrfsbase waits
+ * for it). So there the first line follows mpy_cross_in, and the last one follows mpy_cross_out.
  *
  * Invariants
- *  1. `record` is a number, 0 if nothing is recorded; after a restart inside the call t->ring is another ring, in which
- *     it is still right (invariant 2 of trace_ring.h).
- *  2. Both lines may be on either TLS. In MPY_TRACE nothing is evaluated unless there is a ring.
- *  3. Records are put where t->trace is, NULL while recording is paused, and ended where t->ring is: a callback may
- *     pause it inside of a call.
+ *  1. `record` is a number, 0 if nothing is recorded. After a restart inside the call t->ring is another ring, in which
+ *     the number is still right (invariant 2 of trace_ring.h).
+ *  2. Both lines may run on either TLS. MPY_TRACE evaluates nothing unless there is a ring.
+ *  3. Records are added to t->trace, which is NULL while recording is paused, and ended in t->ring: a callback may
+ *     pause recording inside a call.
  */
 #ifndef MANAPY_WRAPPERS_TRACE_H
 #define MANAPY_WRAPPERS_TRACE_H
@@ -20,7 +20,7 @@
 
 #include <manapy/trace_ring.h>
 
-enum { MPY_TRACE_REQUESTS = 64 }; /* of one call that are recorded; then CUT */
+enum { MPY_TRACE_REQUESTS = 64 }; /* requests of one call that are recorded; if there are more, CUT */
 
 /* `...`: designated initializers of mpy_trace_call_t. */
 #define MPY_TRACE(T, ...)                                                                                              \
@@ -46,45 +46,45 @@ static inline uint32_t mpy_trace_wildcard(int source, int tag) {
 }
 
 MPY_HIDDEN uint64_t mpy_trace_size_slow(int datatype);
-/* Bytes of one element; MPICH's handles of predefined types hold them. */
+/* Bytes of one element; MPICH's handles of predefined types contain them. */
 static inline uint64_t mpy_trace_size(int datatype) {
     return MPY_LIKELY(mpy_is_builtin(datatype)) ? mpy_basic_size(datatype) : mpy_trace_size_slow(datatype);
 }
 static inline uint64_t mpy_trace_bytes(MPI_Count count, int datatype) {
     return count > 0 ? (uint64_t)count * mpy_trace_size(datatype) : 0;
 }
-/* of a list of counts, which may be NULL */
+/* for a list of counts, which may be NULL */
 MPY_HIDDEN uint64_t mpy_trace_sum(const int *counts, int64_t n, int datatype);
 MPY_HIDDEN uint64_t mpy_trace_sum_c(const MPI_Count *counts, int64_t n, int datatype);
 
-/* The fields of a call on point-to-point, and of a collective, whose clock counts it as the next one. */
+/* The fields of a point-to-point call, and of a collective. The clock will count the collective as its next one. */
 #define MPY_TRACE_P2P(C, PEER, TAG, COUNT, DATATYPE)                                                                   \
     .comm = (C)->trace, .peer = mpy_trace_peer(PEER), .tag = mpy_trace_tag(TAG),                                       \
     .bytes = mpy_trace_bytes(COUNT, DATATYPE), .context = t->trace->mark
 #define MPY_TRACE_ROOTED(C, ROOT)                                                                                      \
     .comm = (C)->trace, .peer = mpy_trace_peer(ROOT), .context = mpy_row((C)->row)->seq + 1
 #define MPY_TRACE_COLLECTIVE(C) MPY_TRACE_ROOTED(C, MPI_UNDEFINED)
-/* One that has no peer and no communicator that all its members know. */
+/* A call that has no peer, and no communicator that all its members know. */
 #define MPY_TRACE_ALONE .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = t->trace->mark
 
 /* ---- requests ---- */
 
 /* The call posts an operation: its serial is that of its own record, which is the next one. */
 #define MPY_TRACE_POST .request = t->trace->serials + t->trace->head + 1
-/* ... and `r` is its slot. One that is posted while recording is paused has a serial that no record has: it may be
- * started or completed later. */
+/* ... and `r` is its slot. If recording is paused when it is posted, it gets a serial that no record has, because it
+ * may be started or completed later. */
 MPY_HIDDEN uint64_t mpy_trace_serial_paused(const mpy_thread_t *t);
 static inline void mpy_trace_posted(const mpy_thread_t *t, uint64_t record, const mpy_request_t *r) {
     if (MPY_LIKELY(t->ring != NULL))
         *mpy_request_serial(r) = MPY_LIKELY(record != 0) ? t->ring->serials + record : mpy_trace_serial_paused(t);
 }
 
-/* Completing it gives a status that says what came. */
+/* Does its completion give a status that describes a received message? */
 static inline bool mpy_trace_received(const mpy_request_t *r) {
     return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_MRECV || r->kind == MPY_REQ_SENDRECV) &&
            r->peer != MPI_PROC_NULL && !(r->flags & MPY_RF_INACTIVE);
 }
-/* What the completion of a request says at its entry. */
+/* The fields of a completion call, at its entry. */
 static inline mpy_trace_call_t mpy_trace_completion(const mpy_thread_t *t, mpy_trace_op_t op, const mpy_request_t *r) {
     mpy_trace_call_t call = {.op = op,
                              .comm = mpy_trace_comm(r->comm),
@@ -102,7 +102,7 @@ static inline mpy_trace_call_t mpy_trace_completion(const mpy_thread_t *t, mpy_t
     return call;
 }
 
-/* The call was a receive or a probe, whose status is `s`. */
+/* Ends a receive or a probe, whose status is `s`. */
 static inline void mpy_traced_status(mpy_thread_t *t, uint64_t record, int rc, const MPI_Status *s) {
     if (MPY_UNLIKELY(record == 0) || MPY_UNLIKELY(t->ring == NULL)) return;
     uint64_t now = mpy_trace_ticks();
@@ -113,7 +113,7 @@ static inline void mpy_traced_status(mpy_thread_t *t, uint64_t record, int rc, c
         mpy_trace_exit_at(t->ring, record, now, MPY_TRACE_FAILED);
 }
 
-/* A call that only looks: when it begins, and when it has found nothing. */
+/* A call that only tests: the time at which it begins. It is recorded only if it finds something. */
 static inline uint64_t mpy_trace_look(const mpy_thread_t *t) {
     return MPY_LIKELY(t->trace != NULL) ? mpy_trace_ticks() : 0;
 }
@@ -121,35 +121,35 @@ static inline void mpy_trace_missed(mpy_thread_t *t, uint64_t since, uint64_t re
     if (MPY_LIKELY(since != 0) && MPY_LIKELY(t->trace != NULL)) mpy_trace_polled(t->trace, since, request);
 }
 
-/* ... and when it has found something: the record is open until mpy_traced. */
+/* ... and when it has found something: the record stays open until mpy_traced. */
 static inline uint64_t mpy_trace_found(mpy_thread_t *t, uint64_t since, mpy_trace_call_t call) {
     return MPY_LIKELY(since != 0) && MPY_LIKELY(t->trace != NULL) ? mpy_trace_put(t->trace, since, 0, call) : 0;
 }
 
-/* ---- several requests: a record for each, one behind the other ---- */
+/* ---- several requests: a record for each, in sequence ---- */
 
 typedef struct mpy_traced {
     uint64_t since; /* 0: nothing is recorded */
-    uint64_t first; /* record */
+    uint64_t first; /* number of the first record */
     mpy_trace_op_t op;
-    int n, next;    /* records, and the place behind the one whose outcome was told last */
+    int n, next;    /* n: number of records; next: index after the record whose outcome was set last */
     bool cut;
 } mpy_traced_t;
 
-/* A call on those of the n requests that aren't null. TEST: only what it completes is recorded. */
+/* A call on those of the n requests that aren't null. TEST: records only the requests that it completes. */
 MPY_HIDDEN mpy_traced_t mpy_trace_wait_slow(mpy_thread_t *t, mpy_trace_op_t op, int n, const int *handles);
 static inline mpy_traced_t mpy_trace_wait(mpy_thread_t *t, mpy_trace_op_t op, int n, const int *handles) {
     return MPY_LIKELY(t->trace != NULL) ? mpy_trace_wait_slow(t, op, n, handles) : (mpy_traced_t){0};
 }
-/* It has completed r, whose slot is still there. */
+/* The call has completed r, whose slot still exists. */
 MPY_HIDDEN void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r,
                                        const MPI_Status *s, int error);
 static inline void mpy_trace_outcome(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r,
                                      const MPI_Status *s, int error) {
     if (MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_outcome_slow(t, several, r, s, error);
 }
-/* A Waitall has completed all of its requests (NULL: a null handle) without an error. That it has is what its records
- * say, if nothing else is told. */
+/* A Waitall has completed all of its requests (NULL: a null handle) without an error. The records of a Waitall say this
+ * by default. */
 MPY_HIDDEN void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests,
                                    const MPI_Status *statuses);
 static inline void mpy_trace_all(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests,
@@ -157,9 +157,9 @@ static inline void mpy_trace_all(mpy_thread_t *t, mpy_traced_t *several, mpy_req
     if (statuses != MPI_STATUSES_IGNORE && MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL))
         mpy_trace_all_slow(t, several, requests, statuses);
 }
-/* It returns an error: of which it has completed is told by mpy_trace_outcome. */
+/* The Waitall returns an error: mpy_trace_outcome is called for the requests that it has completed. */
 MPY_HIDDEN void mpy_trace_not_all(mpy_thread_t *t, mpy_traced_t *several);
-/* It returns. `done`: it has completed something, or there was nothing to complete. */
+/* The call returns. `done`: it has completed something, or there was nothing to complete. */
 MPY_HIDDEN void mpy_trace_waited_slow(mpy_thread_t *t, mpy_traced_t *several);
 static inline void mpy_trace_waited(mpy_thread_t *t, mpy_traced_t *several, bool done) {
     if (MPY_UNLIKELY(several->since == 0) || MPY_UNLIKELY(t->ring == NULL)) return;
@@ -169,15 +169,15 @@ static inline void mpy_trace_waited(mpy_thread_t *t, mpy_traced_t *several, bool
         mpy_trace_polled(t->ring, several->since, 0);
 }
 
-/* A call of `function` has failed, and ends the job. It may have no record of its own: some fail before they begin.
- * class: see MPY_OP_REFUSED. */
+/* A call of `function` has failed and ends the job. It may have no record of its own, because some calls fail before
+ * they begin. class: see MPY_OP_REFUSED. */
 MPY_HIDDEN void mpy_trace_refused(mpy_thread_t *t, const char *function, int class);
 
-/* Calls of this thread are recorded from now on, or not any more. */
+/* From now on calls of this thread are recorded, or not. */
 MPY_HIDDEN void mpy_trace_control(mpy_thread_t *t, bool on);
 
 /* ---- communicators; with in_lower set, or in a hook ---- */
 
-MPY_HIDDEN void mpy_trace_comm_enter(mpy_comm_t *c, uint64_t cid); /* its groups and name are known */
+MPY_HIDDEN void mpy_trace_comm_enter(mpy_comm_t *c, uint64_t cid); /* its groups and name must be known */
 
 #endif

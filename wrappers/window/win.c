@@ -1,11 +1,11 @@
-/* win.c - windows as objects: constructors, destructor, questions, memory attached to dynamic ones.
+/* win.c - windows as objects: constructors, destructor, queries, memory attached to dynamic ones.
  *
  * Upper half, no libc.
  *
  * Invariants
- *  1. A constructor counts on the communicator; what all members do together later (fence, free, set_info) counts on
- *     the window's own row. Its identity is that of a communicator made by the same call, except for a salt.
- *  2. The program may free the communicator before the window: the window has one of its own.
+ *  1. A constructor counts on the communicator. Later calls of all members together (fence, free, set_info) count on
+ *     the window's own row. Its identity is that of a communicator that the same call would create, except for a salt.
+ *  2. The program may free the communicator before the window: the window has a communicator of its own.
  */
 #include "tools/trace.h"
 #include "win.h"
@@ -14,14 +14,14 @@
 
 static mpy_link_t all = {&all, &all};
 
-/* As in MPICH, errors of a window whose handler was never set are those of no object. */
+/* As in MPICH, errors of a window whose handler was never set are treated as errors without an object. */
 int mpy_win_error(mpy_win_t *w, int code, const char *function) {
     if (w == NULL || w->team.errhandler == MPI_ERRHANDLER_NULL) return mpy_error(NULL, code, function);
     MPI_Win handle = w->obj.handle;
     return mpy_error_of(&handle, w->team.errhandler, code, function);
 }
 
-mpy_win_t *mpy_win_next(uint64_t last) { /* windows are few: quadratic is fine */
+mpy_win_t *mpy_win_next(uint64_t last) { /* there are few windows: quadratic is fine */
     mpy_win_t *best = NULL;
     for (mpy_link_t *l = all.next; l != &all; l = l->next)
         if (WIN(l)->cid > last && (best == NULL || WIN(l)->cid < best->cid)) best = WIN(l);
@@ -74,7 +74,8 @@ static uint64_t identity(const mpy_comm_t *parent, uint64_t seq) {
     int32_t smallest = parent->world[0];
     for (int i = 1; i < parent->size; i++)
         if (parent->world[i] < smallest) smallest = parent->world[i];
-    return mpy_child_cid(mpy_row(parent->row)->cid, seq, ~smallest); /* the salt: no communicator has a negative one */
+    /* the salt: no communicator has a negative rank here */
+    return mpy_child_cid(mpy_row(parent->row)->cid, seq, ~smallest);
 }
 
 /* In the lower half. */
@@ -147,8 +148,8 @@ int PMPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win) {
 
 /* ---- destructor ---- */
 
-/* All members leave it together, as MPI has it: nobody may reach its memory any more, and none drops its row while
- * another's request for a checkpoint still counts on it. */
+/* All members leave it together, as MPI requires. Then no member can access the window's memory any more, and no member
+ * removes its row while a checkpoint request of another member still counts on it. */
 int PMPI_Win_free(MPI_Win *win) {
     mpy_win_t *w = mpy_win(*win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_free");
@@ -224,13 +225,13 @@ int PMPI_Win_detach(MPI_Win win, const void *base) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_detach");
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
-/* Allocated memory of ours is shared with nobody; the real window, made by MPI_Win_create, would not say so in MPICH 4.
- */
+/* Allocated memory of ours is not shared. MPICH 4 would not report this for the real window, which MPI_Win_create has
+ * made. */
 static int query_alone(const mpy_win_t *w, int rank, MPI_Aint *size, MPI_Aint *disp_unit, char **base) {
     if (rank < MPI_PROC_NULL || rank >= w->team.size) return MPI_ERR_RANK;
-    /* MPI_PROC_NULL: the first rank with memory that we reach */
+    /* MPI_PROC_NULL: the first rank with memory that this process can access */
     bool own = rank == MPI_PROC_NULL || rank == w->team.rank;
     *size = own ? w->size : 0;
     *disp_unit = own ? w->disp_unit : 0;

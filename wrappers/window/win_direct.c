@@ -1,28 +1,30 @@
 /* win_direct.c - Put, Get and flush on memory of a node's segment, without the real library.
  *
- * Upper half, upper TLS, no libc but memmove. A window that the real library allocated is mapped here, too, with the
- * parts of all ranks of the node (win_memory.c). What the library would do with a contiguous Put there is to copy, so
- * that is done here: a crossing takes longer than a small copy. Everything else (derived types, large or wrong
- * arguments, ranks of other nodes, accumulations) is the real library's.
+ * Upper half, upper TLS, no libc except memmove. A window that the real library allocated is mapped here, too, with the
+ * parts of all ranks of the node (win_memory.c). For a contiguous Put the library would only copy, so this file makes
+ * the copy itself: a crossing takes longer than a small copy. The real library does everything else (derived types,
+ * large or wrong arguments, ranks of other nodes, accumulations).
  *
  * Invariants
- *  1. The copy is made with in_lower = 1: no snapshot finds half of it, and a restart, which may have other parts,
- *     comes before they are read or after the call.
- *  2. A part is `issued` from the return of a real operation on it until a real flush to its rank begins. Set after the
- *     operation and cleared before the flush: of two threads, the one that flushes is ordered after the other's
- *     operation by the program, or needn't complete it.
- *  3. A flush orders our copies before all that this thread reads or writes later (a full fence), as MPI says of the
- *     operations that it completes. What else closes an epoch is ordered behind them as stores are on x86.
- *  4. MPI libraries make progress only in calls: of FLUSHES_SPARED flushes that need nothing one goes to the library.
+ *  1. The copy is made with in_lower = 1. So no snapshot contains half of it, and a restart, which may have other
+ *     parts, happens before they are read or after the call.
+ *  2. A part is `issued` from the return of a real operation on it until a real flush to its rank begins. It is set
+ *     after the operation and cleared before the flush. If one thread flushes and another issues an operation, either
+ *     the program orders the flush after the operation, or the flush need not complete it.
+ *  3. A flush orders our copies before everything that this thread reads or writes later (a full fence), as MPI
+ *     requires for the operations that it completes. Other calls that close an epoch follow the copies, because x86
+ *     keeps the order of stores.
+ *  4. MPI libraries make progress only in calls: one of FLUSHES_SPARED unneeded flushes goes to the library.
  */
 #include "win.h"
 
 enum {
-    COPY_MAX = 32768, /* bytes; above, the library may know better ways to copy, and a crossing is nothing */
+    /* bytes; above this size the library may copy faster, and a crossing costs little in comparison */
+    COPY_MAX = 32768,
     FLUSHES_SPARED = 16,
 };
 
-/* Where the operation goes to, and how many bytes; NULL: not here. With in_lower set. */
+/* The target address of the operation, and its number of bytes. NULL: not accessible here. With in_lower set. */
 static inline char *target(const mpy_win_t *w, const void *origin, MPY_WIN_TARGET, size_t *bytes) {
     const mpy_part_t *part = w->parts;
     if (part == NULL || rank < 0 || rank >= w->team.size) return NULL;

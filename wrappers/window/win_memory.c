@@ -1,18 +1,19 @@
-/* win_memory.c - the real window and the board behind a window, and where its memory lies.
+/* win_memory.c - the real window and the board of a window, and the place of its memory.
  *
- * Upper half, no libc; in the lower half's TLS. Windows that the real library allocates live in a segment that the
- * ranks of a node share. It is mapped a second time in the arena (mremap(2) of 0 bytes), which is what the program
- * sees. Where there is nothing to share (a rank alone on its node), the memory is ours from the start, and the real
- * window is one of MPI_Win_create.
+ * Upper half, no libc; in the lower half's TLS. Windows that the real library allocates lie in a segment that the ranks
+ * of a node share. The segment is mapped a second time in the arena (mremap(2) of 0 bytes); the program sees this
+ * mapping. If there is nothing to share (a rank alone on its node), the memory is ours from the start, and
+ * MPI_Win_create makes the real window.
  *
  * Invariants
- *  1. All members agree on MPY_MEMORY_SHARED or _ARENA: the two are different collective calls.
- *  2. After a restart the segment has the layout it had, or the window becomes _ARENA; shared windows can't, and fail.
- *  3. While an image is written the segment holds our own part as the shared pages and nothing else; the image's reader
- *     doesn't need to know. A shared page that this process has not touched at that address would be taken for empty:
- *     so all are touched.
- *  4. What goes wrong here, with arguments that the first real constructor has taken, goes wrong for all members (they
- *     have run out of communicators, say): so all take back together what is made.
+ *  1. All members agree on MPY_MEMORY_SHARED or _ARENA, because these need different collective calls.
+ *  2. After a restart either the segment has its old layout, or the window becomes _ARENA. Shared windows can't become
+ *     _ARENA; they fail.
+ *  3. While an image is written the segment contains only our own part as shared pages; the reader of the image needs
+ *     no special case. A shared page that this process has not touched at that address would look empty, so all pages
+ *     are touched.
+ *  4. If the first real constructor has accepted the arguments, a later failure here happens on all members (for
+ *     example because they have run out of communicators). So all members take back together what they have made.
  */
 #include "win.h"
 
@@ -22,7 +23,7 @@ enum { PAGE = 4096 };
 #define PAGE_DOWN(x) ((uintptr_t)(x) & ~(uintptr_t)(PAGE - 1))
 #define PAGE_UP(x) PAGE_DOWN((uintptr_t)(x) + PAGE - 1)
 
-/* ---- mappings; the trap of the lower half puts those without MAP_FIXED into the arena ---- */
+/* ---- mappings; the lower half's trap places those without MAP_FIXED in the arena ---- */
 
 /* NULL if there is no memory. */
 static char *map_anonymous(void *at, size_t bytes) {
@@ -38,7 +39,7 @@ static void unmap(char *at, size_t bytes) {
     if (bytes > 0) mpy_sys(SYS_munmap, at, bytes);
 }
 
-/* The pages at `from`, if they are shared, a second time at `at`. */
+/* Maps the pages at `from` a second time at `at`, if they are shared. */
 static bool map_again(const char *from, size_t bytes, char *at) {
     return !mpy_sys_failed(mpy_sys(SYS_mremap, from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at));
 }
@@ -71,9 +72,9 @@ static int make_real(mpy_win_t *w, int flavor, int comm, int info, void **base) 
     }
 }
 
-/* ---- where the memory of an allocated window lies ---- */
+/* ---- the place of the memory of an allocated window ---- */
 
-/* pages of all ranks of the node, as the real library has them */
+/* pages of all ranks of the node, at their addresses in the real library */
 typedef struct segment { uintptr_t lo, hi, own; } segment_t;
 
 static void segment_add(segment_t *s, void *base, MPI_Aint size) {
@@ -83,7 +84,7 @@ static void segment_add(segment_t *s, void *base, MPI_Aint size) {
     if (hi > s->hi) s->hi = hi;
 }
 
-/* MPICH 4 answers MPI_Win_shared_query for shared windows only. */
+/* MPICH 4 supports MPI_Win_shared_query only for shared windows. */
 static segment_t segment_of(const mpy_win_t *w, void *base) {
     segment_t s = {.own = w->size > 0 ? (uintptr_t)base : 0};
     segment_add(&s, base, w->size);
@@ -101,7 +102,7 @@ static void parts_drop(mpy_win_t *w) {
     w->parts = NULL;
 }
 
-/* The segment is known, though perhaps not mapped yet. */
+/* The segment's address is known, but it may not be mapped yet. */
 static void parts_make(mpy_win_t *w) {
     parts_drop(w);
     w->parts = mpy_alloc((size_t)w->team.size * sizeof *w->parts);
@@ -119,7 +120,7 @@ static bool is_as_before(const mpy_win_t *w, const segment_t *s) {
     return w->memory == MPY_MEMORY_SHARED && s->hi - s->lo == w->bytes && (w->size == 0 || s->own - s->lo == w->offset);
 }
 
-/* What a member can do; all do the least of it. */
+/* What a member can do. All members do the least of these. */
 enum { NO_MEMORY, IN_ARENA, AS_SHARED };
 
 static int place(mpy_win_t *w, int comm, int info, void *base) {
@@ -190,7 +191,7 @@ static int make_board(mpy_win_t *w, int comm) {
     __builtin_memcpy(words, w->saved, mpy_board_bytes(w));
     rc = MPY_REAL(Win_set_errhandler)(w->board, MPI_ERRORS_RETURN);
     if (rc == 0) rc = MPY_REAL(Win_lock_all)(MPI_MODE_NOCHECK, w->board);
-    return rc == 0 ? MPY_REAL(Barrier)(comm) : rc; /* nobody writes to it before it is filled */
+    return rc == 0 ? MPY_REAL(Barrier)(comm) : rc; /* no rank may write to it before it is filled */
 }
 
 static int make(mpy_win_t *w, int comm, int info) {
@@ -210,7 +211,7 @@ static int make(mpy_win_t *w, int comm, int info) {
     return rc == 0 ? make_board(w, comm) : rc;
 }
 
-/* It may be half made: invariant 4. */
+/* The window may be half made: invariant 4. */
 static void unmake(int *real) {
     if (*real == MPI_WIN_NULL) return;
     MPY_REAL(Win_set_errhandler)(*real, MPI_ERRORS_RETURN);

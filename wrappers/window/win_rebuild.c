@@ -3,10 +3,10 @@
  * Upper half, no libc; hooks: main thread, service stack, other threads stopped.
  *
  * Invariants
- *  1. When an image is written nothing is in progress on any window, at no rank: each has flushed, and waited for the
- *     others, before it looks at its own memory. Only then is it what the image must hold.
- *  2. Rebuilding goes by ascending identity, the same order on all members (invariant 4 of comm.c), and no member
- *     leaves a window before all have put its content back.
+ *  1. When an image is written nothing is in progress on any window, on any rank: each rank has flushed, and has waited
+ *     for the others, before it reads its own memory. Only then is this memory what the image must contain.
+ *  2. Windows are rebuilt in the order of ascending identity, which is the same on all members (invariant 1 of
+ *     comm_rebuild.c). No member leaves a window before all have restored its content.
  */
 #include "win.h"
 #include "tools/trace.h"

@@ -1,16 +1,17 @@
 /* win_sync.c - epochs: fence, lock, post-start-complete-wait, flush.
  *
- * Upper half, no libc. The real window is always open (invariant 1 of win.h), so operations can be issued at any time;
- * here is decided when the program may, and what it waits for. Locks are taken with tickets (Mellor-Crummey and Scott's
- * fair readers-writer lock): each user draws one, and enters when its number is up; a reader lets the next one in at
- * once if that is a reader too. So a lock is granted in the order of asking, as natively.
+ * Upper half, no libc. The real window is always open (invariant 1 of win.h), so operations can be issued at any time.
+ * This file decides when the program may issue them, and what it waits for. Locks use tickets (Mellor-Crummey and
+ * Scott's fair readers-writer lock): each user draws a ticket, and enters when its number is reached. If the next user
+ * is a reader, too, a reader lets it in at once. So locks are granted in the order of requests, as in the real library.
  *
  * Invariants
- *  1. Every wait is a loop over words of the board that leaves the lower half while a checkpoint is pending, and says
- *     whom it waits for: any member for a lock (who holds it isn't known), the rank by name for a post or a completion.
- *  2. What remains, the flushes, need only progress at the target: a thread that is stopped or parked gives it
+ *  1. Every wait is a loop over words of the board. While a checkpoint is pending the loop leaves the lower half and
+ *     reports which ranks it waits for: for a lock any member (the holder isn't known), for a post or a completion the
+ *     rank itself.
+ *  2. The remaining waits, the flushes, need only progress at the target. A stopped or parked thread provides it
  *     (clock.c).
- *  3. The order of errors is MPICH's: arguments first, then the epoch.
+ *  3. Errors are checked in MPICH's order: arguments first, then the epoch.
  */
 #include "tools/trace.h"
 #include "win.h"
@@ -24,8 +25,8 @@ static void progress(const mpy_win_t *w) {
 
 enum { TURNS = MPY_BOARD_POSTS };
 
-/* Adds to a rank's lock words and reads what they were, or only reads them. A request, since a flush could not be left
- * while the target computes. */
+/* Adds to a rank's lock words and reads their old values, or only reads them. Uses a request, because the thread could
+ * not leave a flush while the target computes. */
 static int turns(mpy_p2p_thread_t *th, mpy_win_t *w, int rank, const uint64_t *add, uint64_t *before,
                  mpy_request_t **request) {
     static const uint64_t nothing[TURNS];
@@ -44,7 +45,7 @@ static const uint64_t ask[TURNS] = {[MPY_BOARD_USERS] = 1}, let_share[TURNS] = {
                       leave_shared[TURNS] = {[MPY_BOARD_WRITERS] = 1},
                       leave_exclusive[TURNS] = {[MPY_BOARD_READERS] = 1, [MPY_BOARD_WRITERS] = 1};
 
-/* `drawn`: the request that draws the ticket, and reads the words into `seen`. */
+/* `drawn`: the request that draws the ticket and reads the words into `seen`. */
 static int wait_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w, int rank, int how, uint64_t *seen,
                      mpy_request_t *drawn) {
     int mine = how & MPY_TARGET_SHARED ? MPY_BOARD_READERS : MPY_BOARD_WRITERS,
@@ -53,7 +54,7 @@ static int wait_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w, int ra
     mpy_wait_t wait = {.mode = MPY_WAIT_ANY, .comm = &w->team, .source = MPI_ANY_SOURCE};
     while (rc == 0 && seen[mine] != ticket) {
         mpy_wait_round(t, &wait);
-        progress(w); /* memory that is shared is read without any: who has the lock may need ours */
+        progress(w); /* shared memory is read without progress, but the holder of the lock may need ours */
         rc = turns(th, w, rank, NULL, seen, &drawn);
         if (rc == 0) rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
     }
@@ -67,7 +68,7 @@ static int count_up(mpy_win_t *w, int rank, MPI_Aint word) {
 
 static bool has_arrived(const mpy_win_t *w, MPI_Aint word, uint64_t used) { return w->words[word] > used; }
 
-/* Until `rank` has counted this word of ours up to more than *used. */
+/* Waits until `rank` has raised this word of ours above *used. */
 static void await(mpy_thread_t *t, mpy_win_t *w, int rank, MPI_Aint word, const uint64_t *used) {
     mpy_wait_t wait = {.mode = MPY_WAIT_ALL, .comm = &w->team, .source = rank};
     while (!has_arrived(w, word, *used)) {
@@ -82,17 +83,17 @@ static void waited(mpy_thread_t *t) {
     if (MPY_UNLIKELY(t->state != MPY_STATE_RUNNING)) mpy_clock_unblocked(t);
 }
 
-/* After a call with which a program may look whether others have done something. */
+/* After a call with which a program may test whether other ranks have done something. */
 static void poll_passed(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w) {
     mpy_wait_t wait = {.mode = MPY_WAIT_ANY, .comm = &w->team, .source = MPI_ANY_SOURCE};
     mpy_poll_failed(t, th, &wait);
 }
 
-/* The fields of a call on a window that isn't collective: with one rank, or with some. */
+/* The fields of a call on a window that isn't collective: with one rank, or with several. */
 #define TRACE_WIN(OP, RANK) .op = (OP), .comm = w->team.trace, .peer = mpy_trace_peer(RANK), .context = t->trace->mark
-enum { SOME = MPI_UNDEFINED }; /* no rank */
+enum { SOME = MPI_UNDEFINED }; /* not a rank */
 
-/* ---- which epochs may follow which, as MPICH has it ---- */
+/* ---- which epoch may follow which, as in MPICH ---- */
 
 int mpy_win_access_slow(mpy_win_t *w, int rank) {
     if (w == NULL) return MPI_ERR_WIN;
@@ -265,8 +266,7 @@ int PMPI_Win_unlock_all(MPI_Win win) {
 
 /* ---- post, start, complete, wait ---- */
 
-/* The window's ranks of a group, to be freed with ranks_free, each of which is counted in `times`; with in_lower set.
- */
+/* The ranks in the window of a group, to be freed with ranks_free. Adds 1 to `times` for each. With in_lower set. */
 static int ranks_of(const mpy_win_t *w, MPI_Group group, int32_t **ranks, int32_t *n, uint64_t *times) {
     const mpy_group_t *g = mpy_group(group);
     int32_t size = g != NULL ? g->size : 0;
@@ -276,7 +276,7 @@ static int ranks_of(const mpy_win_t *w, MPI_Group group, int32_t **ranks, int32_
     int32_t *found = mpy_alloc((size_t)size * sizeof *found);
     for (int i = 0; i < size; i++) {
         int32_t world = g->world[i], r = 0;
-        if (world < w->team.size && w->team.world[world] == world) r = world; /* as in the world */
+        if (world < w->team.size && w->team.world[world] == world) r = world; /* the same rank as in the world */
         while (r < w->team.size && w->team.world[r] != world) r++;
         if (r == w->team.size) {
             mpy_free(found, (size_t)size * sizeof *found);
@@ -295,8 +295,8 @@ static void ranks_free(int32_t **ranks, int32_t *n) {
     *n = 0;
 }
 
-/* In the trace: a record for each rank of the epoch, the first of them. `times`: how many such epochs there were with
- * each rank; `since`: mpy_trace_look. */
+/* In the trace: the first record of an epoch, which has one for each rank. `times`: number of such epochs with each
+ * rank. `since`: mpy_trace_look. */
 typedef struct epoch { uint64_t first; int n; } epoch_t;
 static epoch_t epoch_enter(mpy_thread_t *t, const mpy_win_t *w, mpy_trace_op_t op, uint64_t since, const int32_t *ranks,
                            int32_t n, const uint64_t *times) {
@@ -362,7 +362,7 @@ int PMPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
     for (int i = 0; i < w->nstarted && rc == 0; i++) {
         int r = w->started[i];
         w->target[r] = MPY_TARGET_STARTED;
-        if (assert & MPI_MODE_NOCHECK) continue; /* nobody has counted either */
+        if (assert & MPI_MODE_NOCHECK) continue; /* nobody has counted, either */
         await(t, w, r, post_of(r), &w->posts_used[r]);
         w->posts_used[r]++;
     }
@@ -394,7 +394,7 @@ int PMPI_Win_complete(MPI_Win win) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_complete");
 }
 
-/* All have completed: in the lower half. */
+/* All origins have completed: in the lower half. */
 static void exposure_end(mpy_win_t *w) {
     for (int i = 0; i < w->nposted; i++) w->completes_used[w->posted[i]]++;
     ranks_free(&w->posted, &w->nposted);
@@ -456,7 +456,7 @@ static bool is_locked(const mpy_win_t *w, int rank) {
            (w->access == MPY_ACCESS_LOCK && (rank == MPI_PROC_NULL || w->target[rank] != 0));
 }
 
-/* The record of a flush that had nothing to wait for: the clock is read once. */
+/* Records a flush that had nothing to wait for; reads the clock once. */
 static void trace_at_once(mpy_thread_t *t, const mpy_win_t *w, int rank) {
     uint64_t now = mpy_trace_ticks();
     mpy_trace_put(t->trace, now, now, (mpy_trace_call_t){TRACE_WIN(MPY_OP_WIN_FLUSH, rank)});
@@ -476,7 +476,7 @@ static int flush(int rank, MPI_Win win, int slot, const char *name) {
     }
     uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_FLUSH, rank));
     mpy_cross_in(t);
-    rc = ((mpy_fn_Win_flush_t)MPY_LOWER->mpi[slot])(rank, w->obj.real); /* the two have one type */
+    rc = ((mpy_fn_Win_flush_t)MPY_LOWER->mpi[slot])(rank, w->obj.real); /* the two functions have the same type */
     mpy_cross_out(t);
     mpy_traced(t, record, rc);
     poll_passed(t, th, w);
@@ -491,7 +491,7 @@ static int flush_all(MPI_Win win, int slot, const char *name) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_FLUSH, SOME));
     mpy_cross_in(t);
-    rc = ((mpy_fn_Win_flush_all_t)MPY_LOWER->mpi[slot])(w->obj.real); /* the three have one type */
+    rc = ((mpy_fn_Win_flush_all_t)MPY_LOWER->mpi[slot])(w->obj.real); /* the three functions have the same type */
     mpy_cross_out(t);
     mpy_traced(t, record, rc);
     poll_passed(t, th, w);
