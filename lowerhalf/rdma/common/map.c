@@ -24,8 +24,8 @@ static shift_slot_t *place(shift_slots_t *s, uint64_t key)
     return &s->at[i];
 }
 
-/* Twice the slots, or as many again when most hold removed keys. The old ones are left to the readers: they add up to
- * less than the new. */
+/* Doubles the number of slots, or keeps it if most slots hold removed keys. The old slots are kept for the readers;
+ * together they are smaller than the new ones. */
 static int grow(shift_map_t *m)
 {
     uint32_t live = 0;

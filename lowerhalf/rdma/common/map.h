@@ -1,9 +1,9 @@
-/* map.h - from a 64-bit key (an object's address, a queue pair's number, a memory key) to our record of it.
+/* map.h - maps a 64-bit key (an object's address, a queue pair's number, a memory key) to our record of it.
  *
- * Data verbs look up here, so a look-up is a multiplication and, nearly always, one probe, without a lock; changes are
- * made under the map's own lock. Invariants: key 0 is never used; a slot's key is written after its value; a slot once
- * taken keeps its key until the map grows; the old slots of a map that has grown stay readable as long as the map
- * (look-ups may be in progress in them).
+ * Data verbs look up here. So a look-up is a multiplication and, nearly always, one probe, without a lock. Changes are
+ * made under the map's own lock. Invariants: key 0 is never used. A slot's key is written after its value. A slot that
+ * is used keeps its key until the map grows. The old slots of a map that has grown stay readable as long as the map
+ * exists (look-ups may be in progress in them).
  */
 #ifndef MANAPY_RDMA_MAP_H
 #define MANAPY_RDMA_MAP_H
@@ -18,7 +18,7 @@ typedef struct shift_slot {
 } shift_slot_t;
 
 typedef struct shift_slots {
-    struct shift_slots *older; /* that it took the place of */
+    struct shift_slots *older; /* the slots that these have replaced */
     uint32_t shift; /* 64 - log2(number of slots) */
     uint32_t mask;
     shift_slot_t at[];
@@ -32,12 +32,12 @@ typedef struct shift_map {
 
 #define SHIFT_MAP_INIT { .lock = PTHREAD_MUTEX_INITIALIZER }
 
-/* 0 or -ENOMEM. An existing key gets the new value. */
+/* Returns 0 or -ENOMEM. An existing key gets the new value. */
 int shift_map_put(shift_map_t *m, uint64_t key, void *value);
 void shift_map_remove(shift_map_t *m, uint64_t key);
 void shift_map_free(shift_map_t *m);
 
-/* Where the search for a key begins (Fibonacci hashing: Knuth, TAOCP 6.4). */
+/* The slot at which the search for a key begins (Fibonacci hashing: Knuth, TAOCP 6.4). */
 static inline uint32_t shift_map_start(const shift_slots_t *s, uint64_t key) {
     return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift);
 }

@@ -1,7 +1,7 @@
 /* real.c - see real.h.
  *
- * preload.S defines dlsym and dlvsym. Any reference by name would find those, so libc's own are looked up in its symbol
- * table.
+ * preload.S defines dlsym and dlvsym. Any reference by name would find those. So libc's own functions are looked up in
+ * its symbol table.
  */
 #include "common/real.h"
 
@@ -24,7 +24,7 @@ static const void *dynamic(const struct link_map *m, Elf64_Sxword tag)
     return NULL;
 }
 
-/* Address of a defined symbol of one object, by its GNU hash table (System V ABI; gnu_hash as in binutils'
+/* Address of a defined symbol of an object, from its GNU hash table (System V ABI; for gnu_hash see binutils'
  * documentation of DT_GNU_HASH). */
 static void *lookup(const struct link_map *m, const char *name)
 {

@@ -1,18 +1,18 @@
-/* real.h - the real libibverbs. It is the program that loads it (linked or by dlopen); we only look up its functions,
- * at the first verb. Verbs that are inline in verbs.h (ibv_post_send ...) go through the tables of the context and need
- * no entry here. */
+/* real.h - the real libibverbs. The program loads it (linked or by dlopen). We only look up its functions, at the first
+ * verb. Verbs that are inline in verbs.h (ibv_post_send ...) go through the tables of the context and need no entry
+ * here. */
 #ifndef MANAPY_RDMA_REAL_H
 #define MANAPY_RDMA_REAL_H
 
 #include <infiniband/verbs.h>
 
-/* verbs.h has these as macros over functions of the same name */
+/* in verbs.h these are macros over functions of the same name */
 #undef ibv_get_device_list
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-/* Verbs that we put ourselves in front of (verbs/), by name without "ibv_". */
+/* Verbs that we interpose (verbs/), by name without "ibv_". */
 #define SHIFT_INTERPOSED(X)                                                                                            \
     X(open_device)                                                                                                     \
     X(close_device) X(alloc_pd) X(dealloc_pd) X(reg_mr) X(reg_mr_iova) X(reg_mr_iova2) X(reg_dmabuf_mr) X(rereg_mr)    \
@@ -33,12 +33,11 @@ typedef struct shift_real {
     __typeof__(_ibv_query_gid_ex) *query_gid_ex;
 } shift_real_t;
 
-/* Looked up once. Aborts, with a message, when a verb is called and no libibverbs is loaded: then nobody can have
- * called it. */
+/* Looks the functions up once. Aborts, with a message, if a verb is called and no libibverbs is loaded: the program
+ * can't have called it then. */
 const shift_real_t *shift_real(void);
 
-/* libc's own dlsym and dlvsym, which preload.S stands in front of: NULL until shift_find_libc. For preload.c and
- * preload.S. */
+/* libc's own dlsym and dlvsym, which preload.S replaces. NULL until shift_find_libc. For preload.c and preload.S. */
 extern __attribute__((visibility("hidden"))) void *(*shift_next_dlsym)(void *, const char *);
 extern __attribute__((visibility("hidden"))) void *(*shift_next_dlvsym)(void *, const char *, const char *);
 __attribute__((visibility("hidden"))) void shift_find_libc(void);
@@ -46,7 +45,7 @@ __attribute__((visibility("hidden"))) void shift_find_libc(void);
 /* libc's own dlsym. */
 void *shift_libc_dlsym(void *handle, const char *name);
 
-/* As ibv_query_port of verbs.h, which needs libibverbs at link time. 0 or an errno. */
+/* Like ibv_query_port of verbs.h, which needs libibverbs at link time. Returns 0 or an errno. */
 int shift_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
 
 #endif

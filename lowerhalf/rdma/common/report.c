@@ -1,4 +1,4 @@
-/* report.c - what SHIFT has to say to a person: each line once. And the time. */
+/* report.c - messages of SHIFT to the user, each line once; and the time. */
 #include "common/report.h"
 #include "base/now.h"
 #include "manapy/fnv.h"

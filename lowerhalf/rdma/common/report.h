@@ -1,4 +1,4 @@
-/* report.h - what a person is told, and the time. For every layer. */
+/* report.h - messages to the user, and the time. For every layer. */
 #ifndef MANAPY_RDMA_REPORT_H
 #define MANAPY_RDMA_REPORT_H
 
@@ -6,8 +6,8 @@
 
 uint64_t shift_now(void); /* ns, monotonic */
 
-/* "manapy shift: ..." on standard error, once per message text. */
+/* Prints "manapy shift: ..." on standard error, once per message text. */
 void shift_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void shift_pass(const char *what); /* is left to the provider: not said with MANAPY_SHIFT_QUIET */
+void shift_pass(const char *what); /* reports that `what` is left to the provider; silent with MANAPY_SHIFT_QUIET */
 
 #endif

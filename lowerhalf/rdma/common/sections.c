@@ -11,7 +11,7 @@
 
 enum {
     AT_ONCE = 64,       /* slots in a mapping */
-    DRAINED_US = 10000, /* no processor keeps a store to itself for so long */
+    DRAINED_US = 10000, /* no processor delays a store for this long */
 };
 
 __thread shift_thread_t *shift_me;
@@ -25,11 +25,11 @@ static int barrier(int command) { return (int)syscall(SYS_membarrier, command, 0
 
 static void thread_ends(void *slot)
 {
-    shift_me = NULL; /* another destructor may call a data verb yet */
+    shift_me = NULL; /* another destructor may still call a data verb */
     __atomic_store_n(&((shift_thread_t *)slot)->taken, false, __ATOMIC_RELEASE);
 }
 
-/* In a child of fork there is one thread. */
+/* Runs in a child of fork, which has only one thread. */
 static void only_me(void)
 {
     for (shift_thread_t *t = threads; t; t = t->next)
@@ -59,7 +59,7 @@ static shift_thread_t *take_slot(void)
     return NULL;
 }
 
-/* May run in a signal handler: no malloc. */
+/* No malloc, because this may run in a signal handler. */
 shift_thread_t *shift_thread_new(void)
 {
     shift_thread_t *t;
@@ -86,7 +86,8 @@ void shift_barrier(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&shift_fences, __ATOMIC_RELAXED) || barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
         return;
-    __atomic_store_n(&shift_fences, true, __ATOMIC_SEQ_CST); /* forbidden to the program since it began */
+    /* something has forbidden membarrier to the program since it started */
+    __atomic_store_n(&shift_fences, true, __ATOMIC_SEQ_CST);
     usleep(DRAINED_US);
 }
 

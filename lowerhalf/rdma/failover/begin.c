@@ -1,7 +1,7 @@
-/* begin.c - how a switch begins: a leg is seen to be broken, the queue pair waits its turn, the leg is fenced.
+/* begin.c - how a switch begins: a leg is found to be broken, the queue pair waits its turn, the leg is fenced.
  *
- * Nothing here takes a switch further: switch.c does that. So all functions that meet an error may call it: posts,
- * polls, shared receive queues, the peer's messages.
+ * Nothing here continues a switch: switch.c does that. So all functions that meet an error may call it: posts, polls,
+ * shared receive queues, the peer's messages.
  *
  * With the device's lock held.
  */
@@ -12,20 +12,20 @@
 #include "objects/legs.h"
 
 enum {
-    AT_ONCE = 32,           /* more than are in progress between the two sides at any time */
-    STALLED_NS = 250000000, /* no answer for so long: whoever waits for his turn waits in vain */
+    AT_ONCE = 32,           /* largest number of switches of a link that are in progress at any time */
+    STALLED_NS = 250000000, /* no answer for this long: waiting for a turn is useless then */
 };
 
 bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc)
 {
     switch (wc->status) {
     case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_WR_FLUSH_ERR: /* the state was left without the program's doing */
+    case IBV_WC_WR_FLUSH_ERR: /* the leg has left its state, but the program did not cause this */
     case IBV_WC_FATAL_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
     case IBV_WC_GENERAL_ERR:
         return true;
-    case IBV_WC_LOC_QP_OP_ERR: /* Soft-RoCE: the network device would not take a packet */
+    case IBV_WC_LOC_QP_OP_ERR: /* Soft-RoCE: the network device did not accept a packet */
         return q->o.device->rxe;
     default:
         return false;
@@ -46,7 +46,7 @@ void shift_new_epoch(shift_qp_t *q)
     q->times = (shift_times_t){.begun = shift_now()};
 }
 
-/* The error completion is kept for the program, should there be no way out. Device lock held. */
+/* Keeps the error completion for the program, in case no other path is left. Device lock held. */
 void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
 {
     if (q->states.sq == SHIFT_SQ_RELEASED || q->phase != SHIFT_STEADY)
@@ -67,11 +67,11 @@ void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
 
 static bool stalled(const shift_link_t *l) { return shift_now() - l->answered > STALLED_NS; }
 
-/* May a switch of it be begun now? */
+/* May a switch of q begin now? */
 bool shift_turn(const shift_qp_t *q) { return !q->linked || q->link->switching < AT_ONCE || stalled(q->link); }
 
-/* A peer that does not answer in time may be slow, and all switches at once would make it slower. So only as many again
- * are begun, and then it gets its time again. */
+/* A peer that does not answer in time may only be slow, and starting all switches at once would make it slower. So this
+ * starts only a limited number again, and then gives the peer its time again. */
 void shift_take_turn(const shift_qp_t *q)
 {
     shift_link_t *l = q->link;
@@ -83,14 +83,14 @@ void shift_take_turn(const shift_qp_t *q)
         l->answered = shift_now();
 }
 
-/* Between its two sides a switch of it is in progress: one of them may wait for the other's next step. */
+/* A switch of q is in progress between its two sides: one of them may wait for the other's next step. */
 bool shift_under_way(const shift_qp_t *q)
 {
     return (q->phase != SHIFT_STEADY && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_WAIT_SIGNALED ||
            q->states.sq == SHIFT_SQ_WAIT_SINKED;
 }
 
-/* By the worker, before each round. */
+/* The worker calls this before each round. */
 void shift_count_turns(shift_device_t *d)
 {
     for (shift_link_t *l = d->links; l; l = l->next)

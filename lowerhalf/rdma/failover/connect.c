@@ -1,5 +1,5 @@
-/* connect.c - one leg of a queue pair is brought up: for the first time, or again with the packet sequence numbers of a
- * new generation. */
+/* connect.c - connects one leg of a queue pair: for the first time, or again with the packet sequence numbers of a new
+ * generation. */
 #include "common/report.h"
 #include "failover/failover.h"
 #include "objects/gids.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { PSN_STEP = 0x13579b /* odd: generations never share a first number within 2^24 switches */ };
+enum { PSN_STEP = 0x13579b /* odd: within 2^24 switches no two generations have the same first number */ };
 
 bool shift_leg_usable(const shift_qp_t *q, int path)
 {
@@ -19,14 +19,14 @@ bool shift_leg_usable(const shift_qp_t *q, int path)
 
 uint32_t shift_leg_psn(uint32_t first, uint32_t generation) { return (first + generation * PSN_STEP) & SHIFT_PSN_MASK; }
 
-/* Of a leg in RTS, with the sequence numbers of a generation. */
+/* Attributes of a leg in RTS, with the sequence numbers of a generation. */
 struct ibv_qp_attr shift_leg_attributes(const shift_qp_t *q, int path, uint32_t generation)
 {
     const shift_device_t *d = q->o.device;
     const shift_path_t *via = &d->path[path];
     const shift_leg_t *leg = &q->legs[path];
     struct ibv_qp_attr a = q->attr;
-    if (q->state != IBV_QPS_RTS) { /* only receives so far */
+    if (q->state != IBV_QPS_RTS) { /* so far it only receives */
         a.timeout = 14;
         a.retry_cnt = a.rnr_retry = 6;
         a.max_rd_atomic = 1;
@@ -54,7 +54,7 @@ struct ibv_qp_attr shift_leg_attributes(const shift_qp_t *q, int path, uint32_t 
     return a;
 }
 
-/* From whatever state to RTS. 0 or an errno. */
+/* Moves a leg from any state to RTS. Returns 0 or an errno. */
 int shift_leg_bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a)
 {
     static const char *const names[] = {"RESET", "INIT", "RTR", "RTS"};
@@ -77,7 +77,7 @@ int shift_leg_bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a)
     return 0;
 }
 
-/* It is up; tells the peer. */
+/* The leg is connected; tells the peer. */
 void shift_leg_make_ready(shift_qp_t *q, int path, uint32_t generation, const struct ibv_qp_attr *a)
 {
     shift_leg_t *leg = &q->legs[path];

@@ -1,4 +1,4 @@
-/* gather.c - completions of a queue pair that is away from the default state, from all paths.
+/* gather.c - completions, from all paths, of a queue pair that is away from the default state.
  *
  * Invariants:
  * 1. A leg's receives complete in order, each exactly once. A leg's sends complete in order, unsignaled ones with the
@@ -19,7 +19,7 @@
 
 enum { PATIENT_YIELDS = 100 };
 
-/* The oldest request is over; its completion is made up if no leg has given it. */
+/* The oldest request is finished. If no leg has given a completion for it, this creates one. */
 static void finish_first(shift_qp_t *q)
 {
     const shift_send_t *e = shift_journal_at(&q->sends, q->sends.first);
@@ -28,8 +28,8 @@ static void finish_first(shift_qp_t *q)
     shift_journal_drop(&q->sends, 1);
 }
 
-/* A good completion of a leg: the entries that it retires. Requests found executed at a switch (done) come before it in
- * order: theirs are made up. */
+/* Retires the entries that a good completion of a leg covers. Requests that a switch found executed (done) come before
+ * it in order: their completions are created here. */
 void shift_retire(shift_qp_t *q, const struct ibv_wc *wc)
 {
     if (q->unread)
@@ -52,7 +52,7 @@ void shift_retire(shift_qp_t *q, const struct ibv_wc *wc)
     }
 }
 
-/* Completions of requests executed before the switch, when nothing stands before them. */
+/* Creates completions of requests that were executed before the switch, if no other entry precedes them. */
 void shift_retire_done(shift_qp_t *q)
 {
     shift_journal_t *j = &q->sends;
@@ -62,7 +62,7 @@ void shift_retire_done(shift_qp_t *q)
         q->posted_sends = j->first;
 }
 
-/* One completion from a path's queue, device lock and c->lock held. */
+/* Takes one completion from a path's queue. Device lock and c->lock held. */
 static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
 {
     shift_device_t *d = c->o.device;
@@ -89,14 +89,14 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
         return;
     case SHIFT_SRQ_DELIVER:
         if (wc->status != IBV_WC_SUCCESS)
-            shift_release(q, NULL); /* the program's own fault */
+            shift_release(q, NULL); /* the program itself caused it */
         shift_deliver(c, &mine);
         return;
     case SHIFT_SRQ_OTHER:
         break;
     }
     if (leg->closed && q->states.sq != SHIFT_SQ_RELEASED)
-        return; /* too late: it counts as outstanding, or as the peer has said */
+        return; /* too late: the request counts as outstanding, or as the peer has said */
     if (wc->wr_id == (uintptr_t)&leg->drained_sends) {
         leg->drained_sends = true;
     } else if (wc->wr_id == (uintptr_t)&leg->drained_recvs) {
@@ -125,13 +125,13 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
             shift_note_error(q, c, wc);
         if (q->phase == SHIFT_STEADY)
             shift_fail(q, wc);
-    } else if (path == q->path) { /* the program's own fault: it has to know */
+    } else if (path == q->path) { /* the program itself caused it and must be told */
         shift_release(q, NULL);
         shift_deliver(c, wc);
     }
 }
 
-/* Device lock held, so not for long: the worker comes again. */
+/* Device lock held, so this must not take long: the worker calls it again. */
 static bool settle(shift_cq_t *c)
 {
     if (c->settled)
@@ -184,8 +184,8 @@ bool shift_catch_up(shift_cq_t *c)
     return done;
 }
 
-/* There is an error among these: they all go the slow way, behind what other polls have stashed. False: they can't;
- * c->lock held. */
+/* One of these has an error, so all take the slow path, after those that other polls have stashed. False: this is not
+ * possible. c->lock held. */
 bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
 {
     if (c->stashed + n > c->stash_room) {
@@ -205,7 +205,8 @@ bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
     return true;
 }
 
-/* In the section in which they were polled, so that who waits for its end finds them. */
+/* Call it in the section in which they were polled, so that a thread that waits for the end of the section finds
+ * them. */
 bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc)
 {
     if (c->o.device->paths == 1)

@@ -1,5 +1,5 @@
-/* messages.c - to which step a message of the peer leads: a FENCE to peer.c, a question to watch.c, then switch.c goes
- * on.
+/* messages.c - passes a message of the peer to its step: a FENCE to peer.c, a question to watch.c; then switch.c
+ * continues.
  *
  * links.c calls shift_message_in for each message of a queue pair. It knows the function only as a pointer
  * (shift_link_find), because links/ is below this layer.
@@ -10,7 +10,7 @@ void shift_message_in(shift_link_t *l, const shift_message_t *m)
 {
     shift_device_t *d = l->device;
     shift_qp_t *q = shift_map_get(&d->path[0].qps, m->to_qpn);
-    /* the peer has found us first */
+    /* the peer has found us before we have found it */
     bool early = q && !q->link && (m->type == SHIFT_LEG_READY || m->type == SHIFT_FENCE);
     if (!q || q->plain || (!early && (q->link != l || !q->linked)) || q->legs[0].peer_qpn != m->from_qpn ||
         q->states.sq == SHIFT_SQ_RELEASED) {

@@ -1,8 +1,8 @@
-/* peer.c - the peer's FENCE: it has begun a switch, or answers ours. messages.c takes the other messages.
+/* peer.c - the peer's FENCE: it has begun a switch, or answers ours. messages.c handles the other messages.
  *
  * Invariants:
  * 1. Both sides choose the same leg, whichever side began and whatever each has chosen before (agree).
- * 2. A message may come twice, or before the one that was sent first: epochs tell.
+ * 2. A message may arrive twice, or before one that was sent earlier. The epochs show this.
  */
 #include "common/report.h"
 #include "failover/srq.h"
@@ -10,7 +10,8 @@
 #include "objects/away.h"
 #include "objects/legs.h"
 
-/* The progress that its FENCE tells (links.h): a is its leg's number, b which leg that was and which one it goes to. */
+/* Reads the progress from the peer's FENCE (links.h): a is the sequence number of its leg; b says which leg it was and
+ * to which leg the peer goes. */
 static void take_progress(shift_qp_t *q, uint32_t a)
 {
     q->peer_fenced = true;
@@ -38,7 +39,7 @@ static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
     shift_fence(q);
 }
 
-/* A leg that one side has chosen, and the switch doesn't go to: it has receives already. */
+/* Gives up a leg that one side has chosen but to which the switch does not go. It has receives already. */
 static void abandon(shift_qp_t *q, int path)
 {
     shift_leg_t *leg = &q->legs[path];
@@ -48,8 +49,8 @@ static void abandon(shift_qp_t *q, int path)
     shift_qp_fence(leg->qp);
 }
 
-/* Both began, and each has made a choice. Where they differ both take the same one: rather another leg than the same
- * again, rather a smaller number. */
+/* Both sides began, and each has made a choice. If the choices differ, both sides take the same one: another leg rather
+ * than the same leg, a smaller number rather than a larger one. */
 static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
 {
     int to = (int)(b & 0xff), mine = q->target, from = q->path;
@@ -83,17 +84,17 @@ void shift_fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
         peer_begins(q, a, b);
     } else if (epoch == q->epoch && !settled && !q->peer_fenced) {
         agree(q, a, b);
-    } /* else it came twice */
+    } /* otherwise the FENCE arrived twice */
 }
 
-/* The FENCE that came too early, now. */
+/* Handles the FENCE that arrived too early. */
 void shift_take_early(shift_qp_t *q)
 {
     q->has_early = false;
     shift_fence_in(q, q->early_epoch, q->early_a, q->early_b);
 }
 
-/* The connection is protected here now; the peer was first, and its path has failed since. */
+/* From now on the connection is protected here. The peer was first, and its path has failed since. */
 void shift_linked(shift_qp_t *q)
 {
     q->linked = true;

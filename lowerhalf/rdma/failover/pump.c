@@ -1,4 +1,4 @@
-/* pump.c - requests that were held back, or are outstanding after a switch, are posted on the leg in use.
+/* pump.c - posts requests on the leg in use that were held back, or are outstanding after a switch.
  *
  * With the device's lock held. post.c has the invariants of the journals.
  */
@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* The request as this path must have it: local and remote keys exchanged, and what the peer has already executed of it
- * left out. 0, -EAGAIN: the peer's key isn't known yet (q->missing_rkey), -ENOKEY: a local region isn't registered
+/* Builds the request for this path: exchanges local and remote keys, and omits what the peer has already executed of
+ * it. Returns 0; -EAGAIN: the peer's key isn't known yet (q->missing_rkey); -ENOKEY: a local region isn't registered
  * there. */
 static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
@@ -64,9 +64,9 @@ void shift_pump_sends(shift_qp_t *q)
             int r = translate(q, e, &wr, sge);
             if (r == -ENOKEY)
                 shift_release(q, "a work request uses memory that is not registered on the backup");
-            if (r != 0 || shift_leg_send(q, q->path, &wr) != 0) /* full: completions make room */
+            if (r != 0 || shift_leg_send(q, q->path, &wr) != 0) /* the queue is full: completions make room */
                 return;
-            if (e->skip) { /* the rest of it only */
+            if (e->skip) { /* post only the rest of it */
                 shift_send_t rest = *e;
                 rest.length -= e->skip;
                 shift_number(q, &rest);
@@ -88,9 +88,9 @@ void shift_pump_recvs(shift_qp_t *q)
         q->states.rq == SHIFT_RQ_RELEASED)
         return;
     shift_device_t *d = q->o.device;
-    /* while the peer is awaited they are on the new leg already */
+    /* while we wait for the peer, they are already on the new leg */
     int path = q->phase == SHIFT_WAITING ? q->target : q->path;
-    if (!q->legs[path].ready) /* the same leg, not renewed yet: they would be lost with its state */
+    if (!q->legs[path].ready) /* the same leg, not renewed yet: the renewal would drop them */
         return;
     struct ibv_sge sge[q->recvs.max_sge + 1];
     for (; q->posted_recvs < q->recvs.next; q->posted_recvs++) {

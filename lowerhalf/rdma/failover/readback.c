@@ -1,13 +1,13 @@
-/* readback.c - what is outstanding on the default leg of a queue pair that keeps no journal: from the provider's
+/* readback.c - reads what is outstanding on the default leg of a queue pair that keeps no journal from the provider's
  * queues, once they are drained.
  *
- * Every request that did not complete well comes back as an error completion, the sentinels (switch.c) last of all. How
- * many are sends is known from their completion queue or, when sends and receives share one, from the backend: an error
- * completion doesn't say. The queues tell the rest; the wr_ids of the error completions are compared with theirs, for
- * nothing may be sent again that wasn't outstanding.
+ * Every request that did not complete well comes back as an error completion; the sentinels (switch.c) come last. The
+ * number of sends among them is known from their completion queue. If sends and receives share a completion queue, the
+ * backend tells it, because an error completion doesn't. The rest comes from the queues. The wr_ids of the error
+ * completions are compared with those in the queues, because only outstanding requests may be sent again.
  *
- * Invariant: either both journals begin with all that was outstanding, in order and with packet numbers, followed by
- * what was held back, or nothing is changed.
+ * Invariant: either both journals begin with everything that was outstanding, in order and with packet numbers,
+ * followed by what was held back; or nothing is changed.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -24,7 +24,7 @@ static bool wanted(void)
     return !choice || strcmp(choice, "off") != 0;
 }
 
-/* Every error completion must find room, or requests would be missing. */
+/* Makes room for every error completion: without room, requests would be missing. */
 static bool make_room(shift_cq_t *c, uint32_t n)
 {
     uint32_t room = 64;
@@ -59,7 +59,7 @@ void shift_rewind_detach(shift_qp_t *q)
     free(q->errors);
 }
 
-/* In order of completion. The opcode of an error completion means nothing: here it tells the queue, as far as that is
+/* In order of completion. The opcode of an error completion is undefined: here it stores the queue, if that is
  * known. */
 void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc)
 {
@@ -92,7 +92,7 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Are the two journals, without their sentinels, what the error completions said? */
+/* Do the two journals, without their sentinels, match the error completions? */
 static bool same(const shift_qp_t *q, const shift_journal_t *sends, const shift_journal_t *recvs)
 {
     uint32_t n = q->errors_count, k = 0;
@@ -114,7 +114,7 @@ static bool same(const shift_qp_t *q, const shift_journal_t *sends, const shift_
     return equal;
 }
 
-/* The packet numbers of the outstanding sends; `n` counts the sentinel, too. 0 or the backend's error. */
+/* Sets the packet numbers of the outstanding sends. `n` includes the sentinel. Returns 0 or the backend's error. */
 static int number_sends(shift_qp_t *q, shift_journal_t *sends, uint32_t n)
 {
     uint32_t psn;
@@ -127,7 +127,7 @@ static int number_sends(shift_qp_t *q, shift_journal_t *sends, uint32_t n)
     return 0;
 }
 
-/* Behind the outstanding ones, those that were held back meanwhile: the new journal takes the old one's place. */
+/* Appends the requests that were held back meanwhile to the outstanding ones: the new journal replaces the old one. */
 static void append_sends(shift_qp_t *q, shift_journal_t *all)
 {
     q->posted_sends = all->next;
@@ -146,7 +146,7 @@ static void append_recvs(shift_qp_t *q, shift_journal_t *all)
     q->recvs = *all;
 }
 
-/* Both queues, the sentinels included. 0 or an error of rewind.h. */
+/* Decodes both queues, including the sentinels. Returns 0 or an error of rewind.h. */
 static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs)
 {
     uint32_t n = q->errors_count, of_sends = 0;
@@ -173,7 +173,7 @@ static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs)
         r = q->rewind->recvs(q->queues, NULL, of_recvs + 1, recvs);
     if (r != 0)
         return r;
-    sends->next--; /* the sentinels */
+    sends->next--; /* remove the sentinels */
     recvs->next--;
     if (((shift_send_t *)shift_journal_at(sends, sends->next))->wr.wr_id != (uintptr_t)&q->legs[0].drained_sends ||
         ((shift_recv_t *)shift_journal_at(recvs, recvs->next))->wr.wr_id != (uintptr_t)&q->legs[0].drained_recvs ||

@@ -1,6 +1,6 @@
 /* release.c - gives a connection back to the provider, because it cannot be saved or the program has ended it.
  *
- * Invariant: the program gets what a queue pair in the error state gives (InfiniBand specification 10.3.1): every
+ * Invariant: the program gets what a queue pair in the error state returns (InfiniBand specification 10.3.1): every
  * request once and in order, the oldest with the error, the others flushed.
  */
 #include "common/report.h"
@@ -12,7 +12,7 @@
 #include "objects/device.h"
 #include "objects/legs.h"
 
-/* To the provider, which flushes it behind everything else. */
+/* Posts the requests to the provider, which flushes them after everything else. */
 static void flush_held_back(shift_qp_t *q)
 {
     shift_qp_fence(q->qp);
@@ -25,11 +25,11 @@ static void flush_held_back(shift_qp_t *q)
         shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
         shift_leg_recv(q, 0, &e->wr);
     }
-    shift_qp_fence(q->qp); /* Soft-RoCE looks at its receives when told to */
+    shift_qp_fence(q->qp); /* Soft-RoCE checks its receives only when the state is set */
 }
 
-/* The provider's again: the program gets the error, then what a queue pair in the error state gives (IB 10.3.1): all
- * its requests, flushed. */
+/* Gives the queue pair back to the provider. The program gets the error, then what a queue pair in the error state
+ * returns (IB 10.3.1): all its requests, flushed. */
 void shift_release(shift_qp_t *q, const char *why)
 {
     if (q->states.sq == SHIFT_SQ_RELEASED)
@@ -38,7 +38,7 @@ void shift_release(shift_qp_t *q, const char *why)
     if (why) {
         shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
         shift_wake(q->o.device);
-        if (q->link) /* it must not wait for us */
+        if (q->link) /* the peer must not wait for us */
             shift_link_send(q->link, &(shift_message_t){.type = SHIFT_GONE,
                                                         .epoch = q->epoch,
                                                         .from_qpn = q->qp->qp_num,
@@ -53,7 +53,8 @@ void shift_release(shift_qp_t *q, const char *why)
             q->legs[p].fenced = true;
             shift_qp_fence(q->legs[p].qp);
         }
-    if (on_default) { /* what is in the provider's queues comes from there, in order; behind it, what was held back */
+    /* requests in the provider's queues come from there, in order; those that were held back follow them */
+    if (on_default) {
         shift_tell_errors(q);
         q->has_trouble = false;
         if (q->unread) {

@@ -1,21 +1,21 @@
 /* srq.c - shared receive queues.
  *
- * Receives of a shared queue complete out of order and belong to no queue pair, so that neither a ring nor a sequence
- * number tells which of them are outstanding: each is noted in an `entry` of ours, whose address is the wr_id that the
- * provider gets; its completion gives the program's own back.
+ * Receives of a shared queue complete out of order and belong to no queue pair. So neither a ring nor a sequence number
+ * tells which of them are outstanding. Each is recorded in an `entry` of ours, whose address is the wr_id that the
+ * provider gets; when it completes, the entry gives the program's own wr_id.
  *
  * When some of its queue pairs are on a backup, the receives must be on both paths' queues, but no verb takes a posted
- * receive back. So each path has a *tap*, a queue pair on the shared queue that is connected to itself: an empty SEND
- * of it takes one receive out. Receives are shared out by the number of queue pairs that receive on each path. A queue
- * that nobody receives on any more is given up at once: its entries are free to be posted elsewhere; what is left in
- * the provider's queue (`stale`) the tap removes before anybody receives there again. If a path can't be tapped (its
- * RNIC is dead), all queue pairs of the shared queue leave it.
+ * receive back. So each path has a *tap*: a queue pair on the shared queue that is connected to itself. An empty SEND
+ * on it takes one receive out. Receives are distributed by the number of queue pairs that receive on each path. A queue
+ * on which no queue pair receives any more is given up at once: its entries are free to be posted elsewhere. The
+ * receives that remain in the provider's queue (`stale`) are removed by the tap before any queue pair receives there
+ * again. If a path can't be tapped (its RNIC is dead), all queue pairs of the shared queue leave the path.
  *
  * Invariants:
  * - An entry is free, loose (held back) or posted to exactly one path; `level` counts those posted. With `direct` all
  *   of them are on path 0.
- * - Nothing is posted to, and nobody receives on, a path with stale receives.
- * - A shared queue's lock is the innermost of all. The slow path holds the device's, too.
+ * - Nothing is posted to a path with stale receives, and no queue pair receives on it.
+ * - A shared queue's lock is the innermost of all. The slow path also holds the device's lock.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -38,7 +38,7 @@ struct shift_entry {
     struct ibv_sge sge[];
 };
 
-/* Memory for entries, aligned to its size: an entry's chunk, so its shared queue, is known from its address. */
+/* Memory for entries, aligned to its size: from an entry's address follows its chunk, and so its shared queue. */
 typedef struct chunk {
     shift_srq_t *srq;
     struct chunk *next;
@@ -73,7 +73,7 @@ static bool more_entries(shift_srq_t *s)
     return true;
 }
 
-/* The entry whose address a provider has given back; NULL: it is none of ours. */
+/* The entry whose address a provider has returned. NULL: it is not one of ours. */
 static shift_entry_t *entry_of(uint64_t wr_id)
 {
     chunk_t *c = shift_map_get(&chunks, wr_id & ~(uint64_t)(CHUNK - 1));
@@ -88,7 +88,7 @@ static shift_srq_t *srq_of(const shift_entry_t *e) {
     return ((chunk_t *)((uintptr_t)e & ~(uintptr_t)(CHUNK - 1)))->srq;
 }
 
-/* A receive of the program's, noted. 0, ENOMEM or EINVAL. */
+/* Records a receive of the program. Returns 0, ENOMEM or EINVAL. */
 static int note(shift_srq_t *s, const struct ibv_recv_wr *wr, shift_entry_t **noted)
 {
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > s->max_sge)
@@ -113,7 +113,7 @@ static void loosen(shift_srq_t *s, shift_entry_t *e)
     s->loosened++;
 }
 
-/* The program's outstanding receives. */
+/* Number of the program's outstanding receives. */
 static uint32_t held(const shift_srq_t *s)
 {
     uint32_t n = s->loosened;
@@ -173,7 +173,7 @@ int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
     if (r != 0)
         *bad = w;
     int provider = head ? d->ops.post_srq_recv(srq, head, &refused) : 0;
-    /* it refused `refused` and what follows: the program's request at the same place in its list is the bad one */
+    /* it refused `refused` and the rest: the bad request is the program's request at the same position in its list */
     if (provider != 0) {
         struct ibv_recv_wr *theirs = wr, *ours = head;
         for (; ours != refused; ours = ours->next)
@@ -193,7 +193,7 @@ int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 
 /* ---- completions ---- */
 
-/* Completions taken straight from the default queue, on their way to the program. */
+/* Translates completions that were taken directly from the default queue, on their way to the program. */
 void shift_srq_translate(struct ibv_wc *wc, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -210,8 +210,8 @@ void shift_srq_translate(struct ibv_wc *wc, int n)
     }
 }
 
-/* A completion that the slow path has taken from a path's queue; again: what failed because of the path will be sent
- * again. */
+/* Handles a completion that the slow path has taken from a path's queue. again: a message that failed because of the
+ * path will be sent again. */
 shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc)
 {
     shift_entry_t *e = wc->status != IBV_WC_SUCCESS || (wc->opcode & IBV_WC_RECV) ? entry_of(wc->wr_id) : NULL;
@@ -224,7 +224,7 @@ shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc)
         fate = wc->status == IBV_WC_SUCCESS ? SHIFT_SRQ_LATE : SHIFT_SRQ_KEPT;
     } else {
         s->on[path].level--;
-        if (wc->status != IBV_WC_SUCCESS && again) { /* it was being filled */
+        if (wc->status != IBV_WC_SUCCESS && again) { /* the receive was being filled */
             loosen(s, e);
             s->direct = false;
             fate = SHIFT_SRQ_KEPT;
@@ -237,7 +237,7 @@ shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc)
     return fate;
 }
 
-/* ---- taps, device lock held from here on ---- */
+/* ---- taps; device lock held from here on ---- */
 
 static bool connect_tap(shift_srq_t *s, int path)
 {
@@ -283,7 +283,7 @@ static bool open_tap(shift_srq_t *s, int path)
     return on->tap && connect_tap(s, path);
 }
 
-/* One receive came out of a path's queue. */
+/* A receive was taken out of a path's queue. */
 static void tapped(shift_srq_t *s, int path, const struct ibv_wc *wc)
 {
     shift_shared_t *on = &s->on[path];
@@ -314,7 +314,7 @@ static void poll_tap(shift_srq_t *s, int path)
                 continue;
             on->tap_works = false;
             if (wc[i].status == IBV_WC_RNR_RETRY_EXC_ERR)
-                on->stale = 0; /* empty */
+                on->stale = 0; /* the queue is empty */
             else
                 on->tap_again = shift_now() + TAP_AGAIN_MS * 1000000u;
         }
@@ -324,7 +324,7 @@ static bool can_tap(const shift_srq_t *s, int path) {
     return s->o.device->path[path].port_up && shift_now() >= s->on[path].tap_again;
 }
 
-/* Begin to take up to n receives out. */
+/* Starts to take up to n receives out. */
 static void tap(shift_srq_t *s, int path, uint32_t n)
 {
     shift_shared_t *on = &s->on[path];
@@ -339,7 +339,7 @@ static void tap(shift_srq_t *s, int path, uint32_t n)
         on->tapping++;
 }
 
-/* Nobody receives on this path: its receives are ours again, though the provider holds them. */
+/* No queue pair receives on this path: its receives are ours again, although the provider holds them. */
 static void give_up(shift_srq_t *s, int path)
 {
     shift_shared_t *on = &s->on[path];
@@ -353,7 +353,7 @@ static void give_up(shift_srq_t *s, int path)
         }
 }
 
-/* It can't be tapped, but others need its receives: whoever receives there has to leave. */
+/* The path can't be tapped, but other paths need its receives: queue pairs that receive there must leave. */
 static void leave(shift_srq_t *s, int path)
 {
     for (shift_object_t *o = s->o.device->objects; o; o = o->next) {
@@ -363,7 +363,7 @@ static void leave(shift_srq_t *s, int path)
     }
 }
 
-/* ---- sharing out ---- */
+/* ---- distribution ---- */
 
 static bool post(shift_srq_t *s, shift_entry_t *e, int path)
 {
@@ -391,11 +391,11 @@ static uint32_t wanted(const shift_srq_t *s, int path, uint32_t all)
         users += s->on[p].users;
     if (users == 0)
         return path == 0 ? all : 0;
-    /* rounded up: every one finds its place */
+    /* rounded up, so that each receive has a place */
     return (uint32_t)(((uint64_t)all * s->on[path].users + users - 1) / users);
 }
 
-/* The path that lacks most, or has most too many (sign -1); -1: none. */
+/* The path that lacks most receives, or (sign -1) has most too many. -1: none. */
 static int extreme(const shift_srq_t *s, uint32_t all, int sign)
 {
     int best = -1;
@@ -461,7 +461,7 @@ void shift_srq_step(shift_srq_t *s)
     shift_spin_unlock(&s->lock);
 }
 
-/* The peer of q will send to this path from now on. */
+/* From now on the peer of q sends to this path. */
 void shift_srq_move(shift_qp_t *q, int path)
 {
     shift_srq_t *s = q->srq;
@@ -480,7 +480,7 @@ bool shift_srq_ready(const shift_srq_t *s, int path) {
     return shift_srq_clean(s, path) && (s->on[path].level > 0 || held(s) == 0);
 }
 
-/* Something is in progress that only the worker's looking at it brings forward. */
+/* Something is in progress that advances only when the worker checks it. */
 bool shift_srq_busy(const shift_srq_t *s)
 {
     for (int p = 0; p < SHIFT_PATHS; p++)
@@ -512,7 +512,7 @@ shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv
     return s;
 }
 
-/* Before the provider destroys it: what of ours would keep it from that. */
+/* Before the provider destroys the shared queue: removes our objects that would prevent this. */
 void shift_srq_close_taps(shift_srq_t *s)
 {
     pthread_mutex_lock(&s->o.device->lock);

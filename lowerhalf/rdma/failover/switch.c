@@ -1,26 +1,27 @@
-/* switch.c - moving a queue pair's traffic from one path to another, with nothing lost, doubled or reordered.
+/* switch.c - moves a queue pair's traffic from one path to another; nothing is lost, duplicated or reordered.
  *
- * One switch (an `epoch`, counted alike on both sides):
- *   1. fence: the leg in use goes to the error state, so that nothing more happens on it; its completions are drained,
- *      those of executed requests go to the program;
- *   2. the packet sequence number that the leg expected next says exactly how far the peer's requests were executed
- *      here: FENCE carries it to the peer, once our receives are posted on the new leg;
- *   3. the peer's FENCE says how far ours were executed there: those that were are completed without being sent again,
- *      a half-written RDMA write goes on behind its last packet, the rest is posted on the new leg.
- * Both sides do the same whoever began, so two that begin at once do one switch. Section 4.2.2 of the SHIFT paper
- * replays everything that was not acknowledged; what is different here closes the hole of its 4.3 (acknowledgements
- * lost). The old leg may be reset only when both FENCEs are there: a reset forgets its number.
+ * One switch (an `epoch`, with the same number on both sides):
+ *   1. Fence: the leg in use goes to the error state, so that nothing more happens on it. Its completions are drained;
+ *      those of executed requests go to the program.
+ *   2. The packet sequence number that the leg expected next says exactly how far the peer's requests were executed
+ *      here. FENCE carries it to the peer, once our receives are posted on the new leg.
+ *   3. The peer's FENCE says how far our requests were executed there. Executed ones are completed without being sent
+ *      again, a half-written RDMA write continues after its last packet, the rest is posted on the new leg.
+ * Both sides do the same, whichever began. So if both begin at the same time, they make one switch. Section 4.2.2 of
+ * the SHIFT paper replays everything that was not acknowledged. The difference here closes the hole described in its
+ * section 4.3 (lost acknowledgements). The old leg may be reset only when both FENCEs have arrived: a reset loses its
+ * number.
  *
- * When no other path is usable, but the link still works on this one, the switch is to the same leg, made ready again
- * on both sides (*renewed*) between the FENCEs and the replay: a path that was only too slow for a moment doesn't cost
- * the connection.
+ * If no other path is usable, but the link still works on this one, the switch goes to the same leg. Both sides make
+ * the leg ready again (*renewed*) between the FENCEs and the replay. So a path that was only too slow for a moment
+ * doesn't cost the connection.
  *
- * All queue pairs that have lost a path are switched by one thread on either side. So only a few of a link are begun at
- * once, or each would wait for its answer as long as the peer needs for all; the others wait their turn. Those that the
- * peer has begun don't: it decides about its own.
+ * On each side one thread switches all queue pairs that have lost a path. So only a few of a link are begun at the same
+ * time; otherwise each would wait for its answer as long as the peer needs for all. The others wait their turn.
+ * Switches that the peer has begun don't wait: the peer decides about its own.
  *
- * While no path at all is up, a switch waits where it is until the link has found one (links.h) or gives up: then the
- * connections are released, and the programs get the standard error.
+ * While no path at all is up, a switch waits where it is until the link has found a path (links.h) or gives up. In the
+ * second case the connections are released, and the programs get the standard error.
  */
 #include "common/report.h"
 #include "failover/srq.h"
@@ -33,12 +34,13 @@
 enum {
     DRAIN_MS = 1000,
     UNREAD_MS = 5000,
-    /* for its answer, while a path is up: it may have a thousand others, or an SRQ of many receives to move */
+    /* for the peer's answer while a path is up: the peer may have a thousand others, or an SRQ of many receives to
+     * move */
     PEER_MS = 60000,
-    RECEIVES_MS = 200, /* receives of a shared queue on the way to another path */
-    LAST_NS = 20000000,  /* for LAST_WQE_REACHED: of leg 0 it comes to the program, which may not read it */
-    SETTLE_NS = 1000000, /* where there is no such event */
-    READY_MS = 3000, /* a backup that is still being set up, or made ready again, is waited for */
+    RECEIVES_MS = 200, /* for receives of a shared queue to be moved to another path */
+    LAST_NS = 20000000,  /* for LAST_WQE_REACHED: for leg 0 the program receives it, and may not read it */
+    SETTLE_NS = 1000000, /* if there is no such event */
+    READY_MS = 3000, /* for a backup that is still being set up or made ready again */
 };
 
 static void gather_once(shift_cq_t *c, uint64_t round)
@@ -65,7 +67,7 @@ static int choose_target(const shift_qp_t *q)
 
 /* ---- step 1: fence and drain ---- */
 
-/* No path is up: true, unless the queue pair is released. What has a time limit has it from when one is. */
+/* Returns true while no path is up, unless the queue pair is released. Time limits start when a path is up. */
 static bool wait_for_link(shift_qp_t *q)
 {
     if (!q->linked || shift_link_alive(q->link))
@@ -80,7 +82,7 @@ static bool wait_for_link(shift_qp_t *q)
     return true;
 }
 
-/* False: there is no way out yet, or none (then the queue pair is released). */
+/* False: no path is usable yet, or none will be (then the queue pair is released). */
 static bool find_target(shift_qp_t *q)
 {
     if (wait_for_link(q))
@@ -101,10 +103,11 @@ static bool find_target(shift_qp_t *q)
     return q->target >= 0;
 }
 
-/* Requests posted to a queue pair in the error state come back flushed, after all that were posted before: when these
- * two are back, no completion is missing. To a shared receive queue none can be posted for this queue pair: its RNIC
- * says when it has taken the last one (LAST_WQE_REACHED; InfiniBand specification 10.3.1). If that isn't heard it gets
- * a moment, and what is later still is noticed (srq.c). */
+/* Requests posted to a queue pair in the error state come back flushed, after all that were posted before. So when
+ * these two have come back, no completion is missing. For a queue pair with a shared receive queue, none can be
+ * posted as a receive. Instead its RNIC reports when it has taken the last one (LAST_WQE_REACHED; InfiniBand
+ * specification 10.3.1). If this event isn't received, we wait for a moment; completions that come even later are
+ * detected (srq.c). */
 static bool drained(shift_qp_t *q)
 {
     shift_leg_t *leg = &q->legs[q->path];
@@ -117,19 +120,20 @@ static bool drained(shift_qp_t *q)
         leg->sentinel_send = shift_leg_send(q, q->path, &send) == 0;
     if (!q->srq && !leg->sentinel_recv && shift_leg_recv(q, q->path, &recv) == 0) {
         leg->sentinel_recv = true;
-        shift_qp_fence(leg->qp); /* Soft-RoCE looks at its receive queue when told to, not when it is posted to */
+        /* Soft-RoCE checks its receive queue when the state is set, not when it is posted to */
+        shift_qp_fence(leg->qp);
     }
     gather(q);
     if (q->srq && leg->drained_sends && !leg->settled)
         leg->settled = shift_now() + (q->o.device->tells_last ? LAST_NS : SETTLE_NS);
     if (leg->drained_sends && (q->srq ? leg->last_reached || shift_now() > leg->settled : leg->drained_recvs))
         return true;
-    /* A dead RNIC flushes nothing: what has not completed counts as outstanding; if nobody else knows what that is, it
-     * is waited for longer. */
+    /* A dead RNIC flushes nothing, so what has not completed counts as outstanding. If only the RNIC knows what is
+     * outstanding, we wait longer. */
     return shift_now() - q->since > (uint64_t)(q->unread ? UNREAD_MS : DRAIN_MS) * 1000000u;
 }
 
-/* The new path has receives to give. False: not yet, or (then the queue pair is released) never. */
+/* Are receives posted on the new path? False: not yet, or (then the queue pair is released) never. */
 static bool receives_ready(shift_qp_t *q)
 {
     if (!q->srq)
@@ -171,7 +175,7 @@ static void tell_progress(shift_qp_t *q)
     q->times.told = shift_now();
 }
 
-/* True: the wait goes on. */
+/* True: keep waiting. */
 static bool wait_for_peer(shift_qp_t *q)
 {
     if (wait_for_link(q))
@@ -190,8 +194,8 @@ static bool answers(enum ibv_wr_opcode o) {
     return o == IBV_WR_RDMA_READ || o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* What the peer has executed of our outstanding requests. False: that can't be told without a doubt, or can't be made
- * good. */
+/* Finds out how much of our outstanding requests the peer has executed. False: this is uncertain, or the requests can't
+ * be completed. */
 static bool settle(shift_qp_t *q)
 {
     shift_journal_t *j = &q->sends;
@@ -204,7 +208,7 @@ static bool settle(shift_qp_t *q)
         int32_t executed = psn_distance(e->first_psn, q->peer_psn);
         if (answers(e->wr.opcode)) {
             if (e->wr.opcode != IBV_WR_RDMA_READ && executed > 0)
-                return false; /* an atomic was executed, its result is lost */
+                return false; /* an atomic was executed, but its result is lost */
             if (executed > 0)
                 unanswered = unanswered ? unanswered : e;
             continue;
@@ -213,7 +217,7 @@ static bool settle(shift_qp_t *q)
             if (unanswered && e->wr.opcode == IBV_WR_RDMA_WRITE && e->wr.wr.rdma.rkey == unanswered->wr.wr.rdma.rkey &&
                 e->wr.wr.rdma.remote_addr < unanswered->wr.wr.rdma.remote_addr + unanswered->length &&
                 unanswered->wr.wr.rdma.remote_addr < e->wr.wr.rdma.remote_addr + e->length)
-                return false; /* the read would see what was written after it */
+                return false; /* the read would see data that was written after it */
             e->done = true;
         } else if (executed > 0 && (e->wr.opcode == IBV_WR_RDMA_WRITE || e->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)) {
             e->skip = e->base + (uint64_t)executed * mtu;
@@ -222,9 +226,9 @@ static bool settle(shift_qp_t *q)
     return true;
 }
 
-/* Soft-RoCE (Linux 6.1) doesn't forget at a reset that it was in the middle of a READ's answer: the first
- * acknowledgement afterwards completes the oldest request, executed or not (soft-roce.md). An empty READ as the first
- * request makes up for it. */
+/* At a reset, Soft-RoCE (Linux 6.1) keeps the state that it was in the middle of a READ's answer: the first
+ * acknowledgement afterwards completes the oldest request, executed or not (soft-roce.md). To compensate, the first
+ * request is an empty READ. */
 static void wash(shift_qp_t *q)
 {
     struct ibv_send_wr wr = {
@@ -236,8 +240,8 @@ static void wash(shift_qp_t *q)
     }
 }
 
-/* Back to the default state, once nothing is held back, no completion has to be made up, and none of our own can come
- * on the program's queue. */
+/* Returns to the default state, once nothing is held back, no completion has to be created, and no completion of our
+ * own can arrive in the program's queue. */
 static void leave(shift_qp_t *q)
 {
     if (q->path != 0 || q->washing || q->posted_sends != q->sends.next || q->posted_recvs != q->recvs.next)
@@ -295,13 +299,13 @@ static void switched(shift_qp_t *q)
         shift_tell(q, q->path ? "fallback" : "return");
 }
 
-/* ---- the worker's part ---- */
+/* ---- the worker's steps ---- */
 
 void shift_switch_step(shift_qp_t *q)
 {
     if (q->plain || (!q->linked && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_RELEASED)
         return;
-    if (q->direct) { /* its queues are the program's threads' */
+    if (q->direct) { /* the program's threads use its queues */
         shift_mend_legs(q);
         return;
     }
@@ -338,7 +342,7 @@ void shift_switch_step(shift_qp_t *q)
         if (shift_leg_usable(q, q->path)) {
             resume(q);
             shift_tell(q, "renewed");
-        } else if (!wait_for_peer(q) && !q->link->on[q->path].up) { /* another one is */
+        } else if (!wait_for_peer(q) && !q->link->on[q->path].up) { /* another path is up */
             shift_new_epoch(q);
             shift_phase(q, SHIFT_BROKEN);
         }

@@ -1,18 +1,18 @@
 /* watch.c - finds queue pairs that have stopped without an error.
  *
- * Not every lost packet ends in an error completion: Soft-RoCE has a fault that makes a fenced request wait for itself
- * (soft-roce.md), firmware may hang. So the worker looks now and then how far each send queue has got, without the data
- * path's doing anything for it: in the default state in the provider's queues (rewind.h), otherwise, and where those
- * don't tell, in the journal. A queue pair that has requests outstanding and has not got on for longer than all its
- * retries take is stuck, and is switched as if it had failed.
+ * Not every lost packet ends in an error completion: Soft-RoCE has a bug that makes a fenced request wait for itself
+ * (soft-roce.md), and firmware may hang. So the worker checks from time to time how far each send queue has advanced.
+ * The data path does nothing for this. In the default state it reads the provider's queues (rewind.h). In other states,
+ * and where the queues don't tell, it reads the journal. A queue pair is stuck if it has requests outstanding and has
+ * not advanced for longer than all its retries take. It is then switched as if it had failed.
  *
- * A journal gets on when the program polls, and only signaled requests have completions. So one is watched only while
- * it holds a signaled request, and in the default state, before it is believed, the worker takes out of the completion
- * queue what the program has left there.
+ * A journal advances when the program polls, and only signaled requests have completions. So a journal is watched only
+ * while it holds a signaled request. In the default state, before the journal is believed, the worker takes the
+ * completions that the program has left in the completion queue.
  *
- * A receiver that posts no receives may keep a sender waiting for ever, which is no failure. So if the oldest request
- * needs a receive, the peer is asked whether it has posted some; only when it says so and nothing moves for as long
- * again, the queue pair is stuck.
+ * A receiver that posts no receives may keep a sender waiting for ever; this is not a failure. So if the oldest request
+ * needs a receive, the worker asks the peer whether it has posted some. Only if the peer says so, and nothing advances
+ * for the same time again, is the queue pair stuck.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -21,8 +21,8 @@
 enum {
     LOOK_NS = 250000000,
     MARGIN_NS = 1000000000,
-    AHEAD = 256, /* requests of a journal that are looked at */
-    /* bytes/s: of a journal's requests only completions are seen, and long ones may take their time */
+    AHEAD = 256, /* number of requests of a journal that are checked */
+    /* bytes/s: for a journal's requests only completions are visible, and long requests may take their time */
     SLOWEST = 1 << 20,
 };
 
@@ -32,14 +32,14 @@ static bool needs_receive(enum ibv_wr_opcode opcode)
            opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-/* All its retries, twice: RNICs may take their time (InfiniBand specification 9.7.6.1.3). ns */
+/* Time for all its retries, twice, because RNICs may take longer (InfiniBand specification 9.7.6.1.3). ns */
 static uint64_t patience(const shift_qp_t *q)
 {
     int timeout = q->attr.timeout ? q->attr.timeout : 14;
     return 2 * (uint64_t)(q->attr.retry_cnt + 1) * (UINT64_C(4096) << timeout) + MARGIN_NS;
 }
 
-/* Of a queue pair that is away from the default state: what it has outstanding on the leg in use. */
+/* For a queue pair that is away from the default state: what it has outstanding on the leg in use. */
 static bool journal_pending(const shift_qp_t *q, shift_pending_t *p)
 {
     uint64_t bytes = 0;
@@ -56,11 +56,11 @@ static bool journal_pending(const shift_qp_t *q, shift_pending_t *p)
     return own || signaled;
 }
 
-/* The provider's queues say how far it is. */
+/* Do the provider's queues tell how far it has advanced? */
 static bool reads_queues(const shift_qp_t *q) { return q->rewind && q->rewind->pending && q->rewind->receivable; }
 
-/* Of one in the default state: up to its oldest signaled request, if that isn't far off. Any of those before it may be
- * the one that waits for a receive. */
+/* For a queue pair in the default state: the requests up to its oldest signaled one, if that isn't far away. Any
+ * request before it may be the one that waits for a receive. */
 static bool noted_pending(shift_qp_t *q, shift_pending_t *p)
 {
     bool found = false;
@@ -88,7 +88,7 @@ static bool pending(shift_qp_t *q, shift_pending_t *p)
     return reads_queues(q) ? q->rewind->pending(q->queues, p) : noted_pending(q, p);
 }
 
-/* What a journal says in the default state may be old. */
+/* In the default state a journal may be out of date: is this one current? */
 static bool is_up_to_date(shift_qp_t *q, const shift_pending_t *p)
 {
     shift_pending_t now;

@@ -1,8 +1,8 @@
 /* way_back.c - moves traffic back to the default path, or to another path on command.
  *
- * The way back is a switch like any other (switch.c), begun when both sides' legs on the default path are ready again
- * and their send queues have sunk (SHIFT paper, section 4.2.3), so that it finds nothing to replay; a peer that waits
- * for us in the meantime would wait for ever, so sinking has a time limit: then the replay does its work.
+ * The way back is a switch like any other (switch.c). It begins when both sides' legs on the default path are ready
+ * again and their send queues have emptied (SHIFT paper, section 4.2.3), so that nothing must be replayed. A peer that
+ * waits for us meanwhile would wait for ever. So emptying has a time limit; after it the replay does its work.
  */
 #include "common/report.h"
 #include "failover/switch.h"
@@ -14,7 +14,7 @@
 
 enum { SINK_MS = 100 };
 
-/* Legs that were lost are made ready again as soon as the link's control queue pair works on their path. */
+/* Makes lost legs ready again as soon as the link's control queue pair works on their path. */
 void shift_mend_legs(shift_qp_t *q)
 {
     for (int p = 0; p < q->o.device->paths; p++)
@@ -22,7 +22,7 @@ void shift_mend_legs(shift_qp_t *q)
             shift_leg_connect(q, p, q->legs[p].lost_in);
 }
 
-/* An empty signaled write of our own: when it completes, everything before it has. */
+/* Posts an empty signaled write of our own: when it completes, everything before it has completed. */
 static void post_marker(shift_qp_t *q)
 {
     struct ibv_send_wr wr = {
@@ -53,8 +53,8 @@ void shift_way_back(shift_qp_t *q)
             /* fall through */
     case SHIFT_SQ_WAIT_SIGNALED:
         if (!q->marker_posted)
-            /* the paper waits for the program's next signaled request; it might never post one, and the peer would wait
-             * with it */
+            /* the paper waits for the program's next signaled request; the program might never post one, and the peer
+             * would wait, too */
             post_marker(q);
         if (!q->marker_posted)
             break;
@@ -77,7 +77,8 @@ void shift_way_back(shift_qp_t *q)
     }
 }
 
-/* `which`: number of a queue pair, or "*". Moving to the default RNIC is the way back, taken as soon as it can be. */
+/* `which`: number of a queue pair, or "*". Moving to the default RNIC is the way back, which is taken as soon as
+ * possible. */
 static void move(shift_device_t *d, const char *which, const char *device)
 {
     int to = -1;
@@ -105,7 +106,7 @@ static void move(shift_device_t *d, const char *which, const char *device)
     }
 }
 
-/* Of the agent. */
+/* Commands of the agent. */
 void shift_take_commands(shift_device_t *d)
 {
     char line[256], which[32], device[64];

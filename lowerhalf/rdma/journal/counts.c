@@ -1,4 +1,4 @@
-/* counts.c - how many sends of a queue pair have been posted and have completed, for people. */
+/* counts.c - how many sends of a queue pair have been posted and have completed, for status displays. */
 #include "journal/journal.h"
 
 uint32_t shift_outstanding(const shift_qp_t *q)
@@ -9,8 +9,8 @@ uint32_t shift_outstanding(const shift_qp_t *q)
     return p.count + shift_journal_count(&q->sends);
 }
 
-/* What is outstanding is read from queues that a switch empties and fills again, so for a while it may be too much:
- * what has completed never falls. */
+/* The number of outstanding sends is read from queues that a switch empties and fills again, so for a while it may be
+ * too high. The number of completed sends never decreases. */
 shift_counts_t shift_count(shift_qp_t *q)
 {
     uint64_t outstanding = shift_outstanding(q), completed = q->posted > outstanding ? q->posted - outstanding : 0;

@@ -1,4 +1,4 @@
-/* events.c - what happens to the queue pairs: for the agent always, for a person with MANAPY_SHIFT_VERBOSE. */
+/* events.c - events of the queue pairs: always for the agent, and on standard error with MANAPY_SHIFT_VERBOSE. */
 #include "common/report.h"
 #include "journal/journal.h"
 #include "objects/device.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOLD = 32 }; /* events, to the agent at once */
+enum { TOLD = 32 }; /* largest number of events in one message to the agent */
 
 static bool verbose(void)
 {
@@ -18,7 +18,7 @@ static bool verbose(void)
     return v;
 }
 
-/* The steps of the switch that is just over, in order: ns from each to the next. Empty if there was none. */
+/* Durations of the steps of the switch that has just ended, in order, in ns. Empty if there was none. */
 static void tell_phases(const shift_times_t *t, char *json, size_t room)
 {
     uint64_t both_told = t->answered > t->told ? t->answered : t->told;
@@ -32,7 +32,7 @@ static void tell_phases(const shift_times_t *t, char *json, size_t room)
             (unsigned long long)(both_told - t->told), (unsigned long long)(t->replayed - both_told));
 }
 
-/* Of sends; null: nobody has counted them. */
+/* Counts of sends; null if nobody has counted them. */
 static void tell_counts(const shift_counts_t *n, char *json, size_t room)
 {
     if (!n->known)
@@ -42,8 +42,8 @@ static void tell_counts(const shift_counts_t *n, char *json, size_t room)
                  (unsigned long long)n->completed, (unsigned long long)n->bytes);
 }
 
-/* Only noted here: the agent may be slow, and a thread of the program may be waiting for the lock. The oldest go when
- * too many are waiting. */
+/* Only records the event: the agent may be slow, and a thread of the program may be waiting for the lock. If too many
+ * are waiting, the oldest are dropped. */
 void shift_tell(shift_qp_t *q, const char *event)
 {
     shift_device_t *d = q->o.device;
@@ -80,7 +80,7 @@ void shift_tell_agent(shift_device_t *d)
     char json[TOLD * sizeof d->events[0].json];
     while (d->kv && d->event_first != d->event_next) {
         size_t n = 0;
-        /* commas and brackets take the place of terminators */
+        /* commas and brackets overwrite the terminators */
         for (int i = 0; i < TOLD && d->event_first != d->event_next; i++)
             n += (size_t)snprintf(json + n, sizeof json - n, "%c%s", i ? ',' : '[',
                                   d->events[d->event_first++ % (sizeof d->events / sizeof d->events[0])].json);

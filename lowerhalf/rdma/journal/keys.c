@@ -1,9 +1,10 @@
-/* keys.c - names of what the peers can find of us in the key-value store, and keeping it true (shadow.c puts it there).
+/* keys.c - names of our entries in the key-value store, which peers can find, and keeping the entries up to date
+ * (shadow.c puts them there).
  *
- * A thread of the program that destroys something only notes that its entry is to go; the worker does it. Invariant:
- * withdrawals are carried out in their order, each before anything newer is put under its key, since keys are put by
- * the worker, too, and it does this first. What the worker has noted with the client goes to the agent many keys at a
- * time, once a round.
+ * A thread of the program that destroys an object only notes that its entry must be deleted; the worker deletes it.
+ * Invariant: withdrawals are carried out in their order, each before a newer value is put under its key. The worker
+ * also puts the keys, and makes the withdrawals first. Keys that the worker has noted with the client go to the agent
+ * many at a time, once a round.
  */
 #include "base/hex.h"
 #include "common/report.h"
@@ -25,7 +26,7 @@ void shift_mr_key(char *key, uint64_t device, uint32_t index) {
     snprintf(key, 64, "mr/%016llx/%u", (unsigned long long)device, index);
 }
 
-/* By the address of the default queue pair: ours as the peer has it, or the peer's. */
+/* Named by the address of the default queue pair: ours as the peer addresses it, or the peer's. */
 bool shift_qp_key(char *key, const shift_qp_t *q, bool peer)
 {
     const struct ibv_ah_attr *ah = &q->attr.ah_attr;
@@ -52,14 +53,14 @@ void shift_keys_withdraw(shift_device_t *d, const char *key, bool region)
 {
     withdrawal_t *w = calloc(1, sizeof *w);
     if (!w)
-        return; /* a stale entry: peers see by its contents that it isn't meant for them */
+        return; /* the entry stays, outdated: peers see by its contents that it isn't meant for them */
     w->region = region;
     snprintf(w->key, sizeof w->key, "%s", key);
     *(d->withdrawn ? &d->withdrawn_last->next : &d->withdrawn) = w;
     d->withdrawn_last = w;
 }
 
-/* The device is being closed: the agent forgets what its client has put. */
+/* The device is being closed: the agent drops what its client has put. */
 void shift_keys_free(shift_device_t *d)
 {
     while (d->withdrawn) {
@@ -69,7 +70,7 @@ void shift_keys_free(shift_device_t *d)
     }
 }
 
-/* Sets d->unsaid to what is left. */
+/* Sets d->unsaid to the number of keys left. */
 static void flush(shift_device_t *d)
 {
     uint64_t now = shift_now();

@@ -1,13 +1,13 @@
-/* traffic.c - how far each protected queue pair has got, as records among those of the process's MPI calls
+/* traffic.c - how far each protected queue pair has advanced, as records among those of the process's MPI calls
  * (<manapy/trace.h>, MPY_OP_RDMA_QP).
  *
  * The file belongs to the recorder of the MPI calls: manapy-launch, or libmanapy_trace.so before a program of `manapy
- * trace run`. Without a recorder (a program without MPI, --no-trace), or before it has begun, nothing is recorded.
+ * trace run`. Without a recorder (a program without MPI, --no-trace), or before it has started, nothing is recorded.
  * `manapy rdma status` and `events` do not need it.
  *
  * Invariants:
  * 1. A device's ring has one producer at a time: the thread that holds the device's lock.
- * 2. A record says what is known: none is written of a queue pair that nobody counts (counts.c).
+ * 2. A record contains only known numbers: none is written for a queue pair whose sends are not counted (counts.c).
  */
 #include "journal/journal.h"
 #include "manapy/fnv.h"

@@ -1,19 +1,18 @@
-/* kv.c - see kv.h; the lines are described in kv_protocol.h. Runs inside other programs: no signals, nothing printed,
- * nothing but libc.
+/* kv.c - see kv.h; the lines are described in kv_protocol.h. Runs inside other programs: no signals, prints nothing,
+ * needs only libc.
  *
  * Invariants
- *  1. Every key that was put, and not deleted since, is in the table. What the agent doesn't have, because an answer
- *     didn't come or because it is another agent than before, is in the list of what is `pending`: it is sent again, as
- *     far as time allows, before the next call that needs keys goes on. A key whose deletion is pending has size 0.
- *     Putting or deleting twice does no harm.
- *  2. An answer belongs to the request whose number it repeats; what comes for an older one is dropped. So a late
+ *  1. Every key that was put, and not deleted since, is in the table. The agent may lack some of them, because an
+ *     answer didn't arrive or because it is another agent than before. These are in the list `pending`. They are sent
+ *     again, as far as time allows, before the next call that needs keys continues. A key whose deletion is pending has
+ *     size 0. Putting or deleting twice does no harm.
+ *  2. An answer belongs to the request whose number it repeats; an answer to an older request is dropped. So a late
  *     answer needs no new connection.
- *  3. After a call has waited in vain, the agent is `stuck` until something comes from it: meanwhile calls fail at
- *     once, except for one in STUCK_MS. So a
- *     caller with many keys is not held up by each.
+ *  3. After a call has waited in vain, the agent is `stuck` until something arrives from it. Meanwhile calls fail at
+ *     once, except for one every STUCK_MS. So a caller with many keys does not wait for each.
  *  4. The handle belongs to the process that has opened it. In a forked child all calls fail (-ECHILD), and closing it
- *     says nothing to the agent.
- *  5. Of commands that nobody takes the newest COMMANDS are kept.
+ *     sends nothing to the agent.
+ *  5. If commands are not fetched, the newest COMMANDS are kept.
  */
 #define _GNU_SOURCE
 #include "base/hex.h"
@@ -41,7 +40,7 @@ typedef struct entry {
     struct entry *next;
     struct entry *next_pending;
     uint16_t size; /* 0: to be deleted */
-    bool pending, carried; /* by the request in progress */
+    bool pending, carried; /* carried by the request in progress */
     uint8_t value[SHIFT_KV_VALUE];
     char key[];
 } entry_t;
@@ -59,7 +58,7 @@ struct shift_kv {
     entry_t *pending, **pending_end;
     char commands[COMMANDS][COMMAND_ROOM];
     unsigned first_command, n_commands;
-    size_t start, end; /* of what was received and not read */
+    size_t start, end; /* the part that was received and not read */
     char input[2 * SHIFT_KV_LINE_MAX];
     size_t length; /* of the request that is being written; SHIFT_KV_LINE_MAX: too long */
     char line[SHIFT_KV_LINE_MAX];
@@ -92,7 +91,7 @@ static entry_t **find(shift_kv_t *kv, const char *key) {
 static bool grow(shift_kv_t *kv, size_t n) {
     entry_t **old = kv->buckets, **made = calloc(n, sizeof *made);
     size_t n_old = kv->n_buckets;
-    if (made == NULL) return n_old != 0; /* longer chains do, too */
+    if (made == NULL) return n_old != 0; /* longer chains work, too */
     kv->buckets = made;
     kv->n_buckets = n;
     for (size_t i = 0; i < n_old; i++)
@@ -168,12 +167,12 @@ static int send_line(shift_kv_t *kv, const char *line, size_t n, int64_t deadlin
 }
 
 static void keep_command(shift_kv_t *kv, const char *line) {
-    if (strlen(line) >= COMMAND_ROOM) return; /* none that we know is as long */
+    if (strlen(line) >= COMMAND_ROOM) return; /* no known command is as long */
     if (kv->n_commands == COMMANDS) kv->first_command++, kv->n_commands--;
     strcpy(kv->commands[(kv->first_command + kv->n_commands++) % COMMANDS], line);
 }
 
-/* Takes what has arrived, without waiting. 0, or -errno when the connection is gone. */
+/* Reads what has arrived, without waiting. Returns 0, or -errno if the connection is lost. */
 static int receive(shift_kv_t *kv) {
     if (kv->start > 0) memmove(kv->input, kv->input + kv->start, kv->end - kv->start);
     kv->end -= kv->start, kv->start = 0;
@@ -192,7 +191,7 @@ static int receive(shift_kv_t *kv) {
     return failed(kv, -ECONNRESET, "the agent has closed the connection");
 }
 
-/* Next whole line; NULL when there is none. Commands go into their queue. */
+/* Returns the next whole line, or NULL if there is none. Commands go into their queue. */
 static char *next_line(shift_kv_t *kv) {
     for (;;) {
         char *line = kv->input + kv->start, *newline = memchr(line, '\n', kv->end - kv->start);
@@ -227,7 +226,7 @@ static void begin(shift_kv_t *kv, const char *kind) {
     kv->length = (size_t)snprintf(kv->line, sizeof kv->line, "%llu %s", (unsigned long long)++kv->number, kind);
 }
 
-/* A blank and this field; there is room for a newline behind it. */
+/* Adds a blank and this field; leaves room for a newline. */
 static void add_field(shift_kv_t *kv, const char *text) {
     size_t n = strlen(text), left = sizeof kv->line - kv->length;
     if (n + 2 > left) {
@@ -239,7 +238,7 @@ static void add_field(shift_kv_t *kv, const char *text) {
     kv->length += n;
 }
 
-/* The request that was written, and its answer: 0 with what follows OK in *fields, or -errno. */
+/* Sends the request that was written and reads its answer. Returns 0 with the text after OK in *fields, or -errno. */
 static int ask(shift_kv_t *kv, char **fields, int64_t deadline) {
     char number[24];
     int n_number = snprintf(number, sizeof number, "%llu ", (unsigned long long)kv->number);
@@ -271,8 +270,8 @@ static int ask(shift_kv_t *kv, char **fields, int64_t deadline) {
 
 /* ---- requests that carry keys ---- */
 
-/* Bring what is pending, of one kind and as much as goes into a request, to the agent; what was to be deleted is gone
- * from the table then. */
+/* Sends pending keys of one kind to the agent, as many as fit into a request. Keys to be deleted are then removed from
+ * the table. */
 static int settle(shift_kv_t *kv, int64_t deadline) {
     bool put = kv->pending->size > 0;
     int n = 0;
@@ -304,7 +303,7 @@ static int read_secret(const char *path, uint8_t secret[MPY_SECRET_BYTES]) {
     char name[sizeof((struct sockaddr_un){0}.sun_path) + 8];
     snprintf(name, sizeof name, "%s.secret", path);
     int fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno == ENOENT ? -ECONNREFUSED : -errno; /* an agent that ends takes its secret away */
+    if (fd < 0) return errno == ENOENT ? -ECONNREFUSED : -errno; /* an agent that ends deletes its secret */
     ssize_t n = read(fd, secret, MPY_SECRET_BYTES);
     close(fd);
     return n == MPY_SECRET_BYTES ? 0 : -EACCES;
@@ -342,7 +341,7 @@ static int greet(shift_kv_t *kv, const uint8_t secret[MPY_SECRET_BYTES], int64_t
     add_field(kv, rank());
     rc = ask(kv, &fields, deadline);
     if (rc != 0 || strcmp(fields, "known") == 0) return rc;
-    for (size_t i = 0; i < kv->n_buckets; i++) /* invariant 1: this agent has nothing of ours */
+    for (size_t i = 0; i < kv->n_buckets; i++) /* invariant 1: this agent has none of our keys */
         for (entry_t *e = kv->buckets[i]; e != NULL; e = e->next) set_pending(kv, e);
     return 0;
 }
@@ -355,11 +354,11 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
     memcpy(address.sun_path, kv->path, sizeof address.sun_path);
     int low = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (low < 0) return failed(kv, -errno, "no socket");
-    kv->fd = fcntl(low, F_DUPFD_CLOEXEC, LOWEST_FD); /* out of the way of programs that count on low numbers */
+    kv->fd = fcntl(low, F_DUPFD_CLOEXEC, LOWEST_FD); /* a high number, for programs that rely on low numbers */
     if (kv->fd < 0) kv->fd = low;
     else close(low);
     kv->start = kv->end = 0;
-    /* EAGAIN: the agent's queue is full, it is stuck */
+    /* EAGAIN: the agent's queue is full, so it is stuck */
     if (connect(kv->fd, (struct sockaddr *)&address, sizeof address) != 0) {
         rc = errno == EAGAIN ? -ETIMEDOUT : errno == ENOENT ? -ECONNREFUSED : -errno;
         disconnect(kv);
@@ -377,14 +376,14 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
     return rc;
 }
 
-/* Before each request: connected; with keys, the agent also has what it must have (invariant 1). *deadline: of the
- * whole call. */
+/* Before each request: makes sure that we are connected; with `keys`, also that the agent has all keys (invariant 1).
+ * *deadline: of the whole call. */
 static int prepare(shift_kv_t *kv, bool keys, int64_t *deadline) {
     if (getpid() != kv->owner) return failed(kv, -ECHILD, "the connection to the agent belongs to the parent process");
     int64_t begin = mpy_now_ms();
     *deadline = begin + kv->timeout_ms;
     if (kv->fd >= 0) {
-        int rc = receive(kv); /* notices an agent that has gone, or is back */
+        int rc = receive(kv); /* detects an agent that has ended, or is back */
         if (rc != 0 && rc != -ECONNRESET) return rc;
     }
     if (kv->stuck && begin < kv->stuck_until) return failed(kv, -ETIMEDOUT, "the agent does not answer");
@@ -494,7 +493,7 @@ int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n) {
     return rc != 0 ? rc : shift_kv_connect(kv);
 }
 
-/* The next of the values in an answer; *fields goes on to the one behind it. */
+/* Reads the next value in an answer and advances *fields past it. */
 static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
     size_t digits = strspn(*fields, "0123456789abcdef");
     char *end = *fields + digits;
@@ -553,7 +552,7 @@ int shift_kv_command(shift_kv_t *kv, char *line, size_t room) {
     if (getpid() != kv->owner) return -ECHILD;
     if (kv->fd >= 0) {
         rc = receive(kv);
-        while (next_line(kv) != NULL) {} /* late answers */
+        while (next_line(kv) != NULL) {} /* drop late answers */
     }
     if (kv->n_commands == 0) return rc;
     const char *command = kv->commands[kv->first_command % COMMANDS];
