@@ -3,7 +3,7 @@
 
 #define FIRST_NS UINT64_C(200000000)
 #define MOST_NS UINT64_C(5000000000)
-#define STABLE_NS UINT64_C(30000000000) /* more than any retries take, which traffic needs to fail */
+#define STABLE_NS UINT64_C(30000000000) /* longer than all the retries that traffic needs to fail */
 
 void shift_backoff_up(shift_backoff_t *b, uint64_t now) { b->up_since = now; }
 

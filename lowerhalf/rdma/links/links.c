@@ -18,27 +18,27 @@ enum {
     BATCH = 10, /* messages in one packet */
     PSN_STEP = 0x2468ad,
     TIMEOUT = 15, /* 4.096 us * 2^15 = 134 ms */
-    RETRIES = 6,  /* a second in all: a busy machine is not a broken path, and this link may be the last way out */
+    RETRIES = 6,  /* together one second: a busy machine is not a broken path, and this link may be the only one left */
     PROBE_EVERY_MS = 200,
     PROBE_MS = 3000, /* the longest that the peer may take to answer */
-    LOOK_MS = 1000,  /* into the store */
+    LOOK_MS = 1000,  /* between queries of the store */
     MEET_MS = 50,    /* the same, in the first MEETING_MS without a path */
     MEETING_MS = 30000,
 };
 
 typedef enum slot_kind { RECV, SEND, PROBE } slot_kind_t;
 
-/* A message buffer that a control queue pair is using. */
+/* A message buffer of a control queue pair. */
 typedef struct slot {
     shift_link_t *link;
     uint8_t path;
     slot_kind_t kind;
     bool used;
-    struct outgoing *carries; /* SEND: copies, until the peer has them */
+    struct outgoing *carries; /* SEND: copies of the messages, until the peer has them */
     shift_message_t messages[BATCH];
 } slot_t;
 
-/* A message that waits, or is on its way. */
+/* A message that waits to be sent, or is being sent. */
 typedef struct outgoing {
     struct outgoing *next;
     shift_message_t message;
@@ -112,7 +112,7 @@ static void post_recv(slot_t *s)
     leg->qp->context->ops.post_recv(leg->qp, &wr, &bad);
 }
 
-/* What a slot carries is to be sent once more, before what waits already. */
+/* Queues what a slot carries again, before the messages that are waiting. */
 static void wait_again(shift_link_t *l, slot_t *s)
 {
     outgoing_t *last = s->carries;
@@ -127,7 +127,7 @@ static void wait_again(shift_link_t *l, slot_t *s)
     s->carries = NULL;
 }
 
-/* To RTS, from whatever state. What was on its way goes again. */
+/* Moves the leg from any state to RTS. Messages in progress are sent again. */
 static bool connect_leg(shift_link_t *l, int path)
 {
     shift_path_t *via = &l->device->path[path];
@@ -154,7 +154,7 @@ static bool connect_leg(shift_link_t *l, int path)
                     .grh = {.dgid = leg->peer_gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
     if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0)
         return false;
-    /* none comes after the reset: a slot that is used again is not taken for what it was */
+    /* no completion arrives after the reset, so one of an earlier use of a slot can't be taken for the new use */
     shift_link_poll(l->device, path);
     for (int k = SHIFT_LINK_DEPTH; k <= 2 * SHIFT_LINK_DEPTH; k++) {
         wait_again(l, slot_at(leg, k));
@@ -167,7 +167,7 @@ static bool connect_leg(shift_link_t *l, int path)
     return shift_qp_step(leg->qp, &a, IBV_QPS_RTR) == 0 && shift_qp_step(leg->qp, &a, IBV_QPS_RTS) == 0;
 }
 
-/* ---- what the peer finds of us in the store ---- */
+/* ---- our entry in the store, for the peer ---- */
 
 static void key_of(char *key, uint64_t whose, uint64_t peer) {
     snprintf(key, 64, "link/%016llx/%016llx", (unsigned long long)whose, (unsigned long long)peer);
@@ -224,7 +224,7 @@ static void set_up(shift_link_t *l)
     l->connected = true;
 }
 
-/* The store while no path is up, and now and then. */
+/* Queries the store while no path is up, and otherwise from time to time. */
 static void meet(shift_link_t *l, uint64_t now)
 {
     struct link_value v;
@@ -259,7 +259,7 @@ static slot_t *free_slot(shift_link_leg_t *leg)
     return NULL;
 }
 
-/* Backups first: they are idle, and the default path may be breaking. */
+/* Backups first: they are idle, and the default path may be failing. */
 static slot_t *free_slot_of(shift_link_t *l)
 {
     for (int k = 1; k <= l->device->paths; k++) {
@@ -299,7 +299,7 @@ static void pump(shift_link_t *l)
     }
 }
 
-/* Goes with others that follow soon: the worker sends what waits when it has done its round. */
+/* Sends it together with messages that follow soon: the worker sends them at the end of its round. */
 void shift_link_send(shift_link_t *l, const shift_message_t *message)
 {
     outgoing_t *m = calloc(1, sizeof *m);
@@ -356,14 +356,14 @@ void shift_link_down(shift_link_t *l, int path, bool tell)
     else
         shift_backoff_silent(&leg->backoff);
     if (leg->qp)
-        shift_qp_fence(leg->qp); /* what is on it comes back, and goes another way */
+        shift_qp_fence(leg->qp); /* what is on it comes back flushed, and takes another path */
     if (was && tell)
         shift_link_send(l, &(shift_message_t){.type = SHIFT_PATH_DOWN, .a = (uint32_t)path, .b = leg->generation});
 }
 
-/* ---- probing of a lost path ---- */
+/* ---- probing a lost path ---- */
 
-/* One of the two; or the one, of a process that is connected to itself. */
+/* True for one of the two sides; also for a process that is connected to itself. */
 static bool asks(const shift_link_t *l) { return l->device->id <= l->peer; }
 
 static void begin(shift_link_t *l, int path, uint32_t generation, uint64_t now)
@@ -388,7 +388,7 @@ static void write_probe(shift_link_t *l, int path)
     leg->probing = s->used = leg->qp->context->ops.post_send(leg->qp, &wr, &bad) == 0;
 }
 
-/* May this side begin to probe it? A path that fails again and again waits, unless it may be the only one. */
+/* May this side begin to probe the path? A path that fails repeatedly waits, unless it may be the only one. */
 static bool may_begin(const shift_link_t *l, int path, uint64_t now)
 {
     const shift_link_leg_t *leg = &l->on[path];
@@ -402,7 +402,7 @@ static void mend(shift_link_t *l, int path, uint64_t now)
     shift_link_leg_t *leg = &l->on[path];
     if (!leg->connected)
         return;
-    if (leg->peer_generation > leg->generation) { /* the peer has given the path up, whatever we think of it */
+    if (leg->peer_generation > leg->generation) { /* the peer has given the path up, even if it works for us */
         if (now >= leg->next_begin)
             begin(l, path, leg->peer_generation, now);
     } else if (!leg->up && l->device->path[path].port_up && may_begin(l, path, now)) {
@@ -428,7 +428,7 @@ static void path_up(shift_link_t *l, int path)
     pump(l);
 }
 
-/* ---- messages and completions that came in ---- */
+/* ---- incoming messages and completions ---- */
 
 static void message_in(shift_link_t *l, const shift_message_t *m)
 {
@@ -512,7 +512,7 @@ const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey)
 static void learn(shift_link_t *l, uint32_t *keys)
 {
     uint32_t *old = shift_map_get(&l->rkeys, (uint64_t)keys[0] + 1);
-    if (old) { /* the number was that of a region that is gone */
+    if (old) { /* the number belonged to a region that no longer exists */
         memcpy(old, keys, SHIFT_PATHS * sizeof *keys);
         free(keys);
     } else {
@@ -520,7 +520,7 @@ static void learn(shift_link_t *l, uint32_t *keys)
     }
 }
 
-/* Regions are numbered in order of registration: ask for the next ones until there is none (yet), for twice as many
+/* Regions are numbered in order of registration. Requests the next ones until one does not exist (yet), twice as many
  * each time. */
 static void learn_rkeys(shift_link_t *l)
 {

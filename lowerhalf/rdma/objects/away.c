@@ -1,21 +1,22 @@
 /* away.c - the default state of queue pairs and completion queues: how it is left, and entered again.
  *
- * In the default state the data verbs (post.c, poll.c) are *straight*: the provider's own, within a section
- * (sections.h), and nothing is noted, for the requests that are outstanding when a path fails are read back from the
- * provider's queues (rewind.h). Where the provider's queues can't be read, a post appends the request to the journal,
- * too, under the queue pair's spinlock, and a poll, under the CQ's, retires what has completed (`noted`). Everything
- * else is slow and under the device's lock: a CQ is `special` while one of its queue pairs is away from the default
- * state or completions wait in `stash` or `ready`; then its completions are first gathered from all paths.
+ * In the default state the data verbs (post.c, poll.c) are *straight*: they are the provider's own, inside a section
+ * (sections.h). Nothing is recorded, because the requests that are outstanding when a path fails are read back from the
+ * provider's queues (rewind.h). If the provider's queues can't be read, the verbs are *noted*: a post also appends the
+ * request to the journal, under the queue pair's spinlock, and a poll, under the CQ's, retires what has completed. In
+ * all other states the verbs are slow and run under the device's lock. A CQ is `special` while one of its queue pairs
+ * is away from the default state or completions wait in `stash` or `ready`; then its completions are first gathered
+ * from all paths.
  *
- * Invariant: a thread that ends the default state waits, without holding up others, until the straight verbs that began
- * before it are over: for a queue pair before its leg is fenced, for a CQ before another thread polls it.
+ * Invariant: a thread that ends the default state waits, without delaying others, until the straight verbs that began
+ * before are finished: for a queue pair before its leg is fenced, for a CQ before another thread polls it.
  *
  * With the device's lock held.
  */
 #include "objects/away.h"
 
-/* An object's straight section goes from one data verb to another: in between, only `section` tells. It changes while
- * its thread's slot names the object, so one of the three looks meets it. */
+/* A straight section of an object continues from one data verb to the next; between them only `section` shows it.
+ * `section` changes while its thread's slot names the object, so one of the three tests detects it. */
 static bool under_way(const bool *section, const void *object)
 {
     shift_barrier();
@@ -44,7 +45,7 @@ static void count_away(const shift_qp_t *q, int by)
     }
 }
 
-/* Invariant: whoever needs attention is in the list; the worker takes out who doesn't any more. */
+/* Invariant: every queue pair that needs attention is in the list; the worker removes those that no longer need it. */
 bool shift_needs_attention(const shift_qp_t *q)
 {
     bool lost = false;
@@ -74,7 +75,7 @@ void shift_attend(shift_qp_t *q, bool active)
     }
 }
 
-/* While a journal changes its meaning, the CQs are special: nobody retires anything. */
+/* While a journal changes its meaning, the CQs are special: no poll retires anything. */
 void shift_away(shift_qp_t *q, bool away)
 {
     if (q->direct == !away)
@@ -86,7 +87,7 @@ void shift_away(shift_qp_t *q, bool away)
     /* a noted post in progress on the default leg ends first; for a straight one, see shift_qp_busy */
     shift_spin_lock(&q->lock);
     q->direct = !away;
-    if (!away && q->rewinds) { /* what is in flight is in the ring, too */
+    if (!away && q->rewinds) { /* the requests in flight are in the provider's queue and also in the journal */
         q->sends.first = q->sends.next;
         q->recvs.first = q->recvs.next;
         q->unread = true;
@@ -94,7 +95,7 @@ void shift_away(shift_qp_t *q, bool away)
     __atomic_store_n(&q->straight, q->plain || (q->direct && q->rewinds), __ATOMIC_RELEASE);
     shift_spin_unlock(&q->lock);
     if (!away) {
-        shift_spin_lock(&q->send_cq->lock); /* (whoever finds the error that begins a switch has it) */
+        shift_spin_lock(&q->send_cq->lock); /* (the thread that finds the error that begins a switch holds it) */
         if (q->recv_cq != q->send_cq)
             shift_spin_lock(&q->recv_cq->lock);
         count_away(q, -1);

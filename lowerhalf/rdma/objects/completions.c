@@ -1,4 +1,5 @@
-/* completions.c - completions that wait for the program's next poll, and events on its own completion channel.
+/* completions.c - completions that wait for the program's next poll, and events on the program's own completion
+ * channel.
  *
  * The code that delivers a completion keeps the order: gather.c, release.c, readback.c.
  */
@@ -50,7 +51,7 @@ static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
     }
 }
 
-/* The completion of a request that no leg will complete. */
+/* Creates the completion of a request that no leg will complete. */
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status)
 {
     bool read = e->wr.opcode == IBV_WR_RDMA_READ;
@@ -63,14 +64,14 @@ void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_statu
         shift_deliver(q->send_cq, &wc);
 }
 
-/* A queue pair in the error state completes whatever is posted to it: so an event can be made on the program's own CQ
- * and channel. Device lock held. */
+/* A queue pair in the error state completes everything that is posted to it. So it can cause an event on the program's
+ * own CQ and channel. Device lock held. */
 void shift_ring_bell(shift_cq_t *c)
 {
     if (!c->cq->channel)
         return;
     if (!c->armed)
-        shift_barrier(); /* who arms it now either finds what is ready, or is seen */
+        shift_barrier(); /* a thread that arms it now either finds the ready completions or is seen here */
     if (!__atomic_load_n(&c->armed, __ATOMIC_ACQUIRE))
         return;
     if (!c->bell) {
@@ -90,8 +91,8 @@ void shift_ring_bell(shift_cq_t *c)
         shift_qp_step(c->bell, &attr, IBV_QPS_INIT);
         shift_qp_fence(c->bell);
     }
-    /* A receive: its error is an event also for who waits for solicited ones only. Soft-RoCE flushes it when the state
-     * is set, not when it is posted. */
+    /* Use a receive: its error is an event even for a program that waits only for solicited ones. Soft-RoCE flushes it
+     * when the state is set, not when it is posted. */
     struct ibv_recv_wr wr = {0}, *bad;
     c->o.device->ops.post_recv(c->bell, &wr, &bad);
     shift_qp_fence(c->bell);

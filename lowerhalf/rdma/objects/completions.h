@@ -1,4 +1,4 @@
-/* completions.h - completions and events that we make. For failover/ and verbs/; with the device's lock held. */
+/* completions.h - completions and events that SHIFT creates. For failover/ and verbs/; with the device's lock held. */
 #ifndef MANAPY_RDMA_COMPLETIONS_H
 #define MANAPY_RDMA_COMPLETIONS_H
 
@@ -7,6 +7,6 @@
 void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc);
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status);
 void shift_ring_bell(shift_cq_t *c);
-void shift_ring_bells(shift_qp_t *q); /* of both its CQs */
+void shift_ring_bells(shift_qp_t *q); /* on both its CQs */
 
 #endif

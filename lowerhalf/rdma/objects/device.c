@@ -1,4 +1,4 @@
-/* device.c - a program's RNIC and the backups beside it. */
+/* device.c - a program's RNIC and its backups. */
 #include "common/report.h"
 #include "objects/device.h"
 #include "objects/gids.h"
@@ -18,8 +18,8 @@ enum { WAIT_S = 30 };
 shift_map_t shift_devices = SHIFT_MAP_INIT, shift_pds = SHIFT_MAP_INIT, shift_qps = SHIFT_MAP_INIT,
             shift_cqs = SHIFT_MAP_INIT, shift_srqs = SHIFT_MAP_INIT;
 
-/* Names of the backups of a device, in order, from MANAPY_SHIFT_BACKUP: "DEV,DEV" for every device (but itself), or
- * "DEFAULT:DEV[:DEV],..." */
+/* Reads the names of a device's backups, in order, from MANAPY_SHIFT_BACKUP: "DEV,DEV" for every device (except
+ * itself), or "DEFAULT:DEV[:DEV],..." */
 static void name_backups(shift_device_t *d)
 {
     const char *list = getenv("MANAPY_SHIFT_BACKUP"), *own = d->path[0].name;
@@ -40,8 +40,8 @@ static void name_backups(shift_device_t *d)
     }
 }
 
-/* A link that comes back, or a switch that starts again, takes some ten seconds; a peer that has ended isn't waited
- * for. */
+/* A link that comes back, or a switch that restarts, takes about ten seconds. We do not wait for a peer that has
+ * ended. */
 static uint64_t longest_wait(void)
 {
     const char *given = getenv("MANAPY_SHIFT_WAIT");
@@ -56,7 +56,7 @@ static uint64_t longest_wait(void)
 
 static bool is_rxe(const struct ibv_device *device)
 {
-    /* the attribute that Soft-RoCE has and hardware has not: its network device */
+    /* Soft-RoCE has this attribute (its network device), hardware does not */
     char parent[sizeof device->ibdev_path + 16];
     snprintf(parent, sizeof parent, "%s/parent", device->ibdev_path);
     return access(parent, F_OK) == 0;
@@ -72,7 +72,7 @@ shift_device_t *shift_device_add(struct ibv_context *context)
     struct verbs_context *v = verbs_get_ctx(context);
     d->create_qp_ex = v ? v->create_qp_ex : NULL;
     d->create_cq_ex = v ? v->create_cq_ex : NULL;
-    v = verbs_get_ctx_op(context, alloc_parent_domain); /* of an older library its table ends before */
+    v = verbs_get_ctx_op(context, alloc_parent_domain); /* the table of an older library is too short to contain it */
     d->alloc_parent_domain = v ? v->alloc_parent_domain : NULL;
     while (d->id == 0)
         if (getrandom(&d->id, sizeof d->id, 0) != sizeof d->id)
@@ -97,7 +97,7 @@ shift_device_t *shift_device_add(struct ibv_context *context)
     return d;
 }
 
-/* When the worker has ended, and the links are gone. */
+/* Call it when the worker has ended and the links are freed. */
 void shift_device_free(shift_device_t *d)
 {
     for (int p = 0; p < d->paths; p++) {
@@ -123,7 +123,7 @@ void shift_wake(shift_device_t *d)
 {
     uint64_t one = 1;
     if (write(d->wake, &one, sizeof one) < 0)
-        return; /* the counter is full: it wakes as it is */
+        return; /* the counter is full: the worker wakes anyway */
 }
 
 void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d)
@@ -139,7 +139,7 @@ void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Returns with the device's lock held: the caller takes away the object's shadows, unlocks and frees it. */
+/* Returns with the device's lock held: the caller removes the object's shadows, unlocks and frees it. */
 void shift_object_remove(shift_object_t *o)
 {
     shift_device_t *d = o->device;
@@ -152,7 +152,7 @@ void shift_object_remove(shift_object_t *o)
     *(o->next ? &o->next->previous : &d->last) = o->previous;
 }
 
-/* In manapy's lower half, dup gives a number that is out of the program's way. -1 and errno */
+/* In manapy's lower half, dup returns a number that the program does not use. -1 and errno on failure. */
 int shift_dup(int fd)
 {
     int copy = dup(fd);
@@ -161,7 +161,7 @@ int shift_dup(int fd)
     return copy;
 }
 
-/* The kernel has chosen its number. */
+/* Moves a descriptor whose number the kernel has chosen. */
 static void move_away(int *fd)
 {
     int moved = shift_dup(*fd);
@@ -212,7 +212,7 @@ void shift_device_backups(shift_device_t *d)
     struct ibv_gid_entry like = {.gid_type = IBV_GID_TYPE_ROCE_V2};
     uint8_t port = 1;
     pthread_mutex_lock(&d->lock);
-    for (shift_object_t *o = d->objects; o; o = o->next) { /* as the first connected queue pair does it */
+    for (shift_object_t *o = d->objects; o; o = o->next) { /* as the first connected queue pair does */
         shift_qp_t *q = (shift_qp_t *)o;
         if (o->kind == SHIFT_QP && !q->plain && (q->attr_mask & IBV_QP_AV)) {
             port = q->attr.ah_attr.port_num;

@@ -1,11 +1,11 @@
-/* drafts.c - which functions a program finds in an extended queue pair between wr_start and wr_complete: the
- * provider's, or those that draft requests (extended.c). */
+/* drafts.c - which functions an extended queue pair has between wr_start and wr_complete: the provider's, or those that
+ * draft requests (extended.c). */
 #include "objects/away.h"
 
 #include <stddef.h>
 #include <string.h>
 
-/* In struct ibv_qp_ex, the functions between wr_start and wr_complete. */
+/* The range in struct ibv_qp_ex of the functions between wr_start and wr_complete. */
 enum { BUILDERS = offsetof(struct ibv_qp_ex, wr_atomic_cmp_swp), BUILDERS_END = offsetof(struct ibv_qp_ex, wr_start) };
 
 void shift_build_with(struct ibv_qp_ex *x, const struct ibv_qp_ex *functions)
@@ -13,8 +13,8 @@ void shift_build_with(struct ibv_qp_ex *x, const struct ibv_qp_ex *functions)
     memcpy((char *)x + BUILDERS, (const char *)functions + BUILDERS, BUILDERS_END - BUILDERS);
 }
 
-/* Device lock held. False: a draft is being made, so it isn't over yet. Otherwise the next section may be straight, and
- * the caller says so before shift_draft_ended. */
+/* Device lock held. False: a draft is in progress, so it can't end yet. Otherwise the next section may be straight; the
+ * caller decides this before shift_draft_ended. */
 bool shift_draft_ends(shift_qp_t *q)
 {
     if (!q->provider)

@@ -1,8 +1,8 @@
 /* gids.c - the GIDs of RNICs, by value.
  *
- * A queue pair is given the index of a GID in its port's table. When an address or a link is taken away and comes back,
- * the same GID may stand at another index: others may have come first, and a queue pair that uses the old entry keeps
- * the kernel from filling that again. So what is remembered is the GID; where it stands is looked up before each use.
+ * A queue pair gets the index of a GID in its port's table. If an address or a link disappears and comes back, the same
+ * GID may be at another index: others may have been added before, and a queue pair that uses the old entry keeps the
+ * kernel from filling it again. So we store the GID, and look up its index before each use.
  */
 #include "objects/gids.h"
 
@@ -49,7 +49,7 @@ static bool is_v4(const union ibv_gid *gid)
 
 bool shift_gid_choose(struct ibv_context *context, uint8_t port, const struct ibv_gid_entry *like,
                       struct ibv_gid_entry *gid) {
-    for (uint32_t i = 0; shift_real()->query_gid_ex && i < TABLE; i++) /* else types aren't known */
+    for (uint32_t i = 0; shift_real()->query_gid_ex && i < TABLE; i++) /* without query_gid_ex the types are unknown */
         if (shift_gid_at(context, port, i, gid) && gid->gid_type == like->gid_type &&
             is_v4(&gid->gid) == is_v4(&like->gid))
             return true;

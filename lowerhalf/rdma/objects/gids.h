@@ -5,8 +5,8 @@
 #include "objects/objects.h"
 
 bool shift_gid_at(struct ibv_context *context, uint8_t port, uint32_t index, struct ibv_gid_entry *gid);
-bool shift_gid_find(struct ibv_context *context, struct ibv_gid_entry *gid); /* sets its index to where it stands */
-/* The first of the kind (RoCE version; IPv4 or IPv6) that `like` is: no other reaches the peer's. */
+bool shift_gid_find(struct ibv_context *context, struct ibv_gid_entry *gid); /* sets its current index */
+/* The first GID of the same kind (RoCE version; IPv4 or IPv6) as `like`: no other kind reaches the peer's. */
 bool shift_gid_choose(struct ibv_context *context, uint8_t port, const struct ibv_gid_entry *like,
                       struct ibv_gid_entry *gid);
 

@@ -1,8 +1,8 @@
-/* legs.c - what is done to a queue pair the same way whichever path it is on, and whether it carries the program's
- * traffic or a link's. */
+/* legs.c - operations on a queue pair that are the same on every path, whether it carries the program's traffic or a
+ * link's. */
 #include "objects/legs.h"
 
-/* The attributes that a reliable connected queue pair must be given for each state (InfiniBand specification 11.2.5.2;
+/* The attributes that a reliable connected queue pair needs for each state (InfiniBand specification 11.2.5.2;
  * ibv_modify_qp(3)). */
 int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to)
 {
@@ -22,7 +22,7 @@ void shift_qp_fence(struct ibv_qp *qp)
     shift_real()->modify_qp(qp, &error, IBV_QP_STATE);
 }
 
-/* Path 0 is the program's context, whose table holds our own data verbs: its provider's are in the device's record. */
+/* Path 0 is the program's context, whose table has our own data verbs: the provider's are in the device's record. */
 const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path) {
     return path ? &d->path[path].context->ops : &d->ops;
 }
@@ -38,7 +38,7 @@ bool shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, i
     return true;
 }
 
-/* What the provider has taken but can't send (its RNIC is gone) comes back flushed. */
+/* Requests that the provider has accepted but can't send (its RNIC is gone) come back flushed. */
 int shift_leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr)
 {
     struct ibv_send_wr *bad = NULL;
@@ -52,8 +52,8 @@ int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)
     return shift_verbs_on(q->o.device, path)->post_recv(q->legs[path].qp, wr, &bad);
 }
 
-/* Packets that a request takes, that is: by how much it advances the packet sequence number (InfiniBand specification,
- * 9.7.2). */
+/* Number of packets that a request takes, that is, by how much it advances the packet sequence number (InfiniBand
+ * specification, 9.7.2). */
 static uint32_t packets_of(const shift_send_t *e, uint32_t mtu)
 {
     switch (e->wr.opcode) {
@@ -68,7 +68,7 @@ static uint32_t packets_of(const shift_send_t *e, uint32_t mtu)
     }
 }
 
-/* The packets that it takes on the leg in use, behind those before it. */
+/* Sets the packet numbers of the request on the leg in use, after those of earlier requests. */
 void shift_number(shift_qp_t *q, shift_send_t *e)
 {
     shift_leg_t *leg = &q->legs[q->path];

@@ -1,17 +1,17 @@
-/* legs.h - one queue pair, on whatever path. For every layer from objects/ up. */
+/* legs.h - one queue pair, on any path. For every layer from objects/ up. */
 #ifndef MANAPY_RDMA_LEGS_H
 #define MANAPY_RDMA_LEGS_H
 
 #include "objects/objects.h"
 
-/* RESET, INIT, RTR, RTS: 0 or an errno. */
+/* to: RESET, INIT, RTR or RTS. Returns 0 or an errno. */
 int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to);
 void shift_qp_fence(struct ibv_qp *qp); /* to the error state */
 const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path); /* the provider's */
-/* With this path's keys; false: a region isn't registered there. */
+/* Sets this path's keys. False: a region isn't registered there. */
 bool shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, int n);
 int shift_leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr);
 int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr);
-void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use */
+void shift_number(shift_qp_t *q, shift_send_t *e); /* sets its packet numbers on the leg in use */
 
 #endif

@@ -1,9 +1,9 @@
-/* regions.c - memory regions on the backups. memory.c has those of the program. */
+/* regions.c - memory regions on the backups. memory.c handles those of the program. */
 #include "objects/regions.h"
 
 #include <unistd.h>
 
-/* On a backup. */
+/* Registers the region on a backup. */
 struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m)
 {
     const shift_real_t *real = shift_real();
@@ -14,7 +14,7 @@ struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m)
     return real->reg_mr(pd, m->address, m->length, m->access);
 }
 
-/* No backup needs it any more. */
+/* Call it when no backup needs the memory any more. */
 void shift_memory_close(shift_memory_t *m)
 {
     if (m->dmabuf && m->fd >= 0)

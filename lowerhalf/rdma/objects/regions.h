@@ -5,6 +5,7 @@
 #include "objects/objects.h"
 
 struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m); /* on a backup */
-void shift_memory_close(shift_memory_t *m);                               /* none needs it any more */
+/* call it when no backup needs the memory any more */
+void shift_memory_close(shift_memory_t *m);
 
 #endif

@@ -1,13 +1,14 @@
 /* states.h - the states of a protected queue pair and the only function that changes them (SHIFT paper, section 4.2).
  *
- *   send queue    DEFAULT ──FAIL──> FALLBACK ──RECOVERED──> WAIT_SIGNALED ──SIGNALED──> WAIT_SINKED ──RETURNED──>
- *                 DEFAULT
- *                                      ^───────── FAIL (the way back, or the path in use, was lost again) ───┘
+ *   send queue    DEFAULT ──FAIL──> FALLBACK ──RECOVERED──> WAIT_SIGNALED ──SIGNALED──> WAIT_SINKED
+ *                    ^                 ^                          │                      │      │
+ *                    │                 └── FAIL (the way back, or the path in use, was lost)    │
+ *                    └──RETURNED────────────────────────────────────────────────────────────────┘
  *   receive queue DEFAULT ──FAIL──> FALLBACK ──RETURNED──> DEFAULT
  *
- * FAIL also stands for a switch that was asked for (`manapy rdma move`): from here on it is the same. RELEASED, reached
- * by GIVE_UP from everywhere, is outside the paper's states: the queue pair is the provider's again and the program
- * sees what happens to it.
+ * FAIL also stands for a switch that was requested (`manapy rdma move`); from here on it is the same. RELEASED, which
+ * GIVE_UP reaches from every state, is not one of the paper's states: the queue pair belongs to the provider again, and
+ * the program sees what happens to it.
  */
 #ifndef MANAPY_RDMA_STATES_H
 #define MANAPY_RDMA_STATES_H
@@ -26,7 +27,7 @@ typedef enum shift_event {
     SHIFT_RECOVERED, /* the default path works again, on both sides */
     SHIFT_SIGNALED,  /* the last request posted to the backup is a signaled one, or there is none */
     SHIFT_RETURNED,  /* both directions are back on the default path */
-    SHIFT_GIVE_UP,   /* no path is left, or the program itself ended the connection */
+    SHIFT_GIVE_UP,   /* no path is left, or the program itself has ended the connection */
 } shift_event_t;
 
 typedef struct shift_states {
@@ -34,7 +35,7 @@ typedef struct shift_states {
     shift_rq_state_t rq;
 } shift_states_t;
 
-/* Aborts, with both states and the event in the message, on a transition that isn't in the picture above. */
+/* On a transition that isn't in the picture above: aborts with both states and the event in the message. */
 void shift_transition(shift_states_t *s, shift_event_t event);
 
 const char *shift_sq_name(shift_sq_state_t s);

@@ -1,6 +1,8 @@
-/* preload.S - dlsym and dlvsym in front of libc's, for programs that open libibverbs by dlopen and so would get past us (preload.c).
+/* preload.S - dlsym and dlvsym in front of libc's, for programs that open libibverbs by dlopen and would otherwise
+ * bypass us (preload.c).
  *
- * With RTLD_NEXT (-1) libc looks at its return address to know who asks: then we must leave by a jump, with the caller's stack as it was.
+ * With RTLD_NEXT (-1) libc determines the caller from the return address. So then we must leave by a jump, with the
+ * caller's stack unchanged.
  */
     .text
     .globl dlsym

@@ -1,14 +1,14 @@
 /* preload.c - puts the library in front of libibverbs: by LD_PRELOAD for programs that link it, by dlsym (preload.S)
  * for programs that dlopen it.
  *
- * A soname shim would do both, too, but it would have to hand on libibverbs's private symbols to the provider
- * libraries, version by version.
+ * A library with libibverbs's soname could do both, too, but it would have to forward libibverbs's private symbols to
+ * the provider libraries, version by version.
  */
 #include "common/real.h"
 
 #include <string.h>
 
-/* What the program gets for a function of libibverbs that it has looked up itself. */
+/* What the program gets for a function of libibverbs that it looks up itself. */
 static void *in_front_of(const char *name, void *found)
 {
     if (!found || strncmp(name, "ibv_", 4) != 0)

@@ -1,4 +1,4 @@
-/* rewind.c - which backend of rewind.h reads the queues of a queue pair. */
+/* rewind.c - selects the backend of rewind.h that reads the queues of a queue pair. */
 #include "requests/rewind.h"
 
 static const shift_rewind_t *const backends[] = {&shift_rewind_rxe, &shift_rewind_mlx5};

@@ -1,20 +1,20 @@
-/* rewind_mlx5.c - the rewind of NVIDIA's ConnectX RNICs.
+/* rewind_mlx5.c - the rewind for NVIDIA's ConnectX RNICs.
  *
- * NEVER RUN ON HARDWARE: written after infiniband/mlx5dv.h and the provider's source (rdma-core, providers/mlx5/qp.c),
+ * NEVER RUN ON HARDWARE: written from infiniband/mlx5dv.h and the provider's source (rdma-core, providers/mlx5/qp.c),
  * and tested on queues that the tests fill in.
  *
- * mlx5dv_init_obj tells where the queues and the doorbell record are. How far the provider has posted is in the
- * doorbell record; its head and tail and the table of wr_ids are private, so the wr_ids are those of the error
- * completions.
+ * mlx5dv_init_obj returns the addresses of the queues and of the doorbell record. The doorbell record says how far the
+ * provider has posted. The provider's head, tail and table of wr_ids are private, so the wr_ids are taken from the
+ * error completions.
  *
- * The send queue is a ring of 64-byte blocks. A request takes one or more of them, begins with a control segment, and
- * may wrap around the ring's end at any 16-byte segment, inline data at any byte.
+ * The send queue is a ring of 64-byte blocks. A request takes one or more of them and begins with a control segment. It
+ * may wrap around the ring's end at any 16-byte segment; inline data may wrap at any byte.
  *
  * Invariants:
- * 1. A block that begins a request carries its own index (16 bits, more than the ring has), the queue pair's number,
- *    and the request's size. Requests lie back to back, so the last n are found by stepping back from the producer.
- *    Inline data could imitate a control segment; then two requests seem to end at one place, and we refuse (-EBADMSG)
- *    rather than guess.
+ * 1. A block that begins a request contains its own index (16 bits, more than the ring has), the queue pair's number,
+ *    and the request's size. Requests are contiguous, so the last n are found by stepping back from the producer.
+ *    Inline data could look like a control segment. Then two requests seem to end at one place, and we refuse
+ *    (-EBADMSG) rather than guess.
  * 2. The hardware writes nothing into the queues.
  */
 #include "requests/rewind.h"
@@ -40,11 +40,11 @@ typedef struct queues {
     struct mlx5dv_qp dv;
 } queues_t;
 
-/* A function of the provider's library, if that is loaded (it must be, for one of its devices to be open). */
+/* A function of the provider's library, if it is loaded (it must be loaded when one of its devices is open). */
 static void *provider_function(const char *name)
 {
     void *library = dlopen("libmlx5.so.1", RTLD_NOW | RTLD_NOLOAD);
-    return library ? dlsym(library, name) : NULL; /* the library stays open: libibverbs never unloads it either */
+    return library ? dlsym(library, name) : NULL; /* the library stays open: libibverbs never unloads it, either */
 }
 
 static bool serves(const struct ibv_device *device)
@@ -63,7 +63,7 @@ static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void *
     struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found.dv}};
     if (!init_obj || init_obj(&object, MLX5DV_OBJ_QP) || !found.dv.dbrec)
         return -ENOTSUP;
-    if (getenv("MLX5_QP_SIGNATURE")) /* receives then begin with one more segment */
+    if (getenv("MLX5_QP_SIGNATURE")) /* each receive then begins with one more segment */
         return -ENOTSUP;
     if (!found.dv.sq.buf || !power_of_two(found.dv.sq.wqe_cnt) || found.dv.sq.wqe_cnt > MAX_RING ||
         found.dv.sq.stride != BLOCK)
@@ -80,7 +80,7 @@ static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void *
     return 0;
 }
 
-/* How far was posted: blocks, or receives; 16 bits. */
+/* How much was posted, in blocks or receives; 16 bits. */
 static uint32_t producer(const queues_t *q, int which) {
     return be32toh(__atomic_load_n(&q->dv.dbrec[which], __ATOMIC_ACQUIRE)) & 0xffff;
 }
@@ -89,7 +89,7 @@ static uint32_t producer(const queues_t *q, int which) {
 
 static size_t ring_bytes(const queues_t *q) { return (size_t)q->dv.sq.wqe_cnt * BLOCK; }
 
-/* Byte of the ring at which segment k of the request that begins at a block lies. */
+/* The byte of the ring at which segment k of the request that begins at `block` lies. */
 static size_t place(const queues_t *q, uint32_t block, uint32_t k) {
     return ((size_t)block * BLOCK + k * SEGMENT) & (ring_bytes(q) - 1);
 }
@@ -98,7 +98,7 @@ static const void *segment(const queues_t *q, uint32_t block, uint32_t k) {
     return (const char *)q->dv.sq.buf + place(q, block, k);
 }
 
-/* Segments of the request that begins at this block; 0: none does. */
+/* Number of segments of the request that begins at this block; 0: no request begins here. */
 static uint32_t request_at(const queues_t *q, uint32_t block)
 {
     const struct mlx5_wqe_ctrl_seg *control = segment(q, block, 0);
@@ -108,7 +108,8 @@ static uint32_t request_at(const queues_t *q, uint32_t block)
 
 static uint32_t blocks(uint32_t segments) { return (segments + BLOCK_SEGMENTS - 1) / BLOCK_SEGMENTS; }
 
-/* The block at which the oldest of the last n requests begins (invariant 1): 0, or an error of shift_rewind_t.sends. */
+/* Finds the block at which the oldest of the last n requests begins (invariant 1). Returns 0, or an error of
+ * shift_rewind_t.sends. */
 static int step_back(const queues_t *q, uint32_t n, uint32_t *first)
 {
     const uint32_t end = producer(q, MLX5_SND_DBR);
@@ -130,7 +131,7 @@ static int step_back(const queues_t *q, uint32_t n, uint32_t *first)
     return 0;
 }
 
-/* Bytes of the ring from a place on, which may be anything in it. */
+/* Copies bytes of the ring from a position on; they may have any content. */
 static void copy_out(const queues_t *q, void *to, size_t from, size_t n)
 {
     size_t straight = ring_bytes(q) - from < n ? ring_bytes(q) - from : n;
@@ -138,7 +139,7 @@ static void copy_out(const queues_t *q, void *to, size_t from, size_t n)
     memcpy((char *)to + straight, q->dv.sq.buf, n - straight);
 }
 
-/* What a request carries: scatter elements, or bytes. */
+/* The payload of a request: scatter elements, or bytes. */
 typedef struct payload {
     struct ibv_sge list[MAX_SEGMENTS];
     int elements;
@@ -147,7 +148,7 @@ typedef struct payload {
     bool is_inline;
 } payload_t;
 
-/* The request's segments from k on, up to its end. False when they don't make sense. */
+/* Decodes the request's segments from k to its end. False if they are invalid. */
 static bool decode_payload(const queues_t *q, uint32_t block, uint32_t k, uint32_t end, payload_t *p)
 {
     p->elements = 0, p->bytes = 0, p->is_inline = false;
@@ -176,8 +177,8 @@ static bool decode_payload(const queues_t *q, uint32_t block, uint32_t k, uint32
     return true;
 }
 
-/* Segments of the remote address and, for atomics, the operands, into wr: how many segments come before the payload, 0
- * when we can't replay this. */
+/* Decodes the segments of the remote address and, for atomics, the operands, into wr. Returns the number of segments
+ * before the payload, or 0 if we can't replay this. */
 static uint32_t decode_operation(const queues_t *q, uint32_t block, uint8_t opcode, struct ibv_send_wr *wr)
 {
     const struct mlx5_wqe_raddr_seg *remote = segment(q, block, 1);
@@ -231,7 +232,7 @@ static int decode_send(const queues_t *q, uint32_t block, uint64_t wr_id, shift_
                     (control->fm_ce_se & MLX5_WQE_CTRL_SOLICITED ? IBV_SEND_SOLICITED : 0) |
                     (control->fm_ce_se & MLX5_WQE_CTRL_FENCE ? IBV_SEND_FENCE : 0);
     uint32_t head = decode_operation(q, block, what & 0xff, &wr);
-    if (!head || what >> 24) /* a modifier: an operation that the verbs don't have */
+    if (!head || what >> 24) /* a modifier: an operation that verbs don't have */
         return -EOPNOTSUPP;
     payload_t payload;
     if (head > end || !decode_payload(q, block, head, end, &payload))
@@ -263,8 +264,8 @@ static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
     return rc;
 }
 
-/* ---- the receive queue: slots of one size, each a scatter list that ends at an element of no bytes or with the slot
- * ---- */
+/* ---- the receive queue: slots of one size. Each is a scatter list that ends with an element of no bytes or at the end
+ * of the slot ---- */
 
 static int decode_recv(const queues_t *q, uint32_t index, uint64_t wr_id, shift_journal_t *to)
 {

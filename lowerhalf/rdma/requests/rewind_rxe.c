@@ -1,22 +1,23 @@
-/* rewind_rxe.c - the rewind of Soft-RoCE (rdma_rxe).
+/* rewind_rxe.c - the rewind for Soft-RoCE (rdma_rxe).
  *
- * The queues are rings that kernel and provider share, of the layout in <rdma/rdma_user_rxe.h>. The provider's queue
- * pair object holds a pointer to the start of each mapping, at places that differ between versions of rdma-core.
+ * The queues are rings that kernel and provider share, with the layout in <rdma/rdma_user_rxe.h>. The provider's queue
+ * pair object contains a pointer to the start of each mapping, at offsets that differ between versions of rdma-core.
  *
  * Invariants:
- * 1. A pointer is taken for a ring's only if it equals the start of a mapping of the uverbs device, or lies where the
- *    first queue pair had one that does; and if the ring has the number and size of slots that follow from the queue
- *    pair's capacities (drivers/infiniband/sw/rxe/rxe_queue.c). Of two rings that both fit, the receive queue's pointer
- *    comes first in the object. If this should ever be wrong, the completions' wr_ids don't match.
+ * 1. A pointer is accepted as a ring's under two conditions. It equals the start of a mapping of the uverbs device, or
+ *    it is at the offset at which the first queue pair had one that does. And the ring has the number and size of slots
+ *    that follow from the queue pair's capacities (drivers/infiniband/sw/rxe/rxe_queue.c). If two rings both fit, the
+ *    receive queue's pointer comes first in the object. If this should ever be wrong, the completions' wr_ids don't
+ *    match.
  * 2. Between the post and the flush the kernel changes in a slot only status, state, mask, the packet numbers, iova and
  *    the cursor (resid, cur_sge, sge_offset) of the scatter list: rxe_req.c, rxe_comp.c and rxe_resp.c of Linux 6.1.
  *    The rest is as the provider wrote it.
- * 3. consumer_index is the kernel's and says nothing after an error: slots count back from producer_index. A slot lives
- *    until it is posted to again.
+ * 3. consumer_index belongs to the kernel and means nothing after an error: slots are counted back from producer_index.
+ *    A slot stays valid until it is posted to again.
  * 4. A send that is flushed has a status other than success in its slot: rxe_comp.c of Linux 6.1. (If not even the last
  *    one has, the kernel doesn't tell.)
- * 5. A slot of which `mask` is 0 was never looked at by the kernel since the queue pair was reset, when it clears the
- *    ring.
+ * 5. If the `mask` of a slot is 0, the kernel has not processed the slot since the queue pair was reset; a reset clears
+ *    the ring.
  */
 #include "requests/rewind.h"
 
@@ -35,9 +36,9 @@ enum { PAGE = 4096, CACHE_LINE = 64, PSN_MASK = 0xffffff, MAPPINGS = 65536 };
 typedef struct rxe_queue_buf ring_t;
 
 typedef struct rings {
-    ring_t *sends, *recvs; /* recvs NULL: the queue pair has a shared receive queue */
-    struct rxe_send_wqe spare; /* what was in the one free slot of a full send queue when it failed, */
-    bool kept;                 /* if it did */
+    ring_t *sends, *recvs; /* recvs is NULL if the queue pair has a shared receive queue */
+    struct rxe_send_wqe spare; /* content of the one free slot of a full send queue when it failed, */
+    bool kept;                 /* if it was full */
 } rings_t;
 
 /* ---- finding the rings ---- */
@@ -49,7 +50,7 @@ static bool serves(const struct ibv_device *device)
     if (n < 0)
         return false;
     target[n] = 0;
-    /* no hardware, and the attribute by which rxe alone names the network interface below it */
+    /* virtual, and with the attribute that only rxe has: the network interface below it */
     snprintf(path, sizeof path, "%s/parent", device->ibdev_path);
     return strstr(target, "/devices/virtual/") && access(path, R_OK) == 0;
 }
@@ -82,7 +83,8 @@ static bool fits_recvs(const ring_t *r, const struct ibv_qp_cap *cap)
     return fits(r, cap->max_recv_wr, sizeof(struct rxe_recv_wqe) + cap->max_recv_sge * sizeof(struct rxe_sge));
 }
 
-/* Starts of the process's mappings of uverbs devices, into an array of the caller's: how many. */
+/* Stores the start addresses of the process's mappings of uverbs devices in an array of the caller. Returns their
+ * number. */
 static size_t mappings(uintptr_t *starts, size_t room)
 {
     size_t n = 0;
@@ -103,8 +105,8 @@ static ring_t *pointer_at(const struct ibv_qp *qp, size_t offset)
     return p;
 }
 
-/* Where queue pair objects of this process's provider hold the pointers; 0: not known yet. All objects are of one type.
- */
+/* Offsets of the pointers in queue pair objects of this process's provider; 0: not known yet. All objects have the same
+ * type. */
 static _Atomic size_t sends_at, recvs_at;
 
 static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made)
@@ -132,11 +134,11 @@ static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made)
     }
 }
 
-/* The ring to which the object points at a place where objects like it do, or NULL. */
+/* The ring that the object points to at an offset known from objects like it, or NULL. */
 static ring_t *known(const struct ibv_qp *qp, size_t at)
 {
     ring_t *ring = at ? pointer_at(qp, at) : NULL;
-    /* msync: is it mapped? */
+    /* msync tests whether the page is mapped */
     return ring && (uintptr_t)ring % PAGE == 0 && msync(ring, PAGE, MS_ASYNC) == 0 ? ring : NULL;
 }
 
@@ -161,12 +163,12 @@ static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void *
 
 static uint32_t producer(const ring_t *r) { return __atomic_load_n(&r->producer_index, __ATOMIC_ACQUIRE); }
 
-/* The slot that was posted to `back` posts ago (1: the last). */
+/* The slot of the post `back` posts ago (1: the last post). */
 static void *slot_at(ring_t *r, uint32_t back) {
     return r->data + ((size_t)((producer(r) - back) & r->index_mask) << r->log2_elem_size);
 }
 
-/* Elements that fit behind a slot's fixed part. */
+/* Do the elements fit behind a slot's fixed part? */
 static bool holds(const ring_t *r, size_t fixed, const struct rxe_dma_info *dma, bool bytes)
 {
     size_t room = (UINT64_C(1) << r->log2_elem_size) - fixed;
@@ -223,7 +225,7 @@ static int decode_recv(const ring_t *r, void *slot, shift_journal_t *to)
     return shift_journal_recv(to, &wr) ? 0 : -ENOSPC;
 }
 
-/* The last n slots, or none. */
+/* Decodes the last n slots, or none. */
 static int decode(ring_t *r, int (*one)(const ring_t *r, void *slot, shift_journal_t *to), const uint64_t *wr_ids,
                   uint32_t n, shift_journal_t *to) {
     _Static_assert(offsetof(struct rxe_send_wqe, wr.wr_id) == 0 && offsetof(struct rxe_recv_wqe, wr_id) == 0,
@@ -268,8 +270,8 @@ static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
     return rings->recvs ? decode(rings->recvs, decode_recv, wr_ids, n, to) : -ENOTSUP;
 }
 
-/* The slot before the oldest outstanding one holds the last request that completed: its packets are known for certain,
- * while an outstanding one may never have been started, or have been started again. */
+/* The slot before the oldest outstanding one has the last request that completed. Its packet numbers are certain; an
+ * outstanding request may never have been started, or may have been started again. */
 static int first_psn(void *state, uint32_t n, uint32_t *psn)
 {
     rings_t *rings = state;
@@ -286,13 +288,13 @@ static int first_psn(void *state, uint32_t n, uint32_t *psn)
     return -ENOTSUP;
 }
 
-/* ---- how far it is: here consumer_index is good ---- */
+/* ---- how far it has advanced: here consumer_index is valid ---- */
 
 static uint32_t consumer(const ring_t *r) {
     return __atomic_load_n(&r->consumer_index, __ATOMIC_ACQUIRE) & r->index_mask;
 }
 
-/* The packet number changes with each request, and the rest of it with each packet. */
+/* The packet number changes with each request, the rest of `at` with each packet. */
 static bool pending(void *state, shift_pending_t *p)
 {
     ring_t *r = ((rings_t *)state)->sends;

@@ -1,9 +1,9 @@
-/* work.c - the journal of work.h: a ring of entries of one size, each made of the fixed part, room for the scatter
+/* work.c - the journal of work.h: a ring of entries of one size. Each consists of the fixed part, room for the scatter
  * list, and room for inline bytes.
  *
- * Memory is one anonymous mapping: appending never allocates, calls no libc function that locks, and pages that are
- * never reached cost nothing. Entries begin at cache lines. Appending is in the path of every post: members are written
- * one by one, for a whole entry would first be put together elsewhere, which takes three times as long as all the rest.
+ * The memory is one anonymous mapping. Appending never allocates and calls no libc function that locks; pages that are
+ * never reached cost nothing. Entries begin at cache lines. Every post appends an entry. So members are written one by
+ * one: a whole entry would first be built elsewhere, which takes three times as long as everything else.
  */
 #include "requests/work.h"
 
@@ -54,7 +54,7 @@ static struct ibv_sge *scatter_of(const shift_journal_t *j, void *entry) {
     return (struct ibv_sge *)((char *)entry + j->head_size);
 }
 
-/* Bytes of a scatter list; copied to `to` unless that is NULL. */
+/* Returns the number of bytes of a scatter list. Copies the list to `to` unless that is NULL. */
 static uint64_t take(struct ibv_sge *to, const struct ibv_sge *list, int n)
 {
     uint64_t sum = 0;
@@ -66,7 +66,8 @@ static uint64_t take(struct ibv_sge *to, const struct ibv_sge *list, int n)
     return sum;
 }
 
-/* Inline data behind the list, of which the first element then is theirs; UINT64_MAX: there are too many. */
+/* Copies inline data behind the list; the first element then describes it. Returns UINT64_MAX if there are too many
+ * bytes. */
 static __attribute__((noinline)) uint64_t copy_inline(const shift_journal_t *j, struct ibv_sge *list,
                                                       const struct ibv_send_wr *wr) {
     uint64_t length = take(NULL, wr->sg_list, wr->num_sge);
@@ -92,7 +93,7 @@ shift_send_t *shift_journal_send(shift_journal_t *j, const struct ibv_send_wr *w
     if (wr->opcode == IBV_WR_BIND_MW)
         entry->wr = *wr;
     else
-        /* the rest is for binding, XRC and segmentation */
+        /* the remaining members are for binding, XRC and segmentation */
         memcpy(&entry->wr, wr, offsetof(struct ibv_send_wr, qp_type));
     memset(&entry->length, 0, sizeof *entry - offsetof(shift_send_t, length));
     entry->length = length;

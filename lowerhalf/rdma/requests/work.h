@@ -1,12 +1,12 @@
 /* work.h - work requests by value, in the order in which they were posted.
  *
- * A verbs provider keeps a posted work request in its own queue, in its own format. To carry it over to another RNIC it
- * must be known as what the program gave to ibv_post_send or ibv_post_recv; that is what a `journal` holds. An entry
- * owns its scatter list, and the bytes of inline data.
+ * A verbs provider keeps a posted work request in its own queue, in its own format. To move the request to another
+ * RNIC, we must know it as the program gave it to ibv_post_send or ibv_post_recv. A `journal` holds it in this form. An
+ * entry owns its scatter list and the bytes of inline data.
  *
- * Invariants: entries are kept in posting order; sequence numbers count up from 0 without gaps, `first` is the oldest
- * entry held, `next` the one to come; an entry's address stays valid until the entry is dropped. No locks: the owner of
- * the queue holds its own.
+ * Invariants: entries are kept in posting order. Sequence numbers count up from 0 without gaps; `first` is the oldest
+ * entry held, `next` is the next entry to be appended. An entry's address stays valid until the entry is dropped. No
+ * locks: the owner of the queue holds its own.
  */
 #ifndef MANAPY_RDMA_WORK_H
 #define MANAPY_RDMA_WORK_H
@@ -20,11 +20,11 @@
 typedef struct shift_send {
     struct ibv_send_wr wr;
     uint64_t length;    /* bytes, of all scatter elements */
-    uint32_t first_psn; /* of the first packet on the leg it was last posted to (24 bits); valid with packets > 0 */
+    uint32_t first_psn; /* of the first packet on the leg it was last posted to (24 bits); valid if packets > 0 */
     /* packet sequence numbers that it takes (a READ: one per response packet); 0: not posted to a leg yet */
     uint32_t packets;
-    uint64_t base;      /* bytes that were left out when it was last posted */
-    /* bytes that the peer has already got of it (RDMA writes only): left out when it is posted again */
+    uint64_t base;      /* bytes that were omitted when it was last posted */
+    /* bytes of it that the peer already has (RDMA writes only): omitted when it is posted again */
     uint64_t skip;
     bool done;          /* the peer has executed all of it; only its completion is missing */
 } shift_send_t;
@@ -44,7 +44,7 @@ typedef struct shift_journal {
     uint64_t first, next;
 } shift_journal_t;
 
-/* Room for `depth` entries of at most max_sge scatter elements and max_inline bytes. 0 or -ENOMEM. */
+/* Make room for `depth` entries of at most max_sge scatter elements and max_inline bytes. Return 0 or -ENOMEM. */
 int shift_journal_sends(shift_journal_t *j, uint32_t depth, uint32_t max_sge, uint32_t max_inline);
 int shift_journal_recvs(shift_journal_t *j, uint32_t depth, uint32_t max_sge);
 void shift_journal_free(shift_journal_t *j);
@@ -56,8 +56,8 @@ static inline void *shift_journal_at(const shift_journal_t *j, uint64_t sequence
 }
 static inline void shift_journal_drop(shift_journal_t *j, uint64_t n) { j->first += n; }
 
-/* Append a copy. NULL when the journal is full or the request has more scatter elements or inline bytes than it was
- * made for. */
+/* Append a copy. Return NULL if the journal is full, or if the request has more scatter elements or inline bytes than
+ * the journal has room for. */
 shift_send_t *shift_journal_send(shift_journal_t *j, const struct ibv_send_wr *wr);
 shift_recv_t *shift_journal_recv(shift_journal_t *j, const struct ibv_recv_wr *wr);
 

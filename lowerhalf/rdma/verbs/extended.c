@@ -1,16 +1,16 @@
 /* extended.c - the extended data verbs: ibv_wr_* (ibv_wr_start .. ibv_wr_complete) and ibv_start_poll .. ibv_end_poll.
  *
  * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the
- * provider's stay there, except for those that begin, end and go on: such a section of the program's is *straight*. In
- * every other state ours take their places: requests are drafted, and posted at wr_complete as ibv_post_send would;
- * completions are polled one by one as ibv_poll_cq would. So all that is said in away.c, post.c, poll.c and gather.c
- * holds.
+ * provider's functions stay there, except for those that begin, end and continue a section. Such a section of the
+ * program is *straight*. In every other state our functions replace them: requests are drafted, and posted at
+ * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So everything in away.c,
+ * post.c, poll.c and gather.c also applies here.
  *
  * Invariants:
- * - Between wr_start and wr_complete or wr_abort the queue pair is the calling thread's, between start_poll and
- *   end_poll the CQ: by the provider's own lock in straight sections, by a mutex of ours in the others. The two never
- *   overlap: who begins one of ours waits for a straight one to end, and the default state does not begin
- *   (shift_draft_ends) or isn't used (`emulated`) while there is one of ours.
+ * - Between wr_start and wr_complete or wr_abort the calling thread owns the queue pair; between start_poll and
+ *   end_poll it owns the CQ. In straight sections the provider's own lock ensures this, in the others a mutex of ours.
+ *   The two kinds never overlap: a thread that begins one of ours waits for a straight one to end. While there is one
+ *   of ours, the default state does not begin (shift_draft_ends) or isn't used (`emulated`).
  * - Pointers are exchanged only after a check that there is no section.
  */
 #include "common/report.h"
@@ -27,7 +27,7 @@ static shift_qp_t *of_qp(struct ibv_qp_ex *x) { return shift_map_get(&shift_qps,
 
 /* ---- drafting ---- */
 
-/* In struct ibv_cq_ex, the functions that read a completion. */
+/* The range in struct ibv_cq_ex of the functions that read a completion. */
 enum {
     READERS = offsetof(struct ibv_cq_ex, read_opcode),
     READERS_END = offsetof(struct ibv_cq_ex, read_completion_ts)
@@ -54,13 +54,13 @@ static void start(struct ibv_qp_ex *x)
 static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q)
 {
     pthread_mutex_lock(&q->drafting);
-    if (q->straight) { /* again */
+    if (q->straight) { /* straight again */
         pthread_mutex_unlock(&q->drafting);
         start(x);
         return;
     }
     if (!q->drafted) {
-        while (shift_qp_busy(q)) /* another thread's section */
+        while (shift_qp_busy(q)) /* a section of another thread */
             sched_yield();
         shift_build_with(x, &drafters);
         q->drafted = true;
@@ -75,7 +75,7 @@ static void end(shift_qp_t *q)
     pthread_mutex_unlock(&q->drafting);
 }
 
-/* A new request, of which wr_id and flags are the ones that the program has set in the object. */
+/* Begins a request. wr_id and flags are those that the program has set in the object. */
 static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
 {
     shift_qp_t *q = of_qp(x);
@@ -110,7 +110,7 @@ static int complete_draft(struct ibv_qp_ex *x, shift_qp_t *q)
     return r;
 }
 
-/* `writing` is only ever true for the thread whose section it is: the provider's lock is held. */
+/* `writing` is true only in the thread that owns the section, because that thread holds the provider's lock. */
 static int complete(struct ibv_qp_ex *x)
 {
     shift_thread_t *me = shift_enter(&x->qp_base);
@@ -198,7 +198,7 @@ static void set_sge(struct ibv_qp_ex *x, uint32_t lkey, uint64_t address, uint32
     set_sge_list(x, 1, &(struct ibv_sge){.addr = address, .length = length, .lkey = lkey});
 }
 
-/* Copied at once: the program may use its buffers again before wr_complete. */
+/* Copies at once, because the program may reuse its buffers before wr_complete. */
 static void set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv_data_buf *list)
 {
     shift_qp_t *q = of_qp(x);
@@ -225,7 +225,7 @@ static void set_inline_data(struct ibv_qp_ex *x, void *address, size_t length)
     set_inline_data_list(x, 1, &(struct ibv_data_buf){.addr = address, .length = length});
 }
 
-/* False: the provider gave no extended queue pair, or there is no memory. */
+/* False if the provider gave no extended queue pair, or there is no memory. */
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations)
 {
     static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
@@ -269,8 +269,8 @@ static struct ibv_qp_ex drafters = {
 
 static shift_cq_t *of_cq(struct ibv_cq_ex *x) { return shift_map_get(&shift_cqs, (uintptr_t)x); }
 
-/* The provider's current completion, by value: it goes the way of those that ibv_poll_cq finds. The other members mean
- * nothing after an error. */
+/* Takes the provider's current completion by value: it is handled like those that ibv_poll_cq finds. After an error the
+ * other members are undefined. */
 static bool hide(shift_cq_t *c, const struct ibv_cq_ex *x)
 {
     struct ibv_cq_ex *current = (struct ibv_cq_ex *)(uintptr_t)x;
@@ -289,7 +289,7 @@ static int next_emulated(struct ibv_cq_ex *x, shift_cq_t *c)
     return 0;
 }
 
-/* A straight section is over, in which something became special. */
+/* Called after a straight section in which something became special. */
 static void look_after(shift_cq_t *c)
 {
     pthread_mutex_lock(&c->o.device->lock);
@@ -305,13 +305,13 @@ static void read_with(struct ibv_cq_ex *x, const struct ibv_cq_ex *functions)
 static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr);
 static struct ibv_cq_ex readers;
 
-/* c->polling held. */
+/* With c->polling held. */
 static void emulate(struct ibv_cq_ex *x, shift_cq_t *c)
 {
     if (c->emulated)
         return;
     __atomic_store_n(&c->emulated, true, __ATOMIC_RELEASE);
-    while (shift_cq_busy(c)) /* another thread's section */
+    while (shift_cq_busy(c)) /* a section of another thread */
         sched_yield();
     read_with(x, &readers);
 }
@@ -321,7 +321,7 @@ static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, sh
     if (attr->comp_mask)
         return EINVAL;
     pthread_mutex_lock(&c->polling);
-    if (__atomic_load_n(&c->straight, __ATOMIC_ACQUIRE)) { /* again */
+    if (__atomic_load_n(&c->straight, __ATOMIC_ACQUIRE)) { /* straight again */
         if (c->emulated)
             read_with(x, c->provider);
         __atomic_store_n(&c->emulated, false, __ATOMIC_RELEASE);
@@ -331,12 +331,13 @@ static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, sh
     emulate(x, c);
     int r = next_emulated(x, c);
     if (r != 0)
-        pthread_mutex_unlock(&c->polling); /* then there is no end_poll */
+        pthread_mutex_unlock(&c->polling); /* in this case there is no end_poll */
     return r;
 }
 
-/* A straight section has met an error: that goes the slow way, and the rest of the section is one of ours. (It is not
- * gone on with: at the end of the queue, next_poll of Soft-RoCE's provider in rdma-core 44 loses its place.) */
+/* A straight section has met an error. The error takes the slow path, and the rest of the section becomes one of ours.
+ * (It can't be continued: at the end of the queue, next_poll of Soft-RoCE's provider in rdma-core 44 loses its
+ * position.) */
 static int turn(struct ibv_cq_ex *x, shift_cq_t *c)
 {
     if (!hide(c, x))
@@ -375,7 +376,7 @@ static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
     if (__builtin_expect(r == 0 && x->status != IBV_WC_SUCCESS, 0)) {
         r = turn(x, c);
         if (r != 0)
-            pthread_mutex_unlock(&c->polling); /* then there is no end_poll */
+            pthread_mutex_unlock(&c->polling); /* in this case there is no end_poll */
     }
     return r;
 }
@@ -410,7 +411,7 @@ READER(uint32_t, read_slid, slid)
 READER(uint8_t, read_sl, sl)
 READER(uint8_t, read_dlid_path_bits, dlid_path_bits)
 
-/* What an ordinary completion doesn't hold (time stamps, tags) could not be given for those of a backup. */
+/* Fields that an ordinary completion doesn't have (time stamps, tags) are not available for completions of a backup. */
 bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr)
 {
     static const uint64_t held = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
@@ -429,7 +430,7 @@ void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x)
         shift_report("no memory for a completion queue: ibv_start_poll shows it as its provider does");
         return;
     }
-    memcpy(provider, x, READERS_END); /* it may be of an older, shorter kind */
+    memcpy(provider, x, READERS_END); /* its structure may be older and shorter */
     pthread_mutex_init(&c->polling, NULL);
     c->provider = provider;
     x->start_poll = start_poll;

@@ -1,10 +1,10 @@
-/* memory.c - protection domains and memory regions as the program makes them: the provider's verb first, then a record
- * of it for the backups (shadow.c).
+/* memory.c - protection domains and memory regions of the program: the provider's verb first, then a record of it for
+ * the backups (shadow.c).
  *
  * Invariants:
- * - A region is recorded under its lkey for as long as the provider has it. What can't be registered on a backup costs
- *   no more than the requests that use it.
- * - Backups never keep the program from locking memory: what they have locked is given back when it runs out.
+ * - A region is recorded under its lkey as long as the provider has it. If a region can't be registered on a backup,
+ *   only the requests that use it are affected.
+ * - Backups never keep the program from locking memory: what they have locked is released when the limit is reached.
  */
 #include "common/report.h"
 #include "journal/journal.h"
@@ -31,8 +31,8 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     return pd;
 }
 
-/* To the backups it is the protection domain that it was made of. A thread domain is left out: it lets the provider do
- * without its locks, and the worker uses the program's objects, too. */
+/* For the backups it is the protection domain that it was made of. A thread domain is omitted: it would let the
+ * provider omit its locks, but the worker uses the program's objects, too. */
 struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
@@ -70,7 +70,7 @@ static void free_mr(shift_mr_t *m)
     free(m);
 }
 
-/* `asked`: what the backups are asked for, too. */
+/* `asked`: the arguments, also for the backups. */
 static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shift_memory_t *asked)
 {
     shift_pd_t *p = mr ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
@@ -93,8 +93,8 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
     return mr;
 }
 
-/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own.
- * Were any given back? */
+/* Memory is limited (RLIMIT_MEMLOCK): registrations on backups must not keep the program from registering its own.
+ * Returns whether any were released. */
 static bool give_back_mrs(const struct ibv_pd *pd)
 {
     shift_device_t *d = errno == ENOMEM ? shift_map_get(&shift_devices, (uintptr_t)pd->context) : NULL;
@@ -110,7 +110,7 @@ static bool give_back_mrs(const struct ibv_pd *pd)
         if (o->kind != SHIFT_MR)
             continue;
         m->given_back = true;
-        if (o->busy) { /* being registered: begin again when it is */
+        if (o->busy) { /* it is being registered: start again when this has finished */
             pthread_cond_wait(&d->idle, &d->lock);
             o = d->objects;
             continue;
@@ -129,7 +129,7 @@ static bool give_back_mrs(const struct ibv_pd *pd)
     return any;
 }
 
-/* `verb` again, if it fails and there is something to give back. */
+/* Repeats `verb` if it fails and registrations on backups can be released. */
 #define REGISTER(pd, verb)                                                                                             \
     ({                                                                                                                 \
         struct ibv_mr *mr_ = (verb);                                                                                   \
@@ -200,7 +200,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
         now.access = access;
     if (r == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION))
         now = (shift_memory_t){.address = addr, .length = length, .iova = (uintptr_t)addr, .access = now.access};
-    if (now.dmabuf) /* the program has its descriptor, if anybody */
+    if (now.dmabuf) /* only the program may still have its descriptor */
         shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it cannot "
                      "move to a backup");
     else

@@ -1,4 +1,4 @@
-/* poll.c - the data verbs that take completions and ask for events, straight, noted or slow (away.c).
+/* poll.c - the data verbs that poll completions and request events: straight, noted or slow (away.c).
  *
  * gather.c has the slow half: completions from all paths, and their order.
  */
@@ -39,7 +39,7 @@ static bool all_good(int n, const struct ibv_wc *wc)
     return bad == IBV_WC_SUCCESS;
 }
 
-/* Where some queue pair keeps a journal. */
+/* For a CQ with a queue pair that keeps a journal. */
 static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc)
 {
     shift_device_t *d = c->o.device;

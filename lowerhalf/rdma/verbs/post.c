@@ -1,11 +1,11 @@
-/* post.c - the data verbs that post, straight, noted or slow (away.c).
+/* post.c - the data verbs that post: straight, noted or slow (away.c).
  *
  * Invariants:
  * 1. Journal entries [first, posted) are on the leg in use, [posted, next) are held back. In the default state none is
- *    held back. While a queue pair is `unread` its journals hold only what is held back: what is outstanding comes
- *    before it.
- * 2. `first` of a journal is changed under the lock of the CQ that it completes to, `next` under the queue pair's; a
- *    switch holds the device's and both.
+ *    held back. While a queue pair is `unread` its journals hold only what is held back; the outstanding requests come
+ *    before that.
+ * 2. `first` of a journal is changed under the lock of the CQ that it completes to, `next` under the queue pair's lock.
+ *    A switch holds the device's lock and both of these.
  */
 #include "failover/failover.h"
 #include "objects/device.h"
@@ -14,7 +14,7 @@
 
 #include <errno.h>
 
-/* For people. Threads that post at the same time may lose a few: not worth a lock. */
+/* For status displays. Threads that post at the same time may lose a few counts; a lock would cost too much. */
 static void count(shift_qp_t *q, const struct ibv_send_wr *wr, const struct ibv_send_wr *end)
 {
     uint64_t posted = 0, bytes = 0;
@@ -25,7 +25,8 @@ static void count(shift_qp_t *q, const struct ibv_send_wr *wr, const struct ibv_
     __atomic_store_n(&q->bytes, q->bytes + bytes, __ATOMIC_RELAXED);
 }
 
-/* A post that can't go straight to the default leg: into the journal, and on from there as far as the state allows. */
+/* A post that can't go directly to the default leg: appends it to the journal, and posts as many entries as the state
+ * allows. */
 static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     int r = 0;
@@ -51,9 +52,9 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
     return r;
 }
 
-/* The journal is as deep as the queue that the program has asked for. A provider may take more (Soft-RoCE frees a slot
- * at the acknowledgement, not at the poll): then the oldest requests are acknowledged, and their completions, not
- * polled yet, will find nothing to retire. */
+/* The journal has the depth that the program requested for the queue. A provider may accept more (Soft-RoCE frees a
+ * slot at the acknowledgement, not at the poll). Then the oldest requests are acknowledged. Their completions have not
+ * been polled yet, and will find nothing to retire. */
 static bool make_room(shift_qp_t *q)
 {
     shift_spin_lock(&q->send_cq->lock);
@@ -68,13 +69,13 @@ static bool make_room(shift_qp_t *q)
     return room;
 }
 
-/* An RNIC that is gone, not a request that can't be posted (or not now). */
+/* True for errors that mean that the RNIC is gone; false if a request can't be posted (or not now). */
 static bool gone(int error) {
     return error != 0 && error != ENOMEM && error != EINVAL && error != ENOSPC && error != EOPNOTSUPP &&
            error != EAGAIN;
 }
 
-/* The provider has refused a post for good: that begins a switch. False: there is no way out. */
+/* The provider has refused a post permanently: begins a switch. False: no other path is left. */
 static bool fails_over(shift_qp_t *q, int error)
 {
     if (!gone(error) || q->plain)
@@ -89,7 +90,7 @@ static bool fails_over(shift_qp_t *q, int error)
 
 int shift_post_failed(shift_qp_t *q, int error) { return fails_over(q, error) ? 0 : error; }
 
-/* From `left` on; NULL: it has taken all, but can't send them. */
+/* Handles the requests from `left` on. NULL: the provider has accepted all, but can't send them. */
 static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, struct ibv_send_wr **bad)
 {
     if (fails_over(q, r))
@@ -98,7 +99,7 @@ static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, str
     return r;
 }
 
-/* With a journal. */
+/* For a queue pair with a journal. */
 static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     shift_spin_lock(&q->lock);
@@ -116,13 +117,13 @@ static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_sen
                 shift_spin_unlock(&q->lock);
                 return make_room(q) ? post_send_noted(q, wr, bad) : (*bad = wr, ENOMEM);
             }
-            break; /* the provider won't take more either */
+            break; /* the provider won't accept more, either */
         }
         shift_number(q, e);
     }
     struct ibv_send_wr *left = NULL;
     int r = q->post_send(q->qp, wr, &left);
-    if (unlikely(r != 0)) { /* the provider refused `left` and what follows */
+    if (unlikely(r != 0)) { /* the provider refused `left` and the rest */
         uint64_t taken = before;
         for (struct ibv_send_wr *w = wr; w && w != left; w = w->next)
             taken++;

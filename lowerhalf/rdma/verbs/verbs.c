@@ -1,8 +1,8 @@
-/* verbs.c - the control verbs as the program calls them, except for those of memory (memory.c): the provider's verb
- * first, then a record of it for the backups (shadow.c).
+/* verbs.c - the control verbs that the program calls, except those of memory (memory.c): the provider's verb first,
+ * then a record of it for the backups (shadow.c).
  *
- * Invariant: what the program gets back is what libibverbs gave, and no control verb waits for a backup; but destroying
- * something waits for the one shadow verb that is being executed on it.
+ * Invariant: the program gets what libibverbs returned, and no control verb waits for a backup. One exception:
+ * destroying an object waits for a shadow verb that is being executed on it.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -88,7 +88,7 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     struct ibv_cq_init_attr_ex mine = *attr;
     bool can = shift_can_extend_cq(attr);
-    mine.wc_flags |= IBV_WC_EX_WITH_QP_NUM; /* whose error it is, we must know */
+    mine.wc_flags |= IBV_WC_EX_WITH_QP_NUM; /* we must know which queue pair an error belongs to */
     if (can && d->paths > 1)
         mine.flags &= ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED; /* the worker polls it, too */
     struct ibv_cq_ex *x = d->create_cq_ex(context, &mine);
@@ -120,7 +120,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
     shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
-    if (c && c->bell) { /* it holds the queue */
+    if (c && c->bell) { /* it uses the queue */
         shift_real()->destroy_qp(c->bell);
         c->bell = NULL;
     }
@@ -159,7 +159,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
     return srq;
 }
 
-/* Receives beyond the new size wait, and fail, at the next post. */
+/* If the new size is too small, receives wait, and fail at the next post. */
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
     shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
@@ -197,7 +197,7 @@ static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t
     return NULL;
 }
 
-/* Without a rewind, polls must retire what completes. */
+/* Without a rewind, polls must retire completions. */
 static void keep_notes(shift_qp_t *q)
 {
     shift_cq_t *both[] = {q->send_cq, q->recv_cq};
@@ -209,7 +209,7 @@ static void keep_notes(shift_qp_t *q)
     }
 }
 
-/* `operations`: that are to be had as ibv_wr_*; 0: none */
+/* `operations`: those that must be available as ibv_wr_*; 0: none */
 static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, uint64_t operations)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)qp->context);
@@ -256,7 +256,7 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         free(q);
         return;
     }
-    if (q->srq) { /* it uses receives of it, protected or not */
+    if (q->srq) { /* it uses receives of the shared queue, protected or not */
         pthread_mutex_lock(&d->lock);
         q->srq->on[0].users++;
         shift_spin_lock(&q->recv_cq->lock);
@@ -287,12 +287,12 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
         return qp;
     }
     struct ibv_qp_init_attr plain;
-    memcpy(&plain, attr, sizeof plain); /* verbs.h: the extended structure begins as this one does */
+    memcpy(&plain, attr, sizeof plain); /* verbs.h: the extended structure begins with the members of this one */
     record_qp(qp, &plain, attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0);
     return qp;
 }
 
-/* Soft-RoCE tries for ever with these values (perftest's and UCX's defaults): no error would ever tell that the path is
+/* With these values (perftest's and UCX's defaults) Soft-RoCE retries for ever: no error would show that the path is
  * cut. */
 static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *attr, int mask)
 {
@@ -304,7 +304,8 @@ static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *at
         attr->timeout = 14;
 }
 
-/* Who only received so far goes on to RTS; a leg that we have connected again is there already. Device lock held. */
+/* A queue pair that has only received so far goes to RTS; a leg that we have connected again is in RTS already. Device
+ * lock held. */
 static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
 {
     const shift_leg_t *own = &q->legs[0];
@@ -312,7 +313,7 @@ static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int ma
            (q->path || own->generation || own->fenced);
 }
 
-/* Does this end the connection, or what we know of it? A reset of what is new does not. */
+/* Does this end the connection, or our knowledge of it? A reset of a new queue pair does not. */
 static bool ends(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
 {
     bool reset = attr->qp_state == IBV_QPS_RESET && q->state != IBV_QPS_RESET;
@@ -323,7 +324,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     if (!q || q->plain) {
-        /* Said only now: UCX tries all devices, and connects on those that it uses. */
+        /* Report this only now: UCX opens all devices, but connects only on those that it uses. */
         if (q && q->o.device->paths == 1 && q->init.qp_type == IBV_QPT_RC && (mask & IBV_QP_STATE) &&
             attr->qp_state == IBV_QPS_RTR)
             shift_report("%s has no backup: name one in MANAPY_SHIFT_BACKUP", q->o.device->path[0].name);
@@ -340,7 +341,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (there) {
         qp->state = mine.qp_state;
     } else {
-        pthread_mutex_unlock(&d->lock); /* the verbs of a device don't wait for each other */
+        pthread_mutex_unlock(&d->lock); /* so that the verbs of a device don't wait for each other */
         int r = shift_real()->modify_qp(qp, &mine, mask);
         if (r != 0)
             return r;
@@ -396,7 +397,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return 0;
 }
 
-/* The default leg may be in error behind the program's back: it goes on seeing what it has set. */
+/* The default leg may be in the error state without the program's knowledge. The program continues to see the
+ * attributes that it has set. */
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
     int r = shift_real()->query_qp(qp, attr, mask, init);
@@ -410,7 +412,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, s
     return r;
 }
 
-/* A noted poll that has found the queue pair before it was gone ends first. */
+/* Waits for a noted poll that found the queue pair before it was removed. */
 static void let_go(shift_cq_t *c)
 {
     shift_spin_lock(&c->lock);
@@ -423,7 +425,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     uint32_t number = qp->qp_num;
     if (!q)
         return shift_real()->destroy_qp(qp);
-    /* Nobody may find it any more before the provider frees it; and its numbers may be given to another at once. */
+    /* No thread may find it any more when the provider frees it; its numbers may be reused at once. */
     shift_device_t *d = q->o.device;
     shift_object_remove(&q->o);
     shift_map_remove(&shift_qps, (uintptr_t)qp);
@@ -458,12 +460,12 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     return r;
 }
 
-/* What the program need not know: its queue pairs' troubles that are ours, and a port that went away. */
+/* Events that the program need not see: problems of its queue pairs that we handle, and a port that went down. */
 static bool hidden(shift_device_t *d, const struct ibv_async_event *e)
 {
     bool trouble = e->event_type == IBV_EVENT_QP_FATAL || e->event_type == IBV_EVENT_QP_REQ_ERR ||
                    e->event_type == IBV_EVENT_QP_ACCESS_ERR;
-    bool last = e->event_type == IBV_EVENT_QP_LAST_WQE_REACHED; /* of a leg that we have fenced */
+    bool last = e->event_type == IBV_EVENT_QP_LAST_WQE_REACHED; /* from a leg that we have fenced */
     if (!trouble && !last)
         return e->event_type == IBV_EVENT_PORT_ERR || e->event_type == IBV_EVENT_PORT_ACTIVE;
     pthread_mutex_lock(&d->lock);
@@ -475,8 +477,8 @@ static bool hidden(shift_device_t *d, const struct ibv_async_event *e)
     return ours;
 }
 
-/* A program that has seen an event and then finds none (the descriptor does not block) may consider that a failure, as
- * UCX does. So it gets a true event: a port is active. */
+/* A program that was told of an event and then finds none (the descriptor does not block) may treat this as a failure,
+ * as UCX does. So it gets a true event: a port is active. */
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
     for (bool hid = false;; hid = true) {

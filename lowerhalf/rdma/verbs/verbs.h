@@ -1,5 +1,5 @@
-/* verbs.h - the data verbs, which stand in the tables of a context, and what else the files of verbs/ share. For them
- * only. */
+/* verbs.h - the data verbs, which are put into the tables of a context, and shared declarations of the files of verbs/.
+ * Only for these files. */
 #ifndef MANAPY_RDMA_VERBS_H
 #define MANAPY_RDMA_VERBS_H
 
@@ -13,7 +13,7 @@ struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv
 /* post.c */
 int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-/* Of a straight section of posts, all of which the provider has taken: the error to be shown. */
+/* For a straight section of posts that the provider has accepted completely: the error to return. */
 int shift_post_failed(shift_qp_t *q, int error);
 
 /* poll.c */

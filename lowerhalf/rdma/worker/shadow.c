@@ -1,21 +1,21 @@
 /* shadow.c - the shadow verbs: what the program has set up on its RNIC, executed again on the backups (SHIFT paper,
  * section 4.1).
  *
- * Objects remember what is missing of them; the worker goes through them again and again and does what can be done. A
- * step that needs something that isn't there yet (the peer's backup attributes above all) is left for the next round,
- * so no order of set-up on the two sides can lock them up.
+ * Objects record what is still missing for them. The worker goes through them again and again and does what is
+ * possible. A step that needs something that does not exist yet (mostly the peer's backup attributes) waits for the
+ * next round. So no order of set-up on the two sides can cause a deadlock.
  *
- * A thousand queue pairs are set up in a second or two only if the key-value agent isn't asked a thousand times over:
- * what is to be published is noted, and goes out many keys at a time (keys.c); so do the questions for peers, and a
- * peer that isn't there yet is asked for ever more rarely, by its own clock.
+ * A thousand queue pairs can be set up in a second or two only if the key-value agent isn't asked a thousand times. So
+ * what is to be published is recorded, and sent many keys at a time (keys.c). Queries for peers are batched, too. A
+ * peer that isn't there yet is queried less and less often, each by its own timer.
  *
- * What the peers must know of each other goes through the key-value agent (kv.h), by attributes that the programs
+ * The peers exchange information through the key-value agent (kv.h), under names made of attributes that the programs
  * themselves have exchanged:
  *   qp/<GID or LID>/<number>   of the default queue pair as the peer addresses it -> struct qp_value: the legs on the
  *                              backups
  *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on
- *                              each backup; zeros: gone
- * A number may belong to a former queue pair: a value is used only if that queue pair is connected to us and expects
+ *                              each backup; zeros: no longer exists
+ * A number may belong to an earlier queue pair: a value is used only if that queue pair is connected to us and expects
  * our packet sequence number.
  */
 #include "common/report.h"
@@ -48,7 +48,7 @@ struct __attribute__((packed)) qp_value {
     } leg[SHIFT_PATHS];
 };
 
-/* Runs `verb`, which may take long, without the lock; the object is busy meanwhile. */
+/* Runs `verb`, which may take long, without the lock. The object is busy meanwhile. */
 #define UNLOCKED(d, verb)                                                                                              \
     do {                                                                                                               \
         pthread_mutex_unlock(&(d)->lock);                                                                              \
@@ -166,14 +166,15 @@ static bool publish_qp(shift_device_t *d, shift_qp_t *q)
     return shift_qp_key(key, q, false) && shift_kv_note(d->kv, key, &v, sizeof v) == 0;
 }
 
-/* What was found in the store under its peer's name: is it that? */
+/* Is the value that was found in the store under the peer's name really the peer's? */
 static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *found)
 {
     struct qp_value v;
     memcpy(&v, found->value, sizeof v);
     if (found->size != sizeof v || v.dest_qpn != q->qp->qp_num ||
         (q->state == IBV_QPS_RTS && v.expected_psn != (q->attr.sq_psn & SHIFT_PSN_MASK))) {
-        uint64_t since = q->since > d->found ? q->since : d->found; /* while others are found, it may only be slow */
+        /* while other peers are found, this one may only be slow */
+        uint64_t since = q->since > d->found ? q->since : d->found;
         if (shift_now() - since > STRANGER_MS * UINT64_C(1000000))
             shift_report(
                 "a peer of %s does not run under SHIFT (or without backups): connections to it are not protected",
@@ -182,7 +183,7 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
     }
     bool any = false;
     q->peer_shares = v.shares;
-    /* it has no number of its own for what it sends; ours on the way back must be the one that the peer expects */
+    /* It has no number of its own for its sends. Our number on the way back must be the one that the peer expects. */
     if (q->state != IBV_QPS_RTS)
         q->legs[0].send_psn = q->legs[0].next_psn = v.expected_psn;
     for (int i = 1; i < d->paths && i < v.paths; i++) {
@@ -204,7 +205,7 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
     return q->link != NULL;
 }
 
-/* True: no more is to be done but to find its peer, or nothing at all. */
+/* True: the only step left is to find its peer, or there is none. */
 static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
 {
     bool any = false;
@@ -213,7 +214,7 @@ static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
             return false;
         any |= q->legs[i].qp != NULL;
     }
-    if (!any) { /* said already why no backup is usable */
+    if (!any) { /* why no backup is usable has been reported already */
         q->o.waiting = false;
         return true;
     }
@@ -225,13 +226,13 @@ static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
     return true;
 }
 
-/* A side that only receives may never go on to RTS: then it has no number to compare. */
+/* A side that only receives may never go to RTS: then it has no number to compare. */
 static bool look_now(const shift_qp_t *q, uint64_t now)
 {
     return q->published && now >= q->next_look && (q->state == IBV_QPS_RTS || now - q->since >= RECEIVER_NS);
 }
 
-/* Its peer is known: the backups' legs are connected. True: that is over. */
+/* Its peer is known: connects the backups' legs. True: this is finished. */
 static bool connect_legs(shift_device_t *d, shift_qp_t *q)
 {
     bool any = false;
@@ -241,7 +242,7 @@ static bool connect_legs(shift_device_t *d, shift_qp_t *q)
         struct ibv_qp_attr a = shift_leg_attributes(q, i, 0);
         int r;
         UNLOCKED(d, r = shift_leg_bring_up(q, i, &a));
-        if (q->states.sq == SHIFT_SQ_RELEASED) /* by the program, meanwhile */
+        if (q->states.sq == SHIFT_SQ_RELEASED) /* the program has released it meanwhile */
             return true;
         if (r == 0)
             shift_leg_make_ready(q, i, 0, &a);
@@ -260,7 +261,7 @@ static void release(shift_device_t *d, shift_object_t *o)
     pthread_cond_broadcast(&d->idle);
 }
 
-/* Asks for the peers of these queue pairs, which are busy, at once, and goes on with those that are found. */
+/* Queries the peers of these queue pairs, which are busy, in one request, and continues with those that are found. */
 static void find_peers(shift_device_t *d, shift_qp_t **of, int n)
 {
     shift_kv_found_t asked[SHIFT_KV_BATCH];
@@ -308,7 +309,7 @@ void shift_shadow_step(shift_device_t *d)
         shift_qp_t *q = (shift_qp_t *)o;
         if (!o->waiting)
             continue;
-        if (shift_now() - begun > ROUND_NS) /* what is protected already may need the worker */
+        if (shift_now() - begun > ROUND_NS) /* queue pairs that are already protected may need the worker */
             break;
         o->busy = true;
         if (o->kind != SHIFT_QP)

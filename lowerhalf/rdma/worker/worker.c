@@ -1,7 +1,7 @@
 /* worker.c - the background thread of a device: shadow verbs, links, switches. It starts with the first connection.
  *
- * It sleeps until a backup's completion channel, an asynchronous event, the agent or another thread (d->wake) has
- * something, or a time limit is near.
+ * It sleeps until a backup's completion channel, an asynchronous event, the agent or another thread (d->wake) wakes it,
+ * or a time limit is near.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -32,7 +32,7 @@ static void take_events(shift_device_t *d, int path)
     }
 }
 
-/* The port that traffic is on went down: nobody waits for the retries to run out. */
+/* The port that carries the traffic went down: don't wait until the retries run out. */
 static void port_event(shift_device_t *d, int path, bool up)
 {
     d->path[path].port_up = up;
@@ -63,7 +63,7 @@ static void take_async(shift_device_t *d, int path)
     }
 }
 
-/* ms until the worker has something to do of its own accord */
+/* ms until the worker must do something without being woken */
 static int patience(shift_device_t *d, int *set_up)
 {
     int ms = 1000;
@@ -73,7 +73,7 @@ static int patience(shift_device_t *d, int *set_up)
         ms = 100;
     if (d->work) {
         ms = *set_up < ms ? *set_up : ms;
-        *set_up = *set_up < 100 ? *set_up * 2 : 100; /* the peer's set-up is awaited */
+        *set_up = *set_up < 100 ? *set_up * 2 : 100; /* waiting for the peer's set-up */
     } else {
         *set_up = 1;
     }
@@ -100,7 +100,7 @@ static int patience(shift_device_t *d, int *set_up)
     return ms;
 }
 
-/* Whoever stashed them could not gather. */
+/* Gathers stashed completions, because the thread that stashed them could not. */
 static void gather_stashed(shift_device_t *d)
 {
     for (shift_object_t *o = d->objects; o; o = o->next)
@@ -124,8 +124,8 @@ static void flush_links(shift_device_t *d)
         shift_link_flush(l);
 }
 
-/* Those in the midst of a switch, of which there are few (AT_ONCE of begin.c) unless the peer is stuck, and what
- * their shared receive queues need for it. It takes no more time than the others have had. */
+/* Advances the queue pairs that are switching, and does what their shared receive queues need. There are few of them
+ * (AT_ONCE of begin.c) unless the peer is stuck. This takes no more time than the others have had. */
 static void step_under_way(shift_device_t *d)
 {
     uint64_t since = shift_now();
@@ -139,9 +139,9 @@ static void step_under_way(shift_device_t *d)
         shift_srq_step(s);
 }
 
-/* A thousand queue pairs may switch at once, or have lost a leg that is made ready again. A queue pair in the
- * midst of a switch does not wait until all have had their turn, because a peer waits for it. Nor do threads of the
- * program wait that long for the lock: without a gap they would hardly ever get it. */
+/* A thousand queue pairs may switch at the same time, or have lost a leg that is made ready again. A queue pair that is
+ * switching does not wait until all others have had their turn, because a peer waits for it. Threads of the program do
+ * not wait that long for the lock, either: without a gap they would hardly ever get it. */
 static void step_queue_pairs(shift_device_t *d)
 {
     uint64_t since = shift_now();
@@ -191,7 +191,7 @@ static void *work(void *arg)
         flush_links(d);
         struct pollfd fds[3 + 2 * SHIFT_PATHS] = {{.fd = d->wake, .events = POLLIN}};
         int n = 1, ms = patience(d, &set_up);
-        if (ms > SWITCHING_MS) /* the agent may be slow, and a switch isn't to wait for it */
+        if (ms > SWITCHING_MS) /* the agent may be slow, and a switch must not wait for it */
             shift_tell_agent(d);
         for (int p = 0; p < d->paths; p++)
             if (d->path[p].usable) {
@@ -219,7 +219,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Device lock held. The program's signals are not for this thread. */
+/* Device lock held. The program's signals must not reach this thread. */
 int shift_worker_start(shift_device_t *d)
 {
     sigset_t all, before;
