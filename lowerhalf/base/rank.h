@@ -1,4 +1,5 @@
-/* rank.h - what all parts of the lower half use: this rank's options, its paths, and the functions to fail.
+/* rank.h - shared by all parts of the lower half: this rank's options, its paths, and the functions that end it with an
+ * error.
  *
  * All of it is defined in start/lower.c, because a rank that fails also tells the process manager (control/control.h).
  */
@@ -12,14 +13,14 @@ typedef struct mpy_options {
     const char *command;   /* "manapy-launch" or "manapy-restart" */
     const char *dir;       /* job directory, or NULL: manapy-<id>/ */
     const char *mpi;       /* library or prefix of the real MPI, or NULL: search */
-    const char *exec_path; /* internal: the rank's own process has exec'ed this file ... */
-    const char *rejoin;    /* ... and this is how it finds its job again */
+    const char *exec_path; /* internal: the rank's own process has called exec on this file ... */
+    const char *rejoin;    /* ... and this text lets it find its job again */
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
     bool is_unsigned;      /* restart although nothing proves that the job has written the checkpoint */
     bool trace;            /* record calls (trace/recorder.c) */
-    double interval_s;     /* between automatic checkpoints; 0 = none */
-    int keep;              /* checkpoints kept; 0 = all */
+    double interval_s;     /* seconds between automatic checkpoints; 0: none */
+    int keep;              /* number of checkpoints to keep; 0: all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */
     mpy_protocol_t protocol;
 } mpy_options_t;
@@ -29,7 +30,7 @@ extern mpy_options_t mpy_options;
 /* Print "<command>: <line>" and exit. */
 void mpy_fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 
-const uint8_t *mpy_lower_secret(void); /* of the job: MPY_SECRET_BYTES */
+const uint8_t *mpy_lower_secret(void); /* the job's secret: MPY_SECRET_BYTES */
 const char *mpy_upper_dir(void);       /* directory of our libmpi.so.12 */
 const char *mpy_self_path(void);       /* this executable */
 #endif

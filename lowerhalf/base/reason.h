@@ -1,7 +1,7 @@
-/* reason.h - one line of text for a person: why something can't be done. Header only; libc.
+/* reason.h - one line of text for the user: why something can't be done. Header only; libc.
  *
- * A function that can fail takes (char *error, size_t n) last, and fills it on failure only. It returns -1 then, or
- * false if it returns a bool:
+ * A function that can fail takes (char *error, size_t n) as its last arguments, and fills `error` only on failure. Then
+ * it returns -1, or false if it returns a bool:
  *
  *     if (fd < 0) return mpy_reason(error, n, "%s: %s", path, strerror(errno));
  *     if (fd < 0) return mpy_refuse(error, n, "%s: %s", path, strerror(errno));
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* -1 */
+/* Fills `error`; returns -1. */
 __attribute__((format(printf, 3, 4))) static inline int mpy_reason(char *error, size_t n, const char *format, ...) {
     va_list list;
     va_start(list, format);
@@ -22,7 +22,7 @@ __attribute__((format(printf, 3, 4))) static inline int mpy_reason(char *error, 
     return -1;
 }
 
-/* false */
+/* Fills `error`; returns false. */
 #define mpy_refuse(...) (mpy_reason(__VA_ARGS__) == 0)
 
 #endif

@@ -2,18 +2,18 @@
  *
  * Half: lower; called from trap handlers on the upper TLS: no libc (sys.h only).
  *
- * Address space comes from a list of freed ranges (first fit), else from a bump pointer. Mappings of 2 MiB and more are
- * aligned to 2 MiB so that the kernel can use huge pages.
+ * Address space comes from a list of freed ranges (first fit), or else from a bump pointer. Mappings of 2 MiB and more
+ * are aligned to 2 MiB so that the kernel can use huge pages.
  *
  * Invariants
- *  1. All state is in the trap block and in the table that it points to, under the lock; handlers run with every signal
- *     blocked, so the holder is never interrupted by a handler that wants the lock.
- *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
- *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
- *  3. Losing a free range (the table is full) costs address space, never correctness.
+ *  1. All state is in the trap block and in the table that it points to, under the lock. Handlers run with every signal
+ *     blocked, so the holder is never interrupted by a handler that needs the lock.
+ *  2. A range in the free list is unmapped, except for mappings that the program itself made there with MAP_FIXED
+ *     (those are removed from the list). So callers still map with MAP_FIXED_NOREPLACE and retry.
+ *  3. If a free range is lost (the table is full), address space is lost, but nothing breaks.
  *  4. In a forked child of the program the lock is free: it lies in a page that a fork fills with zeros. If another
- *     thread was changing the table at this moment, arena_busy is set, and the child does not use the table
- *     (invariant 3). One store changes arena_next, so that it always lies above all allocated ranges.
+ *     thread was changing the table at this moment, arena_busy is set, and the child does not use the table (invariant
+ *     3). One store changes arena_next, so that it always lies above all allocated ranges.
  */
 #include "arena.h"
 #include "base/sys.h"
@@ -34,7 +34,7 @@ int mpy_arena_attach(void) {
 
 static void lock(void) {
     while (__atomic_exchange_n(the_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
-    /* invariant 4: the thread that was changing it exists only in our parent */
+    /* invariant 4: the thread that was changing it exists only in the parent */
     if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0;
     __atomic_store_n(&MPY_TRAP->arena_busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -90,7 +90,7 @@ static void release(uint64_t lo, uint64_t hi) {
     if (lo < MPY_HEAP_LO + TABLE_BYTES) lo = MPY_HEAP_LO + TABLE_BYTES;
     if (hi > s->arena_next) hi = s->arena_next;
     if (lo >= hi) return;
-    uint32_t i = first_ending_after(lo - 1); /* also the range that ends exactly at lo */
+    uint32_t i = first_ending_after(lo - 1); /* includes a range that ends exactly at lo */
     while (i < s->nfree && s->free[i].lo <= hi) {
         if (s->free[i].lo < lo) lo = s->free[i].lo;
         if (s->free[i].hi > hi) hi = s->free[i].hi;
@@ -108,7 +108,7 @@ uint64_t mpy_arena_take(uint64_t bytes) {
     uint64_t largest = 0;
     for (uint32_t i = 0; i < s->nfree && bytes <= s->largest_free; i++) {
         if (s->free[i].hi - s->free[i].lo > largest) largest = s->free[i].hi - s->free[i].lo;
-        if (i + 1 == s->nfree) s->largest_free = largest; /* all have been seen */
+        if (i + 1 == s->nfree) s->largest_free = largest; /* all ranges have been checked */
         uint64_t lo = (s->free[i].lo + align - 1) & ~(align - 1);
         if (lo + bytes <= s->free[i].hi) { found = lo; carve(lo, lo + bytes); break; }
     }
@@ -131,7 +131,7 @@ int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
     if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return 0;
     lock();
     uint32_t i = first_ending_after(lo);
-    int ok = lo >= s->arena_next; /* above all that was ever given out */
+    int ok = lo >= s->arena_next; /* above all ranges that were ever allocated */
     if (!ok && i < s->nfree && s->free[i].lo <= lo)
         ok = s->free[i].hi >= hi || (s->free[i].hi == s->arena_next && hi > s->arena_next);
     if (ok) {

@@ -3,11 +3,11 @@
 #define MANAPY_ARENA_H
 #include "trapstate.h"
 
-int mpy_arena_attach(void);                       /* in every new lower half, first of all: its lock; 0 or -errno */
+int mpy_arena_attach(void);                       /* first step of every new lower half: its lock; 0 or -errno */
 /* at launch: an empty arena */
-int mpy_arena_init(void);                         /* -1: the first address is taken */
+int mpy_arena_init(void);                         /* -1: the first address is in use */
 uint64_t mpy_arena_take(uint64_t bytes);          /* address of a free range, or 0: no room */
 int mpy_arena_take_at(uint64_t lo, uint64_t bytes); /* exactly this range; 0 if part of it is taken */
 void mpy_arena_give(uint64_t lo, uint64_t bytes); /* the range was unmapped */
-void mpy_arena_claim(uint64_t lo, uint64_t bytes); /* the program maps there by itself */
+void mpy_arena_claim(uint64_t lo, uint64_t bytes); /* the program itself maps memory there */
 #endif

@@ -17,7 +17,7 @@
 
 #define FDS_MAX (1 << 20) /* the kernel's default nr_open */
 #define PROGRAMS_SHARE 512
-#define SPARE 256 /* numbers that are free for the program, whatever it has already */
+#define SPARE 256 /* numbers that stay free for the program, in addition to those it uses */
 #define WORD_BITS 64
 #define LOWER_THREADS_MAX 4096
 
@@ -84,7 +84,7 @@ int mpy_fd_high(int fd)
     int saved = errno, base = mpy_fd_base(), high = -1;
     if (fd < base)
         high = fcntl(fd, F_DUPFD_CLOEXEC, base);
-    if (high < 0) { /* high enough already, or no high number is free */
+    if (high < 0) { /* it is high already, or no high number is free */
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         mpy_fd_lower_add(fd);
         errno = saved;
@@ -98,7 +98,7 @@ int mpy_fd_high(int fd)
 
 void mpy_fds_occupy_low(void)
 {
-    /* Raw calls: the interposed open() would move every one of them up. */
+    /* Raw calls, because the interposed open() would move every descriptor up. */
     int base = mpy_fd_base();
     for (;;) {
         int fd = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC, 0);
@@ -135,7 +135,7 @@ void mpy_fds_low_unlock(void)
     pthread_mutex_unlock(&low);
 }
 
-/* Sets the bit of every open descriptor but the one used for looking. */
+/* Sets the bit of every open descriptor except the one that is used for the listing. */
 static void scan(uint64_t *set)
 {
     DIR *dir = opendir("/proc/thread-self/fd");

@@ -1,15 +1,15 @@
 /* interpose.c - functions of libc that the executable overrides, so that the real MPI and its transports call ours.
  *
- * Lower half only: the program above has a libc of its own and never sees these symbols. Linked whole into
- * manapy-launch and manapy-restart (object library mpy_interpose); exported, so that libraries opened later bind to
+ * Lower half only: the program above has a libc of its own and never sees these symbols. They are linked whole into
+ * manapy-launch and manapy-restart (object library mpy_interpose), and exported, so that libraries opened later bind to
  * them.
  *
  * Invariants
- *  1. A descriptor returned from here is fdguard.h's invariant 1. Close-on-exec is forced: children of the program must
- *     not hold the job's connections open.
+ *  1. A returned descriptor satisfies invariant 1 of fdguard.h. Close-on-exec is forced: children of the program must
+ *     not keep the job's connections open.
  *  2. The system calls are made directly: no recursion into a wrapper, and no dependence on the symbol version of libc.
  *  3. Descriptors that libc opens internally pass through here only in the functions listed below (fopen, opendir,
- *     shm_open, mkstemp); not those of popen and of the helper thread of timer_create, for example.
+ *     shm_open, mkstemp). Those of popen and of the helper thread of timer_create, for example, do not.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
@@ -96,7 +96,7 @@ EXPORT int creat(const char *path, mode_t mode)
     return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 
-/* What a library built with _FORTIFY_SOURCE calls instead of open() when it passes no mode. */
+/* A library built with _FORTIFY_SOURCE calls this instead of open() when it passes no mode. */
 EXPORT int __open_2(const char *path, int flags);
 EXPORT int __open_2(const char *path, int flags)
 {
@@ -139,7 +139,7 @@ EXPORT int close(int fd)
 
 /* ---- files that libc opens inside itself ---- */
 
-/* The definition that ours hides. */
+/* The definition that our function hides. */
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 static int fopen_flags(const char *mode)
@@ -276,8 +276,8 @@ EXPORT int timerfd_create(int clock, int flags)
     return lift(syscall(SYS_timerfd_create, clock, flags));
 }
 
-/* The alternate stack of a thread is the program's: what lies on one of the lower half (UCX sets one) is in no image.
- */
+/* The alternate stack of a thread belongs to the program. A frame on an alternate stack of the lower half (UCX sets
+ * one) would not be in an image. */
 EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
 {
     (void)stack;
@@ -288,7 +288,7 @@ EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
 
 EXPORT int signalfd(int fd, const sigset_t *mask, int flags)
 {
-    return lift(syscall(SYS_signalfd4, fd, mask, 8, flags)); /* 8: the kernel's sigset */
+    return lift(syscall(SYS_signalfd4, fd, mask, 8, flags)); /* 8: size of the kernel's sigset */
 }
 
 EXPORT int inotify_init1(int flags)
@@ -323,7 +323,7 @@ static void *enter(void *argument)
     mpy_thread_lower_add((int)syscall(SYS_gettid));
     mpy_thread_lower_announce(-1);
     void *result;
-    pthread_cleanup_push(leave, NULL); /* also runs when the thread ends by pthread_exit or cancellation */
+    pthread_cleanup_push(leave, NULL); /* also runs if the thread ends by pthread_exit or cancellation */
     result = birth.start(birth.argument);
     pthread_cleanup_pop(1);
     return result;

@@ -3,12 +3,12 @@
  * Half: lower. mpy_thread_bind runs on the upper TLS (no libc); the donor threads are ordinary lower-half pthreads.
  *
  * A thread in the lower half needs a TLS block of the lower half's libc. The process's first thread has one of its own.
- * For every other upper thread a lower-half pthread is made that does nothing but lend its TLS: it parks for ever.
+ * For every other upper thread a lower-half pthread is created that only lends its TLS: it parks for ever.
  *
  * Invariants
  *  1. A donor's TLS is lent to one upper thread at a time.
- *  2. The word at mpy_thread_tls_offset() from a lower FS base holds the borrower's upper FS base (trampoline.S reads
- *     it).
+ *  2. The word at mpy_thread_tls_offset() from a lower FS base contains the borrower's upper FS base (trampoline.S
+ *     reads it).
  */
 #include "threads.h"
 #include "base/rank.h"
@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { SAMPLES_S = 30 }; /* between two samples of the clock, at last */
+enum { SAMPLES_S = 30 }; /* longest interval between two samples of the clock */
 
 static __thread volatile uint64_t borrower_fs; /* invariant 2 */
 static uint64_t main_fs;
@@ -42,7 +42,7 @@ static void *donor_main(void *slot) { /* never returns */
     return NULL;
 }
 
-/* Wait for a request; meanwhile sample the trace's clock, at growing intervals. */
+/* Waits for a request. Meanwhile it samples the trace's clock, at growing intervals. */
 static void rest(uint32_t seen) {
     static long seconds = 1;
     const long time[2] = {seconds, 0};
@@ -79,7 +79,7 @@ void mpy_threads_init(void) {
     sigset_t all, old;
     main_fs = mpy_fs_get();
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* lower-half threads take none of the program's signals */
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* lower-half threads receive none of the program's signals */
     int failed = pthread_create(&maker, NULL, maker_main, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed) mpy_fail(1, "cannot create a thread (check `ulimit -u`)");

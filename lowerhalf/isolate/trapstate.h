@@ -1,11 +1,11 @@
-/* trapstate.h - the trap block: what the lower half must remember about the upper half, saved with it.
+/* trapstate.h - the trap block: the lower half's state about the upper half, which is saved with the upper half.
  *
  * Lives at MPY_TRAP_ADDR, inside the arena, so that it needs no section of its own in an image.
  *
  * Invariants
  *  1. Written only by trap handlers (the arena's part under the lock of arena.c) and, before the program starts or
  *     while it is stopped, by the lower half.
- *  2. Holds no address of the lower half.
+ *  2. Contains no address of the lower half.
  */
 #ifndef MANAPY_TRAPSTATE_H
 #define MANAPY_TRAPSTATE_H
@@ -13,7 +13,7 @@
 #include <manapy/boundary.h>
 #include <stdint.h>
 
-/* between any two lies a mapping, of which the kernel allows 65530 (vm.max_map_count) by default */
+/* Between two free ranges there is a mapping; the kernel allows 65530 mappings (vm.max_map_count) by default. */
 #define MPY_FREE_MAX (1u << 20)
 #define MPY_SIGNALS 65
 #define MPY_IDS_MAX 4096
@@ -29,39 +29,41 @@ typedef struct mpy_ksigaction { /* the kernel's struct sigaction */
     uint64_t mask;
 } mpy_ksigaction_t;
 
-/* An id as the program knows it and as the kernel knows it. */
+/* An id, as the program knows it and as the kernel knows it. */
 typedef struct mpy_idpair { _Alignas(8) int32_t shown; int32_t real; } mpy_idpair_t;
 
 #define MPY_CLOCKS 3
 #define MPY_BOOT_ID 80
 typedef struct mpy_clocks { /* clock.c */
     int64_t offset[MPY_CLOCKS];   /* seconds by which the program's clocks are ahead of the machine's */
-    int64_t change[MPY_CLOCKS];   /* of them, by the last restart */
-    int64_t shown_ns[MPY_CLOCKS]; /* by them at the checkpoint */
-    int64_t real_ns;              /* CLOCK_REALTIME then */
-    char boot[MPY_BOOT_ID];       /* and which boot and time namespace that was */
+    int64_t change[MPY_CLOCKS];   /* part of the offset that the last restart added */
+    int64_t shown_ns[MPY_CLOCKS]; /* the program's clocks at the checkpoint */
+    int64_t real_ns;              /* CLOCK_REALTIME at the checkpoint */
+    char boot[MPY_BOOT_ID];       /* boot and time namespace at the checkpoint */
 } mpy_clocks_t;
 
 typedef struct mpy_trapstate {
-    /* the program's actions; valid where the kernel's handler is our entry. First: see trampoline.S */
+    /* the program's actions; valid if the kernel's handler is our entry. First member: see trampoline.S */
     mpy_ksigaction_t signals[MPY_SIGNALS];
     int32_t pid;      /* as the program knows it */
-    int32_t real_pid; /* as the kernel knows it; after a restart another one. trampoline.S knows both */
-    uint32_t arena_busy; /* the table of free ranges is being changed; set in a forked child: for ever (arena.c) */
+    int32_t real_pid; /* as the kernel knows it; differs after a restart. trampoline.S uses both */
+    /* the table of free ranges is being changed. If set in a forked child, it stays set (arena.c) */
+    uint32_t arena_busy;
     uint32_t nfree;
     uint64_t arena_next; /* bump pointer */
-    uint64_t foreign; /* address of a mapping the program put outside the arena, where no image can hold it; 0: none */
+    /* address of a mapping that the program made outside the arena, where no image can save it; 0: none */
+    uint64_t foreign;
     uint64_t brk_lo, brk_now, brk_max;
     uint64_t stack_lo, stack_hi; /* the main thread's */
     uint64_t arg_lo, arg_hi, env_hi; /* strings of argv, then of the environment, on that stack */
     int32_t low_exec; /* the program is mapped below 4 GiB (linked without -pie) */
-    char exe[4096];  /* what /proc/self/exe shows to the program */
+    char exe[4096];  /* target of /proc/self/exe for the program */
     uint32_t nids;   /* thread and process ids that differ from the kernel's since the last restart */
     mpy_idpair_t ids[MPY_IDS_MAX];
     mpy_clocks_t clocks;
-    uint32_t lock_future; /* flags of mlockall(2) for what will be mapped */
+    uint32_t lock_future; /* flags of mlockall(2) for future mappings */
     mpy_range_t *free;     /* ascending, disjoint, not adjacent; MPY_FREE_MAX of them, the arena's first mapping */
-    uint64_t largest_free; /* none is larger; not always the largest */
+    uint64_t largest_free; /* upper limit of the sizes of free ranges; may be too large */
 } mpy_trapstate_t;
 
 #define MPY_TRAP ((mpy_trapstate_t *)MPY_TRAP_ADDR)

@@ -7,7 +7,7 @@
  *   MPY_LOWER_ADDR  the lower block: written by the lower half at every start, never saved. Function pointers into the
  *                   lower half, the phase word, the rank.
  *   MPY_UPPER_ADDR  the upper block: saved with the program. Threads, clock rows and hooks, written by the wrapper
- *                   runtime (and, where said, by the control thread).
+ *                   runtime (and, where stated, by the control thread).
  *
  * Address space of one rank:
  *
@@ -24,17 +24,17 @@
  *     here lie there.
  *  2. A thread is "in the lower half" from the store t->in_lower = 1 to the store t->in_lower = 0. A snapshot is taken
  *     only when no upper thread is.
- *  3. After storing in_lower = 1 a wrapper reads lower->phase again; the control thread stores phase, executes
+ *  3. After storing in_lower = 1 a wrapper reads lower->phase again. The control thread stores phase, executes
  *     membarrier(PRIVATE_EXPEDITED) and then reads in_lower. So one of them sees the other (asymmetric Dekker).
  *  4. Code that runs between the two FS switches touches no thread-local variable of the upper half.
- *  5. A thread that forbids checkpoints adds 1 to upper->disabled and then reads lower->phase; if that is FROZEN it
- *     takes the 1 back and waits for another phase, in the others it calls notify(). The control thread stores FROZEN,
- *     executes the same membarrier and then reads disabled: a rank is frozen only with 0. (What it shows while frozen
- *     means nothing: somebody tries.)
- *  6. In the wrappers' own code a thread is halted only in a system call: between two other instructions it may hold
- *     something that a restart replaces (a ring's address, a handle of the lower half), without being in the lower
+ *  5. A thread that forbids checkpoints adds 1 to upper->disabled and then reads lower->phase. If that is FROZEN, it
+ *     subtracts the 1 again and waits for another phase. In the other phases it calls notify(). The control thread
+ *     stores FROZEN, executes the same membarrier and then reads disabled: a rank is frozen only with 0. (While the
+ *     rank is frozen, the value means nothing: a thread may be trying.)
+ *  6. In the wrappers' own code a thread is halted only in a system call. Between two other instructions it may hold a
+ *     value that a restart replaces (a ring's address, a handle of the lower half), although it is not in the lower
  *     half.
- *  7. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
+ *  7. Layouts here change only together with MPY_BOUNDARY_VERSION. An image of another version is refused.
  */
 #ifndef MANAPY_BOUNDARY_H
 #define MANAPY_BOUNDARY_H
@@ -54,7 +54,7 @@
 #define MPY_VDSO_ADDR  0x200000110000ul /* proxy vDSO image and its jump table, 64 KiB */
 #define MPY_SERVICE_STACK_ADDR 0x200000200000ul /* stack on which the main thread runs hooks, 1 MiB; never saved */
 #define MPY_SERVICE_STACK_SIZE 0x100000ul
-#define MPY_HEAP_LO    0x200010000000ul /* first address the arena allocator gives out */
+#define MPY_HEAP_LO    0x200010000000ul /* first address that the arena allocator uses */
 
 /* Auxiliary-vector entry that tells the wrapper library that it runs above a lower half (value:
  * MPY_LOWER_ADDR). */
@@ -80,12 +80,12 @@ typedef enum {
 /* Phase of the checkpoint protocol on this rank (same names in manapy/clock and `manapy status`). */
 typedef enum {
     MPY_PHASE_NONE = 0,   /* no checkpoint pending: the fast path */
-    MPY_PHASE_INTENT = 1, /* requested; targets not known yet: every collective stops at its entry */
-    MPY_PHASE_RUN = 2,    /* targets known: run to target */
+    MPY_PHASE_INTENT = 1, /* requested; targets unknown yet: every collective stops at its entry */
+    MPY_PHASE_RUN = 2,    /* targets known: run up to the targets */
     MPY_PHASE_FROZEN = 3, /* every MPI call stops at its entry; blocked calls have left the lower half */
 } mpy_phase_t;
 
-/* State of one upper thread as the protocol sees it; written by the thread itself, under clock.lock, only while
+/* State of one upper thread for the protocol. The thread itself writes it, under clock.lock, only while a checkpoint is
  * pending. */
 typedef enum {
     MPY_STATE_RUNNING = 0,       /* computing, or in an MPI call that does not block */
@@ -97,21 +97,22 @@ typedef enum {
 
 enum { MPY_WAIT_ALL = 0, MPY_WAIT_ANY = 1 };
 
-#define MPY_PEERS_MAX 64 /* peers listed when blocked; more: block_peers_all = 1 means "every member of state_cid" */
+/* peers listed when blocked; if there are more, block_peers_all = 1 means "every member of state_cid" */
+#define MPY_PEERS_MAX 64
 
 /* One upper thread that has called MPI. Slot 0 is the thread that called MPI_Init (the only one allowed to run hooks).
  * The wrapper keeps a pointer to its slot in a thread-local variable. */
 typedef struct mpy_thread {
     volatile uint32_t in_lower; /* invariants 2 and 3 */
     uint32_t used;
-    int32_t tid;        /* as the program knows it (virtual); 0: of slot 0, whose thread has ended */
+    int32_t tid;        /* the program's (virtual) id; 0 in slot 0: its thread has ended */
     uint32_t state;     /* mpy_state_t */
     uint64_t upper_fs;  /* FS base of this thread in the upper half */
-    uint64_t lower_fs;  /* FS base lent by the lower half; 0 = none yet. Zeroed by the restore in every slot */
-    /* where calls that it makes now are recorded; NULL: nowhere. Set by thread_bind; as lower_fs zeroed by the restore
-     */
+    uint64_t lower_fs;  /* FS base lent by the lower half; 0: none yet. The restore clears it in every slot */
+    /* Ring in which its calls are recorded now; NULL: none. thread_bind sets it; the restore clears it like
+     * lower_fs. */
     mpy_trace_ring_t *trace;
-    /* the same, also while recording is paused (MPI_Pcontrol): calls that were open then end there */
+    /* the same ring, also while recording is paused (MPI_Pcontrol): calls that are open then end there */
     mpy_trace_ring_t *ring;
     uint64_t state_cid; /* communicator of IN_COLLECTIVE / PARKED / BLOCKED_P2P */
     uint32_t block_mode;
@@ -124,49 +125,52 @@ typedef struct mpy_thread {
 /* One communicator in the collective clock (the design's SEQ and TARGET). `members` points to world ranks in the order
  * of the communicator's ranks, in upper-half memory. An inter-communicator counts on the union of both groups,
  * ascending. */
-/* no handle: the communicator was freed here, perhaps not by all members, or while a checkpoint was pending */
+/* value of `handle`: the communicator was freed here, perhaps not by all members, or while a checkpoint was pending */
 #define MPY_ROW_FREED 0xffffffffu
 typedef struct mpy_clock_row {
-    uint64_t cid;  /* agreed identity: child_identity(parent cid, parent SEQ, smallest world rank); 0 = free row */
+    /* identity that all members agree on: child_identity(parent cid, parent SEQ, smallest world rank); 0: free row */
+    uint64_t cid;
     uint64_t ggid; /* FNV-1a 64 over the sorted world ranks as little-endian uint32 */
     volatile uint64_t seq;    /* collective calls initiated here; plain increment by the wrapper */
-    volatile uint64_t target; /* meaningful while pending */
+    volatile uint64_t target; /* valid while a checkpoint is pending */
     uint32_t nmembers;
-    /* the program's (virtual) handle, for messages to people; 0: under construction; or MPY_ROW_FREED */
+    /* the program's (virtual) handle, for messages to users; 0: under construction; or MPY_ROW_FREED */
     uint32_t handle;
     const int32_t *members;
     const char *name; /* MPI_Comm_set_name, or NULL */
-    uint64_t reported; /* highest SEQ sent to the coordinator as a RAISE in this epoch; control thread only */
+    uint64_t reported; /* unused: the control thread keeps its own copy (clockside.c) */
 } mpy_clock_row_t;
 
 typedef struct mpy_clock {
     uint32_t lock;        /* futex mutex (0 free, 1 held, 2 held with waiters); slow path only */
     uint32_t version;     /* +1 with every change of a thread's state or of a row while pending */
     volatile uint32_t needed; /* control thread: between ADVANCE and WITHDRAW */
-    volatile uint32_t wake;   /* futex on which parked threads sleep; bumped and woken by the control thread */
-    /* a call counted in this epoch is taken back; the control thread tells the coordinator, and clears it */
+    volatile uint32_t wake;   /* futex on which parked threads sleep; the control thread bumps it and wakes them */
+    /* a call that was counted in this epoch has been taken back; the control thread tells the coordinator and clears
+     * this */
     uint32_t retracted;
     uint32_t nrows;           /* rows in use are below this index; a freed row has cid 0 */
-    uint32_t protocol;        /* mpy_protocol_t of the launch; a restart goes on with it */
+    uint32_t protocol;        /* mpy_protocol_t of the launch; a restart keeps it */
     mpy_clock_row_t *rows;    /* MPY_ROWS_MAX of them, mapped without reservation */
 } mpy_clock_t;
 
-/* What the wrapper runtime offers to the lower half. Hooks run on the service stack, on the main thread, with the upper
- * TLS, while every other upper thread is stopped at an arbitrary instruction: they call no malloc, stdio or lock of the
- * upper libc. They return 0, or fill `error` with one line and return -1. */
+/* Functions of the wrapper runtime for the lower half. Hooks run on the service stack, on the main thread, with the
+ * upper TLS, while every other upper thread is stopped at an arbitrary instruction. So they call no malloc or stdio and
+ * take no lock of the upper libc. They return 0, or fill `error` with one line and return -1. */
 typedef struct mpy_hooks {
-    int (*drain)(char *error, uint64_t n);   /* all ranks call it together at a safe state: empty the network */
-    int (*rebuild)(char *error, uint64_t n); /* after a restart, real MPI initialized: make every MPI object again */
+    int (*drain)(char *error, uint64_t n);   /* all ranks call it together at a safe state: empties the network */
+    /* after a restart, when the real MPI is initialized: makes every MPI object again */
+    int (*rebuild)(char *error, uint64_t n);
     int (*resume)(char *error, uint64_t n);  /* after a checkpoint without restart; may be NULL */
 } mpy_hooks_t;
 
-/* A ring as it stood when the image was written (lowerhalf/trace/recorder.c): its numbers go on after a restart, and
+/* A ring at the time when the image was written (lowerhalf/trace/recorder.c). Its numbers continue after a restart, and
  * calls that were open then are open there, too. */
 #define MPY_TRACE_OPEN_MAX 8
 typedef struct mpy_trace_saved {
     uint64_t head, mark;
     uint32_t thread; /* index of its slot, + 1; 0: its thread has ended */
-    uint32_t open;   /* records: the newest ones */
+    uint32_t open;   /* number of records: the newest ones */
     mpy_trace_record_t records[MPY_TRACE_OPEN_MAX];
     uint64_t cids[MPY_TRACE_OPEN_MAX]; /* of their communicators; 0: none */
 } mpy_trace_saved_t;
@@ -176,13 +180,15 @@ typedef struct mpy_upper {
     uint32_t version;
     uint32_t mpi_initialized;  /* the program's MPI_Init has returned */
     uint32_t mpi_finalized;
-    int32_t mpi_thread_required; /* thread level asked for, to be asked for again at a restart (MPI values: 0..3) */
+    /* thread level that the program requested; requested again at a restart (MPI values: 0..3) */
+    int32_t mpi_thread_required;
     volatile uint32_t disabled;  /* threads of the program that forbid checkpoints (wrappers/dmtcp.c); invariant 5 */
-    /* published, after which this process went on; those it was restarted from count in lower->generation */
+    /* Checkpoints that were published and after which this process continued. Those that it was restarted from count in
+     * lower->generation. */
     uint32_t checkpoints;
     mpy_hooks_t hooks;
     uint64_t code_begin, code_end; /* of the wrappers; invariant 6 */
-    /* while not empty no checkpoint is possible; one line that says why (wrappers, with clock.lock) */
+    /* while not empty, no checkpoint is possible; one line with the reason (wrappers, with clock.lock) */
     char obstacle[256];
     mpy_clock_t clock;
     mpy_thread_t threads[MPY_THREADS_MAX];
@@ -192,36 +198,36 @@ typedef struct mpy_upper {
 /* Services of the lower half. Those marked [L] are called between mpy_cross_in() and mpy_cross_out() (lower TLS), the
  * others on the upper TLS from any context. */
 typedef struct mpy_services {
-    /* Lend a lower TLS to a thread that calls MPI for the first time (also after a restart): sets t->lower_fs. */
+    /* Lends a lower TLS to a thread that calls MPI for the first time (also after a restart): sets t->lower_fs. */
     void (*thread_bind)(mpy_thread_t *t);
-    /* The thread ends: give the TLS back. */
+    /* The thread ends: returns the TLS. */
     void (*thread_unbind)(mpy_thread_t *t);
-    /* [L] Load the real MPI and fill mpi[] (idempotent). `env` is the program's environ, which the library must see.
+    /* [L] Loads the real MPI and fills mpi[] (idempotent). `env` is the program's environ, which the library must see.
      * On failure prints one line and ends the job. */
     void (*mpi_load)(char **env);
-    /* The protocol state changed (clock.version was bumped under clock.lock): wake the control thread. */
+    /* The protocol state changed (clock.version was bumped under clock.lock): wakes the control thread. */
     void (*notify)(void);
-    /* One line to the user on stderr, prefixed with "manapy: rank N: ". */
+    /* Prints one line to the user on stderr, prefixed with "manapy: rank N: ". */
     void (*say)(const char *line);
-    /* The same, and the job ends with exit code `code` (through the real MPI_Abort if it is up). Does not return. */
+    /* The same, and ends the job with exit code `code` (through the real MPI_Abort if it is up). Does not return. */
     void (*die)(const char *line, int code);
-    /* Ask the coordinator for a checkpoint; returns at once with a ticket > 0, or -1 without a coordinator. */
+    /* Asks the coordinator for a checkpoint. Returns at once with a ticket > 0, or -1 without a coordinator. */
     int64_t (*request_checkpoint)(void);
-    /* The last answer. t > 0: tickets up to t are published. t < 0: that for ticket -t failed. 0: none yet. */
+    /* The last answer. t > 0: tickets up to t are published. t < 0: the checkpoint of ticket -t failed. 0: none yet. */
     int64_t (*checkpoint_done)(void);
-    /* Later checkpoints go to a directory that the program names so, and that lies there (absolute). One caller at a
+    /* Later checkpoints go to a directory: `name` is the program's name for it, `path` is absolute. One caller at a
      * time. */
     void (*set_checkpoint_dir)(const char *name, const char *path);
-    /* Enter a communicator into the trace: mpy_trace_comm_add of lowerhalf/trace/file.h; MPY_TRACE_NO_COMM without a
-     * trace. */
+    /* Enters a communicator into the trace: mpy_trace_comm_add of lowerhalf/trace/file.h. Returns MPY_TRACE_NO_COMM
+     * without a trace. */
     uint32_t (*trace_comm)(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote,
                            const char *name);
-    /* The calling thread begins phase `mark` (manapy.trace.mark). Returns whether it is recorded. */
+    /* The calling thread begins phase `mark` (manapy.trace.mark). Returns whether this is recorded. */
     int (*trace_mark)(uint64_t mark);
     /* [L] MPI_Finalize is about to return. */
     void (*trace_end)(void);
-    /* [L] Bytes that this process's TCP connections have moved so far: only the difference of two answers means
-     * something. */
+    /* [L] Bytes that this process's TCP connections have moved so far. Only the difference of two results is
+     * meaningful. */
     uint64_t (*tcp_bytes)(void);
 } mpy_services_t;
 
@@ -230,30 +236,32 @@ typedef struct mpy_lower {
     uint32_t version;
     uint32_t generation; /* 0 at launch, +1 at every restart */
     volatile uint32_t phase; /* mpy_phase_t */
-    int32_t rank; /* world rank as the process manager gave it */
+    int32_t rank; /* world rank, as assigned by the process manager */
     int32_t size;
-    /* the coordinator is lost: no checkpoint any more; hooks.drain leaves, as other ranks may never come */
+    /* The coordinator is lost: no checkpoint is possible any more. hooks.drain returns, because other ranks may never
+     * arrive. */
     volatile uint32_t abandoned;
     uint64_t table_hash; /* of the generated function table; both halves must agree */
     const mpy_services_t *svc;
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
-    /* Asked by the signal entry, on the program's TLS: is the interrupted code such that no thread may be halted
-     * above it (stop.c)? Then a pointer to a mark is stored at `mark`; the mark's first 32 bits are to be cleared
-     * when the handler has returned. */
+    /* The signal entry calls this on the program's TLS. Returns 1 if no thread may be halted above the interrupted code
+     * (stop.c). Then it stores a pointer to a mark at `mark`. The first 32 bits of the mark must be cleared when the
+     * handler has returned. */
     int (*signal_above)(const void *ucontext, uint64_t mark);
-    uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
+    uint32_t protocol;    /* mpy_protocol_t; in the same cache line as phase, because each collective reads both */
     /* a checkpoint waits for upper->disabled to become 0: the thread that makes it 0 calls notify() */
     volatile uint32_t allow_awaited;
     uint32_t singleton;   /* started without a process manager */
-    uint32_t drain_seconds; /* a drain in which nothing has moved for so long gives up */
-    /* the checkpoint is given up while a step of it still runs here: it may end early (control thread) */
+    uint32_t drain_seconds; /* a drain gives up after so many seconds in which nothing has moved */
+    /* The checkpoint has been given up while a step of it still runs here: the step may end early (control thread). */
     volatile uint32_t cancelled;
     uint32_t pad;
     char job_dir[1024];
-    char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
-    /* where checkpoints go, as the program has named it; before: job_dir, or where that checkpoint lies */
+    char checkpoint[1024]; /* path of the checkpoint from which this process was restarted, or "" */
+    /* Directory for checkpoints, under the name that the program gave it. If the program has given none: job_dir, or
+     * the directory of the checkpoint above. */
     char checkpoint_dir[1024];
-    /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */
+    /* values of the real library's data symbols (MPI_UNWEIGHTED ...), in the table's order */
     void *mpi_data[MPY_MPI_DATA];
     void *mpi[MPY_MPI_SLOTS]; /* real functions in the order of the generated table; never NULL after mpi_load */
 } mpy_lower_t;

@@ -1,4 +1,4 @@
-/* fs_base.h - the FS base of this thread, which says whose thread-local storage it uses. Header only; no libc. */
+/* fs_base.h - the FS base of this thread, which determines whose thread-local storage it uses. Header only; no libc. */
 #ifndef MANAPY_FS_BASE_H
 #define MANAPY_FS_BASE_H
 

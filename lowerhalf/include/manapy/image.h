@@ -7,16 +7,17 @@
  *
  * Sections
  *   REGIONS  mpy_image_region_t[count]  the mappings of the upper half, ascending
- *   RUNS     mpy_image_run_t[count]     what the pages of the regions hold, ascending; pages in no run are zero
+ *   RUNS     mpy_image_run_t[count]     contents of the pages of the regions, ascending; pages in no run are zero
  *   FILES    mpy_image_file_t[count]    mapped files that regions refer to by index
  *   STRINGS  bytes                      NUL-terminated strings referred to by offset
- *   THREADS  mpy_image_thread_t[count]  upper threads; [0] is the thread that becomes the restarted process's main
- * thread PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
+ *   THREADS  mpy_image_thread_t[count]  upper threads; [0] becomes the restarted process's main thread
+ *   PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
  *
  * Invariants
  *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc.
- *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed; its crc is that
- *     of their content, and the restore compares it with the file it finds. So "the file is still the same" is proved.
+ *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed. Its crc is that
+ *     of their content. The restore compares it with the file that it finds. So it is proved that the file is still the
+ *     same.
  *  3. The format changes only together with MPY_IMAGE_VERSION.
  *  4. Checksums detect damage. Seals prove that the job has written the image; their keys come from the job's secret
  *     (lowerhalf/image/file/seal.h). Each DATA run has a seal over its address, its length and its content. The header
@@ -30,7 +31,7 @@
 #define MPY_IMAGE_MAGIC "MANAPYIM"
 #define MPY_IMAGE_VERSION 3u
 #define MPY_IMAGE_PAGE 4096u
-#define MPY_RUN_MAX (64u << 20) /* a run is at most this long, so that checking one shows progress */
+#define MPY_RUN_MAX (64u << 20) /* maximum length of a run, so that checking a run shows progress */
 
 enum { MPY_IMAGE_SEAL = 32, MPY_RUN_SEAL = 16 };
 enum {
@@ -63,8 +64,8 @@ typedef struct mpy_image_header {
     uint32_t nsections;
     uint64_t created_ns; /* CLOCK_REALTIME */
     uint64_t file_bytes;
-    uint64_t memory_bytes; /* bytes held by DATA and FILE runs */
-    uint64_t cpu_features[8]; /* lowerhalf/process/cpu.h: what the program may have detected and use */
+    uint64_t memory_bytes; /* bytes in DATA and FILE runs */
+    uint64_t cpu_features[8]; /* lowerhalf/process/cpu.h: features that the program may have detected and may use */
     uint64_t xsave_bytes;     /* size of the extended state in signal frames */
     char host[64];
     char program[256];
@@ -77,7 +78,7 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_SHARED = 1,  /* MAP_SHARED */
     MPY_REGION_FILE = 2,    /* mapped from files[file] at file_offset */
     MPY_REGION_GROWSDOWN = 4,
-    /* The program's advice to the kernel about it (lowerhalf/process/advice.c) */
+    /* The program's advice to the kernel about the region (lowerhalf/process/advice.c) */
     MPY_REGION_LOCKED = 8,
     MPY_REGION_LOCKED_ON_FAULT = 16,
     MPY_REGION_HUGE = 32,
@@ -95,9 +96,9 @@ typedef struct mpy_image_region {
     uint32_t prot; /* PROT_* */
     uint32_t flags;
     uint32_t file; /* index into FILES */
-    uint32_t policy; /* NUMA policy, MPOL_*; 0: none of its own */
+    uint32_t policy; /* NUMA policy, MPOL_*; 0: the region has none of its own */
     uint64_t file_offset;
-    uint64_t nodes; /* that it names, of the first 64 */
+    uint64_t nodes; /* nodes of the policy, among the first 64 */
 } mpy_image_region_t;
 
 enum { MPY_RUN_DATA = 1, MPY_RUN_FILE = 2 };
@@ -108,7 +109,7 @@ typedef struct mpy_image_run {
     uint64_t offset; /* DATA: in the image; FILE: in the mapped file */
     uint32_t kind;
     uint32_t crc;
-    uint8_t seal[MPY_RUN_SEAL]; /* of DATA */
+    uint8_t seal[MPY_RUN_SEAL]; /* only for DATA */
 } mpy_image_run_t;
 
 typedef struct mpy_image_file {

@@ -2,8 +2,8 @@
  * runtime. Header only; no libc, no TLS, no errno.
  *
  * Invariants
- *  1. The word is 0 (free), 1 (held) or 2 (held, and somebody may sleep on it; Drepper, "Futexes Are Tricky", mutex 2).
- *     Futexes are FUTEX_PRIVATE, here and on mpy_clock_t.wake: a sleeper and its waker must agree on it.
+ *  1. The word is 0 (free), 1 (held) or 2 (held, and a thread may sleep on it; Drepper, "Futexes Are Tricky", mutex 2).
+ *     Futexes are FUTEX_PRIVATE, here and on mpy_clock_t.wake: the sleeper and the waker must agree on it.
  *  2. The holder makes no call that can block, and no checkpoint stops a thread of the upper half while the control
  *     thread needs the lock: between STOP and RESUME the control thread does not take it.
  */
@@ -32,7 +32,7 @@ static inline void mpy_lock_release(volatile uint32_t *word) {
     if (__atomic_exchange_n(word, 0u, __ATOMIC_RELEASE) == 2) mpy_lock_futex(word, FUTEX_WAKE_PRIVATE, 1);
 }
 
-/* Wakes all that sleep on `word`. */
+/* Wakes all threads that sleep on `word`. */
 static inline void mpy_lock_wake_all(volatile uint32_t *word) { mpy_lock_futex(word, FUTEX_WAKE_PRIVATE, 0x7fffffff); }
 
 #endif

@@ -1,4 +1,5 @@
-/* proc_stat.h - what /proc/PID/stat says of a process (proc(5)). Header only; libc of either half. */
+/* proc_stat.h - reads /proc/PID/stat, the kernel's description of a process (proc(5)). Header only; libc of either
+ * half. */
 #ifndef MANAPY_PROC_STAT_H
 #define MANAPY_PROC_STAT_H
 
@@ -6,14 +7,14 @@
 #include <string.h>
 
 typedef struct mpy_proc_stat {
-    char name[16]; /* of the command, as far as the kernel keeps it */
-    char state;    /* 'Z': it has ended and nobody has waited for it */
+    char name[16]; /* name of the command, truncated by the kernel */
+    char state;    /* 'Z': the process has ended but has not been waited for */
     int parent;
     unsigned long long started; /* ticks since boot */
 } mpy_proc_stat_t;
 
-/* Reads the file. Returns its fields from number 3 on, the state, or NULL: there is no such process. The command, in
- * parentheses, may hold anything: what follows stands behind the last one. */
+/* Reads the file. Returns its fields from number 3, the state, on. Returns NULL if there is no such process. The
+ * command, in parentheses, may contain anything, so the fields start after the last parenthesis. */
 static inline char *mpy_proc_stat_fields(long pid, char text[1024]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
@@ -26,7 +27,7 @@ static inline char *mpy_proc_stat_fields(long pid, char text[1024]) {
     return end != NULL ? end + 1 : NULL;
 }
 
-/* Returns 0, or -1: there is no such process, and nothing is known of it. */
+/* Returns 0, or -1 if there is no such process; then all fields are empty. */
 static inline int mpy_proc_stat(long pid, mpy_proc_stat_t *out) {
     char text[1024];
     *out = (mpy_proc_stat_t){.state = '\0'};

@@ -44,7 +44,8 @@ static inline long mpy_sys6(long nr, long a, long b, long c, long d, long e, lon
 /* Is the result an error (Linux: MAX_ERRNO)? For calls that return addresses, which may look negative. */
 static inline int mpy_sys_failed(long result) { return result < 0 && result > -4096; }
 
-/* Milliseconds of CLOCK_MONOTONIC, where libc may not be called; elsewhere mpy_now_ms of lowerhalf/base/now.h. */
+/* Milliseconds of CLOCK_MONOTONIC, for code that may not call libc. Other code uses mpy_now_ms of
+ * lowerhalf/base/now.h. */
 static inline int64_t mpy_sys_now_ms(void) {
     struct timespec now;
     mpy_sys(SYS_clock_gettime, CLOCK_MONOTONIC, &now);

@@ -1,33 +1,34 @@
 /* trace.h - the rings in which MPI calls and RDMA traffic are recorded, and the file of one process that contains them.
  *
  * Written by the wrappers (libmpi.so.12), by the preloaded recorder (libmanapy_trace.so) and by libmanapy_shift.so;
- * read by manapy/trace, while the program runs and after its death. The Python mirror is
- * manapy/trace/capture/format.py; a test compares both.
+ * read by manapy/trace, while the program runs and after its end. The Python mirror is manapy/trace/capture/format.py;
+ * a test compares both.
  *
- * One file a process and generation, sparse, in shared memory and so outside of what a checkpoint saves:
+ * There is one file per process and generation. It is sparse and lies in shared memory, so a checkpoint does not save
+ * it:
  *
  *   /dev/shm/manapy-trace-UID/JOB/rank-00000.g0.trace          0600, the folders 0700
  *
  *   0                 mpy_trace_file_t, one page
- *   comms_offset      mpy_trace_comm_t[comms_capacity]         side table: what the index in a record means
+ *   comms_offset      mpy_trace_comm_t[comms_capacity]         side table: the communicators that records refer to
  *   members_offset    int32_t[members_capacity]                world ranks of communicators that aren't a range
  *   rings_offset      rings_capacity times a ring of ring_stride bytes: mpy_trace_ring_t (one page), then the records
  *
  * Invariants
  *  1. A ring has one producer: one thread. It never waits and never fails; it overwrites its oldest record.
- *  2. A record is published at the ENTRY of its call, so that a call which never returns is there: seq 0, then the
+ *  2. A record is published at the ENTRY of its call, so that it also shows a call that never returns: seq 0, then the
  *     fields, then seq with release. At the exit only `exit` is stored, and what was not known before (peer, tag and
  *     bytes of a receive): fields first, `exit` with release. exit = 0: the call is open.
- *  3. A reader copies a record and reads seq before and after: both must be the seq that belongs to the place (place =
- *     (seq - 1) mod capacity). Anything else was being overwritten, and is lost; the reader counts it, and claims no
- *     absence across a gap.
+ *  3. A reader copies a record and reads seq before and after. Both must be the seq that belongs to the place (place =
+ *     (seq - 1) mod capacity). Otherwise the record was being overwritten and is lost. The reader counts it, and does
+ *     not conclude from a gap that a call is missing.
  *  4. `head` of a ring is the seq of its newest record. It is stored after the record: a process killed in between
- *     loses that one record. After a restart the rings of the new generation go on behind `past`, and what earlier
- *     generations hold behind it was taken back. A call that was open in the checkpoint is behind it: open once more.
- *  5. An entry of the side table never changes once `comms` covers it. Its index is what records carry; its identity is
- *     cid, over all ranks and generations (wrappers/collective/clock.c).
- *  6. Times are ticks of the time-stamp counter (rdtsc). ticks_per_second and the clock samples lead to seconds and to
- *     other hosts' clocks.
+ *     loses that one record. After a restart the rings of the new generation continue after `past`; records of earlier
+ *     generations after it were taken back. A call that was open in the checkpoint follows it, and is open again.
+ *  5. An entry of the side table never changes once `comms` covers it. Records contain its index. Its identity, over
+ *     all ranks and generations, is cid (wrappers/collective/clock.c).
+ *  6. Times are ticks of the time-stamp counter (rdtsc). ticks_per_second and the clock samples convert them to seconds
+ *     and to other hosts' clocks.
  *  7. A change of layout or of the meaning of a field changes MPY_TRACE_VERSION; another version is refused.
  */
 #ifndef MANAPY_TRACE_H
@@ -38,13 +39,14 @@
 #define MPY_TRACE_MAGIC   0x314543415254594Dul /* "MYTRACE1" */
 #define MPY_TRACE_VERSION 3u
 
-#define MPY_TRACE_CAPACITY 65536u /* records a ring, a power of two: 4 MiB */
-#define MPY_TRACE_RINGS    64u    /* threads recorded; calls of others are counted in `unrecorded` */
+#define MPY_TRACE_CAPACITY 65536u /* records per ring, a power of two: 4 MiB */
+#define MPY_TRACE_RINGS    64u    /* number of recorded threads; calls of others are counted in `unrecorded` */
 #define MPY_TRACE_COMMS    16384u
 #define MPY_TRACE_MEMBERS  (1u << 20)
 #define MPY_TRACE_SAMPLES  40u    /* the newest clock samples are kept */
 
-/* What was called. One name for all forms of a function (MPI_Isend_c: SEND, with a flag). Numbers are never reused. */
+/* The function called. One name for all forms of a function (MPI_Isend_c: SEND, with a flag). Numbers are never
+ * reused. */
 typedef enum {
     MPY_OP_NONE = 0,
     /* point-to-point: peer, tag, bytes */
@@ -56,13 +58,14 @@ typedef enum {
     MPY_OP_MRECV = 6,
     MPY_OP_PROBE = 7,
     MPY_OP_MPROBE = 8,
-    /* completion: request is what is waited for */
+    /* completion: `request` is the request that is waited for */
     MPY_OP_WAIT = 16,    /* one request: Wait */
     MPY_OP_WAITALL = 17, /* one record for each request, all but the last with MORE */
     MPY_OP_WAITANY = 18, /* the same; also Waitsome */
-    MPY_OP_TEST = 19,    /* recorded when it completed something; failing ones count in `polls` */
-    /* of a persistent request: communicator, peer, tag and bytes are its; for a collective the tag is the number of the
-     * start, from 1, and context SEQ of the call that made the request. Flags: MPY_TRACE_STARTS */
+    MPY_OP_TEST = 19,    /* recorded when it has completed something; failing tests count in `polls` */
+    /* Start of a persistent request. Communicator, peer, tag and bytes are those of the request. For a collective the
+     * tag is the number of the start, from 1, and context is SEQ of the call that made the request. Flags:
+     * MPY_TRACE_STARTS */
     MPY_OP_START = 20,
     MPY_OP_CANCEL = 21,
     MPY_OP_REQUEST_FREE = 22,
@@ -79,14 +82,14 @@ typedef enum {
     MPY_OP_SCAN = 41,
     MPY_OP_EXSCAN = 42,
     MPY_OP_NEIGHBOR = 43,
-    MPY_OP_COMM_CREATE = 44, /* dup, split, create, free ...: all that is collective on the parent */
+    MPY_OP_COMM_CREATE = 44, /* dup, split, create, free ...: everything that is collective on the parent */
     MPY_OP_WIN_CREATE = 45,
     MPY_OP_FILE = 46,
     MPY_OP_INIT = 47,
     MPY_OP_FINALIZE = 48,
-    /* one-sided synchronisation: peer is the target or NONE. Of POST, START, COMPLETE, WAIT: one record for each rank
-       of the group, all but the last with MORE; context is how many such epochs (of access: START, COMPLETE; of
-       exposure: POST, WAIT) this rank has opened to that one on this window, from 1 */
+    /* one-sided synchronisation: peer is the target or NONE. POST, START, COMPLETE, WAIT: one record for each rank of
+     * the group, all but the last with MORE; context is the number of such epochs (of access: START, COMPLETE; of
+     * exposure: POST, WAIT) that this rank has opened to that rank on this window, from 1 */
     MPY_OP_WIN_FENCE = 64,
     MPY_OP_WIN_LOCK = 65,
     MPY_OP_WIN_UNLOCK = 66,
@@ -95,38 +98,39 @@ typedef enum {
     MPY_OP_WIN_COMPLETE = 69,
     MPY_OP_WIN_WAIT = 70,
     MPY_OP_WIN_FLUSH = 71,
-    /* not a call: what the program says about itself (manapy.trace.mark) and its recording, and what RDMA says of a
+    /* not calls: information from the program about itself (manapy.trace.mark) and its recording, and from RDMA about a
      * queue pair */
     MPY_OP_MARK = 96, /* context: the new phase mark */
-    /* comm: queue pair number; request: work requests posted so far; context: completed so far; bytes: of those posted;
-     * peer: the remote queue pair's number; tag: of the device, an index that the producer names in its entries of the
-     * side table */
+    /* comm: queue pair number; request: number of work requests posted so far; context: completed so far; bytes: of
+     * those posted; peer: the remote queue pair's number; tag: the device, as an index that the producer names in its
+     * entries of the side table */
     MPY_OP_RDMA_QP = 97,
-    /* from its entry to its exit nothing else is recorded of this thread, though it may call MPI (MPI_Pcontrol). Open:
-     * it is the ring's newest record */
+    /* From its entry to its exit nothing else is recorded for this thread, although it may call MPI (MPI_Pcontrol).
+     * While it is open it is the ring's newest record. */
     MPY_OP_PAUSE = 98,
-    /* a call has failed, and its error handler ends the job. tag: the error class, or 0: it was called before MPI_Init
-     * or after MPI_Finalize; bytes, request, context: the function's name, 24 characters, of which the record behind
-     * (MORE) has more */
+    /* A call has failed, and its error handler ends the job. tag: the error class, or 0 if it was called before
+     * MPI_Init or after MPI_Finalize. bytes, request, context: the function's name, 24 characters; the next record
+     * (MORE) contains the rest */
     MPY_OP_REFUSED = 99,
 } mpy_trace_op_t;
 
 enum {
     MPY_TRACE_NONBLOCKING = 1 << 0, /* the call starts an operation; request is its serial */
-    MPY_TRACE_PERSISTENT = 1 << 1,  /* the call makes a request to be started */
+    MPY_TRACE_PERSISTENT = 1 << 1,  /* the call creates a request that can be started */
     /* the next record of this ring belongs to the same call (Waitall; Sendrecv is a SEND with MORE and a RECV) */
     MPY_TRACE_MORE = 1 << 2,
-    /* the receive named no source or no tag; after its exit peer and tag are what came */
+    /* the receive did not name a source or a tag; after its exit, peer and tag are those of the message */
     MPY_TRACE_WILDCARD = 1 << 3,
     MPY_TRACE_FAILED = 1 << 4,      /* returned an error */
-    MPY_TRACE_STOPPED = 1 << 5,     /* a checkpoint or a restart fell into the call: its duration is no measure */
-    MPY_TRACE_CUT = 1 << 6,         /* more requests than records are written for */
+    /* a checkpoint or a restart happened during the call, so its duration is meaningless */
+    MPY_TRACE_STOPPED = 1 << 5,
+    MPY_TRACE_CUT = 1 << 6,         /* there were more requests than records */
     MPY_TRACE_PENDING = 1 << 7,     /* after the exit of a WAITANY: this one of its requests was not completed */
-    /* not a flag: in a START, what it starts (mpy_trace_op_t, 0: not known) is in the bits from this one on */
+    /* not a flag: in a START, the bits from this one on contain what it starts (mpy_trace_op_t, 0: unknown) */
     MPY_TRACE_STARTS = 8,
 };
 
-/* In `peer` (ANY in `tag`, too); other peers are ranks in the communicator (of the remote group in an
+/* Values of `peer` (ANY also of `tag`). Other peers are ranks in the communicator (of the remote group in an
  * inter-communicator). */
 enum { MPY_TRACE_NO_PEER = -32768, MPY_TRACE_ANY = -32767, MPY_TRACE_NULL = -32766 };
 #define MPY_TRACE_NO_COMM 0xffffffffu
@@ -135,8 +139,8 @@ typedef struct mpy_trace_record { /* one cache line */
     uint64_t seq;     /* 1 for the first record of the thread; 0 while it is written */
     uint64_t enter;   /* ticks */
     uint64_t exit;    /* ticks; 0: open */
-    /* that this rank gives: a send, its part of a collective; of a receive: what came, before its exit (and in a
-     * Waitall without statuses) what there is room for */
+    /* Bytes that this rank sends: a send, its part of a collective. For a receive: after its exit the bytes received;
+     * before (and in a Waitall without statuses) the size of the buffer. */
     uint64_t bytes;
     uint32_t comm;    /* index into the side table */
     uint16_t op;      /* mpy_trace_op_t */
@@ -144,7 +148,7 @@ typedef struct mpy_trace_record { /* one cache line */
     int32_t peer;
     int32_t tag;
     uint64_t request; /* serial, unique in the process; 0: none */
-    /* SEQ of the collective clock after this call was counted; of other calls, if nothing else is said above, the
+    /* SEQ of the collective clock after this call was counted. For other calls, unless stated otherwise above, the
      * thread's phase mark */
     uint64_t context;
 } mpy_trace_record_t;
@@ -152,27 +156,27 @@ typedef struct mpy_trace_record { /* one cache line */
 typedef struct mpy_trace_comm {
     uint64_t cid;
     uint64_t ggid;
-    uint32_t members;   /* how many */
-    uint32_t remote;    /* of them, at the end: the other group of an inter-communicator */
-    int32_t first;      /* world rank of the first member, and if stride isn't 0 member i is first + i * stride */
+    uint32_t members;   /* number of members */
+    uint32_t remote;    /* number of members, at the end, that are the other group of an inter-communicator */
+    int32_t first;      /* world rank of the first member; if stride isn't 0, member i is first + i * stride */
     int32_t stride;
-    /* if stride is 0: index of the first member in the pool; UINT64_MAX: the pool is full, members unknown */
+    /* if stride is 0: index of the first member in the pool; UINT64_MAX: the pool is full, members are unknown */
     uint64_t place;
-    char name[24];      /* MPI_Comm_set_name when it was entered here, cut */
+    char name[24];      /* name (MPI_Comm_set_name) when it was entered here, truncated */
 } mpy_trace_comm_t;
 
-typedef struct mpy_trace_sample { /* of this host's clocks, taken together; or of another host's */
+typedef struct mpy_trace_sample { /* of this host's clocks, read together; or of another host's */
     uint64_t ticks;
     int64_t realtime;    /* ns since 1970 */
     int64_t monotonic;   /* ns */
-    int64_t offset;      /* ns to add to this host's realtime to get rank 0's; 0 on its host */
-    uint64_t uncertainty; /* of offset, ns; UINT64_MAX: not known */
+    int64_t offset;      /* ns to add to this host's realtime to get rank 0's; 0 on rank 0's host */
+    uint64_t uncertainty; /* of offset, in ns; UINT64_MAX: unknown */
 } mpy_trace_sample_t;
 
 typedef enum {
     MPY_TRACE_RUNNING = 0,
     MPY_TRACE_FINALIZED = 1,
-    MPY_TRACE_SAVED = 2 /* the process goes on in the next generation */
+    MPY_TRACE_SAVED = 2 /* the process continues in the next generation */
 } mpy_trace_end_t;
 
 typedef struct mpy_trace_file {
@@ -183,34 +187,34 @@ typedef struct mpy_trace_file {
     uint64_t comms_offset, members_offset, rings_offset, ring_stride;
     int32_t rank, size;
     uint32_t generation;      /* 0 at the start, +1 with every restart */
-    int32_t pid;              /* as /proc knows it on that host */
-    uint64_t pid_start;       /* start time of /proc/PID/stat: whether it is still that process */
+    int32_t pid;              /* as in /proc on that host */
+    uint64_t pid_start;       /* start time in /proc/PID/stat: tells whether it is still the same process */
     uint64_t ticks_per_second;
-    volatile uint32_t rings;  /* in use: below this index */
+    volatile uint32_t rings;  /* rings in use are below this index */
     volatile uint32_t comms;
     volatile uint32_t members;
     volatile uint32_t end;    /* mpy_trace_end_t */
     volatile uint64_t unrecorded; /* calls of threads without a ring */
-    uint32_t invariant_ticks; /* the counter runs at one rate on all processors of the host */
-    volatile uint32_t samples; /* taken so far; sample i is at i mod MPY_TRACE_SAMPLES */
+    uint32_t invariant_ticks; /* the counter has the same rate on all processors of the host */
+    volatile uint32_t samples; /* number taken so far; sample i is at i mod MPY_TRACE_SAMPLES */
     char host[64];
     char job[64];
     char producer[32];        /* "manapy-launch", "preload", "shift" */
     char program[256];
     mpy_trace_sample_t sample[MPY_TRACE_SAMPLES];
-    /* of each ring, seq of the last record of earlier generations that counts; 0 at the start */
+    /* for each ring, seq of the last valid record of earlier generations; 0 at the start */
     uint64_t past[MPY_TRACE_RINGS];
 } mpy_trace_file_t;
 
-typedef struct mpy_trace_ring { /* followed, one page on, by the records */
+typedef struct mpy_trace_ring { /* the records follow, one page later */
     volatile uint64_t head;
     uint64_t mark;            /* phase mark of the thread */
     uint64_t polls;           /* failing Test, Iprobe ... so far */
-    uint64_t polled;          /* ticks of the last of them */
-    uint64_t polled_request;  /* what it asked for */
-    int32_t tid;              /* as /proc knows it */
-    uint32_t used;            /* 1: its thread lives */
-    uint64_t serials;         /* a request's serial is this + the seq of the record that has made it */
+    uint64_t polled;          /* ticks of the last failing test */
+    uint64_t polled_request;  /* request that it tested */
+    int32_t tid;              /* as in /proc */
+    uint32_t used;            /* 1: its thread is running */
+    uint64_t serials;         /* a request's serial is this + the seq of the record that has created it */
     uint64_t first;           /* seq of the first record here: past + 1; 0: never used */
 } mpy_trace_ring_t;
 

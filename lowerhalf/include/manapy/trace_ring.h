@@ -2,10 +2,10 @@
  * recorder.
  *
  * Invariants
- *  1. Those of trace.h. Only the thread that a ring was taken for calls these.
- *  2. A call is known by the seq of its record, not by the record's address: after a restart the ring is in another
- *     file and at another address, and goes on with the same numbers. An exit whose record isn't there any more (deeper
- *     calls have overwritten it) is dropped.
+ *  1. Those of trace.h. Only the thread that owns a ring calls these functions.
+ *  2. A call is identified by the seq of its record, not by the record's address: after a restart the ring is in
+ *     another file and at another address, and continues with the same numbers. If the record of an exit no longer
+ *     exists (deeper calls have overwritten it), the exit is dropped.
  */
 #ifndef MANAPY_TRACE_RING_H
 #define MANAPY_TRACE_RING_H
@@ -24,19 +24,19 @@ MPY_TRACE_INLINE mpy_trace_record_t *mpy_trace_record(mpy_trace_ring_t *ring, ui
     return (mpy_trace_record_t *)((char *)ring + MPY_TRACE_PAGE) + ((seq - 1) & (MPY_TRACE_CAPACITY - 1));
 }
 
-/* The known fields of a call at its entry, by the names of mpy_trace_record_t. */
+/* The known fields of a call at its entry, with the names of mpy_trace_record_t. */
 typedef struct mpy_trace_call {
     uint32_t op, flags, comm;
     int32_t peer, tag;
     uint64_t bytes, request, context;
 } mpy_trace_call_t;
 
-/* Publish a record: open if `exit` is 0. Returns its seq. */
+/* Publishes a record; it is open if `exit` is 0. Returns its seq. */
 MPY_TRACE_INLINE uint64_t mpy_trace_put(mpy_trace_ring_t *ring, uint64_t enter, uint64_t exit, mpy_trace_call_t call) {
     uint64_t seq = ring->head + 1;
     mpy_trace_record_t *r = mpy_trace_record(ring, seq);
     __atomic_store_n(&r->seq, 0, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE); /* orders the compiler only, on x86 */
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* on x86 this orders only the compiler */
     r->enter = enter;
     r->exit = exit;
     r->bytes = call.bytes;
@@ -49,7 +49,7 @@ MPY_TRACE_INLINE uint64_t mpy_trace_put(mpy_trace_ring_t *ring, uint64_t enter, 
     r->context = call.context;
     __atomic_store_n(&r->seq, seq, __ATOMIC_RELEASE);
     ring->head = seq;
-    /* A ring is larger than the near caches, and an MPI library's atomic operations wait for stores that miss them. */
+    /* A ring is larger than the near caches, and atomic operations of an MPI library wait for stores that miss them. */
     __builtin_prefetch(mpy_trace_record(ring, seq + MPY_TRACE_AHEAD), 1);
     return seq;
 }
@@ -64,7 +64,7 @@ MPY_TRACE_INLINE mpy_trace_record_t *mpy_trace_open(mpy_trace_ring_t *ring, uint
     return __builtin_expect(r->seq == seq && r->exit == 0, 1) ? r : NULL;
 }
 
-/* The call returns; `flags` are added. */
+/* The call returns. Adds `flags`. */
 MPY_TRACE_INLINE void mpy_trace_exit_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags) {
     mpy_trace_record_t *r = mpy_trace_open(ring, seq);
     if (r == NULL) return;
@@ -75,7 +75,7 @@ MPY_TRACE_INLINE void mpy_trace_exit(mpy_trace_ring_t *ring, uint64_t seq, uint3
     mpy_trace_exit_at(ring, seq, mpy_trace_ticks(), flags);
 }
 
-/* The same for one that has received something. */
+/* The same for a call that has received something. */
 MPY_TRACE_INLINE void mpy_trace_received_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags,
                                             int32_t peer, int32_t tag, uint64_t bytes) {
     mpy_trace_record_t *r = mpy_trace_open(ring, seq);
@@ -102,11 +102,11 @@ MPY_TRACE_INLINE void mpy_trace_mark(mpy_trace_ring_t *ring, uint64_t mark) {
         (mpy_trace_call_t){.op = MPY_OP_MARK, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = mark});
 }
 
-/* Added to the serials of what is posted while recording is paused. No ring has so many records, and
+/* Added to the serials of operations that are posted while recording is paused. No ring has so many records, and
  * manapy/trace/model/match.py keeps 38 bits. */
 #define MPY_TRACE_PAUSED_SERIALS (1ul << 37)
 
-/* Pause and resume the recording of the program's calls. In between nothing is put into the ring. */
+/* Pause and resume the recording of the program's calls. In between no records are added to the ring. */
 MPY_TRACE_INLINE void mpy_trace_pause(mpy_trace_ring_t *ring) {
     mpy_trace_enter(
         ring, (mpy_trace_call_t){

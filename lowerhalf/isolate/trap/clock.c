@@ -1,14 +1,14 @@
 /* clock.c - the program's monotonic clocks, which never go backwards, not even after a restart on another machine.
  *
- * Half: lower. What is called from traps and from the proxy vDSO runs on the upper TLS: no libc there.
+ * Half: lower. Functions that traps and the proxy vDSO call run on the upper TLS: no libc there.
  *
  * After a restart under another boot (or in another time namespace) each clock is the machine's clock plus an offset.
  * So it continues from the checkpoint, and counts the time in between as on one machine. Absolute times that the
- * program passes to the kernel are corrected the other way. If the machine's clock itself has gone on, there is no
- * offset, and nothing is trapped.
+ * program passes to the kernel are corrected in the opposite direction. If the machine's clock itself has continued,
+ * there is no offset, and nothing is trapped.
  *
  * Invariants
- *  1. Offsets are whole seconds: of a time to sleep until, one word changes (trampoline.S).
+ *  1. Offsets are whole seconds, so that in an absolute wake-up time only one word changes (trampoline.S).
  *  2. Offsets change only while no thread of the program runs.
  */
 #include "clock.h"
@@ -20,9 +20,9 @@
 #include <sys/timerfd.h>
 
 #define NS 1000000000l
-#define SLACK_NS 20000000l /* by which CLOCK_MONOTONIC_COARSE may lag behind what was noted of CLOCK_MONOTONIC */
+#define SLACK_NS 20000000l /* CLOCK_MONOTONIC_COARSE may lag behind a recorded CLOCK_MONOTONIC by this time */
 #define BOOT_ID_BYTES 36
-/* seconds: absolute times beyond, 2001, are CLOCK_REALTIME's; no machine is up for 31 years */
+/* seconds: larger absolute times (after 2001) belong to CLOCK_REALTIME; no machine is up for 31 years */
 #define TIMES_OF_DAY NS
 
 extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[], mpy_code_masked_none[],
@@ -117,8 +117,8 @@ long mpy_trap_clock_gettime(mpy_trap_t *t) {
     return r;
 }
 
-/* It must not sleep in this handler, where all signals are blocked: the program makes the call when the handler has
- * returned, with a corrected copy of the time. */
+/* It must not sleep in this handler, because all signals are blocked here. So the program makes the call when the
+ * handler has returned, with a corrected copy of the time. */
 long mpy_trap_sleep_until(mpy_trap_t *t) {
     greg_t *g = t->uc->uc_mcontext.gregs;
     int futex = t->nr == SYS_futex;
@@ -140,7 +140,8 @@ long mpy_trap_timer_until(mpy_trap_t *t) {
     if ((wish.it_value.tv_sec || wish.it_value.tv_nsec) && wish.it_value.tv_sec >= 0 &&
         wish.it_value.tv_sec < TIMES_OF_DAY) {
         wish.it_value.tv_sec -= offset;
-        if (wish.it_value.tv_sec < 0) wish.it_value = (struct timespec){0, 1}; /* over; 0 would disarm it */
+        /* the time is over; 0 would disarm the timer */
+        if (wish.it_value.tv_sec < 0) wish.it_value = (struct timespec){0, 1};
     }
     return mpy_sys(t->nr, t->a[0], t->a[1], &wish, t->a[3]);
 }

@@ -4,10 +4,10 @@
 #include "trap.h"
 #include <time.h>
 
-void mpy_clocks_note(void);     /* before a snapshot: what the program's clocks show */
-void mpy_clocks_continue(void); /* after a restart, with the trap block back: they go on from there */
+void mpy_clocks_note(void);     /* before a snapshot: records the program's clocks */
+void mpy_clocks_continue(void); /* after a restart, when the trap block is restored: the clocks continue */
 int mpy_clocks_shifted(void);
-/* a thread that was halted in a sleep until a time that an earlier restart has corrected */
+/* for a thread that was halted in a sleep until an absolute time which an earlier restart has corrected */
 void mpy_clocks_correct(ucontext_t *uc);
 /* clock_gettime of the vDSO for a program whose clocks are shifted; on the upper TLS. */
 long mpy_clock_gettime(clockid_t clock, struct timespec *t);

@@ -1,7 +1,7 @@
 /* foreign.c - refuses MPI libraries other than manapy's.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may
- * hold code; the program's loader makes them for libraries at its start, and for dlopen.
+ * contain code; the program's loader makes these for libraries, at its start and in dlopen.
  *
  * manapy's own library replaces libmpi.so.12 (lib/manapy/upper). With any other library the program would run without
  * manapy: Open MPI's ranks under another launcher are all rank 0, and a checkpoint sees nothing of the library.
@@ -12,7 +12,7 @@
 #include <manapy/boundary.h>
 #include <sys/mman.h>
 
-static const char *after(const char *text, const char *prefix) { /* NULL: it doesn't begin so */
+static const char *after(const char *text, const char *prefix) { /* NULL if the text doesn't begin with the prefix */
     while (*prefix != 0)
         if (*text++ != *prefix++) return NULL;
     return text;
@@ -31,7 +31,7 @@ static const char *base_name(const char *path) {
     return name;
 }
 
-/* What to do, or NULL: it's no such library. */
+/* Advice for the user, or NULL if it is not such a library. */
 static const char *advice(const char *path) {
     const char *name = base_name(path), *number;
     if (contains(path, "/manapy/upper/")) return NULL;

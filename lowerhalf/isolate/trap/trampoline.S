@@ -1,18 +1,18 @@
 /* trampoline.S - code at a fixed address, the same before and after a restart.
  *
- * The blob between mpy_code_begin and mpy_code_end is copied to MPY_CODE_ADDR. Signal frames on the program's
- * stacks hold its addresses (as handler and as restorer), so it must not move; it refers to the rest of the lower
- * half only through the lower block.
+ * The code between mpy_code_begin and mpy_code_end is copied to MPY_CODE_ADDR. Signal frames on the program's stacks
+ * contain its addresses (as handler and as restorer), so it must not move. It refers to the rest of the lower half only
+ * through the lower block.
  *
- * mpy_code_restorer       return address of every signal handler: rt_sigreturn, in the bytes that unwinders know.
- * mpy_code_signal_entry   the kernel's handler for every signal the program catches.
+ * mpy_code_restorer       return address of every signal handler: rt_sigreturn, as unwinders recognise it.
+ * mpy_code_signal_entry   the kernel's handler for every signal that the program catches.
  *   in:  rdi = signal, rsi = siginfo, rdx = ucontext (as the kernel calls handlers)
- *   The sender's pid in siginfo, if it is our own (raise, pthread_cancel, sigqueue), becomes the one the program
- *   knows: glibc ignores a cancellation that another process seems to have sent.
- *   If the signal came in the middle of an MPI call, FS is the lower half's: it is switched to the upper one for
- *   the time of the handler. Else lower->signal_above is asked whether the interrupted code may still be there
- *   after a restart. If it may, we jump to the program's handler; if not, we call it, and the thread is not halted
- *   until it has returned (stop.c).
+ *   If the sender's pid in siginfo is our own (raise, pthread_cancel, sigqueue), it is replaced by the pid that the
+ *   program knows: glibc ignores a cancellation that seems to come from another process.
+ *   If the signal arrived during an MPI call, FS is the lower half's: it is switched to the upper one while the handler
+ *   runs. Otherwise lower->signal_above tells whether the interrupted code may still exist after a restart. If it may,
+ *   we jump to the program's handler. If not, we call the handler, and the thread is not halted until it has returned
+ *   (stop.c).
  *   Clobbers only what a C call may clobber.
  * mpy_code_masked_*       system calls that take a signal mask: see below.
  *
@@ -58,7 +58,7 @@ mpy_code_signal_entry:
     pushq %rsi
     pushq %rdx
     pushq %rax
-    subq $16, %rsp /* the mark, and 16-aligned */
+    subq $16, %rsp /* the mark, and 16-byte alignment */
     movq %rdx, %rdi
     movq %rsp, %rsi
     movabsq $LOWER_SIGNAL_ABOVE, %rax
@@ -88,17 +88,17 @@ mpy_code_signal_entry:
     leave
     ret
 
-/* Where a system call that takes a signal mask is made on behalf of the program (mpy_trap_with_mask): with a
- * corrected copy of the mask, interruptible as at its own place, and exempt from the filter. The signal frame of
- * the trap is gone by then, so the stack below the red zone is free.
- *   in:  rax = number; rcx = where the program goes on; r11 = the corrected mask; the entry says which argument
- *        is, or leads to, the mask. All other registers as at the program's own system call, which clobbers just
- *        these three.
- *   Flags are left as they are. */
+/* Here a system call that takes a signal mask is made on behalf of the program (mpy_trap_with_mask): with a corrected
+ * copy of the mask, interruptible as in its original place, and exempt from the filter. The signal frame of the trap no
+ * longer exists then, so the stack below the red zone is free.
+ *   in:  rax = number; rcx = where the program continues; r11 = the corrected mask. The entry determines which argument
+ *   is, or points to, the mask. All other registers are as at the program's own system call, which clobbers only these
+ *   three.
+ *   Flags are not changed. */
 #define BEGIN \
     leaq -128(%rsp), %rsp; \
     pushq %rcx
-/* reg points to what was pushed last, `bytes` of it; the program's reg was pushed before that. */
+/* reg points to the last `bytes` that were pushed; the program's reg was pushed before. */
 #define CALL_WITH_TOP(reg, bytes) \
     movq %rsp, %reg; \
     call masked_call; \
@@ -134,8 +134,8 @@ mpy_code_masked_r9_pair: /* pselect6: a pointer to {mask, its size} */
     pushq $8
     pushq %r11
     CALL_WITH_TOP(r9, 24)
-/* Likewise a sleep until an absolute time by a shifted clock (clock.c): r11 is the corrected time's seconds, of which
- * a copy is made. */
+/* The same for a sleep until an absolute time of a shifted clock (clock.c): r11 is the corrected time's seconds; a copy
+ * of the time is made with it. */
 #define UNTIL(reg) \
     BEGIN; \
     pushq %reg; \
@@ -155,7 +155,7 @@ mpy_code_masked_done:
     ret
 mpy_code_end:
 
-/* void mpy_jump(uint64_t entry, uint64_t stack): start the upper half as the kernel starts a program. */
+/* void mpy_jump(uint64_t entry, uint64_t stack): starts the upper half as the kernel starts a program. */
     .text
     .globl mpy_jump
     .hidden mpy_jump
@@ -182,7 +182,7 @@ mpy_jump:
     jmp *%rax
     .size mpy_jump, .-mpy_jump
 
-/* int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top): call fn(arg) on another stack. */
+/* int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top): calls fn(arg) on another stack. */
     .globl mpy_on_stack
     .hidden mpy_on_stack
     .type mpy_on_stack, @function
@@ -199,7 +199,7 @@ mpy_on_stack:
     ret
     .size mpy_on_stack, .-mpy_on_stack
 
-/* void mpy_sigreturn(uint64_t ucontext): continue at a saved signal frame. */
+/* void mpy_sigreturn(uint64_t ucontext): continues at a saved signal frame. */
     .globl mpy_sigreturn
     .hidden mpy_sigreturn
     .type mpy_sigreturn, @function
@@ -210,9 +210,9 @@ mpy_sigreturn:
     ud2
     .size mpy_sigreturn, .-mpy_sigreturn
 
-/* long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg): clone(2) or clone3(2), whose child
- * calls fn(arg), which never returns, on the stack that the arguments give it (16-aligned). Returns the child's
- * id, or -errno. */
+/* long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg): clone(2) or clone3(2). The child calls
+ * fn(arg), which never returns, on the stack that the arguments specify (16-aligned). Returns the child's id, or
+ * -errno. */
     .globl mpy_clone
     .hidden mpy_clone
     .type mpy_clone, @function
@@ -239,8 +239,8 @@ mpy_clone:
     ud2
     .size mpy_clone, .-mpy_clone
 
-/* void mpy_sleep_stackless(volatile uint32_t *asleep): for ever, without a stack from the moment on when it stores
- * 1 there. */
+/* void mpy_sleep_stackless(volatile uint32_t *asleep): sleeps for ever. It stores 1 at `asleep`, and uses no stack
+ * after that. */
     .globl mpy_sleep_stackless
     .hidden mpy_sleep_stackless
     .type mpy_sleep_stackless, @function

@@ -96,14 +96,14 @@ static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy
 
 /* ---- the rest ---- */
 
-/* glibc then does without; its area would go stale at a restart */
+/* glibc then works without rseq; its area would become stale at a restart */
 static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; }
 
 static long protect_close(mpy_trap_t *t) {
     return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]);
 }
 
-static long protect_close_range(mpy_trap_t *t) { /* closefrom() must spare the lower half's descriptors */
+static long protect_close_range(mpy_trap_t *t) { /* closefrom() must not close the lower half's descriptors */
     uint64_t fd = (unsigned)t->a[0], last = (unsigned)t->a[1], beyond = (uint64_t)mpy_fd_lower_end();
     while (fd <= last) {
         uint64_t end = fd;
@@ -124,8 +124,9 @@ static long exit_group(mpy_trap_t *t) {
     return mpy_sys(SYS_exit_group, code);
 }
 
-/* Only those whose first argument may be the lower half's; whose second has TIMER_ABSTIME (TFD_TIMER_ABSTIME, which is
- * the same); FUTEX_WAIT_BITSET by the monotonic clock. */
+/* Conditions for a trap. HIGH_FD: the first argument may be a descriptor of the lower half. ABSOLUTE: the second
+ * argument has TIMER_ABSTIME (TFD_TIMER_ABSTIME has the same value). FUTEX_UNTIL: FUTEX_WAIT_BITSET with the monotonic
+ * clock. */
 typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL } condition_t;
 enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
 typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
@@ -190,12 +191,12 @@ static void on_sigsys(int sig, siginfo_t *info, void *context) {
     ucontext_t *uc = context;
     greg_t *g = uc->uc_mcontext.gregs;
     (void)sig;
-    /* somebody sent SIGSYS: the program can't catch it (LIMITATIONS.md) */
+    /* a SIGSYS that was sent: the program can't catch it (LIMITATIONS.md) */
     if (info->si_code != 1 /* SYS_SECCOMP */) return;
     mpy_trap_t t = {info->si_syscall, {g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]}, uc};
     for (int i = 0; i < ROWS; i++)
         if (table[i].nr == t.nr) { g[REG_RAX] = table[i].handle(&t); return; }
-    g[REG_RAX] = -38; /* ENOSYS: cannot happen, filter and dispatch share the table */
+    g[REG_RAX] = -38; /* ENOSYS: cannot happen, because filter and dispatch share the table */
 }
 
 void mpy_trap_install(void) {
@@ -204,7 +205,7 @@ void mpy_trap_install(void) {
     mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
 }
 
-/* Invariant 4, for code below 4 GiB. What isn't trapped falls through. */
+/* Invariant 4, for code below 4 GiB. Calls that aren't trapped fall through. */
 static unsigned trap_low(struct sock_filter *f, const mpy_low_calls_t *low) {
     unsigned n = 0;
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
@@ -254,7 +255,7 @@ int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
     }
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     for (unsigned i = 0; i < njumps; i++) f[jumps[i]].jt = (unsigned char)(n - jumps[i] - 1);
-    uint64_t exempt = mpy_code_address(mpy_code_masked_done); /* the pointer is behind the instruction */
+    uint64_t exempt = mpy_code_address(mpy_code_masked_done); /* the pointer is after the instruction */
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)exempt, 0, 3);
     f[n++] =

@@ -8,23 +8,23 @@
 /* Handlers get the six arguments and may edit the context; they return the system call's result. */
 typedef struct mpy_trap { long nr; long a[6]; ucontext_t *uc; } mpy_trap_t;
 
-/* System calls that code of the program below 4 GiB can make: the addresses behind their instructions.
- * n = MPY_LOW_CALLS_MAX + 1: there are more; lo and hi are the borders of that code. */
+/* System calls in the program's code below 4 GiB: the addresses after their instructions. n = MPY_LOW_CALLS_MAX + 1:
+ * there are more; lo and hi are the limits of that code. */
 #define MPY_LOW_CALLS_MAX 1800
 typedef struct mpy_low_calls { uint32_t n, lo, hi, after[MPY_LOW_CALLS_MAX]; } mpy_low_calls_t;
 
 void mpy_code_install(void);                     /* map the code page at MPY_CODE_ADDR */
 void mpy_trap_install(void);                     /* SIGSYS handler; call in every new lower half, before the filter */
-/* the latter where the program's ids or clocks aren't the kernel's */
+/* IDS, CLOCKS: only if the program's ids or clocks differ from the kernel's */
 typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t;
-/* seccomp filter for calls trapped then; 0 or -errno */
+/* installs the seccomp filter for the calls that are trapped in case `when`; 0 or -errno */
 int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when);
-extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the code to exit with */
+extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the exit code */
 
-/* The code page's symbols (trampoline.S), and where one of them lies in the page. */
+/* The code page's symbols (trampoline.S), and the address of a symbol in the page. */
 extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];
 uint64_t mpy_code_address(const char *symbol);
-mpy_idpair_t mpy_id_pair(uint32_t i); /* the i-th entry of the list of ids, in one piece */
+mpy_idpair_t mpy_id_pair(uint32_t i); /* the i-th entry of the list of ids, read atomically */
 int32_t mpy_id_real(int32_t shown);
 int32_t mpy_id_shown(int32_t real);
 
@@ -39,16 +39,16 @@ long mpy_trap_mlockall(mpy_trap_t *t);
 long mpy_trap_sigaction(mpy_trap_t *t);
 long mpy_trap_sigprocmask(mpy_trap_t *t);
 long mpy_trap_with_mask(mpy_trap_t *t);
-/* SIGTERM from outside doesn't end the rank any more unless the program says so; once */
+/* From now on SIGTERM from outside doesn't end the rank, unless the program has set an action. Call it once. */
 void mpy_signals_shield(void);
-void mpy_signals_reinstall(void); /* after a restart: the kernel gets the program's actions again */
-void mpy_signals_collect(void);   /* before a snapshot: refresh the table from the kernel */
+void mpy_signals_reinstall(void); /* after a restart: installs the program's actions in the kernel again */
+void mpy_signals_collect(void);   /* before a snapshot: updates the table from the kernel */
 /* trap_clone.c */
 long mpy_trap_clone(mpy_trap_t *t);
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);
-/* For exec by the rank's own process: path of manapy-launch, how it finds its job again, the process manager's
+/* For exec by the rank's own process: path of manapy-launch, the text to find its job again, the process manager's
  * descriptor. */
 void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option,
                    const char *failover_option, int trace, int pmi_fd);

@@ -1,20 +1,20 @@
 /* trap_clone.c - new threads and child processes of a restarted rank, with unambiguous ids.
  *
- * Half: lower, in the SIGSYS handler on the upper TLS, and in the new thread or process before it is the
- * program's: no libc.
+ * Half: lower, in the SIGSYS handler on the upper TLS, and in the new thread or process before it is the program's: no
+ * libc.
  *
  * After a restart the program keeps its ids, and the kernel may give the same ids to new threads or children. glibc
  * gets a thread's id from clone itself, so two threads would have one id (for example as owners of locks), and a signal
- * for the child would reach the thread or rank with this id. Nobody can choose the kernel's numbers. So a thread that
+ * for the child would reach the thread or rank with this id. The kernel's numbers can't be chosen. So a thread that
  * gets such an id keeps it and sleeps for ever, and a process ends at once; then the call is tried again.
  *
  * Invariants
- *  1. In the list of ids an entry is written in one piece; one whose thread has ended is {0, 0}, which translates
- *     0 to 0.
- *  2. A thread starts on the stack that it is given: on top lies a copy of the trap's signal frame, in which the
- *     child returns from the call, and rt_sigreturn starts it. Nothing is left of what we did there.
- *  3. Without a stack of its own (vfork) a child that shares our memory would run over the handler's frames. It
- *     gets a copy of the memory: its parent waits for its exec or end all the same.
+ *  1. Entries in the list of ids are written atomically. The entry of a thread that has ended is {0, 0}, which
+ *     translates 0 to 0.
+ *  2. A thread starts on the stack that it is given. On top of this stack is a copy of the trap's signal frame, in
+ *     which the child returns from the call; rt_sigreturn starts it. Nothing remains of our own frames.
+ *  3. A child without a stack of its own (vfork) that shares our memory would overwrite the handler's frames. It gets a
+ *     copy of the memory; its parent still waits for its exec or end.
  */
 #include "base/sys.h"
 #include "isolate/fdguard.h"
@@ -36,7 +36,7 @@ static void drop(uint32_t i) {
     __atomic_store(&MPY_TRAP->ids[i], &none, __ATOMIC_RELAXED);
 }
 
-/* Whether the program, process `group`, knows somebody else by this id of the kernel's. */
+/* Does the program, process `group`, know another thread or process by this id of the kernel's? */
 static int taken(int32_t id, long group) {
     for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
         mpy_idpair_t pair = mpy_id_pair(i);
@@ -47,7 +47,7 @@ static int taken(int32_t id, long group) {
     return 0;
 }
 
-/* A new thread or process has this kernel id: its former owner is gone. */
+/* A new thread or process has this kernel id, so the former owner has ended. */
 static void renew(int32_t id) {
     for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
         if (mpy_id_pair(i).real == id) drop(i);
@@ -56,10 +56,10 @@ static void renew(int32_t id) {
 /* ---- the call ---- */
 
 typedef struct request {
-    long nr; /* SYS_clone or SYS_clone3, as the program called: containers may forbid one of them */
+    long nr; /* SYS_clone or SYS_clone3, as called by the program: containers may forbid one of them */
     struct clone_args a;
     uint64_t bytes; /* of the arguments that the program gave clone3 */
-    long group;     /* the process that calls */
+    long group;     /* the calling process */
 } request_t;
 
 static int parse(const mpy_trap_t *t, request_t *r) {
@@ -73,7 +73,7 @@ static int parse(const mpy_trap_t *t, request_t *r) {
     case SYS_clone:
         r->a.flags = (uint64_t)t->a[0] & 0xffffff00ul;
         r->a.exit_signal = (uint64_t)t->a[0] & 0xff;
-        r->a.stack = (uint64_t)t->a[1]; /* its end, here */
+        r->a.stack = (uint64_t)t->a[1]; /* here it is the end of the stack */
         r->a.parent_tid = r->a.pidfd = (uint64_t)t->a[2];
         r->a.child_tid = (uint64_t)t->a[3];
         r->a.tls = (uint64_t)t->a[4];
@@ -89,7 +89,7 @@ static int parse(const mpy_trap_t *t, request_t *r) {
     return 1;
 }
 
-/* With the stack pointer `sp` in the child, or ours. */
+/* Uses stack pointer `sp` in the child; 0: ours. */
 static long make(const request_t *r, uint64_t sp, void (*fn)(void *), void *arg) {
     if (r->nr == SYS_clone) {
         const long args[5] = {(long)(r->a.flags | r->a.exit_signal), (long)sp, (long)r->a.parent_tid,
@@ -103,15 +103,14 @@ static long make(const request_t *r, uint64_t sp, void (*fn)(void *), void *arg)
     return fn ? mpy_clone(SYS_clone3, args, fn, arg) : mpy_sys(SYS_clone3, args[0], args[1]);
 }
 
-/* A process that ends at once, unless it does not know its id (in its own namespace). The program only notices a
- * SIGCHLD. */
+/* Ends a process at once, unless it does not know its id (in its own namespace). The program only notices a SIGCHLD. */
 static void reap(const request_t *r, long pid) {
     mpy_sys(SYS_kill, pid, SIGKILL);
     mpy_sys(SYS_wait4, pid, 0, WALL, 0);
     if (r->a.flags & CLONE_PIDFD) mpy_sys(SYS_close, *(const int *)r->a.pidfd);
 }
 
-/* A child with its own memory returns from this handler as we do. */
+/* A child with its own memory returns from this handler like the parent. */
 static long new_process(mpy_trap_t *t, const request_t *r) {
     for (;;) {
         long id = make(r, 0, 0, 0);
@@ -142,7 +141,7 @@ static void begin(void *argument) {
     mpy_sleep_stackless(b->asleep);
 }
 
-/* Invariant 2. The frame is the ucontext and the extended state, which it points to and which is 64-aligned. */
+/* Invariant 2. The frame is the ucontext and the extended state that it points to, which is 64-aligned. */
 static birth_t *prepare(const mpy_trap_t *t, const request_t *r, volatile uint32_t *asleep) {
     const ucontext_t *from = t->uc;
     const char *state = (const char *)from->uc_mcontext.fpregs;
@@ -156,13 +155,14 @@ static birth_t *prepare(const mpy_trap_t *t, const request_t *r, volatile uint32
     uc->uc_mcontext.fpregs = state ? (fpregset_t)state_at : 0;
     uc->uc_mcontext.gregs[REG_RAX] = 0;
     uc->uc_mcontext.gregs[REG_RSP] = (greg_t)r->a.stack;
-    uc->uc_stack = (stack_t){.ss_flags = SS_DISABLE}; /* as clone(2) has it; and our frame may lie on the parent's */
+    /* as clone(2) requires; and our frame may lie on the parent's alternate stack */
+    uc->uc_stack = (stack_t){.ss_flags = SS_DISABLE};
     birth_t *b = (birth_t *)(at - ((sizeof *b + 15) & ~15ul));
     *b = (birth_t){at, r->group, !(r->a.flags & CLONE_THREAD), asleep};
     return b;
 }
 
-/* One that shares our memory, on a stack of its own. */
+/* A child that shares our memory, on a stack of its own. */
 static long new_thread(const mpy_trap_t *t, const request_t *r) {
     for (;;) {
         volatile uint32_t asleep = 0;
@@ -184,7 +184,7 @@ static long new_thread(const mpy_trap_t *t, const request_t *r) {
 
 long mpy_trap_clone(mpy_trap_t *t) {
     request_t r;
-    if (!parse(t, &r)) return -22; /* of a size that we don't know */
+    if (!parse(t, &r)) return -22; /* a size that we don't know */
     if (!(r.a.flags & CLONE_VM)) return new_process(t, &r);
     if (r.a.stack) return new_thread(t, &r);
     r.a.flags &= ~(uint64_t)CLONE_VM; /* invariant 3 */

@@ -2,12 +2,12 @@
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
- * A rank whose process execs (a shell script that ends in `exec python app.py`, a pyenv shim) would leave the lower
- * half behind. So its exec becomes an exec of manapy-launch with the new program. Children exec as they like.
+ * If a rank's process calls exec (a shell script that ends in `exec python app.py`, a pyenv shim), the lower half would
+ * be lost. So this exec becomes an exec of manapy-launch with the new program. An exec in a child is not changed.
  *
  * Invariants
- *  1. The handler runs with every signal blocked; the program's mask is put back before an exec, which would inherit
- *     ours.
+ *  1. The handler runs with every signal blocked. The program's mask is restored before an exec, which would otherwise
+ *     inherit ours.
  */
 #include "base/sys.h"
 #include "trap.h"
@@ -31,7 +31,7 @@ static int is_self_exe(const char *p) {
     int i = 0;
     while (self[i] && p[i] == self[i]) i++;
     if (self[i] == 0 && p[i] == 0) return 1;
-    if (i < 6) return 0; /* not even "/proc/" */
+    if (i < 6) return 0; /* the path doesn't even begin with "/proc/" */
     long pid = 0;
     const char *q = p + 6;
     while (*q >= '0' && *q <= '9') pid = pid * 10 + (*q++ - '0');
@@ -68,7 +68,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
     if (r) return r;
     long argc = 0;
     while (argv && argv[argc]) argc++;
-    uint64_t bytes = (uint64_t)(argc + 13) * sizeof(char *); /* may be more than an alternate stack has room for */
+    uint64_t bytes = (uint64_t)(argc + 13) * sizeof(char *); /* may be more than fits on an alternate stack */
     long map = mpy_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mpy_sys_failed(map)) return map;
     char **next = (char **)map;

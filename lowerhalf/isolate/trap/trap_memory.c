@@ -1,11 +1,11 @@
-/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; mlockall, whose flags
- * only this file remembers.
+/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; and mlockall, whose
+ * flags only this file records.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
  * Invariants
- *  1. A mapping without MAP_FIXED lands in the arena, wherever the hint points; MAP_FIXED is obeyed.
- *  2. brk never reaches the kernel: both libcs would otherwise share one break and corrupt each other's heap.
+ *  1. A mapping without MAP_FIXED is placed in the arena, whatever its hint; MAP_FIXED is obeyed.
+ *  2. brk never reaches the kernel: otherwise both libcs would share one break and corrupt each other's heap.
  */
 #include "base/sys.h"
 #include "foreign.h"
@@ -37,7 +37,7 @@ long mpy_trap_mmap(mpy_trap_t *t) {
         uint64_t at = mpy_arena_take((uint64_t)t->a[1]);
         if (!at) return t->a[1] ? ENOMEM_ : -22;
         long r = mpy_sys6(SYS_mmap, (long)at, t->a[1], t->a[2], t->a[3] | FIXED_NOREPLACE, t->a[4], t->a[5]);
-        if (r == EEXIST_) continue; /* the program mapped there itself: leave the range taken */
+        if (r == EEXIST_) continue; /* the program itself has mapped memory there: the range stays taken */
         if (mpy_sys_failed(r)) mpy_arena_give(at, (uint64_t)t->a[1]);
         return r;
     }
@@ -60,12 +60,12 @@ long mpy_trap_mremap(mpy_trap_t *t) {
         if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
         return r;
     }
-    /* In place, if nobody else has the addresses behind it: the kernel doesn't know what is reserved but not mapped
-     * (the heap). */
+    /* In place, if the addresses after it are free. The kernel doesn't know about ranges that are reserved but not
+     * mapped (the heap). */
     uint64_t more = bytes > old_bytes ? bytes - old_bytes : 0;
     long r = ENOMEM_;
     if (flags & MREMAP_DONTUNMAP) {
-        if (!(flags & MREMAP_MAYMOVE)) return -22; /* EINVAL; elsewhere by all means */
+        if (!(flags & MREMAP_MAYMOVE)) return -22; /* EINVAL; with MAYMOVE it may go elsewhere */
     } else if (!more || !in_arena(old) || mpy_arena_take_at(old + old_bytes, more)) {
         r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], 0);
         if (mpy_sys_failed(r) && more && in_arena(old)) mpy_arena_give(old + old_bytes, more);

@@ -1,17 +1,17 @@
-/* trap_signal.c - the program's signal actions and masks, with the two signals we need kept out of its reach.
+/* trap_signal.c - the program's signal actions and masks. The two signals that manapy needs are kept out of its reach.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
  * Invariants
- *  1. The kernel's handler for a signal the program catches is the signal entry in the code page; the program's own
- *     action is in the trap block. The kernel is asked for the old action first: a vfork child shares the table, not
- *     the actions. So the table is written only for actions with a handler function.
- *  2. SIGSYS and MPY_SIGNAL_STOP are never blocked (a trap with SIGSYS blocked kills the process) and never the
- *     program's: its actions for them are remembered and shown, not installed.
- *  3. In a chain, where SIGTERM from outside announces the end of an allocation, and a checkpoint before it, SIGTERM by
- *     default doesn't end the rank: the kernel has `shield` as its handler, the program is shown SIG_DFL. A handler,
- *     not SIG_IGN: an exec resets it to the default, and it can tell who is meant. Children without exec, and a process
- *     that sends it to itself, end as usual.
+ *  1. For a signal that the program catches, the kernel's handler is the signal entry in the code page; the program's
+ *     own action is in the trap block. The kernel is asked for the old action first, because a vfork child shares the
+ *     table but not the actions. So the table is written only for actions with a handler function.
+ *  2. SIGSYS and MPY_SIGNAL_STOP are never blocked (a trap with SIGSYS blocked kills the process) and never belong to
+ *     the program: its actions for them are recorded and shown, not installed.
+ *  3. In a chain, SIGTERM from outside announces the end of an allocation; a checkpoint precedes this end. So SIGTERM
+ *     with the default action doesn't end the rank: the kernel has `shield` as its handler, and the program sees
+ *     SIG_DFL. It is a handler, not SIG_IGN, because an exec resets it to the default, and because it can tell which
+ *     process is meant. Children without exec, and a process that sends the signal to itself, end as usual.
  */
 #include "base/sys.h"
 #include "trap.h"
@@ -27,18 +27,18 @@ static int reserved(long sig) { return sig == SIGSYS || sig == MPY_SIGNAL_STOP; 
 
 static int shielded; /* this rank is part of a chain */
 
-/* Every signal is blocked in it, the stop signal too: no image may hold a thread inside it, at an address of this lower
- * half. */
+/* Every signal is blocked while it runs, including the stop signal: no image may contain a thread inside it, at an
+ * address of this lower half. */
 static void shield(int sig, siginfo_t *info, void *context) {
     (void)context;
     long pid = mpy_sys(SYS_getpid);
     if (pid == MPY_TRAP->real_pid && !(info->si_code <= 0 && info->si_pid == pid)) return;
     mpy_ksigaction_t fatal = {0};
     mpy_sys(SYS_rt_sigaction, sig, &fatal, 0, 8);
-    mpy_sys(SYS_kill, pid, sig); /* blocked until we return */
+    mpy_sys(SYS_kill, pid, sig); /* stays blocked until we return */
 }
 
-/* The action as the program knows it, of what the kernel has. */
+/* Converts the kernel's action to the one that the program knows. */
 static mpy_ksigaction_t shown(const mpy_ksigaction_t *k) {
     return k->handler == (uint64_t)shield ? (mpy_ksigaction_t){0} : *k;
 }
@@ -79,7 +79,7 @@ long mpy_trap_sigaction(mpy_trap_t *t) {
         if (want) {
             mpy_ksigaction_t next = *want; /* `want` and `out` may be the same object */
             mpy_ksigaction_t before = *mine;
-            if (next.handler > 1) *mine = next; /* before the kernel knows: the signal may come at once */
+            if (next.handler > 1) *mine = next; /* before the kernel has it, because the signal may arrive at once */
             r = install(sig, &next);
             if (r) { *mine = before; return r; }
         }
@@ -107,10 +107,10 @@ long mpy_trap_sigprocmask(mpy_trap_t *t) {
     return 0;
 }
 
-/* Calls that install a mask while they sleep, or that take signals away: with our signals stripped, lest a
- * sleeping thread can't be halted, and a handler that runs meanwhile can't trap. They must not sleep in this
- * handler, where all signals are blocked, so the program makes them itself, at mpy_code_masked_*, when the handler
- * has returned. Nothing is written to the program's stack before (invariant 1 of trap.c). */
+/* Calls that install a mask while they sleep, or that consume signals. Our signals are removed from the mask; otherwise
+ * a sleeping thread couldn't be halted, and a handler that runs meanwhile couldn't trap. These calls must not sleep in
+ * this handler, because all signals are blocked here. So the program makes them itself, at mpy_code_masked_*, when the
+ * handler has returned. Nothing is written to the program's stack before (invariant 1 of trap.c). */
 long mpy_trap_with_mask(mpy_trap_t *t) {
     greg_t *g = t->uc->uc_mcontext.gregs;
     const uint64_t *given;
@@ -131,10 +131,10 @@ long mpy_trap_with_mask(mpy_trap_t *t) {
     g[REG_RCX] = g[REG_RIP];
     if (given) g[REG_R11] = (greg_t)(*given & ~RESERVED);
     g[REG_RIP] = (greg_t)mpy_code_address(given ? entry : mpy_code_masked_none);
-    return t->nr; /* into rax, for the system call there */
+    return t->nr; /* goes into rax, for the system call there */
 }
 
-/* The table shows a handler where the kernel has our entry; elsewhere default or ignore, as the kernel says. */
+/* The table contains a handler if the kernel has our entry; otherwise default or ignore, as in the kernel. */
 void mpy_signals_collect(void) {
     for (long sig = 1; sig < MPY_SIGNALS; sig++) {
         mpy_ksigaction_t k;

@@ -2,18 +2,18 @@
  *
  * Half: lower; libc may be called.
  *
- * The program's libc resolves clock_gettime & co. once, in the shared object named by AT_SYSINFO_EHDR. The kernel's
- * vDSO moves with every process, so we give it an ELF image of our own at a fixed address, whose functions jump through
- * a table that each new lower half refills. Without AT_SYSINFO_EHDR a clock read would be a system call (282 ns instead
- * of 22).
+ * The program's libc resolves clock_gettime etc. once, in the shared object named by AT_SYSINFO_EHDR. The kernel's vDSO
+ * has another address in every process. So the program gets an ELF image of our own at a fixed address, whose functions
+ * jump through a table that each new lower half fills again. Without AT_SYSINFO_EHDR a clock read would be a system
+ * call (282 ns instead of 22).
  *
- * Where the program's clocks are shifted (clock.c), clock_gettime leads to ours, which adds.
+ * If the program's clocks are shifted (clock.c), clock_gettime leads to our function, which adds the offset.
  *
  * Layout from MPY_VDSO_ADDR: page 0 ELF headers, dynamic section, symbols, strings, hash, stubs (R+X); page 1 jump
  * table (R+W).
  *
  * Invariants
- *  1. glibc wants one PT_LOAD at vaddr 0 and a PT_DYNAMIC with flags R; it checks versions only if there is a versym
+ *  1. glibc expects one PT_LOAD at vaddr 0 and a PT_DYNAMIC with flags R. It checks versions only if there is a versym
  *     table.
  *  2. Image and symbol order never change for one MPY_BOUNDARY_VERSION: a restored libc has cached the stubs'
  *     addresses.
