@@ -1,14 +1,14 @@
-/* chain.c - manapy-launch in a chain of allocations: a script that is run again finds its steps as they were left.
+/* chain.c - manapy-launch in a chain of allocations: a script that runs again finds the state of its steps.
  * Lower half; libc; still one thread.
  *
  * `manapy slurm` and `manapy run` run the user's script (or mpirun command) again in every allocation, with
  * MANAPY_CHAIN set to the chain's directory. Rank 0 of every manapy-launch in it asks `manapy _step`
- * (manapy/chain/steps.py), which knows what became of this step: start it, continue it from a checkpoint, or say again
- * what exit code it had.
+ * (manapy/chain/steps.py), which knows the state of this step: start it, continue it from a checkpoint, or return its
+ * earlier exit code.
  *
  * Invariants
- *  1. All ranks do what rank 0 was told: it is part of what the rendezvous publishes.
- *  2. The helper has of the rank only its standard error, and has ended before anything else is opened.
+ *  1. All ranks do what rank 0 was told: this is part of what the rendezvous publishes.
+ *  2. The helper gets only standard error from the rank, and has ended before anything else is opened.
  */
 #define _GNU_SOURCE
 #include "chain.h"

@@ -5,18 +5,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* NEW is also what is to be done outside chains. */
+/* NEW is also the verdict outside chains. */
 typedef enum { MPY_CHAIN_NEW, MPY_CHAIN_RESUME, MPY_CHAIN_DONE } mpy_chain_verdict_t;
 
 typedef struct mpy_chain_step {
     mpy_chain_verdict_t verdict;
     char path[1024]; /* NEW: its job directory; RESUME: the checkpoint to continue */
-    int code;        /* DONE: the exit code that the step had */
+    int code;        /* DONE: exit code of the step */
 } mpy_chain_step_t;
 
 /* Is this a step of a chain (MANAPY_CHAIN is set)? */
 bool mpy_chain_active(void);
-/* Rank 0 asks what is to be done with `argv` on so many ranks; `dir`: --dir, or NULL. Returns false with one line in
+/* Rank 0 asks what to do with `argv` on this number of ranks. `dir`: --dir, or NULL. Returns false with one line in
  * `error`. */
 bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step_t *step, char *error, size_t n);
 

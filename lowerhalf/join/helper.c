@@ -1,9 +1,9 @@
-/* helper.c - the command `manapy` as a process beside a rank: the coordinator, `manapy _step`, `manapy _shift`. Lower
- * half; libc; still one thread.
+/* helper.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _step`, `manapy _shift`.
+ * Lower half; libc; still one thread.
  *
  * Invariants
- *  1. A helper gets none of the rank's descriptors but those that it is given, and isn't taken for a rank by the
- *     process manager.
+ *  1. A helper gets only the descriptors of the rank that are passed to it, and the process manager doesn't take it for
+ *     a rank.
  */
 #define _GNU_SOURCE
 #include "helper.h"
@@ -19,10 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DESCRIPTORS_MAX = 8, ABOVE = 16 /* those that dup2 overwrites */ };
+enum { DESCRIPTORS_MAX = 8, ABOVE = 16 /* ABOVE: higher than the numbers that dup2 overwrites */ };
 
 bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n) {
-    const char *given = getenv("MANAPY_COORDINATOR"); /* for running from a build tree */
+    const char *given = getenv("MANAPY_COORDINATOR"); /* to run from a build tree */
     if (given != NULL) {
         snprintf(out, PATH_MAX, "%s", given);
     } else {
@@ -42,7 +42,7 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 0; i < count; i++) moved[i] = fcntl(descriptors[i], F_DUPFD_CLOEXEC, ABOVE);
-    for (int i = 0; i < count; i++) syscall(SYS_dup2, moved[i], i); /* not interposed: libc's would do, too */
+    for (int i = 0; i < count; i++) syscall(SYS_dup2, moved[i], i); /* not interposed; libc's dup2 would work, too */
     close_range((unsigned)count, ~0u, 0);
     unsetenv("PMI_FD");
     execv(argv[0], argv);

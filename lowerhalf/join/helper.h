@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The command `manapy` of this installation. False with one line in `error`. */
+/* Path of the command `manapy` of this installation. False with one line in `error`. */
 bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n);
 
-/* In a forked child: become the command argv[0], with `count` descriptors as 0, 1, 2 ... and no others. */
+/* In a forked child: becomes the command argv[0], with `count` descriptors as 0, 1, 2 ... and no others. */
 _Noreturn void mpy_helper_become(char *const argv[], const int *descriptors, int count);
 
-/* Run the command `argv` to its end. answer: the first line that it says, of at most size - 1 characters. Its standard
+/* Runs the command `argv` to its end. answer: the first line of its output, at most size - 1 characters. Its standard
  * error is ours. */
 bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, size_t n);
 

@@ -1,15 +1,15 @@
-/* jobdir.c - rank 0 makes the job directory: its name, its lock, the secret, the first job.json. Lower half; libc.
+/* jobdir.c - rank 0 creates the job directory: its name, its lock, the secret, the first job.json. Lower half; libc.
  *
  * Invariants
- *  1. A new job's directory is made by one mkdir that fails if the name is taken, so jobs that start at once never
- *     share one.
- *  2. A directory that is used again (--dir, restart) is locked (flock on DIR/lock, held by the coordinator for its
- *     life); where the file system has no locks, a coordinator that proves knowledge of the secret at job.json's
- *     address is a live job.
- *  3. DIR/secret is made with the directory, mode 0600 from its first instant, and stays: later runs of the job prove
- *     by it that its checkpoints are its own. One that somebody else may have written is replaced.
+ *  1. A new job's directory is created by one mkdir that fails if the name is taken. So jobs that start at the same
+ *     time never share one.
+ *  2. A directory that is used again (--dir, restart) is locked (flock on DIR/lock, held by the coordinator as long as
+ *     it runs). If the file system has no locks, the job is live if a coordinator at job.json's address proves that it
+ *     knows the secret.
+ *  3. DIR/secret is created with the directory, mode 0600 from the beginning, and stays: later runs of the job prove
+ *     with it that its checkpoints are its own. A secret that another user may have written is replaced.
  *  4. job.json is replaced by rename: a reader sees the old one or the new one.
- *  5. A directory in which another user could put something in our way (a link to a file of ours, say) is refused.
+ *  5. A directory in which another user could place something (for example a link to a file of ours) is refused.
  */
 #define _GNU_SOURCE
 #include "jobdir.h"
@@ -31,14 +31,14 @@
 #include "base/reason.h"
 #include "wire/wire.h"
 
-/* The coordinator of ranks that were just killed needs a moment to notice. One that still answers after a while isn't
- * of those. */
+/* The coordinator of ranks that were just killed needs a moment to notice. If it still answers after this time, its
+ * ranks were not killed. */
 #define ANSWER_WAIT_MS 3000
 #define LOCK_WAIT_MS 8000
 
 static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz"; /* ascending in ASCII, so names sort by time */
 
-/* Six digits of seconds since 2024 and four random ones. */
+/* Six digits of seconds since 2024 and four random digits. */
 static bool make_id(char id[16]) {
     uint32_t random;
     if (getrandom(&random, sizeof random, 0) != sizeof random) return false;
@@ -97,7 +97,7 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
     bool live = false, held = true;
     for (int waited = 0; held && !live; waited += 20) {
         held = flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
-        /* not held also on a file system without locks, or with locks on each node only */
+        /* also not held if the file system has no locks, or only has locks per node */
         if (!held || waited == ANSWER_WAIT_MS)
             live = is_live(dir);
         else if (waited >= LOCK_WAIT_MS)
@@ -121,8 +121,8 @@ static bool is_job(const char *dir) {
     return access(record, R_OK) == 0;
 }
 
-/* What manapy/ckpt/store/publish.py makes: JOB/ckpt-000007, or DIRECTORY/manapy-<hash>/ckpt-000007 with a link to JOB
- * beside it. */
+/* Recognises what manapy/ckpt/store/publish.py creates: JOB/ckpt-000007, or DIRECTORY/manapy-<hash>/ckpt-000007 with a
+ * link to JOB beside it. */
 bool mpy_jobdir_of_checkpoint(const char *checkpoint, char job_dir[PATH_MAX], char directory[PATH_MAX]) {
     char link[PATH_MAX + 16];
     if (realpath(checkpoint, directory) == NULL) return false;
@@ -188,7 +188,7 @@ bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
     return ok;
 }
 
-/* The coordinator completes it (its pid, version, state) as soon as it runs. */
+/* The coordinator adds its pid, version and state as soon as it runs. */
 bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_job_t *job, char *error, size_t n) {
     char path[PATH_MAX], temporary[PATH_MAX + 16], host[256] = "", cwd[PATH_MAX] = "";
     gethostname(host, sizeof host - 1);

@@ -1,13 +1,13 @@
-/* leftovers.c - shared memory that ranks of a job of the same name have left on this host. Lower half; libc.
+/* leftovers.c - shared memory that ranks of an earlier job with the same name have left on this host. Lower half; libc.
  *
  * MPICH 5 names its segment in /dev/shm by a hash of the key-value space's name (FNV-1a, 32 bits) and the node's
- * number, and takes one that is there already for that of its neighbours. Hydra never gives a name twice. Slurm's is
- * JOB.STEP: a job that is requeued after its ranks were killed begins again with step 0 of the same number, finds the
- * dead segment, and waits in it for ever or fails in MPI_Init (both seen), without manapy as well.
+ * number. It takes an existing segment for that of its neighbours. Hydra never uses a name twice. Slurm's name is
+ * JOB.STEP: a job that is requeued after its ranks were killed begins again with step 0 of the same number, and finds
+ * the old segment. Then it waits in it for ever or fails in MPI_Init (both were seen), also without manapy.
  *
  * Invariants
  *  1. Every rank removes segments before the barrier of the rendezvous, and initializes MPI after it. So no removed
- *     segment belongs to a live rank.
+ *     segment belongs to a running rank.
  */
 #define _GNU_SOURCE
 #include "leftovers.h"
@@ -30,7 +30,7 @@ void mpy_leftovers_remove(const char *kvsname) {
         glob_t found;
         snprintf(pattern, sizeof pattern, "/dev/shm/mpich_%s_%x_*", kinds[kind], fnv(kvsname));
         if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) continue;
-        /* others' stay: they aren't allowed to */
+        /* other users' segments stay, because unlink fails for them */
         for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
         globfree(&found);
     }

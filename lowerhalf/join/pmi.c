@@ -2,11 +2,11 @@
  *
  * Invariants
  *  1. MPI_Init later opens its own dialogue on the same descriptor (cmd=init again). Hydra answers as if it were the
- *     first; in place of others, pmi_again.c does. We send cmd=finalize only at the end of a program that has not
- *     initialized MPI (notify.c).
- *  2. Not one byte beyond our own answers is read: the dialogue is strictly request and answer, so nothing can be
- *     buffered here that the library waits for.
- *  3. PMI_FD is moved out of the program's way (isolate/fdguard.h) and the environment says so.
+ *     first. For other process managers pmi_again.c answers. We send cmd=finalize only at the end of a program that has
+ *     not initialized MPI (notify.c).
+ *  2. Not one byte beyond our own answers is read. The dialogue is strictly request and answer, so no data that the
+ *     library waits for can be buffered here.
+ *  3. PMI_FD is moved to a number that the program does not use (isolate/fdguard.h), and the environment is updated.
  */
 #define _GNU_SOURCE
 #include "pmi.h"
@@ -51,7 +51,7 @@ lost:
     return mpy_refuse(error, n, "the process manager's connection is lost: %s", strerror(errno));
 }
 
-/* Value of `key=` in an answer, up to the next blank. */
+/* The value of `key=` in an answer, up to the next blank. */
 static bool value_of(const char *line, const char *key, char *out, size_t size) {
     char want[64];
     int wanted = snprintf(want, sizeof want, " %s=", key);
@@ -84,7 +84,7 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
             snprintf(
                 error, n,
                 "this job was started by Open MPI's launcher (PMIx), which is not supported yet; use MPICH's mpirun");
-        else return true; /* one rank alone */
+        else return true; /* a single rank */
         return false;
     }
     int fd = env_number("PMI_FD", -1);

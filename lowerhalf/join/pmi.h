@@ -6,14 +6,14 @@
 #include <stddef.h>
 
 typedef struct mpy_pmi {
-    int fd; /* -1: no process manager, one rank alone */
+    int fd; /* -1: no process manager; a single rank */
     int rank, size;
-    int local_size; /* ranks on this host; 0: not known, but not all */
-    size_t value_max; /* longest value of one key that is safe to put */
+    int local_size; /* number of ranks on this host; 0: unknown, but not all */
+    size_t value_max; /* longest value that can safely be put under one key */
     char kvsname[256];
 } mpy_pmi_t;
 
-/* Were we started by hydra's mpirun (MPICH's, Intel MPI's)? */
+/* Were we started by hydra's mpirun (of MPICH or Intel MPI)? */
 bool mpy_pmi_is_hydra(void);
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);

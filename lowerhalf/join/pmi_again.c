@@ -1,24 +1,24 @@
-/* pmi_again.c - lets the MPI library open its dialogue with a process manager that takes cmd=init only once.
+/* pmi_again.c - lets the MPI library open its dialogue with a process manager that accepts cmd=init only once.
  *
- * Lower half only: write() and read() of the executable, so that the real MPI calls ours (isolate/interpose.c says how
- * that works).
+ * Lower half only: write() and read() of the executable, so that the real MPI calls ours (isolate/interpose.c explains
+ * how that works).
  *
- * We speak PMI first, to find the job; then the library begins again on the same descriptor. Hydra doesn't mind.
- * Slurm's plugin (srun --mpi=pmi2, seen with 22.05) leaves a second cmd=init without an answer, and the library waits
- * for ever. That one line is swallowed here, and answered as the first one was. Everything after it goes to the process
- * manager itself.
+ * We use PMI first, to find the job. Then the library starts again on the same descriptor. Hydra accepts this. Slurm's
+ * plugin (srun --mpi=pmi2, seen with 22.05) does not answer a second cmd=init, and the library waits for ever. This one
+ * line is intercepted here, and gets the same answer as the first one. Everything after it goes to the process manager
+ * itself.
  *
- * Why here: a thread between the two, with a connection of its own to each, would have to be in time for the last lines
- * before an exit (finalize, abort), and would have to come back after an exec. Finding the job by files instead needs
- * to know a directory before there is a job directory, and waits for file systems that remember for seconds that a file
- * is missing. Here the library keeps the descriptor, nothing runs beside it, and with hydra nothing is different but a
- * comparison.
+ * Alternatives: a thread between the two, with a connection to each, would have to forward the last lines before an
+ * exit in time (finalize, abort), and would have to be started again after an exec. Finding the job by files would
+ * require a known directory before there is a job directory, and some file systems cache for seconds that a file is
+ * missing. With this solution the library keeps the descriptor, nothing runs beside it, and with hydra the only cost is
+ * a comparison.
  *
  * Invariants
- *  1. What isn't the first cmd=init on that descriptor passes as it is, and in order: PMI is request and answer on one
- *     thread, and nothing is asked before the answer to init has been read.
+ *  1. Everything except the first cmd=init on that descriptor passes unchanged and in order: PMI is request and answer
+ *     on one thread, and no request is made before the answer to init has been read.
  *  2. The answer is what the process manager has told us: it speaks PMI 1.1. A library that insists on PMI 2 gets
- *     rc=-1, as from a process manager without it.
+ *     rc=-1, as from a process manager without PMI 2.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
@@ -29,13 +29,13 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The definitions that ours hide, by glibc's other names for them. */
+/* The definitions that our functions hide, by glibc's other names for them. */
 ssize_t __write(int fd, const void *from, size_t bytes);
 ssize_t __read(int fd, void *into, size_t bytes);
 
 static int greeted = -1;       /* the descriptor, until its second cmd=init; then -1 */
 static int answering = -1;     /* the descriptor, until the answer has been read; then -1 */
-static const char *answer;     /* what of it is left */
+static const char *answer;     /* the part that has not been read */
 
 void mpy_pmi_greet_again(int fd) {
     greeted = fd;

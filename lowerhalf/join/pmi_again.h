@@ -2,7 +2,8 @@
 #ifndef MANAPY_PMI_AGAIN_H
 #define MANAPY_PMI_AGAIN_H
 
-/* The process manager at `fd` has had its cmd=init from us; the MPI library's own is answered in its place. */
+/* The process manager at `fd` has received our cmd=init. From now on the MPI library's own cmd=init is answered
+ * here. */
 void mpy_pmi_greet_again(int fd);
 
 #endif

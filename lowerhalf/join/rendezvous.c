@@ -1,18 +1,17 @@
-/* rendezvous.c - the first thing every rank does: find its place in the job and agree on job directory and coordinator.
+/* rendezvous.c - the first step of every rank: find its place in the job and agree on job directory and coordinator.
  * Lower half; libc; still one thread.
  *
  *   rank 0: job directory, secret, listening socket, job.json -> start coordinator -> put "port host dir" -> barrier
- *   others:                                                                                       barrier -> get ->
- * read secret
+ *   others: barrier -> get -> read secret
  *
  * Invariants
- *  1. Nobody waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile wait
- *     in the listening socket's backlog.
+ *  1. No rank waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile
+ *     wait in the listening socket's backlog.
  *  2. If rank 0 fails it publishes that, so no rank waits for it at the barrier.
- *  3. The coordinator has none of the ranks' descriptors (mpirun waits for the end of the ranks' pipes) and is in a
- *     session of its own, out of reach of signals sent to mpirun's process group. Schedulers find it all the same, as a
- *     process of the job: it ignores what they send as a warning (SIGTERM, the signal of `sbatch --signal`), when it is
- *     needed most. It ends with the ranks.
+ *  3. The coordinator has none of the ranks' descriptors (mpirun waits until the ranks' pipes are closed). It is in a
+ *     session of its own, so signals sent to mpirun's process group do not reach it. But schedulers find it as a
+ *     process of the job. It ignores the signals that they send as a warning (SIGTERM, the signal of `sbatch
+ *     --signal`), because it is needed most at that time. It ends with the ranks.
  */
 #define _GNU_SOURCE
 #include "rendezvous.h"
@@ -50,8 +49,8 @@ static bool is_loopback(const struct sockaddr *a) {
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
 
-/* Address under which other hosts reach this one: MANAPY_ADDRESS, what the host's own name resolves to, or, where that
- * is loopback as in Debian's /etc/hosts, the first interface that is up. */
+/* The address under which other hosts reach this one: MANAPY_ADDRESS, or the address of the host's own name. If that is
+ * loopback, as in Debian's /etc/hosts, the first interface that is up. */
 static bool job_address(struct sockaddr_storage *out, socklen_t *size, char *error, size_t n) {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
@@ -167,7 +166,7 @@ static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, c
     return ok;
 }
 
-/* As found_job; in a chain, what this step of it is to do (chain.h) is asked first. */
+/* Like found_job. In a chain it first asks what this step must do (chain.h). */
 static bool found_step(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
     mpy_rendezvous_options_t mine = *options;
     if (mpy_chain_active() && options->resume == NULL) {
@@ -179,8 +178,8 @@ static bool found_step(const mpy_rendezvous_options_t *options, mpy_job_t *job, 
     return found_job(&mine, job, error, n);
 }
 
-/* ---- agreeing, over the process manager's key-value space: manapy-0, manapy-1 ... hold the parts of one hex text, the
- * first one preceded by the number of parts ---- */
+/* ---- agreement, through the process manager's key-value space: manapy-0, manapy-1 ... contain the parts of a hex
+ * text; the number of parts precedes the first part ---- */
 
 static bool publish(mpy_pmi_t *pmi, const char *text, char *error, size_t n) {
     mpy_text_t hex = {0};
@@ -220,7 +219,7 @@ static bool lookup(mpy_pmi_t *pmi, char *text, size_t size, char *error, size_t 
     return ok;
 }
 
-/* Others see a file that rank 0 has just made, also where attributes are cached (NFS). */
+/* Waits until the file that rank 0 has just created is visible, because attributes may be cached (NFS). */
 static bool read_secret_patiently(mpy_job_t *job, char *error, size_t n) {
     for (int tries = 0; !mpy_secret_read(job->dir, job->secret, error, n); tries++) {
         if (tries == 40) {
@@ -297,7 +296,7 @@ bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
         return mpy_refuse(error, n, "--rejoin is for manapy's own use");
     job->protocol = (mpy_protocol_t)protocol;
     strcpy(job->dir, text + at);
-    if (job->pmi_fd >= 0) { /* it was let through the exec */
+    if (job->pmi_fd >= 0) { /* the exec has kept it open */
         char number[16];
         fcntl(job->pmi_fd, F_SETFD, FD_CLOEXEC);
         mpy_fd_lower_add(job->pmi_fd);

@@ -15,13 +15,13 @@
 typedef struct mpy_rendezvous_options {
     const char *dir;      /* --dir, or NULL */
     const char *resume;   /* checkpoint directory that this job continues, or NULL for a new job */
-    int expected_ranks;   /* of that checkpoint; 0: any number. All ranks fail together if it differs */
-    char *const *argv;    /* the program and its arguments, for people; NULL-terminated */
+    int expected_ranks;   /* number of ranks of that checkpoint; 0: any. If it differs, all ranks fail together */
+    char *const *argv;    /* the program and its arguments, for messages; NULL-terminated */
     const char *mpi;      /* real MPI library, if known already; NULL else */
     double interval;      /* seconds between automatic checkpoints; 0: none */
     int keep;             /* checkpoints to keep; 0: all */
     int child_grace_ms;   /* how long checkpoints wait for child processes */
-    mpy_protocol_t protocol; /* of a new job; that of a continued one stands in its manifest and images */
+    mpy_protocol_t protocol; /* of a new job; the manifest and images of a continued job contain its protocol */
 } mpy_rendezvous_options_t;
 
 typedef struct mpy_job {
@@ -33,17 +33,16 @@ typedef struct mpy_job {
     int port;
     mpy_protocol_t protocol;
     uint8_t secret[MPY_SECRET_BYTES];
-    /* in a chain: what this job is to do. DONE: nothing else is valid but rank, size and pmi_fd */
+    /* in a chain: what this job must do. DONE: only rank, size and pmi_fd are valid besides it */
     mpy_chain_step_t step;
 } mpy_job_t;
 
-/* Called by every rank before anything else is done: before threads, before descriptors are opened. On failure `error`
- * holds one line and *say tells whether this rank is the one to print it: what concerns all ranks is printed by rank 0
- * only. */
+/* Every rank calls this first: before there are threads, before descriptors are opened. On failure `error` contains one
+ * line, and *say tells whether this rank must print it: only rank 0 prints errors that concern all ranks. */
 bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n);
 
-/* A rank whose process has exec'ed a new program (trap_exec.c) joins the same job again: `text` is what mpy_rejoin_text
- * wrote before the exec. */
+/* A rank whose process has called exec on a new program (trap_exec.c) joins the same job again. `text` is what
+ * mpy_rejoin_text wrote before the exec. */
 bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n);
 void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n);
 

@@ -1,14 +1,15 @@
-/* load.c - find and open the real MPI, and fill the function table of the lower block.
+/* load.c - finds and opens the real MPI, and fills the function table of the lower block.
  *
  * Half: lower; mpy_mpi_load is called on the lower TLS, from the program's MPI_Init (or by the restore).
  *
- * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix manapy is installed in.
+ * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix in which manapy is
+ * installed.
  *
  * Invariants
- *  1. No slot of the table is NULL: functions an older library lacks get a stub that returns an error.
+ *  1. No slot of the table is NULL: a function that an older library lacks gets a stub that returns an error.
  *  2. The library sees the environment as the program left it at MPI_Init.
- *  3. Init runs with low descriptor numbers occupied and all signals blocked, so that what the library opens and starts
- *     stays out of the program's way.
+ *  3. Init runs with low descriptor numbers occupied and all signals blocked, so that descriptors and threads of the
+ *     library do not interfere with the program.
  */
 #include "load.h"
 #include "base/rank.h"
@@ -28,9 +29,10 @@
 #include "function_names.h"
 #include "functions.h"
 
-/* MPI libraries take temporary buffers as large as a message for each call. Natively malloc learns from the program's
- * own frees to keep such memory; here the program has another malloc, and each call would pay for fresh pages. */
-enum { MALLOC_MMAPS_FROM = 32 << 20 /* the most it takes */, MALLOC_TRIMS_FROM = 64 << 20 };
+/* MPI libraries allocate temporary buffers as large as a message for each call. Without manapy, malloc learns from the
+ * program's own frees to keep such memory. Here the program has another malloc, and each call would have to touch fresh
+ * pages. */
+enum { MALLOC_MMAPS_FROM = 32 << 20 /* the maximum that mallopt accepts */, MALLOC_TRIMS_FROM = 64 << 20 };
 
 static int missing(void) { return MPI_ERR_UNSUPPORTED_OPERATION; }
 static char found[PATH_MAX];
@@ -57,13 +59,13 @@ static int try_prefix(const char *prefix) {
     return 0;
 }
 
-static int try_any(const char *path) { /* a file, or a prefix */
+static int try_any(const char *path) { /* path: a file, or a prefix */
     char inside[PATH_MAX];
     snprintf(inside, sizeof inside, "%s/.", path);
     return access(inside, X_OK) == 0 ? try_prefix(path) : try_file(path);
 }
 
-/* The nearest ancestor that is a process manager tells the prefix of the MPI it belongs to. */
+/* The nearest ancestor that is a process manager determines the prefix of the MPI. */
 static int try_ancestors(void) {
     static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun",
                                            "prted",           "orted",   "orterun"};
@@ -97,12 +99,12 @@ static int try_own_prefix(void) {
 const char *mpy_mpi_path(void) {
     if (found[0]) return found;
     const char *env = getenv("MANAPY_LIBMPI");
-    if (mpy_options.mpi) return try_any(mpy_options.mpi) ? found : NULL; /* what was asked for, or nothing */
+    if (mpy_options.mpi) return try_any(mpy_options.mpi) ? found : NULL; /* exactly the requested one, or none */
     if (env && *env) return try_any(env) ? found : NULL;
     return try_ancestors() || try_own_prefix() ? found : NULL;
 }
 
-/* invariant 2; what the launcher changed for the program stays as it was for us */
+/* Invariant 2. Variables that the launcher has changed for the program keep our values. */
 static void adopt_environment(char **env) {
     static const char *const ours[] = {
         "LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=",   "MPI4PY_MPIABI=",   "LD_PRELOAD=",  "PMI_", "PMIX_", "HYDI_",
@@ -113,7 +115,7 @@ static void adopt_environment(char **env) {
         char *equals = strchr(*env, '=');
         if (skip || !equals || equals == *env) continue;
         char *copy = strdup(*env);
-        if (copy) putenv(copy); /* kept for ever, as putenv wants */
+        if (copy) putenv(copy); /* never freed, because putenv keeps the pointer */
     }
 }
 
@@ -143,12 +145,12 @@ static int init_thread(int *argc, char ***argv, int required, int *provided) {
 void mpy_mpi_segments(char *out, size_t n) {
     char line[PATH_MAX + 128];
     size_t used = 0;
-    mpy_fds_low_lock(); /* the control thread asks also while a restart puts descriptors in place */
+    mpy_fds_low_lock(); /* the control thread also calls this while a restart is moving descriptors into place */
     FILE *f = fopen("/proc/self/maps", "re");
     while (f && fgets(line, sizeof line, f)) {
         uint64_t lo = strtoul(line, NULL, 16);
         char *path = strstr(line, "/dev/shm/");
-        /* those of the program are its own */
+        /* mappings of the program are not MPI's */
         if (!path || strstr(path, " (deleted)") || (lo >= MPY_ARENA_LO && lo < MPY_ARENA_HI)) continue;
         path[strcspn(path, "\n")] = 0;
         if (strpbrk(path, ", %") || used + strlen(path) + 2 > n) continue;

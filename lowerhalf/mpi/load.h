@@ -4,6 +4,6 @@
 #include <stddef.h>
 
 void mpy_mpi_load(char **env);
-const char *mpy_mpi_path(void); /* what would be or was loaded; NULL if none was found */
+const char *mpy_mpi_path(void); /* the library that is loaded or would be loaded; NULL if none was found */
 void mpy_mpi_segments(char *out, size_t n); /* files in /dev/shm that it has mapped: comma-separated paths, or "-" */
 #endif

@@ -1,15 +1,15 @@
-/* rdma.c - backup RNICs for the real MPI: libmanapy_shift.so (rdma/) comes in front of the libibverbs that its
+/* rdma.c - backup RNICs for the real MPI: puts libmanapy_shift.so (rdma/) in front of the libibverbs that its
  * transports load.
  *
- * Half: lower. mpy_rdma_prepare while there is one thread only, mpy_rdma_load on the lower TLS. A restart has a new
- * lower half, so SHIFT begins again, too.
+ * Half: lower. mpy_rdma_prepare runs while there is only one thread, mpy_rdma_load on the lower TLS. A restart has a
+ * new lower half, so SHIFT starts again, too.
  *
  * Invariants
- *  1. The program sees nothing of it: its environment was copied before, and its dynamic linker knows nothing of our
+ *  1. The program does not notice: its environment was copied before, and its dynamic linker doesn't know our
  *     libraries.
- *  2. With `auto` a host that hasn't two RNICs pays one look at a directory.
- *  3. The library is in the global scope before any that needs libibverbs is loaded. (One that looks up its verbs by
- *     dlsym escapes it.)
+ *  2. With `auto`, a host with fewer than two RNICs only pays for reading a directory.
+ *  3. The library is in the global scope before any library that needs libibverbs is loaded. (A library that looks up
+ *     its verbs by dlsym bypasses it.)
  */
 #include "rdma.h"
 #include "base/rank.h"
@@ -26,7 +26,7 @@ enum { SPEAKER_US = 500000 };
 
 static char library[PATH_MAX];
 
-/* What --shift was to do can't be done. It concerns all ranks alike, mostly: then rank 0 speaks, and the process
+/* The request of --shift can't be fulfilled. Usually this concerns all ranks: then rank 0 prints it, and the process
  * manager ends the others. */
 static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
@@ -42,7 +42,7 @@ static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
     if (!quiet && job->rank == 0) dprintf(2, "%s: RDMA traffic is not protected: %s\n", mpy_options.command, why);
 }
 
-/* How many there are; `name`: of one. */
+/* Counts the RNICs; `name` gets the name of one. */
 static int count_rnics(char name[256]) {
     int count = 0;
     DIR *dir = opendir("/sys/class/infiniband");
@@ -52,11 +52,11 @@ static int count_rnics(char name[256]) {
     return count;
 }
 
-/* Answer of `manapy _shift`: OK, the agent's socket, its job, the backups; or NONE or ERROR, and why. Separated by
- * tabs. */
+/* The answer of `manapy _shift`: OK, the agent's socket, its job, the backups; or NONE or ERROR, and the reason.
+ * Separated by tabs. */
 void mpy_rdma_prepare(const mpy_job_t *job) {
     char error[1024], name[256] = "", command[PATH_MAX], pid[16], answer[PATH_MAX + 2048];
-    /* the latter: by `manapy rdma run`, in front of us */
+    /* MANAPY_SHIFT_AGENT: `manapy rdma run` has set it already */
     if (!strcmp(mpy_options.shift, "off") || getenv("MANAPY_SHIFT_AGENT")) return;
     int rnics = count_rnics(name);
     if (rnics == 0) return cannot(job, 1, "this host has no RNIC");
@@ -92,7 +92,7 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
         setenv("MANAPY_SHIFT_AGENT", fields[1], 1);
         setenv("MANAPY_SHIFT_JOB", fields[2], 1);
         setenv("MANAPY_SHIFT_BACKUP", fields[3], 1);
-        /* nobody asked: what it can't protect one of them says */
+        /* not requested explicitly: only one rank reports what can't be protected */
         if (!strcmp(mpy_options.shift, "auto") && job->rank) setenv("MANAPY_SHIFT_QUIET", "1", 1);
         return;
     }

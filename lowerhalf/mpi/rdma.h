@@ -3,6 +3,6 @@
 #define MANAPY_MPI_RDMA_H
 #include "join/rendezvous.h"
 
-void mpy_rdma_prepare(const mpy_job_t *job); /* while there is one thread only */
+void mpy_rdma_prepare(const mpy_job_t *job); /* while there is only one thread */
 void mpy_rdma_load(void);                    /* before the real MPI */
 #endif

@@ -1,7 +1,9 @@
-/* tcp_bytes.c - what this process's TCP connections have moved: so a drain sees that a message is on its way.
+/* tcp_bytes.c - number of bytes that this process's TCP connections have moved: so a drain sees that a message is in
+ * transit.
  *
- * Half: lower; libc may be called. The real MPI tells nobody how far a message has got, but the kernel counts bytes. It
- * doesn't where ranks talk through shared memory or RDMA; but these are so fast that hardly a message takes minutes.
+ * Half: lower; libc may be called. The real MPI does not report how far a message has got, but the kernel counts bytes.
+ * It doesn't count if ranks communicate through shared memory or RDMA; but these are so fast that hardly any message
+ * takes minutes.
  */
 #include "tcp_bytes.h"
 

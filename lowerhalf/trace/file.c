@@ -1,15 +1,15 @@
-/* file.c - the file that one process records in: made and mapped, its clock samples, its end; and what becomes of old
- * ones. See file.h.
+/* file.c - the file in which one process records: creates and maps it, takes its clock samples, ends it; and removes
+ * old files. See file.h.
  *
- * libc may be called. Knows no MPI and nothing of the split process: it is in manapy-launch and in recorders that are
+ * libc may be called. Knows neither MPI nor the split process: it is used in manapy-launch and in recorders that are
  * preloaded.
  *
  * Invariants
- *  1. Shared memory is never filled up for others (the MPI library needs some): a file is made only where a quarter of
- *     the file system stays free, or a gigabyte.
- *  2. The process that makes a job's folder on a host removes old folders. Of the folders whose processes have all
+ *  1. Shared memory is never filled up, because others need some (the MPI library, for example): a file is created only
+ *     if a quarter of the file system stays free, or a gigabyte.
+ *  2. The process that creates a job's folder on a host removes old folders. Of the folders whose processes have all
  *     ended, the newest remain for a day, if they take no more than a 32nd of the file system (one always remains). If
- *     there is no space, all of them are removed. Removing the file of a living process would only cost its records.
+ *     there is no space, all of them are removed. Removing the file of a running process would only cost its records.
  *  3. `magic` is stored last: to a reader, a file without it is still being created.
  */
 #include "file.h"
@@ -53,7 +53,7 @@ static bool is_trace_name(const char *name, long *rank, long *generation) {
     return sscanf(name, "rank-%ld.g%ld.trace%n", rank, generation, &end) == 2 && end > 0 && name[end] == 0;
 }
 
-/* A folder of ours, that nobody else can look into. */
+/* Creates a folder of ours that other users cannot read, or checks an existing one. */
 static bool own_folder(const char *path, bool *made, char *error, size_t n) {
     struct stat st;
     *made = mkdir(path, 0700) == 0;
@@ -77,12 +77,12 @@ static bool is_dead(int folder, const char *name) {
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t got = fd < 0 ? -1 : read(fd, &head, sizeof head);
     if (fd >= 0) close(fd);
-    /* perhaps being made; but then its folder is young */
+    /* the file may be being created now; but then its folder is new */
     if (got != (ssize_t)sizeof head || head.magic != MPY_TRACE_MAGIC) return got >= 0;
     return start_of(head.pid) != head.pid_start;
 }
 
-/* Are all its processes gone? `bytes`: what its files take. */
+/* Have all its processes ended? `bytes`: size of its files. */
 static bool folder_dead(const char *path, uint64_t *bytes) {
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = folder < 0 ? NULL : fdopendir(folder);
@@ -114,9 +114,10 @@ static int newest_first(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Invariant 2; with `all` none of the dead stays. */
+/* Invariant 2. With `all` no folder of ended processes stays. */
 static void clear_up(const char *base, const char *but, bool all) {
-    static old_job_t jobs[JOBS_MAX]; /* one process's first folder: not twice at once */
+    /* only the process that creates the first folder runs this, so not twice at the same time */
+    static old_job_t jobs[JOBS_MAX];
     int count = 0;
     uint64_t used = 0;
     struct statvfs fs;
@@ -143,8 +144,8 @@ static void clear_up(const char *base, const char *but, bool all) {
     }
 }
 
-/* This rank begins a generation: what there is of it and of later ones belongs to a past that was taken back. Ranks
- * that the job does not have are those of a larger one that was recorded under the same name before. */
+/* This rank begins a generation: its existing files of this and later generations belong to a past that was taken back.
+ * Files of ranks that the job does not have belong to a larger job that was recorded under the same name before. */
 static void remove_replaced(const char *folder, const mpy_trace_identity_t *who) {
     long rank, generation;
     DIR *dir = opendir(folder);
@@ -157,7 +158,7 @@ static void remove_replaced(const char *folder, const mpy_trace_identity_t *who)
 
 /* ---- clocks ---- */
 
-/* The three clocks together: the try that took the fewest ticks. */
+/* Reads the three clocks together: the try that took the fewest ticks. */
 mpy_trace_sample_t mpy_trace_clocks(void) {
     mpy_trace_sample_t best = {0};
     uint64_t width = UINT64_MAX;
@@ -199,7 +200,7 @@ static void start_clock(mpy_trace_t *trace) {
     trace->file->samples = 1;
     trace->file->invariant_ticks = ticks_are_invariant();
     while (mpy_now_ns(CLOCK_MONOTONIC) - trace->first_sample.monotonic < FIRST_SPAN_NS) {}
-    mpy_trace_sample(trace); /* a first idea of the rate; later samples make it exact */
+    mpy_trace_sample(trace); /* a first estimate of the rate; later samples make it exact */
 }
 
 /* ---- the file ---- */
@@ -230,7 +231,7 @@ static void fill(mpy_trace_file_t *file, const mpy_trace_identity_t *who) {
 static const uint64_t file_bytes = MPY_TRACE_PAGE + MPY_TRACE_COMMS * sizeof(mpy_trace_comm_t) +
                                    MPY_TRACE_MEMBERS * sizeof(int32_t) + MPY_TRACE_RINGS * MPY_TRACE_STRIDE;
 
-/* Invariant 1; for the head, the first steps of the tables and one ring. */
+/* Invariant 1; for the head, the first parts of the tables and one ring. */
 static bool has_room(const char *folder) {
     struct statvfs fs;
     uint64_t needed = MPY_TRACE_STRIDE + (1 << 18);
@@ -274,7 +275,7 @@ bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char 
     snprintf(trace->path, sizeof trace->path, "%s/rank-%05d.g%u.trace", folder, who->rank, who->generation);
     if (has_room(folder) && make_file(trace, who, error, n)) return true;
     if (!has_room(folder)) mpy_reason(error, n, "no space in %s", root());
-    rmdir(folder); /* if nobody else has found room there */
+    rmdir(folder); /* succeeds if no other process has created a file there */
     return false;
 }
 

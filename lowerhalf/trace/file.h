@@ -1,5 +1,5 @@
-/* file.h - the file that one process records in (<manapy/trace.h>): made, filled with tables, ended. See file.c and
- * table.c. */
+/* file.h - the file in which one process records (<manapy/trace.h>): creating it, filling its tables, ending it. See
+ * file.c and table.c. */
 #ifndef MANAPY_TRACE_FILE_H
 #define MANAPY_TRACE_FILE_H
 
@@ -7,10 +7,10 @@
 #include <manapy/trace_ring.h>
 #include <stdbool.h>
 
-typedef struct mpy_trace { /* the recorder's own, zeroed at first; one a process */
+typedef struct mpy_trace { /* state of the recorder, initially zero; one per process */
     mpy_trace_file_t *file; /* NULL: nothing is recorded */
     uint32_t lock;
-    uint64_t comms_end, members_end; /* of what is reserved of the tables: offsets in the file */
+    uint64_t comms_end, members_end; /* end of the reserved part of each table: offsets in the file */
     mpy_trace_sample_t first_sample;
     char path[PATH_MAX];
 } mpy_trace_t;
@@ -21,38 +21,38 @@ typedef struct mpy_trace_identity {
     const char *program;
     int rank, size;
     uint32_t generation;
-    const uint64_t *past; /* MPY_TRACE_RINGS of them, or NULL at the start */
+    const uint64_t *past; /* MPY_TRACE_RINGS of them; NULL at the start */
 } mpy_trace_identity_t;
 
 /* ---- file.c: libc ---- */
 
-/* The name of the job in directory `dir`: its last component and a hash, since those of different jobs may be alike
- * (manapy/trace/capture/format.py). */
+/* The name of the job in directory `dir`: its last component and a hash, because last components of different jobs may
+ * be equal (manapy/trace/capture/format.py). */
 void mpy_trace_job_name(const char *dir, char *out, size_t n);
-/* Makes and maps the file ROOT/manapy-trace-UID/JOB/rank-NNNNN.gG.trace; files of this rank that it replaces go. ROOT:
- * MANAPY_TRACE_ROOT, or /dev/shm. False, and one line in `error`: no room, or not allowed; then nothing is left behind.
- */
+/* Creates and maps the file ROOT/manapy-trace-UID/JOB/rank-NNNNN.gG.trace; removes files of this rank that it replaces.
+ * ROOT: MANAPY_TRACE_ROOT, or /dev/shm. False with one line in `error`: no room, or no permission; then nothing is left
+ * behind. */
 bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char *error, size_t n);
 /* This host's clocks, read together. */
 mpy_trace_sample_t mpy_trace_clocks(void);
-/* One more clock sample; now and then, and at the end. */
+/* Takes one more clock sample; call it from time to time, and at the end. */
 void mpy_trace_sample(mpy_trace_t *trace);
-/* Nothing is recorded after it, or the process goes on in another generation. The file stays. */
+/* Nothing is recorded after this, or the process continues in another generation. The file stays. */
 void mpy_trace_end(mpy_trace_t *trace, mpy_trace_end_t end);
 
 /* ---- table.c: neither libc nor thread-local variables; any thread ---- */
 
-/* A ring for thread `tid` (as /proc knows it). `index`: which one, or -1: any. NULL: all are taken, or there is no
+/* Takes a ring for thread `tid` (as in /proc). `index`: a certain ring, or -1: any. NULL: all are taken, or there is no
  * room; the caller counts its calls in file->unrecorded. */
 mpy_trace_ring_t *mpy_trace_ring_take(mpy_trace_t *trace, int32_t tid, int index);
 mpy_trace_ring_t *mpy_trace_ring_at(const mpy_trace_t *trace, uint32_t i);
 /* Its thread ends. */
 void mpy_trace_ring_drop(mpy_trace_t *trace, mpy_trace_ring_t *ring);
-/* Enter a communicator: world ranks of its n members, of which the last `remote` are the other group; `name` may be
- * NULL. Its index, or MPY_TRACE_NO_COMM when the table is full. */
+/* Enters a communicator: world ranks of its n members, of which the last `remote` are the other group. `name` may be
+ * NULL. Returns its index, or MPY_TRACE_NO_COMM if the table is full. */
 uint32_t mpy_trace_comm_add(mpy_trace_t *trace, uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n,
                             uint32_t remote, const char *name);
-/* False: no room. Room for this part of the file exists from now on, so that no store into it can fail. */
+/* Reserves room for this part of the file, so that no store into it can fail. False: there is no room. */
 bool mpy_trace_reserve(const mpy_trace_t *trace, uint64_t offset, uint64_t bytes);
 
 #endif

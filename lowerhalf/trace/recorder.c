@@ -1,19 +1,19 @@
-/* recorder.c - this rank's trace in the split process: its file, rings for upper threads, and how a checkpoint and a
- * restart leave it.
+/* recorder.c - this rank's trace in the split process: its file, rings for upper threads, and its state over a
+ * checkpoint and a restart.
  *
  * Half: lower. bind, unbind, comm and mark run on the upper TLS (no libc); the others are ordinary code of the lower
  * half.
  *
- * The records are written by the wrappers (wrappers/tools/trace.h), into memory that no image holds.
- * So that a call knows its record after a
- * restart, too, the rings of the new file go on with the numbers of the old one, and what was open is opened again.
+ * The wrappers (wrappers/tools/trace.h) write the records into memory that no image contains. A call must find its
+ * record after a restart, too. So the rings of the new file continue with the numbers of the old one, and records that
+ * were open are opened again.
  *
  * Invariants
- *  1. t->ring is a ring of this process, of that thread alone, or NULL; t->trace is the same, or NULL: while recording
- *     is paused, whose record is the newest one of the ring and open. So a restart finds it among the open ones, and
- *     the thread is paused there, too.
- *  2. What a restart takes back (records behind the checkpoint) is found by `past` of the new file: every ring that the
- *     generation before had goes on behind its number in the image, whoever uses it.
+ *  1. t->ring is a ring of this process, used by that thread alone, or NULL. t->trace is the same ring, or NULL while
+ *     recording is paused. The record of the pause is then the newest one of the ring, and open. So a restart finds it
+ *     among the open ones, and the thread is paused there, too.
+ *  2. `past` of the new file shows which records a restart takes back (those after the checkpoint): every ring of the
+ *     previous generation continues after its number in the image, whichever thread uses it.
  */
 #include "recorder.h"
 #include "base/rank.h"
@@ -62,7 +62,7 @@ void mpy_recorder_start(const char *program) {
     for (uint32_t i = 0; i < MPY_TRACE_RINGS; i++) {
         const mpy_trace_saved_t *saved = &MPY_UPPER->trace[i];
         if (saved->thread == 0) continue;
-        mpy_trace_ring_t *ring = mpy_trace_ring_take(&trace, 0, (int)i); /* the thread says its id in bind */
+        mpy_trace_ring_t *ring = mpy_trace_ring_take(&trace, 0, (int)i); /* the thread sets its id in bind */
         if (ring != NULL) reopen(ring, saved);
         bool paused = saved->open > 0 && saved->records[saved->open - 1].op == MPY_OP_PAUSE;
         MPY_UPPER->threads[saved->thread - 1].ring = ring;
@@ -70,7 +70,7 @@ void mpy_recorder_start(const char *program) {
     }
 }
 
-/* Which place in the table they have now, only their identity tells. */
+/* Finds the current index of a communicator by its identity. */
 static uint32_t comm_of(uint64_t cid) {
     const mpy_trace_comm_t *comms = (const mpy_trace_comm_t *)((const char *)trace.file + trace.file->comms_offset);
     for (uint32_t i = 0; i < trace.file->comms && cid != 0; i++)
@@ -113,7 +113,7 @@ static uint32_t thread_of(const mpy_trace_ring_t *ring) {
     return 0;
 }
 
-/* The open records at the end of the ring, and what their duration is worth from now on. */
+/* Saves the open records at the end of the ring, and marks that their duration is no longer meaningful. */
 static void save_ring(mpy_trace_ring_t *ring, mpy_trace_saved_t *saved) {
     *saved = (mpy_trace_saved_t){.head = ring->head, .mark = ring->mark, .thread = thread_of(ring)};
     uint64_t seq = saved->head;
@@ -158,7 +158,7 @@ int mpy_recorder_mark(uint64_t mark) {
         if (t->trace != NULL)
             mpy_trace_mark(t->ring, mark);
         else
-            t->ring->mark = mark; /* paused: later records carry it */
+            t->ring->mark = mark; /* paused: later records contain it */
         return t->trace != NULL;
     }
     return 0;

@@ -3,12 +3,12 @@
 #define MANAPY_RECORDER_H
 #include <manapy/boundary.h>
 
-/* generation and job are known; after a restart the upper block is in place */
+/* Generation and job must be known; after a restart the upper block must be in place. */
 void mpy_recorder_start(const char *program);
 void mpy_recorder_rebuilt(void);              /* after a restart: the communicators have been entered again */
-void mpy_recorder_sample(void);               /* now and then, on one thread of the lower half */
+void mpy_recorder_sample(void);               /* from time to time, on one thread of the lower half */
 void mpy_recorder_save(void);                 /* all upper threads are stopped, the image is about to be written */
-void mpy_recorder_leave(void);                /* the process ends here, to go on from its image */
+void mpy_recorder_leave(void);                /* the process ends here and will continue from its image */
 /* Services (boundary.h), and a thread's ring. */
 void mpy_recorder_bind(mpy_thread_t *t);
 void mpy_recorder_unbind(mpy_thread_t *t);

@@ -3,10 +3,10 @@
  * May run on either half's TLS: no libc, nothing thread-local, built without stack protector.
  *
  * Invariants
- *  1. A page is stored into only after room for it was reserved: a store into a hole of a full file system would be a
- *     SIGBUS. The file is opened for that again each time: in a process that isn't ours a descriptor kept for long may
+ *  1. A page is stored into only after room for it was reserved: a store into a hole of a full file system would cause
+ *     a SIGBUS. The file is opened each time for this: in a process that isn't ours, a descriptor kept for long may
  *     become another file's.
- *  2. Counts (rings, comms, members) rise after what they cover is written.
+ *  2. Counts (rings, comms, members) are raised after the entries that they cover are written.
  */
 #include "base/sys.h"
 #include "file.h"
@@ -17,7 +17,7 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
-enum { TABLE_STEP = 1 << 16 }; /* reserved at a time */
+enum { TABLE_STEP = 1 << 16 }; /* bytes reserved at a time */
 
 bool mpy_trace_reserve(const mpy_trace_t *trace, uint64_t offset, uint64_t bytes) {
     long fd = mpy_sys(SYS_open, trace->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
@@ -27,7 +27,7 @@ bool mpy_trace_reserve(const mpy_trace_t *trace, uint64_t offset, uint64_t bytes
     return r == 0;
 }
 
-/* Up to `end` of a table whose reserved part ends at *reserved; the table itself ends at `limit`. */
+/* Reserves a table up to `end`. Its reserved part ends at *reserved, the table itself at `limit`. */
 static bool reserve_to(const mpy_trace_t *trace, uint64_t *reserved, uint64_t end, uint64_t limit) {
     if (end <= *reserved) return true;
     uint64_t to = (end + TABLE_STEP - 1) / TABLE_STEP * TABLE_STEP;
@@ -43,7 +43,7 @@ mpy_trace_ring_t *mpy_trace_ring_at(const mpy_trace_t *trace, uint32_t i) {
     return (mpy_trace_ring_t *)((char *)trace->file + trace->file->rings_offset + i * trace->file->ring_stride);
 }
 
-/* One that nobody uses any more, the next one, or the capacity if there is none. */
+/* A ring that no thread uses any more, or the next one; the capacity if there is none. */
 static uint32_t find_free(const mpy_trace_t *trace) {
     for (uint32_t i = 0; i < trace->file->rings; i++) {
         const mpy_trace_ring_t *ring = mpy_trace_ring_at(trace, i);
@@ -52,13 +52,13 @@ static uint32_t find_free(const mpy_trace_t *trace) {
     return trace->file->rings;
 }
 
-/* One that was used by a thread that has ended goes on with its numbers. */
+/* Prepares a ring. If a thread that has ended used it, the ring continues with its numbers. */
 static bool ring_make(mpy_trace_t *trace, uint32_t i) {
     const mpy_trace_file_t *file = trace->file;
     mpy_trace_ring_t *ring = mpy_trace_ring_at(trace, i);
     if (i < file->rings && ring->first != 0) return true;
     if (!mpy_trace_reserve(trace, file->rings_offset + i * file->ring_stride, file->ring_stride)) return false;
-    /* The pages are there; mapped now, and not by a fault in every 64th call. Where the kernel can't, by faults. */
+    /* Map the pages now, so that not every 64th call causes a fault. If the kernel can't do this, faults map them. */
     mpy_sys(SYS_madvise, ring, file->ring_stride, MADV_POPULATE_WRITE);
     ring->head = file->past[i];
     ring->first = file->past[i] + 1;
@@ -97,7 +97,7 @@ static bool is_range(const int32_t *members, uint32_t n, int32_t stride) {
     return true;
 }
 
-/* The members, as a range or in the pool. */
+/* Stores the members, as a range or in the pool. */
 static void set_members(mpy_trace_t *trace, mpy_trace_comm_t *c, const int32_t *members, uint32_t n) {
     mpy_trace_file_t *file = trace->file;
     c->members = n;

@@ -1,5 +1,5 @@
 /* handshake.c - the client's half of the handshake that opens a connection (control.h), and the seals of its lines, as
- * text. No I/O, no memory from the heap: it also runs inside other programs (lowerhalf/rdma/kv/kv.c).
+ * text. No I/O and no heap memory: it also runs inside other programs (lowerhalf/rdma/kv/kv.c).
  *
  * Invariant: keyed hashes are compared in constant time.
  */

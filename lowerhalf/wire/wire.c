@@ -2,8 +2,8 @@
  * libc.
  *
  * Invariants
- *  1. A peer that hasn't proved that it knows the secret gets nothing from us but a keyed hash of its own nonce.
- *  2. After the handshake no line is believed whose seal isn't that of this connection, direction and place in the
+ *  1. A peer that hasn't proved that it knows the secret gets nothing from us except a keyed hash of its own nonce.
+ *  2. After the handshake a line is accepted only if its seal belongs to this connection, direction and position in the
  *     stream.
  */
 #define _GNU_SOURCE
@@ -64,7 +64,7 @@ void mpy_text_add(mpy_text_t *t, const char *format, ...) {
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (n < 0) abort(); /* our own format strings only */
+    if (n < 0) abort(); /* only our own format strings are used */
     text_reserve(t, (size_t)n);
     vsnprintf(t->data + t->length, (size_t)n + 1, format, again);
     va_end(again);
@@ -83,7 +83,7 @@ void mpy_text_add_encoded(mpy_text_t *t, const char *s) {
     text_reserve(t, 3 * strlen(s));
     for (; *s != '\0'; s++) {
         unsigned char c = (unsigned char)*s;
-        if (c <= 0x20 || c == '%' || c == ':' || c == ',' || c >= 0x7f) { /* ':' and ',' separate inside a row */
+        if (c <= 0x20 || c == '%' || c == ':' || c == ',' || c >= 0x7f) { /* ':' and ',' are separators inside a row */
             mpy_text_add(t, "%%%02x", c);
         } else {
             t->data[t->length++] = (char)c;
@@ -121,7 +121,7 @@ bool mpy_wire_decode(char *field) {
             continue;
         }
         int byte = mpy_hex_byte(in + 1);
-        if (byte <= 0) return false; /* strings hold no NUL */
+        if (byte <= 0) return false; /* strings contain no NUL */
         *out++ = (char)byte;
         in += 2;
     }
@@ -186,7 +186,7 @@ void mpy_wire_fill(mpy_wire_t *w, int timeout_ms) {
     else if (n == 0 || (errno != EAGAIN && errno != EINTR)) w->closed = true;
 }
 
-/* Is it the next line of this connection? Invariant 2; a stream that was altered ends here. */
+/* Is it the next line of this connection? Invariant 2. A stream that was altered ends here. */
 static char *unseal(mpy_wire_t *w, char *line, size_t length) {
     char seal[MPY_SEAL_HEX + 1];
     if (length > MPY_SEAL_HEX && line[MPY_SEAL_HEX] == ' ') {
@@ -276,7 +276,7 @@ int mpy_wire_connect(const char *host, int port, int timeout_ms) {
     }
     int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    /* a coordinator's node that vanished is noticed at last */
+    /* so that a vanished node of the coordinator is detected eventually */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     int flags = fcntl(fd, F_GETFL);
     fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);

@@ -9,7 +9,7 @@
 
 #include <manapy/control.h>
 
-/* A string that grows. `data` is always terminated; NULL when nothing was ever added. */
+/* A string that grows. `data` is always terminated; it is NULL if nothing was ever added. */
 typedef struct mpy_text {
     char *data;
     size_t length, capacity;
@@ -20,7 +20,7 @@ void mpy_text_free(mpy_text_t *t);
 void mpy_text_add(mpy_text_t *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void mpy_text_add_bytes(mpy_text_t *t, const char *s, size_t n);
 void mpy_text_add_encoded(mpy_text_t *t, const char *s); /* as a field of a protocol line */
-void mpy_text_add_json(mpy_text_t *t, const char *s);    /* as a JSON string, quotes included */
+void mpy_text_add_json(mpy_text_t *t, const char *s);    /* as a JSON string with its quotes */
 void mpy_text_add_hex(mpy_text_t *t, const void *data, size_t n);
 
 /* Decodes a field in place; false if it isn't well-formed. */
@@ -31,34 +31,34 @@ typedef struct mpy_wire {
     int fd;
     char *buffer;
     size_t capacity, start, end;
-    bool closed;   /* end of file, error, a line longer than MPY_LINE_MAX or one that the seal does not fit */
+    bool closed;   /* end of file, error, a line longer than MPY_LINE_MAX, or a line with a wrong seal */
     bool sealed;   /* since the handshake: every line carries its seal (control.h) */
-    bool tampered; /* closed for a seal */
+    bool tampered; /* closed because of a wrong seal */
     uint8_t key[MPY_SECRET_BYTES]; /* of this connection */
-    uint64_t sent, received;       /* sealed lines */
+    uint64_t sent, received;       /* number of sealed lines */
     mpy_text_t out;                /* lines with their seals */
 } mpy_wire_t;
 
 void mpy_wire_open(mpy_wire_t *w, int fd);
 void mpy_wire_close(mpy_wire_t *w);
-/* Reads what has arrived, waiting up to timeout_ms (-1: no limit) for something. */
+/* Reads what has arrived. Waits up to timeout_ms (-1: no limit) until something arrives. */
 void mpy_wire_fill(mpy_wire_t *w, int timeout_ms);
 /* Next complete line without its newline and its seal, or NULL. Valid until the next fill. */
 char *mpy_wire_line(mpy_wire_t *w);
-/* The same, waiting for it. */
+/* The same, but waits for the line. */
 char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms);
-/* Sends lines, separated by newlines; the last newline is added, and the seals. False if the connection is lost. */
+/* Sends lines, separated by newlines. Adds the last newline, and the seals. False if the connection is lost. */
 bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length);
 
-/* The client's half of the handshake of control.h. From then on lines are sealed. */
+/* The client's half of the handshake of control.h. After it lines are sealed. */
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms,
                            char *error, size_t n);
-/* Connects to a numeric or resolvable address; the descriptor is the lower half's. -1 with errno. */
+/* Connects to a numeric or resolvable address. The descriptor belongs to the lower half. -1 with errno. */
 int mpy_wire_connect(const char *host, int port, int timeout_ms);
-/* Reads DIR/secret, if nobody else can have written it. */
+/* Reads DIR/secret, if no other user can have written it. */
 bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n);
 
-/* Splits off the next blank-separated field of *line; NULL at the end. */
+/* Splits off the next blank-separated field of *line. NULL at the end. */
 char *mpy_field(char **line);
 
 #endif

@@ -1,10 +1,10 @@
-/* abi.c - the MPI library that the program uses: where its functions are, and which binary interface it has. See
+/* abi.c - the MPI library that the program uses: the addresses of its functions, and its binary interface. See
  * preload.h.
  *
  * Invariants
- *  1. The next function of a name is what the dynamic linker finds after this library; an MPI library that was opened
- *     for one module only (mpi4py) isn't seen that way, and is looked for among all that is loaded.
- *  2. What mpy_resolve has found stays: an MPI library isn't unloaded before MPI_Finalize.
+ *  1. The next function of a name is the one that the dynamic linker finds after this library. An MPI library that was
+ *     opened for one module only (mpi4py) isn't found that way. It is searched for among all loaded libraries.
+ *  2. Results of mpy_resolve stay valid: an MPI library isn't unloaded before MPI_Finalize.
  */
 #include "preload.h"
 #include <dlfcn.h>
@@ -64,8 +64,8 @@ static const mpy_abi_t mpich = {
     .status_size = sizeof(MPI_Status),
     .status_source = offsetof(MPI_Status, MPI_SOURCE), .status_tag = offsetof(MPI_Status, MPI_TAG),
 };
-/* Open MPI's handles are addresses of its data, of which a program may have its own copies (copy relocations): those
- * are what the library uses, too. */
+/* Open MPI's handles are addresses of its data. A program may have its own copies of this data (copy relocations); then
+ * the library uses these, too. */
 static const mpy_abi_t open_mpi = {
     .handle_mask = UINT64_MAX, .handle_size = 8,
     .any_source = -1, .any_tag = -1, .proc_null = -2, .root = -4, .cart = 1, .graph = 2, .dist_graph = 3,
@@ -83,7 +83,7 @@ bool mpy_abi_find(const char **why_not) {
     void *init = mpy_library_function("PMPI_Init");
     *why_not = NULL;
     if (init == NULL || dladdr(init, &where) == 0) return false;
-    if (strstr(where.dli_fname, "manapy/upper/")) return false; /* manapy-launch's: it records by itself */
+    if (strstr(where.dli_fname, "manapy/upper/")) return false; /* manapy-launch's library: it records by itself */
     if (strstr(where.dli_fname, "libmpi_abi.so")) {
         *why_not = "programs for the standard ABI (libmpi_abi.so) cannot be recorded this way";
         return false;

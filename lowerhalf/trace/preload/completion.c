@@ -2,9 +2,9 @@
  * generated (wrappers/generate/recorder.py).
  *
  * Invariants
- *  1. Wait and Waitall take their operations off the table before the call: when the library has completed them it may
- *     give their handles to other threads. Those that may leave an operation uncompleted drop it afterwards, by its
- *     serial.
+ *  1. Wait and Waitall remove their operations from the table before the call: when the library has completed them it
+ *     may give their handles to other threads. Calls that may leave an operation uncompleted remove it afterwards, by
+ *     its serial.
  *  2. At most CUT requests of one call are recorded; the last record says so.
  */
 #include "preload.h"
@@ -13,10 +13,10 @@
 
 enum { CUT = 128 };
 
-typedef struct batch { /* the operations of one call: those whose requests are not null */
+typedef struct batch { /* the operations of one call, without null requests */
     int n;
     bool cut, receives;
-    int place[CUT]; /* in the program's array */
+    int place[CUT]; /* index in the program's array */
     mpy_operation_t operation[CUT];
     uint64_t first; /* seq of the first record */
 } batch_t;
@@ -32,7 +32,7 @@ static mpy_trace_call_t completion(const mpy_trace_ring_t *ring, const mpy_opera
     return call;
 }
 
-/* What starts a persistent one. */
+/* The record of a start of a persistent operation. */
 static mpy_trace_call_t start(const mpy_trace_ring_t *ring, const mpy_operation_t *o, uint64_t handle) {
     mpy_trace_call_t call = completion(ring, o, MPY_OP_START);
     call.flags |= o->call.op << MPY_TRACE_STARTS;
@@ -54,7 +54,7 @@ static mpy_trace_call_t unknown(const mpy_trace_ring_t *ring, uint32_t op) {
 
 static void *own_if_ignored(void *status, void *own) { return status == mpy_abi.status_ignore ? own : status; }
 
-/* What the library has completed: a communicator may be there now. */
+/* The library has completed it: its communicator may exist now. */
 static void completed(const mpy_operation_t *o) {
     if (o->newcomm != NULL) mpy_comm_made(o->parent, o->seq, o->newcomm);
 }
@@ -115,7 +115,7 @@ int mpy_record_Test(mpy_fn_Test_t real, void *request, void *flag, void *status)
     return rc;
 }
 
-/* ---- several at once ---- */
+/* ---- several requests at once ---- */
 
 static void gather(batch_t *b, int count, const void *requests, bool take) {
     b->n = 0;
@@ -151,7 +151,7 @@ static void enter_all(mpy_trace_ring_t *ring, batch_t *b, uint32_t op, const voi
     }
 }
 
-/* statuses: NULL, or where those of the program's requests stand. */
+/* statuses: NULL, or the statuses of the program's requests. */
 static void exit_all(mpy_trace_ring_t *ring, const batch_t *b, int rc, const void *statuses) {
     uint64_t now = mpy_now(ring);
     if (b->n == 0) mpy_close_at(ring, b->first, now, mpy_failed(rc));
@@ -208,14 +208,14 @@ int mpy_record_Testall(mpy_fn_Testall_t real, int count, void *requests, void *f
     return rc;
 }
 
-/* The operation at place `at` of the program's array, or NULL. */
+/* The index in the batch of the operation at place `at` of the program's array, or -1. */
 static int which(const batch_t *b, int at) {
     for (int i = 0; i < b->n; i++)
         if (b->place[i] == at) return i;
     return -1;
 }
 
-/* Some of the requests were completed, `done` of them, at the places in `indices`; status j belongs to indices[j]. */
+/* `done` of the requests were completed, at the places in `indices`; status j belongs to indices[j]. */
 static void exit_some(mpy_trace_ring_t *ring, const batch_t *b, int rc, const uint64_t *handles, int done,
                       const int *indices, const void *statuses) {
     uint64_t now = mpy_now(ring);
@@ -228,7 +228,7 @@ static void exit_some(mpy_trace_ring_t *ring, const batch_t *b, int rc, const ui
         if (!o->persistent && o->serial != 0) mpy_request_drop(handles[i], o->serial);
         completed(o);
     }
-    /* those still open */
+    /* those that are still open */
     for (int i = 0; i < b->n; i++)
         mpy_close_at(ring, b->first + (uint64_t)i, now, rc == 0 ? MPY_TRACE_PENDING : MPY_TRACE_FAILED);
     if (b->n == 0) mpy_close_at(ring, b->first, now, mpy_failed(rc));
@@ -271,7 +271,7 @@ int mpy_record_Waitsome(mpy_fn_Waitsome_t real, int count, void *requests, void 
     return rc;
 }
 
-/* Testany and Testsome: records of what was found only. */
+/* Testany and Testsome: records only the requests that were found completed. */
 static void test_some(mpy_trace_ring_t *ring, const batch_t *b, uint64_t enter, const uint64_t *handles, int done,
                       const int *indices, const void *statuses) {
     uint64_t now = mpy_now(ring);
@@ -482,7 +482,7 @@ int mpy_record_Imrecv_c(mpy_fn_Imrecv_c_t real, void *buf, int64_t count, mpy_wo
     return mpy_exit_posted(ring, seq, real(buf, count, datatype, message, request), request, &o);
 }
 
-/* ---- objects that go, or get a name ---- */
+/* ---- objects that are freed or named ---- */
 
 int mpy_record_Comm_free(mpy_fn_Comm_free_t real, void *comm) {
     mpy_trace_ring_t *ring = mpy_begin();
@@ -490,7 +490,7 @@ int mpy_record_Comm_free(mpy_fn_Comm_free_t real, void *comm) {
     uint64_t handle = mpy_handle_at(comm, 0), count;
     uint64_t seq = mpy_enter_collective(
         ring, mpy_comm_of(handle), (mpy_trace_call_t){.op = MPY_OP_COMM_CREATE, .peer = MPY_TRACE_NO_PEER}, &count);
-    mpy_comm_gone(handle); /* before: the library may give its handle to another thread's */
+    mpy_comm_gone(handle); /* before the call: the library may give its handle to an object of another thread */
     return mpy_exit(ring, seq, real(comm));
 }
 

@@ -1,8 +1,8 @@
 /* epochs.c - records of post-start-complete-wait on windows: one for each rank of an epoch's group. See preload.h.
  *
  * Invariants
- *  1. The group of an epoch is kept from the call that opens it to the one that ends it, and its memory for the next
- *     one. Calls on one side (access, exposure) of a window don't overlap: MPI forbids it.
+ *  1. The group of an epoch is kept from the call that opens it to the call that ends it; its memory is reused for the
+ *     next epoch. Calls on one side (access, exposure) of a window don't overlap: MPI forbids it.
  *  2. At most CUT ranks of one call are recorded; the last record says so. All are counted.
  */
 #include "preload.h"
@@ -13,8 +13,8 @@ enum { CUT = 128 };
 
 typedef struct mpy_epoch {
     int n, room;
-    int *ranks;      /* in the window: `room` of them, and as many places to translate from */
-    uint64_t *times; /* of each rank of the window: epochs opened to it so far */
+    int *ranks;      /* in the window: `room` of them, followed by the same number of places to translate from */
+    uint64_t *times; /* for each rank of the window: number of epochs opened to it so far */
 } mpy_epoch_t;
 
 /* ---- groups ---- */
@@ -28,7 +28,7 @@ static bool make_room(mpy_epoch_t *e, int n) {
     return true;
 }
 
-/* The group's members as ranks of the window; none if they can't be learned. */
+/* Translates the group's members to ranks of the window; none if that fails. */
 static void translate(mpy_epoch_t *e, mpy_word_t group, mpy_word_t win) {
     int (*size_of)(mpy_word_t, int *) = mpy_library_function("PMPI_Group_size");
     int (*group_of)(mpy_word_t, void *) = mpy_library_function("PMPI_Win_get_group");
@@ -53,7 +53,7 @@ static mpy_epoch_t *new_epoch(int size) {
     return NULL;
 }
 
-/* The program opens an epoch to the ranks of a group; NULL: nothing is known of it. */
+/* The program opens an epoch to the ranks of a group. NULL: the group is unknown. */
 static const mpy_epoch_t *opened(const mpy_object_t *o, mpy_epoch_t **epoch, mpy_word_t group, mpy_word_t win) {
     if (*epoch == NULL) *epoch = new_epoch(o->size);
     mpy_epoch_t *e = *epoch;
@@ -89,7 +89,7 @@ static int leave(mpy_trace_ring_t *ring, records_t r, int rc) {
     return rc;
 }
 
-/* ---- the calls; those that open an epoch are of one type, as are those that end one ---- */
+/* ---- the calls; those that open an epoch have the same type, as have those that end one ---- */
 
 static mpy_epoch_t **side(mpy_object_t *o, uint32_t op) {
     return op == MPY_OP_WIN_POST || op == MPY_OP_WIN_WAIT ? &o->exposure : &o->access;

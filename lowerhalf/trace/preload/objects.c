@@ -1,11 +1,11 @@
-/* objects.c - communicators, windows and files of a recorded program: who belongs to them, and how many collectives
- * they have seen. See preload.h.
+/* objects.c - communicators, windows and files of a recorded program: their members, and the number of collectives on
+ * them. See preload.h.
  *
  * Invariants
- *  1. A table is read without a lock while another thread enters something: an entry's object is stored before its
- *     handle, and a larger table is filled before it is the table. Old tables stay in memory: they add up to less than
- *     the new one.
- *  2. An object that is gone keeps its memory (threads may still hold it, as may requests) and its entry in the side
+ *  1. A table is read without a lock while another thread adds an entry. So an entry's object is stored before its
+ *     handle, and a larger table is filled before it replaces the old one. Old tables stay in memory; together they are
+ *     smaller than the new one.
+ *  2. An object that was freed keeps its memory (threads or requests may still refer to it) and its entry in the side
  *     table.
  */
 #include "preload.h"
@@ -16,7 +16,7 @@
 
 enum { FIRST_TABLE = 64 };
 
-/* handle 0: free; object NULL: gone, free again for the same handle */
+/* handle 0: free; object NULL: removed, can be reused for the same handle */
 typedef struct slot { uint64_t handle; mpy_object_t *object; } slot_t;
 typedef struct table { uint64_t mask, used; slot_t slots[]; } table_t;
 static table_t *comms, *windows, *files;
@@ -24,7 +24,7 @@ static uint32_t lock;
 
 static uint64_t place(uint64_t handle, uint64_t mask) { return (handle * 0x9e3779b97f4a7c15ul >> 20) & mask; }
 
-static slot_t *find(table_t *t, uint64_t handle) { /* its slot, or the free one where it would be */
+static slot_t *find(table_t *t, uint64_t handle) { /* returns its slot, or the free slot where it would be */
     uint64_t i = place(handle, t->mask);
     while (t->slots[i].handle != 0 && __atomic_load_n(&t->slots[i].handle, __ATOMIC_ACQUIRE) != handle)
         i = (i + 1) & t->mask;
@@ -86,7 +86,7 @@ static uint64_t ggid_of(const int32_t *world, int n) { /* doesn't depend on the 
     return hash;
 }
 
-/* How many communicators of these groups, made alike, there have been. */
+/* How many communicators of these groups have been made in the same way. */
 static uint64_t count_of(uint64_t both, int64_t salt) {
     static struct { uint64_t key, count; } *counts;
     static uint64_t n, room;
@@ -113,7 +113,8 @@ typedef int (*ask_t)(mpy_word_t, int *);
 typedef int (*group_of_t)(mpy_word_t, void *);
 #define MPI(NAME) mpy_library_function("PMPI_" #NAME)
 
-/* World ranks of the group that PMPI_`get` says of the communicator, to `out` if it isn't NULL; how many. */
+/* Stores the world ranks of the group that PMPI_`get` returns for the communicator in `out`, unless it is NULL. Returns
+ * their number. */
 static int group_members(const char *get, mpy_word_t comm, int32_t *out) {
     group_of_t group_of = (group_of_t)mpy_library_function(get);
     int (*translate)(mpy_word_t, int, const int *, mpy_word_t, int *) = MPI(Group_translate_ranks);
@@ -128,7 +129,7 @@ static int group_members(const char *get, mpy_word_t comm, int32_t *out) {
         ((group_of_t)MPI(Comm_group))(mpy_abi.comm_world, &world);
         translate(group, n, ranks, world, out);
         for (int i = 0; i < n; i++)
-            if (out[i] < 0) out[i] = -1; /* of another world */
+            if (out[i] < 0) out[i] = -1; /* a process of another world */
         release(&world);
         free(ranks);
     }
@@ -136,7 +137,7 @@ static int group_members(const char *get, mpy_word_t comm, int32_t *out) {
     return n;
 }
 
-/* How many neighbors this process sends to. */
+/* Number of neighbors that this process sends to. */
 static int outdegree_of(mpy_word_t comm) {
     int kind = 0, n = 0, in, weighted, rank;
     if (((ask_t)MPI(Topo_test))(comm, &kind) != 0) return 0;
@@ -152,7 +153,7 @@ static int outdegree_of(mpy_word_t comm) {
     return n;
 }
 
-/* What is known of a communicator by asking; cid is left to the caller. NULL: no memory. */
+/* Describes a communicator by querying it. The caller sets cid. NULL: no memory. */
 static mpy_object_t *describe(mpy_word_t comm) {
     mpy_object_t *o = calloc(1, sizeof *o);
     if (o == NULL) return NULL;
@@ -198,7 +199,8 @@ void mpy_objects_start(void) {
           "MPI_COMM_SELF");
 }
 
-/* One that came by a way that isn't followed (a spawned job's parent, sessions): known by its groups. */
+/* A communicator that was created in a way that isn't tracked (a spawned job's parent, sessions): identified by its
+ * groups. */
 static mpy_object_t *stranger(uint64_t handle) {
     mpy_object_t *o = describe(handle);
     return o == NULL ? NULL : enter(&comms, handle, o, mpy_fnv1a_words(o->ggid, 0, count_of(o->ggid, 0)), NULL);
@@ -234,12 +236,13 @@ void mpy_comm_named(mpy_word_t comm, const char *name) {
     if (o != NULL) o->index = add(o, name);
 }
 
-/* ---- windows and files: the members of the communicator that they were made on, and a SEQ of their own ---- */
+/* ---- windows and files: they have the members of the communicator that they were made on, and a SEQ of their own
+ * ---- */
 
 static mpy_object_t *of_parent(const mpy_object_t *parent) {
     mpy_object_t *o = parent == NULL ? NULL : malloc(sizeof *o);
     if (o == NULL) return NULL;
-    *o = *parent; /* shares its members, which stay */
+    *o = *parent; /* shares its members, which are never freed */
     o->seq = 0;
     o->access = o->exposure = NULL;
     return o;

@@ -1,24 +1,24 @@
 /* preload.h - the recorder that is preloaded into any MPI program (libmanapy_trace.so), without the split process:
  * contract of the files here.
  *
- * It stands before the MPI library with functions of the same names, made by wrappers/generate/recorder.py from the
- * table of the wrappers. It knows no mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when
- * the program's MPI library is seen (abi.c).
+ * It is loaded in front of the MPI library, with functions of the same names, which wrappers/generate/recorder.py makes
+ * from the table of the wrappers. It needs no mpi.h: one library serves MPICH's binary interface and Open MPI's. It
+ * distinguishes them when it finds the program's MPI library (abi.c).
  *
  * Invariants
- *  1. Every call goes on to the next function of that name, and its arguments, results and return value are untouched;
- *     except for a status that the program ignores: then the recorder's own is handed on, to learn what came.
- *  2. A handle is passed on as the 64 bits it came in; mpy_handle() makes of them what it is compared by.
- *  3. A thread that is in a recorded call records no other one (`busy`): what MPI libraries call of themselves,
- *     Fortran's functions that call C's, and a profiling library between the program and MPI give no second record.
- *  4. Anything that goes wrong in here costs records, never the program.
- *  5. cid is equal on all members and differs between communicators: it is computed as in
- *     wrappers/collective/clock.c, from the parent's cid, its SEQ at the
- *     call and the smallest world rank, or, for those that are not collective on a parent, from the groups, the tag and
- *     a count.
- *  6. While recording is paused all of that goes on: objects come and go, collectives count, requests have serials of
- *     their own. Only no clock is read and no record written: the thread's ring is one without records (`first` is 0),
- *     which hands out numbers. Between trace_ring.h and the rings stand mpy_now to mpy_received_at.
+ *  1. Every call is passed to the next function of that name. Arguments, results and return value are not changed. One
+ *     exception: if the program ignores a status, the recorder passes its own, to learn what was received.
+ *  2. A handle is passed on with its 64 bits unchanged. mpy_handle() returns the part that is compared.
+ *  3. A thread that is in a recorded call records no other one (`busy`). So there is no second record for calls that
+ *     MPI libraries make themselves, for Fortran's functions that call C's, and for a profiling library between the
+ *     program and MPI.
+ *  4. An error in here costs records, never the program.
+ *  5. cid is equal on all members and differs between communicators. It is computed as in wrappers/collective/clock.c,
+ *     from the parent's cid, its SEQ at the call and the smallest world rank. For communicators that are not collective
+ *     on a parent, it is computed from the groups, the tag and a count.
+ *  6. While recording is paused all of this continues: objects are created and freed, collectives count, requests have
+ *     serials of their own. Only no clock is read and no record is written: the thread's ring is one without records
+ *     (`first` is 0), which only gives out numbers. mpy_now to mpy_received_at separate this from trace_ring.h.
  */
 #ifndef MANAPY_TRACE_PRELOAD_H
 #define MANAPY_TRACE_PRELOAD_H
@@ -27,11 +27,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* a handle as it is passed: an int in MPICH's interface (the upper half is garbage), a pointer in Open MPI's */
+/* a handle as it is passed: an int in MPICH's interface (the upper 32 bits are undefined), a pointer in Open MPI's */
 typedef uint64_t mpy_word_t;
 
-/* What follows in a call of a function with `...`, as far as it comes in registers: enough for MPI_Pcontrol, which has
- * one. */
+/* The arguments after `...` of a function, if they are passed in registers. This is enough for MPI_Pcontrol, the only
+ * such function. */
 #define MPY_VARARGS void *a, void *b, void *c, void *d, void *e
 #define MPY_VARARGS_NAMES a, b, c, d, e
 
@@ -48,9 +48,9 @@ typedef struct mpy_abi {
 } mpy_abi_t;
 extern mpy_abi_t mpy_abi;
 extern const char *const mpy_names[]; /* "PMPI_Send", by index (made) */
-extern void *mpy_real[][2];           /* MPI_X and PMPI_X: what comes after us; NULL: not looked for yet */
+extern void *mpy_real[][2];           /* MPI_X and PMPI_X: the next functions after ours; NULL: not searched yet */
 
-/* doesn't return if there is none: the program calls what its MPI library does not have */
+/* Doesn't return if there is none: the program calls a function that its MPI library does not have. */
 void *mpy_resolve(int index, int p);
 void *mpy_library_function(const char *name); /* of the MPI library itself, or NULL */
 bool mpy_abi_find(const char **why_not);
@@ -71,7 +71,8 @@ static inline int32_t mpy_root(int root) {
 static inline int32_t mpy_tag(int tag) { return tag >= 0 ? tag : MPY_TRACE_ANY; }
 uint64_t mpy_type_size_slow(mpy_word_t type);
 static inline uint64_t mpy_bytes(int64_t count, mpy_word_t type) {
-    /* as mpy_basic_size of mpich.h, which only abi.c may see: here its constants would be taken for Open MPI's, too */
+    /* Like mpy_basic_size of mpich.h, which only abi.c may include: here its constants would also be used for Open
+     * MPI. */
     uint64_t size = mpy_abi.mpich && (type & 0xff000000) == 0x4c000000 ? type >> 8 & 0xff
                     : count > 0                                        ? mpy_type_size_slow(type)
                                                                        : 0;
@@ -84,27 +85,28 @@ static inline const void *mpy_status_at(const void *statuses, int i) {
 }
 enum { MPY_STATUS_MAX = 32 }; /* bytes */
 
-/* ---- objects.c: communicators, windows and files; what all members of one do is counted on it ---- */
+/* ---- objects.c: communicators, windows and files. Each counts the calls that all its members make together. ---- */
 
 typedef struct mpy_object {
     uint64_t cid, seq, ggid;
     uint32_t index; /* in the side table */
-    int32_t size, remote_size; /* of the local and of the remote group, 0: there is none */
+    int32_t size, remote_size; /* of the local and of the remote group; 0: no such group */
     int32_t outdegree; /* of its topology */
     int32_t smallest;
-    int32_t *members; /* of both groups: world ranks, -1: of another world */
+    int32_t *members; /* world ranks of both groups; -1: a process of another world */
     struct mpy_epoch *access, *exposure; /* of a window: epochs.c */
 } mpy_object_t;
 
 mpy_object_t *mpy_comm_of(mpy_word_t comm); /* NULL: none */
 mpy_object_t *mpy_win_of(mpy_word_t win);
 mpy_object_t *mpy_file_of(mpy_word_t file);
-/* After a collective on `parent` that has made it (NULL: none), when SEQ was `seq`. `handle` is where the program's is.
- */
+/* Call it after a collective on `parent` (NULL: none) that has created it, when SEQ was `seq`. `handle` points to the
+ * program's handle. */
 void mpy_comm_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
 void mpy_win_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
 void mpy_file_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
-void mpy_comm_made_of_groups(const void *handle, int64_t salt); /* by its members, or those of two groups, alone */
+/* identified only by its members, or by those of two groups */
+void mpy_comm_made_of_groups(const void *handle, int64_t salt);
 void mpy_comm_gone(uint64_t handle);
 void mpy_win_gone(uint64_t handle);
 void mpy_file_gone(uint64_t handle);
@@ -115,9 +117,9 @@ void mpy_comm_named(mpy_word_t comm, const char *name);
 
 typedef struct mpy_operation {
     uint64_t serial;
-    mpy_trace_call_t call;    /* as it was posted */
+    mpy_trace_call_t call;    /* fields at the time when it was posted */
     bool receives, persistent;
-    uint32_t starts;          /* of a persistent one, so far */
+    uint32_t starts;          /* number of starts of a persistent operation so far */
     mpy_object_t *parent;     /* of an Idup: */
     uint64_t seq;
     const void *newcomm;
@@ -126,7 +128,7 @@ typedef struct mpy_operation {
 void mpy_request_put(uint64_t handle, const mpy_operation_t *operation);
 bool mpy_request_get(uint64_t handle, mpy_operation_t *out);
 uint32_t mpy_request_started(uint64_t handle, uint64_t serial); /* the number of this start of a persistent one */
-/* Forget the operation of this serial. One handle may stand for several operations that were complete when they were
+/* Removes the operation with this serial. One handle may stand for several operations that were complete when they were
  * posted. */
 void mpy_request_drop(uint64_t handle, uint64_t serial);
 void mpy_message_put(uint64_t handle, const mpy_operation_t *operation);
@@ -134,10 +136,10 @@ bool mpy_message_take(uint64_t handle, mpy_operation_t *out);
 
 /* ---- recorder.c: beginning, end, threads ---- */
 
-extern bool mpy_multiple; /* MPI_THREAD_MULTIPLE: tables need their lock */
+extern bool mpy_multiple; /* MPI_THREAD_MULTIPLE: the tables need their lock */
 extern mpy_trace_t mpy_trace;
 typedef struct mpy_tls {
-    mpy_trace_ring_t *ring; /* of its calls: `own`, or while recording is paused (MPI_Pcontrol) `off` */
+    mpy_trace_ring_t *ring; /* ring for its calls: `own`, or `off` while recording is paused (MPI_Pcontrol) */
     mpy_trace_ring_t *own;
     mpy_trace_ring_t off;   /* invariant 6 */
     bool busy, asked;
@@ -145,7 +147,7 @@ typedef struct mpy_tls {
 extern __thread mpy_tls_t mpy_tls __attribute__((tls_model("initial-exec")));
 mpy_trace_ring_t *mpy_begin_slow(void);
 
-/* ---- what trace_ring.h does, where recording isn't paused ---- */
+/* ---- the functions of trace_ring.h, which do nothing while recording is paused ---- */
 
 static inline bool mpy_is_on(const mpy_trace_ring_t *ring) { return __builtin_expect(ring->first != 0, 1); }
 static inline uint64_t mpy_now(const mpy_trace_ring_t *ring) { return mpy_is_on(ring) ? mpy_trace_ticks() : 0; }
@@ -168,7 +170,7 @@ static inline void mpy_received_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_
 
 /* ---- a call ---- */
 
-/* The thread enters it: its ring, or NULL if it isn't recorded. */
+/* The thread enters a call: returns its ring, or NULL if the call isn't recorded. */
 static inline mpy_trace_ring_t *mpy_begin(void) {
     if (__builtin_expect(mpy_tls.busy, 0)) return NULL;
     mpy_trace_ring_t *ring = mpy_tls.ring;
@@ -176,7 +178,7 @@ static inline mpy_trace_ring_t *mpy_begin(void) {
     mpy_tls.busy = true;
     return ring;
 }
-/* of a record that comes next */
+/* the serial of the next record */
 static inline uint64_t mpy_serial(const mpy_trace_ring_t *ring) { return ring->serials + ring->head + 1; }
 
 static inline uint64_t mpy_enter(mpy_trace_ring_t *ring, const mpy_object_t *o, mpy_trace_call_t call) {
@@ -188,7 +190,7 @@ static inline uint64_t mpy_count(mpy_object_t *o) {
     if (o == NULL) return 0;
     return mpy_multiple ? __atomic_add_fetch(&o->seq, 1, __ATOMIC_RELAXED) : ++o->seq;
 }
-/* The same for a collective on `o`; its SEQ goes to *count. */
+/* The same for a collective on `o`. Its SEQ is stored in *count. */
 static inline uint64_t mpy_enter_collective(mpy_trace_ring_t *ring, mpy_object_t *o, mpy_trace_call_t call,
                                             uint64_t *count) {
     call.comm = o != NULL ? o->index : MPY_TRACE_NO_COMM;
@@ -201,7 +203,7 @@ static inline int mpy_exit(mpy_trace_ring_t *ring, uint64_t seq, int rc) {
     mpy_tls.busy = false;
     return rc;
 }
-/* After a call that has posted an operation: its request. */
+/* After a call that has posted an operation: records its request. */
 static inline int mpy_exit_posted(mpy_trace_ring_t *ring, uint64_t seq, int rc, const void *request,
                                   const mpy_operation_t *operation) {
     mpy_close(ring, seq, mpy_failed(rc));

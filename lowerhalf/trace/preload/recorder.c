@@ -1,9 +1,9 @@
 /* recorder.c - beginning and end of the recording of one process, and its threads. See preload.h.
  *
  * Invariants
- *  1. The file is made when MPI_Init has returned (the rank isn't known before), and only for a program's own world:
- *     what MPI_Comm_spawn has started isn't recorded.
- *  2. A child of fork records nothing: the rings are its parent's.
+ *  1. The file is created when MPI_Init has returned (the rank isn't known before), and only for a program's own world:
+ *     processes that MPI_Comm_spawn has started aren't recorded.
+ *  2. A child of fork records nothing: the rings belong to its parent.
  */
 #include "preload.h"
 #include "recorder_calls.h"
@@ -21,7 +21,7 @@ __thread mpy_tls_t mpy_tls;
 static pthread_key_t thread_end;
 
 static void leave_thread(void *ring) {
-    mpy_tls.busy = true; /* nothing more of this thread */
+    mpy_tls.busy = true; /* this thread records nothing more */
     if (mpy_trace.file == NULL) return;
     mpy_trace_resume(ring); /* if it was paused */
     mpy_trace_ring_drop(&mpy_trace, ring);
@@ -126,8 +126,8 @@ int mpy_record_Finalize(mpy_fn_Finalize_t real) {
     return rc;
 }
 
-/* ---- MPI_Pcontrol (MPI 4.1, 15.2.4): 0 pauses the recording of this thread's calls, 1 (the default) and 2 go on;
- * other levels are for others ---- */
+/* ---- MPI_Pcontrol (MPI 4.1, 15.2.4): 0 pauses the recording of this thread's calls, 1 (the default) and 2 resume it;
+ * other levels have no effect here ---- */
 
 static void pause_or_resume(bool on) {
     mpy_tls_t *t = &mpy_tls;
@@ -150,15 +150,15 @@ int mpy_record_Pcontrol(mpy_fn_Pcontrol_t real, int level, MPY_VARARGS) {
     return real(level, MPY_VARARGS_NAMES);
 }
 
-/* ---- what RDMA says: libmanapy_shift.so records in the same file (rdma/journal/traffic.c) ---- */
+/* ---- RDMA traffic: libmanapy_shift.so records in the same file (rdma/journal/traffic.c) ---- */
 
 __attribute__((visibility("default"))) mpy_trace_t *manapy_trace_of_process(void) { return &mpy_trace; }
 
-/* ---- for manapy/trace/capture/tsc_clock.py, as Python can't read the counter ---- */
+/* ---- for manapy/trace/capture/tsc_clock.py, because Python can't read the counter ---- */
 
 __attribute__((visibility("default"))) void manapy_trace_clocks(mpy_trace_sample_t *out) { *out = mpy_trace_clocks(); }
 
-/* ---- what the program says of itself: manapy.trace.mark ---- */
+/* ---- phases that the program announces: manapy.trace.mark ---- */
 
 __attribute__((visibility("default"))) int manapy_trace_mark(uint64_t mark) {
     mpy_trace_ring_t *ring = mpy_begin();
@@ -167,7 +167,7 @@ __attribute__((visibility("default"))) int manapy_trace_mark(uint64_t mark) {
     if (on)
         mpy_trace_mark(ring, mark);
     else
-        mpy_tls.own->mark = mark; /* later records carry it */
+        mpy_tls.own->mark = mark; /* later records contain it */
     mpy_tls.busy = false;
     return on;
 }

@@ -1,11 +1,12 @@
 /* requests.c - which operation a request handle (or a message of Mprobe) stands for. See preload.h.
  *
  * Invariants
- *  1. Open addressing, linear probing; what is removed is closed up (Knuth 6.4, algorithm R), so that searches stay
- *     short however many come and go.
- *  2. One handle may be there several times: libraries give one constant handle to all operations that were complete at
- *     once. Those of one handle stand in the order they were put, as removing keeps the order along a run.
- *  3. The lock is taken only where threads may call MPI at the same time.
+ *  1. Open addressing, linear probing. Removal closes the gap (Knuth 6.4, algorithm R), so that searches stay short
+ *     however many entries are added and removed.
+ *  2. One handle may occur several times: libraries give one constant handle to all operations that were complete at
+ *     once. Entries of one handle are in the order in which they were added, because removal keeps the order inside a
+ *     run.
+ *  3. The lock is taken only if threads may call MPI at the same time.
  */
 #include "preload.h"
 #include <manapy/lock.h>
@@ -37,7 +38,7 @@ static bool grow(table_t *t) {
     table_t larger = {.mask = t->slots == NULL ? 255 : 2 * t->mask + 1};
     larger.slots = calloc(larger.mask + 1, sizeof *larger.slots);
     if (larger.slots == NULL) return false;
-    /* from a free place on, so that no run is torn apart (invariant 2) */
+    /* start at a free place, so that no run is split (invariant 2) */
     uint64_t start = 0;
     while (t->slots != NULL && t->slots[start].handle != 0) start++;
     for (uint64_t n = 0; t->slots != NULL && n <= t->mask; n++) {
@@ -67,7 +68,7 @@ static void drop(table_t *t, slot_t *slot) {
     uint64_t hole = (uint64_t)(slot - t->slots);
     for (uint64_t i = (hole + 1) & t->mask; t->slots[i].handle != 0; i = (i + 1) & t->mask) {
         uint64_t distance = (i - home(t, t->slots[i].handle)) & t->mask;
-        if (distance < ((i - hole) & t->mask)) continue; /* it would stand before its home */
+        if (distance < ((i - hole) & t->mask)) continue; /* otherwise it would be before its home */
         t->slots[hole] = t->slots[i];
         hole = i;
     }
