@@ -1,8 +1,7 @@
 """The collective clock: the protocol that finds a moment at which no rank is inside a collective.
 
 It contains both ends of the real protocol without I/O: the coordinator uses ``Controller``, and the C wrappers follow
-``RankClock``. A simulator (``manapy.clock.model``) runs programs on them. Programs under manapy can call
-``table()``.clock.model``) that runs programs on them. ``table()`` is for programs under manapy.
+``RankClock``. A simulator (``manapy.clock.model``) runs programs on them. Programs under manapy can call ``table()``.
 """
 
 from __future__ import annotations

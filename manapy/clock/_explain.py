@@ -1,4 +1,4 @@
-"""Explains to people why a job is not at a safe state yet: which ranks wait, and for which."""
+"""Explains to users why a job is not at a safe state yet: which ranks wait, and for which ranks."""
 
 from __future__ import annotations
 

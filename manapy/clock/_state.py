@@ -21,7 +21,7 @@ class State(Enum):
 
     # computes, is in an MPI call that does not block, or waits outside MPI (for another thread, for example)
     RUNNING = "running"
-    BLOCKED_P2P = "blocked"  # waits for peers in a call or in a poll that keeps failing
+    BLOCKED_P2P = "blocked"  # waits for peers, in a call or in a poll that keeps failing
     IN_COLLECTIVE = "collective"  # inside a call on state_cid that ends once all members have made it
     PARKED = "parked"  # stopped at the entry of a collective on state_cid, before it is counted
     FINISHED = "finished"  # MPI_Finalize entered
@@ -40,7 +40,7 @@ class Phase(Enum):
 
     NONE = 0  # no checkpoint pending
     INTENT = 1  # requested, targets unknown: every collective stops at its entry
-    RUN = 2  # targets known: run to target
+    RUN = 2  # targets known: run up to the targets
     FROZEN = 3  # every MPI call stops at its entry
 
 

@@ -1,30 +1,32 @@
-"""The coordinator's side of the protocol: decides from the ranks' reports which ranks must go on, and when the job is
-at a safe state.
+"""The coordinator's side of the protocol: decides from the ranks' reports which ranks must continue, and when the job
+is at a safe state.
 
 It has no I/O, no threads and no time. The caller passes every message of a rank to ``on_message``, in the order of its
 connection, and sends the returned messages, in order, on each rank's connection. One Controller lives as long as the
 job; ``begin`` starts an epoch.
 
     begin -> INTENT to all -> all ROWS -> TARGETS to all -> RAISE/STATE/ROWS in, TARGET/ADVANCE/WITHDRAW out
-          -> nobody below target, inside a collective, forbidding checkpoints, or with an unacknowledged message ->
+          -> no rank is below target, inside a collective, forbids checkpoints, or has an unacknowledged message ->
           FREEZE(version) to all -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) ->
-          resume() -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
+          resume() -> a NOTFROZEN, or a rank below target again when all have answered -> THAW to all, and continue
     at any time: RETRACT -> INTENT of the next epoch to all, everything again
-    at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says
-    why
+    at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all; ``failure`` has
+        the reason
 
 Invariants
  1. For a row known from a rank, "below" is exact or errs on the side of below: rank.py invariant 2.
  2. A member that has not reported a row counts as SEQ 0 while the row is *open* (WORLD; Comm_create_group that hasn't
-    returned somewhere), as nothing otherwise: all members have freed the communicator (before that none drops its row),
-    or it is still inside the constructor, which counts on the parent, and will report the row when it leaves that.
- 3. TARGET goes only to members that have reported the row; the others get it in answer to that report.
- 4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target
-    on rows it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW
-    follows when the rank isn't needed any more. FREEZE only when every message sent has been applied.
+    returned on some rank). Otherwise it doesn't count: either all members have freed the communicator (no member drops
+    its row before), or it is still inside the constructor, which counts on the parent, and will report the row when it
+    leaves the constructor.
+ 3. TARGET goes only to members that have reported the row. The others get it in answer to that report.
+ 4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, in two cases: others ask it, or it is
+    below target only on rows it doesn't know (invariant 3). A rank below target on a row it knows first continues by
+    itself. WITHDRAW follows when the rank isn't needed any more. FREEZE follows only when every message sent has been
+    applied.
  5. A rank whose program forbids checkpoints is needed like a rank below target, although it may be at its target. So it
-    reaches the place where checkpoints are allowed again, and parked ranks do not hold it up.
- 6. A call that was counted and is taken back (rank.py, invariant 1) may be the target of others by now, which nobody
+    reaches the place where checkpoints are allowed again, and parked ranks do not block it.
+ 6. A call that was counted and is taken back (rank.py, invariant 1) may already be other ranks' target, which nobody
     can reach. Lowering the target would race with reports of the others. So everything is asked again, in a new epoch.
     What the ranks have done meanwhile is what their programs would have done anyway. Each retraction uses up one wrong
     call of the program, so this ends.
@@ -73,9 +75,9 @@ class Counters:
     raises: int = 0  # messages that raised a target
     advances: int = 0
     withdraws: int = 0
-    freezes: int = 0  # freeze rounds; more than one: a NOTFROZEN came
+    freezes: int = 0  # freeze rounds; more than one if a NOTFROZEN came
     stalls: int = 0
-    retracts: int = 0  # number of times that it began again
+    retracts: int = 0  # number of times that the epoch was started again
 
 
 @dataclass(slots=True)
@@ -99,7 +101,7 @@ _RUNNING = Thread(State.RUNNING)
 
 @dataclass(slots=True)
 class RankView:
-    """The coordinator's knowledge of a rank. ``threads``: those that are not RUNNING."""
+    """What the coordinator knows of a rank. ``threads``: those that are not RUNNING."""
 
     threads: tuple[Thread, ...] = ()
     parked: bool = False
@@ -108,12 +110,12 @@ class RankView:
     version: int = 0
     sent: int = 0
     applied: int = 0
-    below: int = 0  # communicators on which it's below target ...
+    below: int = 0  # communicators on which it is below target ...
     hidden: int = 0  # ... and among them those whose row it has not reported
     reported: bool = False
     advanced: bool = False
     frozen: bool = False
-    freeze_at: int = 0  # `sent` with the FREEZE that isn't answered yet; 0: none
+    freeze_at: int = 0  # `sent` after the FREEZE that isn't answered yet; 0: none
 
     @property
     def first(self) -> Thread:
@@ -129,7 +131,7 @@ class Controller:
         self.epoch = 0
         self.stage = Stage.IDLE
         self.failure: str | None = None  # why the last epoch ended without success
-        self.finishing = False  # a rank has entered MPI_Finalize or ended: no checkpoint any more
+        self.finishing = False  # a rank has entered MPI_Finalize or ended: no more checkpoints
         self.counters = Counters()
         self.ranks = [RankView() for _ in range(size)]
         self.comms: dict[int, Comm] = {}
@@ -137,11 +139,12 @@ class Controller:
         self._out: Out = []
         self._reset()
 
-    # ---- what the coordinator drives
+    # ---- called by the coordinator
 
     @property
     def converged(self) -> bool:
-        """All ranks FROZEN: nobody inside a collective, SEQ = TARGET everywhere, and nothing changes until resume()."""
+        """All ranks are FROZEN: no rank is inside a collective, SEQ = TARGET everywhere, and nothing changes until
+        resume()."""
         return self.stage is Stage.CONVERGED
 
     @property
@@ -160,8 +163,8 @@ class Controller:
         return self._ask(epoch)
 
     def on_message(self, rank: int, msg: FromRank) -> Out:
-        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped. ``epoch`` may be
-        the next one afterwards."""
+        """Apply one message of ``rank``; returns the messages to send. Messages of another epoch are dropped.
+        Afterwards ``epoch`` may be the next one."""
         if isinstance(msg, Done):
             self.finishing = True
             return self.abort("the job is finishing") if self.pending else []
@@ -177,7 +180,7 @@ class Controller:
             if (comm := self.comms.get(msg.cid)) is None or rank not in comm.seqs:
                 return self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
             self._on_seq(comm, rank, msg.seq)
-            # it has done what it was asked for, or it is another thread's turn
+            # it has done what was asked, or another thread must act now
             if rank in self._stalled or view.parked:
                 self._stalled.discard(rank)
                 self._needs.changed.append(rank)
@@ -194,7 +197,7 @@ class Controller:
         return self._out
 
     def lost(self, rank: int) -> Out:
-        """The connection of ``rank`` is gone. The epoch, if any, ends, and the other ranks are told."""
+        """The connection of ``rank`` is lost. The epoch, if any, ends, and the other ranks are told."""
         return [(r, m) for r, m in self.abort(f"rank {rank} is lost") if r != rank]
 
     def abort(self, reason: str) -> Out:
@@ -215,11 +218,12 @@ class Controller:
         return [(r, Resume(self.epoch, then, path)) for r in range(self.size)]
 
     def stall(self) -> Out:
-        """Ask every parked rank to go on, because of dependencies outside MPI (a rank polls a file that a parked rank
-        writes).
+        """Ask every parked rank to continue, because of dependencies outside MPI (a rank polls a file that a parked
+        rank writes).
 
-        The coordinator calls this when nothing has been reported for long while a rank runs below target. Each asked
-        rank executes one collective (or more if it is really needed) and is then withdrawn. The collective is counted.
+        The coordinator calls this when nothing has been reported for a long time while a rank runs below target. Each
+        asked rank executes one collective (or more if it is really needed) and is then withdrawn. The collective is
+        counted.
         """
         if self.stage is not Stage.RUN:
             return []
@@ -231,7 +235,7 @@ class Controller:
                 self._stalled.add(rank)
         return self._out
 
-    # ---- status for people: may look at every rank
+    # ---- status for users: may look at every rank
 
     def laggards(self) -> list[tuple[int, int, list[int]]]:
         """(rank, cid, waiting ranks) for each rank below target: these members wait for it on communicator ``cid``."""
@@ -257,12 +261,12 @@ class Controller:
         self.comms = {}
         self._groups: dict[int, tuple[int, ...]] = {}
         self._unacked = 0  # ranks with applied < sent
-        self._missing = 0  # ranks whose ROWS haven't come
+        self._missing = 0  # ranks whose ROWS haven't arrived
         self._inside = 0  # ranks with a thread inside a blocking collective
         self._disabled = 0  # ranks whose program forbids checkpoints
         self._below_ranks = 0
         self._unfrozen = 0
-        self._stalled: set[int] = set()  # advanced by stall() only, and not past their collective yet
+        self._stalled: set[int] = set()  # advanced only by stall(), and not past their collective yet
         self._needs = Needs(self._running, lambda cid: self.comms[cid].members, transitive=self._transitive)
 
     def _ask(self, epoch: int) -> Out:
@@ -364,8 +368,8 @@ class Controller:
             self._needs.set_root(rank, after or view.disabled)
 
     def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
-        """``rank`` has SEQ ``seq`` on ``comm``; if that's past the target, all other members get a new one."""
-        # no targets to compare with yet; a call may be promised already (rank.py, promise())
+        """``rank`` has SEQ ``seq`` on ``comm``. If it is past the target, all other members get a new target."""
+        # there are no targets to compare with yet; a call may already be promised (rank.py, promise())
         if self.stage is Stage.INTENT:
             comm.seqs[rank] = max(comm.seqs.get(rank, 0), seq)
             return
@@ -417,7 +421,7 @@ class Controller:
         self._send(rank, Advance(self.epoch))
 
     def _settle(self) -> None:
-        """Advance and withdraw where needed() or the state has changed (invariant 4)."""
+        """Advance and withdraw ranks whose needed() or state has changed (invariant 4)."""
         if self.stage is not Stage.RUN:
             return
         changed = self._needs.changed

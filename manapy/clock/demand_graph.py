@@ -2,15 +2,15 @@
 incrementally.
 
 A *vertex* is a rank (int), one of the waits of its threads ((rank, number)), or a whole communicator ((cid,), a relay
-between the waits for "any member" and the members). A *root* is a rank below target. A rank is needed if it is a
-root or if an asking vertex supports it. Nobody knows which of its threads is needed, so all of them are.
+between the waits for "any member" and the members). A *root* is a rank below target. A rank is needed if it is a root
+or if an asking vertex supports it. It is unknown which of its threads is needed, so all of them are.
 
 Invariants
- 1. A vertex asks only while it's needed. A rank asks its waits; a wait all of its peers, or, for ANY of them, when none
-    of them was running at some moment since it began (asking is not taken back when one runs again).
- 2. ``_via`` is a forest: the support of a needed vertex that's no root leads to a root. So two ranks that wait for each
-    other (both in Recv(ANY_SOURCE)) don't keep each other needed when nobody else needs them.
- 3. An ANY wait that does not ask yet has a *witness*, one running peer. Another witness is sought only when it stops.
+ 1. A vertex asks only while it is needed. A rank asks its waits. A wait asks all of its peers. An ANY wait asks them
+    only if at some moment since it began none of them was running (it keeps asking when one runs again).
+ 2. ``_via`` is a forest: the support of a needed vertex that is not a root leads to a root. So two ranks that wait for
+    each other (both in Recv(ANY_SOURCE)) don't keep each other needed when no other rank needs them.
+ 3. An ANY wait that does not ask yet has a *witness*, one running peer. Another witness is searched only when it stops.
     So a change of state costs only what depends on it, never a scan of all ranks.
  4. ``changed`` lists every rank whose needed() has changed since it was last cleared (a rank may be listed more than
     once).
@@ -93,13 +93,13 @@ class Needs:
                 self._activate(rank)
 
     def stopped(self, rank: int) -> None:
-        """``rank`` has stopped: waits that relied on it find another witness, or ask."""
+        """``rank`` has stopped: waits that relied on it find another witness, or start to ask."""
         for waiting in self._witness_of.pop(rank, ()):
             del self._witness[waiting]
             self._activate(waiting)
 
     def _wishes(self, v: Vertex) -> Sequence[Vertex] | None:
-        """The vertices that a needed vertex should ask; None: none (an ANY wait has found a witness)."""
+        """The vertices that a needed vertex should ask. None: it asks none (an ANY wait has found a witness)."""
         if isinstance(v, int):
             waits = self._waits.get(v, ()) if self._transitive else ()
             return [(v, i) for i in range(len(waits))] or None
@@ -133,7 +133,7 @@ class Needs:
                         self.changed.append(w)
 
     def _deactivate(self, v: Vertex) -> list[Vertex]:
-        """Withdraw what ``v`` asks. Returns the vertices that have lost their support."""
+        """Take back what ``v`` asks. Returns the vertices that have lost their support."""
         if (witness := self._witness.pop(v, None)) is not None:
             self._witness_of[witness].discard(v)
         orphans: list[Vertex] = []
@@ -144,7 +144,7 @@ class Needs:
         return orphans
 
     def _resettle(self, orphans: Iterable[Vertex]) -> None:
-        """Find other support for the orphans and all that hang on them; the rest is no longer needed."""
+        """Find other support for the orphans and everything that depends on them; the rest is no longer needed."""
         lost: set[Vertex] = set()
         stack = list(orphans)
         while stack:

@@ -1,13 +1,13 @@
 """Messages of the collective clock between a rank and the coordinator, and their lines in control.h's text protocol.
 
 Invariants
- 1. One frozen dataclass a kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back
+ 1. One frozen dataclass per kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back
     equal.
- 2. ``version`` never decreases on one connection. It rises with every change of the rank's clock (rows, a SEQ that
-    reached or passed its TARGET or was taken back, any thread's entering or leaving a blocking collective, a
-    coordinator message applied) and stays the same for parked, blocked and unblocked: those may come at any rate and
-    must not hinder a freeze.
- 3. ``applied`` counts every message of this module that the rank has received in this epoch, INTENT included.
+ 2. ``version`` never decreases on one connection. It rises with every change of the rank's clock: rows, a SEQ that
+    reached or passed its TARGET or was taken back, a thread that enters or leaves a blocking collective, a coordinator
+    message applied. It does not change for parked, blocked and unblocked: these may come at any rate and must not
+    hinder a freeze.
+ 3. ``applied`` counts every message of this module that the rank has received in this epoch, including INTENT.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def decode_row(text: str) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The first in an epoch lists every row; later ones only rows made since. ``more``: the next ROWS continues the
+    """The first one in an epoch lists every row; later ones only rows made since. ``more``: the next ROWS continues the
     list (so that lines stay short)."""
 
     kind: ClassVar[str] = "ROWS"
@@ -84,7 +84,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """SEQ of ``cid`` has reached or passed TARGET as this rank knows it."""
+    """SEQ of ``cid`` has reached or passed the TARGET that this rank knows."""
 
     kind: ClassVar[str] = "RAISE"
     epoch: int
@@ -107,9 +107,9 @@ def decode_thread(text: str) -> Thread:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """All threads that aren't RUNNING, each on its own: a parked one may be needed while another is inside a
-    collective, and the peers of a blocked one while a third is parked. BLOCKED_P2P with ``peers`` empty: every member
-    of ``cid``, or nobody if that is 0. Elsewhere peers are empty."""
+    """All threads that aren't RUNNING, each separately: a parked one may be needed while another is inside a
+    collective, and so may the peers of a blocked one while a third is parked. BLOCKED_P2P with ``peers`` empty: every
+    member of ``cid``, or nobody if ``cid`` is 0. In other states peers are empty."""
 
     kind: ClassVar[str] = "STATE"
     epoch: int
@@ -155,7 +155,7 @@ class NotFrozen(_Versioned):
 
 
 class Retract(_Versioned):
-    """A collective that the coordinator may have been told of failed before it communicated, and isn't counted any
+    """A collective that may have been reported to the coordinator failed before it communicated, and isn't counted any
     more. The answer is the INTENT of a new epoch."""
 
     __slots__ = ()
@@ -180,8 +180,8 @@ class Intent(_Bare):
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Rows left out are at their target. ``more``: the next TARGETS continues the list; only the last one counts in
-    ``applied`` and lets the rank go."""
+    """Rows that are not listed are at their target. ``more``: the next TARGETS continues the list; only the last one
+    counts in ``applied`` and lets the rank run."""
 
     kind: ClassVar[str] = "TARGETS"
     epoch: int
@@ -261,7 +261,7 @@ KINDS = frozenset({"ROWS", "RAISE", "STATE", "DONE", "TARGETS", "TARGET", "RESUM
 
 
 def from_wire(line: str) -> Message:
-    """Read one line. Raises WireError, naming the line, if it isn't one of the kinds in ``KINDS`` or malformed."""
+    """Read one line. Raises WireError with the line if it isn't one of the kinds in ``KINDS`` or is malformed."""
     kind, *f = line.split(" ")
     try:
         match kind:

@@ -1,33 +1,34 @@
 """The rank's side of the protocol as a state machine without I/O: the logic that wrappers/collective/clock.c follows.
 
-The wrapper calls enter_collective/exit_collective/block/unblock/add_row, each for one of the rank's threads; the
-control thread calls ``receive`` (or on_*) for what the coordinator sent and sends what ``outbox`` holds, in order. In C
-both run under clock.lock; here a call is atomic.
+The wrapper calls enter_collective, exit_collective, block, unblock and add_row, each for one of the rank's threads. The
+control thread calls ``receive`` (or on_*) for each message of the coordinator, and sends the messages in ``outbox``, in
+order. In C both run under clock.lock; here a call is atomic.
 
 Invariants
- 1. SEQ rises only here, by one, when a collective *starts* (blocking or not). It falls only if this call then
-    fails on its arguments, before it has communicated: for MPI such a call was not made, so no call of other members
-    matches it.
+ 1. SEQ rises only here, by one, when a collective *starts* (blocking or not). It falls only if this call then fails on
+    its arguments, before it has communicated: for MPI such a call was not made, so no call of other members matches it.
  2. Whenever SEQ >= TARGET on a row after a start in phase RUN, that SEQ has been put into the outbox (Raise, or Rows
-    for a new row), behind the STATE that says where the rank is. So the coordinator's SEQ is exact for every row it
-    believes to be at target, and a rank that looks as if it were at target and outside is so.
- 3. A thread stops only at the entry of a collective: in INTENT always, in FROZEN always (and there every other MPI call
-    stops at its entry too, see ``stopped``), in RUN if nobody needs the rank, its row isn't below target, and for each
-    row that is, another thread is parked at that very row: that one will go. (With one thread: if no row is below
-    target.) More would be too many: a row below target may wait for this thread's going on, in a way that only the
-    program knows. Less would let the threads of a rank leapfrog for ever: each would pass its own target because of the
-    other's. Never at an exit: a peer may need a message that is sent before the next collective.
+    for a new row), after the STATE that says where the rank is. So the coordinator's SEQ is exact for every row that it
+    believes to be at target, and a rank that looks as if it were at target and outside really is.
+ 3. A thread stops only at the entry of a collective, never at an exit: a peer may need a message that is sent before
+    the next collective. In INTENT and FROZEN it always stops (in FROZEN every other MPI call also stops at its entry,
+    see ``stopped``). In RUN it stops if the rank isn't needed, its row isn't below target, and each row that is below
+    target has another thread parked at its entry, which will enter it. (With one thread: if no row is below target.) A
+    stricter rule would stop too many threads: a row below target may wait for this thread to continue, in a way that
+    only the program knows. A weaker rule would let the threads of a rank overtake each other for ever: each would pass
+    its own target because of the other's.
  4. Every coordinator message is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by a STATE whose
-    ``applied`` counts them. RESUME and ABORT end the epoch and are not answered. So does an INTENT while one is
-    pending: what this rank or another has reported was retracted (messages.py, Retract), and all begin again.
- 5. A thread's state is set by itself only, and IN_COLLECTIVE on the fast path too (C: plain stores before the phase is
-    read). So a rank that was inside a collective at the request says so behind its ROWS; were it taken for running, a
-    peer that waits for ANY would rely on it for ever.
- 6. Nothing is put into the outbox in phase NONE (except Done) and nothing but the answer to a FREEZE in phase FROZEN:
-    what a frozen rank does (it may compute up to its next MPI call) is reported after the THAW.
- 7. ``version`` rises as messages.py (invariant 2) says; FREEZE is accepted only on the current version.
- 8. ``wake`` rises whenever a parked thread may have become free to go: with every message, and when a thread that
-    others rely on (invariant 3) goes while a row is still below target.
+    ``applied`` counts them. RESUME and ABORT end the epoch and are not answered. An INTENT while an epoch is pending
+    also ends it: something that this rank or another has reported was retracted (messages.py, Retract), and everything
+    starts again.
+ 5. Only the thread itself sets its state, and IN_COLLECTIVE on the fast path, too (C: plain stores before the phase is
+    read). So a rank that was inside a collective at the request reports this after its ROWS. If it were taken for
+    running, a peer that waits for ANY would rely on it for ever.
+ 6. Nothing is put into the outbox in phase NONE (except Done), and in phase FROZEN only the answer to a FREEZE. What a
+    frozen rank does (it may compute up to its next MPI call) is reported after the THAW.
+ 7. ``version`` rises as messages.py (invariant 2) says; FREEZE is accepted only for the current version.
+ 8. ``wake`` rises whenever a parked thread may have become free to enter: with every message, and when a thread that
+    others rely on (invariant 3) enters while a row is still below target.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ from .messages import (
 )
 
 
-ROWS_MAX = 256  # rows in one message (C: by the length of the line)
+ROWS_MAX = 256  # rows in one message (C: limited by the length of the line)
 RUNNING = Thread(State.RUNNING)
 DISABLED = Thread(State.DISABLED)
 
 
 class RankClock:
-    """Clock of one rank. ``world``: members of MPI_COMM_WORLD; its row exists from the start with SEQ 0 (Init counts
+    """Clock of one rank. ``world``: members of MPI_COMM_WORLD; its row exists from the start with SEQ 0 (Init counts as
     1).
 
-    ``threads``: by number, those that aren't RUNNING.
+    ``threads``: the threads that aren't RUNNING, by number.
     """
 
     __slots__ = (
@@ -101,7 +102,7 @@ class RankClock:
         self.freezing = False  # FREEZE isn't answered yet
         self.outbox: list[FromRank] = []
 
-    # ---- what the wrapper calls
+    # ---- called by the wrapper
 
     @property
     def stopped(self) -> bool:
@@ -109,7 +110,7 @@ class RankClock:
         return self.phase is Phase.FROZEN
 
     def state(self, thread: int = 0) -> State:
-        """What one thread does."""
+        """The state of one thread."""
         return self.threads.get(thread, RUNNING).state
 
     @property
@@ -118,13 +119,14 @@ class RankClock:
         return any(t.state is State.IN_COLLECTIVE for t in self.threads.values())
 
     def enter_collective(self, cid: int, *, blocking: bool = True, thread: int = 0) -> Verdict:
-        """Entry of a collective on ``cid``. PARK: nothing counted; sleep, and call again when woken."""
+        """Entry of a collective on ``cid``. PARK: nothing was counted; the caller must sleep, and call again when
+        woken."""
         if not self._may_go(cid, thread):
             self._become(thread, Thread(State.PARKED, cid))
             return Verdict.PARK
         row = self.rows[cid]
         row.seq += 1
-        # The state goes first: between the two messages the rank must not look as if it were at target and outside.
+        # The state comes first: between the two messages the rank must not look as if it were at target and outside.
         self._become(thread, Thread(State.IN_COLLECTIVE, cid) if blocking else RUNNING)
         if self.phase is Phase.RUN:
             if row.seq >= row.target:
@@ -136,9 +138,9 @@ class RankClock:
         return Verdict.GO
 
     def promise(self, cid: int) -> None:
-        """C only: the control thread reports while a call has been counted by the inline code and is about to be taken
-        back, until it is decided whether it may be made. What was read is promised: SEQ in the report, and the row's
-        TARGET here. Also in INTENT."""
+        """C only: the control thread reports while the inline code has counted a call that it is about to take back,
+        until it is decided whether the call may be made. The value that was read is promised: as SEQ in the report, and
+        as the row's TARGET here. Also in INTENT."""
         row = self.rows[cid]
         if row.seq >= row.target and self.phase in (Phase.INTENT, Phase.RUN):
             row.target = row.seq + 1
@@ -147,10 +149,10 @@ class RankClock:
             self.outbox.append(Raise(self.epoch, self.version, cid, row.target))
 
     def fail_collective(self, *, thread: int = 0) -> None:
-        """The collective that the thread is inside failed before it communicated. exit_collective follows.
+        """The collective that the thread is inside has failed before it communicated. exit_collective follows.
 
-        The call may be in ROWS, or a RAISE, or others' targets; and the row's TARGET may be its own or theirs. So all
-        is asked again.
+        The call may be in ROWS, in a RAISE, or in other ranks' targets, and the row's TARGET may come from this rank or
+        from others. So the coordinator must ask everything again.
         """
         row = self.rows[self.threads[thread].cid]
         self.below += row.seq == row.target and self.phase is not Phase.NONE
@@ -160,16 +162,16 @@ class RankClock:
             self.outbox.append(Retract(self.epoch, self.version))
 
     def exit_collective(self, *, thread: int = 0) -> None:
-        """The blocking collective is complete. A communicator it made is added (add_row) before this call."""
+        """The blocking collective is complete. If it made a communicator, this is added (add_row) before this call."""
         self._become(thread, RUNNING)
 
     def block(self, peers: tuple[int, ...], mode: Mode = Mode.ALL, cid: int = 0, *, thread: int = 0) -> None:
         """A blocking point-to-point call, or a poll that keeps failing, waits for ``peers`` (empty: all members of
         ``cid``).
 
-        ``peers`` empty and ``cid`` 0: it waits, but only for nonblocking collectives, which need no help but the
-        targets; the rank must not be taken for running. Only meaningful while a checkpoint is pending. To spare the
-        coordinator, call it only when the wait has lasted (C: 1 ms).
+        ``peers`` empty and ``cid`` 0: it waits, but only for nonblocking collectives. These need no help except the
+        targets, but the rank must not be taken for running. Only meaningful while a checkpoint is pending. To reduce
+        messages to the coordinator, call it only when the wait has lasted for some time (C: 1 ms).
         """
         if self.phase is not Phase.NONE:
             self._become(thread, Thread(State.BLOCKED_P2P, cid, mode, peers))
@@ -179,12 +181,12 @@ class RankClock:
             self._become(thread, RUNNING)
 
     def enter_lower(self) -> None:
-        """A thread enters the lower half for a call that counts nowhere, waits for nobody's program and can't be left
-        before its end (MPI_Win_flush). Not in phase FROZEN."""
+        """A thread enters the lower half for a call that counts on no row, waits for no other rank's program, and can't
+        be left before its end (MPI_Win_flush). Not in phase FROZEN."""
         self.lower += 1
 
     def leave_lower(self) -> None:
-        """Such a call ends; if a FREEZE waits for it, that is answered now."""
+        """Such a call ends. If a FREEZE waits for it, the FREEZE is answered now."""
         self.lower -= 1
         if self.freezing and not self.lower:
             self._answer_freeze()
@@ -192,7 +194,8 @@ class RankClock:
     def disable(self) -> bool:
         """A thread forbids checkpoints. False: too late, the rank is frozen; call again when woken.
 
-        Else the rank is needed, like one below target, until enable(): it isn't frozen, and who holds it up goes on.
+        Otherwise the rank is needed, like a rank below target, until enable(): it isn't frozen, and ranks that block it
+        continue.
         """
         if self.stopped:
             return False
@@ -200,7 +203,7 @@ class RankClock:
         return True
 
     def enable(self) -> None:
-        """The thread allows them again."""
+        """The thread allows checkpoints again."""
         self._disable(-1)
 
     def _disable(self, change: int) -> None:
@@ -213,7 +216,8 @@ class RankClock:
     def add_row(
         self, cid: int, members: tuple[int, ...], *, handle: int = 1, name: str = "", group: int | None = None
     ) -> None:
-        """A new communicator: after the return of its constructor, or (``handle`` 0) at the entry of Comm_create_group.
+        """Adds a new communicator: after the return of its constructor, or (``handle`` 0) at the entry of
+        Comm_create_group.
 
         The second call for a cid, after Comm_create_group, only sets handle and name.
         """
@@ -228,22 +232,22 @@ class RankClock:
             self.outbox.append(Rows(self.epoch, self.version, (_report(row),)))
 
     def remove_row(self, cid: int) -> None:
-        """All members have freed the communicator, and have agreed on that in a collective: none may drop its row
-        before, as others may not yet have started what this rank has.
+        """All members have freed the communicator, and have agreed on that in a collective. Before that no member may
+        drop its row, because others may not yet have started what this rank has started.
         """
         row = self.rows.pop(cid)
         self.below -= row.seq < row.target
 
     def finish(self) -> None:
-        """MPI_Finalize was entered (its collective on WORLD went), or the program ends without it."""
+        """MPI_Finalize was entered (its collective on WORLD was allowed), or the program ends without it."""
         self.threads = {0: Thread(State.FINISHED)}
         self.outbox.append(Done())
 
-    # ---- what the control thread calls
+    # ---- called by the control thread
 
     def receive(self, msg: ToRank) -> None:
-        """Apply one message of the coordinator. What belongs to another epoch is dropped (a leftover of an aborted
-        one)."""
+        """Apply one message of the coordinator. Messages of another epoch are dropped (they are left over from an
+        aborted one)."""
         self.wake += 1
         if isinstance(msg, Intent):
             self.on_intent(msg.epoch)
@@ -265,8 +269,8 @@ class RankClock:
             self.on_resume()
 
     def on_intent(self, epoch: int) -> None:
-        """Report all rows; then the threads, unless all are RUNNING, which is assumed of a rank that says nothing. What
-        is left unsaid of an epoch that was begun again is in them."""
+        """Report all rows, and then the threads, unless all are RUNNING (the default for a rank that reports nothing).
+        The reports include what was not yet sent in an epoch that was started again."""
         self.outbox = [m for m in self.outbox if isinstance(m, Done)]
         self.phase, self.epoch, self.applied, self.needed, self.below, self.freezing = (
             Phase.INTENT,
@@ -293,7 +297,7 @@ class RankClock:
             self._acknowledge()
 
     def on_target(self, cid: int, seq: int) -> None:
-        """A row that's unknown here was freed by all: every member is at its last SEQ."""
+        """A row that is unknown here was freed by all members: every member is at its last SEQ."""
         self._raise_target(cid, seq)
         self._acknowledge()
 
@@ -306,8 +310,8 @@ class RankClock:
         self._acknowledge()
 
     def on_freeze(self, version: int) -> None:
-        """Stop. The answer waits until no thread is in the lower half (C: short calls end, blocked loops leave). What
-        others need of this rank's library for that it goes on getting until all are frozen."""
+        """Freeze. The answer waits until no thread is in the lower half (C: short calls end, blocked loops leave).
+        Until all ranks are frozen, this rank's library continues to provide the progress that others need."""
         self.applied += 1
         idle = not self.below and not self.needed and not self.inside and not self.disabled
         if self.phase is Phase.RUN and idle and version == self.version:
@@ -331,9 +335,9 @@ class RankClock:
         self._acknowledge()
 
     def on_resume(self) -> None:
-        """Published, or aborted: back to the fast path. Parked and stopped threads wake, go on and set their state.
+        """Published or aborted: return to the fast path. Parked and stopped threads wake, continue and set their state.
 
-        A state BLOCKED_P2P that is left over is replaced or cleared by the loop itself; PARKED by the entry.
+        A remaining state BLOCKED_P2P is replaced or cleared by the loop itself; a remaining PARKED by the entry.
         """
         self.phase, self.needed, self.below, self.freezing = Phase.NONE, False, 0, False
 
@@ -344,7 +348,7 @@ class RankClock:
             return self.phase is Phase.NONE
         if self.needed or not self.below:
             return self.needed
-        if not self.threads:  # the usual case: no other thread is anywhere
+        if not self.threads:  # the usual case: no other thread has a state
             return True
         parked = {t.cid for k, t in self.threads.items() if k != thread and t.state is State.PARKED}
         low = (c for c, row in self.rows.items() if row.seq < row.target)
@@ -357,7 +361,7 @@ class RankClock:
             row.target = seq
 
     def _acknowledge(self) -> None:
-        """Count the message and say so. A parked thread that may go now is woken, and reports by itself."""
+        """Count the message and report this. A parked thread that may now enter is woken, and reports by itself."""
         self.applied += 1
         self.version += 1
         self._report_state()

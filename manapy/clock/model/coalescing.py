@@ -1,5 +1,5 @@
-"""Reports of a control thread that looks only now and then, as the C one does (lowerhalf/control/clockside.c): what has
-changed since its last look."""
+"""Reports of a control thread that runs only from time to time, as the C one does (lowerhalf/control/clockside.c): what
+has changed since it last ran."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..messages import Done, FromRank, Frozen, NotFrozen, Raise, Retract, Rows, 
 
 
 def coalesce(outbox: Sequence[FromRank]) -> list[FromRank]:
-    """What a control thread sends that looks only now. Its answers to FREEZE it sends at once, each behind what came
-    before it."""
+    """The messages that a control thread sends if it runs only now. Its answers to FREEZE are sent at once, each after
+    the reports before it."""
     sent: list[FromRank] = []
     reports: list[FromRank] = []
     for m in outbox:

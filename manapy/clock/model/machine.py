@@ -1,12 +1,13 @@
-"""Machine: the ranks of an abstract MPI program with their threads, and the network between them. What each operation
-of the program does is here, one step at a time; whose step it is, and what becomes of the reports, is the simulator's
-(model.py).
+"""Machine: the ranks of an abstract MPI program with their threads, and the network between them. This module has the
+operations of the program, one step at a time. The simulator (model.py) decides which thread makes a step, and handles
+the reports.
 
 Invariants
- 1. A step never waits: a thread that can't go on says so, and looks again when its rank is woken.
- 2. A thread whose clock has stopped it starts no MPI call, but one that it is inside of (a collective, a flush) goes on
-    to its end.
- 3. A collective reaches the network only after the clock has let it pass; one that fails on its arguments never does.
+ 1. A step never waits: a thread that can't continue reports this, and tries again when its rank is woken.
+ 2. A thread whose clock has stopped it starts no MPI call. But it continues a call that it is inside of (a collective,
+    a flush) to its end.
+ 3. A collective reaches the network only after the clock has let it pass. A collective that fails on its arguments
+    never reaches it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ THREAD = 1_000_000  # receives are numbered thread * THREAD + n
 
 @dataclass(frozen=True, slots=True, order=True)
 class Received:
-    """What a receive brought; ``number`` counts the rank's receives in the order of their starts."""
+    """The message of a receive; ``number`` counts the rank's receives in the order of their starts."""
 
     number: int
     wild: bool
@@ -72,33 +73,33 @@ class _Comm:
 
 @dataclass(slots=True)
 class _Rank:
-    """What the threads of a rank share."""
+    """State that the threads of a rank share."""
 
     clock: RankClock
     comms: dict[str, _Comm]
     threads: list[int] = field(default_factory=list)  # indices into Machine.threads
     groups: dict[tuple[int, int], int] = field(default_factory=dict)
-    # keys and members of rows whose communicator is freed here
+    # keys and members of rows whose communicator was freed here
     left: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    woken: int = 0  # clock.wake as of the last look
+    woken: int = 0  # clock.wake at the last check
 
 
 @dataclass(slots=True)
 class _Thread:
-    """A thread of the program; ``number`` within its rank."""
+    """A thread of the program; ``number`` is its number within its rank."""
 
     rank: int
     number: int
     ops: Sequence[Op]
     pc: int = 0
-    left: int = 0  # compute steps to go
-    fails: int = 0  # tests of the current wait that failed
+    left: int = 0  # remaining compute steps
+    fails: int = 0  # failed tests of the current wait
     inside: Collective | None = None  # blocking collective entered
-    flushing: bool = False  # in the lower half, in a call that can't be left
+    flushing: bool = False  # in the lower half, in a call that it can't leave
     failing: bool = False  # inside a collective with wrong arguments
-    parked: int = -1  # clock.wake when it parked; -1: it hasn't
+    parked: int = -1  # clock.wake when it parked; -1: it hasn't parked
     waiting: Request | None = None  # of a blocking Send or Recv
-    joins: list[int] = field(default_factory=list)  # threads started by the Parallel it is in
+    joins: list[int] = field(default_factory=list)  # threads started by the Parallel that it is in
     requests: dict[str, Request] = field(default_factory=dict)
     posted: int = 0  # receives started
     log: list[Received] = field(default_factory=list)
@@ -109,8 +110,9 @@ class _Thread:
 
 
 class Machine:
-    """One program and the clocks it runs on. ``ready(thread)`` and ``arriving(channel)`` say who may be able to act;
-    ``patience``, ``promises`` and ``broken`` as for the Simulator, whose random numbers it shares."""
+    """One program and the clocks it runs on. It calls ``ready(thread)`` and ``arriving(channel)`` for threads and
+    channels that may be able to act. ``patience``, ``promises`` and ``broken`` are as for the Simulator, whose random
+    numbers it shares."""
 
     def __init__(
         self,
@@ -143,7 +145,7 @@ class Machine:
             ready(r)
 
     def act(self, i: int) -> int:
-        """One step of a thread; returns its rank."""
+        """Make one step of a thread; returns its rank."""
         t = self.threads[i]
         if self._step(t):
             self._ready(i)
@@ -153,7 +155,7 @@ class Machine:
         return t.rank
 
     def wake(self, r: int) -> None:
-        """All threads of a rank look again."""
+        """All threads of a rank try again."""
         rank = self.ranks[r]
         rank.woken = rank.clock.wake
         for i in rank.threads:
@@ -161,10 +163,10 @@ class Machine:
                 self._ready(i)
 
     def received(self) -> list[list[Received]]:
-        """What each rank has received, thread after thread."""
+        """What each rank has received, one thread after another."""
         return [[x for i in rank.threads for x in self.threads[i].log] for rank in self.ranks]
 
-    # ---- each function does one step and says whether the thread can go on at once
+    # ---- each function makes one step and returns whether the thread can continue at once
 
     def _step(self, t: _Thread) -> bool:
         if t.ended:
@@ -209,7 +211,7 @@ class Machine:
     def _next(self, t: _Thread) -> bool:
         t.pc += 1
         t.left = t.fails = 0
-        if t.ended:  # somebody may join it
+        if t.ended:  # another thread may wait for its end
             self.wake(t.rank)
         return not t.ended
 
@@ -228,7 +230,7 @@ class Machine:
         return self._next(t)
 
     def _fork(self, t: _Thread, op: Parallel) -> bool:
-        """The first body is put in front of what follows, with the Parallel behind it as the join."""
+        """Insert the first body before the following operations, with the Parallel after it as the join."""
         if not t.joins:
             rank = self.ranks[t.rank]
             for body in op.bodies[1:]:
@@ -290,14 +292,14 @@ class Machine:
         return self._next(t)
 
     def _agree(self, rank: _Rank, constructor: Collective) -> None:
-        """Rows that all members had left when they came go now. (C: in a constructor now and then.)"""
+        """Remove rows that all members had left when they arrived. (C: in some constructors.)"""
         for key, members in list(rank.left.items()):
             if all(key in constructor.left.get(member, ()) for member in members):
                 del rank.left[key]
                 rank.clock.remove_row(key)
 
     def _fail(self, t: _Thread) -> bool:
-        """To the network and the other members the call has not been made."""
+        """For the network and the other members the call has not been made."""
         clock = self.ranks[t.rank].clock
         t.failing = False
         if self.broken != "counted error":
@@ -369,7 +371,7 @@ class Machine:
     # ---- windows
 
     def _lock(self, t: _Thread, op: Lock) -> bool:
-        """The holder may be any member: nobody but the library of the target knows."""
+        """The holder may be any member: only the library of the target knows it."""
         comm = self.ranks[t.rank].comms[op.win]
         holders = self.locks.setdefault((comm.identity, op.target), {})
         if holders and not (op.shared and all(holders.values())):
@@ -378,7 +380,7 @@ class Machine:
         return self._go_on(t)
 
     def _flush_target(self, t: _Thread, op: Flush) -> bool:
-        """In the lower half and not to be left; ranks that are frozen go on making progress until all are."""
+        """In the lower half, without a way to leave. Frozen ranks continue to make progress until all are frozen."""
         rank, target = self.ranks[t.rank], self.ranks[op.target]
         if not t.flushing:
             t.flushing = True
@@ -399,11 +401,11 @@ class Machine:
     # ---- waiting
 
     def _blocked(self, t: _Thread, reqs: list[Request], mode: Mode, poll: bool) -> bool:
-        """Not complete: say whom the thread waits for.
+        """Not complete: report the ranks that the thread waits for.
 
-        Waiting for all: the named peers first, wildcards (one at a time) when nothing else is missing. A nonblocking
-        collective needs no help but the targets: it asks nobody, and in a wait for any of several nobody needs to be
-        asked.
+        Waiting for all: first the named peers, then wildcards (one at a time) when nothing else is missing. A
+        nonblocking collective needs no help except the targets. So it asks nobody, and if it is one of several in a
+        wait for any, nobody needs to be asked.
         """
         wild = [q for q in reqs if q.kind == "recv" and q.peer == ANY]
         named = tuple(sorted({q.peer for q in reqs if q.kind != "coll" and q.peer != ANY}))
@@ -416,7 +418,7 @@ class Machine:
         return self._report_blocked(t, named, mode, 0, poll=poll)
 
     def _report_blocked(self, t: _Thread, peers: tuple[int, ...], mode: Mode, cid: int, *, poll: bool) -> bool:
-        """While a checkpoint is pending, after some patience."""
+        """Only while a checkpoint is pending, and after some failed tests (patience)."""
         clock = self.ranks[t.rank].clock
         if clock.phase is Phase.NONE:
             return poll

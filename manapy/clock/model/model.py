@@ -1,12 +1,13 @@
 """Simulator: abstract MPI programs on RankClock and Controller, under a seeded random scheduler.
 
 Actors are the threads of every rank (machine.py), both directions of every control connection, and every nonempty
-network channel; one step of one actor at a time, in any order the seed gives. Nothing has a duration, so time-outs
-cannot hide in here: a job that can't go on is a Deadlock, one that goes on for ever is a Livelock.
+network channel. One actor makes one step at a time, in an order that the seed determines. Nothing has a duration, so
+time-outs can't hide errors here: a job that can't continue is a Deadlock, a job that continues for ever is a Livelock.
 
 Invariants (checked at every safe state; Violation says which)
  1. Every rank is frozen, none is inside a collective, and SEQ is equal on all members of every communicator.
- 2. Every collective that somebody started has been started by all members (else step 6 of the design spins for ever).
+ 2. Every collective that a rank has started has been started by all members (otherwise step 6 of the design spins for
+    ever).
  3. No control message is on its way.
  4. No thread has forbidden checkpoints.
 """
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class Deadlock(Exception):
-    """Nobody can go on."""
+    """No actor can continue."""
 
 
 class Livelock(Exception):
@@ -70,7 +71,7 @@ class _Pool(Generic[T]):
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What one request cost. ``rounds``: half the longest causal chain of control messages."""
+    """The cost of one request. ``rounds``: half the longest causal chain of control messages."""
 
     converged: bool
     reason: str
@@ -83,12 +84,12 @@ class Checkpoint:
 class Simulator:
     """Runs one program once.
 
-    ``requests``: steps at which a checkpoint is asked for (put off while one is pending). ``patience``: failed tests
-    before a rank says that it's blocked. ``wire``: send every control message as text. ``stall``: when nobody can go
-    on, use the coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock).
-    ``lazy``: the control thread is an actor of its own, which reports what has changed since its last turn (as the C
-    one does). ``promises``: how likely that one sees a call which isn't decided yet. ``broken`` names a part of the
-    protocol to take out (mutants.py).
+    ``requests``: steps at which a checkpoint is requested (delayed while one is pending). ``patience``: failed tests
+    before a rank reports that it is blocked. ``wire``: send every control message as text. ``stall``: if no actor can
+    continue, use the coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a
+    Deadlock). ``lazy``: the control thread is an actor of its own, which reports what has changed since its last turn
+    (as the C one does). ``promises``: the probability that it sees a call which isn't decided yet. ``broken``: the part
+    of the protocol to remove (mutants.py).
     """
 
     def __init__(
@@ -132,15 +133,15 @@ class Simulator:
         )
         self.clocks = [rank.clock for rank in self.machine.ranks]
         self._requests = deque(sorted(requests))
-        self._depth = 0  # control messages in the longest causal chain up to the coordinator
+        self._depth = 0  # number of control messages in the longest causal chain up to the coordinator
         self._depths = [0] * size  # and up to each rank
         self._began = 0
         self.steps = 0
         self.checkpoints: list[Checkpoint] = []
 
     def run(self, *, until_checkpoint: bool = False) -> list[list[Received]]:
-        """Run to the end (or to that of the first checkpoint); returns what each rank has received, thread after
-        thread. Raises Deadlock, Livelock or Violation."""
+        """Run to the end (or to the end of the first checkpoint). Returns what each rank has received, one thread after
+        another. Raises Deadlock, Livelock or Violation."""
         pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [
             self._ready,
             self._arriving,

@@ -1,18 +1,16 @@
-"""The protocol with a part taken out, for the tests of the tests: each must be found out by some program. What `broken`
-names:
+"""The protocol with one part removed, to test the tests: some program must detect each mutant. Values of `broken`:
 
     by group       one SEQ for congruent communicators (the paper's clock)
     not transitive a needed rank that is blocked asks nobody
-    one state      a rank reports one thread only, as if it had no others
-    any row        a rank below target lets all its threads go
+    one state      a rank reports only one thread, as if it had no others
+    any row        a rank below target lets all its threads enter
     deaf           frozen ranks make no progress for others
-    flush inside   a flush is reported as a collective that isn't counted is
-    early drop     a communicator's row, or a persistent collective's, goes when it is freed
+    flush inside   a flush is reported as a collective that isn't counted
+    early drop     the row of a communicator, or of a persistent collective, is removed when it is freed
     counted error  a collective that fails on its arguments stays counted
-    silent error   it is taken back, but nobody is told
-    unrooted       who forbids checkpoints at its target isn't needed
-
-Wrong ranks and coordinators are here, wrong uses of a rank's clock in the steps concerned (machine.py).
+    silent error   it is taken back, but the coordinator isn't told
+    unrooted       a rank that forbids checkpoints at its target isn't needed
+Wrong ranks and coordinators are defined here; wrong uses of a rank's clock are in the steps concerned (machine.py).
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ def clock(broken: str) -> type[RankClock]:
 
 
 def controller(broken: str, size: int) -> Controller:
-    """The coordinator's side, for so many ranks."""
+    """The coordinator's side, for ``size`` ranks."""
     return _Unrooted(size) if broken == "unrooted" else Controller(size, transitive=broken != "not transitive")
 
 
 class _OneState(RankClock):
-    """One thread stands for all: inside a collective before parked before blocked."""
+    """One thread stands for all: one inside a collective before a parked one before a blocked one."""
 
     __slots__ = ()
 
@@ -45,7 +43,7 @@ class _OneState(RankClock):
 
 
 class _AnyRow(RankClock):
-    """Below target somewhere: all threads go."""
+    """If the rank is below target on any row, all threads enter."""
 
     __slots__ = ()
 
@@ -54,7 +52,7 @@ class _AnyRow(RankClock):
 
 
 class _Unrooted(Controller):
-    """A rank that forbids checkpoints is waited for, but its being held up is nobody's business."""
+    """A rank that forbids checkpoints is waited for, but ranks that block it are not asked to continue."""
 
     def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
         super()._on_state(rank, view, msg)

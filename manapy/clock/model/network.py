@@ -1,15 +1,16 @@
 """The MPI library of the model: point-to-point matching, collectives, and what a checkpoint does with messages in
 flight.
 
-Strong progress is assumed: what the library can complete it completes without further calls. (A real MPI needs to be
-polled now and then; parked and frozen ranks must do that, or a peer inside a collective may wait for a buffered send.)
+Strong progress is assumed: the library completes everything that it can complete without further calls. (A real MPI
+must be polled from time to time. Parked and frozen ranks must do that, because a peer inside a collective may wait for
+a buffered send.)
 
 Invariants
- 1. Messages from one rank to another arrive in the order sent; a receive matches the earliest message it can, a message
-    the earliest posted receive it can (MPI-4 section 3.5).
+ 1. Messages from one rank to another arrive in the order sent. A receive matches the earliest message that it can
+    match, and a message the earliest posted receive (MPI-4 section 3.5).
  2. A synchronous send completes when its message is matched, an eager one at once.
  3. A collective is complete when every member has started it. Calls are matched per communicator in the order of their
-    starts, counted here and not taken from the clock, so that the network can convict the clock.
+    starts. This order is counted here and not taken from the clock, so that the network can detect errors of the clock.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Collective:
 
     size: int
     started: list[int] = field(default_factory=list)
-    # what each member had freed when it came (blocking ones)
+    # what each member had freed when it arrived (blocking collectives)
     left: dict[int, frozenset[int]] = field(default_factory=dict)
 
     @property
@@ -48,9 +49,9 @@ class Request:
     value: int | None = None
     matched: bool = False
     collective: Collective | None = None
-    number: int = 0  # of the receive, in the order of the owner's starts
+    number: int = 0  # number of the receive, in the order of the owner's starts
     wild: bool = False
-    loose: bool = False  # of a collective: complete here before the others have started it (like a root's Ibcast)
+    loose: bool = False  # for a collective: complete here before the others have started it (like a root's Ibcast)
 
     @property
     def done(self) -> bool:
@@ -58,7 +59,7 @@ class Request:
 
 
 class Network:
-    """``wake(rank)``: something the rank waits for may have completed; ``arrive(channel)``: a channel is no longer
+    """``wake(rank)``: something that the rank waits for may have completed. ``arrive(channel)``: a channel is no longer
     empty."""
 
     def __init__(self, size: int, wake: Callable[[int], None], arrive: Callable[[tuple[int, int]], None]) -> None:
@@ -94,7 +95,7 @@ class Network:
         return any(_match(request, envelope) for envelope in self.unexpected[request.owner])
 
     def deliver(self, key: tuple[int, int]) -> bool:
-        """The first message of a channel arrives; False when the channel is empty afterwards."""
+        """The first message of a channel arrives. False if the channel is empty afterwards."""
         channel = self.channels.get(key)
         if channel is None:  # drained meanwhile
             return False
@@ -113,8 +114,8 @@ class Network:
         return bool(channel)
 
     def drain(self) -> int:
-        """At a safe state: all that is in flight arrives (posted receives first, the rest into the store); returns how
-        many."""
+        """At a safe state: all messages in flight arrive (posted receives first, the rest into the store). Returns
+        their number."""
         moved = 0
         for key in sorted(self.channels):
             while key in self.channels:

@@ -1,9 +1,9 @@
-"""Abstract MPI programs for the model: one list of operations a rank, which may fork into several threads.
+"""Abstract MPI programs for the model: one list of operations per rank, which may fork into several threads.
 
-Communicators have names, local to a rank by the rules of MPI and equal on all members by those of this module; those of
-requests are a thread's. A window is a communicator here; a persistent collective one too (it has a row of its own):
-Split makes it, Icoll starts it, Drop is its MPI_Request_free. A program must be correct even if collectives synchronize
-and sends wait for their receive; the tests generate only such.
+Communicators have names. By the rules of MPI these are local to a rank; in this module they are equal on all members.
+Names of requests belong to a thread. A window is a communicator here. So is a persistent collective (it has a row of
+its own): Split makes it, Icoll starts it, Drop is its MPI_Request_free. A program must be correct even if collectives
+synchronize and sends wait for their receive; the tests generate only such programs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Until a message that matches has arrived; ``poll``: by a loop of MPI_Iprobe."""
+    """Waits until a matching message has arrived; ``poll``: by a loop of MPI_Iprobe."""
 
     source: int
     tag: int = 0
@@ -81,7 +81,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """All of the requests; ``poll``: by a test loop."""
+    """Waits for all of the requests; ``poll``: by a test loop."""
 
     reqs: tuple[str, ...]
     poll: bool = False
@@ -89,7 +89,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class WaitAny:
-    """One of the requests (those already waited for are left out)."""
+    """Waits for one of the requests (those already waited for are left out)."""
 
     reqs: tuple[str, ...]
     poll: bool = False
@@ -97,7 +97,7 @@ class WaitAny:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Collective of ``parent``; ``members`` is the part this rank is in (all of them: a dup)."""
+    """Collective of ``parent``. ``members`` is the part that contains this rank (all members: a dup)."""
 
     parent: str
     comm: str
@@ -131,7 +131,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """MPI_Win_lock on ``target``: waits while another rank holds it (``shared``: holds it exclusively)."""
+    """MPI_Win_lock on ``target``: waits while another rank holds it (with ``shared``: holds it exclusively)."""
 
     win: str
     target: int
@@ -146,14 +146,14 @@ class Unlock:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A call that ends when ``target``'s MPI library has made progress, for which nothing of its program is needed."""
+    """A call that ends when ``target``'s MPI library has made progress; it needs nothing of the target's program."""
 
     target: int
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """The thread goes on with the first body, new threads take the others; at its end it waits, outside MPI, for
+    """The thread continues with the first body, new threads execute the others. At its end it waits, outside MPI, for
     theirs."""
 
     bodies: tuple[Sequence[Op], ...]
@@ -168,7 +168,7 @@ class SetFlag:
 
 @dataclass(frozen=True, slots=True)
 class AwaitFlag:
-    """... and this one waits until it's there, without any MPI call."""
+    """... and this one waits until that exists, without any MPI call."""
 
     name: str
 

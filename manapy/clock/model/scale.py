@@ -1,8 +1,8 @@
-"""What the clock costs with many ranks, against two-phase commit: messages and rounds, counted in the model.
+"""The cost of the clock with many ranks, compared with two-phase commit: messages and rounds, counted in the model.
 
 `manapy bench --only messages` runs it.
 
-Each row is one program on one number of ranks under one protocol, with one checkpoint asked for in the middle of it.
+Each row is one program on one number of ranks under one protocol, with one checkpoint requested in the middle of it.
 Nothing in the model has a duration: these are counts, not times.
 """
 
@@ -19,19 +19,19 @@ from .two_phase import TwoPhase
 __all__ = ["PROGRAMS", "SIZES", "Row", "measure", "plot"]
 
 SIZES = (16, 64, 256, 1024, 4096, 16_384, 100_000)
-SEEDS = (1, 2, 3)  # of the scheduler; a row holds the worst
-STEPS = 6  # of each program
-SEEDS_LIMIT = 5_000  # ranks; more of them are measured with one seed
+SEEDS = (1, 2, 3)  # of the scheduler; a row has the worst result
+STEPS = 6  # number of steps of each program
+SEEDS_LIMIT = 5_000  # ranks; larger jobs are measured with one seed
 
 Builder = Callable[[int], Program]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``control``: messages between coordinator and ranks for one checkpoint; ``rounds``: the longest chain of them,
-    there and back; ``steady``: messages between ranks that the protocol adds to an undisturbed run, per rank and
-    collective; ``steady_rounds``: how many of them are one behind the other; ``steps``: of the simulation, from the
-    request to the safe state (cc only)."""
+    """``control``: messages between coordinator and ranks for one checkpoint. ``rounds``: the longest chain of them,
+    there and back. ``steady``: messages between ranks that the protocol adds to an undisturbed run, per rank and
+    collective. ``steady_rounds``: how many of them follow one another. ``steps``: of the simulation, from the request
+    to the safe state (cc only)."""
 
     program: str
     protocol: str
@@ -54,7 +54,7 @@ def world(ranks: int) -> Program:
 
 
 def grid(ranks: int) -> Program:
-    """Collectives of rows and columns by turns: who is ahead in one holds up the others."""
+    """Alternating collectives of rows and columns: a rank that is ahead in one delays the others."""
     width = next(w for w in range(int(ranks**0.5), 0, -1) if ranks % w == 0)
     rows = [tuple(range(i * width, (i + 1) * width)) for i in range(ranks // width)]
     columns = [tuple(range(i, ranks, width)) for i in range(width)]
@@ -69,7 +69,7 @@ def grid(ranks: int) -> Program:
 
 
 def ring(ranks: int) -> Program:
-    """Messages to the next rank, then a collective: ranks below target wait for messages of others, in chains."""
+    """Messages to the next rank, then a collective: ranks below target wait for messages of other ranks, in chains."""
     ops = [
         [
             op
@@ -90,7 +90,7 @@ def measure(
     *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
-    """One row for each program, size and protocol. ``progress`` is told what comes next; a size of 100 000 takes
+    """One row for each program, size and protocol. ``progress`` gets a line about the next one; a size of 100 000 takes
     minutes."""
     rows = []
     for size in sizes:
@@ -131,8 +131,8 @@ def _two_phase(name: str, program: Program, seed: int) -> Row:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Three panels over the number of ranks: control messages per rank, rounds, and what an undisturbed collective
-    costs. Needs matplotlib; the format follows from the path's suffix."""
+    """Three panels over the number of ranks: control messages per rank, rounds, and the cost of an undisturbed
+    collective. Needs matplotlib. The path's suffix determines the format."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,20 +1,19 @@
-"""Two-phase commit in the model, to compare the clock with: MANA's first algorithm (section 2.2 of the paper).
+"""Two-phase commit in the model, to compare it with the clock: MANA's first algorithm (section 2.2 of the paper).
 
-Before each collective comes a barrier, made of messages (dissemination: in round k each member sends to the one 2^k
-behind it), which the clock has not. A rank may be stopped while it waits in the barrier, not inside the collective. A
-checkpoint:
+A barrier precedes each collective. It is made of messages (dissemination: in round k each member sends to the member
+2^k after it). The clock has no such barrier. A rank may be stopped while it waits in the barrier, but not inside the
+collective. A checkpoint:
 
-    INTENT to all -> each answers with where it is; from now on it stops behind a barrier, before the collective
-    -> where a member is inside a collective already, GO to the others; each of them answers when it has left it
-    -> nobody inside: FREEZE to all, all answer
+    INTENT to all -> each answers with its position; from now on it stops after a barrier, before the collective
+    -> if a member is inside a collective already, GO to the others; each of them answers when it has left it
+    -> no rank is inside: FREEZE to all, all answer
 
-Programs are those of programs.py, as far as they consist of Compute, Coll, Split, Send and Recv: 2PC has no nonblocking
+Programs are those of programs.py that consist of Compute, Coll, Split, Send and Recv: 2PC has no nonblocking
 collectives. Sends are eager.
 
 Invariants
- 1. A member is inside a collective only if all members have entered its barrier, so all of them come without anybody's
-    help.
- 2. At a safe state no rank is inside, and no collective was entered by some members only (checked).
+ 1. A member is inside a collective only if all members have entered its barrier, so all of them arrive without help.
+ 2. At a safe state no rank is inside, and no collective was entered only by some members (checked).
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ __all__ = ["Cost", "TwoPhase"]
 
 @dataclass(slots=True)
 class Cost:
-    """``barrier_messages``: of the inserted barriers that a rank has passed; ``collectives``: how many those are, all
-    ranks together."""
+    """``barrier_messages``: those of the inserted barriers that ranks have passed. ``collectives``: number of these
+    barriers, all ranks together."""
 
     control: int = 0  # messages of the checkpoint between coordinator and ranks
     rounds: int = 0  # there and back
@@ -43,20 +42,20 @@ class Cost:
 @dataclass(slots=True)
 class _Rank:
     ops: Sequence[Op]
-    comms: dict[str, tuple[int, int]]  # number of the group, own rank in it
+    comms: dict[str, tuple[int, int]]  # number of the group, and this rank's number in it
     pc: int = 0
     left: int = 0
-    round: int = -1  # of the barrier; -1: not in one
+    round: int = -1  # round of the barrier; -1: not in one
     inside: bool = False
     calls: Counter[int] = field(default_factory=Counter)  # by group: congruent communicators count together here
-    stopping: bool = False  # INTENT has come ...
+    stopping: bool = False  # INTENT has arrived ...
     go: bool = False  # ... and GO for one collective
-    owes: bool = False  # an answer when it has left the collective
+    owes: bool = False  # it must answer when it has left the collective
 
 
 class TwoPhase:
-    """Runs one program up to the end of the checkpoint that is asked for at step ``request``, or when ranks have
-    entered ``after`` collectives, all counted together; or, without one, to the program's end."""
+    """Runs one program to the end of the checkpoint that is requested at step ``request``, or when ranks have entered
+    ``after`` collectives, all counted together. Without a request it runs to the program's end."""
 
     def __init__(
         self, program: Program, *, seed: int = 0, request: int | None = None, after: int | None = None
@@ -72,7 +71,7 @@ class TwoPhase:
         self._ready = list(world)
         self._queued = set(world)
         self._group = {world: 0}
-        # on their way: barrier rounds and messages
+        # in flight: barrier rounds and messages
         self._letters: defaultdict[tuple[object, ...], int] = defaultdict(int)
         self._begun: Counter[tuple[int, int]] = Counter()  # (group, number) -> members inside or through, unless all
         self._down: deque[tuple[int, str]] = deque()
@@ -82,7 +81,7 @@ class TwoPhase:
         self._waiting_for = 0
 
     def run(self) -> Cost:
-        """Raises RuntimeError if nobody can go on, or the safe state isn't one."""
+        """Raises RuntimeError if no rank can continue, or if the safe state isn't safe."""
         while True:
             if not self._asked and self._is_time():
                 self._ask("INTENT", range(len(self.ranks)))
@@ -122,7 +121,8 @@ class TwoPhase:
         self._down.extend((r, kind) for r in ranks)
 
     def _receive(self, r: int, kind: str) -> None:
-        """An order comes; it's answered at once, but GO when the collective is over (in _leave)."""
+        """An order arrives. It is answered at once, except GO, which is answered when the collective is finished (in
+        _leave)."""
         rank = self.ranks[r]
         if kind == "GO":
             rank.go = rank.owes = True
@@ -146,7 +146,7 @@ class TwoPhase:
         inside = [x for x in self.ranks if x.inside]
         if late:
             self._ask("GO", late)
-        elif inside:  # all are: they leave by themselves, and say so
+        elif inside:  # all are inside: they leave by themselves, and report this
             self._stage, self._waiting_for = "LEAVING", len(inside)
             self.cost.control += len(inside)
             for x in inside:
@@ -154,7 +154,7 @@ class TwoPhase:
         else:
             self._ask("FREEZE", range(len(self.ranks)))
 
-    # ---- ranks: one step; can it go on at once?
+    # ---- ranks: each function makes one step; can the rank continue at once?
 
     def _advance(self, r: int, rank: _Rank) -> bool:
         if rank.pc == len(rank.ops):

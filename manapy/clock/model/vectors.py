@@ -1,16 +1,16 @@
-"""Named test vectors for the rank side: what each call on a clock answers and puts into the outbox, in flat lists.
+"""Named test vectors for the rank side: the answer and the outbox of each call on a clock, in flat lists.
 
-A *scenario* plays several RankClocks against a Controller, step by step; each rank's calls are recorded as one vector.
-The verdicts are written down in the scenario by hand (an error there raises), the outboxes are what the model says. A C
-test replays a vector on the wrapper's clock: it calls what ``call`` says, feeds the line of a ``receive`` to the
-control thread's side, flushes its reports after each step and compares. Within one step it may order STATE and RAISE
-otherwise, repeat a STATE or number versions higher; what must agree is which messages there are and what they say but
-for ``version``.
+A *scenario* plays several RankClocks against a Controller, step by step. The calls of each rank are recorded as one
+vector. The expected verdicts are written in the scenario by hand (a wrong one raises an error); the outboxes come from
+the model. A C test replays a vector on the wrapper's clock: it makes the call in ``call``, passes the line of a
+``receive`` to the control thread's side, flushes its reports after each step and compares. Within one step it may order
+STATE and RAISE differently, repeat a STATE or number versions higher. The set of messages must agree, and their
+contents except ``version``.
 
     python -m manapy.clock.model.vectors         writes vectors.json beside this file (a test compares both)
 
-Step: {"call", "args", "result" (null, "go" or "park"), "outbox" (lines)}, and "thread" unless it's 0. Identities are 16
-hex digits, as on the wire.
+Step: {"call", "args", "result" (null, "go" or "park"), "outbox" (lines)}, and "thread" unless it is 0. Identities are
+16 hex digits, as on the wire.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Scenario:
         self._down: list[tuple[int, ToRank]] = []
 
     def comm(self, *members: int, only: tuple[int, ...] | None = None, cid: int | None = None, handle: int = 1) -> int:
-        """A communicator of ``members``, as if made by a constructor on WORLD; the rows appear on ``only`` (default:
-        all)."""
+        """A communicator of ``members``, as if made by a constructor on WORLD. Its rows appear on ``only`` (default: on
+        all members)."""
         if cid is None:
             self._made += 1
             cid = child_identity(WORLD, self._made, min(members))
@@ -69,7 +69,7 @@ class Scenario:
             self._record(r, "exit_collective", [], lambda c: c.exit_collective(thread=thread), thread)
 
     def fail(self, rank: int, *, thread: int = 0) -> None:
-        """The collective that it is inside fails on its arguments."""
+        """The collective that the rank is inside fails on its arguments."""
         self._record(rank, "fail_collective", [], lambda c: c.fail_collective(thread=thread), thread)
         self.exit(rank, thread=thread)
 
@@ -101,7 +101,7 @@ class Scenario:
         self._down += self.controller.begin(epoch)
 
     def deliver(self, *ranks: int) -> None:
-        """What is on its way to these ranks (default: to all) arrives, then what is on its way to the coordinator."""
+        """Messages in flight to these ranks (default: to all) arrive, then those in flight to the coordinator."""
         now = [(r, m) for r, m in self._down if not ranks or r in ranks]
         self._down = [(r, m) for r, m in self._down if ranks and r not in ranks]
         for r, msg in now:
@@ -115,7 +115,7 @@ class Scenario:
             self.deliver()
 
     def end(self) -> None:
-        """Everybody is frozen; publish and go on."""
+        """All ranks are frozen; publish and continue."""
         self.settle()
         if not self.controller.converged:
             raise AssertionError(f"not converged: {self.controller.stage} {self.controller.status()}")
@@ -135,11 +135,11 @@ class Scenario:
         return result
 
 
-# ---- scenarios; the ranks are numbered as in the paper's figures, rank 0 takes no part in them
+# ---- scenarios; the ranks are numbered as in the paper's figures; rank 0 takes no part in them
 
 
 def idle(s: Scenario) -> None:
-    """Nothing to do: everybody computes. Twice in a row."""
+    """Nothing to do: all ranks compute. Twice in a row."""
     for epoch in (1, 2):
         s.request(epoch)
         s.end()
@@ -147,7 +147,7 @@ def idle(s: Scenario) -> None:
 
 
 def inside_at_request(s: Scenario) -> None:
-    """Ranks 1 and 2 are inside a collective that rank 0 has not entered: rank 0 goes, the others don't enter the
+    """Ranks 1 and 2 are inside a collective that rank 0 has not entered: rank 0 enters it, the others don't enter the
     next."""
     s.enter(1, WORLD)
     s.enter(2, WORLD)
@@ -163,7 +163,7 @@ def inside_at_request(s: Scenario) -> None:
 
 
 def figure_2a(s: Scenario) -> None:
-    """P2 has left N2 (with P3); P1 is inside N3: P2 goes on to N3. P3 waits."""
+    """P2 has left N2 (with P3), and P1 is inside N3: P2 continues to N3. P3 waits."""
     n2, n3 = s.comm(2, 3), s.comm(1, 2)
     s.collective(n2, 2, 3)
     s.enter(1, n3)
@@ -177,7 +177,7 @@ def figure_2a(s: Scenario) -> None:
 
 
 def figure_2b(s: Scenario) -> None:
-    """On its way to N3, P2 meets the new node N5, which P4 (that has left N4) must visit as well."""
+    """On its way to N3, P2 visits the new node N5. So P4 (which has left N4) must visit it, too."""
     n3, n4, n5 = s.comm(1, 2), s.comm(4, 5), s.comm(2, 4)
     s.collective(n4, 4, 5)
     s.enter(1, n3)
@@ -207,7 +207,7 @@ def _figure_3(s: Scenario) -> tuple[int, int, int, int]:
         s.collective(g56, 5, 6)
     s.collective(g345, 3, 4, 5)
     s.enter(5, g345)
-    s.exit(5)  # a rooted collective: P5 needn't wait for the others
+    s.exit(5)  # a rooted collective, so P5 needn't wait for the others
     s.enter(3, g345)
     s.exit(3)
     s.enter(2, g23)  # inside number 7
@@ -218,7 +218,7 @@ def _figure_3(s: Scenario) -> tuple[int, int, int, int]:
 
 
 def figure_3a(s: Scenario) -> None:
-    """Each goes on to its own target and stops behind it."""
+    """Each rank continues to its own target and stops after it."""
     g12, g23, g345, g56 = _figure_3(s)
     s.enter(1, g12, PARK)
     s.enter(4, g345, GO)
@@ -233,7 +233,8 @@ def figure_3a(s: Scenario) -> None:
 
 
 def figure_3b(s: Scenario) -> None:
-    """All but P3 have reached their targets. P3 meets number 3 on {3,4,5} first; P5 then number 4 on {5,6}."""
+    """All ranks except P3 have reached their targets. P3 first enters number 3 on {3,4,5}, then P5 number 4 on
+    {5,6}."""
     g12, g23, g345, g56 = _figure_3(s)
     s.enter(4, g345, GO)
     s.exit(4)
@@ -258,7 +259,7 @@ def figure_3b(s: Scenario) -> None:
 
 
 def p2p_hole(s: Scenario) -> None:
-    """P1 is below target and blocked on a message that P2 sends behind the collective at whose entry it's parked."""
+    """P1 is below target and waits for a message that P2 sends after the collective at whose entry P2 is parked."""
     a, b = s.comm(0, 1), s.comm(2, 3)
     s.enter(0, a)
     s.request()
@@ -305,7 +306,7 @@ def p2p_chain(s: Scenario) -> None:
 
 
 def any_source(s: Scenario) -> None:
-    """P1, below target, receives from anybody. While P3 computes nobody is asked; when it parks, everybody is."""
+    """P1, below target, receives from any rank. While P3 computes no rank is asked; when it parks, all are."""
     a, b = s.comm(0, 1), s.comm(2, 3)
     s.enter(0, a)
     s.request()
@@ -344,15 +345,15 @@ def crossed_ibarriers(s: Scenario) -> None:
 
 
 def group_while_pending(s: Scenario) -> None:
-    """Comm_create_group counts on its own new row. Rank 1 doesn't know the row, so it's asked by ADVANCE; then it's
-    made."""
+    """Comm_create_group counts on its own new row. Rank 1 doesn't know the row, so ADVANCE asks it; then it makes the
+    row."""
     group = (0, 1)
     cid = group_identity(ggid(group), 0, 1)
     s.comm(*group, only=(0,), cid=cid, handle=0)
     s.enter(0, cid)
     s.request()
     s.settle()
-    s.enter(1, WORLD, PARK)  # not the constructor: another collective before it
+    s.enter(1, WORLD, PARK)  # not the constructor: a collective before it
     s.settle()
     s.enter(1, WORLD, GO)
     s.settle()
@@ -369,7 +370,7 @@ def group_while_pending(s: Scenario) -> None:
 
 
 def dup_while_pending(s: Scenario) -> None:
-    """Inside Comm_dup at the request. Rank 0 leaves it first and uses the new communicator; rank 1's row comes
+    """Inside Comm_dup at the request. Rank 0 leaves it first and uses the new communicator; rank 1's row is reported
     later."""
     s.enter(0, WORLD)
     s.enter(1, WORLD)
@@ -391,11 +392,11 @@ def dup_while_pending(s: Scenario) -> None:
 
 
 def late_row(s: Scenario) -> None:
-    """A row made while the FREEZE is on its way: NOTFROZEN, THAW, and another round."""
+    """A row is made while the FREEZE is in flight: NOTFROZEN, THAW, and another round."""
     cid = group_identity(ggid((0, 1)), 3, 1)
     s.request()
     s.deliver()  # INTENT
-    s.deliver()  # TARGETS, answered; FREEZE is on its way
+    s.deliver()  # TARGETS, answered; FREEZE is in flight
     s.comm(0, 1, only=(0,), cid=cid, handle=0)
     s.enter(0, cid, PARK)
     s.end()
@@ -416,7 +417,7 @@ def freed(s: Scenario) -> None:
 
 
 def aborted(s: Scenario) -> None:
-    """Rank 2 ends: the epoch is aborted, parked and blocked ranks go on, leftovers of the epoch are dropped."""
+    """Rank 2 ends: the epoch is aborted, parked and blocked ranks continue, leftovers of the epoch are dropped."""
     s.enter(0, WORLD)
     s.request()
     s.settle()
@@ -428,7 +429,7 @@ def aborted(s: Scenario) -> None:
 
 
 def parked_beside_inside(s: Scenario) -> None:
-    """P0's first thread is inside a collective with P1; P1 waits for a message of P0's second thread, which is parked:
+    """P0's first thread is inside a collective with P1. P1 waits for a message of P0's second thread, which is parked:
     ADVANCE."""
     a, b = s.comm(0, 1), s.comm(0)
     s.enter(0, a)
@@ -448,7 +449,7 @@ def parked_beside_inside(s: Scenario) -> None:
 
 
 def blocked_beside_inside(s: Scenario) -> None:
-    """P0's first thread is inside a collective with P1, the second waits for a message of P2, which is parked: P2 is
+    """P0's first thread is inside a collective with P1. The second waits for a message of P2, which is parked: P2 is
     asked."""
     a, b, c = s.comm(0, 1), s.comm(0, 1), s.comm(2)
     s.enter(0, b)
@@ -472,8 +473,8 @@ def blocked_beside_inside(s: Scenario) -> None:
 
 
 def threads_at_two_rows(s: Scenario) -> None:
-    """P0 is below target on b by two. The thread at b goes; only when it's in there, and still another call is missing,
-    the one at a."""
+    """P0 is below target on b by two. The thread at b enters. Only when it is inside, and another call is still
+    missing, the thread at a enters."""
     a, b = s.comm(0, 1), s.comm(0, 1)
     for _ in range(2):
         s.enter(1, b)
@@ -497,8 +498,8 @@ def threads_at_two_rows(s: Scenario) -> None:
 
 
 def wrong_call(s: Scenario) -> None:
-    """P0's call on a is wrong, before the request, between two others' reports, and when it has raised the targets
-    already."""
+    """P0 makes wrong calls on a: before the request, between two reports of others, and after it has raised the
+    targets."""
     a = s.comm(0, 1)
     s.enter(0, a)
     s.fail(0)
@@ -553,7 +554,7 @@ def vectors() -> list[dict[str, Any]]:
 
 
 def text() -> str:
-    """The contents of vectors.json: one step a line."""
+    """The contents of vectors.json: one step per line."""
     lines = []
     for v in vectors():
         head = json.dumps({k: v[k] for k in ("name", "about", "rank", "size")})
