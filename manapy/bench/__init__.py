@@ -1,7 +1,7 @@
-"""Benchmarks: what manapy costs, against the same thing without it. The programs that are measured are in osu_bench/.
+"""Benchmarks: the cost of manapy, compared with the same program without it. The measured programs are in osu_bench/.
 
-Jobs are in folders by what is measured: calls (and whole programs), checkpoints, rdma (SHIFT), trace (the analyzer),
-fcdp (sharded training). jobs.py lists them; shared/ has what they share."""
+Jobs are in folders by what they measure: calls (and whole programs), checkpoints, rdma (SHIFT), trace (the analyzer),
+fcdp (sharded training). jobs.py lists them; shared/ has the code that they share."""
 
 from .jobs import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, measure
 from .shared.commands import Setting

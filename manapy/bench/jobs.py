@@ -1,4 +1,4 @@
-"""What can be measured."""
+"""The jobs that can be measured."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .trace import overhead
 
 @dataclass(frozen=True)
 class Job:
-    """title: for people; seconds: about how long it takes with the default settings on two processors; guest: it needs
-    the virtual machine, and is done on demand."""
+    """title: shown to users; seconds: approximate duration with the default settings on two processors; guest: the job
+    needs the virtual machine and runs only on request."""
 
     title: str
     seconds: float
@@ -27,7 +27,7 @@ class Job:
 
 
 def _late(module: str, name: str, setting: Setting) -> list[Row]:
-    """Of a module that is imported when it is needed: it needs numpy."""
+    """A job of a module that is imported only when needed, because it needs numpy."""
     measure: Callable[[Setting], list[Row]] = getattr(importlib.import_module(f".{module}", __package__), name)
     return measure(setting)
 
@@ -184,8 +184,8 @@ SHIFT_JOBS = ["verbs", *(name for name, job in JOBS.items() if job.guest)]
 
 
 def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
-    """The rows of one job. If it can't be done here, left_out[name] says why; if it fails as a whole, its one row
-    does."""
+    """The rows of one job. If the job can't run here, left_out[name] gives the reason. If it fails as a whole, it has
+    one row, which gives the reason."""
     try:
         return JOBS[name].measure(setting)
     except LeftOutError as error:

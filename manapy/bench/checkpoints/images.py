@@ -1,9 +1,9 @@
-"""Checkpoint and restart: times as the user sees them, and image size; the paper's Figure 9.
+"""Checkpoint and restart: times as seen by the user, and image size; the paper's Figure 9.
 
-A checkpoint's time is that of the command `manapy checkpoint`. A restart's is the time from the command to the first
-step of the program, against the same program's native time from mpirun to its first step: the difference is what a
-restart costs beyond mpirun's own start. Large images are compared with dd of the same bytes to the same file system,
-with fsync, one file after the other and both at once, as the two ranks write.
+The time of a checkpoint is that of the command `manapy checkpoint`. The time of a restart is from the command to the
+first step of the program. It is compared with the program's native time from mpirun to its first step: the difference
+is the cost of a restart beyond mpirun's own start. Large images are compared with dd of the same bytes to the same file
+system, with fsync: one file after the other, and both at once, as the two ranks write.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _put(row: Row, variant: str, number: int, value: float) -> None:
 
 
 def _guarded(measure: Callable[[], T], row: Row, variant: str = CLOCK) -> T | None:
-    """The result; if a command fails, the row says so."""
+    """Returns the result. If a command fails, the row reports it."""
     try:
         return measure()
     except BenchError as error:
@@ -186,13 +186,13 @@ def _checkpoint(setting: Setting, job: Path, last: bool) -> tuple[float, Path]:
 
 
 def _logged(job: Path) -> tuple[float, float]:
-    """What the coordinator says of the last checkpoint: seconds to the publication and to the safe state."""
+    """Times of the last checkpoint in the coordinator's log: seconds to the publication and to the safe state."""
     found = PUBLISHED.findall((job / "coordinator.log").read_text())
     return float(found[-1][0]), float(found[-1][1])
 
 
 def _writing(checkpoint: Path) -> float:
-    """Seconds, of the slowest rank."""
+    """Seconds of the slowest rank."""
     manifest = json.loads((checkpoint / "manifest.json").read_bytes())
     return max(float(entry["seconds"]) for entry in manifest["ranks"])
 
@@ -219,7 +219,7 @@ def _dd_together(setting: Setting, copies: list[list[str]]) -> float:
 
 
 def _forget(checkpoint: Path) -> None:
-    """Out of the page cache: the pages are clean, since the images were synced."""
+    """Drop the images from the page cache: the pages are clean, because the images were synced."""
     for image in _images(checkpoint):
         fd = os.open(image, os.O_RDONLY)
         try:

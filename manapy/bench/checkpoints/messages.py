@@ -1,4 +1,4 @@
-"""Messages and rounds of the protocols with more ranks than a machine has processors, counted in the model
+"""Messages and rounds of the protocols for more ranks than a machine has processors, counted in the model
 (manapy/clock)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..shared.samples import Row, Rows
 
 
 def messages(setting: Setting) -> list[Row]:
-    """For one checkpoint: control messages a rank and rounds; for an undisturbed run: messages that the protocol adds
+    """For one checkpoint: control messages per rank and rounds. For an undisturbed run: messages that the protocol adds
     to a collective."""
     sizes = [size for size in scale.SIZES if size <= setting.simulated]
     counted: list[scale.Row] = []

@@ -1,1 +1,1 @@
-"""Jobs about sharded training: bytes, memory and time, also beside FSDP2 and DeepSpeed."""
+"""Jobs about sharded training: bytes, memory and time, also compared with FSDP2 and DeepSpeed."""

@@ -1,5 +1,5 @@
-"""DeepSpeed, installed from PyPI on demand into the user's cache directory: for CPUs, without operators of its own,
-beside the torch that is here."""
+"""DeepSpeed, installed from PyPI on demand into the user's cache directory: for CPUs, without its own operators, used
+with the installed torch."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..calls.imb import cache
 from ..shared.commands import LeftOutError, Setting
 
 PACKAGE = "deepspeed==0.19.8"
-# what it declares, except for torch and numpy
+# its declared dependencies, except torch and numpy
 NEEDS = ("einops", "hjson", "msgpack", "ninja", "packaging", "psutil", "py-cpuinfo", "pydantic", "tqdm")
 INSTALL_SECONDS = 300.0
 
 
 def packages(setting: Setting) -> Path:
-    """The directory that Python finds it in. LeftOutError if it can't be had."""
+    """The directory from which Python imports it. Raises LeftOutError if it is not available."""
     target = cache(f"{PACKAGE}-py{sys.version_info.major}.{sys.version_info.minor}")
     if not target.is_dir():
         setting.progress(0.0, f"pip installs {PACKAGE}")
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="deepspeed-", dir=target.parent) as scratch:
             place = Path(scratch) / "packages"
-            _install(place, "--no-deps", "--no-build-isolation", PACKAGE)  # torch isn't fetched again
+            _install(place, "--no-deps", "--no-build-isolation", PACKAGE)  # without downloading torch again
             _install(place, *NEEDS)
             place.rename(target)
     return target

@@ -1,8 +1,8 @@
-"""A running osu_bench/peers: one training by one library over the nodes of an emulated cluster, which takes a step when
-it is told to.
+"""A running osu_bench/peers: one training by one library on the nodes of an emulated cluster. It takes a step when told
+to.
 
-manapy's ranks are started by mpirun on the first node, those of torch.distributed one by one. What a step has sent is
-read from the nodes' interfaces, headers included.
+mpirun on the first node starts manapy's ranks; those of torch.distributed are started one by one. The bytes that a step
+sends are read from the nodes' interfaces and include headers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..shared.cluster import ENVIRONMENT, Cluster
 from ..shared.commands import BenchError, Setting, end, reason
 
 MANAPY = ("fcdp", "zero3", "hpz", "hpz_naive", "mics")  # of osu_bench/peers' --by
-SAMPLED = 0.02  # seconds between looks at the memory
+SAMPLED = 0.02  # seconds between samples of the memory
 _ports = itertools.count(29500)
 
 
 @dataclass(frozen=True)
 class Step:
-    """seconds: from all ranks' begin to all ranks' end; loss: the mean of all; sent: bytes of each node."""
+    """seconds: from the beginning to the end, over all ranks; loss: the mean of all; sent: bytes of each node."""
 
     seconds: float
     loss: float
@@ -37,12 +37,12 @@ class Step:
 
     @property
     def per_node(self) -> float:
-        """Bytes, the mean over nodes."""
+        """Bytes: the mean over nodes."""
         return sum(self.sent) / len(self.sent)
 
 
 class Training:
-    """One that is ready for its first step. parameters, trainable: bytes."""
+    """A training that is ready for its first step. parameters, trainable: bytes."""
 
     def __init__(
         self, setting: Setting, cluster: Cluster, processes: Sequence[subprocess.Popen[str]], errors: Path
@@ -55,7 +55,7 @@ class Training:
             self._ranks[host].append(process)
 
     def step(self) -> Step:
-        """Take one. Raises BenchError if the job fails or takes too long."""
+        """Take a step. Raises BenchError if the job fails or takes too long."""
         before = self._cluster.sent()
         rank_0 = self._processes[0]
         assert rank_0.stdin is not None
@@ -63,7 +63,7 @@ class Training:
             rank_0.stdin.write("step\n")
             rank_0.stdin.flush()
         except BrokenPipeError:
-            pass  # its errors say why
+            pass  # the job's error messages say why
         done = self._answer()
         return Step(
             done["seconds"],
@@ -72,7 +72,7 @@ class Training:
         )
 
     def step_watched(self) -> tuple[Step, float]:
-        """One that isn't for its time; and the largest memory of a node meanwhile, in bytes."""
+        """A step that is not measured for its time, and the largest memory of a node during it, in bytes."""
         with _Memory(list(self._ranks.values())) as memory:
             step = self.step()
         return step, memory.peak
@@ -99,8 +99,8 @@ class Training:
 def training(
     setting: Setting, cluster: Cluster, ranks: int, by: str, *options: str, path: Path | None = None
 ) -> Iterator[Training]:
-    """With `ranks` on each node, for the time being. path: where Python finds the library, if that isn't where it is
-    anyway."""
+    """A training with `ranks` on each node, which ends when the context is left. path: directory from which Python
+    imports the library, if it isn't on the usual path."""
     errors = setting.fresh("errors")
     program: list[str | Path] = [setting.tools.python, setting.tools.sources / "peers", "--by", by, *options]
     processes: list[subprocess.Popen[str]] = []
@@ -148,7 +148,7 @@ def training(
                     )
             yield Training(setting, cluster, processes, errors)
             assert processes[0].stdin is not None
-            processes[0].stdin.close()  # the end
+            processes[0].stdin.close()  # ends the training
             for process in processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(setting.limit)
@@ -158,15 +158,15 @@ def training(
 
 
 def losses_alone(setting: Setting, ranks: int, steps: int, *options: str) -> list[float]:
-    """Of as many ranks' sentences in one process, by torch alone."""
+    """The losses of the sentences of `ranks` ranks in one process, by torch alone."""
     command = [setting.tools.python, setting.tools.sources / "peers", "--by", "alone", "--ranks", str(ranks), *options]
     words = ["sh", "-c", f'for i in $(seq {steps}); do echo step; done | "$@"', "sh", *map(str, command)]
     return [record["loss"] for line in setting.run(words).splitlines() if "loss" in (record := json.loads(line))]
 
 
 class _Memory(threading.Thread):
-    """Looks again and again at the memory of some processes on each node: what they have to themselves, and their part
-    of what they share with others, except for files (libraries)."""
+    """Samples the memory of some processes on each node repeatedly: their private memory, and their part of shared
+    memory except files (libraries)."""
 
     def __init__(self, nodes: list[list[int]]) -> None:
         super().__init__(daemon=True)
@@ -187,7 +187,7 @@ class _Memory(threading.Thread):
 
 
 def _memory_of(process: int) -> float:
-    """Bytes; 0 if it has ended."""
+    """Bytes; 0 if the process has ended."""
     try:
         text = Path(f"/proc/{process}/smaps_rollup").read_text()
     except OSError:
@@ -196,6 +196,6 @@ def _memory_of(process: int) -> float:
 
 
 def cause(errors: str) -> str:
-    """What the first traceback ends with; else what commands.reason finds."""
+    """The last line of the first traceback; otherwise what commands.reason finds."""
     raised = re.search(r"^(\w[\w.]*(?:Error|Exception|Interrupt): .*)$", errors, re.MULTILINE)
     return raised[1][:300] if raised else reason("", errors)

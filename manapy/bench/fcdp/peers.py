@@ -1,11 +1,11 @@
-"""manapy's sharded training beside that of other libraries, over emulated nodes with slow links: FSDP2 and DeepSpeed,
-in turn with manapy, from the same values on the same data.
+"""manapy's sharded training compared with other libraries, on emulated nodes with slow links: FSDP2 and DeepSpeed,
+alternating with manapy, with the same initial values and the same data.
 
-1. A run is one start of one library with one workload: two steps at full speed, the second one for the memory; then
-   some at each rate, of which the median is a sample. The first step, which fetches what stays, is no sample of
-   anything but itself.
-2. All runs' losses are those of one process, or the row says so.
-3. Times of others divide by manapy's of the same round.
+ 1. A run is one start of one library with one workload: two steps at full speed, the second one to measure memory; then
+    some steps at each rate, whose median is a sample. The first step, which fetches data that then stays, is only used
+    as a sample of the first step.
+ 2. The losses of all runs equal those of one process, or the row reports it.
+ 3. Times of others are divided by manapy's time in the same round.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from . import deepspeed
 from .peer_runs import Step, Training, losses_alone, training
 
 NODES, RANKS = 2, 2  # ranks of a node
-TOLERANCE = 1e-4  # of a loss, relative: steps of Adam make more of float32's rounding
-ENOUGH = 3, 5.0  # steps of a run at one rate; seconds after which none begins
+TOLERANCE = 1e-4  # of a loss, relative: Adam's steps amplify float32's rounding errors
+ENOUGH = 3, 5.0  # largest number of steps of a run at one rate; seconds after which no further step begins
 SMALL = ("--layers", "1", "--hidden", "64", "--words", "128")
-FULL, GIGABIT, HUNDRED, TEN = 1e10, 1e9, 1e8, 1e7  # bits a second
+FULL, GIGABIT, HUNDRED, TEN = 1e10, 1e9, 1e8, 1e7  # bits per second
 RATES = {FULL: "full speed", GIGABIT: "1 Gb/s", HUNDRED: "100 Mb/s", TEN: "10 Mb/s"}
 
 
 @dataclass(frozen=True)
 class Library:
-    """One way to train. by, options: of osu_bench/peers; several: only workloads of several micro-batches, where alone
-    it differs from the others; patient: at 10 Mb/s, too."""
+    """One way to train. by, options: of osu_bench/peers. several: only for workloads of several micro-batches, because
+    only there it differs from the others. patient: also at 10 Mb/s."""
 
     by: str
     options: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Workload:
-    """goals: by library and rate, the least ratio of times that is aimed at."""
+    """goals: by library and rate, the smallest ratio of times that we aim at."""
 
     name: str
     options: tuple[str, ...]
@@ -53,7 +53,7 @@ class Workload:
 
 
 OURS = {FCDP: Library("fcdp", patient=True)}
-# FCDP-Cache, where the device has room for everything
+# FCDP-Cache, if the device has room for everything
 KEPT = {"fcdp, τ=1": Library("fcdp", ("--tau", "1", "--budget", str(1 << 32)))}
 FSDP2 = {
     "FSDP2": Library("fsdp2", patient=True),
@@ -100,13 +100,13 @@ def by_batch(setting: Setting) -> list[Row]:
 
 
 def not_quick(setting: Setting) -> None:
-    """LeftOutError in a run that only shows that everything runs: one comparison does that for all."""
+    """Raises LeftOutError in a run that only tests that everything works: one comparison is enough for that."""
     if setting.scale < 1:
         raise LeftOutError("not with --quick: fcdp-fsdp2 stands for it")
 
 
 def need_torch() -> None:
-    """LeftOutError without what manapy.fcdp.pytorch needs."""
+    """Raises LeftOutError if a requirement of manapy.fcdp.pytorch is missing."""
     if missing := next(
         (name for name in ("torch", "ml_dtypes", "mpi4py") if importlib.util.find_spec(name) is None), None
     ):
@@ -114,7 +114,7 @@ def need_torch() -> None:
 
 
 class _Comparison:
-    """All workloads by all of some libraries. path: where Python finds them beside the environment."""
+    """All workloads by several libraries. path: additional directory from which Python imports them."""
 
     def __init__(self, setting: Setting, job: str, libraries: dict[str, Library], path: Path | None = None) -> None:
         self._setting, self._path, self._rows = setting, path, Rows(job)
@@ -123,7 +123,7 @@ class _Comparison:
         self._small = setting.scale < 1
 
     def rows(self) -> list[Row]:
-        """Measure. Raises LeftOutError where nodes can't be emulated."""
+        """Measure. Raises LeftOutError if nodes can't be emulated."""
         workloads = (replace(WORKLOADS[0], rates=(HUNDRED,), goals={}),) if self._small else WORKLOADS
         with cluster(self._setting.tools, NODES) as nodes:
             for number, workload in enumerate(workloads):
@@ -201,7 +201,7 @@ class _Comparison:
 
 
 def ratios(times: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
-    """Of all other libraries' times to fcdp's, round by round."""
+    """Ratios of all other libraries' times to fcdp's, round by round."""
     ours = times.get(FCDP, {})
     found = {
         name: {number: time / ours[number] for number, time in its.items() if number in ours}
@@ -212,7 +212,7 @@ def ratios(times: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
 
 
 def _throughput(setting: Setting, job: str, places: Sequence[tuple[str, int, int, int]]) -> list[Row]:
-    """places: label, nodes, ranks of each, sentences of each rank."""
+    """places: label, number of nodes, ranks per node, sentences per rank."""
     need_torch()
     not_quick(setting)
     rows = Rows(job)
@@ -236,7 +236,7 @@ def _throughput(setting: Setting, job: str, places: Sequence[tuple[str, int, int
 
 
 def _some(job: Training) -> Iterator[Step]:
-    """As many steps as there is time for, one at least."""
+    """As many steps as there is time for, but at least one."""
     most, seconds = ENOUGH
     taken = 0.0
     for _ in range(most):
@@ -248,7 +248,7 @@ def _some(job: Training) -> Iterator[Step]:
 
 
 def check(losses: Sequence[float], expected: Sequence[float]) -> None:
-    """Raises BenchError if they aren't those of one process."""
+    """Raises BenchError if the losses aren't those of one process."""
     for number, (loss, other) in enumerate(zip(losses, expected, strict=False)):
         if not abs(loss - other) <= TOLERANCE * abs(other):
             raise BenchError(f"its loss in step {number + 1} is {loss:.6f}, in one process {other:.6f}")

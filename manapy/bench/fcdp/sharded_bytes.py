@@ -1,7 +1,7 @@
-"""Bytes that sharded training sends between nodes: at the interfaces of emulated nodes, beside the engine's own
-counters and the closed forms (the FCDP paper's Table VII).
+"""Bytes that sharded training sends between nodes: measured at the interfaces of emulated nodes, compared with the
+engine's own counters and the closed forms (the FCDP paper's Table VII).
 
-A count that differs from the closed form by more than LIMIT is a failure, not just a figure.
+If a count differs from the closed form by more than LIMIT, this is reported as a failure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..shared.samples import Row, Rows
 NODES, RANKS = 2, 2  # RANKS of each node
 LIMIT = 5.0  # %
 MODELS = {"full": "full", "lora": "LoRA"}
-# parameters; as many trainable ones as the bytes of Table VII fit, 0.05 % and not the 1 % of section V-D; ranks of a
-# node
+# number of parameters; number of trainable parameters that fits the bytes of Table VII, which is 0.05 % and not the 1 %
+# of section V-D; ranks of a node
 GPT_30B, ADAPTERS, PAPER_RANKS = 31.03e9, 17e6, 8
 MEASURED = ("fcdp", "zero3", "hpz_naive", "fcdp_sched", "fcdp_comm")
 TABLE_VII = "paper: ZeRO++ and FCDP-Sched 49.3 %, FCDP-Comm 99.9 %"
@@ -32,7 +32,7 @@ PARTS = {
 
 
 def bytes_sent(setting: Setting) -> list[Row]:
-    """What a node sends, by phase, in a step and in the first one; for each strategy, model and number of
+    """Bytes that a node sends in a step and in the first step, by phase; for each strategy, model and number of
     micro-batches."""
     rows = Rows("fcdp-bytes")
     size = (
@@ -52,7 +52,7 @@ def bytes_sent(setting: Setting) -> list[Row]:
         *micro_batches,
     ]
     with cluster.cluster(setting.tools, NODES) as nodes:
-        # runs by themselves, except for their start
+        # separate runs, which have only their start in common
         groups = [[strategy] for strategy in STRATEGIES] if setting.scale >= 1 else [list(STRATEGIES)]
         for number, strategies in enumerate(groups):
             setting.progress(number / len(groups), ", ".join(strategies))
@@ -65,7 +65,7 @@ def bytes_sent(setting: Setting) -> list[Row]:
 
 
 def add(rows: Rows, record: dict[str, Any]) -> None:
-    """The rows of one training; record: what sharded.py printed of it."""
+    """The rows of one training. record: what sharded.py printed about it."""
     strategy, trainable = record["strategy"], record["trainable"]
     label = f"{MODELS[record['model']]}, k={record['micro_batches']}"
     expected = form(record)
@@ -119,8 +119,8 @@ def form(record: dict[str, Any]) -> dict[str, float]:
 
 
 def farthest(record: dict[str, Any], expected: dict[str, float], count: str) -> tuple[str, float]:
-    """The part whose count differs most from the closed form, and by how much, in % of a step (of the first step, for
-    that one)."""
+    """The part whose count differs most from the closed form, and the difference in % of a step (for the first step: of
+    the first step)."""
     differences = {
         part: 100 * abs(record[part][count] - expected[part]) / expected["first" if part == "first" else "step"]
         for part in PARTS
@@ -129,8 +129,8 @@ def farthest(record: dict[str, Any], expected: dict[str, float], count: str) -> 
 
 
 def reduction(setting: Setting) -> list[Row]:
-    """Table VII: of GPT-30B by the closed forms, and of a model with as small a share of trainable parameters at the
-    interfaces."""
+    """Table VII: for GPT-30B by the closed forms; for a model with an equally small share of trainable parameters at
+    the interfaces."""
     rows = Rows("fcdp-reduction")
     add_table(rows)
     size = ["--hidden", "2048", "--layers", "3"] if setting.scale >= 1 else ["--hidden", "512", "--layers", "2"]
@@ -168,8 +168,8 @@ def reduction(setting: Setting) -> list[Row]:
 
 
 def add_table(rows: Rows) -> None:
-    """Table VII by the closed forms, as the paper has it: rings of fp16, gradients reduced in fp32 and counted as of
-    the backward pass, the sum of both nodes in GiB."""
+    """Table VII by the closed forms, with the paper's conventions: rings of fp16; gradients reduced in fp32 and counted
+    as part of the backward pass; the sum of both nodes in GiB."""
     steps = {
         strategy: bytes_per_node(
             strategy, NODES, PAPER_RANKS, 2 * ADAPTERS, 2 * GPT_30B, 4 * ADAPTERS, collective="ring"

@@ -1,9 +1,9 @@
-"""Memory of sharded training: the largest batch that a device takes (the FCDP paper's Tables V and VI), and what a host
-needs.
+"""Memory of sharded training: the largest batch that fits on a device (the FCDP paper's Tables V and VI), and the
+memory that a host needs.
 
-Really run: models of the proportions of the paper's, 16 times narrower, on nodes that the engine emulates, on devices
-that are limits on memory. That, and the closed forms for the paper's own models, whose activations the paper doesn't
-tell.
+Some results come from runs: models with the proportions of the paper's, 16 times narrower, on nodes that the engine
+emulates, on devices that are limits on memory. Others come from the closed forms for the paper's own models, because
+the paper doesn't state their activations.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..shared.commands import BenchError, Command, Setting, records
 from ..shared.samples import FCDP, Row, Rows
 
 STRATEGIES = ("fcdp", "zero3", "hpz", "mics")
-RANKS = 2  # of an emulated node
-# Name: blocks, hidden size, heads (Table IV); vocabulary 50257 in all.
+RANKS = 2  # per emulated node
+# Name: blocks, hidden size, heads (Table IV). The vocabulary is always 50257.
 MODELS = {
     "GPT-10B": (40, 4800, 40),
     "GPT-15B": (40, 5760, 45),
@@ -23,7 +23,7 @@ MODELS = {
     "GPT-30B": (40, 7936, 62),
 }
 VOCABULARY = 50257
-PAPER = {  # nodes: what ZeRO-3 and FCDP take, and ZeRO++
+PAPER = {  # nodes: batches of ZeRO-3 and FCDP, and of ZeRO++
     2: {"GPT-10B": (256, 128), "GPT-15B": (128, 128), "GPT-20B": (128, 64), "GPT-25B": (64, 32), "GPT-30B": (64, 0)},
     4: {
         "GPT-10B": (512, 512),
@@ -34,7 +34,8 @@ PAPER = {  # nodes: what ZeRO-3 and FCDP take, and ZeRO++
     },
 }
 A40 = 48e9  # bytes
-# of a sample: the paper doesn't say; with this number ZeRO-3's and FCDP's batches are the paper's in all ten cases
+# tokens of a sample. The paper doesn't state them; with this number ZeRO-3's and FCDP's batches are the paper's in all
+# ten cases
 TOKENS = 224
 NARROWER, LAYERS = 16, 8  # of the models that are run
 # bytes of a device for each parameter of the widest model that is run on 2 nodes: as tight as an A40 is for GPT-30B
@@ -77,7 +78,7 @@ def memory(setting: Setting) -> list[Row]:
 
 
 def check(row: Row) -> None:
-    """fcdp takes what zero3 takes, the others no more."""
+    """fcdp fits the same batches as zero3, the others no larger ones."""
     batch = {strategy: samples[0] for strategy, samples in row.samples.items()}
     for strategy, value in batch.items():
         if value > batch[FCDP] or (strategy == "zero3" and value != batch[FCDP]):
@@ -101,7 +102,7 @@ def add_forms(rows: Rows) -> None:
 
 
 def largest(strategy: str, nodes: int, name: str) -> int:
-    """Samples on all devices. Activations as by Korthikanti et al., arXiv 2205.05198, section 4.1: s h (34 + 5 a s / h)
+    """Samples on all devices. Activations as in Korthikanti et al., arXiv 2205.05198, section 4.1: s h (34 + 5 a s / h)
     bytes for each block, nothing recomputed."""
     layers, hidden, heads = MODELS[name]
     parameters = 12 * layers * hidden**2 + 2 * VOCABULARY * hidden
@@ -110,7 +111,7 @@ def largest(strategy: str, nodes: int, name: str) -> int:
 
 
 def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
-    """What a node's ranks have in memory while they train: fcdp's beyond zero3's is the window and, with several
+    """Memory of a node's ranks while they train. fcdp needs more than zero3: the window and, with several
     micro-batches, the node's sum of gradients."""
     for model, micro_batches in (("lora", 1), ("full", 1), ("full", 2)):
         title = f"{'LoRA' if model == 'lora' else model}, k={micro_batches}"

@@ -1,7 +1,7 @@
-"""How long sharded training takes on emulated nodes: paths (the FCDP paper's Table III), with and without the cache on
-the device (Figures 5 to 8), over bandwidth (Figure 9), and what crosses the network when (Figure 10).
+"""Times of sharded training on emulated nodes: paths (the FCDP paper's Table III), with and without the cache on the
+device (Figures 5 to 8), over bandwidth (Figure 9), and the traffic on the network over time (Figure 10).
 
-All ranks share this machine's processors, and devices are its memory: ratios say something, seconds don't.
+All ranks share this machine's processors, and devices are its memory: ratios are meaningful, seconds aren't.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..shared.commands import Command, Setting, records
 from ..shared.samples import FCDP, Row, Rows
 
 NODES, RANKS = 2, 2  # RANKS of each node
-# as sharded_times.py calls them: computing alone; fcdp that leaves on the device what it has gathered
+# names of sharded_times.py: computing alone; fcdp that keeps gathered data on the device
 ALONE, CACHED = "alone", "fcdp-tau"
 MODELS = {"lora": "LoRA", "full": "full"}
 PATHS = {"host": "from the host's memory", "node": "from the ranks of the node", "network": "from all nodes"}
-SLOW = 100e6  # bits a second
+SLOW = 100e6  # bits per second
 RATES = (1e9, 316e6, 100e6, 31.6e6, 10e6)
 SAMPLE = 0.02  # seconds
 
 
 def link(bits: float) -> str:
-    """1 Gb/s."""
+    """A rate as text, for example 1 Gb/s."""
     return f"{bits / 1e9:g} Gb/s" if bits >= 1e9 else f"{bits / 1e6:g} Mb/s"
 
 
@@ -43,8 +43,8 @@ def _program(setting: Setting, *options: str) -> Command:
 
 
 def paths(setting: Setting) -> list[Row]:
-    """GB/s with which a unit comes to each device: copied from the node's window, gathered in the node, gathered over
-    the network."""
+    """Rates in GB/s at which a unit arrives on each device: copied from the node's window, gathered in the node,
+    gathered over the network."""
     rows = Rows("fcdp-paths")
     size, rounds = ("64", setting.rounds) if setting.scale >= 1 else ("4", 1)
     rates = (1e9, SLOW) if setting.scale >= 1 else (1e9,)
@@ -76,7 +76,7 @@ def paths(setting: Setting) -> list[Row]:
 
 
 def overlap(setting: Setting) -> list[Row]:
-    """Times of a step over a slow link, beside computing alone; LoRA with few and with many samples in a step."""
+    """Times of a step over a slow link, compared with computing alone; LoRA with few and with many samples per step."""
     rows = Rows("fcdp-overlap")
     size = (
         ["--hidden", "1024", "--layers", "4", "--rank", "4"]
@@ -132,8 +132,8 @@ def _steps(
 
 
 def retention(setting: Setting) -> list[Row]:
-    """LoRA over ever slower links, at which W / (bandwidth × computing) grows a hundredfold; what is left of the
-    throughput on the fastest."""
+    """LoRA over ever slower links, so that W / (bandwidth × computing) grows a hundredfold; throughput relative to the
+    fastest link."""
     rows = Rows("fcdp-retention")
     size = (
         ["--hidden", "768", "--layers", "4", "--rank", "1", "--batch", "512"]
@@ -191,8 +191,9 @@ def _median(row: Row, variant: str) -> float:
 
 @dataclass
 class Trace:
-    """Of one training. times: seconds since its first step began; rates: at each of them, MB/s that the first node has
-    sent since the one before; phases: [seconds, what], "step" at the beginning of each."""
+    """The network traffic of one training. times: seconds since its first step began; rates: for each time, MB/s that
+    the first node has sent since the previous time; phases: [seconds, what], with "step" at the beginning of each
+    step."""
 
     strategy: str
     times: list[float] = field(default_factory=list)
@@ -200,8 +201,8 @@ class Trace:
     phases: list[tuple[float, str]] = field(default_factory=list)
 
     def chosen(self, name: str) -> list[float]:
-        """Rates in the forward passes, or from the beginning of the backward pass on ("backward"), of all steps but the
-        first."""
+        """Rates in the forward passes, or from the beginning of the backward pass on ("backward"), of all steps except
+        the first."""
         return [rate for moment, rate in zip(self.times, self.rates, strict=True) if self._part(moment) == name]
 
     def _part(self, moment: float) -> str | None:
@@ -265,7 +266,7 @@ def timeline(setting: Setting) -> list[Row]:
 
 @contextmanager
 def _sampled(nodes: cluster.Cluster) -> Iterator[list[tuple[float, int]]]:
-    """Moments and what the first node has sent until then, while this is open."""
+    """Times and the bytes that the first node has sent until then, sampled while the context is open."""
     samples: list[tuple[float, int]] = []
     done = threading.Event()
 

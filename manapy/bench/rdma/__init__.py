@@ -1,1 +1,1 @@
-"""Jobs about SHIFT: data verbs over a provider that does nothing; all else in the virtual machine."""
+"""Jobs about SHIFT: data verbs over a provider that does nothing; everything else in the virtual machine."""

@@ -1,4 +1,4 @@
-"""What connections cost with SHIFT: control verbs (the paper's Figure 9), small writes (Table 1), set-up of the
+"""The cost of connections with SHIFT: control verbs (the paper's Figure 9), small writes (Table 1), set-up of the
 backups, memory."""
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..shared.compare import Sample, compare, json_lines
 from ..shared.samples import NATIVE, SHIFT, Row, Rows
 
 DEVICES = ("rxa0", "rxb0")
-CYCLES, HOLD_MS = 5, 1500  # connections in one run, and how long each is held: its backups are made meanwhile
+# connections in one run, and the time for which each is held: meanwhile its backups are set up
+CYCLES, HOLD_MS = 5, 1500
 SIZES = (1, 2, 4, 8, 16)  # bytes
 IDLE, IDLE_SHIFT = 500, 200  # queue pairs
 PAPER_SETUP = "paper: 35 ms, beside the program"
@@ -25,8 +26,8 @@ _ports = itertools.count(20000)
 
 
 def control(setting: Setting) -> list[Row]:
-    """ns of each verb, the median and the slowest one of a run; and ms from a connection to its protection, which no
-    verb waits for."""
+    """ns of each verb: the median and the slowest one of a run. And ms from a connection to its protection, for which
+    no verb waits."""
     rows = Rows("control")
     cycles = CYCLES if setting.scale >= 0.1 else 2
     logs: dict[int, str] = {}
@@ -52,7 +53,7 @@ def control(setting: Setting) -> list[Row]:
 
 
 def _protected(log: str) -> Iterator[float]:
-    """Seconds from each connection until the first of its two sides was protected."""
+    """Seconds from each connection until the first of its two sides is protected."""
     connected = [record["value"] / 1e9 for record in records(log) if record["name"] == "connected"]
     said = [
         float(moment) for moment in re.findall(r'^manapy shift: ([\d.]+) \{.*"event":"protected"', log, re.MULTILINE)
@@ -63,7 +64,7 @@ def _protected(log: str) -> Iterator[float]:
 
 
 def write_latency(setting: Setting) -> list[Row]:
-    """µs of ib_write_lat, its median and its standard deviation."""
+    """µs of ib_write_lat: median and standard deviation."""
     rows = Rows("write-lat")
     sizes = SIZES if setting.scale >= 0.1 else SIZES[:1]
     beside = [0, IDLE if setting.scale >= 0.1 else 5]
@@ -91,7 +92,7 @@ def _latency(setting: Setting, vm: Any, bytes_: int, variant: str) -> str:
 
 
 def _table(group: str, output: str) -> Iterable[Sample]:
-    """The one line of figures: bytes, iterations, min, max, typical, average, standard deviation, percentiles."""
+    """The only line of figures: bytes, iterations, min, max, typical, average, standard deviation, percentiles."""
     line = next((line.split() for line in output.splitlines() if re.match(r"\s*\d+\s+\d+\s", line)), None)
     if line is None or len(line) < 7:
         raise BenchError(f"ib_write_lat printed no figures: {output.strip()[-100:]}")
@@ -100,8 +101,8 @@ def _table(group: str, output: str) -> Iterable[Sample]:
 
 
 def memory(setting: Setting) -> list[Row]:
-    """KB that a protected queue pair takes beyond a plain one: of the process, and of the machine as a whole (the
-    kernel's too). And the time until many connections are protected."""
+    """KB that a protected queue pair needs more than a plain one: in the process, and in the machine as a whole
+    (including the kernel). And the time until many connections are protected."""
     rows = Rows("memory")
     count = IDLE_SHIFT if setting.scale >= 0.1 else 10
     rounds = min(setting.rounds, 3)
@@ -139,7 +140,7 @@ def memory(setting: Setting) -> list[Row]:
 
 
 def _available(vm: Any) -> float:
-    """KB, after what is being freed is free."""
+    """KB, after memory that is being freed has been freed."""
     text = vm.run("sync; sleep 0.5; grep MemAvailable /proc/meminfo", check=True).stdout
     return float(text.split()[1])
 
@@ -151,7 +152,7 @@ def _last_protected(process: Any) -> float:
 
 @contextmanager
 def _idle(setting: Setting, vm: Any, variant: str, n: int) -> Iterator[Any]:
-    """A program with n connections between the two devices that do nothing; under SHIFT all are protected."""
+    """A program with n idle connections between the two devices; under SHIFT all are protected."""
     if n == 0:
         yield None
         return

@@ -1,9 +1,8 @@
-"""How long a fallback takes, and each step of it, by what SHIFT says of its switches (MANAPY_SHIFT_VERBOSE;
-shift_times_t of lowerhalf/rdma/objects/objects.h).
+"""The duration of a fallback and of each of its steps, as SHIFT reports them (MANAPY_SHIFT_VERBOSE; shift_times_t of
+lowerhalf/rdma/objects/objects.h).
 
-One side sends messages, the other only its counter of what it has consumed: the paper's sender and receiver. Mostly the
-sender sees the error, and the other one is told of it; where the receiver was first, its answer is there already (0
-ms).
+One side sends messages, the other sends only a counter of consumed messages: the paper's sender and receiver. Usually
+the sender sees the error and the receiver is told. If the receiver was first, its answer has already arrived (0 ms).
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from ..shared.samples import SHIFT, Row, Rows
 COUNTS = {1: 24, 10: 12, 100: 6}  # queue pairs: failovers
 PAPER = "paper: 2.30 ± 0.34 ms, on RNICs"
 TRAFFIC = ("--one-way", "--kinds", "send,imm,write", "--size", "4096", "--cq", "all", "--timeout", "14", "--retry", "6")
-PHASES = ("fence", "drain", "copy", "answer", "replay")  # as in the events, each from the end of the one before
+# as in the events, each measured from the end of the previous one
+PHASES = ("fence", "drain", "copy", "answer", "replay")
 
 
 def fallback(setting: Setting) -> list[Row]:
-    """Milliseconds. One sample per failover: of several queue pairs' the median, and for the last rows from the first
-    one's begin to the last one's end."""
+    """Milliseconds. One sample per failover: with several queue pairs their median; for the last rows, the time from
+    the beginning of the first to the end of the last."""
     rows = Rows("fallback")
     counts = (
         {n: max(2, round(count * setting.scale)) for n, count in COUNTS.items()} if setting.scale >= 0.1 else {1: 2}
@@ -53,8 +53,8 @@ def _start(setting: Setting, vm: Any, n: int) -> Any:
 def _failover(
     setting: Setting, vm: Any, pair: Any, n: int
 ) -> tuple[float, list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """When rail 0 was cut, ns of the machine's clock; the sender's and the receiver's fallbacks, and the sender's first
-    completions; all is back when it returns."""
+    """When rail 0 was cut, in ns of the machine's clock; the sender's and the receiver's fallbacks, and the sender's
+    first completions. Everything is back to normal when it returns."""
     shift = setting.guest.part("shift")
     before = [shift.count(process, "fallback") for process in (pair.client, pair.server)]
     returns = max(shift.count(process, "return") for process in pair.both)

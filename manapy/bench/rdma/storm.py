@@ -1,6 +1,6 @@
-"""The failure storm: random failures of the two rails and repairs, under a program that checks every byte, in many ways
-of using verbs (tools/vm/storm.py, tests/programs/rdma/stamps.c). Zero lost, doubled, reordered or wrong bytes, and no
-error that the program sees; else the row says which seed failed."""
+"""The failure storm: random failures and repairs of the two rails, under a program that checks every byte, with verbs
+used in many ways (tools/vm/storm.py, tests/programs/rdma/stamps.c). Expected: zero lost, doubled, reordered or wrong
+bytes, and no error that the program sees. Otherwise the row names the seed that failed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..shared.guest import DiedError
 from ..shared.samples import SHIFT, Row, Rows
 
 FAILURES = 20  # with one seed
-RAILS = (0, 1)  # of the traffic, and of its backup; one of them is whole at any time
-DEATHS = 3  # of the machine, in all
+RAILS = (0, 1)  # of the traffic, and of its backup; at any time at least one of them works
+DEATHS = 3  # of the machine, in total
 WAYS = (
     "--kinds send,imm,write,flag,read --cq all -q 2",
     "--kinds send,imm,write,flag,read --events",
@@ -27,7 +27,7 @@ WAYS = (
 
 
 def storm(setting: Setting) -> list[Row]:
-    """Failures survived, by seed; messages and bytes that were checked; how often traffic moved."""
+    """Survived failures, by seed; messages and bytes that were checked; number of moves of the traffic."""
     rows = Rows("storm")
     left, seed, died = setting.storm, setting.seed, 0
     while left > 0:
@@ -38,7 +38,7 @@ def storm(setting: Setting) -> list[Row]:
         except DiedError as error:
             died += 1
             if died <= DEATHS:
-                continue  # says nothing of the traffic: the seed begins again, in a new machine
+                continue  # this tells nothing about the traffic: the seed starts again, in a new machine
             rows.fail(f"seed {seed}", set(), SHIFT, str(error))
         except BenchError as error:
             rows.fail(f"seed {seed} ({WAYS[seed % len(WAYS)]})", set(), SHIFT, str(error))
@@ -79,7 +79,7 @@ def _rage(setting: Setting, vm: Any, rows: Rows, seed: int, failures: int, befor
 
 
 def _keep(setting: Setting, seed: int, raging: Any, pair: Any) -> None:
-    """All that helps to see what happened."""
+    """Keep everything that helps to find out what happened."""
     text = "\n".join(
         [f"seed {seed}: {WAYS[seed % len(WAYS)]}", *raging.steps, *(process.report() for process in pair.both)]
     )

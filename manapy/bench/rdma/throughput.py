@@ -1,6 +1,6 @@
 """Throughput of perftest's programs while a rail fails and comes back, with and without SHIFT; the paper's Figure 8.
 
-What is carried is counted at the hosts' ports, so headers and what is sent again are in it. The initiator is host a.
+Bytes are counted at the hosts' ports, so they include headers and retransmissions. The initiator is host a.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..shared import plots
 from ..shared.commands import BenchError, Setting
 from ..shared.samples import NATIVE, SHIFT, Row, Rows
 
-FAILURES: dict[str, tuple[str, str | None] | None] = {  # how and for which host: guest/rails
+FAILURES: dict[str, tuple[str, str | None] | None] = {  # how it fails, and for which host: guest/rails
     "no failure": None,
     "local NIC down": ("admin-down", "a"),
     "remote NIC down": ("admin-down", "b"),
@@ -35,9 +35,9 @@ _ports = itertools.count(19000)
 
 @dataclass
 class Run:
-    """One run. times: seconds, of the machine's clock; rates: at each of them, for each rail, MB/s since the one
-    before. cut, repaired, fallback, back: when that happened; ended: when the program did, with an error; said: its
-    last words."""
+    """One run. times: seconds of the machine's clock; rates: for each time and rail, MB/s since the previous time. cut,
+    repaired, fallback, back: when these events happened. ended: when the program ended with an error; said: its last
+    output."""
 
     failure: str
     variant: str
@@ -56,7 +56,7 @@ class Run:
         return statistics.fmean(chosen) if chosen else None
 
     def flowing_again(self) -> float | None:
-        """When, after the failure, a fifth of the rate before it is reached again."""
+        """The time after the failure at which a fifth of the previous rate is reached again."""
         assert self.cut is not None
         usual = self.mean(self.cut - HOLD, self.cut) or 0
         later = zip(self.times, self.rates, strict=True)
@@ -66,8 +66,8 @@ class Run:
 
 
 def throughput(program: str, setting: Setting) -> list[Row]:
-    """MB/s before a failure, on the backup and afterwards, and how long nothing went; one run of each for seven pairs
-    of other jobs."""
+    """MB/s before a failure, on the backup and afterwards, and the time without traffic. One run of each, which counts
+    as seven rounds of other jobs."""
     rows = Rows(program)
     runs: list[Run] = []
     rounds = max(1, setting.rounds // 7)
@@ -138,7 +138,7 @@ def _run(setting: Setting, vm: Any, program: str, failure: str, variant: str) ->
 
 
 def _await(setting: Setting, shift: Any, pair: Any, event: str) -> None:
-    """Until both ends have said it. Raises BenchError with what they said instead."""
+    """Wait until both ends have reported the event. Raises BenchError with their output otherwise."""
     try:
         shift.wait_event(pair, event, timeout=setting.limit)
     except setting.guest.part("machine").VMError:
@@ -153,7 +153,7 @@ def _await(setting: Setting, shift: Any, pair: Any, event: str) -> None:
 
 
 def _ends(process: Any, seconds: float) -> bool:
-    """It may wait for ever: that is a result."""
+    """Does it end in this time? It may wait for ever, which is also a result."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -185,7 +185,7 @@ def _read(run: Run, text: str) -> None:
     before: list[float] | None = None
     for sample in _samples(text):
         if before is not None and sample[0] - before[0] < SAMPLE_MS / 2000:
-            continue  # a late one before it: too short a time to be a rate
+            continue  # the previous sample was late: the time is too short for a rate
         if before is not None:
             moved = [
                 (now - then) / (sample[0] - before[0]) / 1e6 for now, then in zip(sample[1:], before[1:], strict=True)
@@ -196,7 +196,7 @@ def _read(run: Run, text: str) -> None:
 
 
 def _when(process: Any, name: str) -> float:
-    """The machine's time of its first event of this name."""
+    """The machine's time of its first event with this name."""
     line = next(line for line in process.stderr.splitlines() if f'"event":"{name}"' in line)
     return float(line.removeprefix("manapy shift: ").split()[0])
 

@@ -1,9 +1,9 @@
 """A small training job (osu_bench/train.py) on two hosts while their rail fails: the five cases of the SHIFT paper's
 section 5.2, and its Figure 10.
 
-As there, 4 epochs, a checkpoint after each, and the failure after 1.78 epochs. MPI runs over verbs (UCX on Soft-RoCE).
-What is measured is progress: how much has to be done again, and for how long nothing goes. All runs must end with the
-same weights, bit by bit.
+As in the paper: 4 epochs, a checkpoint after each, and the failure after 1.78 epochs. MPI runs over verbs (UCX on
+Soft-RoCE). Progress is measured: how many steps must be repeated, and how long nothing advances. All runs must end with
+the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..shared.commands import BenchError, LeftOutError, Setting
 from ..shared.samples import NATIVE, SHIFT, Row, Rows
 
 EPOCHS, STEPS, FAILS_AFTER = 4, 40, 1.78  # steps of an epoch; epochs
-PAUSE = 0.03  # seconds of each step in which a larger network would be computing
-FLAP = 4.0  # seconds for which the rail is away; the program without SHIFT dies after some two
+PAUSE = 0.03  # seconds of each step in which a larger network would compute
+FLAP = 4.0  # seconds for which the rail is down; the program without SHIFT ends after about two
 BUSY = ("ib_write_bw", "-F", "-x", "1", "-s", "16384", "-t", "4", "-D", "1", "--run_infinitely")  # on the backup
 _ports = itertools.count(19500)
 
 
 @dataclass(frozen=True)
 class Case:
-    """`busy`: other traffic on the backup; `after`: what is done about the failure (None: there is none)."""
+    """`busy`: other traffic on the backup. `after`: the reaction to the failure (None: there is no failure)."""
 
     name: str
     variant: str
@@ -42,8 +42,8 @@ class Case:
 
 @dataclass
 class Run:
-    """One case. points: seconds since the first step, and steps done; saved: the same, for checkpoints; cut, repaired:
-    seconds; weights: a digest."""
+    """One case. points: seconds since the first step, and number of steps done; saved: the same for checkpoints; cut,
+    repaired: seconds; weights: a digest."""
 
     case: Case
     points: list[tuple[float, int]] = field(default_factory=list)
@@ -54,12 +54,12 @@ class Run:
 
     @property
     def again(self) -> int:
-        """Steps that were done a second time."""
+        """Number of steps that were repeated."""
         return sum(max(0, before - after + 1) for (_, before), (_, after) in itertools.pairwise(self.points))
 
     @property
     def standstill(self) -> float:
-        """The longest time between one step and the next one that had not been done before."""
+        """The longest time between a step and the next one that had not been done before."""
         first: dict[int, float] = {}
         for moment, step in self.points:
             first.setdefault(step, moment)
@@ -67,7 +67,7 @@ class Run:
 
 
 class _Attempts:
-    """Processes of one case, one after the other."""
+    """The processes of one case, in sequence."""
 
     def __init__(self, setting: Setting, vm: Any, case: Case, directory: Path) -> None:
         self._setting, self._vm, self._case, self._directory = setting, vm, case, directory
@@ -78,11 +78,11 @@ class _Attempts:
 
     @property
     def process(self) -> Any:
-        """The one that runs."""
+        """The running process."""
         return self._processes[-1]
 
     def start(self) -> None:
-        """It goes on from what is saved."""
+        """Start a process; it continues from the saved state."""
         env = self._setting.guest.environment(self._case.variant)
         options = [
             "--dir",
@@ -100,7 +100,7 @@ class _Attempts:
         )
 
     def wait_protected(self) -> None:
-        """Both ranks have said so of the queue pairs between them and of those to themselves."""
+        """Wait until both ranks have reported protection of the queue pairs between them and of those to themselves."""
         shift, vm = self._setting.guest.part("shift"), self._vm
         with vm.changed:
             vm.changed.wait_for(
@@ -111,24 +111,24 @@ class _Attempts:
             raise BenchError("the connections of the training job are not protected")
 
     def wait_failure(self) -> None:
-        """Until it is time for it."""
+        """Wait until the time of the failure."""
         self.process.wait_for(f"step {int(FAILS_AFTER * self._steps)} ", self._setting.limit)
 
     def cut(self) -> None:
-        """The rail fails."""
+        """Make the rail fail."""
         self.cut_at = self._vm.cut(0)
 
     def repair(self) -> None:
-        """It is whole again."""
+        """Repair the rail."""
         self.repaired_at = self._vm.repair(0)
 
     def wait_saved(self) -> None:
-        """Until the next checkpoint."""
+        """Wait until the next checkpoint."""
         count = self.process.stdout.count("\nsaved ")
         self.process.wait_for(lambda text: text.count("\nsaved ") > count, self._setting.limit)
 
     def finish(self) -> Run:
-        """Until its end; all that has happened."""
+        """Wait until the end; returns the whole run."""
         status = self.process.wait(self._setting.limit)
         text = "".join(process.stdout for process in self._processes)
         weights = re.search(r"^weights (\w+)$", text, re.M)
@@ -151,7 +151,7 @@ class _Attempts:
 
 
 def _dies(job: _Attempts) -> None:
-    """The program ends; the rail is repaired, and it is started again."""
+    """The program ends. The rail is repaired, and the program is started again."""
     if job.process.wait() == 0:
         raise BenchError("the failure did not end the program, though nothing stood in for its rail")
     job.repair()
@@ -159,7 +159,8 @@ def _dies(job: _Attempts) -> None:
 
 
 def _saves_and_ends(job: _Attempts) -> None:
-    """On a busy backup it goes on until its next checkpoint. Then it is ended, and goes on over the repaired rail."""
+    """On a busy backup the program continues until its next checkpoint. Then it is ended, and continues over the
+    repaired rail."""
     job.wait_saved()
     job.process.kill()
     job.repair()
@@ -167,7 +168,7 @@ def _saves_and_ends(job: _Attempts) -> None:
 
 
 def _stays(job: _Attempts) -> None:
-    """On the backup, to the end."""
+    """The program stays on the backup to its end."""
 
 
 def _flaps(job: _Attempts) -> None:
@@ -188,7 +189,7 @@ CASES = (
 
 
 def training(setting: Setting) -> list[Row]:
-    """Seconds from the first step to the end, steps done again and the longest standstill, of each case; one run of
+    """For each case: seconds from the first step to the end, repeated steps and the longest standstill; one run of
     each."""
     if importlib.util.find_spec("mpi4py") is None:
         raise LeftOutError("no mpi4py (pip install mpi4py)")
@@ -237,7 +238,7 @@ def _run(setting: Setting, vm: Any, case: Case) -> Run:
 
 
 def _make_busy(setting: Setting, vm: Any) -> None:
-    """Other traffic on rail 1, until all that runs in the machine is ended."""
+    """Start other traffic on rail 1, until all processes in the machine are ended."""
     port = next(_ports)
     command = [*BUSY, "-p", str(port)]
     vm.start([*command, "-d", "rxb1"])
@@ -259,7 +260,7 @@ def _write(path: Path, runs: Sequence[Run]) -> None:
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:
-    """Figure 10: a panel for each case with SHIFT, beside the case without failure and the one without SHIFT."""
+    """Figure 10: a panel for each case with SHIFT, compared with the case without failure and the one without SHIFT."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,5 +1,5 @@
-"""What the data verbs of RDMA cost through libmanapy_shift.so, over a provider that does nothing: the same program with
-and without it."""
+"""The cost of RDMA data verbs through libmanapy_shift.so, over a provider that does nothing: the same program with and
+without it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ GOALS = dict.fromkeys([*VERBS, "ibv_wr_rdma_write, start to complete", "ibv_star
 
 
 def verbs(setting: Setting) -> list[Row]:
-    """ns per call; the median and the minimum over the batches of each run. The provider's second device is the backup,
-    so all is protected."""
+    """ns per call: median and minimum over the batches of each run. The provider's second device is the backup, so
+    everything is protected."""
     library = installation.library("libmanapy_shift.so")
     if library is None:
         raise LeftOutError("this manapy was built without its RDMA part (apt install libibverbs-dev)")
@@ -35,9 +35,9 @@ def verbs(setting: Setting) -> list[Row]:
     compile_one(setting.tools.sources / "verbs.c", program, str(null))
     sysfs = setting.work / "sysfs"
     sysfs.mkdir()
-    # with rings that the rewind finds, as on a real RNIC: then no journal is kept
+    # with rings that the rewind can read, as on a real RNIC: so no journal is kept
     plain = [f"LD_LIBRARY_PATH={null.parent}", "NULLVERBS_INSTANT=1", f"NULLVERBS_SYSFS={sysfs}"]
-    # nobody answers there: keys are asked for beside the data path
+    # no agent answers there: keys are requested outside the data path
     shift = [
         f"LD_PRELOAD={library}",
         f"MANAPY_SHIFT_AGENT={null.parent / 'agent'}",
@@ -55,7 +55,7 @@ def verbs(setting: Setting) -> list[Row]:
 
 
 def _null_provider(setting: Setting) -> Path:
-    """libibverbs.so.1 without RNICs, in a directory of its own."""
+    """Builds libibverbs.so.1 without RNICs, in a directory of its own."""
     source = rdma_source(setting.tools, "nullverbs.c")
     target = setting.work / "null" / "libibverbs.so.1"
     target.parent.mkdir()

@@ -1,2 +1,2 @@
-"""What jobs of several rooms use: commands, interleaved runs, samples, the report, pictures, facts about the machine,
-tools, emulated clusters and the virtual machine."""
+"""Code that jobs of several folders use: commands, interleaved runs, samples, the report, pictures, facts about the
+machine, tools, emulated clusters and the virtual machine."""

@@ -1,10 +1,10 @@
-"""Emulated clusters: nodes that are network namespaces, joined by links of a given speed (tools/nodes), programs across
-them, and what their interfaces count.
+"""Emulated clusters: nodes that are network namespaces, connected by links of a given speed (tools/nodes), programs
+that run on them, and the byte counts of their interfaces.
 
-1. Whatever is made here is removed on leaving, also after an error. Nodes are named after this process, so that nobody
-   else's are touched; those of a process that was killed are removed by the next one.
-2. Interfaces are looked at from outside, so that looking takes nothing from what runs on the nodes, and sends nothing.
-3. UCX is told to use TCP only: otherwise processes on two such nodes talk through memory, and no byte crosses a link.
+ 1. Everything that is created here is removed on leaving, also after an error. Nodes are named after this process, so
+    that nodes of other processes are not touched. The next process removes those of a process that was killed.
+ 2. Interfaces are read from outside, so that reading costs the programs on the nodes nothing and sends nothing.
+ 3. UCX may use only TCP: otherwise processes on two such nodes communicate through memory, and no byte crosses a link.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ BYTES_RECEIVED, BYTES_SENT = 1, 9  # words of a line of /proc/net/dev
 
 @dataclass
 class Cluster:
-    """Nodes that exist. tool: tools/nodes; names: of the nodes, in order."""
+    """Existing nodes. tool: tools/nodes; names: of the nodes, in order."""
 
     tool: Path
     names: Sequence[str]
-    _counters: list[int] = field(default_factory=list)  # of each node, a descriptor
+    _counters: list[int] = field(default_factory=list)  # one descriptor per node
 
     def shape(self, bits: float) -> None:
-        """Let no more than `bits` a second into and out of each node. What may pass at once is what takes 4 ms, but no
-        less than 16 KB: at low rates all that is free of charge."""
+        """Limit the traffic into and out of each node to `bits` per second. The burst that may pass at once is the
+        traffic of 4 ms, but at least 16 KB: at low rates this much is not delayed."""
         _nodes(self.tool, "shape", f"{bits:.0f}bit", f"{max(16_384, bits / 8 * 0.004):.0f}b", *self.names)
 
     def command(self, setting: Setting, ranks: int, program: Command, **environment: str) -> list[str | Path]:
-        """mpirun, itself on the first node, of a program with `ranks` ranks on each node."""
+        """Command line of mpirun, which runs on the first node, for a program with `ranks` ranks on each node."""
         variables = [f"{name}={value}" for name, value in (ENVIRONMENT | environment).items()]
         launcher = ["-launcher", "ssh", "-launcher-exec", self.tool.with_name("nodes-launch")]
         hosts = ",".join(f"{name}:{ranks}" for name in self.names)
@@ -68,7 +68,7 @@ class Cluster:
         return [self._count(descriptor, BYTES_SENT) for descriptor in self._counters]
 
     def received(self) -> list[int]:
-        """Likewise what came in."""
+        """Bytes that each node has received, likewise."""
         return [self._count(descriptor, BYTES_RECEIVED) for descriptor in self._counters]
 
     def _count(self, descriptor: int, word: int) -> int:
@@ -78,8 +78,8 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(tools: Tools, count: int) -> Iterator[Cluster]:
-    """`count` nodes for the time being, with links as fast as the machine. Raises LeftOutError where there can't be
-    any."""
+    """`count` nodes, which exist until the context is left, with links as fast as the machine. Raises LeftOutError if
+    nodes can't be created."""
     tool = _tool(tools)
     for names in orphans():
         _nodes(tool, "down", *names)
@@ -88,7 +88,7 @@ def cluster(tools: Tools, count: int) -> Iterator[Cluster]:
 
 
 def orphans() -> list[list[str]]:
-    """Names of the nodes of each process that is no more."""
+    """Names of the nodes of each process that no longer exists."""
     found: dict[str, list[str]] = {}
     for path in sorted(Path("/run/netns").glob("manapy-bench*")):
         if (name := re.fullmatch(r"manapy-bench(\d+)-\d+", path.name)) and not Path(f"/proc/{name[1]}").exists():
@@ -98,12 +98,13 @@ def orphans() -> list[list[str]]:
 
 @contextlib.contextmanager
 def made(tool: Path, names: Sequence[str]) -> Iterator[Cluster]:
-    """Nodes of these names for the time being. Raises LeftOutError, saying why, where there can't be any."""
+    """Nodes with these names, which exist until the context is left. Raises LeftOutError with the reason if they can't
+    be created."""
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
         raise LeftOutError("emulated nodes need root and iproute2")
     nodes = Cluster(tool, names)
     try:
-        _nodes(tool, "down", *names)  # those of a run that was killed
+        _nodes(tool, "down", *names)  # remove nodes of a run that was killed
         try:
             _nodes(tool, "up", *names)
         except subprocess.CalledProcessError as error:
@@ -117,14 +118,14 @@ def made(tool: Path, names: Sequence[str]) -> Iterator[Cluster]:
 
 
 def _interfaces(name: str) -> int:
-    """A descriptor of a node's /proc/net/dev: opened for a process of the node, it goes on showing that node's
-    interfaces."""
+    """A descriptor of a node's /proc/net/dev. It was opened for a process of the node, so it continues to show that
+    node's interfaces."""
     process = subprocess.Popen(
         ["ip", "netns", "exec", name, "sh", "-c", "echo; read -r _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert process.stdout is not None
-        process.stdout.readline()  # it is on the node now
+        process.stdout.readline()  # now the process is on the node
         return os.open(f"/proc/{process.pid}/net/dev", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         process.communicate()

@@ -1,4 +1,4 @@
-"""Running the commands that are measured. Everything a benchmark starts ends with it; every wait has a limit."""
+"""Running the commands that are measured. All processes that a benchmark starts end with it; every wait has a limit."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Command = Sequence[str | Path]
 
 
 class BenchError(ManapyError):
-    """A command that was to be measured failed; one line."""
+    """A command that was to be measured has failed; one line."""
 
 
 class LeftOutError(ManapyError):
-    """A job can't be done here; one line that says why."""
+    """A job can't run here; one line with the reason."""
 
 
 @dataclass(frozen=True)
 class Setting:
     """Where and how much is measured.
 
-    rounds: runs of each variant; ms: milliseconds for each figure inside one run; megabytes: random data a rank in the
-    largest image; scale: length of the programs that run as a whole; limit: seconds for one command; simulated: ranks
-    in the model, at most; imb: see imb.programs; guest: the machine with RDMA devices; storm: failures in the storm, of
-    which `seed` is the first seed; minutes: of healthy training; pictures: a folder for them. progress(fraction, text)
-    is called as a job goes on.
+    rounds: runs of each variant; ms: milliseconds for each figure inside one run; megabytes: random data per rank in
+    the largest image; scale: length of the programs that run as a whole; limit: seconds for one command; simulated:
+    largest number of ranks in the model; imb: see imb.programs; guest: the machine with RDMA devices; storm: number of
+    failures in the storm, whose first seed is `seed`; minutes: of healthy training; pictures: a folder for them.
+    progress(fraction, text) is called while a job runs.
     """
 
     work: Path
@@ -85,7 +85,7 @@ class Setting:
         try:
             return self.run([*variables, *command])
         finally:
-            shutil.rmtree(directory, ignore_errors=True)  # its coordinator may be about to end
+            shutil.rmtree(directory, ignore_errors=True)  # its coordinator may still be ending
             forget(directory)
 
     def native(self, ranks: int, *program: str | Path) -> list[str | Path]:
@@ -99,8 +99,8 @@ class Setting:
         return [env, path, self.tools.manapy, "trace", "run", "--dir", directory, "--", *command]
 
     def launched(self, variant: str, ranks: int, directory: Path, *program: str | Path) -> list[str | Path]:
-        """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM; calls are recorded, but with
-        UNTRACED"""
+        """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM; calls are recorded unless the
+        variant is UNTRACED"""
         how = ["--protocol", CLOCK, "--no-trace"] if variant == UNTRACED else ["--protocol", variant]
         return [self.tools.mpirun, "-n", str(ranks), self.tools.launch, "--dir", directory, *how, *program]
 
@@ -109,7 +109,7 @@ class Setting:
         return [self.tools.mpirun, "-n", str(ranks), self.tools.restart, checkpoint]
 
     def run(self, command: Command) -> str:
-        """Standard output; BenchError if it fails or takes too long."""
+        """Standard output. Raises BenchError if the command fails or takes too long."""
         words = [str(word) for word in command]
         process = subprocess.Popen(
             words,
@@ -139,7 +139,7 @@ class Setting:
         return time.perf_counter() - begin
 
     def together(self, commands: Sequence[Command]) -> float:
-        """Seconds until commands started at once have all ended."""
+        """Seconds until commands that were started at the same time have all ended."""
         begin = time.perf_counter()
         running = [subprocess.Popen([str(word) for word in command], stderr=subprocess.DEVNULL) for command in commands]
         try:
@@ -155,19 +155,19 @@ class Setting:
 
 
 def trace_of(directory: Path) -> Path:
-    """Where the records of the job with this directory lie."""
+    """The folder with the records of the job in this directory."""
     from ...trace.capture import format  # numpy
 
     return format.root() / format.job_name(directory)
 
 
 def forget(directory: Path) -> None:
-    """Remove the records of the job with this directory: they outlive it."""
+    """Remove the records of the job in this directory, because they remain after the job."""
     shutil.rmtree(trace_of(directory), ignore_errors=True)
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End an mpirun and so its ranks: SIGTERM, after 10 s SIGKILL."""
+    """End an mpirun and thus its ranks: SIGTERM, after 10 s SIGKILL."""
     process.terminate()
     try:
         process.wait(10)
@@ -180,7 +180,8 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def reason(output: str, errors: str) -> str:
-    """The line that tells why a command failed: what manapy says, else the last one that isn't mpirun's frame."""
+    """The line that says why a command failed: manapy's message; otherwise the last line that isn't part of mpirun's
+    frame."""
     lines = [line.strip() for line in (errors + "\n" + output).splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("manapy: ")]
     other = [
@@ -239,7 +240,7 @@ class Stepping:
         self._first.set()
 
     def wait(self) -> None:
-        """Until mpirun has ended, with whatever exit code; it is ended if it doesn't."""
+        """Wait until mpirun has ended, with any exit code. If it doesn't end, it is ended."""
         try:
             self.process.wait(self._limit)
         except subprocess.TimeoutExpired:
@@ -259,7 +260,7 @@ class Stepping:
 
 @contextlib.contextmanager
 def stepping(setting: Setting, command: Command, job: Path | None) -> Iterator[Stepping]:
-    """A job that is ended on leaving, if it still runs: by `manapy stop` where it is one of manapy's, else by SIGTERM
+    """A job that is ended on leaving if it still runs: by `manapy stop` if it is a job of manapy, otherwise by SIGTERM
     to mpirun."""
     running = Stepping(command, setting)
     try:

@@ -25,11 +25,11 @@ def compare(
     part: Part = (0, 1),
     goals: dict[str, str] | None = None,
 ) -> None:
-    """Run every variant once a round, in alternating order, and add what `read` finds in the output (default: the
-    program's JSON lines). `run` gives the output of one variant, if that isn't a program under mpirun.
+    """Run every variant once per round, in alternating order, and add what `read` finds in the output (default: the
+    program's JSON lines). `run` returns the output of one variant, if this isn't a program under mpirun.
 
-    A variant that fails is left out of the further rounds: its rows say why. If that is the native one, there is
-    nothing to compare with, and the others go on all the same.
+    A variant that fails is left out of the remaining rounds: its rows give the reason. If the native variant fails,
+    there is nothing to compare with, but the others continue.
     """
     count = setting.rounds if rounds is None else rounds
     parse = read or json_lines
@@ -54,7 +54,7 @@ def compare(
 
 
 def json_lines(output: str, minimum: bool = False) -> Iterable[Sample]:
-    """Names with sizes; with `minimum`, each one a second time with its smallest batch."""
+    """Names with sizes. With `minimum`, each one appears a second time with its smallest batch."""
     for record in records(output):
         name = record["name"] + (f", {size(record['bytes'])}" if record["bytes"] else "")
         yield name, record["unit"], record["value"]

@@ -1,7 +1,7 @@
-"""The virtual machine in which SHIFT is measured (tools/vm): booted when the first job needs it, whole and empty for
-each.
+"""The virtual machine in which SHIFT is measured (tools/vm). It is booted when the first job needs it, and is clean for
+each job: all rails work, no program runs.
 
-Everything in it is emulated: the figures are for order, and for comparison with each other.
+Everything in it is emulated: the figures only show orders of magnitude and comparisons with each other.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FLAGS = {"stamps": ("-pthread",), "give_up": ("-shared", "-fPIC", "-ldl")}
 
 
 class DiedError(BenchError):
-    """The machine has died: now and then an emulated kernel takes its own slowness for a hang."""
+    """The machine has died: sometimes an emulated kernel mistakes its own slowness for a hang."""
 
 
 class Guest:
-    """The machine, not booted yet. `work` is the directory that both sides write in: what is compiled for it is
-    there."""
+    """The machine, not booted yet. `work` is the directory in which both sides write: it contains the programs compiled
+    for the machine."""
 
     def __init__(self, tools: Tools, work: Path) -> None:
         self._tools, self._work = tools, work
@@ -57,8 +57,8 @@ class Guest:
 
     @contextlib.contextmanager
     def used(self, *programs: str) -> Iterator[Any]:
-        """The machine (vm.VM), all rails whole and nothing running, afterwards too. Raises LeftOutError if this host
-        can't boot it or lacks one of perftest's programs, BenchError if something in it doesn't happen."""
+        """The machine (vm.VM), with all rails working and no program running, also afterwards. Raises LeftOutError if
+        this host can't boot it or lacks one of perftest's programs. Raises BenchError if something in it fails."""
         package = self.part("")
         self._look(package, programs)
         try:
@@ -79,14 +79,14 @@ class Guest:
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
-        """What doesn't happen in the machine is a BenchError."""
+        """Convert failures in the machine to BenchError."""
         try:
             yield
         except self.part("").VMError as error:
             raise BenchError(_line(error)) from None
 
     def environment(self, variant: str) -> dict[str, str]:
-        """Of a program, natively or under SHIFT."""
+        """The environment of a program, natively or under SHIFT."""
         if variant == NATIVE:
             return {}
         if self._shift and self._agent.poll() is not None:
@@ -95,7 +95,7 @@ class Guest:
             raise BenchError(f"the key-value agent ended with {self._agent.returncode}; it said: {said}")
         if not self._shift:
             rdma = f"{self._tools.manapy} rdma"
-            # one that `run` starts would end with its command
+            # an agent that `run` starts would end with its command
             self._agent = self._machine.start(f"exec {rdma} agent --job {JOB}")
             ready = f"until {rdma} status {JOB} >/dev/null 2>&1; do sleep 0.1; done"
             lines = self._machine.run(
@@ -110,7 +110,7 @@ class Guest:
         return self._shift
 
     def listening(self, port: int) -> None:
-        """Until a program does."""
+        """Wait until a program listens on the port."""
         self._machine.listening(port)
 
     def program(self, name: str) -> Path:
@@ -121,7 +121,7 @@ class Guest:
         return target
 
     def close(self) -> None:
-        """Ends the machine."""
+        """Stop the machine."""
         if self._machine is not None:
             self._machine.stop()
 
@@ -149,7 +149,7 @@ class Guest:
 
 
 def _line(error: Exception) -> str:
-    """What the machine says is long: its first line, and the last one that a program said."""
+    """The machine's messages are long: returns the first line, and the last one that a program printed."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("---")]
     said = [
         line

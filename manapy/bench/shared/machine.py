@@ -1,4 +1,4 @@
-"""Facts about the machine and the software, without which a figure says nothing."""
+"""Facts about the machine and the software, without which the figures have no meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tools import Tools
 
 
 def facts(tools: Tools, work: Path) -> dict[str, str]:
-    """Name and value, for people and for the result file."""
+    """Names and values, for users and for the result file."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     model = re.search(r"model name\s*:\s*(.+)", cpuinfo)
@@ -35,8 +35,8 @@ def facts(tools: Tools, work: Path) -> dict[str, str]:
 
 
 def _commit(tools: Tools) -> str:
-    """Of the source tree: the one that the programs are in, else the one in whose top folder this was called; "
-    (commit)", or nothing."""
+    """The commit of the source tree that contains the programs, otherwise of the tree in whose top folder this was
+    called; " (commit)", or nothing."""
     trees = [
         path
         for path in (tools.sources.parent, Path.cwd())

@@ -11,11 +11,11 @@ JOBS = ("fcdp-fsdp2", "fcdp-deepspeed")
 OURS = "#1b6ca8"
 OTHERS = ("#d95f02", "#7f7f7f", "#66a61e", "#e7298a", "#a6761d")
 AT_FULL_SPEED = "a step at full speed"
-LINK = "#d95f02"  # of what a link adds
+LINK = "#d95f02"  # for the time that a link adds
 
 
 def sent(rows: Sequence[Row]) -> Any:
-    """What a node sends in a step, in parts of the parameters' bytes: a group of bars for each workload."""
+    """Bytes that a node sends in a step, relative to the parameters' bytes: a group of bars for each workload."""
     chosen = _ending(rows, JOBS, "sent by a node in a step")
     if not chosen:
         return None
@@ -43,8 +43,8 @@ def sent(rows: Sequence[Row]) -> Any:
 
 
 def where_time_goes(rows: Sequence[Row]) -> Any:
-    """Figure 2: a step without a slow link, and what a link adds to it; a line of panels for each job, of one
-    micro-batch a step."""
+    """Figure 2: the time of a step without a slow link, and the time that a link adds; a row of panels for each job,
+    with one micro-batch per step."""
     lines = [
         chosen for job in JOBS if (chosen := [row for row in rows if row.job == job and row.samples and _is_slow(row)])
     ]
@@ -117,7 +117,7 @@ FIGURES = {
 
 
 def _axes(columns: int, width: float, lines: int = 1) -> tuple[Any, Any]:
-    """A grid of panels, line by line. width: of each, in inches."""
+    """A grid of panels, row by row. width: of each panel, in inches."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(

@@ -1,5 +1,5 @@
-"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 to 10 of SHIFT's, 9 and 10 of FCDP's), from
-the rows of a run. Needs matplotlib."""
+"""Pictures like the papers' figures (5 to 9 of the collective clock paper, 8 to 10 of SHIFT's, 9 and 10 of FCDP's),
+from the rows of a run. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABELS = {
     SHIFT: "SHIFT",
     RECORDED: "with the recorder",
 }
-BACKUP = "#66a61e"  # of what the backup carries
+BACKUP = "#66a61e"  # for the backup's traffic
 CALLS = (
     ("control", "control verbs, Soft-RoCE in a virtual machine"),
     ("verbs", "data verbs, over a provider that does nothing"),
@@ -38,7 +38,7 @@ def available() -> bool:
 
 
 def draw(rows: Sequence[Row], where: Path, title: str) -> None:
-    """Every figure that the rows suffice for."""
+    """Draw every figure for which there are enough rows."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -149,7 +149,7 @@ def _control_verbs(rows: Sequence[Row]) -> Any:
 
 
 def _fallback(rows: Sequence[Row]) -> Any:
-    """The steps of a fallback, one upon the other, for each number of queue pairs."""
+    """The steps of a fallback, stacked, for each number of queue pairs."""
     steps = ("fence", "drain", "copy", "answer", "replay")
     found = {tuple(row.name.split(": ", 1)): row for row in _of(rows, "fallback")}
     names = list(dict.fromkeys(name for name, step in found if step in steps))
@@ -189,7 +189,7 @@ def _effectiveness(rows: Sequence[Row]) -> Any:
 
 
 def _recorders(rows: Sequence[Row]) -> Any:
-    """MegaTrace's Figure 9: what recorders add to an iteration of a training loop."""
+    """MegaTrace's Figure 9: the time that recorders add to an iteration of a training loop."""
     chosen = [row for row in _of(rows, "overhead") if row.baseline == NATIVE and row.ratio(RECORDED) is not None]
     if not chosen:
         return None
@@ -212,7 +212,7 @@ def _recorders(rows: Sequence[Row]) -> Any:
 
 
 def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
-    """SHIFT's Figure 8: throughput while a rail fails and comes back, a panel for each failure, natively above and with
+    """SHIFT's Figure 8: throughput while a rail fails and comes back; a panel for each failure, natively above and with
     SHIFT below."""
     import matplotlib as mpl
 
@@ -275,7 +275,7 @@ def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
 
 
 def usage(used: Sequence[Usage], path: Path) -> None:
-    """MegaTrace's Figure 11: what watching takes, over time; nothing without matplotlib."""
+    """MegaTrace's Figure 11: the cost of watching over time. Draws nothing without matplotlib."""
     if not available():
         return
     import matplotlib as mpl
@@ -296,7 +296,7 @@ def usage(used: Sequence[Usage], path: Path) -> None:
 
 
 def network(traces: Sequence[Trace], path: Path, title: str) -> None:
-    """FCDP's Figure 10: what a node sends over time, a panel for each strategy; forward passes are shaded."""
+    """FCDP's Figure 10: traffic of a node over time, a panel for each strategy; forward passes are shaded."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -326,7 +326,7 @@ def network(traces: Sequence[Trace], path: Path, title: str) -> None:
 
 
 def _retention(rows: Sequence[Row]) -> Any:
-    """FCDP's Figure 9: throughput over W / (bandwidth x computing), of that on the fastest link."""
+    """FCDP's Figure 9: throughput over W / (bandwidth x computing), relative to the fastest link."""
     chosen = _of(rows, "fcdp-retention")
     steps = {row.name.partition(":")[0]: row for row in chosen if row.name.endswith(": a step")}
     loads = {
@@ -366,7 +366,7 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
 
 
 def _axes(count: int, width: float) -> tuple[Any, list[Any]]:
-    """Panels side by side; wide ones one above the other. width: in inches."""
+    """Panels side by side; wide ones one above another. width: in inches."""
     import matplotlib.pyplot as plt
 
     rows, columns = (count, 1) if width > 10 else (1, count)
@@ -381,7 +381,7 @@ def _bars(
     value: Callable[[Row, str], Estimate | None],
     names: Sequence[str] | None = None,
 ) -> None:
-    """One group of bars a row, with the 95 % interval; variants without any are left out."""
+    """One group of bars per row, with the 95 % interval; variants without values are left out."""
     variants = [variant for variant in variants if any(value(row, variant) is not None for row in rows)]
     width = 0.8 / max(len(variants), 1)
     for i, variant in enumerate(variants):

@@ -1,4 +1,4 @@
-"""What a run of the benchmarks leaves: lines for a table, and a file with every sample."""
+"""The results of a run of the benchmarks: lines for a table, and a file with every sample."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from .samples import CLOCK, FCDP, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, UNTRACED, Estimate, Row
 
-SPREAD = "quartiles apart"  # where there is nothing to compare with
+SPREAD = "quartiles apart"  # if there is nothing to compare with
 FORMAT = 2  # 1: with one baseline and one manapy variant
 
 
 def columns(rows: Sequence[Row]) -> list[str]:
-    """Head of the table of one job; two-phase commit has columns where it was measured."""
+    """Head of the table of one job; two-phase commit has columns only if it was measured."""
     if methods := _methods(rows):
         return ["", *methods, "goal"]
     ours = _ours(rows)
@@ -66,8 +66,8 @@ def record(
     facts: dict[str, str],
     setting: dict[str, Any],
 ) -> dict[str, Any]:
-    """Everything, as JSON. seconds: that each job took; samples of a variant are a list with one entry a round, null
-    where a run failed."""
+    """The whole result, as JSON. seconds: duration of each job. The samples of a variant are a list with one entry per
+    round, null if a run failed."""
     return {
         "format": FORMAT,
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -80,14 +80,14 @@ def record(
 
 
 def write(where: Path, result: dict[str, Any]) -> Path:
-    """result.json in the directory."""
+    """Write result.json into the directory."""
     path = where / "result.json"
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     return path
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """One line for each thing that went wrong, with the rows that lack because of it."""
+    """One line for each failure, with the rows that are missing because of it."""
     affected: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         for variant, why in row.failures.items():
@@ -116,7 +116,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:
-    """Variants, where methods or strategies are compared, each in a column."""
+    """The variants in the columns, if methods or strategies are compared; otherwise empty."""
     found = list(dict.fromkeys(variant for row in rows for variant in (*row.samples, *row.failures)))
     return found if MANAPY in found or FCDP in found else []
 
@@ -137,7 +137,7 @@ def _value(row: Row, variant: str) -> str:
 
 
 def _compared(row: Row, method: str) -> str:
-    """A method's value; what is a ratio already has its interval."""
+    """A method's value. A ratio also has its interval."""
     e = row.value(method) if row.unit == "×" and len(row.samples.get(method, ())) > 1 else None
     return _value(row, method) + (f" [{e.low:.2f}, {e.high:.2f}]" if e else "")
 
@@ -157,12 +157,12 @@ def _difference(row: Row, variant: str) -> str:
 
 def _ratio(row: Row, variant: str) -> str:
     e = None if row.unit == "%" else row.ratio(variant)
-    digits = 4 if variant == RECORDED else 2  # recorders are to cost 0.2 % at most
+    digits = 4 if variant == RECORDED else 2  # recorders should cost at most 0.2 %
     return "" if e is None else f"{e.median:.{digits}f} [{e.low:.{digits}f}, {e.high:.{digits}f}]"
 
 
 def number(value: float, unit: str) -> str:
-    """With as many digits as mean something."""
+    """With as many digits as are meaningful."""
     scale, digits, unit = _shape(value, unit)
     return f"{value * scale:.{digits}f} {unit}".rstrip()
 

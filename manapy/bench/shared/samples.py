@@ -1,7 +1,8 @@
-"""Samples of several variants of the same thing, and what is said about them.
+"""Samples of several variants of the same measurement, and statistics about them.
 
-The runs of the variants alternate, so samples of the same round met the same mood of the machine: difference and ratio
-are formed round by round, and their median and its 95 % bootstrap interval are reported, not the quotient of two means.
+The runs of the variants alternate, so samples of the same round were taken under the same conditions of the machine.
+Difference and ratio are formed round by round, and their median and its 95 % bootstrap interval are reported, not the
+quotient of two means.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass, field
 NATIVE, TWO_PHASE, CLOCK = "native", "2pc", "cc"
 VARIANTS = (NATIVE, TWO_PHASE, CLOCK)
 UNTRACED = "untraced"  # CLOCK with --no-trace
-RECORDED = "recorded"  # by `manapy trace run`; where recorders are compared: with the recorder of that row
-SHIFT = "shift"  # where manapy keeps RDMA traffic alive, instead of CLOCK
-MANAPY = "manapy"  # where methods are compared: beside those of others
-FCDP = "fcdp"  # where strategies of sharded training are compared: beside the others, by their names
+RECORDED = "recorded"  # by `manapy trace run`; if recorders are compared: with the recorder of that row
+SHIFT = "shift"  # manapy keeps RDMA traffic running; used instead of CLOCK
+MANAPY = "manapy"  # if methods are compared: beside those of others
+FCDP = "fcdp"  # if strategies of sharded training are compared: beside the others, under their names
 RESAMPLES = 2000
 
 
@@ -32,8 +33,8 @@ class Estimate:
 class Row:
     """One line of a result.
 
-    unit: of all samples; baseline: what NATIVE holds, in words; goal: what the project aims at, in words. samples:
-    variant -> round -> value; failures: variant -> one line. A variant that was not measured is in neither.
+    unit: of all samples; baseline: meaning of NATIVE, in words; goal: the project's goal, in words. samples: variant ->
+    round -> value; failures: variant -> one line. A variant that was not measured is in neither.
     """
 
     job: str
@@ -45,15 +46,15 @@ class Row:
     failures: dict[str, str] = field(default_factory=dict)
 
     def value(self, variant: str) -> Estimate | None:
-        """Of the samples themselves."""
+        """Estimate of the samples themselves."""
         return estimate(list(self.samples.get(variant, {}).values()))
 
     def difference(self, variant: str) -> Estimate | None:
-        """Variant minus baseline."""
+        """Estimate of variant minus baseline."""
         return estimate([sample - native for native, sample in self._pairs(variant)])
 
     def ratio(self, variant: str) -> Estimate | None:
-        """Variant : baseline."""
+        """Estimate of variant / baseline."""
         return estimate([sample / native for native, sample in self._pairs(variant) if native > 0])
 
     def _pairs(self, variant: str) -> list[tuple[float, float]]:
@@ -62,23 +63,23 @@ class Row:
 
 
 class Rows:
-    """The rows of one job, in the order in which they came up."""
+    """The rows of one job, in the order in which they were first used."""
 
     def __init__(self, job: str) -> None:
         self.job = job
         self._rows: dict[str, Row] = {}
 
     def row(self, name: str, unit: str, baseline: str = "native", goal: str = "") -> Row:
-        """The row of this name; made if it isn't there."""
+        """The row with this name; created if it doesn't exist."""
         return self._rows.setdefault(name, Row(self.job, name, unit, baseline, goal))
 
     def add(self, name: str, unit: str, variant: str, number: int, value: float, goal: str = "") -> None:
-        """One sample, of round `number`."""
+        """Add one sample, of round `number`."""
         self.row(name, unit, goal=goal).samples.setdefault(variant, {})[number] = value
 
     def fail(self, group: str, names: set[str], variant: str, why: str) -> None:
-        """A run of `variant` failed that should have filled the rows `names`; if there are none yet, a row `group` says
-        so."""
+        """A run of `variant` that should have filled the rows `names` has failed. If there are no such rows yet, a row
+        `group` reports it."""
         for row in [self._rows[name] for name in sorted(names)] or [self.row(group, "")]:
             row.failures[variant] = why
 
@@ -88,7 +89,7 @@ class Rows:
 
 
 def estimate(values: list[float]) -> Estimate | None:
-    """None without values."""
+    """None if there are no values."""
     if not values:
         return None
     import numpy as np

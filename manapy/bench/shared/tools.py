@@ -1,4 +1,4 @@
-"""What a benchmark needs of the machine: mpirun, the real MPI, a C compiler; and the compiled programs of
+"""Requirements of a benchmark on the machine: mpirun, the real MPI, a C compiler; and the compiled programs of
 osu_bench/."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...core.errors import ManapyError
 from ...mpi import candidates
 
 PROGRAMS = ("calls", "p2p", "rate", "collectives", "apps", "steps")
-# Where mpi.h is, relative to the prefix of the library.
+# Directories with mpi.h, relative to the prefix of the library.
 HEADERS = ("include", "include/x86_64-linux-gnu/mpich", "lib/x86_64-linux-gnu/mpich/include")
 
 
@@ -39,7 +39,7 @@ class Tools:
 
 
 def find() -> Tools:
-    """Everything, or ManapyError with the first thing that is missing."""
+    """All tools. Raises ManapyError with the first tool that is missing."""
     if importlib.util.find_spec("numpy") is None:
         raise ManapyError("manapy bench needs numpy: pip install 'manapy[bench]'")
     launch, restart, command = (_needed(name) for name in ("manapy-launch", "manapy-restart", "manapy"))
@@ -52,7 +52,7 @@ def find() -> Tools:
 
 
 def sources() -> Path:
-    """The folder osu_bench: of the installation, or of the source tree that this file is in."""
+    """The folder osu_bench: that of the installation, or of the source tree that contains this file."""
     tree = Path(__file__).resolve().parents[3] / "osu_bench"
     found = installation.library("osu_bench") or (tree if tree.is_dir() else None)
     if found is None:
@@ -61,14 +61,14 @@ def sources() -> Path:
 
 
 def rdma_source(tools: Tools, name: str) -> Path:
-    """A verbs program's source. Some are the tests' as well: in a source tree they are with those, installed all are in
-    one place."""
+    """The source of a verbs program. The tests use some of them, too: in a source tree these are with the tests; when
+    installed, all are in one place."""
     places = (tools.sources / name, tools.sources.parent / "tests" / "programs" / "rdma" / name)
     return next((path for path in places if path.exists()), places[0])
 
 
 def compile_programs(tools: Tools, target: Path) -> None:
-    """Each osu_bench/NAME.c to target/NAME. They are plain MPI programs: linked with the real library, without
+    """Compile each osu_bench/NAME.c to target/NAME. They are plain MPI programs: linked with the real library, without
     manapy."""
     header = _header(tools.library)
     for name in PROGRAMS:
@@ -83,7 +83,7 @@ def compile_programs(tools: Tools, target: Path) -> None:
 
 
 def compile_library(tools: Tools, source: Path, target: Path) -> None:
-    """A library to be preloaded, whose PMPI functions are those of the real library."""
+    """Compile a library to be preloaded, whose PMPI functions are those of the real library."""
     compile_one(
         source,
         target,
@@ -96,7 +96,7 @@ def compile_library(tools: Tools, source: Path, target: Path) -> None:
 
 
 def compile_one(source: Path, target: Path, *flags: str) -> None:
-    """ManapyError without a compiler, or if it does not compile."""
+    """Raises ManapyError without a compiler, or if it does not compile."""
     compiler = shlex.split(os.environ.get("CC", "")) or [
         next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), "cc")
     ]
@@ -119,7 +119,8 @@ def _needed(name: str) -> Path:
 
 
 def _library(prefix: Path) -> Path:
-    """As manapy-launch finds it: what MANAPY_LIBMPI names, else that of mpirun, else that of manapy's own prefix."""
+    """The library that manapy-launch would find: the one named by MANAPY_LIBMPI, otherwise mpirun's, otherwise the one
+    in manapy's own prefix."""
     _, variable, _, own = candidates()
     given = candidates(str(prefix))[0]
     found = next((c.path for c in (variable, given, own) if c.path is not None), None)

@@ -1,1 +1,1 @@
-"""Jobs about recorded calls: how well hung and slow ranks are found, what recorders and watchers cost."""
+"""Jobs about recorded calls: how well hung and slow ranks are found, and the cost of recorders and watchers."""

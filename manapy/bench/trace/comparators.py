@@ -1,8 +1,8 @@
-"""Rules that others find hung and slow ranks by, for comparison. Each is inspired by a published system and keeps its
-idea only; none is that system.
+"""Rules by which other systems find hung and slow ranks, for comparison. Each is inspired by a published system and
+uses only its idea; none is that system.
 
-Hangs: what is open in a Trace for longer than PENDING. Slowdowns: the Timing of an iteration beside healthy ones
-(History). All say the rank they accuse, or None.
+Hangs: calls in a Trace that have been open for longer than PENDING. Slowdowns: the Timing of an iteration compared with
+healthy ones (History). All return the suspected rank, or None.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class History:
 
     @classmethod
     def of(cls, schedule: Schedule, timings: list[Timing]) -> History:
-        """From some of them."""
+        """The history of some iterations."""
         own = np.array([timing.compute.sum(axis=1) for timing in timings])
         middle = np.median(own, axis=0)
         return cls(schedule, middle, 1.4826 * np.median(np.abs(own - middle), axis=0) + 0.01 * middle)
 
 
 def _open_collectives(trace: Trace) -> list[tuple[set[int], set[int]]]:
-    """Members, and those that have entered, of each collective that has been open for long."""
+    """Members of each collective that has been open for long, and those that have entered it."""
     events = trace.events
     found: dict[tuple[int, int], set[int]] = {}
     old = (
@@ -53,7 +53,7 @@ def _open_collectives(trace: Trace) -> list[tuple[set[int], set[int]]]:
 
 
 def jit(trace: Trace) -> int | None:
-    """Inspired by JIT's watchdog (Gupta et al., EuroSys'24): a collective is pending for too long; the suspect is a
+    """Inspired by JIT's watchdog (Gupta et al., EuroSys'24): a collective is pending for too long. The suspect is a
     member that has not entered and is in no call."""
     waiting = set(trace.events["rank"][trace.events["exit"] == OPEN].tolist())
     for members, entered in _open_collectives(trace):
@@ -63,8 +63,8 @@ def jit(trace: Trace) -> int | None:
 
 
 def c4(trace: Trace) -> int | None:
-    """Inspired by C4 (Dong et al., 2024): all members have entered and none gets out, or both ends of a message wait: a
-    communication fault, of the first of them."""
+    """Inspired by C4 (Dong et al., 2024): all members have entered and none returns, or both ends of a message wait.
+    This is a communication fault, of the first of them."""
     for members, entered in _open_collectives(trace):
         if members == entered:
             return min(members)
@@ -77,13 +77,13 @@ def c4(trace: Trace) -> int | None:
 
 
 def megascale_hang(trace: Trace) -> int | None:
-    """MegaScale's heat map shows latencies of what has ended; a hang has none."""
+    """MegaScale's heat map shows latencies of calls that have ended; in a hang there are none."""
     return None
 
 
 def megascale(history: History, timing: Timing, length: float) -> int | None:
     """Inspired by MegaScale's heat map (Jiang et al., NSDI'24): a rank's mean latency of a forward or backward pass,
-    against a fixed threshold over the mean of all ranks."""
+    compared with a fixed threshold above the mean of all ranks."""
     schedule = history.schedule
     own = timing.compute.sum(axis=1)
     backward = np.array([block.backward for stage in range(schedule.pp) for block in schedule.blocks_of(stage)])
@@ -97,8 +97,8 @@ def megascale(history: History, timing: Timing, length: float) -> int | None:
 
 
 def minder(history: History, timing: Timing, length: float) -> int | None:
-    """Inspired by Minder (Deng et al., NSDI'25): each rank's load in the window, z-scored over the ranks; the one whose
-    distance to all others stands out."""
+    """Inspired by Minder (Deng et al., NSDI'25): each rank's load in the window, z-scored over the ranks. The suspect
+    is the rank whose distance to all others is an outlier."""
     schedule = history.schedule
     own = timing.compute.sum(axis=1).reshape(schedule.pp, -1, schedule.dp, schedule.tp).sum(axis=1)
     usual = history.own.reshape(schedule.pp, -1, schedule.dp, schedule.tp).sum(axis=1)
@@ -111,8 +111,8 @@ def minder(history: History, timing: Timing, length: float) -> int | None:
 
 
 def holmes(history: History, timing: Timing, length: float) -> int | None:
-    """Inspired by Holmes (Yao et al., NSDI'25): operations that are anomalous for themselves, by a robust z-score; the
-    rank with most of the excess has the vote."""
+    """Inspired by Holmes (Yao et al., NSDI'25): operations that are anomalous by a robust z-score compared with
+    themselves. The suspect is the rank with most of the excess."""
     schedule = history.schedule
     own = timing.compute.sum(axis=1)
     z = (own - history.own) / history.spread

@@ -1,10 +1,11 @@
-"""How well hung and slow ranks are found, against the truth of simulated training jobs: the experiments E1 to E5 of
-the MegaTrace paper's section V, and false alarms.
+"""How well hung and slow ranks are found, compared with the truth of simulated training jobs: the experiments E1 to E5
+of the MegaTrace paper's section V, and false alarms.
 
-Every run has a seed of its own, made of --seed and its number. Thresholds are those that the program has
+Every run has a seed of its own, made from --seed and its number. Thresholds are the program's own
 (manapy/trace/slow/monitor.py, manapy/trace/hang/outside.py, comparators.py): none is fitted to these seeds.
-A fault's position is drawn uniformly; extra work is log-uniform from 50 ms to 30 s, in strata. Messages of every other
-run are synchronous. An iteration is slow if it performs below 90 % of the same one without the fault.
+
+The position of a fault is drawn uniformly. Extra work is log-uniform from 50 ms to 30 s, in strata. In every second run
+messages are synchronous. An iteration is slow if its performance is below 90 % of the same iteration without the fault.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ SCHEDULES = (
     "tp=2,pp=2,dp=4,micro=8,kind=interleaved",
     "tp=4,pp=4,dp=1,micro=8",
 )
-RUNS = 300  # faulty ones, and as many healthy ones
+RUNS = 300  # faulty runs, and the same number of healthy ones
 SHORTEST, LONGEST = 0.05, 30.0  # seconds of extra work
-LATER = 6.0  # seconds after a fault at which a hang has to be found
+LATER = 6.0  # seconds after a fault by which a hang must be found
 HANGS = (Kind.SKIP_RECV, Kind.SPIN, Kind.STOP, Kind.SLEEP, Kind.DROP)
 STUCK = (
     State.HUNG,
     State.LATE,
-)  # the paper calls both a hang: of a rank that spins nobody can tell that it won't go on
+)  # the paper calls both a hang: nobody can tell that a spinning rank won't continue
 PERFORMANCE = 0.9
-# seconds, its Figure 8, optimised
+# seconds, from the paper's Figure 8, optimised
 PAPER = {64: 0.001, 128: 0.002, 256: 0.004, 512: 0.008, 1024: 0.015, 2048: 0.036, 4096: 0.066}
-BATCH = 250  # healthy iterations side by side
+BATCH = 250  # number of healthy iterations computed together
 
 
 @dataclass
 class Score:
-    """A confusion table, and how often rank, place and cause were right among what was found rightly."""
+    """A confusion table, and how often rank, place and cause were right among the correct findings."""
 
     true_positive: int = 0
     false_positive: int = 0
@@ -60,7 +61,7 @@ class Score:
     right: dict[str, int] = field(default_factory=dict)
 
     def add(self, truth: bool, found: bool, **right: bool) -> None:
-        """One run."""
+        """Add one run."""
         if truth and found:
             self.true_positive += 1
             for name, yes in right.items():
@@ -74,13 +75,13 @@ class Score:
 
     @property
     def precision(self) -> float:
-        """Of what was found, what was there."""
+        """Correct findings / all findings."""
         found = self.true_positive + self.false_positive
         return self.true_positive / found if found else 1.0
 
     @property
     def recall(self) -> float:
-        """Of what was there, what was found."""
+        """Correct findings / all faults."""
         there = self.true_positive + self.false_negative
         return self.true_positive / there if there else 1.0
 
@@ -90,7 +91,7 @@ class Score:
         return 2 * self.true_positive / max(2 * self.true_positive + self.false_positive + self.false_negative, 1)
 
     def rows(self, rows: Rows, variant: str, goals: dict[str, str]) -> None:
-        """As rows of a table."""
+        """The score as rows of a table."""
         for name, value in (("F1", self.f1), ("precision", self.precision), ("recall", self.recall)):
             rows.add(name, "%", variant, 0, 100 * value, goals.get(name, ""))
         for name in ("true_positive", "false_positive", "false_negative", "true_negative"):
@@ -103,7 +104,7 @@ class Score:
 
 
 def hangs(setting: Setting) -> list[Row]:
-    """E1: as many healthy jobs, looked at while they run, as ones that hang."""
+    """E1: jobs that hang, and the same number of healthy jobs, inspected while they run."""
     count = max(len(HANGS), round(RUNS * setting.scale))
     scores = {name: Score() for name in (MANAPY, *comparators.HANGS)}
     latency: list[float] = []
@@ -144,7 +145,7 @@ def hangs(setting: Setting) -> list[Row]:
 def draw(
     rng: np.random.Generator, model: Model, kind: Kind, iteration: int | None = None, seconds: float = 0.0
 ) -> Fault:
-    """A fault somewhere: stage, replica, shard, micro-batch, direction and, where it can be chosen, phase are
+    """A fault at a random place: stage, replica, shard, micro-batch, direction and, if it can be chosen, phase are
     uniform."""
     schedule = model.schedule
     backward = bool(rng.integers(2))
@@ -173,7 +174,7 @@ def _labels(trace: object, schedule: Schedule) -> stages.Labels | None:
 
 
 def _stuck(run: Run) -> int:
-    """When the faulty rank made its last move, ns."""
+    """The time of the faulty rank's last action, ns."""
     assert run.trace is not None
     events = run.trace.events
     if not run.faults:
@@ -183,7 +184,7 @@ def _stuck(run: Run) -> int:
 
 
 def _latency(run: Run, stuck: int) -> float:
-    """Seconds from the standstill to the first moment at which it is found; to 1/16 s."""
+    """Seconds from the standstill to the first moment at which it is found; with a precision of 1/16 s."""
     assert run.trace is not None
     low, high = 0.0, LATER
     while high - low > 1 / 16:
@@ -197,7 +198,7 @@ def _latency(run: Run, stuck: int) -> float:
 
 
 def _ranks(run: Run, fault: Fault) -> set[int]:
-    """Whom one may accuse: of a link, both ends."""
+    """The ranks that may be suspected: both ends if the fault is in a link."""
     schedule = run.model.schedule
     stage, replica, shard = schedule.places[fault.rank].tolist()
     target = (
@@ -220,7 +221,7 @@ def _right(run: Run, fault: Fault, found: Sequence[Verdict]) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """One run of E2: what was measured, and the truth: the iteration's performance, and what it lost in seconds."""
+    """One run of E2: the measurement, and the truth: the performance of the iteration, and the seconds that it lost."""
 
     run: Run
     fault: Fault | None
@@ -230,7 +231,7 @@ class Slowdown:
 
     @property
     def truth(self) -> bool:
-        """Is it slow?"""
+        """Is the iteration slow?"""
         return self.performance < PERFORMANCE
 
 
@@ -301,7 +302,7 @@ def _runs(setting: Setting, faulty: int, healthy: int) -> Iterator[Slowdown]:
 
 
 def locations(setting: Setting) -> list[Row]:
-    """E3: the same extra work at places without, with some and with much slack (the paper's Figure 12)."""
+    """E3: the same extra work at places with no, some and much slack (the paper's Figure 12)."""
     model = Model(parse(SCHEDULES[0]), iterations=7, layers=2)
     schedule = model.schedule
     graph = graph_of(schedule)
@@ -376,8 +377,8 @@ def thresholds(setting: Setting) -> list[Row]:
 
 
 def scaling(setting: Setting) -> list[Row]:
-    """E5: from one iteration's recorded calls to a verdict, one processor, nothing pruned (the paper's Figure 8: 66 ms
-    for 4096 ranks, pruned)."""
+    """E5: from one iteration's recorded calls to a verdict, on one processor, without pruning (the paper's Figure 8: 66
+    ms for 4096 ranks, with pruning)."""
     rows = Rows("analysis")
     curve = []
     sizes = [64, 128, 256, 512, 1024, 2048, 4096, 65536] if setting.scale >= 1 else [64, 512]
@@ -419,8 +420,8 @@ def scaling(setting: Setting) -> list[Row]:
 
 
 def alarms(setting: Setting) -> list[Row]:
-    """Healthy iterations, 10^6 of them: any finding is a false alarm. Timings go into the monitor as they are, without
-    calls being made of them."""
+    """Healthy iterations, 10^6 of them: any finding is a false alarm. Timings go directly into the monitor, without
+    being converted from calls."""
     count = max(BATCH, round(1_000_000 * setting.scale) // BATCH * BATCH)
     model = Model(parse(SCHEDULES[0]), layers=2)
     graph = graph_of(model.schedule)
@@ -446,7 +447,7 @@ def alarms(setting: Setting) -> list[Row]:
 
 
 def _healthy(model: Model, rng: np.random.Generator, chips: np.ndarray) -> tuple[Timing, np.ndarray]:
-    """BATCH iterations side by side along the replicas, and their lengths."""
+    """BATCH iterations, arranged along the replicas, and their lengths."""
     schedule = model.schedule
     graph = graph_of(schedule)
     replicas = BATCH * schedule.dp
@@ -490,7 +491,7 @@ def _healthy(model: Model, rng: np.random.Generator, chips: np.ndarray) -> tuple
 
 
 def keep(path: Path, lines: Sequence[str]) -> None:
-    """What went wrong, for who wants to look at it."""
+    """Keep the failures for later inspection."""
     if lines:
         path.write_text("\n".join(lines) + "\n")
 

@@ -1,9 +1,9 @@
-"""Real training jobs (osu_bench/pipeline.py) that are watched while they run: what watching takes (the MegaTrace
+"""Real training jobs (osu_bench/pipeline.py) that are watched while they run: the cost of watching (the MegaTrace
 paper's Figure 11), its two case studies (E7), and false alarms.
 
 A job is recorded by `manapy trace run` and ended when it has been watched for long enough. Verdicts are those of
-`manapy why --watch`, as a person would get them; only for false alarms each look is counted, those included that say
-that nothing can be said.
+`manapy why --watch`, as a user would get them. Only for false alarms each inspection is counted, including those
+without a result.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ..shared.samples import MANAPY, Row, Rows
 from .diagnosis import keep
 
 FOR_EVER = 10**8  # iterations
-LOOK = 1.0  # seconds between two looks
-# Rates of calls: like a real training job's, and one that does little but communicate.
+LOOK = 1.0  # seconds between two inspections
+# Rates of calls: one like a real training job's, and one of a job that mostly communicates.
 LOADS = {"a training loop": ("512", "64"), "a loop that hardly computes": ("16", "4")}
 _ITERATION = re.compile(r"^iteration (\d+) took", re.MULTILINE)
 _FAULT = re.compile(r"^fault .* at ([\d.]+)$", re.MULTILINE)
 
 
 class Training:
-    """A running job. trace: where its records lie."""
+    """A running job. trace: folder with its records."""
 
     def __init__(self, setting: Setting, ranks: int, plan: str, *options: str) -> None:
         self._setting, self.directory = setting, setting.fresh("training")
@@ -58,16 +58,16 @@ class Training:
 
     @property
     def output(self) -> str:
-        """So far."""
+        """Output so far."""
         return self._log.read_text(errors="replace")
 
     @property
     def iterations(self) -> int:
-        """That have ended."""
+        """Number of iterations that have ended."""
         return len(_ITERATION.findall(self.output))
 
     def wait_for(self, ready: Callable[[], Any], what: str) -> None:
-        """BenchError if it isn't ready before the job ends, or in time."""
+        """Raises BenchError if it isn't ready in time, or before the job ends."""
         limit = time.monotonic() + self._setting.limit
         while not ready():
             if self.process.poll() is not None and not ready():
@@ -96,8 +96,8 @@ def training(setting: Setting, ranks: int, plan: str, *options: str) -> Iterator
 
 @dataclass(frozen=True)
 class Usage:
-    """Of one tool beside one job. moments: seconds since its start; shares: % of one processor since the moment before;
-    memory: resident, MB."""
+    """Resource usage of one tool beside one job. moments: seconds since its start; shares: % of one processor since the
+    previous moment; memory: resident, MB."""
 
     tool: str
     load: str
@@ -107,7 +107,7 @@ class Usage:
 
 
 def watching(setting: Setting) -> list[Row]:
-    """Each tool beside each load, for half a minute. The first samples hold its start."""
+    """Each tool beside each load, for half a minute. The first samples include its start."""
     seconds = max(2.0, 30 * min(setting.scale, 1))
     rows = Rows("watching")
     used: list[Usage] = []
@@ -151,13 +151,13 @@ def watching(setting: Setting) -> list[Row]:
 
 
 def _calls(job: Training) -> int:
-    """How many were recorded so far."""
+    """Number of calls recorded so far."""
     events = rings.read(job.trace).events
     return sum(int(events["seq"][events["rank"] == rank].max(initial=0)) for rank in set(events["rank"].tolist()))
 
 
 def _observe(tool: str, load: str, command: Sequence[str | Path], seconds: float) -> Usage:
-    """A tool that runs until it is ended. BenchError if it ends by itself."""
+    """Observe a tool that runs until it is ended. Raises BenchError if it ends by itself."""
     usage = Usage(tool, load, [], [], [])
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -190,7 +190,7 @@ def _observe(tool: str, load: str, command: Sequence[str | Path], seconds: float
 
 @dataclass(frozen=True)
 class Case:
-    """name: what is wrong. fault: as pipeline.py takes it. The rest: what has to be said."""
+    """name: what is wrong. fault: in pipeline.py's format. The remaining fields: the expected verdict."""
 
     name: str
     ranks: int
@@ -202,7 +202,7 @@ class Case:
     place: tuple[Phase, int, int] | None = None  # phase, iteration, micro-batch
 
     def right(self, verdict: dict[str, Any]) -> dict[str, bool]:
-        """Which parts of a verdict are."""
+        """Which parts of a verdict are right?"""
         found = {"rank": verdict["rank"] == self.rank, "cause": verdict["cause"] == self.cause.value}
         if self.place is not None:
             found["place"] = (verdict["phase"], verdict["iteration"], verdict["micro"]) == (
@@ -222,8 +222,8 @@ CASES = (
 
 
 def cases(setting: Setting) -> list[Row]:
-    """Both, some times each: what the first verdict of its kind names that `manapy why --watch` gives after the fault,
-    and when it comes. The sentences are kept."""
+    """Both case studies, several times each: the content and the time of the first verdict of the right kind that
+    `manapy why --watch` gives after the fault. The sentences are kept."""
     rows = Rows("cases")
     rounds = (setting.rounds + 1) // 2
     said: list[str] = []
@@ -245,8 +245,8 @@ def cases(setting: Setting) -> list[Row]:
 
 
 def _judged(setting: Setting, case: Case) -> tuple[dict[str, Any], float, int]:
-    """The first verdict of the case's state after the fault, the seconds between them, and how many others came before
-    it."""
+    """The first verdict with the case's state after the fault, the seconds between them, and the number of other
+    verdicts before it."""
     said = setting.fresh("verdicts")
     with training(
         setting, case.ranks, case.plan, "--iterations", str(FOR_EVER), "--hidden", "256", "--fault", case.fault
@@ -293,7 +293,7 @@ def _judged(setting: Setting, case: Case) -> tuple[dict[str, Any], float, int]:
 
 
 def _said(path: Path) -> list[tuple[float, dict[str, Any]]]:
-    """Moments and verdicts; a line that is being written is none."""
+    """Moments and verdicts; a line that is still being written is skipped."""
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [(float(line.split(" ", 1)[0]), json.loads(line.split(" ", 1)[1])) for line in lines if line.endswith("\n")]
 
@@ -302,9 +302,9 @@ def _said(path: Path) -> list[tuple[float, dict[str, Any]]]:
 
 
 def healthy(setting: Setting) -> list[Row]:
-    """Every second a look at jobs with which nothing is wrong: one with pipeline stages, in turn with its schedule and
-    without, and one that is as good as without any. Each thing that is said otherwise counts once; that a rank had to
-    wait for its processor is no false alarm, and counts for itself."""
+    """An inspection every second of healthy jobs: one with pipeline stages, alternately with and without its schedule,
+    and one that has practically no stages. Each wrong statement counts once. A statement that a rank had to wait for
+    its processor is not a false alarm, and is counted separately."""
     rows = Rows("healthy")
     seconds = 60 * setting.minutes
     starved = Cause.STARVED.value

@@ -1,12 +1,12 @@
-"""What recording costs a training loop (E6, the MegaTrace paper's Figure 9): without a recorder, with manapy's, and
-with recorders of other kinds, in turn.
+"""The cost of recording a training loop (E6, the MegaTrace paper's Figure 9): without a recorder, with manapy's, and
+with recorders of other kinds, alternately.
 
-A sample is the median iteration of one run, on rank 0, without the first ones. Other recorders are inspired by a tool
-each (osu_bench/recorders.py, textlog.c); none is that tool. All runs must end with the same weights.
+A sample is the median iteration of one run, on rank 0, without the first ones. Each other recorder is inspired by a
+tool (osu_bench/recorders.py, textlog.c); none is that tool. All runs must end with the same weights.
 
-Two runs differ by more than recording costs. So there is a run of each of manapy's recorders in which every other
-iteration isn't recorded (MPI_Pcontrol): a sample is an iteration, a round a pair of them, one behind the other in
-random order.
+Two runs differ by more than recording costs. So there is a run of each of manapy's recorders in which every second
+iteration isn't recorded (MPI_Pcontrol): a sample is an iteration, a round is a pair of consecutive iterations in random
+order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WEIGHTS = re.compile(r"^weights (\w+)", re.MULTILINE)
 
 
 def overhead(setting: Setting) -> list[Row]:
-    """Times of an iteration, and their ratios to those of the same round without a recorder."""
+    """Times of an iteration, and their ratios to the times of the same round without a recorder."""
     text_log = setting.work / "textlog.so"
     try:
         tools.compile_library(setting.tools, setting.tools.sources / "textlog.c", text_log)
@@ -59,7 +59,7 @@ def overhead(setting: Setting) -> list[Row]:
 
 
 def _pairs(setting: Setting, schedule: str) -> list[Row]:
-    """One for each of manapy's recorders: iterations that are recorded (RECORDED) and that aren't (NATIVE)."""
+    """One row for each of manapy's recorders: recorded iterations (RECORDED) and others (NATIVE)."""
     rows, weights = [], set[str]()
     for variant in (CLOCK, RECORDED):
         row = Row(
@@ -89,7 +89,7 @@ def _pairs(setting: Setting, schedule: str) -> list[Row]:
 
 @dataclass
 class _Loop:
-    """One schedule. weights: what runs have ended with."""
+    """One schedule. weights: the final weights of the runs."""
 
     setting: Setting
     schedule: str
@@ -98,12 +98,12 @@ class _Loop:
 
     @property
     def iterations(self) -> int:
-        """Of a run."""
+        """Number of iterations of a run."""
         return max(WARM + 4, round(20 * self.setting.scale))
 
     @property
     def logs(self) -> Path:
-        """What names of text logs begin with."""
+        """Common prefix of the names of text logs."""
         return self.setting.work / f"textlog-{self.schedule}"
 
     def run(self, variant: str) -> str:
@@ -132,7 +132,7 @@ class _Loop:
         return self.setting.variant(NATIVE, RANKS, [*program, *options], OPENBLAS_NUM_THREADS="1")
 
     def read(self, output: str) -> Iterator[Sample]:
-        """The median iteration of a run. Raises BenchError if it ends with other weights than the runs before."""
+        """The median iteration of a run. Raises BenchError if it ends with other weights than earlier runs."""
         took = [float(text) * 1e3 for text, _ in _TOOK.findall(output)][WARM:]
         self.weights.update(_WEIGHTS.findall(output))
         if not took or len(self.weights) != 1:
@@ -140,7 +140,7 @@ class _Loop:
         yield "iteration", "ms", statistics.median(took)
 
     def rows(self, part: Part) -> list[Row]:
-        """One for each recorder: with it (RECORDED) and without (NATIVE)."""
+        """One row for each recorder: with it (RECORDED) and without (NATIVE)."""
         measured = Rows("overhead")
         compare(
             measured,
