@@ -1,4 +1,4 @@
-/* check.h - ends a driver, with the place and errno, when something isn't as it must be. */
+/* check.h - if a check fails, ends a driver and prints the place and errno. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -1,4 +1,4 @@
-"""Compiling C: the one way in which tests make programs and libraries, and read the values of C constants."""
+"""Compiling C: the only way in which tests build programs and libraries, and read the values of C constants."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 def build(
     output: Path, sources: Path | str | Iterable[Path], *options: str | Path, compiler: str | Path = "gcc"
 ) -> Path:
-    """A program, or with SHARED a library; the test is skipped if there is no such compiler.
+    """Build a program, or with SHARED a library. The test is skipped if there is no such compiler.
 
-    sources: files, or a text, which becomes a file beside the output.
+    sources: files, or a text, which is written to a file beside the output.
     """
     if shutil.which(compiler) is None:
         pytest.skip(f"needs {compiler}")
@@ -34,13 +34,14 @@ def build(
 
 
 def build_core(output: Path, sources: Iterable[Path], *options: str | Path) -> Path:
-    """A driver with files of lowerhalf/: strict, and with the headers of lowerhalf/ and check.h."""
+    """Build a driver together with files of lowerhalf/: with strict warnings, and with the headers of lowerhalf/ and
+    check.h."""
     places = (f"-I{LOWER}", f"-I{LOWER / 'include'}", f"-I{TESTS}")
     return build(output, sources, *STRICT, "-D_GNU_SOURCE=", *places, *options)
 
 
 def c_values(directory: Path, prologue: str, expressions: Mapping[str, str], *options: str | Path) -> dict[str, int]:
-    """The value of each C expression, by its name. prologue: what is to be included."""
+    """The value of each C expression, by its name. prologue: the #include lines."""
     lines = "\n".join(f'    printf("%lld\\n", (long long)({expression}));' for expression in expressions.values())
     text = f"#include <stddef.h>\n#include <stdio.h>\n{prologue}\nint main(void) {{\n{lines}\n    return 0;\n}}\n"
     probe = build(directory / "probe", text, "-std=gnu11", "-w", *options)

@@ -1,4 +1,4 @@
-"""Shared by all tests. Being here it also puts tests/ on sys.path: `import images` gives tests/images.py."""
+"""Shared by all tests. Because this file is here, tests/ is on sys.path: `import images` gives tests/images.py."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from histories import History
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
-# seconds since the epoch: no test is begun later (tools/test says why)
+# seconds since the epoch: no test starts later (tools/test says why)
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
-# Several processes share the whole suite (tools/test), a file at a time and in this order: what takes longest first,
-# then what mostly waits; unit tests fill what is left at the end. A file's tests share what its fixtures have started,
-# so they stay together; so do all files that use the RDMA machine, of which two at once would take all processors from
-# everybody.
+# Several processes share the whole suite (tools/test). They take whole files in this order: first the files that take
+# longest, then those that mostly wait; unit tests fill the gaps at the end. The tests of a file stay together, because
+# they share what its fixtures have started. All files that use the RDMA machine also stay together: two of them at once
+# would take all processors from the other tests.
 ORDER = ("rdma/", "integration/test_slurm", "integration/test_conformance", "integration/", "unit/")
 TOGETHER = "tests/rdma/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The two choices that tools/test offers."""
+    """The two options that tools/test offers."""
     group = parser.getgroup("manapy")
     group.addoption(
         "--quick", action="store_true", help="unit tests under 2 seconds, and one real job of each kind: a few minutes"
@@ -32,15 +32,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Examples of property-based tests: the same ones in each run, new ones in --long. None has a deadline: the machine
-    may be busy."""
+    """Examples of property-based tests: the same ones in each run, new ones with --long. They have no deadline, because
+    the machine may be busy."""
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)
     settings.load_profile("random" if config.getoption("--long") else "repeatable")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the two options leave out, and put files in their order."""
+    """Leave out the tests that the two options exclude, and sort the files."""
     quick, long = config.getoption("--quick"), config.getoption("--long")
     kept = [item for item in items if (_is_quick(item) if quick else long or not item.get_closest_marker("long"))]
     if len(kept) < len(items):
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Hand out files, and those that stay together as one."""
+    """Distribute whole files, and keep those that belong together in one process."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -62,12 +62,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def _place(path: str) -> int:
-    """Of a file in the order of the whole suite, by its path below tests/."""
+    """The place of a file in the order of the whole suite, by its path below tests/."""
     return next((place for place, start in enumerate(ORDER) if path.startswith(start)), len(ORDER))
 
 
 def _is_quick(item: pytest.Item) -> bool:
-    """A test marked quick; or a unit test that is not slow and not of RDMA, which needs Debian packages."""
+    """A test is quick if it is marked quick, or if it is a unit test that is neither slow nor of RDMA, which needs
+    Debian packages."""
     if item.get_closest_marker("quick"):
         return True
     folders = item.path.relative_to(ROOT / "tests").parts[:-1]
@@ -76,7 +77,7 @@ def _is_quick(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Before any fixture. A test that could not be run has not passed."""
+    """Runs before any fixture. A test that could not run counts as failed."""
     if time.time() > UNTIL:
         pytest.fail("no time was left to run this test: MANAPY_TEST_MINUTES sets how much there is", pytrace=False)
 
@@ -89,17 +90,17 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def include() -> Path:
-    """Directory of the C headers that Python mirrors."""
+    """The directory of the C headers that Python mirrors."""
     return ROOT / "lowerhalf" / "include"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def known(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Names of jobs and chains (manapy/ckpt/store/known.py) are the tests' own."""
+    """The tests keep their own list of names of jobs and chains (manapy/ckpt/store/known.py)."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> History:
-    """A chain in which nothing has happened."""
+    """A chain whose history is empty."""
     return History(tmp_path / "chain")

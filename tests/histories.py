@@ -1,4 +1,4 @@
-"""A chain without Slurm or mpirun: its history is written as the supervisor and the steps would."""
+"""A chain without Slurm or mpirun: its history is written as the supervisor and the steps would write it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from manapy.chain.record import Chain
 
 
 def events_in(chain: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """What the history in a chain's directory holds now: all events, or those of a kind. A line may be half written."""
+    """The events that the history in a chain's directory holds now: all events, or those of one kind. A line may be
+    half written."""
     file = chain / "history.jsonl"
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     events = [json.loads(line) for line in lines if line.endswith("}\n")]
@@ -20,7 +21,7 @@ def events_in(chain: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 
 class History:
-    """A chain in a new directory, and shorthands for its events. Each attempt gets the next number."""
+    """A chain in a new directory, with shorthands for its events. Each attempt gets the next number."""
 
     def __init__(self, directory: Path, command: list[str] | None = None) -> None:
         self.chain: Chain = record.create(
@@ -28,33 +29,33 @@ class History:
         )
 
     def begin(self, **fields: Any) -> int:
-        """A new attempt's number."""
+        """Begin an attempt; its number."""
         number = self.chain.attempts() + 1
         self.chain.append("attempt", number, **{"id": "", "nodes": [], "deadline": None, **fields})
         return number
 
     def note(self, kind: str, **fields: Any) -> None:
-        """An event of the running attempt."""
+        """Append an event of the running attempt."""
         self.chain.append(kind, self.chain.attempts(), **fields)
 
     def checkpoint(self, seconds: float = 1.0, path: str = "ckpt-000001") -> None:
-        """An event only: no files."""
+        """Append only the event; no files are written."""
         self.note("checkpoint", path=path, seconds=seconds, bytes=4096, cause="interval")
 
     def end(self, how: str, code: int = 0, reason: str = "") -> None:
-        """Of the running attempt."""
+        """The running attempt ends."""
         self.note("end", how=how, code=code, reason=reason)
 
     def attempt(self, how: str, checkpoints: int = 0, reason: str = "") -> None:
-        """A whole one."""
+        """A whole attempt."""
         self.begin()
         for _ in range(checkpoints):
             self.checkpoint()
         self.end(how, reason=reason)
 
     def job(self, number: int, state: str, **fields: Any) -> Path:
-        """The job directory of a step, as its coordinator would leave it. It starts a moment after the step was noted,
-        which tests do afterwards."""
+        """The job directory of a step, as its coordinator would leave it. The job starts a moment after the step was
+        noted; tests note the step afterwards."""
         where = self.chain.dir / f"step-{number:03d}"
         where.mkdir(exist_ok=True)
         record = {

@@ -34,7 +34,7 @@ def build(
     change: dict[str, Any] | None = None,
     secret: bytes = bytes(32),
 ) -> Path:
-    """An image, sealed with a job's secret, with one anonymous region of twice `pages` pages, half of them zero, and
+    """An image, sealed with a job's secret. It has one anonymous region of twice `pages` pages, half of them zero, and
     one region mapped from `mapped`."""
     data = bytearray(image.PAGE)
     regions = [image.RegionStruct(lo=ARENA, hi=ARENA + 2 * pages * image.PAGE, prot=3)]
@@ -118,7 +118,7 @@ def build(
 
 
 def finish(header: image.HeaderStruct, data: bytearray, secret: bytes) -> None:
-    """Seal the header, sum it up, and put it in front of an image's data."""
+    """Seal the header, compute its checksum, and write it at the start of an image's data."""
     sections = b"".join(bytes(data[s.offset : s.offset + s.bytes]) for s in header.sections[: header.nsections])
     header.seal[:] = hmac.digest(
         hmac.digest(secret, b"image head", "sha256"),
@@ -132,7 +132,7 @@ def finish(header: image.HeaderStruct, data: bytearray, secret: bytes) -> None:
 def checkpoint(
     job: Path, ranks: int, seed: int = 1, mpirun: str | None = None, argv: tuple[str, ...] = ("python3", "solver.py")
 ) -> Path:
-    """Publish one more checkpoint of a job directory."""
+    """Publish one more checkpoint in a job directory."""
     temporary = publish.begin(job)
     if not (job / "secret").exists():
         (job / "secret").write_bytes(bytes(32))
@@ -157,7 +157,7 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
 
 
 def forge(path: Path) -> None:
-    """Change a byte of the memory in an image, so that every checksum is right."""
+    """Change a byte of the memory in an image and correct all checksums."""
     found = image.Image.open(path)
     index, run = next((i, r) for i, r in enumerate(found.runs) if r.kind == image.RUN_DATA)
     flip(path, run.offset)

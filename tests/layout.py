@@ -10,7 +10,7 @@ import compiling
 
 
 def c_values(directory: Path, include: Path, header: str, expressions: Mapping[str, str]) -> dict[str, int]:
-    """Value of each C expression, by its name."""
+    """The value of each C expression, by its name."""
     return compiling.c_values(directory, f"#include <{header}>", expressions, f"-I{include}")
 
 
@@ -21,8 +21,8 @@ def differences(
     structures: Mapping[str, type[ctypes.Structure]],
     prefix_only: frozenset[str] = frozenset(),
 ) -> list[str]:
-    """Where Python and C differ, in words; structures: name without mpy_ and _t. Those in prefix_only may be shorter in
-    Python."""
+    """The differences between Python and C, in words. structures: their names without mpy_ and _t. Those in prefix_only
+    may be shorter in Python."""
     expressions, mirrored = {}, {}
     for name, structure in structures.items():
         c = f"mpy_{name}_t"

@@ -1,7 +1,7 @@
-"""Traces by hand, and a tiny model of MPI that executes programs until they end or hang.
+"""Traces written by hand, and a tiny model of MPI that executes programs until they end or hang.
 
-The model is strict about who waits for whom and simple about everything else: a call that has all it needs ends after
-STEP ns, a Ssend waits for its receive and a Send doesn't, receives take messages in order, collectives need all
+The model is strict about which rank waits for which, and simple about everything else. A call that has all it needs
+ends after STEP ns. A Ssend waits for its receive, a Send doesn't. Receives take messages in order. Collectives need all
 members.
 """
 
@@ -24,7 +24,7 @@ Row = dict[str, int]
 
 
 class Builder:
-    """Calls are appended rank by rank; times in ns. Communicator 0 has all ranks."""
+    """Calls are appended rank by rank; times are in ns. Communicator 0 has all ranks."""
 
     def __init__(self, size: int, hosts: int = 1) -> None:
         self.size = size
@@ -36,12 +36,12 @@ class Builder:
         self.seqs: dict[tuple[int, int], int] = {}
 
     def comm(self, *members: int, name: str = "") -> int:
-        """A new communicator; its index."""
+        """Make a communicator; its index."""
         self.comms.append(Communicator(len(self.comms) + 1, len(self.comms) + 1, np.array(members, np.int32), name))
         return len(self.comms) - 1
 
     def call(self, rank: int, op: Op, enter: int, exit: int = OPEN, *, thread: int = 0, **fields: int) -> Row:
-        """One record. A collective's SEQ is counted unless `context` is given."""
+        """Append one record. The SEQ of a collective is counted unless `context` is given."""
         row = {
             "rank": rank,
             "thread": thread,
@@ -69,14 +69,14 @@ class Builder:
         self.ranks[rank] = replace(self.ranks[rank], lost=records, first_ns=first)
 
     def pause(self, rank: int, begin: int, end: int = OPEN) -> None:
-        """The recording of a rank; calls that it makes then aren't for this builder."""
+        """A pause in the recording of a rank. Don't add the calls that it makes meanwhile."""
         known = self.ranks[rank]
         self.ranks[rank] = replace(
             known, pauses=(*known.pauses, (begin, end)), first_ns=NEVER if end == OPEN else max(end, known.first_ns)
         )
 
     def trace(self, now: int) -> Trace:
-        """All of it at a time."""
+        """The whole trace, as it is at a time."""
         rows = [row for key in sorted(self.rows) for row in self.rows[key]]
         events = np.zeros(len(rows), EVENT)
         for i, row in enumerate(rows):
@@ -89,8 +89,8 @@ class Builder:
 def saved(
     folder: Path, *calls: Row, end: int = format.FINALIZED, host: str = "elsewhere", pid: int = 0, pid_start: int = 0
 ) -> Path:
-    """A folder with the recordings of ranks that made these calls, after a Barrier, and a world that they share; of a
-    process, if one is named."""
+    """A folder with the recordings of ranks that made these calls after a Barrier, and with a world that they share.
+    process: the recordings are of this process."""
     folder.mkdir()
     for rank, call in enumerate(calls):
         writer = format.Writer(folder, rank, len(calls), host=host, pid=pid, pid_start=pid_start, capacity=64)
@@ -105,13 +105,13 @@ def saved(
 
 
 def receive(peer: int) -> Row:
-    """For saved()."""
+    """A receive for saved()."""
     return {"op": Op.RECV, "peer": peer, "tag": 3, "enter": 2 * SECOND}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a rank does: a call, or computing for some ns."""
+    """One action of a rank: a call, or computing for some ns."""
 
     op: Op | None
     peer: int = NO_PEER
@@ -150,7 +150,7 @@ SPIN = compute(1 << 60)
 @dataclass(eq=False)
 class _Message:
     row: Row
-    arrived: int | None = None  # when the other side was there
+    arrived: int | None = None  # when the other side had arrived
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Model:
         self._states = [_State() for _ in self.programs]
 
     def run(self) -> bool:
-        """Until nobody can go on; did all end?"""
+        """Execute until no rank can go on. Have all programs ended?"""
         moved = True
         while moved:
             moved = False
@@ -189,7 +189,7 @@ class Model:
         return all(state.at == len(program) for state, program in zip(self._states, self.programs, strict=True))
 
     def trace(self, later: int = 60 * SECOND) -> Trace:
-        """As it looks so long after the last thing that happened. Ranks that spin are outside MPI."""
+        """The trace, `later` ns after the last event. Ranks that spin are outside MPI."""
         newest = max((max(row["enter"], row["exit"]) for rows in self.builder.rows.values() for row in rows), default=0)
         return self.builder.trace(newest + later)
 
@@ -248,7 +248,8 @@ class Model:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many calls of Python and C functions some work makes: what it costs, on whatever machine."""
+    """The number of calls of Python and C functions that some work makes. It measures the cost independently of the
+    machine."""
     count = 0
 
     def note(frame: object, event: str, argument: object) -> None:

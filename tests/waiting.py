@@ -1,4 +1,4 @@
-"""Waiting for what must happen, on a machine that may be very busy."""
+"""Waiting for events that must happen, on a machine that may be very busy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 120.0  # seconds for anything to happen
+PATIENCE = 120.0  # seconds to wait for anything
 
 
 def until(true: Callable[[], Any], what: str | Callable[[], object], seconds: float = PATIENCE) -> Any:
-    """Waits for a condition; its value. what: what is waited for, or a function that says why it may not have come."""
+    """Wait for a condition; its value. what: the event that is waited for, or a function that explains why it may not
+    have come."""
     deadline = time.monotonic() + seconds
     while not (value := true()):
         if time.monotonic() > deadline:
@@ -21,6 +22,6 @@ def until(true: Callable[[], Any], what: str | Callable[[], object], seconds: fl
 
 
 def until_gone(pids: Iterable[int], what: str = "the processes' end") -> None:
-    """Waits until these processes have ended and somebody has waited for them."""
+    """Wait until these processes have ended and have been reaped."""
     left = list(pids)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), what)

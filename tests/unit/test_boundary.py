@@ -1,4 +1,4 @@
-"""manapy/core/boundary.py mirrors boundary.h; and what the public functions do outside manapy."""
+"""manapy/core/boundary.py mirrors boundary.h; and the behaviour of the public functions outside manapy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The include graph of the C code: which folder ("room") may include headers of which. Add a new edge on purpose only.
+"""The include graph of the C code: which folder ("room") may include headers of which. Add a new edge only on purpose.
 
 A folder that isn't listed belongs to the room above it. Every room may include its own headers, those of
-lowerhalf/include (the contracts) and of the system."""
+lowerhalf/include (the contracts), and those of the system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-LOWER = {  # the lower rooms first: a room includes only headers of rooms above it here
+LOWER = {  # the lower rooms come first: a room includes only headers of rooms listed before it
     "base": "",
     "trace": "base",
     "trace/preload": "trace",
@@ -27,7 +27,8 @@ LOWER = {  # the lower rooms first: a room includes only headers of rooms above 
     "image": "base control image/file isolate isolate/trap join mpi process process/fds trace",
     "start": "base control image image/file isolate isolate/trap join mpi process process/fds trace wire",
 }
-# The upper half meets the lower one at lowerhalf/include only. What core calls in rooms above it, core declares.
+# The upper half meets the lower half only at lowerhalf/include. Functions of higher rooms that core calls are declared
+# by core.
 WRAPPERS = {
     "core": "",
     "tools": "core",
@@ -37,7 +38,7 @@ WRAPPERS = {
     "file": "core tools",
     "p2p": "core messages tools",
     "environment": "core p2p tools",
-    "comm": "core p2p tools window",  # window: its attributes
+    "comm": "core p2p tools window",  # window: for its attributes
     "collective": "comm core messages p2p tools",
 }
 TABLE = {
@@ -48,7 +49,7 @@ TABLE = {
 # Made by wrappers/, in the build directory.
 GENERATED = {"abi_table.h", "function_index.h", "function_names.h", "functions.h", "mpich.h", "recorder_calls.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)
-MOST_FILES = 15  # of a room, in C: more are hard to oversee
+MOST_FILES = 15  # of a room, in C; more files are hard to survey
 
 
 def sources(root: Path) -> list[Path]:
@@ -62,7 +63,7 @@ def room_of(root: Path, path: Path) -> str:
 
 
 def included(root: Path, path: Path) -> list[str]:
-    """Rooms of the headers that a file includes; "?" and the name for one that isn't found."""
+    """The rooms of the headers that a file includes; "?" and the name for a header that isn't found."""
     rooms = []
     for quoted, contract in INCLUDE.findall(path.read_text()):
         name = quoted or contract
@@ -78,7 +79,7 @@ def included(root: Path, path: Path) -> list[str]:
 
 
 def edges(root: Path) -> dict[tuple[str, str], str]:
-    """(room, room whose header it includes), and a file that does."""
+    """For each pair (room, room whose header it includes), one file that does so."""
     found = {}
     for path in sources(root):
         room = room_of(root, path)

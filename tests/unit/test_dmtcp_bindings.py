@@ -1,4 +1,4 @@
-"""manapy/dmtcp.py without an engine, and over a stand-in for one."""
+"""manapy/dmtcp.py without an engine, and with a stand-in for one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manapy import dmtcp
 
 
 def test_without_an_engine(recwarn: pytest.WarningsRecorder) -> None:
-    """What the macros of dmtcp.h say."""
+    """The results are those of the macros of dmtcp.h."""
     assert dmtcp.dmtcp_is_enabled() == 0
     assert dmtcp.dmtcp_checkpoint() == dmtcp.DMTCP_NOT_PRESENT == 3
     assert dmtcp.dmtcp_disable_ckpt() == dmtcp.dmtcp_enable_ckpt() == 3

@@ -1,4 +1,4 @@
-"""The import graph inside manapy/: which folder may import which, and no circles.
+"""The import graph inside manapy/: which folder may import which, without circles.
 
 A new edge must be added here on purpose.
 """
@@ -58,7 +58,7 @@ ALLOWED = {
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Every module of manapy by its dotted name, packages included."""
+    """Every module of manapy by its dotted name, including packages."""
     found = {}
     for path in (root / "manapy").rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts
@@ -67,7 +67,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def executed(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports of a module, also those in functions, without those that only a type checker sees."""
+    """The imports of a module, also those in functions, but not those that only a type checker sees."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -89,12 +89,12 @@ def targets(node: ast.AST, package: list[str], known: Mapping[str, Path]) -> Ite
 
 
 def package_of(module: str, path: Path) -> list[str]:
-    """The dotted name, in parts, of the package that relative imports of a module start from."""
+    """The dotted name, in parts, of the package from which relative imports of a module start."""
     return module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
 
 
 def folder(module: str, known: Mapping[str, Path]) -> str:
-    """Of a module, below manapy/, with dots; "top" for manapy/ itself."""
+    """The folder of a module, below manapy/, with dots; "top" for manapy/ itself."""
     return ".".join(package_of(module, known[module])[1:]) or "top"
 
 

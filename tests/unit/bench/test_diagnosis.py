@@ -1,4 +1,5 @@
-"""The experiments of `manapy bench trace`, shortened; the rules that are compared; and what is counted as right."""
+"""The experiments of `manapy bench trace`, shortened; the rules that are compared; and which verdicts count as
+right."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_methods_side_by_side(name: str, tmp_path: Path) -> None:
     rules = comparators.HANGS if name == "hangs" else comparators.SLOWDOWNS
     assert report.columns(rows) == ["", *(sorted({MANAPY, *rules}, key=[MANAPY, *rules].index)), "goal"]
     assert value(rows, "F1") == value(rows, "rank right") == value(rows, "place right") == 100
-    assert not list(tmp_path.iterdir())  # nothing went wrong that would have been kept
+    assert not list(tmp_path.iterdir())  # nothing is kept, because nothing went wrong
     counted = sum(value(rows, f"{what} {sign}") for what in ("true", "false") for sign in ("positive", "negative"))
     assert counted == 2 * len(diagnosis.HANGS)
 

@@ -1,4 +1,4 @@
-"""What is counted as right in the case studies, and what is read of verdicts. The real jobs are in
+"""Which verdicts count as right in the case studies, and what is read from verdicts. The real jobs are in
 tests/integration/test_bench.py."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def test_right_and_wrong() -> None:
     first, second = live.CASES
     assert first.right(VERDICT) == {"rank": True, "cause": True, "place": True}
     assert first.right({**VERDICT, "micro": 4}) == {"rank": True, "cause": True, "place": False}
-    assert second.right(VERDICT) == {"rank": False, "cause": False}  # it has no place: it is slow everywhere
+    assert second.right(VERDICT) == {"rank": False, "cause": False}  # it has no place, because it is slow everywhere
 
 
 def test_a_verdict_that_is_being_written_is_none(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""What recorders cost: rows made of runs that are told, not run. The real ones are in
-tests/integration/test_bench.py."""
+"""The cost of recorders: rows made from invented runs. The real runs are in tests/integration/test_bench.py."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ MS = {NATIVE: 100.0, RECORDED: 100.1, "cc": 102.0, UNTRACED: 101.9}
 
 
 def loop(path: Path, **outputs: str) -> list[Row]:
-    """Rows of three rounds. outputs: what a variant prints instead."""
+    """The rows of three rounds. outputs: what a variant prints instead."""
 
     def variant(name: str, ranks: int, program: list[Any], **env: str) -> str:
         words = [str(word) for word in program]

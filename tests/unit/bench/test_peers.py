@@ -1,5 +1,5 @@
-"""What is made of the runs of manapy and of other libraries: a training that goes another way than one process is
-noticed, and all is drawn. Real runs are in tests/integration/test_bench_fcdp.py."""
+"""The results made from runs of manapy and of other libraries: a training that differs from that of one process is
+noticed, and everything is drawn. Real runs are in tests/integration/test_bench_fcdp.py."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def test_losses_must_be_those_of_one_process() -> None:
 
 
 def test_the_error_of_a_library_is_told_in_one_line() -> None:
-    """Not what its other ranks say about it later."""
+    """The messages that its other ranks print later are left out."""
     errors = "[rank1]: Traceback (most recent call last):\n  File ...\nRuntimeError: Connection closed by peer\nTraceback\nValueError: second\n"
     assert peer_runs.cause(errors) == "RuntimeError: Connection closed by peer"
     assert peer_runs.cause("env: 'no': No such file or directory\n") == "env: 'no': No such file or directory"
 
 
 def rows() -> list[Row]:
-    """Of two rounds: the other library takes 2 and 4 times as long."""
+    """The rows of two rounds: the other library takes 2 and 4 times as long."""
     found = Rows("fcdp-fsdp2")
     for number, ratio in enumerate((2.0, 4.0)):
         for name, factor in (("fcdp", 1.0), ("FSDP2", ratio)):

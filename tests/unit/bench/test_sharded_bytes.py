@@ -1,4 +1,4 @@
-"""What is made of the counts of a training: a wrong one is noticed. Real counts are in
+"""The results made from the byte counts of a training: a wrong count is noticed. Real counts are in
 tests/integration/test_bench_fcdp.py."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from manapy.fcdp.engine.strategy import STRATEGIES
 
 
 def record(strategy: str, model: str = "full", micro_batches: int = 2) -> dict[str, Any]:
-    """Of a training that has sent exactly what the closed forms say."""
+    """The record of a training that has sent exactly what the closed forms predict."""
     trainable, frozen = (10_000_000, 0) if model == "full" else (200_000, 10_000_000)
     said: dict[str, Any] = {
         "model": model,
@@ -29,7 +29,7 @@ def record(strategy: str, model: str = "full", micro_batches: int = 2) -> dict[s
 
 
 def test_the_closed_forms_of_one_training() -> None:
-    """By hand: 10 MB over 2 nodes. A gather, and a sum of gradients, is 5 MB."""
+    """Computed by hand: 10 MB over 2 nodes. A gather takes 5 MB, and so does a sum of gradients."""
     mega = {
         strategy: {part: value / 1e6 for part, value in sharded_bytes.form(record(strategy)).items()}
         for strategy in STRATEGIES

@@ -1,4 +1,5 @@
-"""What is made of samples of memory and of the network; the trainings are in tests/integration/test_bench_fcdp.py."""
+"""The results made from samples of memory and of the network. The trainings are in
+tests/integration/test_bench_fcdp.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `manapy bench --only training` makes of what the job says. The job itself runs in tests/rdma/test_mpi.py."""
+"""The results that `manapy bench --only training` makes from the job's output. The job itself runs in
+tests/rdma/test_mpi.py."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from manapy.bench.shared import plots
 
 
 def run(steps: list[int], case=BASELINE, pause: float = 0.0, **more) -> Run:
-    """A step a second, and a pause before the fifth."""
+    """A step each second, and a pause before the fifth."""
     return Run(case, [(i + (pause if i >= 4 else 0), step) for i, step in enumerate(steps)], **more)
 
 
@@ -21,7 +22,7 @@ def test_nothing_is_done_again() -> None:
 
 
 def test_steps_after_the_checkpoint_are_done_again() -> None:
-    """No progress is made until they have been."""
+    """Steps that are repeated don't count as progress."""
     restarted = run([1, 2, 3, 4, 3, 4, 5], RESTART, pause=10)
     assert restarted.again == 2 and restarted.standstill == 13
 
@@ -32,7 +33,7 @@ def test_a_pause_is_no_repetition() -> None:
 
 @pytest.mark.skipif(not plots.available(), reason="no matplotlib")
 def test_picture(tmp_path: Path) -> None:
-    """Also of the cases that are left when others have failed."""
+    """Also of the remaining cases when others have failed."""
     runs = [run([1, 2, 3, 4, 5], case, saved=[(2.0, 3)], cut=2.5 if case.after else None) for case in CASES]
     for number, chosen in enumerate((runs, runs[:1], runs[2:3])):
         draw(chosen, tmp_path / f"{number}.png")

@@ -1,4 +1,4 @@
-"""Jobs that one run of the script counts as saved, as ended, or as neither."""
+"""Which jobs one run of the script counts as saved, as ended, or as neither."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Surroundings:
 
 
 class Run:
-    """An attempt whose script sleeps, with one step whose job is as ``fields`` say."""
+    """An attempt whose script sleeps, with one step whose job has the given ``fields``."""
 
     def __init__(self, history: History, seconds: float = 2.0) -> None:
         self.said: list[str] = []
@@ -59,14 +59,14 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt adopts its orphans; pytest's own process must not, as nobody reaps them here for the tests that
-    follow."""
+    """An attempt adopts its orphans. pytest's own process must not do so, because it doesn't reap them for the tests
+    that follow."""
     monkeypatch.setattr(descendants, "adopt_orphans", lambda: None)
 
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port at which connections are taken, and nothing is said."""
+    """A port that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield int(listener.getsockname()[1])
 
@@ -88,7 +88,7 @@ def test_job_that_does_not_answer_was_not_saved(history: History, silent: int, m
 
 
 def test_job_that_has_ended_by_itself(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked while it runs; its record says so by the time that nothing answers."""
+    """The job is asked while it runs. By the time it should have answered, its record says that it has ended."""
     monkeypatch.setattr(command, "ANSWER_SECONDS", 10.0)
     run = Run(history, seconds=600)
     run.step(port=silent)
@@ -107,7 +107,7 @@ def test_job_that_has_ended_by_itself(history: History, silent: int, monkeypatch
 
 
 def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is a crash, and nothing was saved."""
+    """That counts as a crash, and nothing was saved."""
 
     def die(which: job.Job, then: str) -> None:
         job.write(
@@ -122,7 +122,7 @@ def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, mo
 
 
 def test_no_thread_for_a_checkpoint(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and doesn't hang."""
+    """A message says so, and the attempt doesn't hang."""
 
     def refuse(pool: ThreadPoolExecutor, *work: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -135,7 +135,7 @@ def test_no_thread_for_a_checkpoint(history: History, silent: int, monkeypatch: 
 
 
 def test_failure_of_our_own(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and doesn't hang."""
+    """A message says so, and the attempt doesn't hang."""
 
     def fail(which: job.Job, then: str) -> None:
         raise ZeroDivisionError("never divide")

@@ -124,14 +124,14 @@ def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_command_without_mpi(tmp_path: Path) -> None:
-    """It is run, its exit code arrives, and it is said that nothing could be saved."""
+    """The command runs, its exit code is passed on, and a message says that nothing could be saved."""
     done = run("--dir", "chain", "--", "sh", "-c", "echo hello; pwd; exit 7", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (7, f"hello\n{tmp_path}\n")
     assert "no program was started with manapy-launch" in done.stderr
 
 
 def test_command_that_ends_at_once(tmp_path: Path) -> None:
-    """Before its supervisor looks at it for the first time."""
+    """It ends before its supervisor looks at it for the first time."""
     code = (
         "import subprocess, sys, time; from manapy.cli import main\n"
         "class Slow(subprocess.Popen):\n"
@@ -199,6 +199,6 @@ def test_step_command(history: History, tmp_path: Path) -> None:
 
 
 def test_step_of_a_chain_that_has_not_begun(history: History) -> None:
-    """MANAPY_CHAIN set by hand."""
+    """MANAPY_CHAIN was set by hand."""
     answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": str(history.chain.dir)})
     assert answer.startswith("ERROR ") and "no attempt" in answer

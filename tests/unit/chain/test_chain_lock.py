@@ -1,4 +1,4 @@
-"""One at a time: on this host, between hosts, with and without the file system's locks."""
+"""Only one process holds the lock: on one host, between hosts, with and without locks of the file system."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from manapy.chain.lock import Lock
 from manapy.core.errors import ManapyError
 from waiting import until
 
-PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
+PATIENCE = 120.0  # seconds to wait for an event that must happen, on a very busy machine
 HOLD = "import sys; from pathlib import Path; from manapy.chain.lock import Lock; l = Lock(Path(sys.argv[1])); l.acquire(600); print('locked', flush=True); sys.stdin.read()"
 
 
 @pytest.fixture(params=["locks", "locks of one host", "no locks"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a lock, on a file system that has such locks."""
+    """The path of a lock, on a file system with or without locks."""
 
     def flock(fd: Any, operation: int) -> None:
         if request.param == "no locks":
@@ -42,12 +42,12 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def numbers(path: Path) -> list[int]:
-    """Of all holders, past and present."""
+    """The numbers of all holders, past and present."""
     return [int(file.suffix[1:]) for file in path.parent.glob("lock.holder.*")]
 
 
 def elsewhere(path: Path, **words: Any) -> Path:
-    """A holder on another host, above all others."""
+    """A holder on another host, with the highest number."""
     file = path.with_name(f"lock.holder.{max(numbers(path), default=0) + 1}")
     file.write_text(json.dumps({"host": "node7", "boot": "b", "pid": 1, "start": 1, "since": 0, "token": "x", **words}))
     return file
@@ -65,7 +65,7 @@ def test_of_two(path: Path) -> None:
 
 
 def test_holder_that_was_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is seen to be dead, whatever time has gone by."""
+    """The lock notices that it is dead, however much time has passed."""
     monkeypatch.setattr(lock, "STALE", 10 * PATIENCE)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -78,7 +78,7 @@ def test_holder_that_was_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Clock:
-    """Stands in for the module time: it goes on when somebody sleeps, and then calls ``beat``, if there is one."""
+    """Stands in for the module time. It advances when a thread sleeps, and then calls ``beat``, if there is one."""
 
     localtime, strftime, time = time.localtime, time.strftime, time.time
 
@@ -96,7 +96,7 @@ class Clock:
 
 
 def test_living_holder_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It touches its file; its clock is years behind."""
+    """It touches its file, and its clock is years behind."""
     file = elsewhere(path)
     clock = Clock(lambda now: os.utime(file, (now, now)))
     monkeypatch.setattr(lock, "time", clock)
@@ -118,7 +118,7 @@ def test_holder_that_is_taken_for_dead_is_told(path: Path) -> None:
 
 
 def test_holder_that_cannot_read_for_a_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has lost nothing, and goes on touching its file."""
+    """It keeps the lock, and goes on touching its file."""
     first = Lock(path)
     first.acquire(1)
     file, listdir = path.with_name("lock.holder.1"), os.listdir
@@ -140,7 +140,7 @@ def test_holder_that_cannot_read_for_a_moment(path: Path, monkeypatch: pytest.Mo
 
 
 def test_full_disk(path: Path) -> None:
-    """One line says so, and nothing is left that looks like a holder."""
+    """One line says so, and no file remains that looks like a holder."""
     lines = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)); {HOLD}"
     command = [sys.executable, "-c", lines, str(path)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -149,7 +149,7 @@ def test_full_disk(path: Path) -> None:
 
 
 def test_many_that_find_a_dead_one(path: Path) -> None:
-    """One gets it at a time, whoever moves the dead one's file away."""
+    """One process at a time gets the lock, whichever moves the dead holder's file away."""
     elsewhere(path)
     inside: list[int] = []
 
@@ -172,7 +172,7 @@ def test_many_that_find_a_dead_one(path: Path) -> None:
 
 
 def test_many_that_have_looked_long_ago(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take up the lock in the state in which they saw it, however many had and gave it back since."""
+    """They take the lock if it is in the state that they saw, however many processes have held it since."""
     look = lock._Files.highest
     random.seed(20261125)
 
@@ -184,7 +184,7 @@ def test_many_that_have_looked_long_ago(path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(lock._Files, "highest", late)
     monkeypatch.setattr(lock, "LOOK", 0.001)
     monkeypatch.setattr(lock, "STALE", PATIENCE)
-    elsewhere(path, host=socket.gethostname(), boot=lock._boot(), pid=2**22 + 1)  # nobody has that number
+    elsewhere(path, host=socket.gethostname(), boot=lock._boot(), pid=2**22 + 1)  # no process has that number
     inside: list[int] = []
     most: list[int] = []
 

@@ -101,7 +101,7 @@ def test_budget(history: History, clock: Clock) -> None:
     clock.now = 1010
     history.checkpoint()
     history.end("crashed")
-    clock.now = 2000  # it waited, which costs nothing
+    clock.now = 2000  # it waited, and waiting costs nothing
     history.begin()
     clock.now = 2005
     assert policy.used(history.chain) == 15
@@ -123,7 +123,7 @@ def test_what_comes_after_the_end_costs_nothing(history: History, clock: Clock) 
 
 
 def test_a_lost_attempt(history: History, clock: Clock) -> None:
-    """Noted once; it took as long as it was seen to live, not until somebody noticed."""
+    """It is noted once. Its duration ends when it was last known to live, not when its end was noticed."""
     history.begin()
     clock.now = 1060
     history.checkpoint()

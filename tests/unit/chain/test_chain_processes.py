@@ -1,4 +1,4 @@
-"""Ending everything below a process, with real processes."""
+"""Ending all descendants of a process, with real processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 @pytest.fixture
 def tree(tmp_path: Path) -> subprocess.Popen[bytes]:
-    """A shell that runs a shell that sleeps; when something in it dies, the next command would leave a file."""
+    """A shell that runs a shell that sleeps. If one of the processes dies alone, the next command creates a file."""
     inner = f"sleep 600 & echo $! > {tmp_path}/sleep; wait; touch {tmp_path}/inner"
     outer = f"sh -c '{inner}' & echo $! > {tmp_path}/shell; wait; touch {tmp_path}/outer"
     found = subprocess.Popen(["sh", "-c", outer], start_new_session=True)
@@ -53,7 +53,7 @@ def test_spares(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
 
 
 def test_orphans_are_adopted() -> None:
-    """In a process of its own: it can't be taken back."""
+    """The test uses another process, because adopting can't be undone."""
     code = (
         "import os, subprocess, sys, time\nfrom manapy.chain import descendants\ndescendants.adopt_orphans()\n"
         "child = subprocess.Popen(['sh', '-c', '(exec setsid sleep 600) & exit 5'])\n"

@@ -1,4 +1,4 @@
-"""The history: only whole lines, whatever happens; and a clear message for a directory that is not a chain."""
+"""The history holds only whole lines, whatever happens; and a directory that is not a chain gives a clear message."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_what_was_appended_is_read(events: list[tuple[str, int, dict[str, object
 @given(st.lists(values, min_size=1, max_size=4), st.floats(0, 1))
 @settings(deadline=None, max_examples=100)
 def test_a_line_torn_by_a_crash(events: list[dict[str, object]], part: float) -> None:
-    """Cut off at any byte: the whole lines stay, the torn one is left out (unless only its end of line is missing), and
-    later ones are whole."""
+    """The history may be cut off at any byte. The whole lines stay, the torn one is left out (unless only its end of
+    line is missing), and later lines are whole."""
     with tempfile.TemporaryDirectory() as where:
         chain = Chain(Path(where), {})
         written = [chain.append("note", 1, **fields) for fields in events]

@@ -1,4 +1,4 @@
-"""What a manapy-launch in a chain is told to do, with real job directories and checkpoints."""
+"""The answer that a manapy-launch in a chain gets, with real job directories and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CRASHED = {"state": "failed", "first_failure": {"rank": 1, "host": "node7", "cod
 
 
 class Script:
-    """Steps of a chain, asked as rank 0 would."""
+    """The steps of a chain, which ask as rank 0 would."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -69,7 +69,7 @@ def test_given_directory(script: Script, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_same_program_twice(script: Script) -> None:
-    """Told apart by their order."""
+    """They are told apart by their order."""
     first, second = script.start(A, "done", code=0), script.start(A, checkpoints=1)
     assert (first.name, second.name) == ("step-001", "step-002")
     script.again()
@@ -87,7 +87,7 @@ def test_done_gives_its_code_for_ever(script: Script) -> None:
 
 
 def test_a_program_that_fails_by_itself_has_ended(script: Script) -> None:
-    """mpirun kills the others when one rank exits with an error: they have died, but not first."""
+    """mpirun kills the other ranks when one rank exits with an error: they have died, but not first."""
     script.start(A, "failed", first_failure={"rank": 1, "host": "a", "code": 7}, code=7, checkpoints=1)
     assert script.ask(B).kind == "new", "the script may go on"
     script.again()
@@ -111,7 +111,8 @@ def test_nothing_starts_behind_a_step_that_was_ended(script: Script, state: dict
 
 
 def test_steps_side_by_side_in_another_attempt(script: Script) -> None:
-    """B asks when A has, but hasn't written its job.json yet: how A ended in the attempt before says nothing."""
+    """B asks when A has asked, but has not written its job.json yet: how A ended in the attempt before doesn't
+    matter."""
     script.start(A, **CRASHED)
     script.again()
     assert script.ask(A).kind == "new"
@@ -147,7 +148,7 @@ def test_missing_image(script: Script) -> None:
 
 
 def test_all_damaged(script: Script) -> None:
-    """From the beginning, and that is said: it may be days of work."""
+    """The step starts from the beginning, and a message says so: days of work may be lost."""
     where = script.start(A, checkpoints=2)
     for path in where.glob("ckpt-*"):
         images.flip(path / "rank-00000.img", 5000)
@@ -168,7 +169,7 @@ def test_other_number_of_ranks(script: Script) -> None:
 
 
 def test_checkpoints_of_another_program_in_the_same_directory(script: Script, tmp_path: Path) -> None:
-    """--dir names a job directory that was there before: what is older than the step isn't its own."""
+    """--dir names a job directory that already existed: checkpoints older than the step don't belong to it."""
     old = tmp_path / "mine"
     old.mkdir()
     images.checkpoint(old, RANKS)
@@ -182,7 +183,7 @@ def test_checkpoints_of_another_program_in_the_same_directory(script: Script, tm
 
 
 def test_an_attempt_that_did_not_get_there(script: Script) -> None:
-    """B was reached in the first attempt, not in the second: its number and its checkpoint are found in the third."""
+    """B was reached in the first attempt, not in the second. The third attempt finds its number and its checkpoint."""
     script.start(A, "done", code=0)
     b = script.start(B, checkpoints=1)
     script.again()

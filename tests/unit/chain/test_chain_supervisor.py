@@ -1,4 +1,4 @@
-"""One supervisor at a time, and nothing twice."""
+"""Only one supervisor runs at a time, and it does nothing twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_another_is_at_work(history: History, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_another_that_has_just_been_killed(history: History) -> None:
-    """Its lock goes with it."""
+    """The kernel releases its lock."""
     code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(600)"
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(history.chain.dir / "supervisor.lock")], stdout=subprocess.PIPE, text=True
@@ -47,7 +47,7 @@ def test_another_that_has_just_been_killed(history: History) -> None:
 
 
 def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator that answers: the attempt isn't noted as lost, and there is no other."""
+    """Its coordinator answers: the attempt isn't noted as lost, and no other attempt starts."""
     monkeypatch.setattr(supervisor, "ORPHAN_WAIT", 0.1)
     history.begin()
     where = history.job(1, "running")
@@ -78,7 +78,7 @@ def test_hosts_are_left_out_by_name() -> None:
 
 @pytest.mark.parametrize(("number", "reason"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM")])
 def test_a_signal_between_two_attempts(number: signal.Signals, reason: str) -> None:
-    """It comes when the signals are waited for: before, it would be pytest's end."""
+    """The signal comes while signals are waited for. Earlier it would end pytest."""
     waiting = Path(f"/proc/self/task/{threading.get_native_id()}/syscall")
 
     def when_waiting() -> None:

@@ -1,4 +1,4 @@
-"""When checkpoints are taken, against the models that the formulas come from."""
+"""When checkpoints are taken, compared with the models from which the formulas come."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_unmeasured_lead_leaves_time_for_work(whole: float) -> None:
 
 
 def expected_seconds(interval: float, cost: float, mtbf: float) -> float:
-    """Daly's complete model (his eq. 20, except for constant factors): exponential failures, and so much work at a
-    time."""
+    """Daly's complete model (his eq. 20, without constant factors): failures are exponentially distributed, and
+    checkpoints are a fixed amount of work apart."""
     return math.expm1((interval + cost) / mtbf) / interval
 
 
@@ -54,7 +54,8 @@ def test_daly_is_near_the_best(mtbf: float, part: float) -> None:
 
 @given(st.floats(0.001, 1e4), st.floats(1, 1e7))
 def test_young_is_the_first_order(cost: float, mtbf: float) -> None:
-    """Young's minimises overhead cost/t + t/2M; for small costs the two differ by no more than the cost."""
+    """Young's interval minimises the overhead cost/t + t/2M. For small costs it differs from Daly's by no more than the
+    cost."""
     young = timing.young(cost, mtbf)
     overhead = [cost / t + t / (2 * mtbf) for t in (young / 1.01, young, young * 1.01)]
     assert overhead[1] == min(overhead)

@@ -16,7 +16,7 @@ from manapy.core.errors import ManapyError
 
 @pytest.fixture
 def story(history: History) -> History:
-    """Lost, crashed, left; it runs in the fourth."""
+    """Three attempts: lost, crashed, left; the fourth one runs."""
     history.begin(id="17", nodes=["a", "b"], deadline=time.time() + 3600)
     history.note(
         "step",
@@ -176,7 +176,7 @@ def test_status_command(story: History, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every kind of event as a line, and then it ends."""
+    """It prints every kind of event as a line, and then it ends."""
     story.note("skipped", path="/x/ckpt-000007", reason="damaged")
     story.note("note", text="worth knowing")
     story.note("successor", id="20")
@@ -201,7 +201,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
 
 
 def test_last_words(history: History, tmp_path: Path) -> None:
-    """What a terminal would obey, a half character, our own lines: none of it is shown."""
+    """Control sequences, incomplete characters and manapy's own lines are left out."""
     assert view.last_words(history.chain) == ""
     history.begin()
     assert view.last_words(history.chain) == ""

@@ -1,4 +1,4 @@
-"""Coordinators with ranks played in this process, for the tests of the control plane."""
+"""Coordinators whose ranks are played in this process, for the tests of the control plane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from manapy.ckpt.store import job
 from manapy.clock import RankClock, from_wire
 from manapy.core import handshake
 
-PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
+PATIENCE = 120.0  # seconds to wait for an event that must happen, on a very busy machine
 
 
 async def shake_hands(
@@ -32,10 +32,9 @@ async def shake_hands(
 
 
 class FakeRank:
-    """A rank that answers as it should, except for the message kinds in ``act``: 'die', 'hold', or a line to answer
-    with.
+    """A rank that answers correctly, except for the message kinds in ``act``: 'die', 'hold', or a line to answer with.
 
-    Its clock is the model's. ``seen`` holds all messages it got.
+    Its clock is the model's. ``seen`` holds all messages that it got.
     """
 
     def __init__(self, number: int, size: int, *, generation: int = 0, write: bytes = b"image") -> None:
@@ -68,7 +67,7 @@ class FakeRank:
         self.writer.close()
 
     async def until(self, kind: str, count: int = 1) -> str:
-        """Until messages of a kind have come; the last one."""
+        """Wait until messages of a kind have come; the last one."""
         async with asyncio.timeout(PATIENCE):
             while sum(line.split(" ")[0] == kind for line in self.seen) < count:
                 self._arrived.clear()
@@ -116,7 +115,7 @@ class FakeRank:
             self.die()
 
     def flush(self) -> None:
-        """Send what the clock has to say."""
+        """Send the messages of the clock."""
         for message in self.clock.outbox:
             self.send(message.to_wire())
         self.clock.outbox.clear()
@@ -130,7 +129,7 @@ class Command:
         self._reader, self._writer, self._seals = reader, writer, seals
 
     async def until(self, start: str) -> str:
-        """The first answer that starts so."""
+        """Wait for the first answer with this start."""
         async with asyncio.timeout(PATIENCE):
             while (answer := await self._next()) is not None:
                 if answer.startswith(start):
@@ -138,7 +137,7 @@ class Command:
         raise AssertionError(f"no {start!r} but {self.answers}")
 
     async def end(self) -> list[str]:
-        """All answers."""
+        """Wait for the end; all answers."""
         async with asyncio.timeout(PATIENCE):
             while await self._next() is not None:
                 pass
@@ -155,7 +154,7 @@ class Command:
 
 
 class FakeJob:
-    """A coordinator in this process and its ranks."""
+    """A coordinator in this process, with its ranks."""
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self.dir, self.settings = directory, settings
@@ -190,20 +189,20 @@ class FakeJob:
         return self
 
     async def join(self, *ranks: FakeRank) -> None:
-        """They connect, and the coordinator has admitted them."""
+        """Connect the ranks, and wait until the coordinator has admitted them."""
         for rank in ranks:
             await rank.connect(self.dir)
         await self.until(lambda: all(rank.number in self.coordinator.ranks.known for rank in ranks))
 
     async def until(self, condition: Callable[[], Any]) -> Any:
-        """Wait for a condition; its value."""
+        """Wait until a condition is true; its value."""
         async with asyncio.timeout(PATIENCE):
             while not (value := condition()):
                 await asyncio.sleep(0.01)
         return value
 
     async def ask(self, line: str) -> Command:
-        """One command, not waited for."""
+        """Send one command, and don't wait for its answer."""
         record = job.read(self.dir)
         reader, writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
         seals = await shake_hands(reader, writer, record.secret(), "command")
@@ -215,16 +214,15 @@ class FakeJob:
         return await (await self.ask(line)).end()
 
     async def status(self) -> dict[str, Any]:
-        """The answer to STATUS. It comes after everything that the coordinator has sent to a rank before the
-        command."""
+        """The answer to STATUS. It comes after everything that the coordinator sent to a rank before the command."""
         return dict(json.loads((await self.command("STATUS"))[0].removeprefix("JSON ")))
 
     async def checkpoint(self, then: str = "continue") -> str:
-        """The last line of the answer to CHECKPOINT."""
+        """Request a checkpoint; the last line of the answer."""
         return (await self.command(f"CHECKPOINT {then} -1"))[-1]
 
     async def end(self) -> None:
-        """All ranks finish; the coordinator ends."""
+        """All ranks finish, and the coordinator ends."""
         for rank in self.ranks:
             if hasattr(rank, "writer"):
                 with contextlib.suppress(ConnectionError):
@@ -241,7 +239,7 @@ class FakeJob:
 
 @contextlib.asynccontextmanager
 async def fake_job(directory: Path, ranks: int = 3, connect: bool = True, **settings: object) -> AsyncIterator[FakeJob]:
-    """A running job; the coordinator is gone afterwards whatever happened."""
+    """A running job. The coordinator has ended afterwards, whatever happened."""
     fake = await FakeJob(directory, Settings(ranks, **settings)).start(connect)  # type: ignore[arg-type]
     try:
         yield fake

@@ -1,4 +1,4 @@
-"""The handshake, and that C and Python compute the same hashes."""
+"""The handshake; C and Python compute the same hashes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_nothing_is_done_without_authentication(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trick", ["inserted", "repeated", "altered", "left out", "reflected"])
 def test_altered_stream(tmp_path: Path, trick: str) -> None:
-    """What the coordinator hears from a rank's connection ends at the first line that the rank hasn't sent there."""
+    """The coordinator accepts nothing from a rank's connection after the first line that the rank didn't send there."""
 
     async def run() -> None:
         async with fake_job(tmp_path / "job", 1) as fake:
@@ -117,7 +117,7 @@ def test_altered_stream(tmp_path: Path, trick: str) -> None:
 
 
 def test_altered_answer(tmp_path: Path) -> None:
-    """A command doesn't believe an answer that came without its seal."""
+    """A command rejects an answer without its seal."""
     secret = b"s" * 32
     (tmp_path / "secret").write_bytes(secret)
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The coordinator against ranks played in this process: every way a checkpoint can go."""
+"""The coordinator with ranks played in this process: every possible course of a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from manapy.core import processes
 from manapy.core.errors import CoordinatorError
 
 Test = Callable[[FakeJob], Awaitable[None]]
-NEVER = 10 * PATIENCE  # seconds: the test is over before
+NEVER = 10 * PATIENCE  # seconds: longer than the test lasts
 
 
 def play(directory: Path, test: Test, **settings: Any) -> None:
@@ -35,7 +35,7 @@ def play(directory: Path, test: Test, **settings: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short where a test waits for the end of a time, without an end where something has to come before it."""
+    """Times are short where a test waits for the end of a time, and very long where something else must come first."""
     for module, name, seconds in (
         (ranks, "GRACE_SECONDS", 0.2),
         (ranks, "EXEC_SECONDS", 0.2),
@@ -50,7 +50,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands hear soon what is waited for."""
+    """Commands are told early which ranks are waited for."""
     monkeypatch.setattr(coordinator, "PROGRESS_AFTER", 0.1)
     monkeypatch.setattr(coordinator, "PROGRESS_EVERY", 0.1)
 
@@ -63,7 +63,7 @@ def ended_process() -> int:
 
 
 def asked(fake: FakeJob) -> int:
-    """Commands whose request for a checkpoint has arrived, and wasn't answered yet."""
+    """The number of commands whose request for a checkpoint has arrived and isn't answered yet."""
     return sum(
         len(batch.futures) for batch in (fake.coordinator.requests.current, fake.coordinator.requests.next) if batch
     )
@@ -127,7 +127,7 @@ def test_failure_leaves_the_last_one(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["CHECK", "INTENT", "TARGETS", "FREEZE", "STOP", "DRAIN", "WRITE"])
 def test_rank_lost(tmp_path: Path, kind: str) -> None:
-    """The checkpoint fails, the others are told, and killed if mpirun doesn't."""
+    """The checkpoint fails. The other ranks are told, and are killed if mpirun doesn't end them."""
 
     async def test(fake: FakeJob) -> None:
         await fake.checkpoint()
@@ -155,7 +155,7 @@ def test_rank_lost_after_publication(tmp_path: Path) -> None:
 
 
 def test_rank_comes_back_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within its time, whose end then says nothing any more. The test itself is that end."""
+    """The rank reconnects in time, and the end of that time has no effect. The test itself checks that end."""
 
     async def test(fake: FakeJob) -> None:
         ranks = fake.coordinator.ranks
@@ -182,7 +182,8 @@ def test_contradicting_report(tmp_path: Path) -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    """The second comes while the first is in progress: it gets the next one. A third shares that."""
+    """The second request comes while the first checkpoint is in progress: it gets the next one. A third request shares
+    that."""
 
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["WRITE"] = "hold"
@@ -240,8 +241,8 @@ def test_waits_for_all_ranks_and_says_so(tmp_path: Path, progress: None) -> None
 
 
 def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks are sent away before the last descriptors are gone; commands aren't, and hear who is missing and why, and
-    that there is an end to waiting."""
+    """Ranks are sent away before the last descriptors are used up. Commands are accepted. They are told which ranks are
+    missing and why, and that waiting has a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def test(fake: FakeJob) -> None:
@@ -253,7 +254,7 @@ def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: py
         reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator can open only {soft} files: raise this limit on the host of rank 0 (ulimit -Hn)"
         command = await fake.ask("CHECKPOINT continue -1")
         assert await command.until("PROGRESS") == f"PROGRESS {reason}"
-        monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 0.0)  # it is over
+        monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 0.0)  # the time has expired
         assert (await command.end())[-1].startswith(f"RESULT failed {reason}; they no longer try")
         assert (await fake.status())["waiting"] == [reason]
         monkeypatch.setattr(processes, "RESERVED", 0)
@@ -261,12 +262,13 @@ def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: py
         assert (await fake.checkpoint()).startswith("RESULT ok")
 
     monkeypatch.setattr(coordinator, "CONNECT_SECONDS", NEVER)
-    monkeypatch.setattr(coordinator, "LATE_SECONDS", 0.1)  # how often it looks whether that is over
+    # how often the coordinator checks whether the time has expired
+    monkeypatch.setattr(coordinator, "LATE_SECONDS", 0.1)
     play(tmp_path, test, connect=False)
 
 
 def test_who_is_waited_for(tmp_path: Path, progress: None) -> None:
-    """Rank 0 has entered a collective that rank 1 computes before."""
+    """Rank 0 has entered a collective; rank 1 still computes before it."""
 
     async def test(fake: FakeJob) -> None:
         zero, one = fake.ranks
@@ -334,7 +336,7 @@ def test_stop(tmp_path: Path, checkpoint: bool) -> None:
 def test_interval_and_keep(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         await fake.ranks[0].until("RESUME", 4)
-        # one may be new, and another not deleted yet
+        # one checkpoint may be new, and an old one not deleted yet
         kept = await fake.until(lambda: len(names := fake.published()) <= 3 and names)
         assert len(kept) >= 2 and kept[-1] >= "ckpt-000004"
 
@@ -342,7 +344,7 @@ def test_interval_and_keep(tmp_path: Path) -> None:
 
 
 def test_old_checkpoints_go_when_the_ranks_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before, and nobody waits for it: neither ranks nor commands nor the next checkpoint."""
+    """They are deleted not earlier, and neither ranks nor commands nor the next checkpoint wait for that."""
     deleted, delete = threading.Event(), publish.discard
 
     def slowly(tree: Path) -> None:
@@ -367,7 +369,7 @@ def test_old_checkpoints_go_when_the_ranks_run_again(tmp_path: Path, monkeypatch
 
 
 def test_program_asks(tmp_path: Path) -> None:
-    """One checkpoint for all ranks' calls."""
+    """One checkpoint serves the calls of all ranks."""
 
     async def test(fake: FakeJob) -> None:
         for rank in fake.ranks[:2]:
@@ -457,7 +459,7 @@ def test_stranger_of_another_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ranks", "state"), [(1, "ended"), (2, "failed")])
 def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
-    """Rank 0 has ended before the coordinator listened."""
+    """Rank 0 ended before the coordinator listened."""
 
     async def test(fake: FakeJob) -> None:
         await fake.task
@@ -468,7 +470,7 @@ def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
 
 
 def test_a_job_that_is_leaving_answers_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a restart right after one that failed waits for its end, and doesn't take it for a running job."""
+    """A restart directly after a failed one then waits for its end, instead of taking it for a running job."""
     monkeypatch.setattr(ranks, "LATE_SECONDS", NEVER)
 
     async def test(fake: FakeJob) -> None:
@@ -485,8 +487,8 @@ def test_a_job_that_is_leaving_answers_nobody(tmp_path: Path, monkeypatch: pytes
 def test_first_failure_is_the_one_whose_connection_was_lost_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known before, as it is one of this
-    host."""
+    """Rank 1, on another host, dies, and mpirun kills rank 0. The coordinator learns of rank 0's death first, because
+    rank 0 is on its host."""
     victim = subprocess.Popen(["sleep", "600"])
 
     async def test(fake: FakeJob) -> None:
@@ -508,7 +510,7 @@ def test_first_failure_is_the_one_whose_connection_was_lost_first(
 
 
 def test_ranks_that_end_are_told_when_it_is_noted(tmp_path: Path) -> None:
-    """The last one's end is on disk before any of them may leave; an error is at once."""
+    """The end of the last rank is on disk before any rank may leave. An error is written at once."""
 
     async def test(fake: FakeJob) -> None:
         for rank in fake.ranks[:2]:
@@ -554,8 +556,8 @@ def test_rank_that_ends_with_an_error(tmp_path: Path) -> None:
 
 
 def test_ranks_that_come_late_do_not_undo_what_is_noted(tmp_path: Path) -> None:
-    """The coordinator may be killed right after a rank was told so: other hosts' ranks may not even have connected by
-    then."""
+    """The coordinator may be killed directly after it has told a rank so. Ranks of other hosts may not have connected
+    by then."""
 
     async def test(fake: FakeJob) -> None:
         await fake.join(fake.ranks[0])

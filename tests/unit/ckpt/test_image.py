@@ -1,4 +1,4 @@
-"""Images: the Python mirror against image.h, and that no damage goes unnoticed."""
+"""Images: the Python mirror agrees with image.h, and all damage is detected."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_polyval_fast_equals_plain(length: int) -> None:
 
 
 def test_seals(good: Path, mapped: Path) -> None:
-    """Whoever makes the checksums fit still does not have the secret."""
+    """An attacker who corrects the checksums still doesn't have the secret."""
     image.verify(good, 1, 4, secret=bytes(32))
     with pytest.raises(ImageError, match="changed after its job had written it: its seal is wrong"):
         image.verify(good, 1, 4, secret=b"x" * 32)
@@ -155,7 +155,7 @@ def test_every_truncation_is_found(good: Path) -> None:
 
 
 def test_bit_flips_are_found(good: Path) -> None:
-    """A bit anywhere but in the few bytes that align sections."""
+    """A flipped bit is found anywhere except in the few bytes that align sections."""
     whole = good.read_bytes()
     header = image.HeaderStruct.from_buffer_copy(whole)
     inside = [range(image.PAGE)] + [range(s.offset, s.offset + s.bytes) for s in header.sections[: header.nsections]]

@@ -103,7 +103,7 @@ def test_write_is_atomic(tmp_path: Path) -> None:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port on which nobody listens, and nobody else may."""
+    """A port on which no process listens, and which no other process can take."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])
@@ -111,7 +111,7 @@ def closed_port() -> Iterator[int]:
 
 @pytest.mark.parametrize("who", ["nobody", "another program", "another coordinator", "one that is ending"])
 def test_ended_job(tmp_path: Path, closed_port: int, who: str) -> None:
-    """Every command says the same of it, whoever has its port by now."""
+    """Every command reports the end, whichever process has its port by now."""
     where = make(
         tmp_path / "j",
         port=closed_port,

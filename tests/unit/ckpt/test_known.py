@@ -1,4 +1,4 @@
-"""Names of jobs and chains, from any directory."""
+"""Names of jobs and chains, used from any directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from test_job import make
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own; the working directory is elsewhere."""
+    """The tests have their own home directory; the working directory is elsewhere."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -14,7 +14,7 @@ from manapy.clock import messages
 
 
 def sections(include: Path) -> dict[str, set[str]]:
-    """Names of the messages in each section of control.h's comment."""
+    """The names of the messages in each section of control.h's comment."""
     text = (include / "manapy" / "control.h").read_text().partition("*/")[0]
     found: dict[str, set[str]] = {}
     current = None
@@ -22,7 +22,7 @@ def sections(include: Path) -> dict[str, set[str]]:
         if heading := re.match(r" (rank|coordinator|command) -> (rank|coordinator|command)", line):
             current = found.setdefault(heading[0].strip(), set())
         elif current is not None and line.startswith("   "):
-            columns = line if " | " in line else line[:60]  # descriptions begin behind
+            columns = line if " | " in line else line[:60]  # descriptions begin after this column
             current.update(re.findall(r"(?:^   |\| |       )([A-Z]{2,})\b", columns))
     return found
 

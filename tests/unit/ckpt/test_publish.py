@@ -1,4 +1,4 @@
-"""Publishing: complete or not at all."""
+"""Publishing: a checkpoint is complete or isn't there."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def place(job: Path, tmp_path: Path) -> Path:
-    """Where its checkpoints go if the program names another directory."""
+    """The place of its checkpoints if the program names another directory."""
     return publish.place(job, str(tmp_path / "elsewhere"))
 
 
@@ -168,7 +168,7 @@ def test_interrupted_in_another_place(job: Path, place: Path) -> None:
 
 
 def test_an_older_jobs_checkpoints_stay(job: Path, place: Path) -> None:
-    """The job directory was deleted and made again: what lies elsewhere isn't written over."""
+    """The job directory was deleted and made again: checkpoints elsewhere aren't overwritten."""
     old = take(job, place)
     for name in ("ckpt-000001", "latest"):
         (job / name).unlink()
@@ -176,7 +176,7 @@ def test_an_older_jobs_checkpoints_stay(job: Path, place: Path) -> None:
 
 
 def test_archived_by_hand(job: Path, tmp_path: Path) -> None:
-    """A checkpoint that somebody has moved away and linked: only the link is ours."""
+    """A user has moved a checkpoint away and linked it: manapy deletes only the link."""
     archive = tmp_path / "archive"
     archive.mkdir()
     (archive / "tmp-of-somebody").mkdir()

@@ -1,5 +1,4 @@
-"""The C control thread, in a process of its own (drivers/rank.c), against a scripted coordinator and against the real
-one."""
+"""The C control thread, in its own process (drivers/rank.c), with a scripted coordinator and with the real one."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from manapy.ckpt import protocol
 from manapy.clock import WORLD
 from manapy.core import handshake
 
-PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
+PATIENCE = 120.0  # seconds to wait for an event that must happen, on a very busy machine
 COMM = 0xABC0
 
 
@@ -46,7 +45,7 @@ class Process:
         self.lines.put("(end)")
 
     def expect(self, start: str) -> str:
-        """The next line that starts so; lines before it are dropped."""
+        """The next line with this start; lines before it are dropped."""
         deadline = time.monotonic() + PATIENCE
         skipped = []
         while True:
@@ -61,16 +60,16 @@ class Process:
                 raise AssertionError(f"ended without {start!r}: {skipped} {self.process.stderr.read()}")
 
     def order(self, text: str) -> None:
-        """One order, carried out."""
+        """Send an order, and wait until it is carried out."""
         self.process.stdin.write(f"{text}\n")
         self.expect(f"ok {text.split(' ')[0]}")
 
     def start(self, text: str) -> None:
-        """One order, not waited for."""
+        """Send an order, and don't wait."""
         self.process.stdin.write(f"{text}\n")
 
     def look_until(self, start: str) -> None:
-        """Until its phase is shown in a line that starts so."""
+        """Look until the line that shows its phase has this start."""
         deadline = time.monotonic() + PATIENCE
         while True:
             self.start("look")
@@ -84,11 +83,11 @@ class Process:
         return self.process.stderr.readline()
 
     def complains(self, seconds: float = 0.0) -> bool:
-        """Is there something on standard error?"""
+        """Has it written anything to standard error?"""
         return bool(select.select([self.process.stderr], [], [], seconds)[0])
 
     def end(self) -> int:
-        """End of the program."""
+        """The program ends; its exit status."""
         self.process.stdin.close()
         return self.process.wait(PATIENCE)
 
@@ -98,7 +97,7 @@ class Process:
 
 
 class Server:
-    """A coordinator by hand, for one rank."""
+    """A scripted coordinator for one rank."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
@@ -133,13 +132,13 @@ class Server:
         return self.seals.open(line.encode()).decode() if self.seals is not None and line else line
 
     def expect(self, line: str) -> str:
-        """The next line must start so."""
+        """Receive the next line, which must have this start."""
         got = self.receive()
         assert got.startswith(line), f"{got!r} instead of {line!r}"
         return got
 
     def quiet(self, seconds: float = 0.2) -> None:
-        """Nothing comes. Never a way to wait: what comes later isn't noticed."""
+        """No line comes. Never use this to wait: a line that comes later isn't noticed."""
         assert self.connection is not None
         self.connection.settimeout(seconds)
         with pytest.raises(TimeoutError):
@@ -160,14 +159,14 @@ class Pair:
         self.server, self.rank = server, rank
 
     def begin(self, epoch: int = 1, *targets: str) -> tuple[str, str]:
-        """An epoch up to the rank's first state; targets are "CID:SEQ". Returns its ROWS and STATE."""
+        """An epoch up to the rank's first state; targets are "CID:SEQ". Returns the rank's ROWS and STATE."""
         self.server.send(f"INTENT {epoch}")
         rows = self.server.expect(f"ROWS {epoch} ")
         self.server.send(" ".join([f"TARGETS {epoch} 0 {len(targets)}", *targets]))
         return rows, self.server.expect(f"STATE {epoch} ")
 
     def freeze(self, epoch: int = 1) -> None:
-        """Through the clock, for a rank that is at its targets."""
+        """Freeze a rank that is at its targets, through the clock."""
         _, state = self.begin(epoch)
         version = state.split(" ")[2]
         self.server.send(f"FREEZE {epoch} {version}")
@@ -286,7 +285,7 @@ def test_targets_raises_and_states(start: Callable[..., Pair]) -> None:
 
 
 def test_retracted_call(start: Callable[..., Pair]) -> None:
-    """A call that was reported is taken back: said before the rank's state; the next INTENT asks for everything again,
+    """A reported call is retracted. The rank reports that before its state. The next INTENT asks for everything again,
     also of a frozen rank."""
     pair = start()
     server, rank = pair.server, pair.rank
@@ -325,7 +324,7 @@ def test_new_communicator_while_pending(start: Callable[..., Pair]) -> None:
 
 
 def test_world_that_is_not_made_yet(start: Callable[..., Pair]) -> None:
-    """Others are in MPI_Init: this rank is below target before it has a row."""
+    """Other ranks are in MPI_Init: this rank is below target before it has a row."""
     pair = start()
     server, rank = pair.server, pair.rank
     rows, _ = pair.begin(1, f"{WORLD:016x}:1")
@@ -407,7 +406,7 @@ def test_check_waits_while_disabled(start: Callable[..., Pair]) -> None:
     pair.step("CHECK 1 0", "DISABLED 1")
     pair.rank.order("disable 1")
     pair.server.quiet()
-    pair.step("CHECK 2 0", "DISABLED 2")  # the first was given up
+    pair.step("CHECK 2 0", "DISABLED 2")  # the first one was given up
     pair.rank.order("disable 0")
     pair.server.expect("CHECKED 2")
     pair.rank.order("disable 1")
@@ -417,7 +416,7 @@ def test_check_waits_while_disabled(start: Callable[..., Pair]) -> None:
 
 
 def test_disabled_in_the_clock(start: Callable[..., Pair]) -> None:
-    """It is said with the threads, under another version, and no freeze succeeds; afterwards one does."""
+    """The rank reports it with its threads, under a new version, and no freeze succeeds. Afterwards one does."""
     pair = start()
     server, rank = pair.server, pair.rank
     rank.order("disable 1")
@@ -434,7 +433,7 @@ def test_disabled_in_the_clock(start: Callable[..., Pair]) -> None:
 
 
 def test_disabled_since_the_last_report(start: Callable[..., Pair]) -> None:
-    """The coordinator doesn't know yet, and the version hasn't risen: it isn't frozen."""
+    """The coordinator doesn't know yet, and the version hasn't increased: the rank isn't frozen."""
     pair = start()
     pair.rank.order("lower 1")
     pair.server.send("INTENT 1")
@@ -451,7 +450,7 @@ def test_disabled_since_the_last_report(start: Callable[..., Pair]) -> None:
 
 
 def test_abort_while_writing(start: Callable[..., Pair]) -> None:
-    """The next CHECK is answered only when the writer has let go."""
+    """The next CHECK is answered only after the writer has ended."""
     pair = start()
     pair.freeze()
     pair.step("STOP 1", "STOPPED 1")
@@ -469,7 +468,8 @@ def test_abort_while_writing(start: Callable[..., Pair]) -> None:
 
 
 def test_check_that_is_not_answered_yet(start: Callable[..., Pair]) -> None:
-    """The next checkpoint has its own: another rank has refused, and this one may wait for children for long."""
+    """The next checkpoint sends its own CHECK: another rank has refused, and this one may wait for its children for a
+    long time."""
     pair = start()
     pair.rank.order("hold 1")
     pair.server.send("CHECK 1 600000")
@@ -523,7 +523,7 @@ def test_kill_while_a_step_runs(start: Callable[..., Pair]) -> None:
 
 
 def test_coordinator_lost(start: Callable[..., Pair]) -> None:
-    """In mid-checkpoint: the program goes on, one line says so, requests fail."""
+    """This happens during a checkpoint: the program goes on, one line says so, and requests fail."""
     pair = start()
     pair.rank.order("patience 3600")
     pair.rank.order("request")
@@ -544,7 +544,7 @@ def test_coordinator_lost(start: Callable[..., Pair]) -> None:
 
 
 def test_no_coordinator_at_all(start: Callable[..., Pair]) -> None:
-    """It is said, and the end of the program is the end of the tries, which would go on for five minutes."""
+    """A message says so. The rank would try for five minutes, but it stops when the program ends."""
     pair = start(accept=False)
     pair.rank.order("patience 3600")
     pair.server.close()
@@ -554,7 +554,8 @@ def test_no_coordinator_at_all(start: Callable[..., Pair]) -> None:
 
 
 def test_refused_at_first(start: Callable[..., Pair]) -> None:
-    """Sent away, or cut off: it says so, tries again, and is a rank like any other then."""
+    """The coordinator sends the rank away or cuts the connection. The rank says so, tries again, and then is a normal
+    rank."""
     pair = start(accept=False)
     server = pair.server
     for answer in ("BUSY no%20descriptors", "", "BUSY no%20descriptors"):
@@ -565,7 +566,7 @@ def test_refused_at_first(start: Callable[..., Pair]) -> None:
                 connection.sendall(f"{handshake.greeting(handshake.nonce())}\n".encode())
                 assert stream.readline().startswith("AUTH rank ")
                 connection.sendall(f"{answer}\n".encode())
-    while not pair.rank.complains():  # until it is worth a word
+    while not pair.rank.complains():  # until it writes a message
         server.listener.accept()[0].close()
     server.accept()
     server.expect("HELLO 0 4 ")
@@ -581,7 +582,7 @@ def test_refused_at_first(start: Callable[..., Pair]) -> None:
 
 
 def test_wrong_secret(start: Callable[..., Pair]) -> None:
-    """The coordinator that can't prove itself gets nothing."""
+    """The rank sends nothing to a coordinator that can't prove its identity."""
     pair = start(accept=False)
     with contextlib.suppress(AssertionError):
         pair.server.accept(secret=b"x" * 32)
@@ -591,8 +592,8 @@ def test_wrong_secret(start: Callable[..., Pair]) -> None:
 
 @pytest.mark.parametrize("trick", ["inserted", "repeated", "altered", "left out"])
 def test_altered_stream(start: Callable[..., Pair], trick: str) -> None:
-    """Somebody on the way lets the rank hear what the coordinator hasn't said: it believes nothing more, and goes on
-    alone."""
+    """An attacker on the connection inserts what the coordinator hasn't sent. The rank ignores everything that follows,
+    and goes on alone."""
     pair = start()
     server = pair.server
     assert server.connection is not None and server.seals is not None
@@ -652,8 +653,8 @@ def test_program_state(start: Callable[..., Pair]) -> None:
 
 
 def test_short_program_does_not_wait_for_the_coordinator(start: Callable[..., Pair]) -> None:
-    """One rank alone: its coordinator's interpreter may still be starting. The connection isn't given up first: a
-    coordinator that comes now hears of the end."""
+    """The job has one rank, whose coordinator's interpreter may still be starting. The rank doesn't give up the
+    connection before: a coordinator that comes now is told of the end."""
     pair = start(size=1, accept=False)
     pair.rank.order("patience 3600")
     pair.rank.order("finished")

@@ -1,4 +1,4 @@
-"""How ranks find each other and start the coordinator: drivers/rank.c under a process manager played here."""
+"""How ranks find each other and start the coordinator: drivers/rank.c with a process manager played here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waiting import until
 
 
 class Pmi:
-    """PMI-1 as hydra speaks it, for `size` ranks."""
+    """PMI-1 as hydra implements it, for `size` ranks."""
 
     def __init__(self, size: int, local: int | None = None, value_max: int = 1024) -> None:
         self.size, self.local, self.value_max = size, size if local is None else local, value_max
@@ -71,7 +71,7 @@ class Pmi:
 
 @pytest.fixture
 def coordinator(tmp_path: Path, root: Path) -> Path:
-    """What stands beside the launcher in an installation."""
+    """The program that an installation has beside the launcher."""
     script = tmp_path / "manapy"
     script.write_text(
         f"#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -c 'import sys; from manapy.cli import main; sys.exit(main())' \"$@\"\n"
@@ -114,18 +114,18 @@ def run(tmp_path: Path, coordinator: Path, driver: Callable[[str], Path]) -> Ite
 
 
 def joined(process: Process) -> dict[str, str]:
-    """What the rank found."""
+    """What the rank has found."""
     names = ("rank", "size", "local", "host", "port", "dir", "pmi", "fd")
     return dict(zip(names, process.expect("joined ").split(" ")[1:], strict=True))
 
 
 def coordinator_of(directory: Path) -> int:
-    """The process id of the coordinator, which has written it down."""
+    """The process id of the coordinator, from the file that it has written."""
     return int(until(lambda: job.read(directory).record["pid"], (directory / "coordinator.log").read_text))
 
 
 def gone(directory: Path) -> job.Job:
-    """The coordinator has ended; the job's last record."""
+    """Wait until the coordinator has ended; the job's last record."""
 
     def ended() -> job.Job | None:
         found = job.read(directory)
@@ -136,7 +136,7 @@ def gone(directory: Path) -> job.Job:
 
 
 def failed(process: Process) -> str:
-    """The rank fails; what it says."""
+    """Wait until the rank fails; its message."""
     assert process.process.wait(PATIENCE) == 1
     return process.process.stderr.read()
 
@@ -295,7 +295,7 @@ def test_other_process_managers(run: Callable[..., list[Process]], env: dict[str
 
 
 def test_several_hosts_use_the_hosts_address(run: Callable[..., list[Process]]) -> None:
-    """One rank of two is here: the socket must not be bound to loopback."""
+    """One rank of two is on this host: the socket must not be bound to loopback."""
     listed = subprocess.run(["ip", "-4", "-o", "addr", "show", "up"], capture_output=True, text=True).stdout
     if not re.search(r"inet (?!127\.)", listed):
         pytest.skip("this machine has loopback only")

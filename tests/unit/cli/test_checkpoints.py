@@ -1,4 +1,4 @@
-"""Commands on checkpoints, with synthetic images: list, inspect, verify, prune, restart (with a witness for mpirun)."""
+"""Commands on checkpoints, with synthetic images: list, inspect, verify, prune, restart (with a fake mpirun)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mpirun(tmp_path: Path) -> Path:
-    """Writes its arguments into a file, and fails with 7."""
+    """It writes its arguments to a file and fails with exit code 7."""
     path = tmp_path / "bin" / "mpirun"
     path.parent.mkdir()
     path.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "$0.arguments"\nexit 7\n')
@@ -174,7 +174,7 @@ def test_restart_finds_damage_before_anything_starts(job: Path, mpirun: Path) ->
 
 
 def test_restart_takes_no_mpirun_of_open_mpi(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Debian's mpirun may point to it, though the job ran under MPICH's beside it."""
+    """Debian's mpirun may point to Open MPI's, though the job ran under MPICH's, which is installed beside it."""
     manifest = publish.read_manifest(images.checkpoint(job, RANKS, 3, str(tmp_path / "mpirun")))
     for name, says in (
         ("mpirun", "mpirun (Open MPI) 4.1.4"),
@@ -195,7 +195,7 @@ def test_restart_takes_no_mpirun_of_open_mpi(job: Path, tmp_path: Path, monkeypa
 
 
 def test_launcher_that_runs_is_recorded(tmp_path: Path) -> None:
-    """Not the one that `mpirun` beside it names: Debian has both MPIs in one directory."""
+    """It isn't the one that `mpirun` beside it names: Debian has both MPIs in one directory."""
     hydra = Path("/usr/bin/mpiexec.hydra")
     if not hydra.exists():
         pytest.skip("Debian's MPICH is missing")
@@ -211,7 +211,7 @@ def test_launcher_that_runs_is_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["", "manifest.json", "rank-00001.img"])
 def test_checkpoint_of_another_user(job: Path, mpirun: Path, what: str) -> None:
-    """It could hold anything: it isn't restarted, nor is one that others may write."""
+    """Its content can't be trusted: it isn't restarted. Neither is one that other users may write."""
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     path = job / "ckpt-000002" / what
@@ -253,7 +253,8 @@ def test_forged_checkpoint(job: Path, mpirun: Path, forged: str, capsys: pytest.
 
 
 def test_copies(job: Path, mpirun: Path, tmp_path: Path) -> None:
-    """A whole job directory goes on elsewhere. A checkpoint alone needs the secret, or the user's word."""
+    """A copy of a whole job directory can be restarted elsewhere. A copy of a checkpoint alone needs the secret, or the
+    user's confirmation."""
     whole, alone = (
         shutil.copytree(job, tmp_path / "moved", symlinks=True),
         shutil.copytree(job / "ckpt-000001", tmp_path / "alone"),

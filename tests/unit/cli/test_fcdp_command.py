@@ -1,4 +1,4 @@
-"""`manapy fcdp advise`: tables, data, one line for invalid values."""
+"""`manapy fcdp advise`: tables, data, and one line for invalid values."""
 
 from __future__ import annotations
 

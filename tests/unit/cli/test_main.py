@@ -91,7 +91,8 @@ def test_closed_pipe_is_quiet() -> None:
 
 
 def test_status_starts_fast(tmp_path: Path) -> None:
-    """0.15 s is the aim; in processor time and the best of several, because machines for tests are busy."""
+    """The aim is 0.15 s. The test measures processor time and takes the best of several runs, because machines for
+    tests are busy."""
 
     def once() -> float:
         begin = os.times()

@@ -1,4 +1,4 @@
-"""Tables, bars and JSON: plain where there is no terminal."""
+"""Tables, bars and JSON: plain text where there is no terminal."""
 
 from __future__ import annotations
 

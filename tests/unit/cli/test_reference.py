@@ -1,4 +1,4 @@
-"""docs/commands.md is what tools/reference.py writes."""
+"""docs/commands.md equals the output of tools/reference.py."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from traces import SECOND, receive, saved
 
 
 def running(root: Path, size: int = 2, records: int = 40) -> list[format.Writer]:
-    """Files of a job, whose ranks are this process."""
+    """The files of a job, whose ranks are all this process."""
     folder = root / "job"
     folder.mkdir(parents=True)
     began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -97,7 +97,8 @@ def test_a_damaged_file_and_one_that_is_missing(tmp_path: Path, capsys: pytest.C
 
 
 def test_calls_since_the_look_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than a ring holds: they are counted by their numbers. A verdict is not made at each look."""
+    """There are more calls than a ring holds, so they are counted by their numbers. Not every look computes a
+    verdict."""
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path / "traces"))
     writers = running(format.root())
     view = trace_top.View(Found(format.root() / "job"), None)
@@ -133,7 +134,7 @@ def test_a_live_job_is_looked_at_twice(
 
 
 def test_many_ranks_in_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The most conspicuous ones, and hosts."""
+    """The most conspicuous ranks are shown, and hosts."""
     calls = [receive(7) for _ in range(16)]
     calls[7] = {"op": Op.BARRIER, "context": 2, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
     view = trace_top.View(

@@ -94,7 +94,7 @@ def test_ranks_that_end_well_while_they_are_looked_at_are_not_called_dead(
     saved(folder, *calls, end=format.RUNNING, host=socket.gethostname(), pid=child.pid)
 
     class Ends(Sampler):
-        """Between the reading of what is recorded and the look at processes they finalize MPI and end."""
+        """The processes finalize MPI and end after the records are read and before the processes are looked at."""
 
         def watch(self, trace: Trace) -> None:
             super().watch(trace)

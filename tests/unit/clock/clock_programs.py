@@ -1,21 +1,21 @@
 """Random correct MPI programs for the clock's tests.
 
-A program is a global sequence of events (a collective on a communicator, a message a -> b, ...) projected on the ranks,
-and there on one of the rank's threads, then perturbed legally. The projection is correct even if every collective
-synchronizes and every send waits for its receive: the members of the first event that isn't complete are never held up
-by another event.
+A program is a global sequence of events (a collective on a communicator, a message a -> b, ...). It is projected on the
+ranks, and in each rank on one of its threads. Then it is perturbed legally. The projection is correct even if every
+collective synchronizes and every send waits for its receive: no other event blocks the members of the first event that
+isn't complete.
 
 Legal perturbations
- 1. An event becomes nonblocking (a collective on all members): its start stays, its completion moves anywhere behind
-    it.
- 2. A nonblocking start moves forward past operations that it isn't ordered with. So Ibarriers on two communicators
-    cross, and starts of persistent collectives.
- 3. Calls with wrong arguments come in between on some members, which count nowhere.
+ 1. An event becomes nonblocking (a collective on all members): its start stays, and its completion moves to any later
+    place.
+ 2. A nonblocking start moves forward past operations with which it isn't ordered. So Ibarriers on two communicators
+    cross, and so do starts of persistent collectives.
+ 3. Some members make calls with wrong arguments in between. These count nowhere.
  4. A thread forbids checkpoints for any part of its operations.
- 5. Completions are merged (all at once), taken by WaitAny, or by a polling loop.
+ 5. Completions are merged (all at once), taken by WaitAny, or taken by a polling loop.
 
-Threads: what one thread does with a communicator that another one has used comes behind a flag (a variable of the
-program, a dependency outside MPI), so collectives of one communicator are ordered, as MPI asks.
+Threads: before a thread uses a communicator that another thread has used, it waits for a flag (a variable of the
+program, a dependency outside MPI). So the collectives of one communicator are ordered, as MPI requires.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from manapy.clock.model.programs import (
 
 @dataclass
 class Stream:
-    """One thread of a rank. ``open``: outstanding request -> communicator; ``knows``: what it may use without a
-    flag."""
+    """One thread of a rank. ``open``: outstanding request -> communicator; ``knows``: the communicators that it may use
+    without a flag."""
 
     ops: list[Op] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class _Builder:
     streams: list[list[Stream]]
     comms: dict[str, tuple[int, ...]] = field(default_factory=dict)
     parents: dict[str, str] = field(default_factory=dict)  # of persistent collectives
-    # (communicator, rank) -> who makes its collectives
+    # (communicator, rank) -> the thread that makes its collectives
     owner: dict[tuple[str, int], Stream] = field(default_factory=dict)
     serial: int = 0
 
@@ -80,7 +80,7 @@ class _Builder:
         return tuple(sorted(self.rng.sample(ranks, self.rng.randint(least, len(ranks)))))
 
     def own(self, comm: str, r: int) -> Stream:
-        """The thread that makes the next collective of ``r`` on ``comm``; now and then another one takes over."""
+        """The thread that makes the next collective of ``r`` on ``comm``. Sometimes another thread takes over."""
         owner = self.owner[comm, r]
         if len(self.streams[r]) > 1 and self.rng.random() < 0.2:
             heir = self.rng.choice(self.streams[r])
@@ -91,7 +91,7 @@ class _Builder:
         return owner
 
     def user(self, comm: str, r: int) -> Stream:
-        """Any thread of ``r``, for something with ``comm`` that is no collective."""
+        """Any thread of ``r``, for an operation with ``comm`` that is no collective."""
         stream = self.rng.choice(self.streams[r])
         if comm not in stream.knows:
             self.order(self.owner[comm, r], stream)
@@ -115,7 +115,8 @@ class _Builder:
 
 
 def build(rng: random.Random, size: int, events: int, threads: int = 1) -> list[list[Op]]:
-    """A correct program of ``size`` ranks (at least 2) of at most ``threads`` threads, with about ``events`` events."""
+    """A correct program of ``size`` ranks (at least 2) with at most ``threads`` threads each and about ``events``
+    events."""
     world = tuple(range(size))
     b = _Builder(rng, size, [[Stream() for _ in range(rng.randint(1, threads))] for _ in world])
     b.made("world", world, [s[0] for s in b.streams])
@@ -188,11 +189,11 @@ def _fail(b: _Builder) -> None:
 
 
 def _icollective(b: _Builder) -> None:
-    """On a persistent collective: a start."""
+    """On a persistent collective this is a start."""
     comm = b.rng.choice(list(b.comms))
     for r in b.comms[comm]:
         req, stream = b.name("i"), b.own(comm, r)
-        if comm in b.parents:  # only an inactive one may be started again
+        if comm in b.parents:  # only an inactive request may be started again
             _complete(b, stream, tuple(i for i, c in enumerate(stream.open.values()) if c == comm))
         stream.ops.append(Icoll(req, comm, loose=b.rng.random() < 0.2))
         stream.open[req] = comm
@@ -220,7 +221,7 @@ def _recv(b: _Builder, stream: Stream, src: int, comm: str, tag: int, nonblockin
 
 
 def _tag(b: _Builder, src: int, sender: Stream, dst: int, receiver: Stream) -> int:
-    """Messages between two threads have tags of their own, or their order would be undefined."""
+    """Messages between two threads have their own tags; otherwise their order would be undefined."""
     return b.rng.randint(0, 2) + 10 * (_index(b, src, sender) * 8 + _index(b, dst, receiver))
 
 
@@ -237,7 +238,7 @@ def _message(b: _Builder) -> None:
 
 
 def _probed(b: _Builder) -> None:
-    """The receiver probes first; the message must not depend on another receive, so its tag is its own."""
+    """The receiver probes first. The message must not depend on another receive, so it has its own tag."""
     comm, src, dst = _pair(b)
     sender, receiver = b.user(comm, src), b.user(comm, dst)
     b.serial += 1
@@ -249,7 +250,8 @@ def _probed(b: _Builder) -> None:
 
 
 def _gather(b: _Builder) -> None:
-    """Several ranks send to one, which receives from MPI_ANY_SOURCE; the tag is its own, so nothing else matches."""
+    """Several ranks send to one, which receives from MPI_ANY_SOURCE. The tag is used only here, so nothing else
+    matches."""
     comm, _, dst = _pair(b)
     b.serial += 1
     tag = 1000 + b.serial
@@ -276,7 +278,7 @@ def _split(b: _Builder) -> None:
 
 
 def _persist(b: _Builder) -> None:
-    """Barrier_init: collective on its communicator; what it makes has a row of its own."""
+    """Barrier_init: it is collective on its communicator. The persistent collective that it makes has its own row."""
     parent = b.rng.choice(b.plain())
     name = b.name("p")
     makers = [b.own(parent, r) for r in b.comms[parent]]
@@ -296,8 +298,8 @@ def _group(b: _Builder) -> None:
 
 
 def _free(b: _Builder) -> None:
-    """Of a communicator, with its persistent collectives; or of one of those. It is local, and now and then a member
-    never does it."""
+    """Free a communicator together with its persistent collectives, or free one of these. Freeing is local, and
+    sometimes a member never does it."""
     if len(b.comms) == 1:
         return
     comm = b.rng.choice([c for c in b.comms if c != "world"])
@@ -325,7 +327,7 @@ def _drop(b: _Builder, comm: str) -> None:
             _complete(b, other, tuple(i for i, c in enumerate(other.open.values()) if c == comm))
             b.order(other, stream)
         stream.ops.append(Drop(comm, parent))
-        b.order(stream, b.owner[parent, r])  # which may free it
+        b.order(stream, b.owner[parent, r])  # which may free it afterwards
     _forget(b, comm)
 
 
@@ -335,7 +337,7 @@ def _forget(b: _Builder, comm: str) -> None:
 
 
 def _locked(b: _Builder) -> None:
-    """Some members lock the window at one of them, do something, flush, unlock; who comes first is open."""
+    """Some members lock the window at one of them, do something, flush, and unlock, in any order."""
     win = b.rng.choice(b.plain())
     target = b.rng.choice(b.comms[win])
     for r in b.some(b.comms[win], 1):
@@ -376,7 +378,7 @@ def _ordered(start: Op, before: Op) -> bool:
         before.comm == _comm(start) or _comm(before) == _comm(start)
     ):
         return True
-    if isinstance(start, Icoll):  # a persistent one may be active until it's waited for
+    if isinstance(start, Icoll):  # a persistent request may be active until it is waited for
         return (
             isinstance(before, (Coll, Icoll, Fail))
             and before.comm == start.comm
@@ -401,8 +403,8 @@ def _advance_starts(rng: random.Random, ops: list[Op]) -> None:
 def results(logs: list[list], size: int) -> list[tuple]:  # type: ignore[type-arg]
     """What a run received, in a form that is equal for every correct run of one program.
 
-    Receives from a named source must have got exactly the same; wildcards the same messages, per source in the order
-    sent.
+    Receives from a named source must get exactly the same messages. Wildcard receives must get the same set of
+    messages, in the order sent from each source.
     """
     out = []
     for log in logs:

@@ -1,4 +1,4 @@
-"""The controller by hand: what it says to people, and what ends an epoch."""
+"""The controller, driven by hand: its messages to the user, and what ends an epoch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_names_who_is_asked() -> None:
 
 
 def test_target_raised_behind_the_freeze() -> None:
-    """All ranks answer FROZEN, but one has sent a RAISE before: another is below target, so it's no safe state."""
+    """All ranks answer FROZEN, but one has sent a RAISE before. Another rank is now below target, so this is no safe
+    state."""
     c = Controller(2)
     c.begin(1)
     for r in range(2):
@@ -82,8 +83,8 @@ def test_target_raised_behind_the_freeze() -> None:
 
 
 def test_promised_call_before_the_targets() -> None:
-    """A RAISE may come before all ROWS (RankClock.promise): it is that rank's SEQ then; nobody stays below target for
-    ever."""
+    """A RAISE may come before all ROWS have come (RankClock.promise). It then counts as that rank's SEQ, and no rank
+    stays below target for ever."""
     c = Controller(2)
     c.begin(1)
     rows = [Rows(1, 1, (Row(WORLD, ggid((0, 1)), seq, (0, 1)),)) for seq in (3, 4)]
@@ -96,7 +97,7 @@ def test_promised_call_before_the_targets() -> None:
 
 
 def test_retracted_call_begins_anew() -> None:
-    """Whatever the stage: the reports of the old epoch count no more."""
+    """This holds in every stage: the reports of the old epoch no longer count."""
     c = Controller(2)
     c.begin(1)
     for epoch in (1, 2):
@@ -154,7 +155,7 @@ def test_rank_without_mpi() -> None:
 
 
 def test_world_counts_for_ranks_without_row() -> None:
-    """Rank 0 is inside MPI_Init, rank 1 has not loaded MPI yet: rank 1 is waited for."""
+    """Rank 0 is inside MPI_Init, and rank 1 has not loaded MPI yet: rank 1 is waited for."""
     c = Controller(2)
     c.begin(1)
     c.on_message(0, Rows(1, 1, (Row(WORLD, ggid((0, 1)), 1, (0, 1)),)))
@@ -181,7 +182,7 @@ def test_stall_lets_a_parked_rank_take_one_step() -> None:
 
 
 def test_pingpong_at_target_does_not_hinder_the_freeze() -> None:
-    """Ranks at target that block and unblock all the time: FREEZE on the version sent is still accepted."""
+    """Ranks at target block and unblock all the time: FREEZE on the version sent is still accepted."""
     s = Scenario(2)
     s.request()
     s.deliver()
@@ -199,7 +200,7 @@ def test_restart_clock_of_a_fresh_rank() -> None:
 
 
 def test_lists_of_rows_in_several_messages() -> None:
-    """The whole list counts as one message; nobody goes before it's complete."""
+    """The whole list counts as one message. No rank proceeds before the list is complete."""
     s = Scenario(2)
     comms = [s.comm(0, 1) for _ in range(2500)]
     for cid in comms:
@@ -221,7 +222,7 @@ def test_lists_of_rows_in_several_messages() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_control_messages(name: str) -> None:
-    """Each scenario plays to its end; all that a rank was sent has been answered."""
+    """Each scenario runs to its end, and all messages sent to a rank have been answered."""
     play, size = SCENARIOS[name]
     s = Scenario(size)
     play(s)

@@ -1,4 +1,4 @@
-"""The incremental closure of "who is needed" against one computed from scratch."""
+"""The incremental closure of "which ranks are needed" agrees with one computed from scratch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from manapy.clock.demand_graph import Needs, Wait
 
 
 def closure(needs: Needs, roots: set[int], members: dict[int, tuple[int, ...]]) -> set[int]:
-    """From scratch, by what each vertex has decided to ask."""
+    """Computed from scratch, from what each vertex has decided to ask."""
     seen: set[object] = set()
     todo: list[object] = list(roots)
     while todo:
@@ -57,14 +57,14 @@ def test_equals_closure(seed: int) -> None:
         needs.changed.clear()
         before = now
         for w, wait in [(w, wait) for w, several in waits.items() for wait in several]:
-            if needs.needed(w):  # complete: who is needed and waits asks, or relies on a running peer
+            if needs.needed(w):  # complete: each rank that is needed and waits asks, or relies on a running peer
                 candidates = [p for p in (wait.peers or members[wait.cid]) if p != w]
                 some_runs = wait.mode is Mode.ANY and any(running[p] for p in candidates)
                 assert some_runs or all(needs.needed(p) for p in candidates)
 
 
 def test_mutual_wildcards_keep_nobody_needed() -> None:
-    """Two servers in Recv(ANY_SOURCE) ask each other; without a root both requests must go."""
+    """Two servers in Recv(ANY_SOURCE) ask each other. Without a root both requests must disappear."""
     needs = Needs(lambda r: False, lambda cid: (0, 1, 2, 3))
     for server in (1, 2):
         needs.set_waits(server, (Wait(Mode.ANY, (), 7),))

@@ -1,6 +1,6 @@
-"""Random correct programs, random schedules, requests at random moments: the checkpoint always converges, at a safe
-state, and the program ends as it does without. The simulator has no time-outs: what hangs is a Deadlock, what runs away
-a Livelock.
+"""Random correct programs, random schedules, requests at random moments. The checkpoint always converges at a safe
+state, and the program ends as it does without checkpoints. The simulator has no time-outs: a program that hangs raises
+Deadlock, and one that never ends raises Livelock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from manapy.clock.model.programs import (
 )
 
 PAIRS = [Split("world", "a", (0, 1))], [Split("world", "b", (2, 3))]
-# Rank 0 is inside a collective of {0,1}; rank 1 needs a message that rank 2 sends behind a collective of {2,3}.
+# Rank 0 is inside a collective of {0,1}. Rank 1 needs a message that rank 2 sends after a collective of {2,3}.
 HOLE: list[list[Op]] = [
     [*PAIRS[0], Coll("a")],
     [*PAIRS[0], Recv(2), Coll("a")],
@@ -52,7 +52,7 @@ CROSSED: list[list[Op]] = [
 
 
 def check(program: Program, seed: int, moments: list[int], **options: object) -> Simulator:
-    """Run with and without checkpoints (moments: per mille of the undisturbed run's steps); both must end alike."""
+    """Run with and without checkpoints (moments: per mille of the undisturbed run's steps). Both must end alike."""
     plain = Simulator(program, seed=seed)
     expected = results(plain.run(), len(program))
     requests = sorted(m * plain.steps // 1000 for m in moments)
@@ -92,7 +92,7 @@ def test_any_program_any_moment(
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("block", range(6))
 def test_many_programs(block: int, threads: int) -> None:
-    """The same without hypothesis, which is slower than the simulator; sees that every mechanism is at work."""
+    """The same without hypothesis, which is slower than the simulator. It also checks that every mechanism is used."""
     total = {"converged": 0, "drained": 0, "raises": 0, "advances": 0, "withdraws": 0, "refrozen": 0, "retracts": 0}
     for seed in range(block * 150, block * 150 + 150):
         rng = random.Random(seed)
@@ -126,7 +126,7 @@ def test_named_programs_at_every_moment(program: Program) -> None:
 
 
 def test_chain_of_messages() -> None:
-    """Rank 1 is below target and the head of a chain of Recvs whose end sends behind a collective."""
+    """Rank 1 is below target. It heads a chain of Recvs whose last rank sends after a collective."""
     n = 30
     chain: list[list[Op]] = [
         [Split("world", "a", (0, 1)), Coll("a")],
@@ -148,7 +148,7 @@ def test_chain_of_messages() -> None:
 
 
 def test_wildcard_server() -> None:
-    """Every rank asks the server, which receives from any; polls fail; a collective ends each round."""
+    """Every rank asks the server, which receives from any source. Polls fail, and a collective ends each round."""
     rounds, n = 4, 5
     server: list[Op] = []
     clients: list[list[Op]] = [[] for _ in range(n - 1)]
@@ -165,7 +165,7 @@ def test_wildcard_server() -> None:
         check([server, *clients], seed, [25 * seed, 500], patience=0)
 
 
-# ---- the tests can fail: the protocol with a part taken out
+# ---- the tests can fail: parts of the protocol are removed
 
 
 def test_without_transitive_advance_the_hole_deadlocks() -> None:
@@ -179,7 +179,7 @@ def test_without_transitive_advance_the_hole_deadlocks() -> None:
 
 
 def test_keyed_by_group_crossed_ibarriers_are_taken_for_safe() -> None:
-    """The paper's clock: one SEQ for congruent communicators. The drain would test the two barriers for ever."""
+    """The paper's clock has one SEQ for congruent communicators. The drain would test the two barriers for ever."""
     seen = 0
     for seed in range(120):
         try:
@@ -190,7 +190,7 @@ def test_keyed_by_group_crossed_ibarriers_are_taken_for_safe() -> None:
 
 
 def test_dependency_outside_mpi_needs_the_stall_timeout() -> None:
-    """Rank 1, below target, polls a file that rank 2 writes behind a collective: nothing MPI can know."""
+    """Rank 1, below target, polls a file that rank 2 writes after a collective. MPI can't know of that."""
     program: list[list[Op]] = [
         [*PAIRS[0], Coll("a")],
         [*PAIRS[0], AwaitFlag("f"), Coll("a")],
@@ -206,7 +206,7 @@ def test_dependency_outside_mpi_needs_the_stall_timeout() -> None:
 
 
 def test_cost_is_linear_in_the_ranks() -> None:
-    """Messages of a checkpoint of a loop of world collectives: a small number for each rank, few rounds."""
+    """The messages of a checkpoint of a loop of world collectives: a small number for each rank, and few rounds."""
     for n in (10, 1000):
         run = Simulator([[Coll()] * 4 for _ in range(n)], seed=3, requests=(2 * n,), patience=0)
         run.run()
@@ -222,8 +222,7 @@ def threaded(*bodies: list[Op]) -> Op:
     return Parallel(tuple(bodies))
 
 
-# The hole of above, but the rank that must go on has another thread inside a collective: with rank 1, which waits for
-# it.
+# The HOLE above, but the rank that must proceed has another thread inside a collective with rank 1, which waits for it.
 HOLE_IN_THREADS: list[list[Op]] = [
     [
         Split("world", "a", (0, 1)),
@@ -232,8 +231,8 @@ HOLE_IN_THREADS: list[list[Op]] = [
     ],
     [Split("world", "a", (0, 1)), Split("world", "b", (1,)), Recv(0), Coll("a")],
 ]
-# Rank 0's second thread waits for a message of rank 2, which is stopped; its first one is inside a collective with rank
-# 1, which is inside another one and waits for the second.
+# Rank 0's second thread waits for a message of rank 2, which is stopped. Its first thread is inside a collective with
+# rank 1. Rank 1 is inside another collective and waits for the second thread.
 HOLE_BEHIND_INSIDE: list[list[Op]] = [
     [Split("world", "a", (0, 1)), Split("world", "b", (0, 1)), threaded([Coll("b")], [Recv(2), Coll("a")])],
     [Split("world", "a", (0, 1)), Split("world", "b", (0, 1)), Coll("a"), Coll("b")],
@@ -242,7 +241,7 @@ HOLE_BEHIND_INSIDE: list[list[Op]] = [
 
 
 def loops(ranks: int, threads: int, rounds: int) -> Program:
-    """Each thread its own communicator, and barriers on it."""
+    """Each thread has its own communicator and makes barriers on it."""
     made = [Split("world", f"c{k}", tuple(range(ranks))) for k in range(threads)]
     return [[*made, threaded(*([Coll(f"c{k}")] * rounds for k in range(threads)))] for r in range(ranks)]
 
@@ -261,8 +260,8 @@ def test_threads_at_every_moment(program: Program) -> None:
 
 
 def test_a_thread_waits_for_another_outside_mpi() -> None:
-    """Rank 0's first thread comes to the collective that rank 1 is in after its second one has passed another: no stall
-    is needed."""
+    """Rank 0's first thread comes to the collective in which rank 1 is, after its second thread has passed another one.
+    No stall is needed."""
     program: Program = [
         [Split("world", "b", (0, 2)), threaded([AwaitFlag("f"), Coll()], [Coll("b"), Coll("b"), SetFlag("f")])],
         [Split("world", "b", (1,)), Coll()],
@@ -274,7 +273,7 @@ def test_a_thread_waits_for_another_outside_mpi() -> None:
 
 @pytest.mark.slow
 def test_threads_do_not_leapfrog() -> None:
-    """Threads in loops of barriers: few pass their target because another thread of their rank is below its own."""
+    """Threads run loops of barriers. Few pass their target because another thread of their rank is below its own."""
     raises = {"": 0, "any row": 0}
     for broken in raises:
         for seed in range(8):
@@ -285,11 +284,11 @@ def test_threads_do_not_leapfrog() -> None:
     assert raises[""] < raises["any row"] / 3, raises
 
 
-# ---- the tests can fail: the protocol with a part taken out
+# ---- the tests can fail: parts of the protocol are removed
 
 
 def fails(program: Program, broken: str, kind: type[Exception], text: str, seeds: int = 120) -> int:
-    """How many of the runs end so."""
+    """The number of runs that end in this way."""
     found = 0
     for seed in range(seeds):
         try:
@@ -313,15 +312,15 @@ HELD_BACK: list[list[Op]] = [
 
 
 def test_who_forbids_checkpoints_is_not_held_back() -> None:
-    """Rank 0 is at its target and waits, with checkpoints disabled, for a message that rank 1 sends behind
+    """Rank 0 is at its target and has disabled checkpoints. It waits for a message that rank 1 sends after
     collectives."""
     assert fails(HELD_BACK, "unrooted", Deadlock, "waiting for rank 0: checkpoints are disabled by the program")
     assert not fails(HELD_BACK, "", Exception, "")
 
 
 def test_no_checkpoint_while_one_forbids_it() -> None:
-    """The simulator looks at that in every safe state. Here it's asked for in the region, which ends with the
-    program."""
+    """The simulator checks this in every safe state. Here the checkpoint is requested in the region, which ends with
+    the program."""
     run = Simulator(
         [[Disable(), Compute(200), Coll(), Enable(), Compute(50)], [Coll(), Compute(50)]], seed=1, requests=(20,)
     )
@@ -336,7 +335,7 @@ def test_frozen_ranks_must_make_progress_for_others() -> None:
 
 
 def test_row_of_a_persistent_collective_outlives_its_request() -> None:
-    """Rank 0's part of the operation is complete before rank 1 has started its own; Request_free is local."""
+    """Rank 0's part of the operation is complete before rank 1 has started its own. Request_free is local."""
     name: list[Op] = [Split("world", "p", (0, 1))]
     program: list[list[Op]] = [
         [*name, Icoll("x", "p", loose=True), Wait(("x",)), Drop("p", "world"), Compute(30)],
@@ -347,8 +346,8 @@ def test_row_of_a_persistent_collective_outlives_its_request() -> None:
 
 
 def test_row_of_a_communicator_outlives_its_free() -> None:
-    """Comm_free is local. Rank 0 is through with a collective and frees before rank 1 has started it; rank 2 frees only
-    when rank 1 has done so."""
+    """Comm_free is local. Rank 0 has completed a collective and frees the communicator before rank 1 has started it.
+    Rank 2 frees only after rank 1 has done so."""
     program: list[list[Op]] = [
         [Split("world", "c", (0, 1, 2)), Coll("c", loose=True), Free("c"), Compute(30)],
         [Split("world", "c", (0, 1, 2)), Compute(20), Coll("c", loose=True), Free("c"), Send(2, 0), Compute(5)],
@@ -367,13 +366,13 @@ def test_rows_that_all_have_freed_go() -> None:
 
 # ---- wrong calls
 
-# Rank 0's second call of each loop is wrong; the others know nothing of it.
+# Rank 0's second call of each loop is wrong. The other ranks don't know that.
 WRONG: list[list[Op]] = [
     [Split("world", "a", (0, 1, 2)), *[Coll("a"), Fail("a"), Compute(3), Coll()] * 3],
     [Split("world", "a", (0, 1, 2)), *[Coll("a"), Compute(9), Coll()] * 3],
     [Split("world", "a", (0, 1, 2)), *[Coll("a"), Coll()] * 3],
 ]
-# Rank 0 makes wrong calls all the way to where rank 1 waits for it.
+# Rank 0 makes wrong calls until it reaches the collective in which rank 1 waits for it.
 WRONG_BELOW: list[list[Op]] = [
     [Split("world", "a", (0,)), *[Fail("world"), Fail("a")] * 8, Coll()],
     [Split("world", "a", (1,)), Coll()],
@@ -398,7 +397,7 @@ def test_wrong_calls_at_every_moment(program: Program, lazy: bool) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_call_must_not_stay_counted() -> None:
-    """Then the others wait for a collective that nobody makes: until the job finishes, or for ever."""
+    """Otherwise the other ranks wait for a collective that no rank makes, until the job finishes or for ever."""
     for broken in ("counted error", "silent error"):
         ended = 0
         for seed in range(120):
@@ -417,7 +416,8 @@ def test_a_wrong_call_must_not_stay_counted() -> None:
 
 
 def test_a_tight_loop_of_flushes_does_not_hinder_the_freeze() -> None:
-    """They are reported neither at their beginning nor at their end; FREEZE waits for the one that it meets."""
+    """Flushes are reported neither at their beginning nor at their end. FREEZE waits for a flush that is in
+    progress."""
     messages = {"": 0, "flush inside": 0}
     for broken in messages:
         for seed in range(20):
@@ -429,7 +429,7 @@ def test_a_tight_loop_of_flushes_does_not_hinder_the_freeze() -> None:
 
 
 def test_window_locks() -> None:
-    """The holder is stopped at a collective; a rank below target waits for its lock: any member may hold it."""
+    """The holder is stopped at a collective. A rank below target waits for its lock, which any member may hold."""
     win: list[Op] = [Split("world", "w", (0, 1, 2)), Split("world", "b", (0, 1)), Coll()]
     win2: list[Op] = [Split("world", "w", (0, 1, 2)), Split("world", "b", (2,)), Coll()]
     program: list[list[Op]] = [

@@ -1,4 +1,4 @@
-"""Two-phase commit's model, and the counts of both protocols over the number of ranks."""
+"""The model of two-phase commit, and the counts of both protocols for different numbers of ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manapy.clock.model.two_phase import TwoPhase
 
 
 def program(rng: random.Random, size: int) -> list[list[Op]]:
-    """Correct: one sequence of events, projected on the ranks."""
+    """A correct program: one sequence of events, projected on the ranks."""
     comms, ops = {"world": tuple(range(size))}, [[] for _ in range(size)]  # type: ignore[var-annotated]
     for k in range(rng.randint(1, 20)):
         name = rng.choice(list(comms))
@@ -38,7 +38,7 @@ def program(rng: random.Random, size: int) -> list[list[Op]]:
 
 
 def test_two_phase_commit_finds_a_safe_state() -> None:
-    """TwoPhase itself convicts a state that isn't."""
+    """TwoPhase itself raises an error in a state that isn't safe."""
     gone = 0
     for seed in range(600):
         rng = random.Random(seed)
@@ -62,8 +62,8 @@ def test_two_phase_commit_has_no_nonblocking_collectives() -> None:
 
 
 def test_counts(tmp_path: Path) -> None:
-    """Linear in the ranks, a bounded number of rounds; the clock adds nothing to an undisturbed run, the barriers
-    log2."""
+    """The counts are linear in the ranks, with a bounded number of rounds. In an undisturbed run the clock adds
+    nothing, and the barriers add log2."""
     pytest.importorskip("matplotlib")
     rows = scale.measure([16, 64, 256])
     assert {(r.program, r.protocol, r.ranks) for r in rows} == {

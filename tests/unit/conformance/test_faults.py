@@ -1,4 +1,4 @@
-"""What a program that misuses MPI says of itself, and which verdicts on it are right."""
+"""What a program that misuses MPI reports, and which verdicts on it are right."""
 
 from __future__ import annotations
 

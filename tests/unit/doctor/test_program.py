@@ -163,13 +163,13 @@ def test_elf_files_are_read_as_readelf_reads_them(tmp_path: Path) -> None:
 
 
 def test_damaged_elf_files_are_refused_or_read(tmp_path: Path) -> None:
-    """Nothing but NotElf comes of them."""
+    """The only possible error is NotElf."""
     whole, some, path = compile_program(tmp_path).read_bytes(), random.Random(1), tmp_path / "damaged"
     refused = 0
     for round in range(200):
         data = bytearray(whole[: some.randrange(len(whole)) if round % 4 == 0 else None])
         for _ in range(some.randrange(1, 12) if data else 0):
-            data[some.randrange(min(len(data), 1200))] = some.randrange(256)  # heads and tables, mostly
+            data[some.randrange(min(len(data), 1200))] = some.randrange(256)  # mostly headers and tables
         path.write_bytes(data)
         try:
             _elf.read(path)

@@ -1,4 +1,4 @@
-"""What is recommended, and the reason that is given."""
+"""The recommended strategy, and the reason that is given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from manapy.fcdp import advice
 from manapy.fcdp.advice import Job, Option
 from manapy.fcdp.costs import PRECISIONS, Links
 
-SLOW = Links(inter=1.25e9, intra=200e9, host=200e9)  # 10 Gbit/s, and inside so fast that it hardly counts
+# 10 Gbit/s between nodes; inside a node so fast that its time is negligible
+SLOW = Links(inter=1.25e9, intra=200e9, host=200e9)
 LORA = Job(nodes=4, gpus=8, trainable=15e6, frozen=30e9, precision=PRECISIONS["mixed"], links=SLOW)
 FULL = replace(LORA, trainable=30e9, frozen=0)
 
@@ -24,8 +25,8 @@ def said(job: Job) -> tuple[str | None, str]:
 
 
 def test_of_what_is_as_fast_what_needs_least_memory() -> None:
-    """90 GB at 1.25 GB/s take 72 s. In the node 7 times 60 GB three times, and 210 GB from and to the host, at 8 times
-    200 GB/s, take 0.92 s. zero3: 139.5 s and 0.76 s."""
+    """90 GB at 1.25 GB/s take 72 s. In the node 7 times 60 GB are sent three times, and 210 GB go from and to the host;
+    at 8 times 200 GB/s this takes 0.92 s. zero3: 139.5 s and 0.76 s."""
     strategy, reason = said(FULL)
     assert strategy == "fcdp"
     assert reason.startswith(
@@ -35,8 +36,7 @@ def test_of_what_is_as_fast_what_needs_least_memory() -> None:
 
 
 def test_a_slow_link_to_the_host_is_no_bargain() -> None:
-    """MiCS sends the same over the network and needs no host: manapy's own strategy isn't recommended for its own
-    sake."""
+    """MiCS sends the same bytes over the network and needs no host memory. manapy's own strategy isn't preferred."""
     strategy, reason = said(replace(FULL, links=replace(SLOW, host=2e9)))
     assert (
         strategy == "mics" and "; fcdp takes 85.9 s " in reason and "15.0 GB on a device instead of 60.0 GB" in reason
@@ -69,7 +69,8 @@ def test_on_one_node_nothing_is_faster_than_zero3() -> None:
 
 
 def test_nothing_fits() -> None:
-    """15 GB of states on each of 4 nodes' devices; with 4 GB of activations 11 GB are left of 15: 60 / 11 nodes."""
+    """15 GB of states on the devices of each of 4 nodes. With 4 GB of activations 11 GB of 15 are left: 60 / 11
+    nodes."""
     strategy, reason = said(replace(FULL, device=15e9, activations=4e9))
     assert (
         strategy is None

@@ -13,7 +13,7 @@ from manapy.fcdp.errors import RemoteError, SetupError
 
 @dataclass
 class Two:
-    """Two ranks, one after another: rank 1 says its value first."""
+    """Two ranks, one after the other: rank 1 gives its value first."""
 
     said: list[Any] = field(default_factory=lambda: [None])
 

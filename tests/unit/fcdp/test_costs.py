@@ -1,5 +1,4 @@
-"""The closed forms against the paper's tables, against what other libraries were measured to send, and against
-themselves."""
+"""The closed forms agree with the paper's tables, with the measured traffic of other libraries, and with each other."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from manapy.fcdp.costs import (
 GIB = 2**30
 MIXED = PRECISIONS["mixed"]
 
-# Table IV: layers, hidden size. GPT-2 blocks, 50257 tokens, 1024 positions; embedding and head apart, as 31.04e9 for
-# GPT-30B needs.
+# Table IV: layers, hidden size. GPT-2 blocks, 50257 tokens, 1024 positions. Embedding and head are separate, as the
+# 31.04e9 parameters of GPT-30B require.
 MODELS = {"10B": (40, 4800), "15B": (40, 5760), "20B": (40, 6656), "25B": (39, 7168), "30B": (40, 7936)}
 # Tables V and VI: samples of all devices, 0 for out of memory.
 MAX_BATCH = {
@@ -41,7 +40,8 @@ def parameters(name: str) -> float:
 
 
 def sent(strategy: str, trainable: float = 1.0, **options: object) -> float:
-    """By one of the two nodes of two ranks, in units of all weights; gradients as large as their parameters."""
+    """The bytes that one of the two nodes of two ranks sends, in units of all weights. Gradients are as large as their
+    parameters."""
     return bytes_per_node(strategy, 2, 2, trainable, 1 - trainable, trainable, **options).total.inter  # type: ignore[arg-type]
 
 
@@ -49,11 +49,11 @@ def sent(strategy: str, trainable: float = 1.0, **options: object) -> float:
 
 
 def test_an_all_gather_by_hand() -> None:
-    """2 nodes of 2 ranks, 4 bytes: every rank has one and needs three."""
-    # 4 ranks to 2 others over there: 8 in all; 1 neighbour: 4 in all
+    """2 nodes of 2 ranks, 4 bytes: every rank has one byte and needs three."""
+    # 4 ranks send to 2 ranks of the other node: 8 in all; each has 1 neighbour: 4 in all
     assert all_gather(4, 2, 2, "pairwise") == Volume(inter=4, intra=2)
-    assert all_gather(4, 2, 2, "ring") == Volume(inter=3, intra=3)  # 4 edges that carry 3 each; 2 of them between nodes
-    # each rank its byte to its counterpart, then 2 bytes to its neighbour
+    assert all_gather(4, 2, 2, "ring") == Volume(inter=3, intra=3)  # 4 edges carry 3 each; 2 of them are between nodes
+    # each rank sends its byte to its counterpart, then 2 bytes to its neighbour
     assert all_gather(4, 2, 2, "hierarchical") == Volume(inter=2, intra=4)
     assert reduce_scatter(4, 2, 2, "gloo") == Volume(inter=6, intra=6)
 
@@ -64,7 +64,7 @@ def test_hierarchical_sends_the_least_over_the_network_and_every_rank_gets_all(n
     size = 48.0 * nodes * gpus
     volumes = {name: all_gather(size, nodes, gpus, name) for name in COLLECTIVES}
     assert min(v.inter for v in volumes.values()) == volumes["hierarchical"].inter == size * (nodes - 1) / nodes
-    arrived = (nodes * gpus - 1) * size / nodes  # each of a node's g ranks lacks all but its shard
+    arrived = (nodes * gpus - 1) * size / nodes  # each of a node's g ranks lacks everything except its shard
     assert all(v.inter + v.intra == pytest.approx(arrived) for name, v in volumes.items())
     assert nodes > 1 or all(v.inter == 0 for v in volumes.values())
 
@@ -89,7 +89,8 @@ def test_fcdp_sends_the_bound_of_an_all_reduce_whatever_the_micro_batches() -> N
 
 
 def test_micro_batches() -> None:
-    """Hierarchical coefficients of 2 nodes: one half of W = 1 for each gather of everything, and of the gradients."""
+    """Hierarchical coefficients of 2 nodes: one half of W = 1 for each gather of all weights, and for each sum of the
+    gradients."""
     k, t = 4, 0.25
     assert sent("zero3", t, micro_batches=k) == k * (1 + t / 2)
     assert sent("hpz_naive", t, micro_batches=k) == k * (0.5 + t / 2)
@@ -116,8 +117,7 @@ def test_what_stays_on_the_device_is_not_loaded_again() -> None:
 @pytest.mark.parametrize(
     ("strategy", "full", "lora"),
     [
-        # FSDP2, reshard_after_forward=True. DeepSpeed: 3.01 and 1.43; why it sends 6 % less than that in LoRA isn't
-        # known
+        # FSDP2, reshard_after_forward=True. DeepSpeed: 3.01 and 1.43; it isn't known why it sends 6 % less in LoRA
         ("zero3", 3.01, 1.52),
         ("hpz_naive", 2.26, 0.77),  # FSDP2, reshard_after_forward=2
         ("hpz", 2.26, 0.030),  # DeepSpeed
@@ -127,7 +127,7 @@ def test_what_stays_on_the_device_is_not_loaded_again() -> None:
 )
 def test_measured_peers(strategy: str, full: float, lora: float) -> None:
     """Bytes counted at the interfaces of 2 emulated nodes with 2 ranks each, over gloo, in units of the weights (59 MB,
-    fp32); LoRA of rank 16 trains 1.3 %."""
+    fp32). LoRA of rank 16 trains 1.3 %."""
     assert sent(strategy, collective="gloo") == pytest.approx(full, rel=0.01)
     assert sent(strategy, 0.0132, collective="gloo") == pytest.approx(lora, rel=0.02)
 
@@ -136,8 +136,8 @@ def test_measured_peers(strategy: str, full: float, lora: float) -> None:
 
 
 def test_table_7() -> None:
-    """GPT-30B in fp16, LoRA, 2 nodes of 8 devices, rings; both nodes together, in GiB. The trainable share is the one
-    thing that the paper doesn't give: from FCDP-Comm's forward pass."""
+    """GPT-30B in fp16, LoRA, 2 nodes of 8 devices, rings; both nodes together, in GiB. The paper doesn't give the
+    trainable share; it is computed from FCDP-Comm's forward pass."""
     weights = 2 * parameters("30B")
     assert weights == pytest.approx(2 * 31.04e9, rel=1e-4)
     share = 0.06 / (2 * 15 / 16 * weights / GIB)
@@ -168,7 +168,7 @@ def test_fifty_percent_is_of_the_gathers_and_a_third_of_all() -> None:
 
 
 def test_memory_of_section_6() -> None:
-    """30B parameters in 2 bytes on 4 nodes of 8 devices; frozen, so that nothing but parameters counts."""
+    """30B parameters in 2 bytes on 4 nodes of 8 devices. They are frozen, so that only parameters count."""
     needed = {name: memory(name, 4, 8, 0, 30e9, MIXED) for name in STRATEGIES}
     assert (
         needed["zero3"].device == needed["fcdp"].device == needed["fcdp_sched"].device == pytest.approx(1.9e9, rel=0.02)
@@ -179,7 +179,7 @@ def test_memory_of_section_6() -> None:
 
 
 def test_memory_of_training_all() -> None:
-    """16 bytes a parameter (ZeRO), and fcdp's sum of gradients in host memory."""
+    """16 bytes for each parameter (ZeRO), and fcdp's sum of gradients in host memory."""
     assert (
         memory("zero3", 2, 8, 1e9, 0, MIXED).states == memory("zero3", 2, 8, 1e9, 0, PRECISIONS["fp32"]).states == 1e9
     )
@@ -192,7 +192,7 @@ def test_memory_of_training_all() -> None:
 
 
 def in_order(rows: dict[str, tuple[int, ...]]) -> bool:
-    """FCDP as ZeRO-3, hpZ never more and somewhere less, larger models never more."""
+    """FCDP equals ZeRO-3, hpZ is never more and sometimes less, and larger models are never more."""
     less = all(h <= z for h, z in zip(rows["hpz"], rows["zero3"], strict=True)) and rows["hpz"] != rows["zero3"]
     return (
         rows["fcdp"] == rows["zero3"] and less and all(list(row) == sorted(row, reverse=True) for row in rows.values())
@@ -202,8 +202,8 @@ def in_order(rows: dict[str, tuple[int, ...]]) -> bool:
 @pytest.mark.parametrize("nodes", [2, 4])
 @pytest.mark.parametrize("sample", [0.5e9, 1e9, 2e9, 4e9])
 def test_order_of_tables_5_and_6(nodes: int, sample: float) -> None:
-    """The paper says neither what a sample takes nor what DeepSpeed reserves: so it's the order that is tested, for
-    samples from small to large."""
+    """The paper says neither how much memory a sample takes nor how much DeepSpeed reserves. So the test checks only
+    the order, for samples from small to large."""
     rows = {
         strategy: tuple(
             largest_batch(48e9, memory(strategy, nodes, 8, parameters(name), 0, MIXED, unit=12 * hidden**2), sample)
@@ -215,8 +215,8 @@ def test_order_of_tables_5_and_6(nodes: int, sample: float) -> None:
 
 
 def test_table_5_contradicts_section_6() -> None:
-    """At 4 samples a device GPT-30B fits under ZeRO-3 and GPT-25B doesn't under ZeRO++, though the larger model needs
-    more by the closed form: ZeRO++ takes more than 2Ψ/g."""
+    """At 4 samples on each device GPT-30B fits under ZeRO-3, and GPT-25B doesn't under ZeRO++, though the larger model
+    needs more by the closed form: ZeRO++ takes more than 2Ψ/g."""
     assert MAX_BATCH[2]["zero3"][4] == 4 * 16 > MAX_BATCH[2]["hpz"][3]
     assert (
         memory("zero3", 2, 8, parameters("30B"), 0, MIXED).states
@@ -233,7 +233,7 @@ def test_table_5_contradicts_section_6() -> None:
 
 
 def test_with_the_largest_tau_a_device_is_never_overfull() -> None:
-    """FCDP-Cache unit by unit, with its activations last: the worst case."""
+    """FCDP-Cache, unit by unit, with its activations last: the worst case."""
     layers, unit, device, activations = 40, 1e9, 100e9, 20e9
     needed = memory("fcdp", 2, 8, layers * unit, 0, MIXED, unit=unit)
 
@@ -260,8 +260,8 @@ def test_share_that_stays() -> None:
 
 @pytest.mark.parametrize(("gbit", "measured"), [(10, 6.745), (1, 67.66)])
 def test_table_3(gbit: float, measured: float) -> None:
-    """16 GB gathered over Ethernet, in the paper's seconds: what half of it, the part of the other of two nodes, takes,
-    and some 5 % more."""
+    """16 GB gathered over Ethernet, in the paper's seconds: the time for one half (the part of the other node of two),
+    and about 5 % more."""
     alone = time(all_gather(16e9, 2, 1, "ring"), 1, 0.0, Links(inter=gbit * 1e9 / 8, intra=1, host=1)).inter
     assert measured == pytest.approx(alone * 1.055, rel=0.005)
 
@@ -276,7 +276,7 @@ def test_frozen_parameters_have_no_gradients_of_their_own() -> None:
     assert flops(10, 0, 7) == 420 and flops(0, 10, 7) == 280
 
 
-# ---- what makes no sense
+# ---- invalid arguments
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What `manapy fcdp train` makes of its options and of a saved state, and what it refuses; its texts."""
+"""What `manapy fcdp train` derives from its options and from a saved state, what it refuses, and its texts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def test_where_nothing_can_be_written_is_found_before_the_training(tmp_path: Pat
 
 
 def test_texts(tmp_path: Path) -> None:
-    """Each is long enough, no window reaches beyond its part, and a step's batch is the same for all."""
+    """Each text is long enough, no window reaches beyond its part, and the batch of a step is the same for all
+    ranks."""
     whole, adapters = text.load(None, False, 128), text.load(None, True, 128)
     assert whole.digest != adapters.digest and min(whole.training.size, adapters.training.size) > 200_000
     assert (whole.batch(1, 2, 4, 128) == whole.batch(1, 2, 4, 128)).all() and (

@@ -1,4 +1,4 @@
-"""The device's arena and what strategies need of it."""
+"""The device's arena, and how much of it strategies need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_arena() -> None:
 
 
 def test_what_stays() -> None:
-    """Figures by hand: shards of 10, 100 and 50 elements, slices of 20, 200 and 100; values and gradients; 200 for
+    """Computed by hand: shards of 10, 100 and 50 elements, slices of 20, 200 and 100; values and gradients; 200 for
     receiving."""
     bytes_of = {name: budget.resident(UNITS, LAYOUTS, strategy) // 4 for name, strategy in STRATEGIES.items()}
     assert bytes_of["fcdp"] == bytes_of["zero3"] == 2 * 110 + 50 + 200
@@ -46,7 +46,7 @@ def test_what_stays() -> None:
 
 
 def test_what_is_gathered_in_a_narrower_type() -> None:
-    """The slice and the unit in use count half; values, gradients and the buffer for receiving don't."""
+    """The slice and the unit in use need half the bytes. Values, gradients and the buffer for receiving don't."""
     units = [replace(unit, gathered_as="float16") for unit in UNITS]
     assert budget.resident(units, LAYOUTS, STRATEGIES["hpz"]) == 4 * (2 * 110 + 50 + 200) + 2 * 320
     assert budget.resident(units, LAYOUTS, STRATEGIES["mics"]) == budget.resident(UNITS, LAYOUTS, STRATEGIES["mics"])
@@ -54,7 +54,7 @@ def test_what_is_gathered_in_a_narrower_type() -> None:
 
 
 def test_how_far_ahead() -> None:
-    """In the backward pass of the large unit: 800 and its gradient, then the small one ahead, then the frozen one."""
+    """In the backward pass of the large unit: 800 and its gradient, then the small unit ahead, then the frozen one."""
     order = [2, 0, 1]
     units, layouts = [UNITS[i] for i in order], [LAYOUTS[i] for i in order]
     zero3 = STRATEGIES["zero3"]

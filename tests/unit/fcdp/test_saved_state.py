@@ -1,5 +1,4 @@
-"""Pieces of saved states: any sizes, written by any number of ranks and read by any other; and files that aren't what
-they should be."""
+"""Pieces of saved states: any sizes, written by any number of ranks and read by any other number; and invalid files."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ units = st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), min_size=1,
 
 
 def chunks(layout: Layout) -> list[slice]:
-    """Of all ranks, in the order of the unit."""
+    """The slices of all ranks, in the order of the unit."""
     return [layout.chunk(number) for number in range(layout.ranks)]
 
 
@@ -184,7 +183,7 @@ def test_an_exported_file_is_replaced_when_the_new_one_is_complete(tmp_path: Pat
     file = tmp_path / "file"
     file.write_text("old")
     with pytest.raises(StateError):
-        state_files.replace(file, {"t": np.zeros(3, "U4")})  # no type of safetensors
+        state_files.replace(file, {"t": np.zeros(3, "U4")})  # not a type of safetensors
     assert file.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["file"]
     state_files.replace(file, {"t": np.zeros(3)})
     assert file.read_bytes() != b"old" and [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,4 +1,4 @@
-"""The order of copies to and from a device. Its streams are threads, which stand still until the test lets them go."""
+"""The order of copies to and from a device. Its streams are threads that stand still until the test releases them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEIGHT, NBYTES = 6, 24
 
 
 class Stalled(Threads):
-    """log: what is done, in order; nothing is copied in before go is set."""
+    """log: the operations, in order. Nothing is copied in before go is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Stalled(Threads):
 def device() -> Iterator[Stalled]:
     stalled = Stalled()
     yield stalled
-    stalled.go.set()  # else its thread would keep pytest from ending
+    stalled.go.set()  # otherwise its thread would keep pytest from ending
 
 
 def storage_on(device: Stalled, staging: Staging) -> tuple[nn.Linear, DeviceStorage]:
@@ -90,7 +90,7 @@ def test_the_window_is_copied_from_directly_and_not_refreshed_meanwhile(device: 
     refreshed = threading.Thread(target=refresh)
     refreshed.start()
     refreshed.join(0.05)
-    assert refreshed.is_alive() and device.log == []  # computation need not wait, who writes must
+    assert refreshed.is_alive() and device.log == []  # computation need not wait, but writers must
     device.go.set()
     refreshed.join(60)
     assert not refreshed.is_alive()
@@ -106,7 +106,7 @@ def test_a_staging_buffer_is_not_used_again_before_the_copy_from_it_is_complete(
     taken = threading.Thread(target=lambda: fill(third, 3))
     taken.start()
     taken.join(0.05)
-    assert taken.is_alive()  # there is none left: it waits
+    assert taken.is_alive()  # no buffer is left: it waits
     device.go.set()
     taken.join(60)
     assert not taken.is_alive()

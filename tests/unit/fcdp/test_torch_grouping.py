@@ -14,7 +14,7 @@ from manapy.fcdp.pytorch.grouping import blocks, groups_of  # noqa: E402
 
 
 class Model(nn.Module):
-    """Blocks between two layers; `head` has the weight of `words`, blocks 0 and 1 have one of theirs in common."""
+    """Blocks between two layers. `head` has the weight of `words`; blocks 0 and 1 share one weight."""
 
     def __init__(self) -> None:
         super().__init__()

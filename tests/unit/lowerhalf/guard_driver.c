@@ -1,5 +1,6 @@
-/* guard_driver.c - linked with interpose.c as manapy-launch is; opens the library given as argument, which opens
- * descriptors and starts a thread as a transport of the real MPI would, and looks where they landed. Prints "ok". */
+/* guard_driver.c - linked with interpose.c as manapy-launch is. It opens the library given as argument. The library
+ * opens descriptors and starts a thread, as a transport of the real MPI would. The driver checks which numbers the
+ * descriptors got. Prints "ok". */
 #define _GNU_SOURCE
 #include "check.h"
 #include "isolate/fdguard.h"
@@ -16,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the library offers. */
+/* The functions of the library. */
 typedef int open_all_t(int fds[64]);
 typedef void close_all_t(const int *fds, int count);
 typedef int thread_t(int *blocked, int (*in_thread)(int tid), void (*leave)(void));
@@ -102,9 +103,9 @@ int main(int argc, char **argv)
     CHECK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){256, 256}) == 0);
     CHECK(mpy_fd_base() == 192);
     descriptors(library);
-    mpy_fd_reserve(190); /* half of what is left is for the program */
+    mpy_fd_reserve(190); /* half of the rest is for the program */
     CHECK(mpy_fd_base() == 223);
-    mpy_fd_reserve(300); /* more than there are */
+    mpy_fd_reserve(300); /* more than exist */
     CHECK(mpy_fd_base() == 192);
     char err[256] = "";
     CHECK(mpy_fds_check(err, sizeof err) == 0);

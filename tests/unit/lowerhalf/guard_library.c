@@ -1,4 +1,4 @@
-/* guard_library.c - see guard_driver.c: plays a transport library; knows nothing of manapy. */
+/* guard_library.c - see guard_driver.c: plays a transport library that knows nothing of manapy. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ int open_all(int fds[64]);
 void close_all(const int *fds, int count);
 int run_thread(int *blocked, int (*in_thread)(int tid), void (*leave)(void));
 
-/* Streams: descriptor number while open, 0 if the content isn't what it should be. */
+/* Streams. Returns the descriptor's number while it is open, 0 if the content is wrong. */
 int through_stream(int (*is_lower)(int fd));
 int through_stream(int (*is_lower)(int fd))
 {

@@ -1,9 +1,9 @@
-/* state_cases.h - what a program may have that lowerhalf/process saves: each case sets it up and verifies it, and is
- * one of state_driver.c's.
+/* state_cases.h - state that a program may have and that lowerhalf/process saves. Each case of state_driver.c sets up
+ * one kind of state and verifies it.
  *
  * 1. verify holds twice: after saving, when nothing may have changed, and in a new process after restoring.
- * 2. A case without verify is for check alone: it is refused, or the reason why not is in the test.
- * 3. Descriptors lie at fixed numbers, 10 and up: at(). */
+ * 2. A case without verify only tests check: the state is refused, or the test contains the reason why it isn't.
+ * 3. Descriptors have fixed numbers, 10 and up: at(). */
 #pragma once
 #include "check.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 typedef struct test_case {
-    const char *name; /* NULL: no more of this table */
+    const char *name; /* NULL: the end of this table */
     void (*setup)(void);
     void (*verify)(void);
 } test_case_t;

@@ -25,11 +25,11 @@ static void pipes_setup(void)
     CHECK(pipe2(p, O_DIRECT) == 0); /* packets */
     at(12, p[0]), at(13, p[1]);
     CHECK(write(13, "aa", 2) == 2 && write(13, "bbb", 3) == 3);
-    CHECK(pipe(p) == 0); /* writer gone */
+    CHECK(pipe(p) == 0); /* the writer has closed */
     at(14, p[0]);
     CHECK(write(p[1], "last", 4) == 4);
     close(p[1]);
-    CHECK(pipe(p) == 0); /* reader gone */
+    CHECK(pipe(p) == 0); /* the reader has closed */
     at(15, p[1]);
     close(p[0]);
     CHECK(pipe(p) == 0); /* large and full */
@@ -57,7 +57,7 @@ static void pipes_verify(void)
     CHECK(write(15, "x", 1) < 0 && errno == EPIPE);
     CHECK(fcntl(17, F_GETPIPE_SZ) == 256 << 10 && ioctl(17, FIONREAD, &bytes) == 0 && bytes == 256 << 10);
     close(11), close(16);
-    CHECK(read(10, big, 1) == 0); /* no end is held by anybody else */
+    CHECK(read(10, big, 1) == 0); /* no other process holds an end */
 }
 
 static void fifo_setup(void)
@@ -82,7 +82,7 @@ static void fifo_verify(void)
 static void pairs_setup(void)
 {
     int p[2];
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0); /* asyncio's */
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0); /* as asyncio makes it */
     at(10, p[0]), at(11, p[1]);
     fcntl(10, F_SETFL, O_NONBLOCK);
     CHECK(write(11, "wake", 4) == 4 && write(11, "up", 2) == 2 && write(10, "back", 4) == 4);
@@ -95,11 +95,11 @@ static void pairs_setup(void)
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p) == 0);
     at(14, p[0]), at(15, p[1]);
     CHECK(write(15, "pkt", 3) == 3);
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0); /* partner gone */
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0); /* the partner has closed */
     at(16, p[0]);
     CHECK(write(p[1], "bye", 3) == 3);
     close(p[1]);
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0); /* half shut */
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0); /* half shut down */
     at(17, p[0]), at(18, p[1]);
     CHECK(write(17, "end", 3) == 3 && shutdown(17, SHUT_WR) == 0);
     int size = 300000;
@@ -163,7 +163,7 @@ static void sockets_verify(void)
     CHECK(peer >= 0 && write(fd, "tcp", 3) == 3);
     expect_read(peer, "tcp");
     CHECK(option(11, SO_TYPE) == SOCK_DGRAM && (status(11) & O_NONBLOCK) && option(12, SO_DOMAIN) == AF_INET6);
-    close(peer); /* first: leaves the port in TIME_WAIT */
+    close(peer); /* first, so that it leaves the port in TIME_WAIT */
     close(fd);
 }
 
@@ -178,7 +178,7 @@ static void events_setup(void)
     at(13, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK));
     timerfd_settime(13, 0, &(struct itimerspec){{7, 0}, {3600, 0}}, NULL);
     at(14, timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK));
-    timerfd_settime(14, TFD_TIMER_ABSTIME, &(struct itimerspec){{0, 0}, {1000, 0}}, NULL); /* long past: expired */
+    timerfd_settime(14, TFD_TIMER_ABSTIME, &(struct itimerspec){{0, 0}, {1000, 0}}, NULL); /* in the past: expired */
     usleep(1000);
     sigset_t set;
     sigemptyset(&set);
@@ -195,7 +195,7 @@ static void events_setup(void)
     at(19, epoll_create1(0)); /* nested */
     event = (struct epoll_event){.events = EPOLLIN, .data.u64 = 3};
     CHECK(epoll_ctl(19, EPOLL_CTL_ADD, 18, &event) == 0);
-    CHECK(dup2(12, 21) == 21); /* in the set under a number that is closed now */
+    CHECK(dup2(12, 21) == 21); /* it is in the set under a number that is closed now */
     CHECK(epoll_ctl(19, EPOLL_CTL_ADD, 21, &event) == 0);
     close(21);
 }

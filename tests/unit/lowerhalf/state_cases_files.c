@@ -1,4 +1,4 @@
-/* state_cases_files.c - files, locks, devices, and the descriptors a process begins with. */
+/* state_cases_files.c - files, locks, devices, and the descriptors with which a process begins. */
 #define _GNU_SOURCE
 #include "state_cases.h"
 
@@ -21,7 +21,7 @@ static void files_setup(void)
     at(10, open("in.txt", O_RDONLY));
     CHECK(lseek(10, 6, SEEK_SET) == 6);
     CHECK(dup2(10, 11) == 11); /* shares the offset */
-    at(12, open("in.txt", O_RDONLY | O_CLOEXEC)); /* doesn't */
+    at(12, open("in.txt", O_RDONLY | O_CLOEXEC)); /* doesn't share it */
     fcntl(12, F_SETFD, FD_CLOEXEC);
     at(13, open("log.txt", O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK, 0600));
     CHECK(write(13, "one\n", 4) == 4);
@@ -53,7 +53,7 @@ static void files_verify(void)
         CHECK(truncate("log.txt", 4) == 0);
 }
 
-/* The file grows after the checkpoint, and is cut at the restart. */
+/* The file grows after the checkpoint, and is truncated at the restart. */
 static void grown_setup(void)
 {
     at(10, open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0644));
@@ -78,7 +78,7 @@ static void deleted_setup(void)
     at(14, memfd_create("mem", MFD_ALLOW_SEALING));
     CHECK(write(14, "memory", 6) == 6 && lseek(14, 2, SEEK_SET) == 2);
     CHECK(fcntl(14, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-    at(15, open("only", O_WRONLY | O_CREAT, 0600)); /* nobody can read it but through /proc */
+    at(15, open("only", O_WRONLY | O_CREAT, 0600)); /* it can be read only through /proc */
     CHECK(write(15, "secret", 6) == 6 && unlink("only") == 0);
 }
 
@@ -102,7 +102,8 @@ static void locks_setup(void)
 {
     at(10, open("a.lock", O_RDWR | O_CREAT, 0600));
     CHECK(flock(10, LOCK_EX) == 0);
-    at(11, open("b.lock", O_RDWR | O_CREAT, 0600)); /* all opened first: at() closes, and closing drops fcntl locks */
+    /* all are opened first, because at() closes, and closing drops fcntl locks */
+    at(11, open("b.lock", O_RDWR | O_CREAT, 0600));
     at(12, open("b.lock", O_RDWR));
     struct flock range = {.l_type = F_WRLCK, .l_start = 10, .l_len = 5};
     CHECK(fcntl(11, F_SETLK, &range) == 0);
@@ -115,7 +116,7 @@ static void locks_verify(void)
     int fd = open("a.lock", O_RDWR);
     CHECK(flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK);
     pid_t child = fork();
-    if (child == 0) { /* fcntl locks are seen from another process */
+    if (child == 0) { /* fcntl locks can be seen only from another process */
         struct flock range = {.l_type = F_WRLCK, .l_start = 0, .l_len = 50};
         int other = open("b.lock", O_RDWR);
         if (fcntl(other, F_GETLK, &range) || range.l_type != F_WRLCK || range.l_start != 10 || range.l_len != 5)
@@ -145,7 +146,7 @@ static void devices_verify(void)
     CHECK(write(13, "x", 1) < 0 && errno == ENOSPC);
 }
 
-/* ---- stdio: 10 is a dup of standard output, 2 a file of the program's; standard input is closed ---- */
+/* ---- stdio: 10 is a dup of standard output, 2 is a file of the program's, standard input is closed ---- */
 
 static void stdio_setup(void)
 {
@@ -164,7 +165,7 @@ static void stdio_verify(void)
     CHECK(lseek(11, 0, SEEK_CUR) == lseek(2, 0, SEEK_CUR));
 }
 
-/* Descriptor 8 is left open by whoever starts us: a pipe to elsewhere. */
+/* The process that starts this one leaves descriptor 8 open: a pipe to another process. */
 static void inherited_setup(void)
 {
     CHECK(fcntl(8, F_GETFD) >= 0);

@@ -1,4 +1,4 @@
-/* state_cases_refused.c - what can't be saved, and a child that is gone in time. */
+/* state_cases_refused.c - state that can't be saved, and a child that ends in time. */
 #define _GNU_SOURCE
 #include "state_cases.h"
 
@@ -72,7 +72,8 @@ static void outside(int p[2])
     CHECK(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == parent) pause(); /* else it has ended before, and nobody would end us */
+        /* otherwise the parent has ended before, and no signal would end this process */
+        if (getppid() == parent) pause();
         _exit(0);
     }
     at(10, p[0]);
@@ -127,7 +128,7 @@ static void child_setup(void)
     close(ready[0]);
 }
 
-/* Ends by itself within the grace time: not refused. */
+/* Ends by itself within the grace time, so it isn't refused. */
 static void short_child_setup(void)
 {
     if (fork() == 0) {

@@ -7,8 +7,8 @@
  *   state_driver refuse CASE         set the case up; prints the reason for which check refuses it
  *   state_driver corrupt CASE FILE   restore damaged versions of FILE, each in a child process: none may crash
  *
- * Exit status 0, 1 (a line on stderr says why) or, for restore, 3 with the reason on stdout. MPY_NO_KCMP=1 in the
- * environment denies kcmp(2), as some container runtimes do.
+ * Exit status 0, 1 (a line on stderr gives the reason) or, for restore, 3 with the reason on stdout. MPY_NO_KCMP=1 in
+ * the environment denies kcmp(2), as some container runtimes do.
  */
 #define _GNU_SOURCE
 #include "process/children.h"
@@ -127,7 +127,7 @@ static int restore(const test_case_t *c, const char *path)
         return 3;
     }
     CHECK(r.at == r.bytes && rp.at == rp.bytes);
-    for (int fd = 0; fd < 2048; fd++) /* nothing of ours is left behind */
+    for (int fd = 0; fd < 2048; fd++) /* none of our own descriptors is left */
         CHECK(!mpy_fd_is_lower(fd) || !closed(fd));
     if (mpy_fds_commit(err, sizeof err) || mpy_process_start_timers(minus_thousand, err, sizeof err)) {
         printf("%s\n", err);
@@ -175,7 +175,7 @@ static int corrupt(const char *path)
     return 0;
 }
 
-/* The CPU's own record, and one with a feature more. */
+/* The record of this CPU, and one with one more feature. */
 static int cpu(void)
 {
     uint64_t saved[8], none[8] = {0};
@@ -184,7 +184,7 @@ static int cpu(void)
     CHECK(mpy_cpu_check(saved, mpy_cpu_xsave_bytes(), err, sizeof err) == 0);
     CHECK(mpy_cpu_check(saved, mpy_cpu_xsave_bytes() + 64, err, sizeof err) == -1 && strstr(err, "XSAVE"));
     CHECK(mpy_cpu_check(none, 0, err, sizeof err) == 0);
-    saved[0] |= 1ul << 31 | 1ul << 21; /* hypervisor, x2APIC: nothing a program depends on */
+    saved[0] |= 1ul << 31 | 1ul << 21; /* hypervisor, x2APIC: programs don't depend on them */
     CHECK(mpy_cpu_check(saved, mpy_cpu_xsave_bytes(), err, sizeof err) == 0);
     uint64_t here[8];
     memcpy(here, saved, sizeof here);
@@ -225,7 +225,7 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "refuse")) {
         char err[512] = "";
         c->setup();
-        int outside = strstr(c->name, "_outside") != NULL; /* there the child is the means, not the point */
+        int outside = strstr(c->name, "_outside") != NULL; /* there the child is only a means */
         int rc = outside ? mpy_fds_check(err, sizeof err) : allowed(err, sizeof err);
         printf("%s\n", rc ? err : "allowed");
         return 0;

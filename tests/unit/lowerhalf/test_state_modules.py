@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from compiling import build_core
 
-pytestmark = pytest.mark.slow  # as a whole
+pytestmark = pytest.mark.slow  # the whole file
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = sorted(HERE.glob("state_*.c"))
@@ -53,7 +53,7 @@ def driver(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def interposed(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
-    """As manapy-restart is linked: what it opens itself lands high."""
+    """Linked as manapy-restart is: the descriptors that it opens itself get high numbers."""
     return build(
         binaries / "state_driver_high",
         [*PROGRAM, *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"],
@@ -134,7 +134,8 @@ def test_standard_output_to_a_file(driver: Path, place: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "listening"])
 def test_what_the_parent_left_open_does_not_stand_in_the_way(driver: Path, place: Path, kind: str) -> None:
-    """mpirun's own pipes and its listening socket, for example: MPICH's hydra leaves a dozen of them to the ranks."""
+    """For example the pipes and the listening socket of mpirun: MPICH's hydra leaves about a dozen of them to the
+    ranks."""
     with contextlib.ExitStack() as stack:
         if kind == "pipe":
             reading, writing = os.pipe()
@@ -142,7 +143,7 @@ def test_what_the_parent_left_open_does_not_stand_in_the_way(driver: Path, place
             stack.callback(os.close, writing)
         else:
             writing = stack.enter_context(socket.create_server(("127.0.0.1", 0))).fileno()
-        # At the restart nobody gives it descriptor 8, but one that the program never had.
+        # At the restart descriptor 8 isn't given to it, but one that the program never had is.
         for mode, number in ("save", 8), ("restore", 9):
             subprocess.run(
                 [str(driver), mode, "inherited", "blob"], cwd=place, stdin=subprocess.DEVNULL, check=True,
@@ -238,7 +239,7 @@ def test_cpu_features(driver: Path, place: Path) -> None:
 
 
 def test_resource_tracker_is_named(driver: Path, root: Path, place: Path, state_sources: list[Path]) -> None:
-    """A helper that never ends is refused at once, not after the grace time."""
+    """A helper that never ends is refused at once, not only after the grace time."""
     source = place / "tracker.c"
     source.write_text(
         '#include "process/children.h"\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n'

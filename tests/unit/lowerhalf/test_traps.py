@@ -1,8 +1,8 @@
-"""lowerhalf/isolate/trap: what a trapped system call leaves of the signal frame around it; ids of threads and children.
+"""lowerhalf/isolate/trap: how a trapped system call changes the signal frame around it; ids of threads and children.
 
-The kernel puts the extended state at the top of the frame, directly below the interrupted code's red zone. How much
-room lies between them depends on the CPU and on the stack's alignment, and what a damaged state does, too (lost
-registers, SIGSEGV): so the frame itself is looked at."""
+The kernel puts the extended state at the top of the frame, directly below the interrupted code's red zone. The room
+between them depends on the CPU and on the stack's alignment. The effect of a damaged state also varies (lost registers,
+SIGSEGV). So the test looks at the frame itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 /* trap_driver.c - traps system calls as manapy-launch does, and looks at the signal frame around each of them.
  *
  * Below the red zone of the interrupted code the kernel saves the extended state, and below that the ucontext. The
- * handler may change general registers and the signal mask in it, and nothing else: what lies in the frame
- * afterwards is compared byte by byte.
+ * handler may change general registers and the signal mask in it, and nothing else. So the rest of the frame is
+ * compared byte by byte afterwards.
  */
 #include "isolate/arena.h"
 #include "isolate/fdguard.h"
@@ -34,7 +34,7 @@ __asm__(".pushsection .text\nstub_begin:\n"
         "mov %rdi, %rax\nmov %rsi, %rdi\nmov %rdx, %rsi\nmov %rcx, %rdx\n"
         "mov %r8, %r10\nmov %r9, %r8\nmov 8(%rsp), %r9\nsyscall\nret\n"
         "stub_end:\n.popsection\n");
-static long (*program_call)(long nr, ...); /* the system call instruction of a program: in the arena */
+static long (*program_call)(long nr, ...); /* a program's system call instruction, in the arena */
 
 static int failures, frames;
 static const char *what;
@@ -45,7 +45,7 @@ static void fail(const char *why, long value) {
     failures++;
 }
 
-/* Everything from the ucontext to the end of the extended state, with what the handler may change blanked out. */
+/* Copies everything from the ucontext to the end of the extended state. What the handler may change is cleared. */
 static size_t copy_frame(const ucontext_t *uc, char *to) {
     const char *begin = (const char *)uc, *state = (const char *)uc->uc_mcontext.fpregs;
     const reserved_t *sw = (const void *)(state + RESERVED_AT);
@@ -85,7 +85,8 @@ __attribute__((target("avx"))) static long with_registers(long nr, long a, long 
     register long r8 __asm__("r8") = e;
     register long r9 __asm__("r9") = f;
     uint64_t zone = 0;
-    /* The stub again, jumped into by hand so that nothing between load and store is the compiler's. */
+    /* The stub again. It is entered by a hand-written jump, so that the compiler adds nothing between load and
+     * store. */
     __asm__ volatile("vmovupd %[p], %%ymm15\n\tmovq $0x1234, -120(%%rsp)\n\t"
                      "leaq 1f(%%rip), %%rcx\n\tmovq %%rcx, -8(%%rsp)\n\tleaq -8(%%rsp), %%rsp\n\tjmp *%[at]\n1:\n\t"
                      "vmovupd %%ymm15, %[n]\n\tmovq -120(%%rsp), %[z]"
@@ -159,7 +160,7 @@ static void calls(void) {
     if (CALL(sched_getaffinity, MPY_TRAP->pid, sizeof cpus, L(&cpus), 0, 0, 0) <= 0) fail("no processors", 0);
 }
 
-/* The frame begins at a multiple of 64 bytes somewhere below the red zone: once for each distance. */
+/* The frame begins at a multiple of 64 bytes below the red zone. The test runs once for each distance. */
 static void at_every_alignment(void) {
     for (int i = 0; i < 8; i++) {
         volatile char *room = alloca((size_t)(16 + 8 * i));
@@ -198,7 +199,7 @@ static void set_up(void) {
 enum { TAKEN = 24, MADE = 16, STACK = 1 << 16 };
 static volatile int32_t thread_ids[MADE];
 
-/* On a stack of its own, without a libc's thread behind it. */
+/* Runs on its own stack, without a thread of libc. */
 static void thread_body(long i) {
     __atomic_store_n(&thread_ids[i], (int32_t)mpy_sys(SYS_gettid), __ATOMIC_RELEASE);
     mpy_sys(SYS_exit, 0);
@@ -216,7 +217,7 @@ static int lower_threads(long from, long to) {
     return n;
 }
 
-/* The numbers that the kernel gives out next are ids of a thread that lives (ours). */
+/* The next numbers that the kernel assigns are ids of a living thread (ours). */
 static long take_the_next(void) {
     pid_t last = fork();
     if (last == 0) _exit(0);
@@ -229,7 +230,7 @@ static long take_the_next(void) {
 static long make_thread(long nr, long i) {
     static const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uint64_t *top = (uint64_t *)(stack + STACK) - 4; /* what the stub's return, and thread_start, find there */
+    uint64_t *top = (uint64_t *)(stack + STACK) - 4; /* what the stub's return and thread_start find there */
     extern const char thread_start[];
     top[0] = (uint64_t)thread_start;
     top[1] = (uint64_t)i;
@@ -253,7 +254,7 @@ static void new_threads(long nr) {
     if (lower_threads(last, last + TAKEN + 1) == 0) fail("no id was taken: the test has not tested anything", last);
 }
 
-/* Natively the child of vfork runs on the caller's stack: it does nothing here that would show. */
+/* Natively the child of vfork runs on the caller's stack. Here it does nothing that would show there. */
 static void new_children(long nr, const char *name) {
     what = name;
     take_the_next();
@@ -267,7 +268,7 @@ static void new_children(long nr, const char *name) {
     if (waitpid(-1, NULL, WNOHANG) != -1) fail("a child is left over", 0);
 }
 
-/* Whoever had the kernel's id of a new thread or child before is forgotten. */
+/* An earlier owner of the kernel's id of a new thread or child is forgotten. */
 static void forgotten(void) {
     what = "reused id";
     long last = take_the_next();

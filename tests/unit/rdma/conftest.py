@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture(scope="session")
 def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """kv_driver.c with the client."""
+    """kv_driver.c, linked with the client."""
     lower = root / "lowerhalf"
     sources = [
         HERE / "kv_driver.c",
@@ -71,7 +71,7 @@ def program(driver: Path) -> Iterator[Callable[..., Program]]:
 
 @pytest.fixture
 def clients() -> Callable[[Agent], list[dict[str, Any]]]:
-    """What the agent knows of its clients; [] if it isn't there."""
+    """The agent's list of its clients; [] if the agent isn't there."""
 
     def ask(at: Agent) -> list[dict[str, Any]]:
         with suppress(AgentError):

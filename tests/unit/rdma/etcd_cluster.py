@@ -1,4 +1,4 @@
-"""A real etcd cluster on this host, with processes of its own."""
+"""A real etcd cluster on this host, in its own processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVER = shutil.which("etcd")
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports on which nobody listens now."""
+    """Ports on which no process listens now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
         for one in sockets:
@@ -29,7 +29,7 @@ def free_ports(n: int) -> list[int]:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port on which nobody listens, and nobody else may meanwhile."""
+    """A port on which no process listens, and which no other process can take meanwhile."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])
@@ -37,7 +37,7 @@ def closed_port() -> Iterator[int]:
 
 @dataclass
 class Tls:
-    """Files: of the authority, and of the server and of a client."""
+    """The files of the authority, of the server and of a client."""
 
     ca: Path
     cert: Path
@@ -60,7 +60,7 @@ class Cluster:
         until(self.is_healthy, "the etcd cluster")
 
     def start(self, number: int) -> None:
-        """One member; also again, after it was killed."""
+        """Start one member, also again after it was killed."""
         client, peer = f"{self._scheme}://127.0.0.1:{self.ports[number]}", f"http://127.0.0.1:{self._peers[number]}"
         everybody = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(self._peers))
         command = [
@@ -98,7 +98,7 @@ class Cluster:
 
     @property
     def endpoints(self) -> str:
-        """As in a store's URL."""
+        """The endpoints as in a store's URL."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def is_healthy(self) -> bool:
@@ -106,7 +106,7 @@ class Cluster:
         return len(self._statuses()) == self.size and self.leader() is not None
 
     def leader(self) -> int | None:
-        """Number of the member that leads."""
+        """The number of the member that leads."""
         for number, status in self._statuses().items():
             if status.leader == status.header.member_id:
                 return number
@@ -134,8 +134,8 @@ class Cluster:
         return packages()[0].Etcd3Client("127.0.0.1", self.ports[number], grpc_options=options, **tls)
 
     def add_users(self, passwords: dict[str, str], prefixes: dict[str, bytes]) -> None:
-        """Users with their passwords, root among them, and with the right to read and write below a prefix; nobody gets
-        in without one from now on."""
+        """Add users with their passwords, root among them, and give each the right to read and write below a prefix.
+        From now on every client needs a password."""
         rpc = packages()[0].etcdrpc
         with closing(self._client(0)) as client:
             auth = rpc.AuthStub(client.channel)
@@ -150,7 +150,7 @@ class Cluster:
             auth.AuthEnable(rpc.AuthEnableRequest())
 
     def kill(self, number: int) -> None:
-        """As a crash of its host would."""
+        """Kill a member, as a crash of its host would."""
         member = self.members[number]
         assert member is not None
         member.send_signal(signal.SIGKILL)
@@ -158,7 +158,7 @@ class Cluster:
         self.members[number] = None
 
     def end(self) -> None:
-        """All that still run."""
+        """End all members that still run."""
         for number, member in enumerate(self.members):
             if member is not None:
                 self.kill(number)

@@ -1,10 +1,9 @@
-/* kv_driver.c - calls of kv.h as lines on standard input, results as lines on standard output: a program with RNICs,
- * played by a test.
+/* kv_driver.c - plays a program with RNICs. It reads calls of kv.h as lines from standard input, and writes results as
+ * lines to standard output.
  *
  *   put KEY HEX | get KEY | find KEY,KEY... | del KEY | event JSON | connect | command | fd | timeout MS | many N |
  *   note N | wait MS | fork | linger SECONDS (the child's pid) | cut | quit
- * Answers: the return value, then the value, command or reason, if there is one; and the time that the call took, in
- * ms, before all.
+ * Answers: the time that the call took, in ms; the return value; then the value, command or reason, if there is one.
  */
 #include <poll.h>
 #include <stdbool.h>
@@ -61,7 +60,8 @@ int main(void) {
                 for (uint32_t i = 0; i < asked[k].size; i++) at += sprintf(text + at, "%02x", asked[k].value[i]);
             }
         } else if (strcmp(line, "note") == 0) {
-            /* puts so many noted/0..., deletes every third, and flushes all: how many flushes that took */
+            /* puts so many keys noted/0..., deletes every third one, and flushes all; the result is the number of
+             * flushes */
             for (int i = 0; i < 2 * atoi(rest); i++) {
                 char key[64];
                 bool second = i >= atoi(rest);
@@ -90,7 +90,7 @@ int main(void) {
             struct pollfd p = {.fd = shift_kv_fd(kv), .events = POLLIN};
             rc = poll(&p, 1, atoi(rest));
         } else if (strcmp(line, "many") == 0) {
-            /* put and get so many, each with a value of its own; how many came back right */
+            /* puts and gets so many keys, each with its own value; the result is the number that came back right */
             for (int i = 0; i < atoi(rest); i++) {
                 char key[64];
                 int n = sprintf((char *)value, "value %d", i);
@@ -99,7 +99,7 @@ int main(void) {
                 unsigned char back[SHIFT_KV_VALUE];
                 rc += shift_kv_get(kv, key, back, sizeof back) == n && memcmp(back, value, (size_t)n) == 0;
             }
-        } else if (strcmp(line, "fork") == 0) { /* the child's result of a put, and of closing its copy */
+        } else if (strcmp(line, "fork") == 0) { /* the child's results of a put, and of closing its copy */
             int status;
             pid_t child = fork();
             if (child == 0) {
@@ -109,7 +109,7 @@ int main(void) {
             }
             waitpid(child, &status, 0);
             rc = -WEXITSTATUS(status);
-        } else if (strcmp(line, "linger") == 0) { /* a child that outlives us, with our descriptors */
+        } else if (strcmp(line, "linger") == 0) { /* a child that outlives us and keeps our descriptors */
             rc = fork();
             if (rc == 0) {
                 close(1);

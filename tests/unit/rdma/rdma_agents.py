@@ -1,4 +1,4 @@
-"""Real agents, and programs that talk with them through the C client, for the tests of the RDMA agent."""
+"""Real agents, and programs that talk to them through the C client, for the tests of the RDMA agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MANAPY = [sys.executable, "-P", "-c", "import sys; from manapy.cli import main; 
 
 
 class Program:
-    """kv_driver.c. Methods are its commands; they return (result, text), `took` has the last one's time in ms."""
+    """kv_driver.c. The methods are its commands and return (result, text). `took` is the duration of the last command
+    in ms."""
 
     def __init__(self, driver: Path, where: place.Place, job: str, env: dict[str, str]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "SLURM_", "OMPI_"))}
@@ -37,13 +38,13 @@ class Program:
         return int(result), text
 
     def get(self, key: str) -> bytes | None:
-        """The value; None when there is none. Fails on errors."""
+        """The value, or None if there is none. Raises on errors."""
         result, text = self("get", key)
         assert result >= 0, text
         return bytes.fromhex(text) if result else None
 
     def put(self, key: str, value: bytes) -> None:
-        """Fails on errors."""
+        """Raises on errors."""
         assert self("put", key, value) == (0, "")
 
     def quit(self) -> int:
@@ -54,18 +55,18 @@ class Program:
         return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
-        """Any number of times."""
+        """May be called any number of times."""
         self.process.kill()
         self.process.wait()
 
 
 class Agent:
-    """`manapy rdma agent` of the job `job` in a MANAPY_SHIFT_DIR of its own, so that several play several hosts."""
+    """`manapy rdma agent` of the job `job` with its own MANAPY_SHIFT_DIR, so that several agents play several hosts."""
 
     def __init__(
         self, directory: Path, *options: str, job: str = "job", url: str | None = None, settings: str = ""
     ) -> None:
-        """settings: Python that is run before, for constants of the agent."""
+        """settings: Python code that runs first and changes constants of the agent."""
         self.dir, self.job = directory, job
         self.place = place.Place(directory / job, job)
         self.command = ["agent", "--job", job, *(["--kv", url] if url else []), *options]
@@ -74,7 +75,7 @@ class Agent:
         self.start()
 
     def start(self) -> None:
-        """Also again."""
+        """May be called again."""
         self.log = self.dir.with_suffix(".log")
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
@@ -90,7 +91,7 @@ class Agent:
             return connection.status()
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Any number of times."""
+        """May be called any number of times."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(number)

@@ -1,4 +1,4 @@
-"""Synthetic sysfs trees: PCI devices below bridges and switches, RNICs and GPUs on them."""
+"""Synthetic sysfs trees: PCI devices below bridges and switches, with RNICs and GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tree:
             (root / place).mkdir(parents=True)
 
     def pci(self, *path: str, node: int = -1, kind: str = "0x020000", vendor: str = "0x15b3") -> Path:
-        """A PCI device; path: the host bridge, the bridges below it, the device. Bridges are made, too."""
+        """A PCI device. path: the host bridge, the bridges below it, the device. Missing bridges are made."""
         where = self.root / "devices" / path[0]
         for address in path[1:]:
             where = where / address
@@ -50,7 +50,7 @@ class Tree:
             ("0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2"),
         ),
     ) -> None:
-        """One with one port; without a PCI device it is Soft-RoCE over the interface."""
+        """An RNIC with one port. Without a PCI device it is Soft-RoCE over the interface."""
         where = (device if device is not None else self.root / "devices/virtual") / "infiniband" / name
         files = {
             "fw_ver": "28.39.1002",
@@ -85,8 +85,8 @@ class Tree:
 
 
 def rail_server(root: Path) -> Tree:
-    """Two sockets; on each two host bridges with a switch of two RNICs and two GPUs each: 8 of both. And a slow RNIC
-    for storage, a service processor's console."""
+    """Two sockets, each with two host bridges; below each of these a switch with two RNICs and two GPUs: 8 of both.
+    There is also a slow RNIC for storage and a service processor's console."""
     tree = Tree(root)
     number = 0
     for socket in range(2):

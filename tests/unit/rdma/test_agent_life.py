@@ -1,5 +1,5 @@
-"""Who comes while an agent starts or ends: he is served, or told to look for the next one, never left with one that is
-going."""
+"""A program that comes while an agent starts or ends is served, or is told to look for the next agent. It is never left
+with an agent that is ending."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CONNECT = "42"  # the system call in which a thread is: proc_pid_syscall(5)
 
 
 def test_its_starter_is_killed(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that dies while it starts leaves an agent whose word that it is ready nobody hears. It stays: ranks that
-    have found its socket rely on it."""
+    """A job that dies while it starts leaves an agent, and no process reads its report that it is ready. The agent
+    stays, because ranks that have found its socket rely on it."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(short / "host"))
     where = place.make("job")
     ready, ready_end = os.pipe()
@@ -54,8 +54,8 @@ def test_its_starter_is_killed(short: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nobody_is_told_that_an_agent_stays_that_ends(agent: Start, short: Path) -> None:
-    """A rank of the next job comes when the agent has just decided to end, which takes as long as its store does to be
-    left."""
+    """A rank of the next job comes directly after the agent has decided to end. Ending takes as long as leaving its
+    store."""
     leave, decide = short / "leave", short / "decide"
     slow = f"""
 import time
@@ -87,12 +87,13 @@ SqliteStore.close = when_told
 
 
 def test_an_agent_is_there_for_who_started_it(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a host so slow that more than its time to linger goes by until it is asked to stay."""
+    """The host is so slow that more than the agent's time to linger passes before it is asked to stay."""
     start, linger = place.start, 0.05
 
     def slowly(*arguments: Any) -> str | None:
         said = start(*arguments)
-        time.sleep(10 * linger)  # on a busy machine it may be less than it takes to notice: the test is weaker then
+        # on a busy machine this may be less than the agent needs to notice it; the test is weaker then
+        time.sleep(10 * linger)
         return said
 
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(short / "host"))
@@ -108,7 +109,7 @@ def test_an_agent_is_there_for_who_started_it(short: Path, monkeypatch: pytest.M
 
 
 def test_more_come_at_once_than_its_queue_holds(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent that is still starting takes no connections: they wait until it does."""
+    """An agent that is still starting accepts no connections: they wait until it does."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(short / "host"))
     where = place.make("job")
     said: list[str] = []
@@ -134,7 +135,7 @@ def test_more_come_at_once_than_its_queue_holds(short: Path, monkeypatch: pytest
             "the late one",
         )
         assert not said
-        for _ in waiting:  # the last one didn't get in: instead of it comes the late one
+        for _ in waiting:  # the last one didn't get in; the late one comes instead
             listener.accept()[0].close()
         late.join(PATIENCE)
         for one in waiting:

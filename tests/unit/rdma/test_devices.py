@@ -1,4 +1,4 @@
-"""RNICs of synthetic hosts: what is near what, and which may stand in for which."""
+"""RNICs of synthetic hosts: distances, and which RNIC may be the backup of which."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_eight_rnics_and_gpus_on_two_sockets(tmp_path: Path) -> None:
 
 
 def test_backups_go_round(tmp_path: Path) -> None:
-    """Within the socket, where distances are equal, each device has another first choice."""
+    """Within a socket, where distances are equal, each device has a different first choice."""
     tree = Tree(tmp_path / "sys")
     for i in range(4):
         device = tree.pci("pci0000:00", f"0000:00:0{i + 1}.0", f"0000:0{i + 1}:00.0", node=0)
@@ -81,7 +81,7 @@ def test_what_is_unfit_is_said(tmp_path: Path) -> None:
 
 
 def test_soft_roce_over_virtual_interfaces(tmp_path: Path) -> None:
-    """As in the virtual machine: no place in the PCI tree, but backups for each other."""
+    """As in the virtual machine: the devices have no place in the PCI tree, but they are backups for each other."""
     tree = Tree(tmp_path / "sys")
     for i, name in enumerate(("rxa0", "rxa1", "rxb0")):
         tree.interface(f"v{name}")
@@ -120,7 +120,7 @@ def test_half_a_tree_is_no_crash(tmp_path: Path) -> None:
 
 
 def test_the_kernels_own_tree() -> None:
-    """Whatever this machine has."""
+    """It works with whatever devices this machine has."""
     assert len(devices.scan()) == len(
         os.listdir("/sys/class/infiniband") if os.path.isdir("/sys/class/infiniband") else []
     )
@@ -128,7 +128,7 @@ def test_the_kernels_own_tree() -> None:
 
 @pytest.mark.parametrize(("mtu", "roce"), [(1500, 1024), (4200, 4096), (4191, 2048), (9000, 4096), (300, 0)])
 def test_roce_mtu(tmp_path: Path, mtu: int, roce: int) -> None:
-    """As iboe_get_mtu does it."""
+    """Computed as iboe_get_mtu does it."""
     tree = Tree(tmp_path / "sys")
     tree.interface("e", mtu=mtu)
     tree.rnic("rx", None, netdev="e")

@@ -1,4 +1,4 @@
-"""Keys in a real etcd: the stores' contract, a leader that is killed, TLS and passwords; two hosts' agents that share a
+"""Keys in a real etcd: the stores' contract, a killed leader, TLS and passwords; agents of two hosts that share a
 cluster or a file."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One member."""
+    """A cluster of one member."""
     cluster = Cluster(tmp_path_factory.mktemp("etcd"), 1)
     yield cluster
     cluster.end()
@@ -40,7 +40,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[Cluster]:
-    """Three members."""
+    """A cluster of three members."""
     (tmp_path / "etcd").mkdir()
     cluster = Cluster(tmp_path / "etcd", 3)
     yield cluster
@@ -57,7 +57,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Cluster]:
-    """One member with TLS on both sides and with users: root, and manapy, who may use our prefix only."""
+    """One member with TLS on both sides and with users: root, and manapy, which may use only our prefix."""
     cluster = Cluster(tmp_path_factory.mktemp("etcd"), 1, tls)
     cluster.add_users({"root": "r00t", "manapy": "hunter2", "nobody": "hunter2"}, {"manapy": b"/manapy/shift/"})
     yield cluster
@@ -70,7 +70,7 @@ def test_contract(single: Cluster) -> None:
 
 
 def test_the_import_leaves_no_trace_in_the_environment(single: Cluster) -> None:
-    """What a program started by this process does with protobuf is its own business."""
+    """It must not change how programs started by this process use protobuf."""
     script = f"import os; from manapy.rdma.stores import open_store; open_store('etcd://{single.endpoints}', 'job').get('k'); print('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION' in os.environ)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
@@ -85,8 +85,8 @@ def test_agents_of_two_hosts_share_a_file(agent: Start, program: Run, short: Pat
 
 
 def two_hosts(agent: Start, program: Run, url: str) -> None:
-    """Keys go from host to host; those of a program that dies vanish at once, those of a host that dies after the ttl;
-    and no others."""
+    """Keys go from host to host. The keys of a program that dies vanish at once, those of a host that dies after the
+    ttl, and no others."""
     hosts = [agent(name, "--ttl=2s", url=url, job="two") for name in ("a", "b", "c")]
     a, b, c = (program(host) for host in hosts)
     a.put("a", b"1")
@@ -103,7 +103,8 @@ def two_hosts(agent: Start, program: Run, url: str) -> None:
 
 
 def test_cluster_is_there_without_its_leader(three: Cluster, agent: Start, program: Run) -> None:
-    """Under 30 s. No key is lost, those of living programs live on beyond the ttl, and new ones can be written."""
+    """The cluster works again in less than 30 s. No key is lost, the keys of living programs live beyond the ttl, and
+    new ones can be written."""
     host, other = (agent(name, "--ttl=5s", url=f"etcd://{three.endpoints}", job="ha") for name in ("a", "b"))
     a, b = program(host), program(other)
     for i in range(10):
@@ -113,13 +114,13 @@ def test_cluster_is_there_without_its_leader(three: Cluster, agent: Start, progr
     three.kill(leader)
     until(lambda: a("put", "new", b"1") == (0, ""), "a put without the old leader")
     until(lambda: b("get", "new")[0] == 1, "a get without the old leader")
-    time.sleep(12)  # beyond the ttl, also if the new leader has granted it once more
+    time.sleep(12)  # longer than the ttl, also if the new leader has granted it once more
     assert [b.get(f"k{i}") for i in range(10)] == [b"v"] * 10
     assert host.status()["trouble"] is None
 
 
 def test_every_endpoint_in_turn(three: Cluster) -> None:
-    """The first endpoint is dead from the start, then the one in use dies, and the first is back."""
+    """The first endpoint is dead from the start. Then the one in use dies, and the first one is back."""
     store = open_store(f"etcd://{three.endpoints}", "turn", 60)
     three.kill(0)
     lease = store.lease()
@@ -170,7 +171,8 @@ def test_tls_and_password(
         (f"etcd://{secured.endpoints}?ca={tls.ca}&user=manapy&password-file={password}", ""),
         (f"etcd://{secured.endpoints}", ""),
     ):
-        monkeypatch.setattr(etcd, "PATIENCE_SECONDS", PATIENCE if words else 0.5)  # who is let in so far is told why
+        # a client that is refused is told why
+        monkeypatch.setattr(etcd, "PATIENCE_SECONDS", PATIENCE if words else 0.5)
         monkeypatch.setattr(etcd, "CALL_SECONDS", PATIENCE if words else 2.0)
         with pytest.raises(StoreError) as caught:
             open_store(bad, "job").get("k")
@@ -189,7 +191,7 @@ def test_tls_and_password(
 
 
 def test_token_that_has_expired(secured: Cluster, tls: Tls, tmp_path: Path) -> None:
-    """A server that was restarted knows no token of before: the client logs in again."""
+    """A restarted server doesn't know earlier tokens: the client logs in again."""
     password = tmp_path / "password"
     password.write_text("hunter2\n")
     store = open_store(
@@ -209,7 +211,7 @@ def test_token_that_has_expired(secured: Cluster, tls: Tls, tmp_path: Path) -> N
 
 
 def test_password_without_tls(tmp_path: Path) -> None:
-    """gRPC refuses call credentials on such connections; the token goes as metadata."""
+    """gRPC refuses call credentials on such connections, so the token is sent as metadata."""
     (tmp_path / "etcd").mkdir()
     cluster = Cluster(tmp_path / "etcd", 1)
     try:

@@ -1,4 +1,4 @@
-"""lowerhalf/rdma/kv/kv.c against real agents: what a program sees, whatever happens to its agent."""
+"""lowerhalf/rdma/kv/kv.c with real agents: what a program sees, whatever happens to its agent."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from waiting import until
 Start = Callable[..., Agent]
 Run = Callable[..., Program]
 
-NEVER = 3600  # seconds: the test is over before
-LONG = 120_000  # ms for what must happen, on a machine that is very busy
+NEVER = 3600  # seconds: longer than the test lasts
+LONG = 120_000  # ms to wait for an event that must happen, on a very busy machine
 
 
 def test_put_get_delete(agent: Start, program: Run) -> None:
@@ -39,7 +39,7 @@ def test_put_get_delete(agent: Start, program: Run) -> None:
 
 
 def test_a_key_belongs_to_who_put_it_last(agent: Start, program: Run) -> None:
-    """A queue pair's number is used again by another process before the first one's deletion arrives."""
+    """Another process uses a queue pair's number again before the first one's deletion arrives."""
     host = agent()
     a, b = program(host), program(host)
     a.put("qp/1", b"a")
@@ -164,7 +164,7 @@ def test_agent_killed_in_between_is_no_error_if_it_is_back(agent: Start, program
 
 
 def test_short_disconnect_loses_nothing(agent: Start, program: Run) -> None:
-    """The agent holds a client's keys while it is away."""
+    """The agent keeps a client's keys while the client is disconnected."""
     host = agent()
     a, b = program(host), program(host)
     a.put("k", b"1")
@@ -177,7 +177,7 @@ def test_short_disconnect_loses_nothing(agent: Start, program: Run) -> None:
 
 
 def test_a_client_that_does_not_come_back_is_given_up(agent: Start, program: Run) -> None:
-    """Its process lives on, e.g. because it has become another program. If it does come back later, it has its keys
+    """Its process lives on, e.g. because it has become another program. If it does come back later, it gets its keys
     again."""
     host = agent(settings="from manapy.rdma import agent; agent.RETURN_SECONDS = 0.5")
     a, b = program(host), program(host)
@@ -220,7 +220,7 @@ def test_forked_child_is_kept_out(agent: Start, program: Run) -> None:
 
 
 def test_stopped_agent_costs_one_timeout(agent: Start, program: Run) -> None:
-    """And, later, one in a second; the agent is forgiven when something comes from it."""
+    """Later it costs one timeout each second. When something comes from the agent, the client uses it again."""
     host = agent()
     a, late = program(host), program(host)
     a.put("k", b"1")
@@ -243,7 +243,7 @@ def test_stopped_agent_costs_one_timeout(agent: Start, program: Run) -> None:
 
 
 def test_late_answers_are_dropped(agent: Start, program: Run) -> None:
-    """The answer to a request that was given up must not be taken for the next one's."""
+    """The answer to a request that was given up must not be taken for the answer to the next one."""
     host = agent()
     a = program(host)
     a.put("k1", b"1")
@@ -371,8 +371,8 @@ def test_nothing_is_known_of_a_program_that_has_left(
 
 
 def test_a_storm_of_accidents_loses_nothing(agent: Start, program: Run) -> None:
-    """Programs put and delete keys of their own while connections are cut and the agent is stopped, killed and started
-    again; in the end each key is what the last call has said, for everybody, whether that call had failed or not."""
+    """Programs put and delete their own keys while connections are cut and the agent is stopped, killed and started
+    again. In the end every program sees each key as the last call has set it, whether that call failed or not."""
     dice = random.Random(5)
     host = agent("host", "--ttl=2s")
     programs = [program(host) for _ in range(3)]

@@ -1,5 +1,5 @@
-"""`manapy rdma ...` as people use it. Where only what `run` prepares is looked at, an empty library stands in for the
-interposer."""
+"""`manapy rdma ...` as people use it. Where a test looks only at what `run` prepares, an empty library stands in for
+the interposer."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LONG = int(1000 * PATIENCE)  # ms
 
 @pytest.fixture
 def env(short: Path, root: Path) -> Iterator[Environment]:
-    """Of a host of its own, with an installation whose libmanapy_shift.so does nothing. Agents that are left are
-    ended."""
+    """The environment of a separate host, with an installation whose libmanapy_shift.so does nothing. Remaining agents
+    are ended."""
     library = short / "prefix" / "lib" / "manapy" / "libmanapy_shift.so"
     library.parent.mkdir(parents=True)
     build(library, "", *SHARED)
@@ -56,7 +56,7 @@ def rdma(*arguments: str | Path, env: Environment) -> subprocess.CompletedProces
 
 
 def failure(*arguments: str | Path, env: Environment, code: int = 1) -> str:
-    """One line on stderr, nothing on stdout, the exit code; the line."""
+    """Check that there is one line on stderr, nothing on stdout, and this exit code; returns the line."""
     done = rdma(*arguments, env=env)
     assert (done.returncode, done.stdout) == (code, ""), done
     assert done.stderr.startswith("manapy: ") and done.stderr.count("\n") == 1
@@ -103,8 +103,8 @@ def test_without_rnics_the_program_runs_and_it_is_said(env: Environment) -> None
 
 
 def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) -> None:
-    """And it stays as long as they do, though none of them ever talks with it, and then ends and leaves nothing but its
-    log and its lock."""
+    """The agent stays as long as they do, though none of them ever talks to it. Then it ends and leaves only its log
+    and its lock."""
     command = [*MANAPY, "rdma", "run", "--job", "j", "--linger=500ms", "--backup", "a", "--", "sleep", "1000"]
     ranks = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     where = place.Place(short / "host" / "j", "j")
@@ -116,7 +116,7 @@ def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) 
         for rank in ranks[1:]:
             rank.kill()
             rank.wait()
-        # three times as long as it lingers; a busy machine may notice less in it, but nothing that isn't so
+        # three times its time to linger; a busy machine may notice fewer errors in this time, but no false ones
         time.sleep(1.5)
         with client.Connection(where) as connection:
             assert connection.status()["pid"] == pid, "one rank still runs"
@@ -141,7 +141,7 @@ def test_agent_killed_is_replaced_by_the_next_run(env: Environment, short: Path)
 
 
 def test_agent_whose_directory_was_removed_ends(agent: Start, env: Environment) -> None:
-    """And it takes nothing from the one that was started since."""
+    """It takes nothing from the agent that was started since."""
     old = agent("host", "--linger=2s")
     subprocess.run(["rm", "-r", str(old.place.dir)], check=True)
     new = agent("host")
@@ -233,7 +233,7 @@ def test_directory_that_others_may_enter_is_refused(env: Environment, short: Pat
 
 
 def test_other_users_are_refused(agent: Start, program: Run) -> None:
-    """Also if they could open the socket and knew the secret."""
+    """They are refused even if they could open the socket and knew the secret."""
     if os.getuid() != 0:
         pytest.skip("needs root")
     host = agent()
@@ -346,11 +346,11 @@ def test_devices(tmp_path: Path, env: Environment) -> None:
 
 @pytest.mark.mpi
 def test_ranks_of_mpirun(env: Environment, driver: Path, short: Path) -> None:
-    """Each rank becomes its program; status tells them by their ranks."""
+    """Each rank becomes its program, and status tells the programs apart by their ranks."""
     mpirun = Path(sys.executable).with_name("mpirun")
     if not mpirun.exists():
         pytest.skip("no mpirun in this environment")
-    env = {**env, "ASAN_OPTIONS": "verify_asan_link_order=0"}  # LD_PRELOAD is before it
+    env = {**env, "ASAN_OPTIONS": "verify_asan_link_order=0"}  # LD_PRELOAD comes before it
     script = f'(echo connect; echo \'event {{"qp": 1, "event": "protected"}}\'; sleep 1000) | {driver}'
     job = subprocess.Popen(
         [str(mpirun), "-n", "2", *MANAPY, "rdma", "run", "--backup", "a", "--", "sh", "-c", script],

@@ -1,4 +1,4 @@
-"""The lines between agents, programs and commands: parsing, and that C and Python mean the same."""
+"""The lines between agents, programs and commands: parsing, and that C and Python agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALUES = st.binary(min_size=1, max_size=protocol.VALUE_MAX)
 
 
 def test_constants(tmp_path: Path, root: Path) -> None:
-    """And the service's name, letter by letter."""
+    """Also the service's name, letter by letter."""
     names = {
         "VERSION": "SHIFT_KV_VERSION",
         "LINE_MAX": "SHIFT_KV_LINE_MAX",
@@ -83,7 +83,7 @@ def test_any_bytes_are_a_request_or_malformed(line: bytes) -> None:
     st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8), max_size=4),
 )
 def test_fields_are_what_they_must_be(kind: str, fields: list[str]) -> None:
-    """Nothing gets through that isn't of the right form: a blank, an empty field, a slash in a job's name."""
+    """Nothing is accepted that has a wrong form: a blank, an empty field, a slash in a job's name."""
     try:
         request = protocol.parse(" ".join(["1", kind, *fields]).encode(), KINDS)
     except protocol.Malformed as error:

@@ -1,4 +1,4 @@
-"""The stores' common contract, on both; what is special to SQLite; URLs."""
+"""The common contract of the stores, tested on both; what is special to SQLite; URLs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_contract(url: str) -> None:
 
 
 def contract(a: Store, b: Store, other: Store) -> None:
-    """What store.py says, of two agents of one job and one of another."""
+    """The contract in store.py, for two agents of one job and one agent of another."""
     one, two = a.lease(), b.lease()
     assert a.get("k") is None
     a.put(one, "k", b"\x00\xff")
@@ -79,7 +79,7 @@ def contract(a: Store, b: Store, other: Store) -> None:
 
 
 def test_keys_of_an_agent_that_is_gone_expire(url: str) -> None:
-    """And one that is kept alive doesn't."""
+    """The keys of an agent that is kept alive don't expire."""
     dead, alive = open_store(url, "job", 1.0), open_store(url, "job", 1.0)
     kept = alive.lease()
     alive.put(kept, "alive", b"1")
@@ -90,7 +90,7 @@ def test_keys_of_an_agent_that_is_gone_expire(url: str) -> None:
 
 
 def test_clocks_do_not_matter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invariant 1 of sqlite.py: a host whose wall clock is an hour ahead ends nobody's lease."""
+    """Invariant 1 of sqlite.py: a host whose wall clock is an hour ahead doesn't end the lease of any other host."""
     a, b = open_store(url, "job", 10), open_store(url, "job", 10)
     lease = a.lease()
     a.put(lease, "k", b"1")
@@ -149,7 +149,7 @@ def test_locked_file_is_an_error_in_time(url: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sqlite_module, "PATIENCE_SECONDS", 0.3)
     db = sqlite3.connect(tmp_path / "keys.db", isolation_level=None)
     db.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(StoreError, match="locked for too long"):  # or it would wait for us for ever
+    with pytest.raises(StoreError, match="locked for too long"):  # otherwise it would wait for ever
         store.lease()
     db.execute("ROLLBACK")
     db.close()

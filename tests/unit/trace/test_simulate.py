@@ -1,4 +1,4 @@
-"""The simulator's calls are those of a possible execution, and its truth is true."""
+"""The simulator's calls are those of a possible execution, and its truth agrees with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_iteration_is_as_long_as_its_longest_path(text: str, synchronous: boo
     graph = graph_of(run.model.schedule)
     assert [graph.times(timing).makespan for timing in run.timings] == pytest.approx(run.lengths.tolist())
     assert run.trace is not None
-    # what was recorded tells all of it
+    # the recorded calls are enough to compute it
     for one, timing in zip(iterations(stages.label(run.trace, run.model.schedule)), run.timings, strict=True):
         assert graph.times(one.timing).makespan == pytest.approx(one.seconds, abs=1e-7)
         if synchronous and run.model.schedule.pp > 1:

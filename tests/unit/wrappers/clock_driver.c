@@ -1,16 +1,26 @@
-/* clock_driver.c - runs wrappers/collective/clock.c without MPI or a lower half: commands on stdin, one answer line
- * each.
+/* clock_driver.c - runs wrappers/collective/clock.c without MPI or a lower half. It reads commands from stdin and
+ * prints one answer line for each.
  *
- * The main thread plays the control thread, workers the program's threads (they sleep in the clock when they park).
- *   row CID HANDLE RANK...      unrow INDEX          ggid RANK...     child A B C      group A B C
- *   phase P                     target INDEX SEQ     needed 0|1       wake
- *   enter THREAD INDEX          start THREAD INDEX (a nonblocking collective: enter and leave at once)
- *   fail THREAD INDEX (its call on the row has failed on its arguments)
- *   leave THREAD                block THREAD MODE INDEX RANK... (INDEX -1: nobody)     unblock THREAD         finish
- * THREAD Answers: "value"s in hex, or "version-increase notifications", for each thread
- * "verdict:state:cid:mode:all:peers",
- * "|", whether something was retracted, and for each row "cid:seq:target". The verdict, go or park, of the thread that
- * enters or that a parked one has got meanwhile; else "-".
+ * The main thread plays the control thread, workers play the program's threads. They sleep in the clock when they park.
+ *   row CID HANDLE RANK...
+ *   unrow INDEX
+ *   ggid RANK...
+ *   child A B C
+ *   group A B C
+ *   phase P
+ *   target INDEX SEQ
+ *   needed 0|1
+ *   wake
+ *   enter THREAD INDEX
+ *   start THREAD INDEX                       a nonblocking collective: enter and leave at once
+ *   fail THREAD INDEX                        its call on the row has failed on its arguments
+ *   leave THREAD
+ *   block THREAD MODE INDEX RANK...          INDEX -1: no communicator
+ *   unblock THREAD
+ *   finish THREAD
+ * Answers: values in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers",
+ * "|", whether a call was retracted, and for each row "cid:seq:target". The verdict is "go" or "park" for the thread
+ * that enters, and for a parked thread that has got one meanwhile; for other threads it is "-".
  */
 #include "core/runtime.h"
 #include "core/lock.h"
@@ -65,7 +75,7 @@ static bool is_settled(const struct worker *w) {
            MPY_UPPER->threads[w - workers].in_lower == 0 && !w->done;
 }
 
-/* Until every worker has entered, or sleeps in the clock; twice, as one may wake another. */
+/* Wait until every worker has entered or sleeps in the clock; twice, because one may wake another. */
 static void settle(void) {
     for (int k = 0, quiet = 0; quiet < 2 * THREADS; k = (k + 1) % THREADS) {
         if (is_settled(&workers[k])) quiet++;
@@ -100,7 +110,7 @@ int main(void) {
     MPY_LOWER->mpi[MPY_FN_Error_class] = (void *)error_class;
     for (int k = 0; k < THREADS; k++) {
         pthread_t thread;
-        MPY_UPPER->threads[k].lower_fs = 1; /* bound; nothing here crosses */
+        MPY_UPPER->threads[k].lower_fs = 1; /* bound; nothing crosses here */
         MPY_UPPER->threads[k].used = 1;
         workers[k].done = 1;
         sem_init(&workers[k].start, 0, 0);

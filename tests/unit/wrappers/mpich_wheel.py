@@ -1,4 +1,4 @@
-"""Where the tests find a real MPICH: the wheel installed beside Python, or the prefix named by MANAPY_TEST_MPICH."""
+"""Where the tests find a real MPICH: the wheel installed beside Python, or the prefix in MANAPY_TEST_MPICH."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABI = ROOT / "wrappers/table/abi.txt"
 
 
 def prefix() -> Path:
-    """Prefix with include/mpi.h and lib/libmpi.so.12 of MPICH 5; skips the test if there is none."""
+    """The prefix with include/mpi.h and lib/libmpi.so.12 of MPICH 5; skips the test if there is none."""
     place = Path(os.environ.get("MANAPY_TEST_MPICH", sys.prefix))
     if not (place / "include/mpi_abi.h").exists():
         pytest.skip("no MPICH 5 with headers (pip install mpich)")
@@ -26,7 +26,7 @@ def prefix() -> Path:
 
 
 def generator() -> ModuleType:
-    """wrappers/generate as a module: a build program, not part of the package."""
+    """wrappers/generate as a module. It is a build program, not part of the package."""
     spec = importlib.util.spec_from_file_location("manapy_generate", ROOT / "wrappers/generate/__init__.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -36,12 +36,12 @@ def generator() -> ModuleType:
 
 
 def evaluate(names: list[str], prologue: str, flags: list[str], directory: Path) -> dict[str, int]:
-    """Values of C constants after `prologue`."""
+    """The values of C constants after `prologue`."""
     return c_values(directory, prologue, {name: name for name in names}, *flags)
 
 
 def dynamic_symbols(library: Path) -> dict[str, str]:
-    """Defined dynamic symbols and their nm letters."""
+    """The defined dynamic symbols and their nm letters."""
     output = subprocess.run(
         ["nm", "-D", "--defined-only", str(library)], check=True, capture_output=True, text=True
     ).stdout

@@ -1,4 +1,4 @@
-"""wrappers/collective/clock.c against the Python model: same identities, same verdicts, same states, on random
+"""wrappers/collective/clock.c agrees with the Python model: same identities, same verdicts, same states, on random
 programs."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class CClock:
-    """The C clock in a process of its own."""
+    """The C clock, in its own process."""
 
     def __init__(self, driver: Path) -> None:
         self.process = subprocess.Popen([driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -73,7 +73,7 @@ def test_identities(clock: CClock) -> None:
 
 
 class Pair:
-    """The model and the C clock side by side; every step is made on both and compared."""
+    """The model and the C clock side by side. Every step is made on both and compared."""
 
     def __init__(self, clock: CClock, rank: int = 0, size: int = 4) -> None:
         self.c, self.model = clock, RankClock(rank, tuple(range(size)))
@@ -111,8 +111,8 @@ class Pair:
             assert int(answer[0]) == m.version - version
 
     def go_on(self, gone: set[int]) -> None:
-        """In the model too the parked threads look again, those first that have gone in C: the order is the
-        scheduler's."""
+        """In the model, too, the parked threads look again, first those that have proceeded in C: their order depends
+        on the scheduler."""
         wake = -1
         while self.waiting and wake != self.model.wake:
             wake = self.model.wake
@@ -126,8 +126,8 @@ class Pair:
     # ---- the program
 
     def enter(self, index: int, thread: int = 0, *, blocking: bool = True) -> None:
-        """A nonblocking one is entered and left in C: two more changes of the version than in the model, while
-        pending."""
+        """C enters and leaves a nonblocking collective at once. While an epoch is pending that is two more changes of
+        the version than in the model."""
         version, sent = self.model.version, len(self.model.outbox)
         self.waiting[thread] = index
         (self.nonblocking.discard if blocking else self.nonblocking.add)(thread)
@@ -181,7 +181,7 @@ class Pair:
         self.model.finish()
         self.compare(self.c.command("finish", 0))
 
-    # ---- the control thread: applies what the model says it has applied, then wakes
+    # ---- the control thread: applies what the model reports as applied, then wakes
 
     def receive(self, message: object) -> None:
         self.model.receive(message)  # type: ignore[arg-type]
@@ -202,13 +202,14 @@ def vectors() -> list[object]:
 
 @pytest.mark.parametrize("vector", vectors())
 def test_vector(clock: CClock, vector: dict[str, object]) -> None:
-    """The named vectors, step by step; Pair compares the C clock with the model, and the verdict must be the
+    """The named vectors, step by step. Pair compares the C clock with the model, and the verdict must be the
     vector's."""
     pair = Pair(clock, int(vector["rank"]), int(vector["size"]))  # type: ignore[call-overload]
-    pending: set[int] = set()  # threads that are parked, as the vector has it
+    pending: set[int] = set()  # threads that are parked according to the vector
     for step in vector["steps"]:  # type: ignore[attr-defined]
         call, args, thread = step["call"], step["args"], step.get("thread", 0)
-        again = call == "enter_collective" and thread in pending  # the retry of a parked entry: receive() has made it
+        # the retry of a parked entry, which receive() has already made
+        again = call == "enter_collective" and thread in pending
         assert again or pending == set(pair.waiting)
         if call == "receive":
             pair.receive(from_wire(args[0]))
@@ -279,7 +280,8 @@ def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
 
 
 def test_entry_is_counted_once_after_a_long_park(clock: CClock) -> None:
-    """Parked in INTENT, woken for nothing, frozen and thawed, released by RESUME: SEQ has risen by one."""
+    """A thread is parked in INTENT, woken in vain, frozen and thawed, and released by RESUME: SEQ has increased by
+    one."""
     pair = Pair(clock)
     pair.enter(0)
     pair.leave()

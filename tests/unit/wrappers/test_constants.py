@@ -1,4 +1,4 @@
-"""mpich.h against MPICH's mpi.h, and abi.txt against MPICH 5's header of the standard ABI."""
+"""mpich.h agrees with MPICH's mpi.h, and abi.txt with MPICH 5's header of the standard ABI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Golden texts of a few generated wrappers, one of each form. To renew: python tests/unit/wrappers/test_generate.py"""
+"""Expected texts of a few generated wrappers, one of each form. To renew them: python
+tests/unit/wrappers/test_generate.py"""
 
 from __future__ import annotations
 

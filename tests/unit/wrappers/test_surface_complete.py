@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# What the MPI standard doesn't define (MPICH's own extensions) may be unsupported.
+# Functions that the MPI standard doesn't define (MPICH's own extensions) may be unsupported.
 OPTIONAL = {"extension"}
 
 
@@ -23,7 +23,7 @@ def table(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def called(root: Path) -> set[str]:
-    """Functions called in the bodies of cases: by name, or both forms by FORM of four_ranks.h."""
+    """The functions called in the bodies of cases: by name, or in both forms by FORM of four_ranks.h."""
     text = "".join(p.read_text() for p in (root / "tests/programs").glob("surface_*.c"))
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
     both = re.findall(r"\bFORM\(\w+, (MPI_\w+)", text)

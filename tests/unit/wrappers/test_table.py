@@ -1,4 +1,5 @@
-"""The function table against the real library: complete, well-formed, and what the built library exports."""
+"""The function table and the real library: the table is complete and well-formed, and it lists what the built library
+exports."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ def table():  # type: ignore[no-untyped-def]
     return generator().read_table(TABLE)
 
 
-# In an MPICH that is built with its C++ bindings.
+# In an MPICH that was built with its C++ bindings.
 CXX = {"MPII_Errhandler_set_cxx", "MPII_Op_set_cxx"}
-# In some versions of MPICH (4.0), if built with Fortran bindings; these two are set by the library.
+# In some versions of MPICH (4.0), if built with Fortran bindings. The library sets these two.
 FORTRAN = {"MPIR_C_MPI_UNWEIGHTED", "MPIR_C_MPI_WEIGHTS_EMPTY"}
 
 
@@ -73,7 +74,7 @@ def test_installed_library_defines_all_and_implements_what_the_table_says(table)
         {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
     )
     assert set(symbols) == listed
-    # Stubs are weak (generate/output.py): nothing that is not "unsupported" may be left one.
+    # Stubs are weak (generate/output.py): only "unsupported" functions may remain stubs.
     assert [f.symbol for f in table.functions if f.cls != "unsupported" and symbols["P" + f.symbol] == "W"] == []
     assert [f.symbol for f in table.functions if f.cls == "unsupported" and symbols["P" + f.symbol] != "W"] == []
 

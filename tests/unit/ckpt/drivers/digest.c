@@ -1,5 +1,5 @@
-/* digest.c - prints SHA-256 of MESSAGE and HMAC-SHA-256 under KEY, both hex, read from lines "KEY MESSAGE" ("-" is
- * empty); the message is fed in pieces of growing length. */
+/* digest.c - reads lines "KEY MESSAGE" ("-" is empty), and prints SHA-256 of MESSAGE and HMAC-SHA-256 under KEY, both
+ * in hex. The message is passed on in pieces of growing length. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

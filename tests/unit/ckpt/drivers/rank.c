@@ -1,9 +1,9 @@
-/* rank.c - one rank for tests: joins the job like manapy-launch does (rendezvous, control thread) over a stub engine,
- * and plays a program by orders from stdin. Every order and every engine step prints one line.
+/* rank.c - one rank for tests. It joins the job as manapy-launch does (rendezvous, control thread) over a stub engine,
+ * and plays a program: it carries out orders from stdin. Every order and every engine step prints one line.
  *
  *   rank [--dir D] [--resume C] [--expect N] [--generation G] [--here HOST PORT DIR RANK SIZE]
  *
- * --here skips the rendezvous: the job is there already.
+ * --here skips the rendezvous: the job exists already.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,4 +1,4 @@
-"""A C program over nullverbs (programs/rdma) in place of libibverbs, with libmanapy_shift.so in front of it."""
+"""A C program that runs with nullverbs (programs/rdma) in place of libibverbs and with libmanapy_shift.so preloaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manapy.core import installation
 def run(
     tmp_path: Path, root: Path, program: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Compiles its text and runs it: null0, which has the backup null1, and no agent."""
+    """Compile a program's text and run it, with the device null0, its backup null1, and no agent."""
     interposer = installation.library("libmanapy_shift.so")
     if interposer is None:
         pytest.skip("built without libibverbs-dev")

@@ -1,4 +1,5 @@
-"""Ask a backend of lowerhalf/rdma/requests/rewind.h what is outstanding on queues that a test has written."""
+"""Ask a backend of lowerhalf/rdma/requests/rewind.h which requests are outstanding on queues that a test has
+written."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class Rewinder:
         self.program, self.directory = program, directory
 
     def ask(self, arguments: Sequence[object], commands: Sequence[str]) -> list[Any]:
-        """Results: of the attaches, as text; then for each command a pair of its result and the entries."""
+        """The results: those of the attaches, as text; then for each command a pair of its result and the entries."""
         done = subprocess.run(
             [self.program, *map(str, arguments)], input="\n".join(commands), capture_output=True, text=True, timeout=60
         )

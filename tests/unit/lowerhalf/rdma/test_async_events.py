@@ -1,4 +1,5 @@
-"""What a program under the interposer hears of asynchronous events. Over nullverbs, to which the events are given."""
+"""The asynchronous events that a program under the interposer gets. It runs over nullverbs, which injects the
+events."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ int main(void)
 
 
 def test_the_default_ports_troubles_are_hidden(tmp_path: Path, root: Path) -> None:
-    """Others aren't. Who reads because there was one, and doesn't want to wait, hears that the port is active; then
-    there is nothing, as always."""
+    """Other events aren't hidden. A program that reads without blocking because an event was there gets an event that
+    says that the port is active. Then there is none, as usual."""
     done = run(tmp_path, root, PROGRAM)
     assert (done.returncode, done.stdout) == (0, "other 1\nactive 1\nnothing\n"), done

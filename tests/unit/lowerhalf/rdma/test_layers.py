@@ -1,5 +1,5 @@
-"""The layers of lowerhalf/rdma, as its README draws them: who may include and call whom. A new edge must be added here
-on purpose."""
+"""The layers of lowerhalf/rdma, as its README draws them: which folder may include and call which. A new edge must be
+added here on purpose."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ CALLS: Graph = {
     "preload": {"common", "verbs"},
 }
 OUTSIDE = {"common", "kv", "journal"}  # may include headers of the rest of lowerhalf/: hash, handshake, trace
-CIRCLES: dict[tuple[str, str], str] = {}  # (caller, called): why this edge may close a circle. The README says it, too
-OF_LIBC = {"dlsym", "dlvsym"}  # preload.S stands in front of them; whoever calls them means libc's
+CIRCLES: dict[tuple[str, str], str] = {}  # (caller, called): why this edge may close a circle. The README lists it, too
+OF_LIBC = {"dlsym", "dlvsym"}  # preload.S defines them, too; the other files mean libc's
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,14 @@ def sources(rdma: Path, *suffixes: str) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def includes(rdma: Path) -> Graph:
-    """For each file, the files of lowerhalf/rdma that it includes, and as they stand there those of other folders."""
+    """For each file, the files of lowerhalf/rdma that it includes, and the headers of other folders as written."""
     include = re.compile(r'^#\s*include "([^"]+)"', re.MULTILINE)
     return {name: set(include.findall(path.read_text())) for name, path in sources(rdma, ".c", ".h", ".S").items()}
 
 
 @pytest.fixture(scope="module")
 def calls(rdma: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """For each source, the sources that define the functions and variables that it uses, as nm says."""
+    """For each source, the sources that define the functions and variables that it uses, according to nm."""
     if not Path("/usr/include/infiniband/mlx5dv.h").exists():
         pytest.skip("libibverbs-dev is not installed")
     made, lower = tmp_path_factory.mktemp("layers"), rdma.parent
@@ -122,7 +122,7 @@ def test_no_file_includes_itself_by_others(includes: Graph) -> None:
 
 
 def test_no_circle_of_calls(calls: Graph) -> None:
-    assert [edge for edge in CIRCLES if edge[1] not in calls[edge[0]]] == []  # is it still there?
+    assert [edge for edge in CIRCLES if edge[1] not in calls[edge[0]]] == []  # every listed edge still exists
     others = {name: {other for other in called if (name, other) not in CIRCLES} for name, called in calls.items()}
     assert circle(others) == []
 

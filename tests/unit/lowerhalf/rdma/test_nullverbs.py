@@ -1,5 +1,5 @@
-"""tests/programs/rdma/nullverbs.c, over which the interposer is measured and tested without devices: it behaves as a
-provider would."""
+"""tests/programs/rdma/nullverbs.c behaves as a provider would. The interposer is measured and tested over it without
+devices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""lowerhalf/rdma/requests/work.c: journals of work requests against a list in Python. work_driver.c plays the owner;
-built with sanitizers."""
+"""lowerhalf/rdma/requests/work.c: journals of work requests, compared with a list in Python. work_driver.c plays the
+owner; it is built with sanitizers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(driver: Path, commands: list[str]) -> list[str]:
 
 @dataclass
 class Journal:
-    """The model: what the answers must be."""
+    """The model: the expected answers."""
 
     capacity: int
     max_sge: int

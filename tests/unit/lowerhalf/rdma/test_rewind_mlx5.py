@@ -1,5 +1,5 @@
 """lowerhalf/rdma/requests/rewind_mlx5.c on queues written here, segment by segment, after infiniband/mlx5dv.h and the
-provider's post_send. No such RNIC was ever used."""
+provider's post_send. It was never used with a real RNIC of this kind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ BLOCK = 64
 
 
 class SendQueue:
-    """A send queue of `blocks` 64-byte blocks; posted: blocks that were posted before it is first looked at."""
+    """A send queue of `blocks` 64-byte blocks. posted: the number of blocks posted before the queue is first looked
+    at."""
 
     def __init__(self, blocks: int, qpn: int, posted: int = 0, small_fence: bool = False) -> None:
         self.bytes = bytearray(Random(blocks).randbytes(blocks * BLOCK)) if posted else bytearray(blocks * BLOCK)
@@ -58,7 +59,7 @@ class SendQueue:
         if wr.opcode in REMOTE:
             body += struct.pack(">QII", *wr.remote, 0)
         if wr.opcode == CMP_AND_SWP:
-            body += struct.pack(">QQ", wr.operands[1], wr.operands[0])  # swap or addend, then what to compare with
+            body += struct.pack(">QQ", wr.operands[1], wr.operands[0])  # swap or addend, then the value to compare with
         elif wr.opcode == FETCH_AND_ADD:
             body += struct.pack(">QQ", wr.operands[0], 0)
         if wr.flags & INLINE:
@@ -137,7 +138,7 @@ def ask(
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) -> None:
-    """Requests of one and of many blocks, around the ring's end, and around the end of the 16-bit indices."""
+    """Requests of one and of many blocks, across the end of the ring, and across the wrap of the 16-bit indices."""
     size = data.draw(st.sampled_from([16, 32, 128, 1024]))
     qpn, small_fence = data.draw(st.integers(0, 2**24 - 1)), data.draw(st.booleans())
     send = SendQueue(
@@ -197,7 +198,7 @@ def write(wr_id: int, data: bytes = b"", opcode: int = RDMA_WRITE) -> Send:
 
 
 def test_inline_data_that_look_like_a_request_are_refused(rewinder: Rewinder) -> None:
-    """They begin a block, with its index and the queue pair's number, and would end where the real request ends."""
+    """The data begin a block, with its index and the queue pair's number, and would end where the real request ends."""
     qpn, posted = 0xABCDEF, 65530
     index, number = ((posted + 4) & 0xFFFF) << 8 | 0x0A, qpn << 8 | 3
     forged, others, earlier = (
@@ -205,8 +206,8 @@ def test_inline_data_that_look_like_a_request_are_refused(rewinder: Rewinder) ->
         struct.pack(">II", index, number - 256),
         struct.pack(">II", index - 256, number),
     )
-    # the request begins at the second block; its fourth one begins with byte 156 of the inline data (control, address
-    # and length come before these)
+    # the request begins at the second block; its fourth block begins with byte 156 of the inline data (control, address
+    # and length come first)
     for data, result in (
         (bytes(156) + forged + bytes(40), -errno.EBADMSG),
         (bytes(157) + forged + bytes(39), 0),

@@ -1,5 +1,5 @@
-"""lowerhalf/rdma/requests/rewind_rxe.c on rings written here, after <rdma/rdma_user_rxe.h>, offset by offset. On a real
-queue pair: tests/rdma/test_rewind.py."""
+"""lowerhalf/rdma/requests/rewind_rxe.c on rings written here, after <rdma/rdma_user_rxe.h>, offset by offset. The test
+with a real queue pair is tests/rdma/test_rewind.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rounded(n: int) -> int:
 
 @dataclass
 class Ring:
-    """A ring of the kernel's; junk: what the kernel may leave in its own fields."""
+    """A ring of the kernel's. junk: what the kernel may leave in its own fields."""
 
     slots: int
     size: int
@@ -89,7 +89,7 @@ class Ring:
         self.post(slot + b"".join(struct.pack("<QII", *element) for element in wr.elements))
 
     def image(self) -> bytes:
-        """As it is after an error: the consumer is at an arbitrary place."""
+        """The ring after an error: the consumer is at an arbitrary place."""
         struct.pack_into("<I", self.bytes, 128, self.producer)
         struct.pack_into("<I", self.bytes, 256, self.junk.randrange(self.slots))
         return bytes(self.bytes).ljust(-(-len(self.bytes) // 4096) * 4096, b"\0")
@@ -120,7 +120,7 @@ def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) 
         data.draw(st.integers(0, 200)),
     )
     send, recv = rings(caps, data.draw(st.integers(0, 64)))
-    room = max(caps.send_sge * 16, caps.inline)  # the driver raises both to what fits
+    room = max(caps.send_sge * 16, caps.inline)  # the driver raises both to the size that fits
     posted = data.draw(st.lists(sends(caps.send_sge, min(room, caps.inline)), max_size=40))
     received = data.draw(st.lists(recvs(caps.recv_sge), max_size=40))
     for request in posted:
@@ -149,8 +149,8 @@ def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) 
 def test_the_first_packet(
     rewinder: Rewinder, requests: list[tuple[int, int]], psn: int, start: int, data: st.DataObject
 ) -> None:
-    """It follows the last packet of what completed before; nothing before: no number. Outstanding requests may never
-    have been started."""
+    """The number follows the last packet of the request that completed before. If there is none, there is no number.
+    Outstanding requests may never have been started."""
     caps = Caps()
     send, recv = rings(caps, start)
     n = data.draw(st.integers(0, min(len(requests), caps.send_wr)))
@@ -165,8 +165,8 @@ def test_the_first_packet(
             send.post_send(request, psn, (psn + packets - 1) % 2**24)
             psn = wanted = (psn + packets) % 2**24
     _, answer = ask(rewinder, caps, send, recv, [f"psn {n}"])
-    # what completed last may have been overwritten by what is outstanding, or be behind as many local requests as there
-    # are slots
+    # the request that completed last may have been overwritten by outstanding ones, or may be followed by as many local
+    # requests as there are slots
     held = [opcode for opcode, _ in requests[: len(requests) - n]][-(send.slots - n) :]
     if any(opcode != LOCAL_INV for opcode in held):
         assert answer == (f"0 {wanted}", [])
@@ -177,14 +177,14 @@ def test_the_first_packet(
 
 
 def test_the_first_packet_when_the_ring_is_full(rewinder: Rewinder) -> None:
-    """The one slot that is never in use holds what completed last; packet numbers have 24 bits."""
+    """The one slot that is never in use holds the request that completed last. Packet numbers have 24 bits."""
     caps = Caps()
     send, recv = rings(caps)
     send.post_send(plain(1)[0], 0xFFFFF0, 0xFFFFFF)
     for request in plain(caps.send_wr):
         send.post_send(request)
     assert ask(rewinder, caps, send, recv, [f"psn {caps.send_wr}"])[1] == ("0 0", [])
-    # one more is posted: there is no such slot any more, unless it was remembered
+    # one more request is posted: that slot no longer exists, unless it was remembered
     more = f"psn {caps.send_wr + 1}"
     assert ask(rewinder, caps, send, recv, [more, "fenced", more])[1:] == [
         (f"{-errno.ENOTSUP} 0", []),
@@ -196,7 +196,7 @@ def test_the_first_packet_when_the_ring_is_full(rewinder: Rewinder) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([0, 5, 12]), max_size=30), st.integers(0, 64))
 def test_how_many_failed(rewinder: Rewinder, statuses: list[int], start: int) -> None:
-    """Those at the end of which none has succeeded."""
+    """The failed requests at the end, after the last one that succeeded."""
     send, recv = rings(Caps(), start)
     for request, status in zip(plain(len(statuses)), statuses, strict=True):
         send.post_send(request, status=status)
@@ -265,7 +265,7 @@ def test_only_rings_are_taken_for_rings(rewinder: Rewinder) -> None:
     assert attach(["r.s"]) == [taken]
     assert attach(["s.r"]) == [taken]  # they differ in size, so their order isn't needed
     assert attach(["xxx", "..", "r..", "..s"]) == [refused] * 4
-    # the first one shows where pointers lie
+    # the first one shows the layout of pointers
     assert attach(["r.s", "r.s", "s.r", "x.s", "...", "u.u"]) == [taken, taken, *[refused] * 4]
     assert attach(["..s", "s.."], recv=None) == [taken, refused]
     assert attach(["r.s"], caps=Caps(send_wr=32)) == [refused]
@@ -282,7 +282,7 @@ def test_rings_of_one_shape_come_in_the_order_of_the_provider(rewinder: Rewinder
     _, sent, received = ask(rewinder, caps, send, recv, ["sends 1 100", "recvs 1 7"], ["r.s"])
     assert sent == ("0", [plain(1)[0].shown()]) and received == ("0", [Recv(7, ((1, 2, 3),)).shown()])
     _, sent, received = ask(rewinder, caps, send, recv, ["sends 1 100", "recvs 1 7"], ["s.r"])
-    # a provider that had them the other way round would be noticed
+    # a provider with the opposite order would be noticed
     assert sent == received == (str(-errno.EBADMSG), [])
 
 

@@ -1,5 +1,5 @@
-"""Parts of lowerhalf/rdma: objects/states.c against the SHIFT paper's picture (Figure 5, section 4.2), common/map.c
-against a dict, links/backoff.c by its rules."""
+"""Parts of lowerhalf/rdma: objects/states.c agrees with the SHIFT paper's picture (Figure 5, section 4.2), common/map.c
+with a dict, links/backoff.c with its rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from work_requests import DRIVERS, build
 
 FAIL, RECOVERED, SIGNALED, RETURNED, GIVE_UP = range(5)
 
-# What the paper draws, and our FAIL on the way back; (send queue, receive queue).
+# The transitions that the paper draws, and our FAIL on the way back; (send queue, receive queue).
 PICTURE = {
     ("default", "default"): {FAIL: ("fallback", "fallback")},
     ("fallback", "fallback"): {FAIL: ("fallback", "fallback"), RECOVERED: ("wait-signaled", "fallback")},
@@ -87,7 +87,7 @@ class Flapping:
         self._driver, self._lines, self.now = driver, list[str](), 1000
 
     def does(self, what: str, after: int = 0) -> int:
-        """So many ms after what it did before; the ms for which it isn't probed then."""
+        """What the path does so many ms later; returns the ms for which it isn't probed then."""
         self.now += after
         self._lines.append(f"{what} {self.now}\n")
         done = subprocess.run(
@@ -97,7 +97,7 @@ class Flapping:
         return max(0, int(done.stdout.split()[-1]) - self.now)
 
     def flaps(self, times: int) -> list[int]:
-        """Up at once when it may be, and failing under traffic a second later."""
+        """The path is up as soon as allowed, and fails under traffic a second later."""
         waits = []
         for _ in range(times):
             self.does("up", waits[-1] if waits else 0)

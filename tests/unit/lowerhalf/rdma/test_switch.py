@@ -1,5 +1,5 @@
-"""A process whose connections fail while its threads post and poll (switch_driver.c), over the null provider: nothing
-is lost, doubled or reordered, no error is shown, and the sanitizers find nothing. The same on real queue pairs:
+"""A process whose connections fail while its threads post and poll (switch_driver.c), over the null provider. Nothing
+is lost, doubled or reordered, no error is shown, and the sanitizers find nothing. The same test on real queue pairs is
 tests/rdma/test_shift.py."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from work_requests import DRIVERS, build
 
 FAILURES = 60
 OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
-TRACE = ("file", "table")  # what traffic.c writes into
+TRACE = ("file", "table")  # the files into which traffic.c writes
 
 
 @pytest.fixture(scope="module", params=["address,undefined", "thread"])
@@ -25,7 +25,8 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         root / "lowerhalf" / "rdma",
         root / "tests" / "programs" / "rdma",
     )
-    # the compiler warns that the thread sanitizer doesn't understand fences: where they matter (sections.h), nothing but atomic variables depends on them
+    # The compiler warns that the thread sanitizer doesn't understand fences. Where fences matter (sections.h), only
+    # atomic variables depend on them.
     sanitizers = [
         f"-fsanitize={request.param}",
         "-fno-sanitize-recover=all",
@@ -42,7 +43,7 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def environment(tmp_path: Path, more: dict[str, str]) -> dict[str, str]:
     (tmp_path / "sys").mkdir()
-    # it looks into the queue of an RNIC that goes on meanwhile
+    # it looks into the queue of an RNIC that runs meanwhile
     (tmp_path / "suppressions").write_text("race:^pending$\n")
     shift = {
         "MANAPY_SHIFT_AGENT": "here",
@@ -68,7 +69,7 @@ def test_failures_under_traffic(driver: tuple[Path, Path], tmp_path: Path, more:
 
 
 def test_gids_that_move(driver: tuple[Path, Path], tmp_path: Path) -> None:
-    """A path is made ready again, the default one too, with the index at which its GID stands now."""
+    """A path is made ready again with the current index of its GID. The same holds for the default path."""
     program, library = driver
     run = [program, library, "gids", "1", "2"]
     done = subprocess.run(run, capture_output=True, text=True, env=environment(tmp_path, {}), timeout=240)
@@ -80,7 +81,8 @@ def test_gids_that_move(driver: tuple[Path, Path], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "journal"])
 def test_a_lost_connection(driver: tuple[Path, Path], tmp_path: Path, more: dict[str, str]) -> None:
-    """The program gets what it would have got: the error, then everything else flushed, in order and once."""
+    """The program gets what it would get without the interposer: the error, then all other requests flushed, in order
+    and once."""
     program, library = driver
     variables = environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0", **more})
     done = subprocess.run(
@@ -95,8 +97,8 @@ def test_a_lost_connection(driver: tuple[Path, Path], tmp_path: Path, more: dict
 
 
 def test_the_last_receive_of_a_shared_queue(driver: tuple[Path, Path], tmp_path: Path) -> None:
-    """A leg isn't left before its RNIC says that it takes no more receives for it, and at once then. One that doesn't
-    say so is given 20 ms."""
+    """The program stays on a leg until its RNIC reports that it takes no more receives for it, and leaves at once then.
+    An RNIC that doesn't report this gets 20 ms."""
     program, library = driver
     done = subprocess.run(
         [program, library, "last", "1", "5"],
@@ -112,7 +114,7 @@ def test_the_last_receive_of_a_shared_queue(driver: tuple[Path, Path], tmp_path:
 
 
 def test_what_is_stuck_is_switched(driver: tuple[Path, Path], tmp_path: Path) -> None:
-    """Over a provider whose queues can't be read: in time, and nothing else is."""
+    """The provider's queues can't be read. Stuck queue pairs are switched in time, and no others."""
     program, library = driver
     variables = environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0"})
     del variables["NULLVERBS_SYSFS"]

@@ -1,5 +1,5 @@
-"""What is passed through unprotected is said once, and not by those who were asked to be quiet; and it works as usual.
-Over nullverbs."""
+"""A message names once what is passed through unprotected; processes that were told to be quiet print nothing; and
+everything works as usual. Over nullverbs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ int main(void)
 }
 """
 
-# Twice, on two queue pairs: four sends, half of them signaled; then the state changes, with two sends still outstanding
-# (but before a reset), and four more.
+# Twice, on two queue pairs: four sends, half of them signaled. Then the state changes while two sends are outstanding
+# (except before a reset), and four more sends follow.
 STATES = r"""
 #include "nullverbs.h"
 #include <stdio.h>

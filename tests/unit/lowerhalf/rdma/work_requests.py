@@ -1,4 +1,4 @@
-"""Work requests as the tests of lowerhalf/rdma make them, and as drivers/show_work.h prints them."""
+"""Work requests, as the tests of lowerhalf/rdma make them and as drivers/show_work.h prints them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ u64 = st.integers(0, 2**64 - 1)
 
 
 def build(output: Path, sources: list[Path], *options: str | Path, sanitizers: Sequence[str] = SANITIZED) -> Path:
-    """A program or library with files of lowerhalf/rdma, with sanitizers."""
+    """Build a program or library with files of lowerhalf/rdma, with sanitizers."""
     if not Path("/usr/include/infiniband/mlx5dv.h").exists():
         pytest.skip("libibverbs-dev is not installed")
     return build_core(output, sources, f"-I{LOWER / 'rdma'}", *sanitizers, *options)
@@ -57,7 +57,7 @@ class Send:
     data: bytes
 
     def shown(self) -> dict[str, Any]:
-        """As show_work.h prints it when it has never been posted again."""
+        """The request as show_work.h prints it when it has never been posted again."""
         length = len(self.data) if self.flags & INLINE else sum(n for _, n, _ in self.elements)
         return {
             "wr_id": self.wr_id,
@@ -98,8 +98,8 @@ def elements(most: int, shortest: int = 0) -> st.SearchStrategy[tuple[tuple[int,
 
 @st.composite
 def sends(draw: st.DrawFn, max_sge: int, max_inline: int, shortest: int = 0) -> Send:
-    """A request that a reliable connection can carry; elements no shorter than `shortest` bytes (inline data too, where
-    that isn't 0)."""
+    """A request that a reliable connection can carry. Its elements have at least `shortest` bytes (so have inline data,
+    if that isn't 0)."""
     opcode = draw(st.sampled_from(sorted(REMOTE | CARRY_BYTES)))
     flags = draw(st.integers(0, 7))
     data = (

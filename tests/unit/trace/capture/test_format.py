@@ -1,4 +1,4 @@
-"""manapy/trace/capture/format.py mirrors trace.h, and names are the ones that the recorder gives."""
+"""manapy/trace/capture/format.py mirrors trace.h, and its names are those that the recorder uses."""
 
 from __future__ import annotations
 

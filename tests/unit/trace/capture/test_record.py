@@ -1,5 +1,5 @@
-"""Rings kept on disk: the newest records within the limit, calls that were open and have returned, new generations,
-what was missed."""
+"""Rings kept on disk: the newest records within the limit, calls that were open and have returned, new generations, and
+missed records."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_threads_without_room_are_counted(tmp_path: Path) -> None:
 
 
 class Asked:
-    """Other hosts, whose files are in the same folder; they were asked for the time."""
+    """Other hosts, whose files are in the same folder. They were asked for the time."""
 
     mirrors: list[rings.Mirror] = []
     problems: list[str] = []
@@ -151,7 +151,7 @@ def test_what_hosts_answered_when_asked_for_the_time_is_kept(tmp_path: Path) -> 
     recording.poll()
     assert (tmp_path / "out" / format.CLOCKS).read_text().count("\n") == 2
     with (tmp_path / "out" / format.CLOCKS).open("a") as file:
-        file.write('["node0", 5')  # cut short
+        file.write('["node0", 5')  # incomplete line
     trace = rings.read(tmp_path / "out")
     assert 2000 <= trace.ranks[1].uncertainty_ns < 10_000 + 2 * clocks.SAMPLE_ERROR and not trace.ranks[1].problems
 
@@ -182,7 +182,7 @@ def test_files_that_are_none_cost_their_ranks_only(tmp_path: Path) -> None:
 
 @pytest.fixture
 def living(tmp_path: Path) -> format.Writer:
-    """The file of a process that runs: this one."""
+    """The file of a running process: this one."""
     root = tmp_path / f"manapy-trace-{os.getuid()}"
     root.mkdir()
     start = int(stat_fields(Path("/proc/self"))[START])

@@ -1,4 +1,4 @@
-"""Verdicts on jobs that are stuck, and on jobs that only look as if they were."""
+"""Verdicts on jobs that are stuck, and on jobs that only look stuck."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_no_verdict_before_the_expected_time_and_one_after_it() -> None:
     for later, state in (
         (300 * STEP, State.HEALTHY),
         (500 * STEP, State.LATE),
-    ):  # from the victim's arrival, 400 ms after the other's last call
+    ):  # measured from the victim's arrival, 400 ms after the other's last call
         assert only(verdicts(model.trace(later))).state is state
 
 
@@ -142,7 +142,7 @@ def test_of_two_that_disagree_none_is_guilty_alone() -> None:
 
 
 def test_of_two_that_have_both_left_out_a_call_none_is_guilty_alone() -> None:
-    """Both have left out an Allreduce, long ago and together; that says nothing of who is wrong now."""
+    """Both have left out an Allreduce, long ago and together. That doesn't tell which rank is wrong now."""
     both = [allreduce(), barrier()] * 6 + [barrier()] + [allreduce(), barrier()] * 2
     found = only(hung([[*both, allreduce()], [*both, barrier()]]))
     assert (found.cause, found.rank) == (Cause.MISMATCH, None), found.sentence
@@ -271,8 +271,8 @@ ACCESS, EXPOSURE = (Op.WIN_START, Op.WIN_COMPLETE), (Op.WIN_POST, Op.WIN_WAIT)
 
 
 def epochs(lost: bool) -> Builder:
-    """Rank 0 has had access to the memory of ranks 1 and 2 once, and begins again; of rank 1 only the last two records
-    may be left."""
+    """Rank 0 has accessed the memory of ranks 1 and 2 once, and begins again. lost: only the last two records of rank 1
+    are left."""
     job = Builder(3)
     for i, op in enumerate(ACCESS):
         for target in (1, 2):
@@ -354,8 +354,8 @@ def test_asleep_or_starved() -> None:
 
 
 def test_waiting_for_a_processor_is_not_held_against_a_rank() -> None:
-    """0.6 s outside MPI is too long, but not if it had no processor for most of that; one that never has any is
-    stuck."""
+    """0.6 s outside MPI is too long, unless the rank had no processor for most of that time. A rank that never gets a
+    processor is stuck."""
     model = Model([ROUND * 8, ROUND * 5 + [SPIN]])
     model.run()
     trace = model.trace()
@@ -393,7 +393,7 @@ def test_all_have_entered_and_it_does_not_end_is_the_network() -> None:
     assert only(verdicts(job.trace(5 * SECOND + 400 * STEP))).state is State.HEALTHY
     found = only(verdicts(job.trace(6 * SECOND)))
     assert found.cause is Cause.NETWORK and "all 4 ranks have entered" in found.sentence
-    assert found.state is State.LATE  # by time alone
+    assert found.state is State.LATE  # only because of the time
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_a_receive_from_anybody_waits_for_anybody() -> None:
     job.call(1, Op.RECV, STEP, peer=0, tag=0)
     job.call(2, Op.RECV, STEP, peer=1, tag=0)
     assert only(verdicts(job.trace(60 * SECOND))).cause is Cause.DEADLOCK
-    job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=0)  # on its way: rank 0 can go on
+    job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=0)  # the message is on its way: rank 0 can go on
     job.rows[2, 0].reverse()
     assert all(v.cause is not Cause.DEADLOCK for v in verdicts(job.trace(60 * SECOND)))
 
@@ -484,7 +484,8 @@ def test_a_rank_that_polls_waits() -> None:
     job.ranks[0] = replace(job.ranks[0], polls=10**6, polled_ns=now - STEP, polled_request=4)
     found = only(verdicts(job.trace(now)))
     assert found.cause is Cause.DEADLOCK and found.confidence < 0.9
-    assert found.state is State.LATE and "perhaps a deadlock of ranks 0, 1" in found.sentence  # it may do other things
+    # the thread may do other work
+    assert found.state is State.LATE and "perhaps a deadlock of ranks 0, 1" in found.sentence
     assert "what rank 0 does between two tests" in found.action
     assert any("has polled for 60.0 s: it is in MPI_Test" in text for text in found.evidence), found.evidence
 
@@ -572,12 +573,12 @@ def test_thousands_of_ranks() -> None:
     assert only(verdicts(job.trace(60 * SECOND))).rank == 1234
 
 
-# ---- random programs with one injected fault ----
+# ---- random programs with one injected fault
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[list[Step]], int, str]:
-    """Programs of some ranks that end, with a fault put into one of them: (programs, culprit, fault)."""
+    """Programs of some ranks that end, with a fault in one of them: (programs, culprit, fault)."""
     size = draw(st.integers(2, 5))
     body: list[list[Step]] = [[] for _ in range(size)]
     for _ in range(draw(st.integers(1, 5))):
@@ -630,7 +631,7 @@ def test_the_injected_culprit_is_named_and_nobody_else(case: tuple[list[list[Ste
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 5), st.integers(4, 12), st.floats(0, 1))
 def test_healthy_at_every_moment(size: int, rounds: int, moment: float) -> None:
-    """What a run that ends looked like at any time is never called hung."""
+    """A run that ends is never called hung, at whatever moment it is looked at."""
     model = Model(
         [
             [step for i in range(rounds) for step in (compute((1 + (rank * 7 + i) % 5) * 100 * STEP), allreduce())]
@@ -649,7 +650,7 @@ def test_healthy_at_every_moment(size: int, rounds: int, moment: float) -> None:
 
 
 def waiting(job: Builder, how: str) -> None:
-    """Rank 0 waits for something that rank 1 alone could end."""
+    """Rank 0 waits for something that only rank 1 could end."""
     if how == "collective":
         job.call(0, Op.BARRIER, 3 * SECOND)
     elif how == "message":
@@ -663,7 +664,7 @@ def waiting(job: Builder, how: str) -> None:
         job.call(0, Op.WIN_LOCK, 3 * SECOND, peer=0)
     elif how == "flush":
         job.call(0, Op.WIN_FLUSH, 3 * SECOND, peer=1)
-    elif how == "transfer":  # what rank 1 had begun it may have completed
+    elif how == "transfer":  # rank 1 may have completed what it had begun
         job.call(1, Op.RECV, SECOND // 2, SECOND // 2 + 1, peer=0, tag=6, request=7, flags=Flag.NONBLOCKING)
         job.call(0, Op.SSEND, 3 * SECOND, peer=1, tag=6)
     else:
@@ -672,7 +673,7 @@ def waiting(job: Builder, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["collective", "message", "wildcard", "end", "lock", "flush", "transfer", "polling"])
 def test_nobody_is_accused_of_what_was_not_recorded(how: str) -> None:
-    """But at once if it was."""
+    """If it was recorded, the rank is accused at once."""
     for paused in (True, False):
         job = Builder(2)
         for rank in range(2):
@@ -731,11 +732,11 @@ def test_pauses_of_those_that_go_on_are_said() -> None:
     )
 
 
-# ---- what is expected
+# ---- expectations
 
 
 def phases(rounds: int, every: int, long: int) -> list[Step]:
-    """Steps, of which one in so many takes longer."""
+    """Steps; every `every`-th takes longer."""
     return [step for i in range(1, rounds + 1) for step in (compute(long if i % every == 0 else STEP), allreduce())]
 
 
@@ -759,7 +760,7 @@ def test_a_watch_remembers_it_when_the_ring_has_gone_round() -> None:
         return only(verdicts(model.trace(later), memory=memory)).state
 
     assert look(20, [SPIN], 20 * SECOND) is State.LATE
-    assert look(20, [compute(21 * SECOND), allreduce(), *ROUND], STEP) is State.HEALTHY  # it has gone on
+    assert look(20, [compute(21 * SECOND), allreduce(), *ROUND], STEP) is State.HEALTHY  # it has made progress
     assert look(1000, [SPIN], 30 * SECOND, lose=500) is State.HEALTHY
     assert look(1000, [SPIN], 50 * SECOND, lose=500) is State.LATE
 
@@ -803,7 +804,7 @@ def test_a_receive_from_the_wrong_source() -> None:
 
 
 def test_a_source_that_has_ended_is_missed_whoever_else_has_sent() -> None:
-    """Rank 0 receives from each in turn. The message of rank 2 has come already, that of rank 1 never will."""
+    """Rank 0 receives from each rank in turn. The message of rank 2 has come already; that of rank 1 never comes."""
     job = Builder(3)
     job.call(0, Op.RECV, STEP, peer=1, tag=7)
     job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=7)
@@ -877,7 +878,7 @@ def test_a_dead_rank_whose_call_was_refused_while_others_go_on() -> None:
 
 
 def over(job: Builder, died: int) -> list[Verdict]:
-    """All processes are gone; this rank was seen to die first."""
+    """All processes have ended; rank `died` was seen to die first."""
     for rank in job.ranks:
         process(trace := job.trace(60 * SECOND), rank, "dead")
     return verdicts(trace, died=died)
@@ -891,7 +892,7 @@ def test_a_job_that_was_stuck_and_then_killed_was_stuck() -> None:
 
 
 def test_who_is_seen_to_die_first_may_be_the_victim_of_one_that_has_left() -> None:
-    """Rank 0 has called exit, or MPI_Abort; mpirun ends the others."""
+    """Rank 0 has called exit or MPI_Abort, and mpirun ends the other ranks."""
     job = Builder(2)
     for rank in range(2):
         job.call(rank, Op.BARRIER, STEP, 2 * STEP)
@@ -916,7 +917,7 @@ def test_a_call_that_failed_and_another_rank_that_died_first_are_both_said() -> 
 
 
 def test_of_a_rank_that_polls_it_is_not_said_to_be_in_a_call_that_has_returned() -> None:
-    """It may find something else to do, or end by itself what it asks for: nobody is called deadlocked."""
+    """It may find other work, or end by itself what it tests for: no rank is called deadlocked."""
     job = Builder(2)
     for rank in range(2):
         job.call(rank, Op.ALLREDUCE, 0, STEP)
@@ -946,8 +947,8 @@ def test_a_rank_that_waits_for_itself() -> None:
 
 
 def threads(blocked: bool) -> Builder:
-    """Rank 1 has two threads, each with a communicator of its own; its second one goes on. The others wait for its
-    first one in an Allreduce."""
+    """Rank 1 has two threads, each with its own communicator; its second thread goes on. The other ranks wait for its
+    first thread in an Allreduce."""
     job = Builder(3)
     other = job.comm(1)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, process="S", doing="")
@@ -975,7 +976,7 @@ def test_a_thread_that_others_wait_for_is_hung_though_another_one_goes_on() -> N
 
 
 def test_a_thread_that_waits_busily_in_a_call_is_not_what_the_rank_does() -> None:
-    """The process runs, as that thread does; outside MPI nothing is done."""
+    """The process runs because that thread runs. Outside MPI it does nothing."""
     job = threads(blocked=False)
     job.ranks[1] = replace(job.ranks[1], process="R", cpu_share=0.2)
     found = only(verdicts(job.trace(30 * SECOND)))
@@ -1013,7 +1014,7 @@ def test_a_window_that_one_rank_frees_is_not_said_to_be_created() -> None:
 
 
 def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_call() -> None:
-    """As behind a barrier of threads that is never left."""
+    """For example after a barrier of threads that is never left."""
     job = Builder(2)
     for rank in range(2):
         job.ranks[rank] = replace(job.ranks[rank], threads={0: 11, 1: 12}, process="S", doing="")
@@ -1028,8 +1029,8 @@ def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_c
 
 
 def test_a_rank_with_a_busy_thread_in_a_call_may_seem_to_have_had_no_processor() -> None:
-    """Its other thread is outside MPI. Whether that one has waited for a processor isn't known; that nobody is stuck,
-    neither. What its process does tells."""
+    """Its other thread is outside MPI. It isn't known whether that thread has waited for a processor, nor whether any
+    thread is stuck. The activity of its process tells."""
     job = Builder(2)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, doing=None, cpu_share=0.01)
     job.call(0, Op.RECV, STEP, peer=1, tag=1)
@@ -1105,7 +1106,7 @@ def test_a_fence_is_on_a_window() -> None:
 
 
 def test_a_rank_in_finalize_stands_for_no_other_thread_of_its_own() -> None:
-    """Its other thread, which made the messages before, rests: nobody may call MPI any more."""
+    """Its other thread, which made the earlier messages, rests: no thread may call MPI any more."""
     job = Builder(2)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, process="S", doing="")
     job.call(1, Op.SEND, STEP, 2 * STEP, thread=1, peer=0, tag=1)
@@ -1158,7 +1159,7 @@ def test_a_message_with_another_tag_for_a_rank_that_stands_for_another_thread() 
 
 
 def test_a_long_init_is_late_and_not_hung() -> None:
-    """A machine that is overloaded may take its time to start a rank."""
+    """An overloaded machine may need a long time to start a rank."""
     job = Builder(2)
     job.call(0, Op.INIT, STEP, 2 * STEP, comm=-1)
     job.call(1, Op.INIT, STEP, comm=-1)

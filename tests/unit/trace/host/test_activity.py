@@ -1,4 +1,4 @@
-"""What is seen of processes that do something, and of one that does nothing."""
+"""What is observed of processes that are busy, and of one that does nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_threads_and_children_count(program: str, what: str) -> None:
         deadline = time.monotonic() + 60
         while (
             seen := activity.look({7: Suspect(child.pid)})[7]
-        ).what != what:  # it is busy on its way to sleep, and waits for a processor before it is busy
+        ).what != what:  # before it sleeps it is busy, and before it is busy it waits for a processor
             assert time.monotonic() < deadline, seen
             time.sleep(0.05)
         if what == NOTHING:
@@ -71,7 +71,7 @@ def test_who_naps_or_reads_a_slow_pipe_does_not_do_nothing(program: str) -> None
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """With its descendants."""
+    """End a process with its descendants."""
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
     assert child.stdout is not None

@@ -1,4 +1,4 @@
-"""What /proc says of processes."""
+"""What /proc tells about processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_asleep_and_busy_and_stopped_and_dead(code: str, state: str, busy: bool)
                 assert time.monotonic() < deadline, seen
 
         until(state, busy)
-        assert trace.ranks[0].process == ""  # what was given is not changed
+        assert trace.ranks[0].process == ""  # the argument is not changed
         stacks.of(child.pid)
         child.send_signal(signal.SIGSTOP)
         until("T")

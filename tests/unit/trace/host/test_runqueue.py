@@ -1,4 +1,4 @@
-"""Waits of real processes for a processor, and what they say of a stretch of time."""
+"""Waits of real processes for a processor, and what they tell about an interval."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODES = {"busy": "while True: pass", "asleep": "import time; time.sleep(999)"}
 
 @pytest.fixture
 def children() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two busy processes on one processor, and one that sleeps, each in its code."""
+    """Two busy processes on one processor, and one that sleeps; each has its own code."""
     here = min(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, {{{here}}}); print(flush=True); "
     started = [
@@ -45,7 +45,7 @@ def children() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def ranks_of(children: list[subprocess.Popen[bytes]]) -> Trace:
-    """A trace of now, whose ranks are these processes."""
+    """A trace of the present, whose ranks are these processes."""
     job = Builder(len(children))
     for rank, child in enumerate(children):
         start = int(stat_fields(Path(f"/proc/{child.pid}"))[START])
@@ -91,7 +91,7 @@ def test_of_a_job_that_is_over_or_elsewhere_nothing_is_known(children: list[subp
 def test_a_time_has_the_waits_of_all_samples_around_it() -> None:
     found = Delays({0: (np.array([100, 200, 300, 400]), np.array([0, 50, 60, 60]))})
     assert found.waited(0, 110, 190) == 50
-    assert found.waited(0, 190, 210) == 20  # as long as it is at most
+    assert found.waited(0, 190, 210) == 20  # the longest possible wait
     assert found.waited(0, 310, 390) == 0
     assert found.waited(0, 99, 200) is None and found.waited(0, 350, 401) is None and found.waited(1, 110, 190) is None
     assert found.about(0, 0, 1000) == 200 and found.about(1, 0, 1000) == 0

@@ -1,4 +1,4 @@
-"""All that is said of a trace: stuck, else slow, else healthy; labels by a schedule that is given, found, or doesn't
+"""The diagnosis of a trace: stuck, else slow, else healthy; labels by a schedule that is given, found, or doesn't
 fit."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether every rank goes on, by the heads of its rings."""
+"""Whether every rank makes progress, judged by the heads of its rings."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def ranks(tmp_path: Path) -> list[format.Writer]:
 
 @pytest.fixture
 def pulse(tmp_path: Path, ranks: list[format.Writer]) -> Pulse:
-    """That has been asked once."""
+    """A Pulse that has been asked once."""
     found = Pulse(tmp_path)
     assert not found.beats()
     return found
 
 
 def test_all_go_on(pulse: Pulse, ranks: list[format.Writer]) -> None:
-    for _ in range(100):  # the rings go round
+    for _ in range(100):  # the rings wrap around
         for rank in ranks:
             call(rank)
         assert pulse.beats()

@@ -26,8 +26,8 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 def timing(schedule: Schedule, layers: int, seed: int, synchronous: float = 0.0) -> Timing:
-    """synchronous: share of the messages for which their senders wait, some of them not until they have arrived; 0:
-    there is no such waiting at all."""
+    """synchronous: the share of messages for which their senders wait, in some cases until they have arrived; 0:
+    senders never wait."""
     rng, blocks, stages, size = (
         np.random.default_rng(seed),
         schedule.pp * schedule.blocks,
@@ -88,7 +88,7 @@ def brute(graph: Graph, t: Timing) -> float:
         return released(at, ways[way], replica) if way in ways else at
 
     def messages(stage: int, until: int) -> dict[object, int]:
-        """Of each way the last message before a place, as the vertex that it is for."""
+        """For each link the last message before a place, given as the vertex for which it is."""
         found = {}
         for block in s.blocks_of(stage)[:until]:
             if (target := s.target(stage, block)) is not None:
@@ -145,7 +145,7 @@ def test_slack_is_what_a_block_can_lose_and_no_more(
 
 
 def later(graph: Graph, t: Timing, vertex: int, replica: int, seconds: float) -> Timing:
-    """The same with one block that begins later on all its ranks."""
+    """The same timing, with one block that begins later on all its ranks."""
     changed = replace(t, transfer=t.transfer.copy(), landing=t.landing.copy(), ready=t.ready.copy(), send=t.send.copy())
     if graph.source[vertex] >= 0:
         changed.transfer[vertex, replica] += seconds
@@ -192,7 +192,7 @@ def test_a_counterfactual_needs_only_the_changed_replica(schedule: Schedule, lay
 
 
 def test_one_pass_over_4096_ranks_has_as_many_steps_as_over_eight() -> None:
-    """Every step is one of arrays over all replicas; Schedule(2, 4, 512, 8) takes some milliseconds."""
+    """Every step works on arrays over all replicas; Schedule(2, 4, 512, 8) takes some milliseconds."""
 
     def steps(replicas: int) -> int:
         schedule = Schedule(2, 4, replicas, 8)

@@ -1,4 +1,4 @@
-"""Labels of calls, and schedules found in them."""
+"""Labels of calls, and schedules that are found from calls."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_iterations_are_measured_as_they_were(text: str) -> None:
     graph = graph_of(run.model.schedule)
     for one, truth in zip(found[1:], run.timings[1:], strict=True):
         assert graph.times(one.timing).makespan == pytest.approx(one.seconds, rel=0.005)
-        # else a last stage's forward and backward pass are one, with no call between them
+        # otherwise a last stage's forward and backward pass are one block, with no call between them
         if run.model.schedule.tp > 1:
-            # from vertex 1 on: the optimizer is part of the first stage's first block; 20 us: a block's end is part of
-            # the next one where nothing is sent
+            # from vertex 1 on, because the optimizer is part of the first stage's first block; 20 us, because a block's
+            # end is part of the next block where nothing is sent
             assert np.abs(one.timing.compute - truth.compute)[1:, :-1].max() < 3e-5
 
 
@@ -74,7 +74,7 @@ def test_the_position_of_a_hung_rank(kind: Kind, phase: Phase, backward: bool) -
 
 @pytest.mark.parametrize("text", ["tp=1,pp=1,dp=4,micro=1", "tp=2,pp=1,dp=2,micro=1"])
 def test_the_position_of_a_rank_without_pipeline_stages(text: str) -> None:
-    """Where nothing but the reduction of gradients is called, that is all there is to count."""
+    """Where only the reduction of gradients is called, only iterations can be counted."""
     labels = stages.label(simulated(text, Fault(Kind.SPIN, 2, 2)), parse(text))
     where = labels.now(2)
     assert (where.phase, where.iteration, where.micro) == (
@@ -96,7 +96,7 @@ def test_calls_that_are_lost_at_the_begin_cost_one_iteration() -> None:
     trace = simulated(text)
     whole = stages.label(trace, parse(text))
     kept = np.ones(len(trace.events), bool)
-    kept[whole.starts[3] : whole.starts[3] + 50] = False  # in mid-iteration
+    kept[whole.starts[3] : whole.starts[3] + 50] = False  # in the middle of an iteration
     trace.events = trace.events[kept]
     trace.ranks[3].lost = 50
     labels = stages.label(trace, parse(text))
@@ -149,7 +149,7 @@ def test_no_schedule_is_seen_where_there_is_none() -> None:
 
 
 def test_a_ring_of_messages_is_no_pipeline() -> None:
-    """Though each rank sends, receives and then reduces, as a stage does."""
+    """Each rank sends, receives and then reduces, as a stage does."""
     job = Builder(3)
     for i in range(6):
         for rank in range(3):
@@ -172,7 +172,7 @@ def test_a_ring_of_messages_is_no_pipeline() -> None:
 )
 @pytest.mark.parametrize("given", [True, False])
 def test_first_and_last_stage_have_more_calls(text: str, given: bool) -> None:
-    """As Megatron-LM's: each forward pass begins with three Broadcasts of its data there, and has an embedding or a
+    """As in Megatron-LM: there each forward pass begins with three Broadcasts of its data, and has an embedding or a
     loss."""
     model = Model(parse(text), iterations=6, layers=24, data=3, embedding=1, loss=(3, 1))
     run = simulate(model, seed=3)
@@ -191,7 +191,7 @@ def test_first_and_last_stage_have_more_calls(text: str, given: bool) -> None:
 
 
 def test_calls_on_a_tp_group_after_the_last_block_belong_to_it() -> None:
-    """As the reduction of a layer norm's gradients: no iteration begins with it."""
+    """For example the reduction of a layer norm's gradients: no iteration begins with it."""
     text = "tp=2,pp=2,dp=2,micro=4"
     trace = simulated(text)
     parts = []

@@ -1,4 +1,4 @@
-"""Own work per rank and iteration, and the share of time in MPI: the numbers, and what a coarser picture keeps."""
+"""Own work per rank and iteration, and the share of time in MPI: the numbers, and what a coarser picture preserves."""
 
 from __future__ import annotations
 

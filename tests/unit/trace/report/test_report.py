@@ -1,5 +1,5 @@
-"""The page of `manapy trace report`: what it says, that nothing in it is anybody else's markup, that it stays small,
-and that it holds where a trace has little to say."""
+"""The page of `manapy trace report`: its content, its escaping of foreign markup, its small size, and pages of traces
+that contain little."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """text: all that is shown; texts: by element; elements: (tag, attributes); data: of the script. That every element
-    ends is checked."""
+    """text: all text that is shown; texts: by element; elements: (tag, attributes); data: of the script. Checks that
+    every element is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def column(known: dict[str, str]) -> np.ndarray:
 
 
 def made(trace: Trace, schedule: Schedule | None = None) -> tuple[Page, str]:
-    """As the command makes it."""
+    """A page, made as the command makes it."""
     text = report.page(trace, diagnose(trace, schedule), labels_of(trace, schedule)[0])
     return Page(text), text
 
@@ -115,7 +115,7 @@ def test_the_critical_path_in_numbers() -> None:
     assert (
         widest in on and "forward of micro-batch 2 on rank 5 (stage 1)" in page.texts["title"][1 + blocks.index(widest)]
     )
-    # end to end they take the whole iteration except for what is shorter than a pixel
+    # together they cover the whole iteration, except for blocks shorter than a pixel
     path = sorted(on, key=lambda block: float(str(block["x"])))
     ends = [float(str(block["x"])) + float(str(block["width"])) for block in path]
     assert all(abs(float(str(after["x"])) - end) < 3 for after, end in zip(path[1:], ends, strict=False))
@@ -131,7 +131,7 @@ def test_the_critical_path_in_numbers() -> None:
 
 
 def test_a_link_on_the_critical_path() -> None:
-    """Where a sender waits for the message before, the path is in the message, not in the sender's work."""
+    """Where a sender waits for the message before, the path goes through the message, not through the sender's work."""
     model = replace(MODEL, synchronous=True)
     page, _ = made(simulated(Fault(Kind.LINK, 5, 4, factor=200, until=5), model=model), model.schedule)
     sums = page.text.split("on the critical path\n")[1].split("dearest blocks on it")[0].split("\n")
@@ -282,7 +282,8 @@ def test_the_script_is_one() -> None:
 
 
 def with_queue_pairs() -> Trace:
-    """Rank 0 has one that goes over to another device at 2 s and stays behind there, rank 1 one that doesn't."""
+    """Rank 0 has a queue pair that switches to another device at 2 s and is slower afterwards; rank 1 has one that
+    doesn't."""
     job = Builder(2, hosts=2)
     for rank in range(2):
         job.call(rank, Op.BARRIER, 0, 4 * SECOND)

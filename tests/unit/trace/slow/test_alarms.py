@@ -1,4 +1,4 @@
-"""Which slow iterations are worth an alarm, and what a rank's waits for its processor excuse."""
+"""Which slow iterations raise an alarm, and which are excused by a rank's waits for its processor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def trace_of(*faults: Fault, model: Model = SHORT, seed: int = 4) -> Trace:
 
 
 def waits(trace: Trace, rank: int, since: float = 0.0, until: float = 1.0, share: float = 0.5) -> Delays:
-    """Samples of all ranks each 50 ms, of which one waits `share` of the time from one part of the trace to another."""
+    """Samples of all ranks every 50 ms. One rank waits `share` of the time between two parts of the trace."""
     begin = int(trace.events["enter"].min()) - 10**9
     moments = np.arange(begin, trace.now + 10**8, 5 * 10**7)
     within = (moments - begin >= since * (trace.now - begin)) & (moments - begin < until * (trace.now - begin))
@@ -70,12 +70,13 @@ def test_a_rank_that_had_to_wait_for_its_processor_is_not_slow_but_starved() -> 
             and "waits for a processor" in found.sentence
             and not found.alternatives
         )
-        (found,) = judge(trace, SCHEDULE, delays=waits(trace, 6, share=0.9))  # of which rank 5 has nothing
+        (found,) = judge(trace, SCHEDULE, delays=waits(trace, 6, share=0.9))  # rank 5 has no such waits
         assert (found.cause, found.rank) == (Cause.COMPUTE, 5) and not found.alternatives
     (found,) = slow.verdicts(trace, SCHEDULE)
     assert found.alternatives == (slow.UNSAMPLED,)
     late = Delays({rank: (np.array([trace.now - 1, trace.now]), np.zeros(2, int)) for rank in range(16)})
-    assert alarms.verdicts(trace, SCHEDULE, delays=late)[0].state is State.HEALTHY  # it was before the first sample
+    # the iteration was before the first sample
+    assert alarms.verdicts(trace, SCHEDULE, delays=late)[0].state is State.HEALTHY
 
 
 def test_a_link_whose_end_is_starved_is_not_the_networks_fault() -> None:

@@ -1,5 +1,5 @@
-"""A watch measures only what is new since its last look, holds only that against what is expected, says the same as who
-looks for the first time, and keeps no more than it sees."""
+"""A watch measures only iterations that are new since its last look, compares only these with what is expected, gives
+the same verdicts as a first look, and keeps no more than it sees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manapy.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.slow import alarms, slow
 from manapy.trace.slow.monitor import Monitor
 
-pytestmark = pytest.mark.slow  # as a whole
+pytestmark = pytest.mark.slow  # the whole file
 
 SCHEDULE = parse("tp=2,pp=2,dp=2,micro=4")
 MODEL = Model(SCHEDULE, iterations=40, forward=0.0026, backward=0.0052, closing=0.0002, optimizer=0.0012)
@@ -35,7 +35,7 @@ def trace() -> Trace:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of the iterations that are measured."""
+    """The numbers of the measured iterations."""
     numbers: list[int] = []
     measure = iterations._measure
 
@@ -48,7 +48,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def until(trace: Trace, moment: int) -> Trace:
-    """What had ended by then."""
+    """The part of a trace that had ended by then."""
     events = trace.events
     return replace(trace, events=events[events["exit"] <= moment], now=moment)
 
@@ -59,7 +59,7 @@ def ends(trace: Trace) -> list[int]:
 
 
 def gist(verdicts: list[Verdict]) -> list[tuple[State, Cause, int | None, int | None]]:
-    """What they say, without figures: expectations that were made at another moment are a little different."""
+    """The content of verdicts without figures: expectations made at another moment are slightly different."""
     return [(said.state, said.cause, said.rank, said.iteration) for said in verdicts]
 
 
@@ -123,7 +123,7 @@ def test_a_restart_that_takes_back_iterations_is_looked_at_anew(trace: Trace) ->
 
 
 def test_samples_that_come_later_than_the_calls_count_at_the_next_look(trace: Trace) -> None:
-    """Of another host, say: until then it isn't known whether the rank had to wait for a processor."""
+    """For example those of another host: until then it isn't known whether the rank had to wait for a processor."""
     at, looks = ends(trace), slow.WatchState()
 
     def sampled(until_: int) -> Delays:
@@ -141,7 +141,7 @@ def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(tra
     looks = slow.WatchState()
     before = looks.measured
     alarms.verdicts(trace, SCHEDULE, looks=looks)
-    # in the iteration itself, and in the next, which begins at its end
+    # in the iteration itself, and in the next one, which begins at its end
     for moved, new in ((SAME // 2, 0), (100 * SAME, 2)):
         events = trace.events.copy()
         last = events["exit"] == ends(trace)[10]

@@ -1,4 +1,4 @@
-/* fake_mlx5.h - what fake_mlx5.c, a libmlx5.so.1 without hardware, says of every queue pair. */
+/* fake_mlx5.h - the values that fake_mlx5.c, a libmlx5.so.1 without hardware, returns for every queue pair. */
 #ifndef FAKE_MLX5_H
 #define FAKE_MLX5_H
 

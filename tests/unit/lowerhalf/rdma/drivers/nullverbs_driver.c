@@ -1,4 +1,4 @@
-/* nullverbs_driver.c - a program over nullverbs (tests/programs/rdma) that looks whether it behaves as a provider
+/* nullverbs_driver.c - a program over nullverbs (tests/programs/rdma) that checks whether it behaves as a provider
  * would. Prints "ok". */
 #include "check.h"
 #include "nullverbs.h"

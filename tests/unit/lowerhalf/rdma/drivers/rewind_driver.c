@@ -1,14 +1,14 @@
-/* rewind_driver.c - plays a process that asks a backend of rewind.h for what is outstanding on a queue pair whose
- * queues are files.
+/* rewind_driver.c - plays a process that asks a backend of rewind.h which requests are outstanding on a queue pair
+ * whose queues are files.
  *
  *   rewind_driver rxe  SENDS RECVS SEND_WR RECV_WR SEND_SGE RECV_SGE INLINE OBJECT...
  *   rewind_driver mlx5 SENDS RECVS SEND_WR RECV_WR SEND_SGE RECV_SGE INLINE QPN SEND_BLOCKS SENDS_POSTED RECV_STRIDE
- *   RECV_SLOTS RECVS_POSTED
+ *                 RECV_SLOTS RECVS_POSTED
  *
  * RECVS is - for a queue pair with a shared receive queue. An OBJECT is a provider's queue pair object after its
- * ibv_qp, one character per word: s and r point to the rings, x into one, u to nowhere, . is NULL; all are attached in
- * turn, the last one is asked. Prints the result of each attach ("none": no backend serves the device); then for each
- * command of standard input the result, followed by the journal (show_work.h):
+ * ibv_qp, one character per word: s and r point to the rings, x points into one, u points nowhere, . is NULL. All
+ * objects are attached in turn, and the last one is asked. Prints the result of each attach ("none": no backend serves
+ * the device). Then it prints, for each command from standard input, the result, followed by the journal (show_work.h):
  *
  *   journal DEPTH SGE INLINE | sends N WR_ID... | recvs N WR_ID... | psn N (the result is followed by the number) |
  *   failed | fenced

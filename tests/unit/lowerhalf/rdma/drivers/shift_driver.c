@@ -1,10 +1,12 @@
 /* shift_driver.c - plays the owner of a queue pair's states, of a map and of a path's back-off, for
  * test_shift_parts.py.
  *
- * "states E E ...": the events (numbers) one after the other from the default states; prints both states after each.
- * Aborts as the library does. "map": lines "put K V", "remove K", "get K" from standard input; one answer per "get" (0:
- * none). "backoff": lines "up MS", "failed MS" (the time) or "silent 0" from standard input; after each the ms until
- * which it is not probed. */
+ *   states E E ...   applies the events (numbers) one after the other, beginning with the default states; prints both
+ *                    states after each. Aborts as the library does.
+ *   map              reads lines "put K V", "remove K" and "get K"; one answer per "get" (0: none)
+ *   backoff          reads lines "up MS", "failed MS" (the time) or "silent 0"; after each line prints the ms until
+ *                    which the path isn't probed
+ */
 #include "common/map.h"
 #include "links/backoff.h"
 #include "objects/states.h"

@@ -1,4 +1,4 @@
-/* show_work.h - journals as JSON, one line per entry, oldest first: what the tests of lowerhalf/rdma compare. */
+/* show_work.h - prints journals as JSON, one line per entry, oldest first; the tests of lowerhalf/rdma compare them. */
 #ifndef SHOW_WORK_H
 #define SHOW_WORK_H
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Elements as [address, length, key]; inline data as a string of hexadecimal digits. Ends the test when the list isn't
+/* Elements as [address, length, key]; inline data as a string of hexadecimal digits. Ends the test if the list isn't
  * the entry's own. */
 static void show_scatter(const shift_journal_t *j, const char *entry, const struct ibv_sge *list, int n, bool bytes)
 {

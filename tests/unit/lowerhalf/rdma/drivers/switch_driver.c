@@ -1,4 +1,4 @@
-/* switch_driver.c - plays a process whose connections fail again and again, while its threads post and poll: the
+/* switch_driver.c - plays a process whose connections fail again and again while its threads post and poll. It runs the
  * interposer's own code over the null provider.
  *
  *   switch_driver LIBRARY FAILURES SEED PAIRS
@@ -7,21 +7,24 @@
  *   switch_driver LIBRARY last SEED PAIRS
  *   switch_driver LIBRARY stuck SEED 3
  *
- * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so
- * control messages and the key-value store are this file's. A thread carries messages from one end to the other,
- * acknowledging them or not; one posts numbered sends, by ibv_post_send or ibv_wr_*, signaled or not, with inline data
- * or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
- * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how
- * often it went to the backup. All is made on a parent domain with a thread domain, and half of the sends are of dmabuf
- * memory.
+ * LIBRARY is nullverbs.so (two devices: the second one is the backup). Both ends of each pair of queue pairs are in
+ * this process, so this file implements control messages and the key-value store. The threads:
+ *   - one carries messages from one end to the other, and acknowledges them or not;
+ *   - one posts numbered sends, by ibv_post_send or ibv_wr_*, signaled or not, with inline data or not;
+ *   - one polls the completions of the sends, and one polls for arrivals, by ibv_poll_cq or ibv_start_poll.
+ * Every message must arrive once and in order, every signaled send must complete once and in order, and no error may be
+ * shown. Prints "ok" and how often the process switched to the backup. Everything is made on a parent domain with a
+ * thread domain, and half of the sends use dmabuf memory.
  *
- * "gids": as with 20 FAILURES, but meanwhile the GIDs of both devices stand elsewhere in their tables, or for a while
- * nowhere. "lost": no path works any more when the connections fail. Then every request must come back once and in
- * order, the oldest with the error, the others flushed. "last": receives are of a shared queue, which has none. Prints
- * for how long each leg was given time for what was still to come to it, in ns: the last pair's RNIC doesn't say that
- * it has reached the last receive. "stuck": nothing goes over the network, and no RNIC complains. The first pair has a
- * signaled send, the second one's is executed but not polled, the third has none that is signaled: only the first may
- * be switched.
+ * gids    As with 20 FAILURES, but meanwhile the GIDs of both devices move in their tables, or disappear for a while.
+ * lost    No path works any more when the connections fail. Then every request must come back once and in order: the
+ *         oldest with the error, the others flushed.
+ * last    The receives are those of a shared queue, which has none. Prints for how long, in ns, each leg was given time
+ *         for messages that were still to come. The last pair's RNIC doesn't report that it has reached the last
+ *         receive.
+ * stuck   Nothing goes over the network, and no RNIC reports an error. The first pair has a signaled send. The send of
+ *         the second one is executed but not polled. The third one has no signaled send. Only the first may be
+ *         switched.
  */
 #include "check.h"
 #include "common/report.h"
@@ -38,7 +41,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST = 8, DEPTH = 7 /* a ring of 8: it is full at times */, PATIENCE_S = 60, KEYS = 64 };
+enum { MOST = 8, DEPTH = 7 /* a ring of 8, which is full at times */, PATIENCE_S = 60, KEYS = 64 };
 
 /* ---- the real library ---- */
 
@@ -83,7 +86,7 @@ static void find_library(const char *path)
     set_gid = (__typeof__(set_gid))null_function("nullverbs_gid");
 }
 
-/* ---- the key-value store: all keys are this process's ---- */
+/* ---- the key-value store: all keys belong to this process ---- */
 
 static struct {
     char key[64], value[SHIFT_KV_VALUE];
@@ -126,7 +129,7 @@ int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n)
     return 0;
 }
 
-/* ---- the link: to ourselves, on all paths at all times ---- */
+/* ---- the link: connects this process with itself, on all paths at all times ---- */
 
 enum { MESSAGES = 1024 };
 static shift_link_t ourselves = {.connected = true};
@@ -194,7 +197,7 @@ static bool signaled(uint32_t number) { return number % 3 == 2; }
 static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
 {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
-    CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE)); /* as some programs begin: it is still protected */
+    CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE)); /* some programs begin like this: the queue pair stays protected */
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
@@ -214,7 +217,8 @@ static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
     CHECK(!ibv_modify_qp(q, &a, mask));
 }
 
-/* Of a thread domain, which the provider is not told of: else it would still be in use. */
+/* The domain belongs to a thread domain. The provider isn't told of it, otherwise the thread domain would still be in
+ * use. */
 static struct ibv_pd *make_domain(struct ibv_pd *base)
 {
     struct ibv_td *td = ibv_alloc_td(base->context, &(struct ibv_td_init_attr){0});
@@ -225,7 +229,7 @@ static struct ibv_pd *make_domain(struct ibv_pd *base)
     return pd;
 }
 
-/* The descriptor is closed at once: backups have their own. */
+/* The descriptor is closed at once, because backups have their own. */
 static struct ibv_mr *register_dmabuf(struct ibv_pd *pd)
 {
     int fd = memfd_create("dmabuf", MFD_CLOEXEC);
@@ -427,7 +431,7 @@ static bool all_arrived(shift_device_t *d)
     return true;
 }
 
-/* More than was outstanding at the last failure: posts have met it. */
+/* More posts than were outstanding at the last failure: so posts have met the failure. */
 static bool some_more(shift_device_t *d)
 {
     (void)d;
@@ -450,7 +454,7 @@ static void lose(pair_t *p, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
         post_send(p);
     fail(p->from, IBV_WC_RETRY_EXC_ERR);
     for (; p->posted < DEPTH; usleep(300))
-        post_send(p); /* in whatever state it is */
+        post_send(p); /* in any state */
     for (uint32_t i = 0; i < DEPTH; i++) {
         next_completion(send_cq, &wc);
         CHECK(wc.qp_num == p->from->qp_num && wc.wr_id == i &&
@@ -488,7 +492,7 @@ static void get_stuck(void)
         ;
     for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; !switches_of(&pairs[0]); usleep(1000))
         CHECK(shift_now() < end);
-    usleep(1000000); /* the others have been as they are for as long */
+    usleep(1000000); /* the other pairs have not changed for as long */
     CHECK(!switches_of(&pairs[1]) && !switches_of(&pairs[2]));
     next_completion(both, &wc);
     while (wc.opcode & IBV_WC_RECV)
@@ -496,7 +500,7 @@ static void get_stuck(void)
     CHECK(wc.qp_num == pairs[1].from->qp_num && wc.wr_id == 2 && wc.status == IBV_WC_SUCCESS);
     const shift_qp_t *from = shift_of(pairs[0].from), *to = shift_of(pairs[0].to);
     for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; ibv_poll_cq(sends, 1, &wc) == 0; usleep(100)) {
-        for (int path = 0; path < 2; path++) /* (it goes back, too) */
+        for (int path = 0; path < 2; path++) /* the pair also goes back */
             deliver(from->legs[path].qp, to->legs[path].qp, true);
         CHECK(shift_now() < end);
     }
@@ -519,7 +523,7 @@ static void poll_for_nothing(void)
     CHECK(ibv_poll_cq(sends, 1, &wc) == 0 && ibv_poll_cq(both, 1, &wc) == 0);
 }
 
-/* Its path fails, and the receiver's RNIC says, when it should, that it has reached the last one. The program reads its
+/* Its path fails. If `says`, the receiver's RNIC reports that it has reached the last receive. The program reads its
  * events. */
 static void reach_last(pair_t *p, bool says)
 {
@@ -528,7 +532,7 @@ static void reach_last(pair_t *p, bool says)
     shift_qp_t *q = shift_of(p->to);
     post_send(p);
     fail(p->from, IBV_WC_RETRY_EXC_ERR);
-    for (; provider_state(p->to) != IBV_QPS_ERR; poll_for_nothing()) /* (it finds the error) */
+    for (; provider_state(p->to) != IBV_QPS_ERR; poll_for_nothing()) /* this poll finds the error */
         CHECK(shift_now() < end);
     if (says) {
         async(p->to->context, &e);
@@ -545,8 +549,8 @@ static void reach_last(pair_t *p, bool says)
     }
 }
 
-/* An address is away while its path fails, or not, and comes back elsewhere: always so, that an old index has no GID.
- */
+/* An address is away while its path fails, or not. Then it comes back at another index. An old index never has a
+ * GID. */
 static void move_gids(int failure)
 {
     if (failure % 3 == 0) {

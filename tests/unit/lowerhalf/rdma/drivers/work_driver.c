@@ -1,12 +1,15 @@
-/* work_driver.c - plays the owner of a journal. Reads commands, one per line, and answers each with a line:
+/* work_driver.c - plays the owner of a journal. It reads commands, one per line, and answers each with a line:
  *
- *   sends DEPTH SGE INLINE | recvs DEPTH SGE            make the journal: its capacity
- *   send WR_ID OPCODE FLAGS EXTRA ADDR RKEY ADD SWAP N (ADDR LENGTH KEY)*  |  recv WR_ID N (ADDR LENGTH KEY)*     the
- * entry's sequence number, or - drop N                                              the number of the oldest entry show
- * every entry (show_work.h)
+ *   sends DEPTH SGE INLINE, or
+ *   recvs DEPTH SGE              make the journal; the answer is its capacity
+ *   send WR_ID OPCODE FLAGS EXTRA ADDR RKEY ADD SWAP N (ADDR LENGTH KEY)*, or
+ *   recv WR_ID N (ADDR LENGTH KEY)*
+ *                                put an entry; the answer is its sequence number, or -
+ *   drop N                       the answer is the number of the oldest entry
+ *   show                         the answer is every entry (show_work.h)
  *
- * An element of an inline send holds LENGTH bytes of the value ADDR % 256. Everything that was given is overwritten
- * before the answer.
+ * An element of an inline send holds LENGTH bytes of the value ADDR % 256. All arguments are overwritten before the
+ * answer.
  */
 #include "show_work.h"
 
