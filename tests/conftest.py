@@ -44,7 +44,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     quick, long = config.getoption("--quick"), config.getoption("--long")
     kept = [item for item in items if (_is_quick(item) if quick else long or not item.get_closest_marker("long"))]
     if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        chosen = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
     items.sort(key=lambda item: _place(item.path.relative_to(ROOT / "tests").as_posix()))
 
