@@ -1,5 +1,5 @@
-"""The training job in three directions (osu_bench/pipeline.py): the same results in every way it can be run, broken as
-it is told, and what is said then."""
+"""The training job in three directions (osu_bench/trace/pipeline.py): the same results in every way it can be run,
+broken as it is told, and what is said then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs import BIN, PATIENCE, Job, manapy
 from manapy.trace.capture import rings
 from manapy.trace.model.events import Op
 
-PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "pipeline.py"
+PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "trace" / "pipeline.py"
 THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 
 

@@ -18,7 +18,7 @@ import verdicts
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from test_nodes import NODES, TOOLS, inside, mpirun, nodes  # noqa: F401 (a fixture)
 
-PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "pipeline.py"
+PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "trace" / "pipeline.py"
 RSH = str(TOOLS / "nodes-launch")
 HERE, THERE = NODES
 RANKS = 3  # 0 here, 1 and 2 there

@@ -2,7 +2,7 @@
 #ifndef MANAPY_BENCH_H
 #define MANAPY_BENCH_H
 
-#include "batches.h"
+#include "../batches.h"
 
 #include <mpi.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * (tests/programs/rdma/nullverbs.h with NULLVERBS_INSTANT=1): so what is timed is the provider's few nanoseconds and
  * whatever stands between it and the program. One thread.
  */
-#include "batches.h"
+#include "../batches.h"
 
 #include <infiniband/verbs.h>
 #include <stdint.h>

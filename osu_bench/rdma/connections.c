@@ -9,7 +9,7 @@
  * ("slowest") largest time are reported. "connected" is when a connection was made (ns, CLOCK_MONOTONIC), for who wants
  * to know how long something else took from there.
  */
-#include "batches.h"
+#include "../batches.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>

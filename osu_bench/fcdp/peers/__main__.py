@@ -1,9 +1,9 @@
 """Trains a decoder like GPT-2 sharded over several ranks, by manapy or by another library, one step for each line
 "step" that rank 0 reads; its end ends the job.
 
-    (echo step; echo step) | mpirun -n 4 python osu_bench/peers --by fcdp
-    RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... GLOO_SOCKET_IFNAME=eth0 python osu_bench/peers --by fsdp2     and for each other rank
-    (echo step; echo step) | python osu_bench/peers --by alone --ranks 4
+    (echo step; echo step) | mpirun -n 4 python osu_bench/fcdp/peers --by fcdp
+    RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... GLOO_SOCKET_IFNAME=eth0 python osu_bench/fcdp/peers --by fsdp2     and for each other rank
+    (echo step; echo step) | python osu_bench/fcdp/peers --by alone --ranks 4
 
 Rank 0 prints a line of JSON when all is ready (bytes of parameters; host and process of each rank), and one for each
 step: its seconds, from all ranks' begin to all ranks' end, and the mean loss. Whoever starts it may change the network
