@@ -1,4 +1,4 @@
-/* recorded.c - one of each kind of call that is recorded; tests/integration/test_trace_run.py knows the records by
+/* recorded.c - one of each kind of call that is recorded; tests/integration/trace/test_trace_run.py knows the records by
  * heart. Any number of ranks above 1. Given a second argument, rank 1 never enters the last barrier. */
 #include <mpi.h>
 #include <stdio.h>

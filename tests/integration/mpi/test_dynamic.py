@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jobs import BIN, PROGRAMS, Job, manapy
-from test_mpi_objects import restart
+from restarts import restart
 
 
 def refused(job: Job) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job, JobError
-from test_mpi_objects import check, restart
+from restarts import check, restart
 from test_random_moments import ENV, TOO_LATE, answer, ended, generations, goes_on, in_output, native, request
 
 PROGRAM = "rma_stress.py"

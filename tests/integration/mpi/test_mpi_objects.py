@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError
+from jobs import BIN, PROGRAMS, Job
+from restarts import check, restart
 
 
 @pytest.fixture(scope="session")
@@ -25,31 +25,6 @@ def begin(job: Job, program: Path) -> tuple[Job, Path]:
 
 def start(make_job: Callable[..., Job], program: Path, ranks: int) -> tuple[Job, Path]:
     return begin(make_job(ranks), program)
-
-
-def check(job: Job, go: Path, ranks: int) -> None:
-    go.touch()
-    output = job.finish()
-    assert output.count("ok") == ranks and "FAILED" not in output, output
-
-
-def restart(job: Job) -> None:
-    """Kill and continue; returns when all ranks run again (the program says nothing)."""
-    coordinator = job.status()["pid"]
-    job.kill()
-    job.restart()
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            status = job.status()
-            if status["pid"] != coordinator and all(
-                (r.get("mpi"), r["state"]) == ("up", "running") for r in status["ranks"]
-            ):
-                return
-        except JobError:  # neither the old coordinator nor the new one is there
-            pass
-        assert job.process is not None and job.process.poll() is None and time.monotonic() < deadline, job.report()
-        time.sleep(0.05)
 
 
 def test_undisturbed(make_job: Callable[..., Job], program: Path) -> None:

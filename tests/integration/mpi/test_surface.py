@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job
-from test_mpi_objects import check, restart
+from restarts import check, restart
 
 SOURCES = sorted(PROGRAMS.glob("surface_*.c"))
 RANKS = 4

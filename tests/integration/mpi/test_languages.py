@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from compiling import build
 from jobs import PROGRAMS, Job
-from test_mpi_objects import check, restart
+from restarts import check, restart
 
 RANKS = 3
 SOURCES = {

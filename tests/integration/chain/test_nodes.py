@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import emulated
-import pytest
-from emulated import TOOLS, inside
+from emulated import NODES, SPARE, TOOLS, inside
 from jobs import BIN, Job
 from manapy.bench.shared.cluster import Cluster
-from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
+from solver import SOLVER, after, step
 from test_run import HEAT, Run
-
-*NODES, SPARE = emulated.names(3)
 
 
 def mpirun(hosts: str) -> list[str | Path]:
     return emulated.mpirun(NODES[0], hosts)
 
 
-@pytest.fixture
-def nodes() -> Iterator[Cluster]:
-    with emulated.cluster((*NODES, SPARE)) as nodes:
-        yield nodes
-
-
-def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:  # noqa: F811
+def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:
     job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
     before = nodes.received()[1]
     job.start_python("heat2d.py", *SOLVER, "--out", "field.npy")
@@ -46,7 +37,7 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, 
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
-def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: bytes) -> None:  # noqa: F811
+def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: bytes) -> None:
     """A rank dies on the second of three nodes, of which two are needed: the third takes its place."""
     run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
     command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]

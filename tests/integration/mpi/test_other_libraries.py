@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from compiling import SHARED, build
 from jobs import PROGRAMS, Job
-from test_mpi_objects import check, restart
+from restarts import check, restart
 
 TWICE = """
 import ctypes, os, sys, time

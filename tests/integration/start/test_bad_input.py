@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import images
@@ -167,18 +167,6 @@ def test_unwritable_job_directory(tmp_path: Path) -> None:
     done = launch("--dir", "/proc/nowhere", "/bin/true", cwd=tmp_path)
     assert done.returncode != 0
     assert "cannot make the job directory /proc/nowhere" in done.stderr + done.stdout
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with 40 MB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "manapy-test", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs root")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:

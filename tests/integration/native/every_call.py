@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-WRAPPERS = Path(__file__).resolve().parents[2] / "wrappers"
+WRAPPERS = Path(__file__).resolve().parents[3] / "wrappers"
 sys.path.insert(0, str(WRAPPERS))
 
 from generate import Argument, Function, read_table  # noqa: E402

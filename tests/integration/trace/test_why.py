@@ -17,7 +17,7 @@ from waiting import until, until_gone
 pytestmark = pytest.mark.mpi
 
 RANKS = 3
-BENCH = Path(__file__).resolve().parents[2] / "osu_bench" / "trace"
+BENCH = Path(__file__).resolve().parents[3] / "osu_bench" / "trace"
 
 
 def why(job: Job, *options: str) -> tuple[int, dict[str, Any]]:

@@ -19,9 +19,8 @@ import pytest
 from histories import events_in
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.chain import descendants
+from solver import SOLVER, after, step
 from terminal import Terminal
-from test_bad_input import small_disk  # noqa: F401 (a fixture)
-from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
 from waiting import until_gone
 
 LAUNCH = ["mpirun", "-n", "2", "manapy-launch", sys.executable]
@@ -121,7 +120,7 @@ def result(job: Run) -> bytes:
     return (job.where / "field.npy").read_bytes()
 
 
-def test_crash(job: Run, undisturbed: bytes) -> None:  # noqa: F811
+def test_crash(job: Run, undisturbed: bytes) -> None:
     job.run("--interval", "1s", command=HEAT)
     job.wait_for_event("checkpoint")
     job.kill_rank()
@@ -145,7 +144,7 @@ def test_crash(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     assert job.wait() == 0 and "has finished: exit code 0" in job.output() and len(job.events("attempt")) == 2
 
 
-def test_interrupt(job: Run, undisturbed: bytes) -> None:  # noqa: F811
+def test_interrupt(job: Run, undisturbed: bytes) -> None:
     """Ctrl-C: saved, nothing left behind, and it goes on."""
     job.run(command=HEAT)
     job.wait_for(after(500))
@@ -278,7 +277,7 @@ def test_limits(job: Run) -> None:
     job.finish()
 
 
-def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:  # noqa: F811
+def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:
     job.run("--mtbf", "2s", command=HEAT)
     job.finish()
     assert result(job) == undisturbed
@@ -290,7 +289,7 @@ def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     assert all(later - earlier > 0.5 * interval for earlier, later in zip(times, times[1:], strict=False))
 
 
-def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> None:  # noqa: F811
+def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> None:
     """No room for the next one: that is said, the one before stays, the job goes on."""
     command = [*HEAT[:4], "--dir", str(small_disk / "step"), *HEAT[4:]]
     job.run("--interval", "1s", command=command)
@@ -309,7 +308,7 @@ def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> N
     assert job.ends() == ["finished"] and result(job) == undisturbed
 
 
-def test_damaged_checkpoint(job: Run, undisturbed: bytes) -> None:  # noqa: F811
+def test_damaged_checkpoint(job: Run, undisturbed: bytes) -> None:
     job.run("--interval", "500ms", command=HEAT)
     job.wait_for_event("checkpoint", 2)
     assert job.process is not None
@@ -349,7 +348,7 @@ def test_checkpoints_in_another_directory(job: Run) -> None:
     assert job.finish().count("ok\n") == 2
 
 
-def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:  # noqa: F811
+def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:
     """Its job goes on without it, and isn't run a second time; when that has ended, the chain goes on."""
     job.run("--interval", "500ms", command=["0.12" if word == "0.03" else word for word in HEAT])
     job.wait_for_event("checkpoint")

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import emulated
 import pytest
 import verdicts
+from emulated import NODES, TOOLS, inside
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from test_nodes import NODES, TOOLS, inside, mpirun, nodes  # noqa: F401 (a fixture)
 
 PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "trace" / "pipeline.py"
 RSH = str(TOOLS / "nodes-launch")
@@ -25,11 +26,11 @@ RANKS = 3  # 0 here, 1 and 2 there
 
 
 @pytest.fixture
-def make_job_there(make_job: Callable[..., Job], nodes: None) -> Callable[[int], Job]:  # noqa: F811
+def make_job_there(make_job: Callable[..., Job], nodes: None) -> Callable[[int], Job]:
     """Makes jobs of so many ranks, all but the first on the other node."""
     return lambda ranks: make_job(
         ranks,
-        mpirun=[*mpirun(f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"],
+        mpirun=[*emulated.mpirun(HERE, f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"],
         inside=inside(HERE),
         env={"UCX_TLS": "tcp,self"},
     )

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PROGRAMS, Job, manapy
-
-SOLVER = ("--n", "96", "--steps", "2000", "--every", "20", "--pause", "0.03")
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The final field of a run without manapy; the result doesn't depend on the number of ranks."""
-    out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
-    solver = [a if a != "0.03" else "0" for a in SOLVER]
-    subprocess.run(
-        [str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "heat2d.py"), *solver, "--out", str(out)],
-        check=True,
-        capture_output=True,
-    )
-    return out.read_bytes()
+from jobs import BIN, Job, manapy
+from solver import SOLVER, after, step
 
 
 def solve(job: Job) -> Path:
@@ -32,18 +16,6 @@ def solve(job: Job) -> Path:
     go = job.hold(1980)
     job.start_python("heat2d.py", *SOLVER, "--out", "field.npy")
     return go
-
-
-def step(text: str) -> int:
-    """The last step that a run reported."""
-    return max(
-        (int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and "residual" in line),
-        default=0,
-    )
-
-
-def after(last: int) -> Callable[[str], bool]:
-    return lambda text: step(text) > last
 
 
 def residuals(job: Job) -> dict[int, str]:
