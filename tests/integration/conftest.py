@@ -120,7 +120,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
     solver = [a if a != "0.03" else "0" for a in SOLVER]
     subprocess.run(
-        [str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "heat2d.py"), *solver, "--out", str(out)],
+        [str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "steps/heat2d.py"), *solver, "--out", str(out)],
         check=True,
         capture_output=True,
     )

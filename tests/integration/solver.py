@@ -1,4 +1,4 @@
-"""The solver that most tests checkpoint (tests/programs/heat2d.py): its options, and the steps that a run has
+"""The solver that most tests checkpoint (tests/programs/steps/heat2d.py): its options, and the steps that a run has
 reported."""
 
 from __future__ import annotations

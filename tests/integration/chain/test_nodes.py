@@ -21,7 +21,7 @@ def mpirun(hosts: str) -> list[str | Path]:
 def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:
     job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
     before = nodes.received()[1]
-    job.start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
     job.wait_for(after(500))
     assert {r["host"] for r in job.status()["ranks"]} == set(NODES)
     assert nodes.received()[1] - before > 500 * 96 * 8 / 2, "the ranks don't talk over the network"

@@ -24,10 +24,10 @@ from terminal import Terminal
 from waiting import until_gone
 
 LAUNCH = ["mpirun", "-n", "2", "manapy-launch", sys.executable]
-HEAT = [*LAUNCH, str(PROGRAMS / "heat2d.py"), *SOLVER, "--out", "field.npy"]
+HEAT = [*LAUNCH, str(PROGRAMS / "steps/heat2d.py"), *SOLVER, "--out", "field.npy"]
 SHORT = [
     *LAUNCH,
-    str(PROGRAMS / "heat2d.py"),
+    str(PROGRAMS / "steps/heat2d.py"),
     *("--n", "64", "--steps", "600", "--every", "20", "--pause", "0.1", "--out", "short.npy"),
 ]
 
@@ -168,7 +168,7 @@ def test_interrupt(job: Run, undisturbed: bytes) -> None:
 
 def test_second_interrupt(job: Run) -> None:
     """The checkpoint waits for a rank that computes for ten minutes; the user doesn't."""
-    job.run(command=[*LAUNCH, str(PROGRAMS / "long_compute.py")])
+    job.run(command=[*LAUNCH, str(PROGRAMS / "moments/long_compute.py")])
     job.wait_for("computing")
     job.wait_for(lambda text: job.status()["state"] == "running")
     below = family(job)
@@ -327,7 +327,7 @@ def test_damaged_checkpoint(job: Run, undisturbed: bytes) -> None:
 def test_checkpoints_in_another_directory(job: Run) -> None:
     """dmtcp_set_ckpt_dir: the chain continues from where the newest whole checkpoint lies."""
     elsewhere = job.where / "elsewhere"
-    job.run("--interval", "500ms", command=[*LAUNCH, str(PROGRAMS / "dmtcp_places.py")])
+    job.run("--interval", "500ms", command=[*LAUNCH, str(PROGRAMS / "dmtcp/dmtcp_places.py")])
     job.wait_for_event("checkpoint")
     (job.where / "send").write_text(str(elsewhere))
     job.wait_for(lambda text: any(event["path"].startswith(f"{elsewhere}/") for event in job.events("checkpoint")))

@@ -24,7 +24,7 @@ def start_in_chain(job: Job, *arguments: str) -> Job:
             "--dir",
             job.dir,
             sys.executable,
-            PROGRAMS / "terminated.py",
+            PROGRAMS / "steps/terminated.py",
             *arguments,
         ]
     )
@@ -71,7 +71,7 @@ def test_handlers_of_the_program_run_in_chains_too(make_job: Callable[..., Job])
 
 
 def test_outside_chains_it_ends_a_rank(make_job: Callable[..., Job]) -> None:
-    job = make_job(2).start_python("terminated.py")
+    job = make_job(2).start_python("steps/terminated.py")
     job.wait_for("ready")
     terminate_ranks(job)
     assert job.wait() != 0

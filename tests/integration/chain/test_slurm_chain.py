@@ -33,7 +33,7 @@ def heat(out: Path, pause: float, steps: int = STEPS) -> list[str]:
     """The heat equation, `pause` seconds for every 50 steps."""
     return [
         sys.executable,
-        str(PROGRAMS / "heat2d.py"),
+        str(PROGRAMS / "steps/heat2d.py"),
         "--n",
         "64",
         "--steps",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slurm
 NODES = 2
 SRUN = ["srun", "--mpi=pmi2"]
 HYDRA = [BIN / "mpiexec", "-bootstrap", "slurm"]
-RING = ("p2p_ring.py", "250", "--pause", "0.01")
+RING = ("steps/p2p_ring.py", "250", "--pause", "0.01")
 
 
 @pytest.fixture

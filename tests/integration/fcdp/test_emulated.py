@@ -29,7 +29,7 @@ def nodes() -> Iterator[Cluster]:
 def test_bytes_at_the_interfaces(how: str, collective: str, nodes: Cluster) -> None:
     """No less than the closed form, and by headers and mpirun's own talk at most a tenth more."""
     said, sent = emulated.sent_by(
-        nodes, RANKS, [sys.executable, PROGRAMS / "gather_over_nodes.py", how, str(SIZE), str(TIMES)]
+        nodes, RANKS, [sys.executable, PROGRAMS / "fcdp/gather_over_nodes.py", how, str(SIZE), str(TIMES)]
     )
     assert said.splitlines()[-1] == "ok 2", said
     expected = TIMES * all_gather(SIZE, 2, RANKS, collective).inter
@@ -43,7 +43,7 @@ def test_bytes_of_training_at_the_interfaces(strategy: str, nodes: Cluster) -> N
     nothing is sent that isn't counted."""
     steps, micro_batches = 4, 2
     said, sent = emulated.sent_by(
-        nodes, RANKS, [sys.executable, PROGRAMS / "fcdp_wide.py", strategy, str(micro_batches), str(steps)]
+        nodes, RANKS, [sys.executable, PROGRAMS / "fcdp/fcdp_wide.py", strategy, str(micro_batches), str(steps)]
     )
     counted = json.loads(said)
     weights = 4 * counted["parameters"]

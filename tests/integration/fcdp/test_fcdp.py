@@ -21,7 +21,7 @@ from manapy.fcdp.engine.strategy import STRATEGIES
 NODES, RANKS_PER_NODE = 2, 2
 MICRO_BATCHES, STEPS = (1, 2, 4), 3
 HOSTS = emulated.names(2)
-PROGRAM = PROGRAMS / "fcdp_train.py"
+PROGRAM = PROGRAMS / "fcdp/fcdp_train.py"
 Make = Callable[..., Job]
 
 
@@ -186,7 +186,7 @@ def test_device_memory(make_job: Make) -> None:
 
 
 def test_the_engine_call_by_call(make_job: Make) -> None:
-    job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp_units.py"])
+    job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp/fcdp_units.py"])
     assert job.finish().splitlines()[-1] == "ok"
 
 
@@ -209,7 +209,7 @@ def test_the_example_of_the_documentation(make_job: Make, section: str) -> None:
 def test_results_are_the_same_in_every_run_and_under_manapy_launch(
     make_job: Make, trained: dict[tuple[str, str, int], dict[str, Any]]
 ) -> None:
-    again = results(make_job(4).start_python(PROGRAM.name, "--micro-batches", "2"))
+    again = results(make_job(4).start_python(f"fcdp/{PROGRAM.name}", "--micro-batches", "2"))
     assert again == [trained["full", "fcdp", 2]]
 
 
@@ -217,7 +217,7 @@ def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
     """Measured, on all ranks of a node together: beside what zero3 takes, the window, and nothing else. It is locked,
     if that is allowed."""
     unit, units = 8 * 2**20, 9
-    job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp_memory.py"])
+    job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp/fcdp_memory.py"])
     (done,) = results(job)
     for name in ("fcdp", "unlocked"):
         for most, without in zip(done[name]["most"], done["zero3"]["most"], strict=True):
@@ -318,7 +318,7 @@ def test_a_rank_that_waits_elsewhere_does_not_hold_up_the_end(make_job: Make) ->
 def test_a_program_leaves_the_block(make_job: Make, code: int, who: str, fails: bool, said: str) -> None:
     """By sys.exit(0), or because a generator is closed: that is an end like any other, if all ranks do it."""
     job = make_job(2)
-    job.spawn([*job.mpirun, "-n", "2", sys.executable, PROGRAMS / "fcdp_left.py", str(code), who])
+    job.spawn([*job.mpirun, "-n", "2", sys.executable, PROGRAMS / "fcdp/fcdp_left.py", str(code), who])
     assert (job.wait() != 0) is fails and said in job.output(), job.report()
     assert job.output().count("has left its first blocks") == 2, job.report()
     assert fails or ("Error" not in job.output() and "Abort" not in job.output()), job.report()

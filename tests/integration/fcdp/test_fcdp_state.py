@@ -24,7 +24,7 @@ def run(make_job: Make, ranks: int, per_node: int, what: str, directory: Path, *
             "-n",
             str(ranks),
             sys.executable,
-            PROGRAMS / "fcdp_state.py",
+            PROGRAMS / "fcdp/fcdp_state.py",
             "--nodes-of",
             str(per_node),
             what,
@@ -145,7 +145,7 @@ def test_a_rank_that_is_killed_while_it_writes_publishes_nothing(make_job: Make,
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
     """In the middle of an epoch, by the split process, with gradients half accumulated perhaps: the loss curve
     continues bit by bit."""
-    job = make_job(4).start_python(PROGRAM.name, "--micro-batches", "2", "--until", "enough")
+    job = make_job(4).start_python(f"fcdp/{PROGRAM.name}", "--micro-batches", "2", "--until", "enough")
     job.wait_for("step 5\n")
     job.checkpoint()
     job.wait_for(beyond(job))

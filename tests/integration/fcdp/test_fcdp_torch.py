@@ -18,7 +18,7 @@ from manapy.fcdp.costs import bytes_per_node
 
 pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
 
-PROGRAM = PROGRAMS / "fcdp_torch_train.py"
+PROGRAM = PROGRAMS / "fcdp/fcdp_torch_train.py"
 NODES, RANKS_PER_NODE = 2, 2
 SAVED = "partly_frozen,groups=1,save=state"
 WAYS = [
@@ -192,7 +192,7 @@ def test_one_rank(start: Start, expected: Results) -> None:
 @pytest.mark.parametrize("program", ["fcdp_torch_calls.py", "fcdp_torch_changes.py"])
 def test_call_by_call(make_job: Callable[..., Job], program: str) -> None:
     job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn(
-        [BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / program]
+        [BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp" / program]
     )
     assert job.finish().splitlines()[-1] == "ok"
 

@@ -40,7 +40,7 @@ def slow_job(make_job: Callable[..., Job], nodes: Cluster) -> Job:
 def start(job: Job, megabytes: int, how: str) -> Path:
     """slow_message.py, until all ranks wait for the file that is returned."""
     go = job.where / "go"
-    job.start_python("slow_message.py", str(megabytes), how, go)
+    job.start_python("moments/slow_message.py", str(megabytes), how, go)
     job.wait_for(lambda text: all(f"rank {rank}: tick" in text for rank in range(job.ranks)))
     return go
 
@@ -64,7 +64,7 @@ def test_what_nobody_can_receive_is_given_up(make_job: Callable[..., Job], c_pro
     """By all ranks together; the program goes on, and so it is the next time."""
     job = make_job(3, env={"MANAPY_DRAIN_SECONDS": str(PERIOD)})
     go = job.where / "go"
-    job.start(c_program(PROGRAMS / "never_received.c"), go)
+    job.start(c_program(PROGRAMS / "moments/never_received.c"), go)
     job.wait_for(lambda text: text.count("waiting") == job.ranks)
     for _ in range(2):
         done = manapy("checkpoint", job.dir)
@@ -159,7 +159,7 @@ def test_a_stop_is_interrupted(make_job: Callable[..., Job], c_program: Callable
     """Rank 1's first thread, which runs hooks, can't be halted: both ranks go on. The next checkpoint succeeds."""
     job = make_job(2)
     abort, leave, end = be_impatient(job, "STOP"), job.where / "leave", job.where / "end"
-    job.start(c_program(PROGRAMS / "handler_above.c"), leave, end)
+    job.start(c_program(PROGRAMS / "moments/handler_above.c"), leave, end)
     job.wait_for("inside")
     asked = ask(job)
     wait_for_phase(job, "stopping")
@@ -180,7 +180,7 @@ def test_a_thread_that_cannot_be_stopped(make_job: Callable[..., Job], c_program
     """The checkpoint fails after a while, and the job goes on."""
     job = make_job(2)
     leave, end = job.where / "leave", job.where / "end"
-    job.start(c_program(PROGRAMS / "handler_above.c"), leave, end)
+    job.start(c_program(PROGRAMS / "moments/handler_above.c"), leave, end)
     job.wait_for("inside")
     done = manapy("checkpoint", job.dir)
     assert done.returncode == 1
@@ -194,7 +194,7 @@ def test_the_wait_for_children_is_interrupted(make_job: Callable[..., Job]) -> N
     """Rank 0 has a child that won't end, and says so at STOP; rank 1 waits for its own then."""
     job = make_job(2)
     late, end = job.where / "late", job.where / "end"
-    job.start_python("late_children.py", late, end)
+    job.start_python("moments/late_children.py", late, end)
     job.wait_for(lambda text: all(f"rank {rank}: begins" in text for rank in range(2)))
     asked = ask(job, "--child-grace", "10m")
     wait_for_phase(job, "waiting for a safe moment")

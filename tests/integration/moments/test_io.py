@@ -18,7 +18,7 @@ def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Path:
     end."""
     go = job.hold(steps - 20)
     job.start_python(
-        "io_mix.py",
+        "steps/io_mix.py",
         str(seed),
         str(steps),
         str(job.where / "file"),

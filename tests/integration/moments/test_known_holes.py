@@ -1,4 +1,5 @@
-"""Programs that find holes in the protocol, checkpointed at random moments (tests/programs/*.c say what is special).
+"""Programs that find holes in the protocol, checkpointed at random moments (tests/programs/moments/*.c say what is
+special).
 
 crossed_ibarriers  nonblocking collectives started in different orders on congruent communicators
 parked_chain       point-to-point dependencies through ranks that park at the entry of a collective
@@ -42,7 +43,7 @@ def test_same_digest(
     ranks: int,
 ) -> None:
     job, moments = make_job(ranks), random.Random(f"{name} {ranks}")
-    program, stop = c_program(PROGRAMS / f"{name}.c"), job.where / "stop"
+    program, stop = c_program(PROGRAMS / f"moments/{name}.c"), job.where / "stop"
     job.start(program, "1000000", MICROSECONDS, stop)
     job.wait_for("step")
     for _ in range(RESTARTS):

@@ -25,7 +25,7 @@ RIP = 168  # offset in a ucontext_t
 def start(job: Job, phase: str) -> tuple[Path, Path]:
     """The job, in a phase; the file that ends the phase, and that without which the job doesn't end."""
     go, end = job.where / "go", job.where / "end"
-    job.start_python("moments.py", phase, str(go), str(end))
+    job.start_python("moments/moments.py", phase, str(go), str(end))
     job.wait_for(f"in {phase}")
     return go, end
 
@@ -101,7 +101,7 @@ def test_random_moments(make_job: Callable[..., Job]) -> None:
     """From the very start to the very end; some generations die, some requests come too late."""
     generator = random.Random(2)
     job = make_job(3).start_python(
-        "heat2d.py", "--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.02", "--out", "field.npy"
+        "steps/heat2d.py", "--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.02", "--out", "field.npy"
     )
     job.wait_for(lambda text: (job.dir / "job.json").exists())
     published = 0
@@ -128,7 +128,7 @@ def test_no_thread_is_halted_inside_the_wrappers(
     """Between two instructions there a thread may hold what a restart replaces (invariant 6 of boundary.h)."""
     job = make_job(1)
     stop = job.where / "stop"
-    job.start(c_program(PROGRAMS / "busy_threads.c"), stop)
+    job.start(c_program(PROGRAMS / "moments/busy_threads.c"), stop)
     job.wait_for("in loop")
     for _ in range(5):
         saved = Image.open(next(job.checkpoint("--then", "continue").glob("rank-*")))

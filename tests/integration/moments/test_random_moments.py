@@ -31,7 +31,7 @@ TOO_LATE = re.compile(r"finishing|has ended|not running|no longer running|connec
 @functools.cache
 def native(seed: int, ranks: int, steps: int, program: str = "stress.py") -> str:
     """The last line of a program without manapy."""
-    command = [str(BIN / "mpirun"), "-n", str(ranks), sys.executable, str(PROGRAMS / program), str(seed), str(steps)]
+    command = [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / "steps" / program, str(seed), str(steps)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, **ENV}
     )
@@ -42,7 +42,8 @@ def native(seed: int, ranks: int, steps: int, program: str = "stress.py") -> str
 def stress(
     job: Job, seed: int, steps: int, program: str = "stress.py", options: Sequence[str] = (), more: Sequence[str] = ()
 ) -> Job:
-    return job.start_python(program, str(seed), str(steps), "--pause", PAUSE, *more, options=["--keep", "2", *options])
+    arguments = (str(seed), str(steps), "--pause", PAUSE, *more)
+    return job.start_python(f"steps/{program}", *arguments, options=["--keep", "2", *options])
 
 
 def in_output(job: Job, line: str) -> bool:
@@ -198,7 +199,7 @@ def test_many_generations(make_job: Callable[..., Job]) -> None:
 def start_edges(job: Job, kind: str) -> tuple[Path, Path]:
     """edges.py in a situation; the file that ends it, and that without which the job doesn't end."""
     go, end = job.where / "go", job.where / "end"
-    job.start_python("edges.py", kind, str(go), str(end))
+    job.start_python("moments/edges.py", kind, str(go), str(end))
     job.wait_for("ok" if kind == "leave" else f"in {kind}")
     return go, end
 

@@ -30,7 +30,7 @@ def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
 
 def test_the_holder_of_a_lock_is_parked(make_job: Callable[..., Job]) -> None:
     rounds, published = 400, 0
-    job = make_job(4, env=ENV).start_python("rma_parked.py", str(rounds), options=["--keep", "2"])
+    job = make_job(4, env=ENV).start_python("moments/rma_parked.py", str(rounds), options=["--keep", "2"])
     job.wait_for("round 0")
     while not ended(job):
         code, _, errors = answer(request(job))
@@ -59,7 +59,7 @@ def test_under_another_version(make_job: Callable[..., Job], c_program: Callable
     job = make_job(4)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
-    job.start(c_program(PROGRAMS / "surface_rma.c"), *states)
+    job.start(c_program(PROGRAMS / "surface/objects/surface_rma.c"), *states)
     job.wait_for(lambda text: text.count("ready") == job.ranks)
     for runner in (debian, BIN / "mpirun", debian):
         job.checkpoint()
@@ -69,4 +69,4 @@ def test_under_another_version(make_job: Callable[..., Job], c_program: Callable
 
 
 def test_window_that_fails_half_way(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    assert "ok" in make_job(1).start(c_program(PROGRAMS / "failing_windows.c")).finish().splitlines()
+    assert "ok" in make_job(1).start(c_program(PROGRAMS / "mpi/failing_windows.c")).finish().splitlines()

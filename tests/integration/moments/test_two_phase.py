@@ -28,7 +28,7 @@ def test_interrupted_in_the_barrier(make_job: Callable[..., Job]) -> None:
     for."""
     job = make_job(3, env=ENV)
     files = job.where / "go", job.where / "end"
-    job.start_python("moments.py", "compute", *map(str, files), options=OPTIONS)
+    job.start_python("moments/moments.py", "compute", *map(str, files), options=OPTIONS)
     job.wait_for("in compute")
     for _ in range(2):
         job.checkpoint()

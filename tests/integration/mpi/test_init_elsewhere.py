@@ -1,4 +1,4 @@
-"""MPI_Init on another thread than the process's first (tests/programs/init_elsewhere.c).
+"""MPI_Init on another thread than the process's first (tests/programs/mpi/init_elsewhere.c).
 
 Such a program is checkpointed and restarted, or refused before anything stops."""
 
@@ -22,7 +22,7 @@ def start(job: Job, program: Path, mode: str) -> Path:
 
 def test_restart(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     job = make_job(2)
-    go = start(job, c_program(PROGRAMS / "init_elsewhere.c"), "all")
+    go = start(job, c_program(PROGRAMS / "mpi/init_elsewhere.c"), "all")
     for _ in range(2):
         job.checkpoint()
         job.checkpoint()
@@ -42,7 +42,7 @@ def test_restart(make_job: Callable[..., Job], c_program: Callable[[Path], Path]
 )
 def test_refused(make_job: Callable[..., Job], c_program: Callable[[Path], Path], mode: str, why: str) -> None:
     job = make_job(2)
-    go = start(job, c_program(PROGRAMS / "init_elsewhere.c"), mode)
+    go = start(job, c_program(PROGRAMS / "mpi/init_elsewhere.c"), mode)
     done = manapy("checkpoint", job.dir)
     assert (done.returncode, why in done.stderr) == (1, True), done
     assert not list(job.dir.glob("ckpt-*"))

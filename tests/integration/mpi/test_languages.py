@@ -1,4 +1,4 @@
-"""Programs in Fortran (mpif.h, "use mpi", "use mpi_f08": tests/programs/fortran_*) and C++ (namespace MPI:
+"""Programs in Fortran (mpif.h, "use mpi", "use mpi_f08": tests/programs/languages/fortran_*) and C++ (namespace MPI:
 cxx_bindings.cpp), built with the wrappers of Debian's MPICH.
 """
 
@@ -27,7 +27,7 @@ def program(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     wrapper, *flags, source = SOURCES[request.param]
     if shutil.which(wrapper) is None or shutil.which("gfortran") is None:
         pytest.skip("no Fortran or C++ compiler for MPI (apt install gfortran g++ libmpich-dev)")
-    return build(tmp_path / "program", PROGRAMS / source, "-O1", "-g", *flags, compiler=wrapper)
+    return build(tmp_path / "program", PROGRAMS / "languages" / source, "-O1", "-g", *flags, compiler=wrapper)
 
 
 @pytest.mark.parametrize("program", SOURCES, indirect=True)

@@ -1,5 +1,5 @@
 """Long nonblocking reductions with an operation of the program: what memory they take, and that nobody has to come to a
-wait for another (tests/programs/long_reductions.c). All their forms, and checkpoints in the middle of them:
+wait for another (tests/programs/mpi/long_reductions.c). All their forms, and checkpoints in the middle of them:
 surface_fold*.c in test_surface.py."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CALLS = ("Recv", "Ssend", "Probe", "Waitany", "Test", "Barrier", "Allreduce", "C
 
 def test_memory_is_bounded(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     job = make_job(8)
-    job.start(c_program(PROGRAMS / "long_reductions.c"), "memory")
+    job.start(c_program(PROGRAMS / "mpi/long_reductions.c"), "memory")
     output = job.finish()
     assert output.count("ok") == 8 and "FAILED" not in output, output
 
@@ -27,7 +27,7 @@ def test_a_rank_waits_while_others_need_it(make_job: Callable[..., Job], c_progr
     generations, moments = 4, random.Random(5)
     job = make_job(3)
     stop = job.where / "stop"
-    job.start(c_program(PROGRAMS / "long_reductions.c"), stop)
+    job.start(c_program(PROGRAMS / "mpi/long_reductions.c"), stop)
     for generation in range(generations):
         job.wait_for("step")
         time.sleep(moments.uniform(0.05, 0.5))

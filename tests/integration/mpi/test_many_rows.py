@@ -14,7 +14,7 @@ from jobs import Job
 def test_many_rows(make_job: Callable[..., Job], communicators: int, requests: int) -> None:
     job = make_job(2)
     go = job.where / "go"
-    job.start_python("many_rows.py", str(communicators), str(requests), str(go))
+    job.start_python("mpi/many_rows.py", str(communicators), str(requests), str(go))
     job.wait_for("made")
     for _ in range(2):
         job.checkpoint()

@@ -1,4 +1,4 @@
-"""MPI objects of every kind after several restarts (tests/programs/state_mpi.c)."""
+"""MPI objects of every kind after several restarts (tests/programs/mpi/state_mpi.c)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from restarts import check, restart
 
 @pytest.fixture(scope="session")
 def program(c_program: Callable[[Path], Path]) -> Path:
-    return c_program(PROGRAMS / "state_mpi.c")
+    return c_program(PROGRAMS / "mpi/state_mpi.c")
 
 
 def begin(job: Job, program: Path) -> tuple[Job, Path]:

@@ -1,5 +1,5 @@
-"""Copies of the program's messages for which there is no memory (tests/programs/no_memory.c): the call fails, or the
-checkpoint; not the job."""
+"""Copies of the program's messages for which there is no memory (tests/programs/mpi/no_memory.c): the call fails, or
+the checkpoint; not the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs import PROGRAMS, Job, manapy
 def test_the_call_fails_or_the_checkpoint(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     job = make_job(2, env={"MANAPY_DRAIN_SECONDS": "2"})  # after which the other rank hears of it
     go = job.where / "go"
-    job.start(c_program(PROGRAMS / "no_memory.c"), go)
+    job.start(c_program(PROGRAMS / "mpi/no_memory.c"), go)
     job.wait_for(lambda text: text.count("limited") == 2)
     done = manapy("checkpoint", job.dir)
     assert done.returncode == 1

@@ -42,7 +42,7 @@ def test_copies_hand_on_to_the_first(make_job: Callable[..., Job], c_program: Ca
         copies.append(shutil.copy(Path(sys.prefix) / "lib/manapy/upper/libmpi.so.12", folder))
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
-    job.start(c_program(PROGRAMS / "two_copies.c"), *copies)
+    job.start(c_program(PROGRAMS / "mpi/two_copies.c"), *copies)
     job.wait_for(lambda text: text.count("ready") == 2)
     job.checkpoint()  # and goes on
     for _ in range(2):

@@ -1,4 +1,5 @@
-"""Messages in flight, outstanding requests and probed messages through several restarts (tests/programs/p2p_*.py)."""
+"""Messages in flight, outstanding requests and probed messages through several restarts
+(tests/programs/steps/p2p_*.py)."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def digest(output: str) -> set[str]:
 def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps: int) -> None:
     program = f"p2p_{name}.py"
     native = subprocess.run(
-        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / program, str(steps)],
+        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / "steps" / program, str(steps)],
         check=True,
         capture_output=True,
         text=True,
@@ -45,7 +46,7 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
 
     job, moments = make_job(ranks), random.Random(name)
     go = job.hold(steps - 1)
-    job.start_python(program, str(steps), "--pause", PAUSE)
+    job.start_python(f"steps/{program}", str(steps), "--pause", PAUSE)
     job.wait_for("step")
     for generation in range(GENERATIONS):
         time.sleep(moments.uniform(0.05, 0.5))
@@ -61,7 +62,7 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
 def test_slots_are_used_again(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     """A thread that completes what another has posted gives the slots back to it."""
     job = make_job(1)
-    job.start(c_program(PROGRAMS / "handed_requests.c"), "500")
+    job.start(c_program(PROGRAMS / "mpi/handed_requests.c"), "500")
     highest = re.search(r"^highest (\d+)$", job.finish(), re.M)
     assert highest is not None
     # Of 50000: 100 at a time, and less than two magazines of 64 that each of two threads keeps.

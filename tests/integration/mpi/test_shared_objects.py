@@ -1,4 +1,4 @@
-"""MPI objects that threads share (tests/programs/shared_objects.c)."""
+"""MPI objects that threads share (tests/programs/mpi/shared_objects.c)."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from jobs import PROGRAMS, Job
 
 
 def test_objects_of_several_threads(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    assert "ok" in make_job(1).start(c_program(PROGRAMS / "shared_objects.c")).finish().splitlines()
+    assert "ok" in make_job(1).start(c_program(PROGRAMS / "mpi/shared_objects.c")).finish().splitlines()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mpi
 def test_sums_keep_their_bits(make_job: Callable[..., Job]) -> None:
     job = make_job(4, env={"OPENBLAS_NUM_THREADS": "1"})
     go = job.where / "go"
-    job.start_python("sums.py", str(go))
+    job.start_python("mpi/sums.py", str(go))
     job.wait_for("summed")
     for _ in range(2):
         job.checkpoint()

@@ -1,5 +1,5 @@
-"""The whole MPI surface: programs tests/programs/surface_*.c, one per family, each a list of cases "make objects with
-these functions", "they behave as before" (frame: checkpointed.h).
+"""The whole MPI surface: programs tests/programs/surface/*/surface_*.c, one per family, each a list of cases "make
+objects with these functions", "they behave as before" (frame: checkpointed.h).
 
 native   without manapy: what the cases themselves expect is right
 restart  checkpoint, SIGKILL, restart, twice; every case checks its objects in the last generation
@@ -15,7 +15,7 @@ import pytest
 from jobs import BIN, PROGRAMS, Job
 from restarts import check, restart
 
-SOURCES = sorted(PROGRAMS.glob("surface_*.c"))
+SOURCES = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
 RANKS = 4
 
 

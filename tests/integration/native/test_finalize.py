@@ -1,4 +1,4 @@
-"""How jobs end under manapy: with the same exit code and errors as natively (tests/programs/unreceived.c)."""
+"""How jobs end under manapy: with the same exit code and errors as natively (tests/programs/native/unreceived.c)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ends(job: Job, program: Path, mode: str, *launcher: Path) -> tuple[int, set[
 def test_a_message_that_is_never_received(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path], mode: str
 ) -> None:
-    program = c_program(PROGRAMS / "unreceived.c")
+    program = c_program(PROGRAMS / "native/unreceived.c")
     native = ends(make_job(2), program, mode)
     under_manapy = ends(make_job(2), program, mode, BIN / "manapy-launch")
     if mode == "returned" and ABORTED in (native[0], under_manapy[0]):

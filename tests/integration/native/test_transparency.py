@@ -22,7 +22,7 @@ from compiling import build
 from jobs import BIN, PROGRAMS
 
 TIMEOUT = 90
-PROBE = PROGRAMS / "transparency.py"
+PROBE = PROGRAMS / "native/transparency.py"
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def test_distribution_python(both: Both) -> None:
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, dict[str, Any]]:
-    """All aspects of tests/programs/transparency.py, natively and launched."""
+    """All aspects of tests/programs/native/transparency.py, natively and launched."""
     both = Both(tmp_path_factory.mktemp("observed"))
     found: dict[bool, dict[str, Any]] = {}
     for launched in (False, True):

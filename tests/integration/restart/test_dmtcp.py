@@ -18,13 +18,13 @@ from waiting import until
 
 @pytest.fixture(scope="module")
 def program(c_program: Callable[[Path], Path]) -> Path:
-    return c_program(PROGRAMS / "dmtcp_api.c")
+    return c_program(PROGRAMS / "dmtcp/dmtcp_api.c")
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Without MPI, which the original does not get on with in every version."""
-    return build(tmp_path_factory.mktemp("alone") / "alone", PROGRAMS / "dmtcp_api.c", *STRICT, "-DWITHOUT_MPI")
+    return build(tmp_path_factory.mktemp("alone") / "alone", PROGRAMS / "dmtcp/dmtcp_api.c", *STRICT, "-DWITHOUT_MPI")
 
 
 def run(where: Path, *command: str | Path) -> str:
@@ -125,7 +125,7 @@ def send(job: Job, directory: str | Path) -> None:
 def test_places(job: Job) -> None:
     """Checkpoints in two directories are one row of checkpoints, for every command."""
     elsewhere = job.where / "else where"
-    job.start_python("dmtcp_places.py")
+    job.start_python("dmtcp/dmtcp_places.py")
     assert job.wait_for(lambda t: t.count("begins at") == 2).count(f"begins at {job.dir}\n") == 2
     first = job.checkpoint()
     send(job, "else where")
@@ -186,7 +186,7 @@ def test_places(job: Job) -> None:
 
 def test_directory_that_cannot_be_used(job: Job) -> None:
     """The checkpoint fails in one line, before anything has stopped; the ones before and the job are as they were."""
-    job.start_python("dmtcp_places.py")
+    job.start_python("dmtcp/dmtcp_places.py")
     job.wait_for(lambda t: t.count("begins at") == 2)
     first = job.checkpoint()
     file = job.where / "file"
@@ -218,7 +218,7 @@ def test_jobs_that_share_a_directory(make_job: Callable[..., Job]) -> None:
     shared = jobs[0].where / "shared"
     taken = []
     for job in jobs:
-        job.start_python("dmtcp_places.py")
+        job.start_python("dmtcp/dmtcp_places.py")
         job.wait_for("begins at")
         send(job, shared)
         taken.append(job.checkpoint())
@@ -288,7 +288,7 @@ def test_checkpoint_of_all_ranks(program: Path, job: Job) -> None:
 
 
 def test_in_python(job: Job) -> None:
-    job.start_python("dmtcp_api.py")
+    job.start_python("dmtcp/dmtcp_api.py")
     text = job.wait_for(lambda t: t.count("got 1, generation 2") == 2)
     assert text.count("preload None") == 2
     assert text.count("the checkpoint that the program requested has failed: cannot make /nowhere/at/all: ") == 1

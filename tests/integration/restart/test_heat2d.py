@@ -14,7 +14,7 @@ from solver import SOLVER, after, step
 def solve(job: Job) -> Path:
     """Starts it. It stays in its last steps until this file exists, so that a test has it for as long as it wants."""
     go = job.hold(1980)
-    job.start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
     return go
 
 
@@ -30,7 +30,7 @@ def residuals(job: Job) -> dict[int, str]:
 
 
 def test_undisturbed_under_manapy(make_job: Callable[..., Job], undisturbed: bytes) -> None:
-    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job = make_job(4).start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
 

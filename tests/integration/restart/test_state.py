@@ -1,4 +1,4 @@
-"""State of the program that has nothing to do with MPI: one program per kind (tests/programs/state_*), checkpointed in
+"""State of the program that has nothing to do with MPI: one program per kind (tests/programs/state), checkpointed in
 mid-run.
 
 continue   checkpoint, twice; the program goes on and checks its state
@@ -21,7 +21,7 @@ import compiling
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
 
-KINDS = sorted(p.name for p in PROGRAMS.glob("state_*") if p.stem != "state_mpi")  # that one: test_mpi_objects.py
+KINDS = sorted(p.name for p in (PROGRAMS / "state").glob("state_*"))
 COMPILERS = {".c": ["gcc"], ".cpp": ["g++", "-std=c++20"]}
 
 
@@ -31,7 +31,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]
     where = tmp_path_factory.mktemp("built")
 
     def command(name: str) -> list[str]:
-        source = PROGRAMS / name
+        source = PROGRAMS / "state" / name
         if source.suffix == ".py":
             return [sys.executable, str(source)]
         program = where / source.stem

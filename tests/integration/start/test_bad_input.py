@@ -38,7 +38,7 @@ def manapy_lines(text: str) -> list[str]:
 @pytest.fixture
 def checkpointed(make_job: Callable[..., Job]) -> Job:
     """A 2-rank job that was checkpointed and killed."""
-    job = make_job(2).start_python("heat2d.py", *SOLVER)
+    job = make_job(2).start_python("steps/heat2d.py", *SOLVER)
     job.wait_for("step 400 ")
     job.checkpoint()
     job.kill()
@@ -48,7 +48,7 @@ def checkpointed(make_job: Callable[..., Job]) -> Job:
 @pytest.fixture
 def running(make_job: Callable[..., Job]) -> Job:
     """A 2-rank job in mid-run."""
-    job = make_job(2).start_python("heat2d.py", *SOLVER)
+    job = make_job(2).start_python("steps/heat2d.py", *SOLVER)
     job.wait_for("step 200 ")
     return job
 
@@ -172,7 +172,7 @@ def test_unwritable_job_directory(tmp_path: Path) -> None:
 def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:
     job = make_job(2)
     job.where = small_disk
-    job.start_python("heat2d.py", *SOLVER)
+    job.start_python("steps/heat2d.py", *SOLVER)
     job.wait_for("step 200 ")
     filler = small_disk / "filler"
     filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (2 << 20)))
@@ -192,7 +192,7 @@ def written(pid: int) -> int:
 def test_one_full_disk_stops_the_others_no_longer(make_job: Callable[..., Job]) -> None:
     """Rank 1's image can't be written: rank 0, which has much to write, is let go before it has written all of it."""
     job = make_job(2)
-    job.start_python("quota.py")
+    job.start_python("moments/quota.py")
     job.wait_for("ready")
     rank0 = job.pids()[0]
     before = written(rank0)

@@ -61,7 +61,7 @@ def job() -> Iterator[Job]:
 
 
 def test_nobody_else_but_root_sees_anything(job: Job) -> None:
-    job.start_python("stuck.py", "sleep")
+    job.start_python("trace/stuck.py", "sleep")
     job.wait_for("stuck")
     recording = format.root(OWNER) / format.job_name(job.dir)
     (before,) = {path.name for path in job.where.iterdir()} - {"job"}

@@ -54,7 +54,8 @@ def test_restart(make_job: Callable[..., Job]) -> None:
     job = make_job(2).start(
         "/bin/sh",
         "-c",
-        f"exec {sys.executable} {PROGRAMS / 'heat2d.py'} --n 64 --steps 400 --every 20 --pause 0.03 --out field.npy",
+        f"exec {sys.executable} {PROGRAMS / 'steps/heat2d.py'} --n 64 --steps 400 --every 20 --pause 0.03"
+        " --out field.npy",
         options=["--shift", "auto"],
     )
     job.wait_for("step 40 ")
@@ -132,7 +133,7 @@ def test_failover_is_followed_by_a_checkpoint(
     monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
     job = make_job(2).start(
         sys.executable,
-        PROGRAMS / "heat2d.py",
+        PROGRAMS / "steps/heat2d.py",
         "--n",
         "64",
         "--steps",
@@ -172,7 +173,7 @@ def test_failover_is_followed_by_a_checkpoint(
 def test_a_recent_checkpoint_will_do(make_job: Callable[..., Job]) -> None:
     job = make_job(2).start(
         sys.executable,
-        PROGRAMS / "heat2d.py",
+        PROGRAMS / "steps/heat2d.py",
         "--n",
         "64",
         "--steps",

@@ -35,7 +35,7 @@ def test_a_launcher_that_leaves_much_open(make_job: Callable[..., Job], c_progra
     """Whatever it is, and at whatever number: it is not the program's. A restart needs nothing of it, and has its own
     connections elsewhere than where the program's descriptors have to go."""
     job = make_job(2)
-    go, program = job.where / "go", c_program(PROGRAMS / "wide.c")
+    go, program = job.where / "go", c_program(PROGRAMS / "native/wide.c")
     job.mpirun = [sys.executable, "-c", LEAKS, BIN / "mpirun"]
     job.start(program, go)
     assert int(re.findall(r"descriptor (\d+)", job.wait_for("ready"))[0]) > 700
@@ -52,7 +52,7 @@ def test_a_launcher_that_leaves_much_open(make_job: Callable[..., Job], c_progra
 def test_128_ranks_on_a_node(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     job = make_job(128)
     go = job.where / "go"
-    job.start(c_program(PROGRAMS / "wide.c"), go)
+    job.start(c_program(PROGRAMS / "native/wide.c"), go)
     job.wait_for("ready")
     job.checkpoint()
     job.kill()

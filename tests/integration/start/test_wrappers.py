@@ -26,7 +26,7 @@ PYTHON = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"  # as
 def test_child_of_a_script(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path], starter: str, command: list[str]
 ) -> None:
-    wide = c_program(PROGRAMS / "wide.c")
+    wide = c_program(PROGRAMS / "native/wide.c")
     job = make_job(2)
     job.start(*(word.replace("WIDE", str(wide)) for word in command))
     assert job.wait() != 0
@@ -38,7 +38,7 @@ def test_child_of_a_script(
 def test_what_the_message_says_works(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     job = make_job(2)
     (job.where / "go").touch()
-    inside = f"timeout 60 {BIN}/manapy-launch --dir {job.dir} {c_program(PROGRAMS / 'wide.c')} go | cat"
+    inside = f"timeout 60 {BIN}/manapy-launch --dir {job.dir} {c_program(PROGRAMS / 'native/wide.c')} go | cat"
     assert job.spawn([*job.mpirun, "-n", "2", "sh", "-c", inside]).finish().splitlines()[-1] == "ok"
-    job.start("sh", "-c", f"true; exec {c_program(PROGRAMS / 'wide.c')} go")
+    job.start("sh", "-c", f"true; exec {c_program(PROGRAMS / 'native/wide.c')} go")
     assert job.finish().splitlines()[-1] == "ok"

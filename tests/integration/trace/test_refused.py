@@ -27,9 +27,9 @@ SAID = {
 def test_what_has_ended_the_job(make_job: Callable[..., Job], c_program: Callable[[Path], Path], what: str) -> None:
     native = make_job(RANKS)
     native.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
-    native.spawn([BIN / "mpirun", "-n", str(RANKS), c_program(PROGRAMS / "refused.c"), what])
+    native.spawn([BIN / "mpirun", "-n", str(RANKS), c_program(PROGRAMS / "trace/refused.c"), what])
     job = make_job(RANKS)
-    job.start(c_program(PROGRAMS / "refused.c"), what)
+    job.start(c_program(PROGRAMS / "trace/refused.c"), what)
     assert job.wait() != 0 and native.wait() != 0, (job.report(), native.report())
     assert "wasn't refused" not in job.output() + native.output(), job.report()
     code, said, _ = why(job.dir)

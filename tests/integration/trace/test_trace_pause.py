@@ -41,7 +41,7 @@ def nobody_is_accused(job: Job) -> None:
 
 @pytest.mark.parametrize("recorder", ["manapy-launch", "manapy trace run"])
 def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
-    program = [sys.executable, PROGRAMS / "paused.py", job.where / "go"]
+    program = [sys.executable, PROGRAMS / "trace/paused.py", job.where / "go"]
     if recorder == "manapy-launch":
         job.start(*program)
     else:

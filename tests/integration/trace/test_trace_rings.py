@@ -33,7 +33,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def program(c_program: Callable[[Path], Path]) -> Path:
-    return c_program(PROGRAMS / "trace_calls.c")
+    return c_program(PROGRAMS / "trace/trace_calls.c")
 
 
 def read(job: Job) -> Trace:

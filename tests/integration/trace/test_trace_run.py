@@ -127,7 +127,7 @@ def stack(request: pytest.FixtureRequest) -> Stack:
 
 def compiled(where: Path, stack: Stack) -> Path:
     compiler, *options = stack.compiler
-    return build(where / "recorded", PROGRAMS / "recorded.c", "-O1", "-g", "-w", *options, compiler=compiler)
+    return build(where / "recorded", PROGRAMS / "trace/recorded.c", "-O1", "-g", "-w", *options, compiler=compiler)
 
 
 def record(
@@ -488,9 +488,8 @@ def test_programs_run_as_without_it(
     name: str, tmp_path: Path, trace_root: Path, c_program: Callable[[Path], Path]
 ) -> None:
     (tmp_path / "go").touch()
-    done = record(
-        tmp_path, STACKS["mpich 5"], c_program(PROGRAMS / f"{name}.c"), STATE_GO=str(tmp_path / "go"), STATE_NATIVE="1"
-    )
+    source = next((PROGRAMS / "surface").rglob(f"{name}.c"))
+    done = record(tmp_path, STACKS["mpich 5"], c_program(source), STATE_GO=str(tmp_path / "go"), STATE_NATIVE="1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == RANKS and "FAILED" not in done.stdout
     assert len(list(files(trace_root))) == RANKS

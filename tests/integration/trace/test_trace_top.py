@@ -58,7 +58,7 @@ def test_a_saved_recording_is_one_picture(tmp_path: Path, top: View) -> None:
 @pytest.mark.mpi
 def test_a_job_that_goes_on(job: Job, top: View) -> None:
     """Drawn at the same place; Ctrl-C ends the view and nothing else; else it ends with the job."""
-    job.start_python("stuck.py", "healthy")
+    job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
     left, to_the_end = top(job.dir, "--interval", "300ms"), top(job.dir, "--sort", "wait")
 
@@ -92,7 +92,7 @@ def test_a_job_that_goes_on(job: Job, top: View) -> None:
 
 @pytest.mark.mpi
 def test_a_rank_that_is_stuck(job: Job, top: View) -> None:
-    job.start_python("stuck.py", "spin")
+    job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")
     view = top(job.dir, "--sort", "state")
     shown = view.wait_for(lambda lines: any(line.startswith("why: rank 1 ") for line in lines))

@@ -65,7 +65,7 @@ def job(tmp_path: Path) -> Any:
 def test_the_rank_and_the_cause(
     job: Job, kind: str, state: str, rank: int | None, causes: tuple[str, ...], says: str
 ) -> None:
-    job.start_python("stuck.py", kind)
+    job.start_python("trace/stuck.py", kind)
     job.wait_for("stuck")
     verdict = hung(job, state=state)
     assert verdict["rank"] == rank and verdict["cause"] in causes and says in verdict["sentence"], verdict
@@ -96,14 +96,14 @@ def test_the_rank_and_the_cause(
     ],
 )
 def test_calls_that_are_made_seldom(job: Job, kind: str, rank: int | None, cause: str, says: str) -> None:
-    job.start_python("stuck_calls.py", kind)
+    job.start_python("trace/stuck_calls.py", kind)
     job.wait_for("stuck")
     verdict = hung(job) if cause == "deadlock" else late(job)
     assert (verdict["rank"], verdict["cause"]) == (rank, cause) and says in verdict["sentence"], verdict
 
 
 def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> None:
-    job.start_python("stuck.py", "sleep")
+    job.start_python("trace/stuck.py", "sleep")
     job.wait_for("stuck")
     done = watch(job, "--patience", "0", "--run", 'echo "$MANAPY_SENTENCE" >> said', "--on-hang", "kill")
     assert done.returncode == 4, done.stderr
@@ -122,7 +122,7 @@ def on_hang(job: Job, what: str) -> tuple[int, str, str]:
 
 def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place(job: Job) -> None:
     job.ranks = 2
-    job.start_python("stuck.py", "deadlock")
+    job.start_python("trace/stuck.py", "deadlock")
     job.wait_for("stuck")
     code, said, _ = on_hang(job, "checkpoint")
     assert code == 4 and "checkpoint: " in said
@@ -135,14 +135,14 @@ def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place
 
 
 def test_a_job_whose_ranks_are_in_a_collective_that_one_never_comes_to_is_not_saved_but_said_why(job: Job) -> None:
-    job.start_python("stuck_calls.py", "fence", "asleep")
+    job.start_python("trace/stuck_calls.py", "fence", "asleep")
     job.wait_for("stuck")
     code, _, said = on_hang(job, "checkpoint")
     assert code == 1 and "no checkpoint can be made in 20 s: rank 1 has computed for" in said
 
 
 def test_a_job_with_a_stopped_rank_is_not_saved_but_said_why(job: Job) -> None:
-    job.start_python("stuck.py", "healthy")
+    job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
     pid = job.pids()[2]
     os.kill(pid, signal.SIGSTOP)
@@ -162,7 +162,7 @@ def test_kill_ends_the_job_that_is_stuck_and_no_other(job: Job, tmp_path: Path) 
     other = Job(tmp_path / "other", 2, mpirun=job.mpirun)
     try:
         for one in (job, other):
-            one.start_python("stuck.py", "healthy")
+            one.start_python("trace/stuck.py", "healthy")
         for one in (job, other):
             one.wait_for("going on")
         pids = job.pids()
@@ -190,7 +190,7 @@ def test_kill_ends_a_job_that_is_only_recorded(job: Job) -> None:
             "-n",
             "3",
             sys.executable,
-            PROGRAMS / "stuck.py",
+            PROGRAMS / "trace/stuck.py",
             "sleep",
         ]
     )
@@ -219,7 +219,7 @@ def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
 
 
 def test_stopped_going_on_and_killed(job: Job) -> None:
-    job.start_python("stuck.py", "healthy")
+    job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
     for _ in range(2):  # all its messages are from one rank to another: nobody is stuck, and who is slow can't be told
         code, said = why(job)
@@ -240,7 +240,7 @@ def test_stopped_going_on_and_killed(job: Job) -> None:
 
 def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
     """Twice: of the second time nothing is said any more. Nobody is killed."""
-    job.start_python("late.py")
+    job.start_python("trace/late.py")
     job.wait_for("late")
     done = watch(job, "--every", "200ms", "--patience", "0", "--on-hang", "kill", "--run", "touch seen")
     assert done.returncode != 4 and "Traceback" not in done.stderr, (done.stdout, done.stderr)
@@ -252,7 +252,7 @@ def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
 
 
 def test_a_command_that_takes_too_long_is_ended(job: Job) -> None:
-    job.start_python("stuck.py", "deadlock")
+    job.start_python("trace/stuck.py", "deadlock")
     job.wait_for("stuck")
     done = watch(job, "--every", "200ms", "--run", "sleep 1000", "--run-limit", "500ms", "--on-hang", "kill")
     assert done.returncode == 4 and "'sleep 1000' was ended: it took longer than " in done.stderr, done.stderr

@@ -56,7 +56,7 @@ def hung(job: Job, state: str = "hung") -> dict[str, Any]:
 def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
     """Its process is seen there. What is kept on disk of all hosts says the same; a host that can't be reached costs no
     rank its good name."""
-    job.start_python("stuck.py", "spin")
+    job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")
     verdict = hung(job, "late")
     assert verdict["rank"] == 1 and verdict["cause"] == "compute", verdict
@@ -81,7 +81,7 @@ def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
 
 
 def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
-    job.start_python("stuck.py", "healthy")
+    job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
     code, said, errors = why(job)
     assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith("nobody is stuck"), (
@@ -103,7 +103,7 @@ def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
 def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
     """A command where nothing of the job runs sees all of it."""
     name = job.where / "traced"
-    program = [sys.executable, PROGRAMS / "stuck.py", "sleep"]
+    program = [sys.executable, PROGRAMS / "trace/stuck.py", "sleep"]
     job.spawn(
         [
             *job.inside,

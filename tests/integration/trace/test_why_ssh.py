@@ -84,7 +84,7 @@ def ssh(tmp_path: Path) -> Iterator[Path]:
 def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], ssh: Path) -> None:
     """A host that can't be reached costs the other one nothing. What was started there ends with the command."""
     job = make_job(2, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
-    job.start_python("stuck.py", "spin")
+    job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")
     env = {"PATH": f"{ssh}:{os.environ['PATH']}"}
 
