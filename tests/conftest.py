@@ -18,7 +18,7 @@ UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
 # then what mostly waits; unit tests fill what is left at the end. A file's tests share what its fixtures have started,
 # so they stay together; so do all files that use the RDMA machine, of which two at once would take all processors from
 # everybody.
-ORDER = ("rdma/", "integration/test_slurm", "integration/test_conformance", "integration/", "unit/")
+ORDER = ("rdma/", "integration/chain/test_slurm", "integration/conformance/test_conformance", "integration/", "unit/")
 TOGETHER = "tests/rdma/"
 
 

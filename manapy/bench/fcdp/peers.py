@@ -33,8 +33,8 @@ RATES = {FULL: "full speed", GIGABIT: "1 Gb/s", HUNDRED: "100 Mb/s", TEN: "10 Mb
 
 @dataclass(frozen=True)
 class Library:
-    """One way to train. by, options: of osu_bench/peers; several: only workloads of several micro-batches, where alone
-    it differs from the others; patient: at 10 Mb/s, too."""
+    """One way to train. by, options: of osu_bench/fcdp/peers; several: only workloads of several micro-batches, where
+    alone it differs from the others; patient: at 10 Mb/s, too."""
 
     by: str
     options: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
 """What is counted as right in the case studies, and what is read of verdicts. The real jobs are in
-tests/integration/test_bench.py."""
+tests/integration/bench/test_bench.py."""
 
 from __future__ import annotations
 

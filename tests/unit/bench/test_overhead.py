@@ -1,5 +1,5 @@
 """What recorders cost: rows made of runs that are told, not run. The real ones are in
-tests/integration/test_bench.py."""
+tests/integration/bench/test_bench.py."""
 
 from __future__ import annotations
 

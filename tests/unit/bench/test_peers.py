@@ -1,5 +1,5 @@
 """What is made of the runs of manapy and of other libraries: a training that goes another way than one process is
-noticed, and all is drawn. Real runs are in tests/integration/test_bench_fcdp.py."""
+noticed, and all is drawn. Real runs are in tests/integration/bench/test_bench_fcdp.py."""
 
 from __future__ import annotations
 

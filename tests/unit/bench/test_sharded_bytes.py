@@ -1,5 +1,5 @@
 """What is made of the counts of a training: a wrong one is noticed. Real counts are in
-tests/integration/test_bench_fcdp.py."""
+tests/integration/bench/test_bench_fcdp.py."""
 
 from __future__ import annotations
 

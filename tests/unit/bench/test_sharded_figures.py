@@ -1,4 +1,5 @@
-"""What is made of samples of memory and of the network; the trainings are in tests/integration/test_bench_fcdp.py."""
+"""What is made of samples of memory and of the network; the trainings are in
+tests/integration/bench/test_bench_fcdp.py."""
 
 from __future__ import annotations
 
