@@ -33,16 +33,16 @@ def checkpoint() -> Path | None:
     """
     import time
 
-    from .core import boundary
+    from .core import boundary, outside
 
     block = boundary.lower()
     if block is None:
-        _say_outside("checkpoint() did nothing")
+        outside.warn_outside("checkpoint() did nothing")
         return None
     generation = block.generation
     ticket = boundary.request_checkpoint(block)
     if ticket < 0:
-        _say("checkpoint() did nothing: this job has no coordinator")
+        outside.warn("checkpoint() did nothing: this job has no coordinator")
         return None
     while block.generation == generation:  # a restart replaces the block, and its tickets count from 0 again
         done = boundary.checkpoint_done(block)
@@ -58,11 +58,11 @@ def checkpoint() -> Path | None:
 
 def is_restart() -> bool:
     """Does this process continue from a checkpoint? Outside manapy: False, with a RuntimeWarning."""
-    from .core import boundary
+    from .core import boundary, outside
 
     block = boundary.lower()
     if block is None:
-        _say_outside("is_restart() is False")
+        outside.warn_outside("is_restart() is False")
         return False
     return bool(block.generation > 0)
 
@@ -75,16 +75,6 @@ def _latest(block: Any) -> Path:
     if latest.exists():
         return latest.resolve()
     return Path(os.fsdecode(block.checkpoint))
-
-
-def _say_outside(what: str) -> None:
-    _say(f"{what}: this process does not run under manapy-launch")
-
-
-def _say(text: str) -> None:
-    import warnings
-
-    warnings.warn(f"manapy: {text}", RuntimeWarning, stacklevel=4)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
 # longest, then those that mostly wait; unit tests fill the gaps at the end. The tests of a file stay together, because
 # they share what its fixtures have started. All files that use the RDMA machine also stay together: two of them at once
 # would take all processors from the other tests.
-ORDER = ("rdma/", "integration/test_slurm", "integration/test_conformance", "integration/", "unit/")
+ORDER = ("rdma/", "integration/chain/test_slurm", "integration/conformance/test_conformance", "integration/", "unit/")
 TOGETHER = "tests/rdma/"
 
 
@@ -44,7 +44,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     quick, long = config.getoption("--quick"), config.getoption("--long")
     kept = [item for item in items if (_is_quick(item) if quick else long or not item.get_closest_marker("long"))]
     if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        chosen = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
     items.sort(key=lambda item: _place(item.path.relative_to(ROOT / "tests").as_posix()))
 

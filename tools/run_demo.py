@@ -1,7 +1,7 @@
 """The demonstration behind tools/demo: a job is checkpointed, killed and restarted, and its result is the same bit for
 bit.
 
-1. tests/programs/heat2d.py runs undisturbed on 4 ranks.
+1. tests/programs/steps/heat2d.py runs undisturbed on 4 ranks.
 2. It runs under manapy-launch; in mid-run `manapy checkpoint` is taken; then all ranks and mpirun get SIGKILL.
 3. `manapy restart` continues it under a new mpirun, up to the end.
 4. Both final fields are compared bit for bit; a picture and a table are made.
@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "tests" / "programs" / "heat2d.py"
+PROGRAM = ROOT / "tests" / "programs" / "steps" / "heat2d.py"
 BIN = Path(sys.executable).parent
 
 

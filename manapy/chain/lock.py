@@ -213,11 +213,12 @@ class Lock:
             if self._files.top() > number:  # our observation was old
                 self._files[number].unlink(missing_ok=True)
                 return False
-            self._files.remove_below(number)
-        except OSError as error:  # the disk is full
+        except OSError as error:  # the disk is full, or the directory can't be read any more
             with contextlib.suppress(OSError):
                 self._files[number].chmod(0o400)
             raise ManapyError(why(error, self._files[number])) from error
+        with contextlib.suppress(OSError):  # the next holder removes them
+            self._files.remove_below(number)
         self._number = number
         return True
 

@@ -29,11 +29,10 @@ def table() -> dict[int, list[Communicator]]:
     Other threads may increase the values meanwhile. Outside manapy: {}, with a RuntimeWarning; also {} before the
     program has loaded MPI.
     """
-    from .. import _say_outside
-    from ..core import boundary
+    from ..core import boundary, outside
 
     if boundary.lower() is None:
-        _say_outside("clock.table() is empty")
+        outside.warn_outside("clock.table() is empty")
         return {}
     block = boundary.upper()
     result: dict[int, list[Communicator]] = {}

@@ -8,7 +8,7 @@ in one step of numpy; never happening is a time of infinity.
 
 A Send returns when its message is on its way, unless it can never arrive: then it stays open, as a large message's
 does. With synchronous messages it is an Issend instead, and a Wait for it before the next one that goes the same way,
-or at the iteration's end: so osu_bench/pipeline.py sends.
+or at the iteration's end: so osu_bench/trace/pipeline.py sends.
 """
 
 from __future__ import annotations

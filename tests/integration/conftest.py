@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import emulated
 import pytest
 import slurm
 from compiling import STRICT, build
-from jobs import BIN, Job
+from jobs import BIN, PROGRAMS, Job
+from manapy.bench.shared.cluster import Cluster
+from solver import SOLVER
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -107,3 +112,35 @@ def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 def cluster(make_cluster: Callable[..., slurm.Cluster]) -> slurm.Cluster:
     """Three Slurm nodes of four processors. Shared: a test leaves it as it found it."""
     return make_cluster(nodes=3)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The final field of a run without manapy; the result doesn't depend on the number of ranks."""
+    out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
+    solver = [a if a != "0.03" else "0" for a in SOLVER]
+    subprocess.run(
+        [str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "steps/heat2d.py"), *solver, "--out", str(out)],
+        check=True,
+        capture_output=True,
+    )
+    return out.read_bytes()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with 40 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "manapy-test", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def nodes() -> Iterator[Cluster]:
+    """Three emulated nodes."""
+    with emulated.cluster((*emulated.NODES, emulated.SPARE)) as nodes:
+        yield nodes

@@ -26,6 +26,9 @@ def names(number: int) -> tuple[str, ...]:
     return tuple(f"mpy{os.getpid()}-{i}" for i in range(number))
 
 
+*NODES, SPARE = names(3)  # those of the fixture `nodes`
+
+
 @contextmanager
 def cluster(names: Sequence[str], bits: float | None = None) -> Iterator[Cluster]:
     """Nodes of these names for the time being, with links of so many bits a second; skips the test, saying why, where

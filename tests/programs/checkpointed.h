@@ -1,4 +1,4 @@
-/* Frame of the programs state_*.c: each state is a pair of functions, set up and check; see checkpointed.py. */
+/* Frame of the programs state_*.c: each state is a pair of functions, set up and check; see state/checkpointed.py. */
 #ifndef CHECKPOINTED_H
 #define CHECKPOINTED_H
 

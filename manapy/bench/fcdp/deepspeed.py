@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..calls.imb import cache
 from ..shared.commands import LeftOutError, Setting
+from ..shared.packages import cache
 
 PACKAGE = "deepspeed==0.19.8"
 # its declared dependencies, except torch and numpy

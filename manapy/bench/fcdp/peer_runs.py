@@ -1,5 +1,5 @@
-"""A running osu_bench/peers: one training by one library on the nodes of an emulated cluster. It takes a step when told
-to.
+"""A running osu_bench/fcdp/peers: one training by one library on the nodes of an emulated cluster. It takes a step
+when told to.
 
 mpirun on the first node starts manapy's ranks; those of torch.distributed are started one by one. The bytes that a step
 sends are read from the nodes' interfaces and include headers.
@@ -22,7 +22,7 @@ from typing import Any
 from ..shared.cluster import ENVIRONMENT, Cluster
 from ..shared.commands import BenchError, Setting, end, reason
 
-MANAPY = ("fcdp", "zero3", "hpz", "hpz_naive", "mics")  # of osu_bench/peers' --by
+MANAPY = ("fcdp", "zero3", "hpz", "hpz_naive", "mics")  # of osu_bench/fcdp/peers' --by
 SAMPLED = 0.02  # seconds between samples of the memory
 _ports = itertools.count(29500)
 
@@ -102,7 +102,7 @@ def training(
     """A training with `ranks` on each node, which ends when the context is left. path: directory from which Python
     imports the library, if it isn't on the usual path."""
     errors = setting.fresh("errors")
-    program: list[str | Path] = [setting.tools.python, setting.tools.sources / "peers", "--by", by, *options]
+    program: list[str | Path] = [setting.tools.python, setting.tools.sources / "fcdp" / "peers", "--by", by, *options]
     processes: list[subprocess.Popen[str]] = []
     with errors.open("w") as sink:
 
@@ -159,7 +159,15 @@ def training(
 
 def losses_alone(setting: Setting, ranks: int, steps: int, *options: str) -> list[float]:
     """The losses of the sentences of `ranks` ranks in one process, by torch alone."""
-    command = [setting.tools.python, setting.tools.sources / "peers", "--by", "alone", "--ranks", str(ranks), *options]
+    command = [
+        setting.tools.python,
+        setting.tools.sources / "fcdp" / "peers",
+        "--by",
+        "alone",
+        "--ranks",
+        str(ranks),
+        *options,
+    ]
     words = ["sh", "-c", f'for i in $(seq {steps}); do echo step; done | "$@"', "sh", *map(str, command)]
     return [record["loss"] for line in setting.run(words).splitlines() if "loss" in (record := json.loads(line))]
 

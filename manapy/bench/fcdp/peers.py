@@ -33,8 +33,8 @@ RATES = {FULL: "full speed", GIGABIT: "1 Gb/s", HUNDRED: "100 Mb/s", TEN: "10 Mb
 
 @dataclass(frozen=True)
 class Library:
-    """One way to train. by, options: of osu_bench/peers. several: only for workloads of several micro-batches, because
-    only there it differs from the others. patient: also at 10 Mb/s."""
+    """One way to train. by, options: of osu_bench/fcdp/peers. several: only for workloads of several micro-batches,
+    because only there it differs from the others. patient: also at 10 Mb/s."""
 
     by: str
     options: tuple[str, ...] = ()

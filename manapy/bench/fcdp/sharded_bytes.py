@@ -43,7 +43,7 @@ def bytes_sent(setting: Setting) -> list[Row]:
     micro_batches = ("1", "2", "4") if setting.scale >= 1 else ("1", "2")
     program = [
         setting.tools.python,
-        setting.tools.sources / "sharded.py",
+        setting.tools.sources / "fcdp" / "sharded.py",
         "bytes",
         *size,
         "--models",
@@ -136,7 +136,7 @@ def reduction(setting: Setting) -> list[Row]:
     size = ["--hidden", "2048", "--layers", "3"] if setting.scale >= 1 else ["--hidden", "512", "--layers", "2"]
     program = [
         setting.tools.python,
-        setting.tools.sources / "sharded.py",
+        setting.tools.sources / "fcdp" / "sharded.py",
         "bytes",
         *size,
         "--rank",

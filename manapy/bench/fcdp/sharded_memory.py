@@ -168,7 +168,7 @@ def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
 def _run(setting: Setting, ranks: int, options: list[str]) -> str:
     program: Command = [
         setting.tools.python,
-        setting.tools.sources / "sharded_memory.py",
+        setting.tools.sources / "fcdp" / "sharded_memory.py",
         *options,
         "--ranks-per-node",
         str(RANKS),

@@ -36,7 +36,7 @@ def link(bits: float) -> str:
 
 
 def _program(setting: Setting, *options: str) -> Command:
-    return [setting.tools.python, setting.tools.sources / "sharded_times.py", *options]
+    return [setting.tools.python, setting.tools.sources / "fcdp" / "sharded_times.py", *options]
 
 
 # ---- Table III

@@ -1,5 +1,5 @@
-"""A small training job (osu_bench/train.py) on two hosts while their rail fails: the five cases of the SHIFT paper's
-section 5.2, and its Figure 10.
+"""A small training job (osu_bench/rdma/train.py) on two hosts while their rail fails: the five cases of the SHIFT
+paper's section 5.2, and its Figure 10.
 
 As in the paper: 4 epochs, a checkpoint after each, and the failure after 1.78 epochs. MPI runs over verbs (UCX on
 Soft-RoCE). Progress is measured: how many steps must be repeated, and how long nothing advances. All runs must end with
@@ -94,7 +94,7 @@ class _Attempts:
             "--pause",
             str(PAUSE),
         ]
-        program = [self._setting.tools.python, self._setting.tools.sources / "train.py", *options]
+        program = [self._setting.tools.python, self._setting.tools.sources / "rdma" / "train.py", *options]
         self._processes.append(
             self._setting.guest.part("mpi").start(self._vm, self._setting.tools.mpirun.parent, program, env=env)
         )

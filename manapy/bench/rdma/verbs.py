@@ -32,7 +32,7 @@ def verbs(setting: Setting) -> list[Row]:
     if library is None:
         raise LeftOutError("this manapy was built without its RDMA part (apt install libibverbs-dev)")
     null, program = _null_provider(setting), setting.work / "verbs"
-    compile_one(setting.tools.sources / "verbs.c", program, str(null))
+    compile_one(setting.tools.sources / "rdma" / "verbs.c", program, str(null))
     sysfs = setting.work / "sysfs"
     sysfs.mkdir()
     # with rings that the rewind can read, as on a real RNIC: so no journal is kept

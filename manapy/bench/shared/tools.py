@@ -16,7 +16,7 @@ from ...core import installation
 from ...core.errors import ManapyError
 from ...mpi import candidates
 
-PROGRAMS = ("calls", "p2p", "rate", "collectives", "apps", "steps")
+PROGRAMS = ("calls/calls", "calls/p2p", "calls/rate", "calls/collectives", "calls/apps", "checkpoints/steps")
 # Directories with mpi.h, relative to the prefix of the library.
 HEADERS = ("include", "include/x86_64-linux-gnu/mpich", "lib/x86_64-linux-gnu/mpich/include")
 
@@ -63,18 +63,18 @@ def sources() -> Path:
 def rdma_source(tools: Tools, name: str) -> Path:
     """The source of a verbs program. The tests use some of them, too: in a source tree these are with the tests; when
     installed, all are in one place."""
-    places = (tools.sources / name, tools.sources.parent / "tests" / "programs" / "rdma" / name)
+    places = (tools.sources / "rdma" / name, tools.sources.parent / "tests" / "programs" / "rdma" / name)
     return next((path for path in places if path.exists()), places[0])
 
 
 def compile_programs(tools: Tools, target: Path) -> None:
-    """Compile each osu_bench/NAME.c to target/NAME. They are plain MPI programs: linked with the real library, without
-    manapy."""
+    """Compile each osu_bench/ROOM/NAME.c to target/NAME. They are plain MPI programs: linked with the real library,
+    without manapy."""
     header = _header(tools.library)
     for name in PROGRAMS:
         compile_one(
             tools.sources / f"{name}.c",
-            target / name,
+            target / Path(name).name,
             f"-I{header}",
             str(tools.library),
             "-Wl,--allow-shlib-undefined",

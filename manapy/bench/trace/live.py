@@ -1,4 +1,4 @@
-"""Real training jobs (osu_bench/pipeline.py) that are watched while they run: the cost of watching (the MegaTrace
+"""Real training jobs (osu_bench/trace/pipeline.py) that are watched while they run: the cost of watching (the MegaTrace
 paper's Figure 11), its two case studies (E7), and false alarms.
 
 A job is recorded by `manapy trace run` and ended when it has been watched for long enough. Verdicts are those of
@@ -47,7 +47,7 @@ class Training:
         self._setting, self.directory = setting, setting.fresh("training")
         self.trace = trace_of(self.directory)
         self._log = setting.fresh("log")
-        program = [setting.tools.python, setting.tools.sources / "pipeline.py", "--schedule", plan, *options]
+        program = [setting.tools.python, setting.tools.sources / "trace" / "pipeline.py", "--schedule", plan, *options]
         words = [
             str(word) for word in ["env", "OPENBLAS_NUM_THREADS=1", *setting.recorded(ranks, self.directory, *program)]
         ]

@@ -2,7 +2,7 @@
 with recorders of other kinds, alternately.
 
 A sample is the median iteration of one run, on rank 0, without the first ones. Each other recorder is inspired by a
-tool (osu_bench/recorders.py, textlog.c); none is that tool. All runs must end with the same weights.
+tool (osu_bench/trace/recorders.py, textlog.c); none is that tool. All runs must end with the same weights.
 
 Two runs differ by more than recording costs. So there is a run of each of manapy's recorders in which every second
 iteration isn't recorded (MPI_Pcontrol): a sample is an iteration, a round is a pair of consecutive iterations in random
@@ -46,7 +46,7 @@ def overhead(setting: Setting) -> list[Row]:
     """Times of an iteration, and their ratios to the times of the same round without a recorder."""
     text_log = setting.work / "textlog.so"
     try:
-        tools.compile_library(setting.tools, setting.tools.sources / "textlog.c", text_log)
+        tools.compile_library(setting.tools, setting.tools.sources / "trace" / "textlog.c", text_log)
     except ManapyError as error:
         raise LeftOutError(str(error)) from None
     schedules = SCHEDULES if setting.scale >= 1 else SCHEDULES[:1]
@@ -73,7 +73,7 @@ def _pairs(setting: Setting, schedule: str) -> list[Row]:
             output = setting.variant(
                 variant,
                 RANKS,
-                [setting.tools.python, setting.tools.sources / "pipeline.py", *options],
+                [setting.tools.python, setting.tools.sources / "trace" / "pipeline.py", *options],
                 OPENBLAS_NUM_THREADS="1",
             )
         except BenchError as error:
@@ -122,11 +122,11 @@ class _Loop:
             "--batch",
             "64",
         ]
-        program: list[str | Path] = [found.python, found.sources / "pipeline.py"]
+        program: list[str | Path] = [found.python, found.sources / "trace" / "pipeline.py"]
         if variant == TEXT:
             program = ["env", f"LD_PRELOAD={self.text_log}", f"TEXTLOG={self.logs}", *program]
         elif variant in (PROFILER, STRAGGLER):
-            program = [found.python, found.sources / "recorders.py", variant]
+            program = [found.python, found.sources / "trace" / "recorders.py", variant]
         else:
             return self.setting.variant(variant, RANKS, [*program, *options], OPENBLAS_NUM_THREADS="1")
         return self.setting.variant(NATIVE, RANKS, [*program, *options], OPENBLAS_NUM_THREADS="1")

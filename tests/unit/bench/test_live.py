@@ -1,5 +1,5 @@
 """Which verdicts count as right in the case studies, and what is read from verdicts. The real jobs are in
-tests/integration/test_bench.py."""
+tests/integration/bench/test_bench.py."""
 
 from __future__ import annotations
 

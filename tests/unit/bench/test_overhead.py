@@ -1,4 +1,4 @@
-"""The cost of recorders: rows made from invented runs. The real runs are in tests/integration/test_bench.py."""
+"""The cost of recorders: rows made from invented runs. The real runs are in tests/integration/bench/test_bench.py."""
 
 from __future__ import annotations
 

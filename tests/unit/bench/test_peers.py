@@ -1,5 +1,5 @@
 """The results made from runs of manapy and of other libraries: a training that differs from that of one process is
-noticed, and everything is drawn. Real runs are in tests/integration/test_bench_fcdp.py."""
+noticed, and everything is drawn. Real runs are in tests/integration/bench/test_bench_fcdp.py."""
 
 from __future__ import annotations
 

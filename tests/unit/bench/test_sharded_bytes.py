@@ -1,5 +1,5 @@
 """The results made from the byte counts of a training: a wrong count is noticed. Real counts are in
-tests/integration/test_bench_fcdp.py."""
+tests/integration/bench/test_bench_fcdp.py."""
 
 from __future__ import annotations
 

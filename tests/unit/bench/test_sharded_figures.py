@@ -1,5 +1,5 @@
 """The results made from samples of memory and of the network. The trainings are in
-tests/integration/test_bench_fcdp.py."""
+tests/integration/bench/test_bench_fcdp.py."""
 
 from __future__ import annotations
 

@@ -202,3 +202,19 @@ def test_many_that_have_looked_long_ago(path: Path, monkeypatch: pytest.MonkeyPa
     for thread in threads:
         thread.join()
     assert most == [1] * 80
+
+
+def test_files_of_earlier_holders_that_stay(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hinder nobody: the next holder removes them."""
+    with Lock(path).held(0):
+        pass
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lock._Files, "remove_below", refuse)
+        with Lock(path).held(0), pytest.raises(ManapyError, match="another manapy is at work"):
+            Lock(path).acquire(0)
+    with Lock(path).held(0):
+        assert len(lock._Files(path).numbers()) == 1

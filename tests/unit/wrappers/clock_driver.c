@@ -15,7 +15,7 @@
  *   start THREAD INDEX                       a nonblocking collective: enter and leave at once
  *   fail THREAD INDEX                        its call on the row has failed on its arguments
  *   leave THREAD
- *   block THREAD MODE INDEX RANK...          INDEX -1: no communicator
+ *   block THREAD MODE INDEX RANK...          INDEX -1: waits for no rank
  *   unblock THREAD
  *   finish THREAD
  * Answers: values in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers",

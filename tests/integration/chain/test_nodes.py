@@ -1,0 +1,71 @@
+"""A 4-rank job over two emulated nodes, checkpointed and restarted with the ranks placed differently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import emulated
+from emulated import NODES, SPARE, TOOLS, inside
+from jobs import BIN, Job
+from manapy.bench.shared.cluster import Cluster
+from solver import SOLVER, after, step
+from test_run import HEAT, Run
+
+
+def mpirun(hosts: str) -> list[str | Path]:
+    return emulated.mpirun(NODES[0], hosts)
+
+
+def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:
+    job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
+    before = nodes.received()[1]
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    job.wait_for(after(500))
+    assert {r["host"] for r in job.status()["ranks"]} == set(NODES)
+    assert nodes.received()[1] - before > 500 * 96 * 8 / 2, "the ranks don't talk over the network"
+    job.checkpoint()
+    last = step(job.output())
+    job.kill()
+    job.mpirun = mpirun(f"{NODES[1]}:3,{NODES[0]}:1")
+    job.restart()
+    job.wait_for(after(last))
+    assert [r["host"] for r in job.status()["ranks"]] == [NODES[1]] * 3 + [NODES[0]]
+    job.finish()
+    # The field, not the residuals: MPICH adds in another order when the ranks are placed differently.
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: bytes) -> None:
+    """A rank dies on the second of three nodes, of which two are needed: the third takes its place."""
+    run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
+    command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]
+    hosts = f"{NODES[0]}:1,{NODES[1]}:1,{SPARE}:1"
+    run.spawn(
+        [
+            *run.inside,
+            BIN / "manapy",
+            "run",
+            "--dir",
+            run.chain,
+            "--interval",
+            "500ms",
+            "--hosts",
+            hosts,
+            "--",
+            *command,
+        ]
+    )
+    try:
+        run.wait_for_event("checkpoint")
+        assert [rank["host"] for rank in run.status()["ranks"]] == NODES
+        run.kill_rank(1)
+        run.wait_for(lambda text: f"rank 1 died on {NODES[1]}: starting again" in text)
+        run.wait_for_event("checkpoint", len(run.events("checkpoint")) + 1)
+        assert [rank["host"] for rank in run.status()["ranks"]] == [NODES[0], SPARE]
+        run.finish()
+    finally:
+        run.end()
+    assert [event["nodes"] for event in run.events("attempt")] == [hosts.split(","), [f"{NODES[0]}:1", f"{SPARE}:1"]]
+    assert (run.where / "field.npy").read_bytes() == undisturbed

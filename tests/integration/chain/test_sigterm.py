@@ -1,0 +1,78 @@
+"""SIGTERM from outside: in a chain it announces the end of an allocation, and must not end a program without a handler
+for it; elsewhere everything is as natively."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from jobs import BIN, PROGRAMS, Job
+
+
+def start_in_chain(job: Job, *arguments: str) -> Job:
+    """manapy run -- mpirun ... terminated.py; it gives up at the second crash in a row."""
+    chain = [BIN / "manapy", "run", "--dir", job.where / "chain", "--max-crashes", "2", "--"]
+    job.spawn(
+        [
+            *chain,
+            BIN / "mpirun",
+            "-n",
+            str(job.ranks),
+            BIN / "manapy-launch",
+            "--dir",
+            job.dir,
+            sys.executable,
+            PROGRAMS / "steps/terminated.py",
+            *arguments,
+        ]
+    )
+    job.wait_for("ready")
+    return job
+
+
+def terminate_ranks(job: Job) -> None:
+    """SIGTERM to each; none of them is in its way to an end."""
+    for pid in job.pids():
+        os.kill(pid, signal.SIGTERM)
+
+
+def later(job: Job) -> Callable[[str], bool]:
+    """Some steps more than now."""
+    now = job.output().count("step")
+    return lambda text: text.count("step") > now + 5
+
+
+def test_a_chain_goes_on_until_it_is_saved(make_job: Callable[..., Job]) -> None:
+    job = start_in_chain(make_job(2))
+    try:
+        before = job.pids()
+        terminate_ranks(job)
+        job.wait_for(later(job))
+        job.checkpoint()
+        os.kill(before[1], signal.SIGKILL)  # a crash, after which the chain continues
+        job.wait_for(later(job))
+        job.wait_for(lambda _: all(rank["pid"] for rank in job.status()["ranks"]))
+        assert not set(before) & set(job.pids())
+        terminate_ranks(job)  # the restarted ranks are no different
+        job.wait_for(later(job))
+        (job.where / "STOP").touch()
+        assert job.wait() == 1, job.report()  # rank 0 has ended itself by SIGTERM: the second crash
+        assert "\nok\n" in job.output(), job.report()
+    finally:
+        (job.where / "STOP").touch()  # for job.end: whoever is left ends by himself
+
+
+def test_handlers_of_the_program_run_in_chains_too(make_job: Callable[..., Job]) -> None:
+    job = start_in_chain(make_job(2), "own")
+    os.kill(job.pids()[0], signal.SIGTERM)
+    assert job.finish().endswith("ok\n")
+
+
+def test_outside_chains_it_ends_a_rank(make_job: Callable[..., Job]) -> None:
+    job = make_job(2).start_python("steps/terminated.py")
+    job.wait_for("ready")
+    terminate_ranks(job)
+    assert job.wait() != 0
+    assert "ok" not in job.output()

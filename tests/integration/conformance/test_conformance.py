@@ -1,0 +1,90 @@
+"""mpi4py's own test suite under manapy gives the native result, test by test; also under fire
+(tests/conformance/suite.py).
+
+Here with two ranks and one seed, each module in one way; tools/conformance runs all of them in all ways on one to four
+ranks.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "conformance"))
+
+import suite  # noqa: E402
+
+RANKS = 2
+SEED = 20261121
+LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
+ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time from another seed
+ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
+
+# Each module runs once natively and once under fire: the ones whose objects a restart has to make again are killed,
+# those with files end by a checkpoint, all others are checkpointed. One computes for half a minute, and is for --long.
+RESTARTED = (
+    "attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win"
+)
+ALL = r"test_(?!util_dtlib\.)"
+MODULES = {  # regular expressions of those that run
+    "plain": ALL,
+    "checkpoint": rf"(?!test_({RESTARTED})\.|{suite.WITH_FILES}){ALL}",
+    "restart": rf"test_({RESTARTED})\.",
+    "exit": suite.WITH_FILES,
+}
+INTERVALS = {"plain": 0.0, "checkpoint": 2.5, "restart": 2.5, "exit": 1.0}  # seconds between checkpoints, on average
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+
+
+@pytest.fixture(scope="module")
+def main(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return suite.suite_main(cache=tmp_path_factory.mktemp("mpi4py"))
+    except suite.SuiteError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def modules(request: pytest.FixtureRequest) -> dict[str, str | None]:
+    """What runs in each mode; None: everything."""
+    return {**MODULES, "plain": None, "checkpoint": None} if request.config.getoption("--long") else MODULES
+
+
+@pytest.fixture(scope="module")
+def native(
+    main: Path, modules: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, list[suite.Outcome]]:
+    found = suite.outcomes(suite.native(tmp_path_factory.mktemp("native"), RANKS, main, modules["plain"]).results)
+    assert sorted(found) == list(range(RANKS)) and all(len(o) > LEAST for o in found.values()), {
+        r: len(o) for r, o in found.items()
+    }
+    return found
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.long] if mode == "plain" else []) for mode in suite.MODES]
+)
+def test_suite(
+    main: Path, native: dict[int, list[suite.Outcome]], modules: dict[str, str | None], tmp_path: Path, mode: str
+) -> None:
+    only = modules[mode]
+    expected = suite.expected(native, mode, only)
+    checkpoints = 0
+    for round in range(1 if mode == "plain" else ROUNDS):
+        run = suite.under_manapy(tmp_path / f"run-{round}", RANKS, main, only, mode, SEED + round, INTERVALS[mode])
+        lines = suite.differences(expected, suite.outcomes(run.results), mode)
+        assert not lines, "\n".join([*lines[:40], *suite.last_words(run.where)])
+        print(
+            f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused {dict(run.refused)}, {run.seconds:.0f} s"
+        )
+        if mode in ("restart", "exit"):  # it may end between the last checkpoint and the kill
+            assert run.checkpoints - run.restarts in (0, 1)
+        checkpoints += run.checkpoints
+        if checkpoints >= ENOUGH:
+            break
+    assert checkpoints >= (0 if mode == "plain" else ENOUGH), (
+        f"only {checkpoints} checkpoints in {ROUNDS} rounds, refused: {dict(run.refused)}"
+    )

@@ -1,0 +1,204 @@
+"""PyTorch modules sharded on 4 ranks, 2 emulated nodes: losses against one process without manapy, bytes against closed
+forms, call by call.
+
+Importing PyTorch takes seconds on each rank: many ways to train share one job, and each has a test of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from jobs import BIN, PROGRAMS, Job
+
+from manapy.fcdp.costs import bytes_per_node
+
+pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+
+PROGRAM = PROGRAMS / "fcdp/fcdp_torch_train.py"
+NODES, RANKS_PER_NODE = 2, 2
+SAVED = "partly_frozen,groups=1,save=state"
+WAYS = [
+    "perceptron,groups=1",
+    "transformer,micro_batches=4,clip=0.5",
+    "transformer,recompute=1,evaluate=1",
+    "transformer,recompute=1,tau=1",
+    "transformer,strategy=mics,micro_batches=2,clip=0.5",
+    "partly_frozen,strategy=zero3,micro_batches=2",
+    "partly_frozen,recompute=1,micro_batches=2",
+    "partly_frozen,strategy=hpz",
+    SAVED,
+    "transformer,bf16=1",
+]
+REFERENCES = [
+    "perceptron,groups=1",
+    "transformer",
+    "transformer,clip=0.5",
+    "transformer,evaluate=1",
+    "partly_frozen",
+    "partly_frozen,groups=1",
+]
+HUGGING_FACE = [
+    "gpt2,micro_batches=2,generate=1",
+    "gpt2,recompute=1",
+    "lora,micro_batches=2,generate=1,adapter=adapter",
+    "lora,recompute=1",
+]
+Results = dict[str, dict[str, Any]]
+Start = Callable[..., Job]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts the program: in one process without manapy, or on ranks."""
+    jobs: list[Job] = []
+
+    def run(*ways: str, ranks: int = NODES * RANKS_PER_NODE, ranks_per_node: int = RANKS_PER_NODE) -> Job:
+        env = {"OMP_NUM_THREADS": "1", "MANAPY_FCDP_RANKS_PER_NODE": str(ranks_per_node)}
+        jobs.append(Job(tmp_path_factory.mktemp("job"), ranks, env=env))
+        launcher = [] if "--reference" in ways else [BIN / "mpirun", "-n", str(ranks)]
+        return jobs[-1].spawn([*launcher, sys.executable, PROGRAM, *ways])
+
+    yield run
+    for job in jobs:
+        job.end()
+
+
+@pytest.fixture(scope="module")
+def expected(start: Start) -> Results:
+    """What one process does."""
+    return results(start("--reference", *REFERENCES), REFERENCES)
+
+
+@pytest.fixture(scope="module")
+def job(start: Start) -> Job:
+    """That trains in all of WAYS."""
+    return start(*WAYS)
+
+
+@pytest.fixture(scope="module")
+def done(job: Job) -> Results:
+    """By it."""
+    return results(job, WAYS)
+
+
+@pytest.fixture(scope="module")
+def hugging_face(start: Start) -> tuple[Results, Results]:
+    """What the models of HUGGING_FACE do in one process, and sharded."""
+    pytest.importorskip("transformers", reason="no transformers")
+    pytest.importorskip("peft", reason="no peft")
+    return results(start("--reference", "gpt2,generate=1", "lora,generate=1"), ["gpt2", "lora"]), results(
+        start(*HUGGING_FACE), HUGGING_FACE
+    )
+
+
+def results(job: Job, ways: list[str]) -> Results:
+    lines = [line for line in job.finish().splitlines() if line.startswith("RESULT")]
+    return dict(zip(ways, json.loads(lines[0].removeprefix("RESULT")), strict=True))
+
+
+def reference(way: str) -> str:
+    """The way without what must make no difference."""
+    model, *options = way.split(",")
+    return ",".join([model, *(option for option in options if option.split("=")[0] in ("clip", "evaluate", "groups"))])
+
+
+def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:
+    """All that both have, to the rounding of float32; the final parameters may differ more: Adam makes steps of full
+    size from gradients that are zero except for rounding."""
+    assert done["losses"] == pytest.approx(expected["losses"], rel=tolerance)
+    assert len({round(loss, 3) for loss in done["losses"]}) == len(done["losses"])
+    for key in expected.keys() & done.keys() & {"evaluated", "norm", "generated"}:
+        assert done[key] == pytest.approx(expected[key], rel=tolerance)
+    assert done["sum"] == pytest.approx(expected["sum"], rel=1e-4)
+
+
+def crossing(done: dict[str, Any], strategy: str, micro_batches: int, itemsize: int = 4) -> list[int]:
+    """Bytes that the closed forms let a node send, by step. itemsize: of parameters; gradients are float32."""
+    ranks = NODES * RANKS_PER_NODE
+    padded = {
+        kind: sum(-(-size // ranks) * ranks for size, trainable in done["units"] if trainable is kind)
+        for kind in (True, False)
+    }
+    sizes = itemsize * padded[True], itemsize * padded[False], 4 * padded[True]
+    return [
+        bytes_per_node(strategy, NODES, RANKS_PER_NODE, *sizes, micro_batches, first=step == 0).total.inter
+        for step in range(len(done["inter"]))
+    ]
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "bf16" not in way])
+def test_losses_are_those_of_one_process(done: Results, expected: Results, way: str) -> None:
+    """Tied and shared weights, unused ones, accumulation, clipping, parameter groups, evaluation, activation
+    checkpointing, frozen parts, caches on the device."""
+    compare(done[way], expected[reference(way)])
+
+
+@pytest.mark.parametrize(
+    ("way", "strategy", "micro_batches"),
+    [
+        ("transformer,micro_batches=4,clip=0.5", "fcdp", 4),
+        ("partly_frozen,recompute=1,micro_batches=2", "fcdp", 2),
+        ("partly_frozen,strategy=hpz", "hpz", 1),
+    ],
+)
+def test_bytes_are_those_of_the_closed_forms(done: Results, way: str, strategy: str, micro_batches: int) -> None:
+    assert done[way]["inter"] == crossing(done[way], strategy, micro_batches)
+
+
+def test_bfloat16_parameters_travel_in_half_the_bytes(done: Results, expected: Results) -> None:
+    way = done["transformer,bf16=1"]
+    compare(way, expected["transformer"], 4e-3)
+    assert way["losses"] != pytest.approx(expected["transformer"]["losses"], rel=1e-5)
+    assert way["inter"] == crossing(way, "fcdp", 1, itemsize=2)
+
+
+@pytest.mark.parametrize("way", HUGGING_FACE)
+def test_hugging_face_gpt2_and_its_peft_adapters(hugging_face: tuple[Results, Results], way: str) -> None:
+    expected, done = hugging_face
+    compare(done[way], expected[reference(way)])
+    assert ("generate" in way) == ("generated" in done[way])
+    assert done[way]["inter"] == crossing(done[way], "fcdp", 2)
+    assert ("lora" in way) == (done[way]["inter"][1] < done[way]["inter"][0] / 20)
+
+
+def test_adapters_are_saved_and_loaded_on_their_own(hugging_face: tuple[Results, Results]) -> None:
+    """A fifth of the model's bytes and less; on the same base they are the model that was trained."""
+    done = next(result for way, result in hugging_face[1].items() if "adapter" in way)
+    assert done["adapter_generated"] == done["generated"] != done["base_generated"]
+    assert 0 < done["adapter_bytes"] < sum(4 * size for size, _ in done["units"]) / 5
+
+
+def test_a_training_goes_on_from_its_state(start: Start, job: Job, done: Results, expected: Results) -> None:
+    """On other ranks, by another strategy, from a model of other values: parameters, frozen ones and buffers, moments
+    and settings are those saved."""
+    assert "losses" in done[SAVED]  # the job has ended
+    way = f"partly_frozen,groups=1,strategy=zero3,load={job.where / 'state'}"
+    on_three = results(start(way, ranks=3, ranks_per_node=1), [way])[way]
+    full = expected[reference(way)]
+    compare(on_three, {**full, "losses": full["losses"][1:]})
+
+
+def test_one_rank(start: Start, expected: Results) -> None:
+    compare(
+        results(start("transformer", ranks=1, ranks_per_node=1), ["transformer"])["transformer"],
+        expected["transformer"],
+    )
+
+
+@pytest.mark.parametrize("program", ["fcdp_torch_calls.py", "fcdp_torch_changes.py"])
+def test_call_by_call(make_job: Callable[..., Job], program: str) -> None:
+    job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn(
+        [BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp" / program]
+    )
+    assert job.finish().splitlines()[-1] == "ok"
+
+
+def test_models_that_differ_between_ranks(start: Start) -> None:
+    job = start("perceptron,seed=8")
+    assert job.wait() != 0
+    # found by the rank itself, or heard from one that has
+    assert job.output().count("the values of unit '0' are not the same on ranks 0 and 3\n") == 4

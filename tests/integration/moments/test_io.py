@@ -1,0 +1,110 @@
+"""MPI-IO at random moments: what a killed run wrote after a checkpoint must not show in the files; and files that are
+gone."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import Job
+from test_random_moments import checkpoints, in_output, kills
+
+
+def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Path:
+    """Started, and its files are open: what has been written into a file that isn't stays there. The file that lets it
+    end."""
+    go = job.hold(steps - 20)
+    job.start_python(
+        "steps/io_mix.py",
+        str(seed),
+        str(steps),
+        str(job.where / "file"),
+        "--pause",
+        "0.05",
+        options=["--keep", "2", "--protocol", protocol],
+    )
+    job.wait_for("step 0")
+    return go
+
+
+def test_and_go_on(make_job: Callable[..., Job]) -> None:
+    job = make_job(3)
+    checkpoints(job, mix(job, 1, 100), random.Random(1))
+    assert in_output(job, "files right"), job.report()
+
+
+@pytest.mark.parametrize(("ranks", "protocol"), [(4, "cc"), (3, "2pc")])
+def test_and_restart(make_job: Callable[..., Job], ranks: int, protocol: str) -> None:
+    job = make_job(ranks)
+    kills(job, mix(job, 10 + ranks, 160, protocol), 10 + ranks, 4)
+    assert in_output(job, "files right"), job.report()
+
+
+MODE_DELETE_ON_CLOSE = 16
+
+HOLD = """
+import os, sys, time
+from mpi4py import MPI
+f = MPI.File.Open(MPI.COMM_WORLD, "held", MPI.MODE_RDWR | MPI.MODE_CREATE | int(sys.argv[1]))
+f.Write_at_all(MPI.COMM_WORLD.rank * 100, bytes([1]) * 100)
+print("ready", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+MPI.COMM_WORLD.Barrier()
+data = bytearray(200)
+f.Read_at(0, data)
+os.write(1, b"size %d %d\\n" % (f.Get_size(), data.count(1)))
+f.Close()
+"""
+
+
+def killed(job: Job, mode: int = 0) -> Job:
+    """A job of two ranks, killed after a checkpoint, with the file `held` open, 200 bytes that are 1."""
+    job.start(sys.executable, "-c", HOLD, str(mode))
+    job.wait_for(lambda text: text.count("ready") == 2)
+    job.checkpoint()
+    job.kill()
+    return job
+
+
+@pytest.fixture
+def held(make_job: Callable[..., Job]) -> Job:
+    return killed(make_job(2))
+
+
+def refused(job: Job) -> str:
+    assert job.restart().wait() != 0
+    return job.output()
+
+
+def test_grown_file_is_cut(held: Job) -> None:
+    with (held.where / "held").open("ab") as file:
+        file.write(bytes(50))
+    (held.where / "go").touch()
+    assert held.restart().finish().count("size 200 200") == 2
+
+
+def test_shorter_file_is_refused(held: Job) -> None:
+    (held.where / "held").write_bytes(bytes(199))
+    assert "MPI file 'held' is shorter now than at the checkpoint" in refused(held)
+
+
+def test_missing_file_is_refused(held: Job) -> None:
+    (held.where / "held").unlink()
+    assert "cannot open again the MPI file 'held': File does not exist" in refused(held)
+
+
+@pytest.mark.parametrize("change", ["gone", "longer", "shorter"])
+def test_file_to_be_deleted_is_saved(make_job: Callable[..., Job], change: str) -> None:
+    """The content comes back, whatever has become of the file."""
+    job = killed(make_job(2), MODE_DELETE_ON_CLOSE)
+    file = job.where / "held"
+    if change == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(bytes(300 if change == "longer" else 7))
+    (job.where / "go").touch()
+    assert job.restart().finish().count("size 200 200") == 2
+    assert not file.exists()

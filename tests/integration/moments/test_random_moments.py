@@ -1,0 +1,426 @@
+"""Checkpoints at any moment of a job with all kinds of traffic; and deaths of any process during a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
+
+from manapy.ckpt import command
+from manapy.ckpt.store import job as job_files
+from manapy.core.errors import JobError as NoJob
+
+ENV = {"OPENBLAS_NUM_THREADS": "1"}
+PAUSE = "0.05"
+TOO_LATE = re.compile(r"finishing|has ended|not running|no longer running|connection to the coordinator is lost")
+
+
+@functools.cache
+def native(seed: int, ranks: int, steps: int, program: str = "stress.py") -> str:
+    """The last line of a program without manapy."""
+    command = [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / "steps" / program, str(seed), str(steps)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, **ENV}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def stress(
+    job: Job, seed: int, steps: int, program: str = "stress.py", options: Sequence[str] = (), more: Sequence[str] = ()
+) -> Job:
+    arguments = (str(seed), str(steps), "--pause", PAUSE, *more)
+    return job.start_python(f"steps/{program}", *arguments, options=["--keep", "2", *options])
+
+
+def in_output(job: Job, line: str) -> bool:
+    """Has any run printed it? (What a run prints just before SIGKILL may be lost, or come with the run before.)"""
+    return any(line in job.output(run).splitlines() for run in range(len(job.runs)))
+
+
+def request(job: Job, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(BIN / "manapy"), "checkpoint", str(job.dir), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str, str]:
+    """Exit code, output and errors of a request; it must come back."""
+    try:
+        out, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise JobError(f"manapy checkpoint did not return; it said {process.communicate()[1]}") from None
+    return process.returncode, out.strip(), errors.strip()
+
+
+def ended(job: Job) -> bool:
+    return job.process is None or job.process.poll() is not None
+
+
+# ---- all kinds of traffic
+
+
+@pytest.mark.parametrize(
+    ("ranks", "program"), [(3, "stress.py"), (4, "stress.py"), (3, "threads.py"), (4, "inter_stress.py")]
+)
+def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> None:
+    goes_on(make_job(ranks, env=ENV), 100 + ranks, 120, program)
+
+
+def goes_on(job: Job, seed: int, steps: int, program: str) -> None:
+    """Checkpoints change nothing in what a program comes to."""
+    go = job.hold(steps - 20)
+    stress(job, seed, steps, program)
+    checkpoints(job, go, random.Random(job.ranks))
+    assert in_output(job, native(seed, job.ranks, steps, program)), job.report()
+
+
+def checkpoints(job: Job, go: Path, generator: random.Random) -> None:
+    """From the very start to the end: three, and as many more as there is time for once the job may end."""
+    job.wait_for(lambda _: (job.dir / "job.json").exists())
+    published = 0
+    while not ended(job):
+        code, _, errors = answer(request(job))
+        published += code == 0
+        assert code == 0 or TOO_LATE.search(errors), errors
+        if published == 3:
+            go.touch()
+        time.sleep(generator.random() * 0.4)
+    assert published >= 3
+
+
+def test_twice_at_once(make_job: Callable[..., Job]) -> None:
+    seed, steps = 110, 80
+    job = stress(make_job(3, env=ENV), seed, steps)
+    job.wait_for(lambda _: (job.dir / "job.json").exists())
+    while not ended(job):
+        for code, path, errors in [answer(r) for r in [request(job), request(job)]]:
+            assert (code == 0 and path) or TOO_LATE.search(errors), errors
+    assert in_output(job, native(seed, 3, steps)), job.report()
+
+
+def generations(
+    job: Job,
+    seed: int,
+    steps: int,
+    wanted: int,
+    program: str = "stress.py",
+    options: Sequence[str] = (),
+    more: Sequence[str] = (),
+) -> None:
+    """Checkpoint, kill, restart again and again from the very start."""
+    go = job.hold(steps - 20)
+    stress(job, seed, steps, program, options, more)
+    job.wait_for(lambda _: (job.dir / "job.json").exists())
+    kills(job, go, seed, wanted)
+
+
+def kills(job: Job, go: Path, seed: int, wanted: int) -> None:
+    """The same for a job that has been started, and is held."""
+    generator, done = random.Random(seed), 0
+    while done < wanted:
+        time.sleep(generator.random() * 0.4)
+        code, _, errors = answer(request(job))
+        if code:
+            assert TOO_LATE.search(errors) and not ended(job), job.report()
+            continue
+        job.kill()
+        job.restart()
+        done += 1
+    go.touch()
+    job.finish()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "program"),
+    [
+        pytest.param(2, "stress.py", marks=pytest.mark.slow),
+        (4, "stress.py"),
+        (2, "threads.py"),
+        (3, "threads.py"),
+        (4, "inter_stress.py"),
+    ],
+)
+def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> None:
+    seed, steps = 120 + ranks, 120
+    job = make_job(ranks, env=ENV)
+    generations(job, seed, steps, 4, program)
+    assert in_output(job, native(seed, ranks, steps, program)), job.report()
+
+
+def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
+    """Who asks before the restart has its coordinator is told that the job doesn't run; the coordinator of the ranks
+    that were killed, if it is still there, takes no checkpoint."""
+    job = make_job(2, env=ENV)
+    job.hold(100)
+    stress(job, 125, 120)
+    job.wait_for("step 10")
+    job.checkpoint()
+    for k in range(4):
+        job.kill()
+        job.restart()
+        deadline = time.monotonic() + PATIENCE
+        while (asked := answer(request(job)))[0]:
+            assert re.search(r"not running|no longer running|rank \d+ died", asked[2]), asked
+            assert not ended(job) and time.monotonic() < deadline, job.report()
+        assert asked[1].endswith(f"ckpt-{k + 2:06d}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_many_generations(make_job: Callable[..., Job]) -> None:
+    ranks, seed, steps = 3, 133, 500
+    job = make_job(ranks, env=ENV)
+    generations(job, seed, steps, 15)
+    assert in_output(job, native(seed, ranks, steps)), job.report()
+
+
+# ---- who has to go on first
+
+
+def start_edges(job: Job, kind: str) -> tuple[Path, Path]:
+    """edges.py in a situation; the file that ends it, and that without which the job doesn't end."""
+    go, end = job.where / "go", job.where / "end"
+    job.start_python("moments/edges.py", kind, str(go), str(end))
+    job.wait_for("ok" if kind == "leave" else f"in {kind}")
+    return go, end
+
+
+def end_and_restart(job: Job, *files: Path) -> None:
+    """Kill it, and let it come to its end."""
+    job.kill()
+    for file in files:
+        file.touch()
+    job.restart().finish()
+    assert in_output(job, "ok")
+
+
+def taken(job: Job, asked: subprocess.Popen[str], go: Path, end: Path) -> None:
+    """The checkpoint that was asked for is taken once the program goes on, and the job restarts from it."""
+    go.touch()
+    code, _, errors = answer(asked)
+    assert code == 0, errors
+    end_and_restart(job, end)
+
+
+@pytest.mark.parametrize("kind", ["chain", "crossed", "anysource", "polling", "threads"])
+def test_who_is_needed_goes_on(make_job: Callable[..., Job], kind: str) -> None:
+    job = make_job(2 if kind == "threads" else 4, env=ENV)  # with more, the idle ones would pull the others on
+    go, end = start_edges(job, kind)
+    for _ in range(3):
+        job.checkpoint()
+    assert "parked ranks to go on" not in (job.dir / "coordinator.log").read_text(), "a stall time-out was needed"
+    end_and_restart(job, go, end)
+
+
+def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
+    job = make_job(2, env=ENV)
+    go, end = start_edges(job, "compute")
+    asked = request(job)
+    pattern = r"rank 0 has computed for \d+ s; rank 1 waits for it on communicator"
+    while not any(re.search(pattern, line) for line in job.status()["waiting"]):
+        assert asked.poll() is None
+    taken(job, asked, go, end)
+
+
+def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
+    """Each is counted, told, and taken back: the checkpoint begins again until rank 0 comes to the others."""
+    job = make_job(3, env=ENV)
+    go, end = start_edges(job, "wrong")
+    asked = request(job)
+    while "failed on its arguments" not in (job.dir / "coordinator.log").read_text():
+        if asked.poll() is not None:  # the others weren't waiting yet
+            assert answer(asked)[0] == 0
+            asked = request(job)
+        time.sleep(0.02)
+    taken(job, asked, go, end)
+
+
+def has_loaded_mpi(pid: int | None) -> bool:
+    """The real library: a moment before its MPI_Init is called. None: the rank isn't known yet."""
+    return pid is not None and any(
+        "/libmpi.so" in line and "/upper/" not in line for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+    )
+
+
+def test_some_ranks_are_in_init(make_job: Callable[..., Job]) -> None:
+    job = make_job(3, env=ENV)
+    go, end = start_edges(job, "late")
+    job.wait_for(lambda _: has_loaded_mpi(job.status()["ranks"][0]["pid"]))
+    asked = request(job)
+    job.wait_for(lambda _: job.status()["phase"] == "waiting for a safe moment")
+    taken(job, asked, go, end)
+
+
+def test_some_ranks_have_left(make_job: Callable[..., Job]) -> None:
+    job = make_job(3, env=ENV)
+    go, _ = start_edges(job, "leave")
+    for more in (True, True, False):
+        if not more:
+            go.touch()
+        code, _, errors = answer(request(job))
+        assert code == 0 or TOO_LATE.search(errors), errors
+        assert len(errors.splitlines()) <= 1, errors
+    job.finish()
+
+
+# ---- who dies meanwhile
+
+PHASES = ["checking", "waiting for a safe moment", "stopping", "draining messages", "writing", "publishing", "resuming"]
+
+
+def slow_but(*quick: str) -> list[Any]:
+    return [p if p in quick else pytest.param(p, marks=pytest.mark.slow) for p in PHASES]
+
+
+def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
+    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published
+    checkpoint.
+
+    Asks again if the phase went by too fast. The job is held.
+    """
+    last = job.checkpoint()
+    for _ in range(60):
+        asked, where = request(job), job_files.read(job.dir)
+        while asked.poll() is None:
+            with contextlib.suppress(NoJob):
+                status = command.status(where)
+                if status["phase"] == phase:
+                    return asked, status, last
+        code, path, errors = answer(asked)
+        assert code == 0, errors
+        last = Path(path)
+    raise JobError(f"phase {phase} was never seen")
+
+
+def finish_after_restart(job: Job, line: str) -> None:
+    """From the latest checkpoint; and what the interrupted one has left vanishes."""
+    job.restart().finish()
+    assert in_output(job, line), job.report()
+    assert not list(job.dir.glob("tmp-*"))
+
+
+@pytest.mark.parametrize("phase", slow_but("waiting for a safe moment", "draining messages"))
+def test_coordinator_dies(make_job: Callable[..., Job], phase: str) -> None:
+    seed, steps = 140, 120
+    job = make_job(3, env=ENV)
+    go = job.hold(steps - 20)
+    stress(job, seed, steps)
+    job.wait_for("step 10")
+    asked, status, last = reach(job, phase)
+    os.kill(int(status["pid"]), signal.SIGKILL)
+    code, path, errors = answer(asked)
+    assert code == 0 or len(errors.splitlines()) == 1, errors
+    go.touch()
+    job.finish()
+    lines = [line for line in job.output().splitlines() if line.startswith("manapy")]
+    assert lines == ["manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more"]
+    assert in_output(job, native(seed, 3, steps))
+    if phase not in ("publishing", "resuming"):
+        assert (job.dir / "latest").resolve() == last
+    finish_after_restart(job, native(seed, 3, steps))
+
+
+@pytest.mark.parametrize("phase", slow_but("writing"))
+def test_rank_dies(make_job: Callable[..., Job], phase: str) -> None:
+    seed, steps = 150, 120
+    job = make_job(3, env=ENV)
+    go = job.hold(steps - 20)
+    stress(job, seed, steps)
+    job.wait_for("step 10")
+    asked, status, last = reach(job, phase)
+    os.kill(int(status["ranks"][1]["pid"]), signal.SIGKILL)
+    code, path, errors = answer(asked)
+    assert code == 0 or re.search("rank 1 (died|is lost)", errors), errors
+    assert job.wait() != 0
+    go.touch()
+    assert (job.dir / "latest").resolve() == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
+    finish_after_restart(job, native(seed, 3, steps))
+
+
+# ---- where nothing can be written
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """mount(*options) on a new directory; undone after the test."""
+    places: list[Path] = []
+
+    def mount(*options: str) -> Path:
+        place = tmp_path / f"mount-{len(places)}"
+        place.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", *options, str(place)], capture_output=True).returncode:
+            pytest.skip("mounting needs root")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in reversed(places):
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fails_with_one_line(job: Job, text: str, last: Path) -> None:
+    before: dict[str, Any] = {p.name: p.stat().st_size for p in last.iterdir()}
+    code, _, errors = answer(request(job))
+    assert code == 1 and text in errors and len(errors.splitlines()) == 1, errors
+    assert (job.dir / "latest").resolve() == last.resolve()
+    assert {p.name: p.stat().st_size for p in last.iterdir()} == before
+    assert manapy("verify", last).returncode == 0
+    assert not list(job.dir.glob("tmp-*"))
+
+
+def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
+    seed, steps = 160, 150
+    job = make_job(2, env=ENV)
+    job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
+    go = job.hold(100)
+    stress(job, seed, steps)
+    job.wait_for("step 10")
+    last = job.checkpoint()
+    filler = job.where / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(job.where).free - (3 << 20)))
+    fails_with_one_line(job, "No space left on device", last)
+    fails_with_one_line(job, "No space left on device", last)
+    filler.unlink()
+    job.checkpoint()
+    job.kill()
+    go.touch()
+    finish_after_restart(job, native(seed, 2, steps))
+
+
+def test_directory_becomes_unwritable(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
+    seed, steps = 170, 150
+    job = make_job(2, env=ENV)
+    job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
+    go = job.hold(100)
+    stress(job, seed, steps)
+    job.wait_for("step 10")
+    last = job.checkpoint()
+    subprocess.run(["mount", "--bind", str(job.dir), str(job.dir)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(job.dir)], check=True)
+        fails_with_one_line(job, "Read-only file system", last)
+    finally:
+        subprocess.run(["umount", "-l", str(job.dir)], check=True)
+    job.checkpoint()
+    go.touch()
+    job.finish()
+    assert in_output(job, native(seed, 2, steps))

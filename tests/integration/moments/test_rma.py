@@ -1,0 +1,72 @@
+"""One-sided communication at random moments: windows of all flavors, epochs open, locks held and waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PROGRAMS, Job, JobError
+from restarts import check, restart
+from test_random_moments import ENV, TOO_LATE, answer, ended, generations, goes_on, in_output, native, request
+
+PROGRAM = "rma_stress.py"
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_and_go_on(make_job: Callable[..., Job], ranks: int) -> None:
+    goes_on(make_job(ranks, env=ENV), 200 + ranks, 120, PROGRAM)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
+    seed, steps = 220 + ranks, 120
+    job = make_job(ranks, env=ENV)
+    generations(job, seed, steps, 4, PROGRAM)
+    assert in_output(job, native(seed, ranks, steps, PROGRAM)), job.report()
+
+
+def test_the_holder_of_a_lock_is_parked(make_job: Callable[..., Job]) -> None:
+    rounds, published = 400, 0
+    job = make_job(4, env=ENV).start_python("moments/rma_parked.py", str(rounds), options=["--keep", "2"])
+    job.wait_for("round 0")
+    while not ended(job):
+        code, _, errors = answer(request(job))
+        if code and TOO_LATE.search(errors):
+            break
+        assert code == 0, errors
+        published += 1
+        if published % 3 == 0:
+            with contextlib.suppress(JobError):  # it has just ended by itself
+                job.kill()
+                job.restart()
+        time.sleep(0.05)
+    job.finish()
+    assert published >= 3
+    assert "parked ranks to go on" not in (job.dir / "coordinator.log").read_text(), "a stall time-out was needed"
+    assert in_output(job, f"sum {2 * rounds}"), job.report()
+
+
+def test_under_another_version(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """Begun under MPICH 5, continued under Debian's MPICH 4.0, which lays out and answers a few things differently."""
+    debian = Path("/usr/bin/mpiexec.mpich")
+    if not debian.exists():
+        pytest.skip("no Debian MPICH (apt install mpich)")
+    # atomics fail there without manapy, too
+    states = "create allocate shared alone dynamic locks pscw requests belongings errors".split()
+    job = make_job(4)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.start(c_program(PROGRAMS / "surface/objects/surface_rma.c"), *states)
+    job.wait_for(lambda text: text.count("ready") == job.ranks)
+    for runner in (debian, BIN / "mpirun", debian):
+        job.checkpoint()
+        job.mpirun = [runner]
+        restart(job)
+    check(job, go, job.ranks)
+
+
+def test_window_that_fails_half_way(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    assert "ok" in make_job(1).start(c_program(PROGRAMS / "mpi/failing_windows.c")).finish().splitlines()

@@ -1,0 +1,42 @@
+"""Long nonblocking reductions with an operation of the program: what memory they take, and that nobody has to come to a
+wait for another (tests/programs/mpi/long_reductions.c). All their forms, and checkpoints in the middle of them:
+surface_fold*.c in test_surface.py."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jobs import PROGRAMS, Job
+
+# In which the other ranks are.
+CALLS = ("Recv", "Ssend", "Probe", "Waitany", "Test", "Barrier", "Allreduce", "Comm_dup", "Win_fence", "Win_lock")
+
+
+def test_memory_is_bounded(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    job = make_job(8)
+    job.start(c_program(PROGRAMS / "mpi/long_reductions.c"), "memory")
+    output = job.finish()
+    assert output.count("ok") == 8 and "FAILED" not in output, output
+
+
+def test_a_rank_waits_while_others_need_it(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """And goes on through checkpoints and restarts at any moment."""
+    generations, moments = 4, random.Random(5)
+    job = make_job(3)
+    stop = job.where / "stop"
+    job.start(c_program(PROGRAMS / "mpi/long_reductions.c"), stop)
+    for generation in range(generations):
+        job.wait_for("step")
+        time.sleep(moments.uniform(0.05, 0.5))
+        job.checkpoint()
+        if generation % 2:
+            job.kill()
+            job.restart()
+    stop.touch()
+    assert job.finish().count("ok") == 3
+    output = "".join(job.output(run) for run in range(len(job.runs)))
+    assert "FAILED" not in output, output
+    assert all(f"in {call}\n" in output for call in CALLS), output

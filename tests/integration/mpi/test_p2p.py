@@ -1,0 +1,69 @@
+"""Messages in flight, outstanding requests and probed messages through several restarts
+(tests/programs/steps/p2p_*.py)."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PROGRAMS, Job
+
+# program, ranks, steps (some seconds' worth with PAUSE)
+CASES = [
+    ("ring", 3, 1200),
+    ("wildcards", 4, 700),
+    ("probes", 3, 500),
+    ("many", 3, 120),
+    ("modes", 4, 150),
+    ("threads", 2, 300),
+]
+PAUSE = "0.005"
+GENERATIONS = 4
+
+
+def digest(output: str) -> set[str]:
+    return {line for line in output.splitlines() if line.startswith("digest ")}
+
+
+@pytest.mark.parametrize(("name", "ranks", "steps"), CASES)
+def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps: int) -> None:
+    program = f"p2p_{name}.py"
+    native = subprocess.run(
+        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / "steps" / program, str(steps)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    expected = digest(native.stdout)
+    assert len(expected) == 1
+
+    job, moments = make_job(ranks), random.Random(name)
+    go = job.hold(steps - 1)
+    job.start_python(f"steps/{program}", str(steps), "--pause", PAUSE)
+    job.wait_for("step")
+    for generation in range(GENERATIONS):
+        time.sleep(moments.uniform(0.05, 0.5))
+        job.checkpoint("--then", "continue")
+        if generation % 2:  # continue now and then, so that the store outlives a checkpoint without a restart
+            job.kill()
+            job.restart()
+            job.wait_until_it_runs()
+    go.touch()
+    assert digest(job.finish()) == expected
+
+
+def test_slots_are_used_again(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """A thread that completes what another has posted gives the slots back to it."""
+    job = make_job(1)
+    job.start(c_program(PROGRAMS / "mpi/handed_requests.c"), "500")
+    highest = re.search(r"^highest (\d+)$", job.finish(), re.M)
+    assert highest is not None
+    # Of 50000: 100 at a time, and less than two magazines of 64 that each of two threads keeps.
+    assert int(highest[1]) < 500

@@ -1,0 +1,143 @@
+"""The main job of manapy: a solver is checkpointed, killed and continued, and its result doesn't change by a bit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import BIN, Job, manapy
+from solver import SOLVER, after, step
+
+
+def solve(job: Job) -> Path:
+    """Starts it. It stays in its last steps until this file exists, so that a test has it for as long as it wants."""
+    go = job.hold(1980)
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    return go
+
+
+def residuals(job: Job) -> dict[int, str]:
+    """Residual by step over all runs; a step that two runs report must be the same in both."""
+    found: dict[int, str] = {}
+    for run in range(len(job.runs)):
+        for line in job.output(run).splitlines():
+            words = line.split()
+            if line.startswith("step ") and len(words) == 4:
+                assert found.setdefault(int(words[1]), words[3]) == words[3], f"step {words[1]} differs between runs"
+    return found
+
+
+def test_undisturbed_under_manapy(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4).start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_checkpoint_and_go_on(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4)
+    go = solve(job)
+    for _ in range(3):
+        job.wait_for(after(step(job.output())))
+        checkpoint = job.checkpoint()
+        assert (job.dir / "latest").resolve() == checkpoint
+        assert manapy("verify", checkpoint).returncode == 0
+    go.touch()
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+@pytest.mark.parametrize("restart", [pytest.param("command", marks=pytest.mark.quick), "mpirun"])
+def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, restart: str) -> None:
+    job = make_job(4)
+    go = solve(job)
+    job.wait_for(after(500))
+    job.checkpoint()
+    job.wait_for(after(step(job.output())))
+    job.kill()
+    assert not (job.where / "field.npy").exists()
+    go.touch()
+    (job.restart_by_command() if restart == "command" else job.restart()).finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+    residuals(job)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4)
+    go = solve(job)
+    last = 0
+    for generation in range(10):
+        job.wait_for(after(last))
+        checkpoint = job.checkpoint()
+        assert checkpoint.name == f"ckpt-{generation + 1:06d}"
+        last = step(job.output())
+        job.kill()
+        job.restart()
+    go.touch()
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+    assert sorted(residuals(job)) == list(range(20, 2001, 20))
+
+
+def test_exit_after_checkpoint(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4)
+    go = solve(job)
+    job.wait_for(after(500))
+    job.checkpoint("--then", "exit")
+    assert job.wait() == 0
+    assert not (job.where / "field.npy").exists()
+    go.touch()
+    job.restart().finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_older_checkpoint_and_prune(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(2)
+    go = solve(job)
+    first = None
+    for _ in range(3):
+        job.wait_for(after(step(job.output())))
+        path = job.checkpoint()
+        first = first or path
+    job.kill()
+    assert first is not None
+    job.restart(first)
+    go.touch()
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+    assert manapy("prune", job.dir, "--keep", "1").returncode == 0
+    assert [p.name for p in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000003"]
+
+
+DEBIAN_MPIRUN = Path("/usr/bin/mpirun.mpich")
+
+
+@pytest.mark.skipif(not DEBIAN_MPIRUN.exists(), reason="Debian's MPICH is not installed (apt install mpich)")
+def test_under_another_mpich_and_back(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(2)
+    go = solve(job)
+    job.wait_for(after(500))
+    job.checkpoint()
+    job.kill()
+    for mpirun in (DEBIAN_MPIRUN, BIN / "mpirun"):
+        job.mpirun = [mpirun]
+        job.restart()
+        job.wait_for(after(0))
+        mapped = {
+            line.split()[-1] for pid in job.pids()[:1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+        }
+        library = os.path.realpath(
+            "/usr/lib/x86_64-linux-gnu/libmpich.so.12"
+            if mpirun == DEBIAN_MPIRUN
+            else BIN.parent / "lib" / "libmpi.so.12"
+        )
+        assert library in mapped
+        job.checkpoint()
+        if mpirun == DEBIAN_MPIRUN:
+            job.kill()
+    go.touch()
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed

@@ -1,0 +1,390 @@
+"""State of the program that has nothing to do with MPI: one program per kind (tests/programs/state), checkpointed in
+mid-run.
+
+continue   checkpoint, twice; the program goes on and checks its state
+restart    checkpoint, SIGKILL, restart, twice; the last generation checks its state
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import compiling
+import pytest
+from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
+
+KINDS = sorted(p.name for p in (PROGRAMS / "state").glob("state_*"))
+COMPILERS = {".c": ["gcc"], ".cpp": ["g++", "-std=c++20"]}
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """Command of a program, compiled once."""
+    where = tmp_path_factory.mktemp("built")
+
+    def command(name: str) -> list[str]:
+        source = PROGRAMS / "state" / name
+        if source.suffix == ".py":
+            return [sys.executable, str(source)]
+        program = where / source.stem
+        if not program.exists():
+            compiler, *options = COMPILERS[source.suffix]
+            compiling.build(program, source, "-O1", "-g", "-pthread", *options, "-lm", compiler=compiler)
+        return [str(program)]
+
+    return command
+
+
+def start(job: Job, command: Sequence[str], options: Sequence[str] = ()) -> Path:
+    """Until the states are set up; returns the file whose making lets the program go on."""
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.start(*command, options=options)
+    job.wait_for("ready")
+    return go
+
+
+def restarted(job: Job) -> None:
+    """Until every rank of the restarted job runs."""
+    generation = len(job.runs)
+    job.restart()
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert job.process is not None
+        if job.process.poll() is not None:
+            raise JobError(f"the restart ended with {job.process.returncode}:\n{job.report()}")
+        try:
+            status = job.status()
+        except JobError:
+            continue
+        if (
+            status["state"] == "running"
+            and len(status["ranks"]) == job.ranks
+            and all(r["pid"] in descendants(job.process.pid) for r in status["ranks"])
+        ):
+            assert len(job.runs) == generation + 1
+            return
+    raise JobError(f"the restart hangs:\n{job.report()}")
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes below one."""
+    found, todo = set(), [pid]
+    while todo:
+        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            try:
+                below = [int(p) for p in task.read_text().split()]
+            except OSError:
+                continue
+            found.update(below)
+            todo += below
+    return found
+
+
+def finished(job: Job, go: Path) -> None:
+    """The program's own checks pass."""
+    go.touch()
+    code = job.wait()
+    output = job.output()
+    assert (code, "ok" in output.splitlines(), re.findall(r"FAILED.*", output)) == (0, True, []), job.report()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_continue(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    job = make_job(1)
+    go = start(job, built(kind))
+    job.checkpoint()
+    job.checkpoint()
+    finished(job, go)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    job = make_job(1)
+    go = start(job, built(kind))
+    for _ in range(2):
+        job.checkpoint()
+        job.kill()
+        restarted(job)
+    finished(job, go)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "kind", ["state_threads.py", "state_signals.c", "state_locks.c", "state_channels.py", "state_numpy.py"]
+)
+def test_many_generations(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    job = make_job(1)
+    go = start(job, built(kind))
+    for _ in range(10):
+        job.checkpoint()
+        job.kill()
+        restarted(job)
+    finished(job, go)
+
+
+def test_checkpoint_storm(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+    """Many in a row while threads come and go."""
+    job = make_job(1)
+    go = start(job, [*built("state_threads.py"), "churn", "computing", "sleep", "new_threads"])
+    for _ in range(15):
+        job.checkpoint()
+    job.kill()
+    restarted(job)
+    for _ in range(5):
+        job.checkpoint()
+    finished(job, go)
+
+
+def test_thread_that_takes_every_signal(make_job: Callable[..., Job]) -> None:
+    """A common pattern: all signals blocked, one thread in sigwait for all of them. It must not take manapy's own."""
+    program = """
+import os, signal, threading, time
+got = []
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+thread = threading.Thread(target=lambda: got.append(int(signal.sigwait(signal.valid_signals()))))
+thread.start()
+time.sleep(0.1)
+print("ready", flush=True)
+while not os.path.exists(os.environ["STATE_GO"]): time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGUSR1)
+thread.join(20)
+print("ok" if got == [signal.SIGUSR1] else got)
+"""
+    job = make_job(1)
+    go = start(job, [sys.executable, "-c", program])
+    job.checkpoint()
+    job.checkpoint()
+    job.kill()
+    restarted(job)
+    finished(job, go)
+
+
+# ---- what is refused ----
+
+
+def refused(job: Job, pattern: str, *arguments: str) -> None:
+    """`manapy checkpoint` fails with one line, and nothing is published."""
+    before = sorted(p.name for p in job.dir.glob("ckpt-*"))
+    done = manapy("checkpoint", job.dir, *arguments)
+    assert done.returncode == 1, (done, job.report())
+    lines = done.stderr.strip().splitlines()
+    assert re.search(pattern, lines[-1]), done.stderr
+    assert sum("Traceback" in line for line in lines) == 0
+    assert sorted(p.name for p in job.dir.glob("ckpt-*")) == before
+    assert not list(job.dir.glob("tmp-*"))
+
+
+REFUSED = {
+    "socket": (
+        "import socket; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); fd = s.fileno(); close = s.close",
+        r"rank 0.*\b{fd}\b.*socket|connect",
+    ),
+    "inotify": (
+        "import ctypes; fd = ctypes.CDLL(None).inotify_init(); close = lambda: os.close(fd)",
+        r"rank 0.*\b{fd}\b.*inotify",
+    ),
+    "child": (
+        "import subprocess; p = subprocess.Popen(['sleep', '1000']); fd = p.pid; close = lambda: (p.kill(), p.wait())",
+        r"rank 0.*\b{fd}\b.*sleep",
+    ),
+    "nameless": (
+        "import mmap; fd = os.memfd_create('x'); os.truncate(fd, 4096); m = mmap.mmap(fd, 4096); close = lambda: m.close() or os.close(fd)",
+        r"rank 0.*descriptor \d+ .*mapped shared",
+    ),
+    "device": ("fd = os.open('/dev/ptmx', os.O_RDWR); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*terminal"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(make_job: Callable[..., Job], what: str) -> None:
+    """The job goes on, and once the obstacle is gone it can be checkpointed."""
+    setup, pattern = REFUSED[what]
+    program = f"""
+import os, sys, time
+{setup}
+print("holds", fd, flush=True)
+while not os.path.exists(os.environ["STATE_GO"] + "1"): time.sleep(0.01)
+close()
+print("closed", flush=True)
+while not os.path.exists(os.environ["STATE_GO"]): time.sleep(0.01)
+print("ok")
+"""
+    job = make_job(1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        go = job.where / "go"
+        job.env["STATE_GO"] = str(go)
+        job.start(sys.executable, "-c", program, str(server.getsockname()[1]))
+        fd = re.search(r"holds (\d+)\n", job.wait_for(lambda text: re.search(r"holds \d+\n", text)))
+        assert fd
+        refused(job, pattern.replace("{fd}", fd[1]), "--child-grace", "200ms")
+        refused(job, pattern.replace("{fd}", fd[1]), "--child-grace", "200ms")
+        Path(f"{go}1").touch()
+        job.wait_for("closed")
+        job.checkpoint()
+        job.kill()
+        restarted(job)
+        finished(job, go)
+
+
+def test_child_ends_within_the_grace_time(make_job: Callable[..., Job]) -> None:
+    program = """
+import os, subprocess, time
+print("ready", flush=True)
+print("code", subprocess.run(["sleep", "1.5"]).returncode, flush=True)
+while not os.path.exists(os.environ["STATE_GO"]): time.sleep(0.01)
+print("ok")
+"""
+    job = make_job(1)
+    go = start(job, [sys.executable, "-c", program])
+    job.checkpoint("--child-grace", "30s")
+    job.kill()
+    restarted(job)
+    finished(job, go)
+    assert "code 0" in job.output(0) + job.output()
+
+
+def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+    """What mpirun or the shell leaves open is no reason to refuse, whatever it is."""
+    job = make_job(1)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    reading, writing = os.pipe()
+    left, right = socket.socketpair()
+    extra = [reading, writing, left.fileno(), right.fileno(), os.eventfd(0)]
+    inherit = [251, 252, 253, 254, 255]
+    for number, fd in zip(inherit, extra, strict=True):
+        os.dup2(fd, number, inheritable=True)
+    try:
+        log = job.where / "run-0.log"
+        job.runs.append(log)
+        command = [BIN / "manapy-launch", "--dir", job.dir, *built("state_sleeps.c"), "endless"]
+        with log.open("wb") as stream:
+            job.process = subprocess.Popen(
+                list(map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                cwd=job.where,
+                env={**os.environ, **job.env},
+                close_fds=False,
+            )
+    finally:
+        for number in inherit:
+            os.close(number)
+    job.wait_for("ready")
+    assert {os.readlink(f"/proc/{job.process.pid}/fd/{n}").split(":")[0] for n in inherit} == {
+        "pipe",
+        "socket",
+        "anon_inode",
+    }
+    job.checkpoint()
+    job.kill()
+    restarted(job)
+    job.checkpoint()
+    finished(job, go)
+
+
+def test_clocks_of_machines_that_are_up_for_less_and_for_longer(
+    make_job: Callable[..., Job], built: Callable[[str], list[str]]
+) -> None:
+    """To restart where the monotonic clock stands elsewhere: time namespaces. A sleep that one restart has corrected is
+    corrected by the next."""
+
+    def machine(seconds: int) -> list[str | Path]:
+        return ["unshare", "--time", "--monotonic", str(seconds), "--boottime", str(seconds), BIN / "mpirun"]
+
+    job = make_job(1)
+    job.mpirun = machine(1000000)
+    if subprocess.run([*map(str, job.mpirun), "-n", "1", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs time namespaces (root)")
+    go = start(job, built("state_clock.c"))
+    for seconds in 500, 20000000:
+        job.checkpoint()
+        job.kill()
+        job.mpirun = machine(seconds)
+        restarted(job)
+    finished(job, go)
+
+
+def test_deleted_working_directory(make_job: Callable[..., Job]) -> None:
+    job = make_job(1)
+    gone = job.where / "gone"
+    gone.mkdir()
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    program = "import os, time; os.chdir('gone'); os.rmdir('../gone'); print('ready', flush=True)\nwhile not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok')"
+    job.start(sys.executable, "-c", program)
+    job.wait_for("ready")
+    refused(job, "working directory")
+    finished(job, go)
+
+
+def test_changed_library_is_found(make_job: Callable[..., Job]) -> None:
+    """A mapped file that has changed since: the restart names it instead of running into it."""
+    job = make_job(1)
+    library = job.where / "libmine.so"
+
+    def build(value: int) -> None:
+        text = f"int answer(void) {{ return {value}; }}\n"
+        os.replace(compiling.build(job.where / "libmine.so.new", text, *compiling.SHARED), library)
+
+    build(1)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    program = (
+        "import ctypes, os, time; f = ctypes.CDLL('./libmine.so').answer; print('ready', flush=True)\n"
+        "while not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok' if f() == 1 else 'wrong')"
+    )
+    job.start(sys.executable, "-c", program)
+    job.wait_for("ready")
+    job.checkpoint()
+    job.kill()
+    build(2)
+    job.restart()
+    assert job.wait() != 0
+    assert "libmine.so" in job.output()
+    build(1)
+    restarted(job)
+    finished(job, go)
+
+
+FIXED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void children(char **commands) {
+    for (; *commands; commands++)
+        if (system(*commands)) printf("FAILED %s\\n", *commands), fflush(stdout);
+}
+int main(int argc, char **argv) {
+    if (argc == 1) return malloc(1 << 22) == NULL;
+    children(argv + 1);
+    puts("ready"), fflush(stdout);
+    while (access(getenv("STATE_GO"), F_OK)) usleep(10000);
+    children(argv + 1);
+    puts("ok");
+}
+"""
+
+
+def test_children_linked_to_the_same_addresses(make_job: Callable[..., Job]) -> None:
+    """Programs linked without -pie lie at the same addresses; static ones make system calls there (Go, busybox)."""
+    job = make_job(1)
+    children = []
+    for name, flags in (("rank", ["-no-pie"]), ("dynamic", ["-no-pie"]), ("static", ["-no-pie", "-static"])):
+        children.append(str(compiling.build(job.where / name, FIXED, "-O1", *flags)))
+    children[0] = "busybox true" if shutil.which("busybox") else "true"
+    go = start(job, [str(job.where / "rank"), *children])
+    job.checkpoint()
+    job.kill()
+    restarted(job)
+    finished(job, go)

@@ -1,0 +1,202 @@
+"""--shift of manapy-launch and manapy-restart on a host without RNICs. tests/rdma/test_mpi.py tests it with RNICs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PATIENCE, PROGRAMS, Job, launch, manapy
+
+from manapy.core import handshake
+from manapy.rdma import client, place, protocol
+
+REPORT = "import os, sys; sys.stdout.write(str([v for v in os.environ if 'SHIFT' in v]) + '\\n'); from mpi4py import MPI; sys.stdout.write(str('shift' in open('/proc/self/maps').read()) + '\\n')"
+
+pytestmark = pytest.mark.skipif(any(Path("/sys/class/infiniband").glob("*")), reason="this host has RNICs")
+
+
+def report(shift: str, where: Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    """A job that says what it sees of SHIFT."""
+    environment = {**os.environ, "MANAPY_SHIFT_DIR": str(where / "agents")}
+    environment.pop("MANAPY_SHIFT_KV", None)
+    return launch(
+        "--dir", where / "job", f"--shift={shift}", sys.executable, "-c", REPORT, ranks=ranks, env=environment
+    )
+
+
+@pytest.mark.parametrize("shift", ["auto", "off"])
+def test_nothing_happens(shift: str, tmp_path: Path) -> None:
+    done = report(shift, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["False", "False", "['MANAPY_SHIFT_DIR']", "['MANAPY_SHIFT_DIR']"]
+    assert not (tmp_path / "agents").exists()
+
+
+def test_required_and_impossible_is_one_line(tmp_path: Path) -> None:
+    done = report("require", tmp_path, ranks=4)
+    assert done.returncode != 0 and "False" not in done.stdout
+    assert [line for line in done.stderr.splitlines() if "manapy" in line] == [
+        "manapy-launch: --shift require: this host has no RNIC"
+    ]
+
+
+def test_restart(make_job: Callable[..., Job]) -> None:
+    """The same for a new lower half; and the option gets there."""
+    job = make_job(2).start(
+        "/bin/sh",
+        "-c",
+        f"exec {sys.executable} {PROGRAMS / 'steps/heat2d.py'} --n 64 --steps 400 --every 20 --pause 0.03"
+        " --out field.npy",
+        options=["--shift", "auto"],
+    )
+    job.wait_for("step 40 ")
+    job.checkpoint()
+    job.kill()
+    failed = manapy("restart", job.dir, "--mpirun", BIN / "mpirun", "--shift", "require")
+    assert failed.returncode != 0
+    assert [line for line in failed.stderr.splitlines() if "manapy" in line] == [
+        "manapy-restart: --shift require: this host has no RNIC"
+    ]
+    job.restart()
+    assert job.wait() == 0
+
+
+def test_what_a_rank_is_told(tmp_path: Path) -> None:
+    """The backups and the agent, which stays as long as the rank does; ranks of one job share it, jobs don't."""
+    agents = tmp_path / "a"
+    environment = {**os.environ, "MANAPY_SHIFT_DIR": str(agents), "MANAPY_SHIFT_BACKUP": "m0:m1,m1:m0"}
+    environment.pop("MANAPY_SHIFT_JOB", None)
+    sleeper = subprocess.Popen(["sleep", "100"])
+    try:
+        answers = [
+            manapy("_shift", "--dir", tmp_path / job, "--pid", str(sleeper.pid), env=environment)
+            .stdout.rstrip("\n")
+            .split("\t")
+            for job in ("x", "x", "y")
+        ]
+        assert (
+            answers[0] == answers[1]
+            and [answer[0] for answer in answers] == ["OK"] * 3
+            and answers[0][3] == "m0:m1,m1:m0"
+        )
+        assert answers[0][2].startswith("x-") and answers[2][2].startswith("y-")
+        found = json.loads(manapy("rdma", "status", "--json", env=environment).stdout)
+        assert sorted(status["job"] for status in found) == sorted({answer[2] for answer in answers})
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        for status in json.loads(manapy("rdma", "status", "--json", env=environment).stdout):
+            os.kill(status["pid"], 15)
+
+
+def test_unusable_names_are_an_answer(tmp_path: Path) -> None:
+    done = manapy("_shift", "--dir", tmp_path / "x", "--pid", "1", env={"MANAPY_SHIFT_BACKUP": "a b"})
+    assert done.returncode == 0 and done.stdout.startswith("ERROR\t") and done.stdout.count("\n") == 1
+
+
+@contextlib.contextmanager
+def program(where: place.Place) -> Iterator[Callable[[str], str]]:
+    """A program with RNICs, as the agent sees one: this process. Yields what sends a request and returns the answer."""
+    with socket.socket(socket.AF_UNIX) as connected, connected.makefile("rwb", buffering=0) as stream:
+        connected.settimeout(PATIENCE)
+        connected.connect(str(where.address))
+        numbers = itertools.count(1)
+
+        def ask(request: str) -> str:
+            stream.write(f"{next(numbers)} {request}\n".encode())
+            return stream.readline().decode().rstrip("\n").partition(" ")[2]
+
+        line, expected = handshake.answer(
+            where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT
+        )
+        stream.write(line.encode() + b"\n")
+        assert stream.readline().decode().rstrip("\n") == expected
+        assert ask(f"HELLO {where.job} {'0' * 32} 0") == "OK new"
+        yield ask
+
+
+def test_failover_is_followed_by_a_checkpoint(
+    make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a real job, by a real agent; that traffic has fallen back is what we say. Many events at once are one
+    occasion; others are none."""
+    monkeypatch.setenv("MANAPY_SHIFT_DIR", str(tmp_path / "a"))
+    monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
+    job = make_job(2).start(
+        sys.executable,
+        PROGRAMS / "steps/heat2d.py",
+        "--n",
+        "64",
+        "--steps",
+        "100000",
+        "--every",
+        "20",
+        "--pause",
+        "0.03",
+        "--out",
+        "field.npy",
+    )
+    job.wait_for("step 20 ")
+    answer = manapy("_shift", "--dir", job.dir, "--pid", str(os.getpid()), "--guard").stdout.rstrip("\n").split("\t")
+    where = place.make(answer[2])
+    try:
+        with program(where) as ask, client.Connection(where) as watching:
+            assert ask('EVENT {"event": "protected", "qp": 1}') == "OK"
+            for qp in range(5):
+                assert ask(f'EVENT {{"event": "fallback", "qp": {qp}}}') == "OK"
+            said = next(event for event in watching.watch(0) if event["event"].startswith("checkpoint"))
+            assert said["event"] == "checkpoint", said
+            assert ask('EVENT {"event": "fallback", "qp": 7}') == "OK"  # the same occasion
+        with client.Connection(where) as watching:
+            again = next(event for event in watching.watch(said["seq"]) if event["event"].startswith("checkpoint"))
+        assert again["said"] == said["said"]
+        assert [path.name for path in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000001"] and said["said"].endswith(
+            "/ckpt-000001"
+        )
+    finally:
+        os.kill(json.loads(manapy("rdma", "status", "--json").stdout)[0]["pid"], signal.SIGTERM)
+        job.kill()
+    job.restart()
+    job.wait_for("residual")
+    job.kill()
+
+
+def test_a_recent_checkpoint_will_do(make_job: Callable[..., Job]) -> None:
+    job = make_job(2).start(
+        sys.executable,
+        PROGRAMS / "steps/heat2d.py",
+        "--n",
+        "64",
+        "--steps",
+        "100000",
+        "--every",
+        "20",
+        "--pause",
+        "0.03",
+        "--out",
+        "field.npy",
+    )
+    job.wait_for("step 20 ")
+    first = job.checkpoint()
+    assert manapy("checkpoint", job.dir, "--unless-within", "10m").stdout.strip() == str(first)
+    second = manapy("checkpoint", job.dir, "--unless-within", "0s").stdout.strip()
+    assert second != str(first)
+    refused = manapy("checkpoint", job.dir, "--unless-within", "1m", "--then", "exit")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    job.kill()
+
+
+@pytest.mark.parametrize("command", ["manapy-launch", "manapy-restart"])
+def test_on_failover_takes_two_words(command: str) -> None:
+    done = subprocess.run([BIN / command, "--on-failover", "run", "x"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"{command}: --on-failover needs continue or checkpoint, not run (see --help)\n"

@@ -1,0 +1,177 @@
+"""`manapy why` and `manapy trace` on a job of several hosts: emulated nodes, each with a name, a network and a /dev/shm
+of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import emulated
+import pytest
+import verdicts
+from emulated import NODES, TOOLS, inside
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+
+PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "trace" / "pipeline.py"
+RSH = str(TOOLS / "nodes-launch")
+HERE, THERE = NODES
+RANKS = 3  # 0 here, 1 and 2 there
+
+
+@pytest.fixture
+def make_job_there(make_job: Callable[..., Job], nodes: None) -> Callable[[int], Job]:
+    """Makes jobs of so many ranks, all but the first on the other node."""
+    return lambda ranks: make_job(
+        ranks,
+        mpirun=[*emulated.mpirun(HERE, f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"],
+        inside=inside(HERE),
+        env={"UCX_TLS": "tcp,self"},
+    )
+
+
+@pytest.fixture
+def job(make_job_there: Callable[[int], Job]) -> Job:
+    return make_job_there(RANKS)
+
+
+def why(job: Job, which: Path | None = None, rsh: str = RSH, *options: str) -> tuple[int, dict[str, Any], str]:
+    """As asked on the first node: exit code, data, and what is said beside it."""
+    return verdicts.why(which or job.dir, "--rsh", rsh, *options, inside=inside(HERE))
+
+
+def hung(job: Job, state: str = "hung") -> dict[str, Any]:
+    """The verdict, as soon as it is HUNG. Beside it there may only be those that MPI ends because one has died."""
+    first, *others = verdicts.until_hung(job, lambda: why(job), state)
+    assert all(other["cause"] == first["cause"] == "dead process" for other in others), (first, others)
+    return first
+
+
+def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
+    """Its process is seen there. What is kept on disk of all hosts says the same; a host that can't be reached costs no
+    rank its good name."""
+    job.start_python("trace/stuck.py", "spin")
+    job.wait_for("stuck")
+    verdict = hung(job, "late")
+    assert verdict["rank"] == 1 and verdict["cause"] == "compute", verdict
+    assert f"rank 1 ({THERE})" in verdict["sentence"] and "busy in user code" in verdict["sentence"], verdict
+
+    done = manapy(
+        "trace", "record", job.dir, "--rsh", RSH, "--for", "1s", "--out", tmp_path / "saved", inside=inside(HERE)
+    )
+    assert f"of {RANKS} ranks" in done.stdout, (done.stdout, done.stderr)
+    code, said, _ = why(job, tmp_path / "saved")
+    assert code == 3 and said["verdicts"][0]["rank"] == 1, said
+
+    shown = json.loads(manapy("trace", "top", job.dir, "--json", "--rsh", RSH, inside=inside(HERE)).stdout)
+    assert [(row["rank"], row["host"]) for row in shown["ranks"]] == [(0, HERE), (1, THERE), (2, THERE)], shown
+    assert shown["ranks"][1]["state"] == "awaited" and shown["verdicts"][0]["rank"] == 1, shown
+
+    code, said, errors = why(job, rsh="false")
+    assert code == 1 and all(verdict["rank"] is None for verdict in said["verdicts"]), said
+    assert f"{THERE} cannot be reached; nothing is known of its ranks: false ended with 1" in errors
+    assert said["unreachable"] == {THERE: "false ended with 1"}, said
+    assert "rank 1, which has no trace" in said["verdicts"][0]["sentence"], said
+
+
+def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
+    job.start_python("trace/stuck.py", "healthy")
+    job.wait_for("going on")
+    code, said, errors = why(job)
+    assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith("nobody is stuck"), (
+        said,
+        errors,
+    )
+    assert not errors, "clocks were compared"
+    os.kill(job.pids()[2], signal.SIGSTOP)
+    verdict = hung(job)
+    assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
+    os.kill(job.pids()[2], signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE
+    # until the coordinator has noted who died first: MPI may end another one of that host at once
+    while (verdict := hung(job))["rank"] != 2:
+        assert verdict["cause"] == "dead process" and time.monotonic() < deadline, verdict
+    assert verdict["cause"] == "dead process", verdict
+
+
+def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
+    """A command where nothing of the job runs sees all of it."""
+    name = job.where / "traced"
+    program = [sys.executable, PROGRAMS / "trace/stuck.py", "sleep"]
+    job.spawn(
+        [
+            *job.inside,
+            BIN / "manapy",
+            "trace",
+            "run",
+            "--mpi",
+            "mpich",
+            "--dir",
+            name,
+            "--",
+            *job.mpirun[len(job.inside) :],
+            "-n",
+            str(RANKS),
+            *program,
+        ]
+    )
+    job.wait_for("stuck")
+    (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(name, "--hosts", ",".join(NODES), "--rsh", RSH))
+    assert verdict["rank"] == 1 and "asleep outside MPI" in verdict["sentence"], verdict
+
+
+def test_a_rank_that_waits_for_its_processor_on_the_other_host(
+    make_job_there: Callable[[int], Job], tmp_path: Path
+) -> None:
+    """It shares its own with busy processes. Its waits are sampled there, and who asks on the first node is told: it is
+    not slow, nor is the network to it."""
+    plan = "pp=2,micro=4"
+    job = make_job_there(2)
+    job.start(
+        sys.executable,
+        PIPELINE,
+        "--schedule",
+        plan,
+        "--iterations",
+        "1000000",
+        "--hidden",
+        "256",
+        "--fault",
+        "starve:rank=1,iteration=20,seconds=4",
+    )
+    job.wait_for("fault ")
+    with verdicts.watched(tmp_path / "said", "--schedule", plan, "--rsh", RSH, job.dir, inside=inside(HERE)) as told:
+        job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
+    assert {(verdict["state"], verdict["cause"]) for verdict in told()} == {("slow", "starved processor")}, told()
+    assert any(f"rank 1 ({THERE}) waits for a processor" in verdict["sentence"] for verdict in told()), told()
+
+
+@pytest.mark.parametrize(("ranks", "plan"), [(3, "pp=3,micro=1"), (2, "pp=2,micro=4")])
+def test_a_link_that_becomes_slow(ranks: int, plan: str, make_job_there: Callable[[int], Job]) -> None:
+    """In the midst of training the network between the nodes gets slow. Ranks 1 and 2 are on one node and don't feel
+    it. Of several micro-batches each message waits for the one before it on its way."""
+    job = make_job_there(ranks)
+    # 256 KB a message
+    job.start(
+        sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512"
+    )
+    job.wait_for(lambda text: text.count("\n") > 30)
+    subprocess.run([TOOLS / "nodes", "shape", "4mbit", "32kb", *NODES], check=True)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        _, said, _ = why(job, None, RSH, "--schedule", plan)
+        found = [
+            verdict
+            for verdict in said["verdicts"]
+            if verdict["cause"] == "network" and {verdict["rank"], verdict["peer"]} == {0, 1}
+        ]
+        if found:
+            break
+        assert time.monotonic() < deadline, (said, job.report())
+    assert said["state"] == "slow" and "the network between rank" in found[0]["sentence"], said

@@ -1,0 +1,317 @@
+/* state_memory.c - mappings of all kinds, their protections, and that memory can be had and given back afterwards. */
+#include "../checkpointed.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define PAGE 4096ul
+#define RW (PROT_READ | PROT_WRITE)
+#define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
+
+static sigjmp_buf back;
+static void on_fault(int sig) { siglongjmp(back, sig); }
+
+/* What an access does: 0, or the signal. */
+static int touch(volatile char *p, int write_it) {
+    struct sigaction a = {.sa_handler = on_fault}, old_segv, old_bus;
+    sigaction(SIGSEGV, &a, &old_segv);
+    sigaction(SIGBUS, &a, &old_bus);
+    int sig = sigsetjmp(back, 1);
+    if (sig == 0) { char c = *p; if (write_it) *p = c; }
+    sigaction(SIGSEGV, &old_segv, NULL);
+    sigaction(SIGBUS, &old_bus, NULL);
+    return sig;
+}
+
+static char *region;
+static void protections_set_up(void) {
+    region = mmap(NULL, 8 * PAGE, RW, ANON, -1, 0);
+    for (unsigned i = 0; i < 8; i++) memset(region + i * PAGE, 'a' + (int)i, PAGE);
+    mprotect(region + PAGE, PAGE, PROT_READ);
+    mprotect(region + 2 * PAGE, PAGE, PROT_NONE);
+    mprotect(region + 3 * PAGE, PAGE, PROT_READ | PROT_EXEC);
+    munmap(region + 5 * PAGE, PAGE);
+}
+
+static void protections_check(void) {
+    CHECK(touch(region, 1) == 0 && region[0] == 'a');
+    CHECK(touch(region + PAGE, 0) == 0 && region[PAGE] == 'b' && touch(region + PAGE, 1) == SIGSEGV);
+    CHECK(touch(region + 2 * PAGE, 0) == SIGSEGV);
+    mprotect(region + 2 * PAGE, PAGE, RW);
+    CHECK(region[2 * PAGE + 7] == 'c');
+    CHECK(region[3 * PAGE] == 'd' && touch(region + 3 * PAGE, 1) == SIGSEGV);
+    CHECK(region[4 * PAGE + 9] == 'e');
+    CHECK(region[7 * PAGE + PAGE - 1] == 'h');
+}
+
+/* ---- code made at run time ---- */
+
+static int (*answer)(void);
+static void generated_code_set_up(void) {
+    static const unsigned char code[] = {0xb8, 42, 0, 0, 0, 0xc3};
+    void *p = mmap(NULL, PAGE, RW, ANON, -1, 0);
+    memcpy(p, code, sizeof code);
+    mprotect(p, PAGE, PROT_READ | PROT_EXEC);
+    answer = (int (*)(void))p;
+}
+static void generated_code_check(void) { CHECK(answer() == 42); }
+
+/* ---- mremap, brk, sparse and large ---- */
+
+static char *moved, *sparse, *reserved, *break_block, *huge;
+static void *break_end;
+static void sizes_set_up(void) {
+    moved = mmap(NULL, 2 * PAGE, RW, ANON, -1, 0);
+    strcpy(moved + PAGE, "moved");
+    moved = mremap(moved, 2 * PAGE, 3000 * PAGE, MREMAP_MAYMOVE);
+    strcpy(moved + 2999 * PAGE, "end");
+    sparse = mmap(NULL, 4ul << 30, RW, ANON | MAP_NORESERVE, -1, 0);
+    for (unsigned long i = 0; i < 4; i++) sparse[i << 30] = (char)(i + 1);
+    reserved = mmap(NULL, 64ul << 30, PROT_NONE, ANON | MAP_NORESERVE, -1, 0);
+    mprotect(reserved + (1ul << 30), PAGE, RW);
+    reserved[1ul << 30] = 'r';
+    break_block = sbrk(3 * (long)PAGE);
+    memset(break_block, 'k', 3 * PAGE);
+    break_end = sbrk(0);
+    huge = mmap(NULL, 8ul << 20, RW, ANON, -1, 0);
+    madvise(huge, 8ul << 20, MADV_HUGEPAGE);
+    memset(huge, 'H', 8ul << 20);
+}
+
+static void sizes_check(void) {
+    CHECK(strcmp(moved + PAGE, "moved") == 0 && strcmp(moved + 2999 * PAGE, "end") == 0);
+    moved = mremap(moved, 3000 * PAGE, 6000 * PAGE, MREMAP_MAYMOVE);
+    CHECK(moved != MAP_FAILED && strcmp(moved + 2999 * PAGE, "end") == 0);
+    CHECK(munmap(moved, 6000 * PAGE) == 0);
+    for (unsigned long i = 0; i < 4; i++) CHECK(sparse[i << 30] == (char)(i + 1) && sparse[(i << 30) + PAGE] == 0);
+    CHECK(reserved[1ul << 30] == 'r' && touch(reserved, 0) == SIGSEGV);
+    CHECK(sbrk(0) >= break_end && break_block[3 * PAGE - 1] == 'k');
+    char *more = sbrk((long)PAGE);
+    CHECK((void *)more >= break_end); /* malloc moves it too */
+    memset(more, 1, PAGE);
+    for (unsigned long i = 0; i < 8ul << 20; i += PAGE) if (huge[i] != 'H') { CHECK(!"huge"); break; }
+}
+
+/* ---- files ---- */
+
+static char *private_map, *shared_map, *read_only, *anonymous_shared, *second_view, *past_end;
+static void files_set_up(void) {
+    int fd = open("mapped.bin", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    char block[PAGE];
+    for (int i = 0; i < 4; i++) { memset(block, '0' + i, PAGE); if (write(fd, block, PAGE) != PAGE) abort(); }
+    private_map = mmap(NULL, 4 * PAGE, RW, MAP_PRIVATE, fd, 0);
+    private_map[PAGE] = 'P';
+    shared_map = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 2 * PAGE);
+    second_view = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 2 * PAGE);
+    shared_map[0] = 'S';
+    read_only = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 3 * PAGE);
+    past_end = mmap(NULL, 8 * PAGE, RW, MAP_PRIVATE, fd, 0);
+    anonymous_shared = mmap(NULL, 2 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    strcpy(anonymous_shared, "shared");
+    close(fd);
+}
+
+static void files_check(void) {
+    CHECK(private_map[0] == '0' && private_map[PAGE] == 'P' && private_map[PAGE + 1] == '1');
+    CHECK(shared_map[0] == 'S' && second_view[0] == 'S' && shared_map[PAGE] == '3' && read_only[0] == '3');
+    shared_map[1] = 'T';
+    CHECK(second_view[1] == 'T');
+    msync(shared_map, PAGE, MS_SYNC);
+    char c[2] = "";
+    int fd = open("mapped.bin", O_RDONLY);
+    CHECK(pread(fd, c, 2, 2 * PAGE) == 2 && c[0] == 'S' && c[1] == 'T');
+    CHECK(pread(fd, c, 1, PAGE) == 1 && c[0] == '1');
+    close(fd);
+    CHECK(touch(read_only, 1) == SIGSEGV);
+    CHECK(touch(past_end + 4 * PAGE, 0) == SIGBUS && past_end[3 * PAGE] == '3');
+    CHECK(strcmp(anonymous_shared, "shared") == 0);
+    strcpy(anonymous_shared + PAGE, "more");
+}
+
+/* ---- malloc, in several arenas ---- */
+
+enum { THREADS = 4, BLOCKS = 500 };
+static struct { pthread_t t; char *block[BLOCKS]; size_t bytes[BLOCKS]; } heap[THREADS];
+static volatile int allocated, release;
+
+static size_t fill(int t, int i) { return (size_t)((i * 7919 + t * 104729) % 20000 + 1); }
+
+static void *allocator(void *a) {
+    long t = (long)a;
+    for (int i = 0; i < BLOCKS; i++) {
+        heap[t].bytes[i] = fill((int)t, i);
+        heap[t].block[i] = malloc(heap[t].bytes[i]);
+        memset(heap[t].block[i], (int)(t + i), heap[t].bytes[i]);
+    }
+    for (int i = 0; i < BLOCKS; i += 3) { free(heap[t].block[i]); heap[t].block[i] = NULL; }
+    __atomic_add_fetch(&allocated, 1, __ATOMIC_SEQ_CST);
+    while (!release) pause_ms(2);
+    for (int i = 0; i < BLOCKS; i++) {
+        if (!heap[t].block[i]) continue;
+        for (size_t k = 0; k < heap[t].bytes[i]; k++)
+            if (heap[t].block[i][k] != (char)(t + i)) {
+                CHECK(!"block changed");
+                break;
+            }
+        heap[t].block[i] = realloc(heap[t].block[i], heap[t].bytes[i] * 2);
+        free(heap[t].block[i]);
+    }
+    return NULL;
+}
+
+static void arenas_set_up(void) {
+    for (long t = 0; t < THREADS; t++) pthread_create(&heap[t].t, NULL, allocator, (void *)t);
+    while (allocated < THREADS) pause_ms(1);
+}
+static void arenas_check(void) {
+    release = 1;
+    for (int t = 0; t < THREADS; t++) pthread_join(heap[t].t, NULL);
+    void *big = malloc(100 << 20);
+    memset(big, 1, 100 << 20);
+    free(big);
+    malloc_trim(0);
+}
+
+/* ---- addresses taken stay apart from new ones ---- */
+
+static char *kept[200];
+static void collisions_set_up(void) {
+    for (int i = 0; i < 200; i++) {
+        kept[i] = mmap(NULL, PAGE * (unsigned)(1 + i % 7), RW, ANON, -1, 0);
+        kept[i][0] = (char)i;
+    }
+    for (int i = 0; i < 200; i += 4) { munmap(kept[i], PAGE * (unsigned)(1 + i % 7)); kept[i] = NULL; }
+}
+static void collisions_check(void) {
+    for (int i = 0; i < 400; i++) {
+        char *p = mmap(NULL, PAGE * (unsigned)(1 + i % 5), RW, ANON, -1, 0);
+        CHECK(p != MAP_FAILED && p[0] == 0);
+        memset(p, 99, PAGE);
+    }
+    for (int i = 0; i < 200; i++) if (kept[i]) CHECK(kept[i][0] == (char)i);
+}
+
+/* ---- what the kernel was told about memory ---- */
+
+static const struct { int advice; const char *flag;
+} advices[] = {
+    {MADV_HUGEPAGE, "hg"}, {MADV_NOHUGEPAGE, "nh"}, {MADV_DONTFORK, "dc"}, {MADV_WIPEONFORK, "wf"},
+    {MADV_DONTDUMP, "dd"}, {MADV_SEQUENTIAL, "sr"}, {MADV_RANDOM, "rr"},
+};
+enum { ADVICES = sizeof advices / sizeof *advices, POLICIES = 3, TOLD_BYTES = 4 << 20 };
+static char *told[ADVICES], *locked, *locked_on_fault, *placed[POLICIES];
+static const int policies[POLICIES] = {1 /* MPOL_PREFERRED */, 2 /* MPOL_BIND */, 3 /* MPOL_INTERLEAVE */};
+static unsigned long node_0 = 1;
+static int has_policies;
+
+static char *smaps;
+static void read_smaps(void) {
+    size_t bytes = 0, room = 64 << 20, got;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    smaps = smaps ? smaps : mmap(NULL, room, RW, ANON | MAP_NORESERVE, -1, 0);
+    while (f && bytes < room - 1 && (got = fread(smaps + bytes, 1, room - 1 - bytes, f)) > 0) bytes += got;
+    smaps[bytes] = 0;
+    if (f) fclose(f);
+}
+
+/* Has the mapping at p this flag there? */
+static int flagged(const char *p, const char *flag) {
+    char want[8];
+    unsigned long lo, hi;
+    snprintf(want, sizeof want, " %s ", flag);
+    for (const char *line = smaps; line && *line;
+         line = strstr(line, "VmFlags:"), line = line ? strchr(line, '\n') + 1 : NULL) {
+        char *dash;
+        lo = strtoul(line, &dash, 16);
+        hi = strtoul(dash + 1, NULL, 16);
+        if ((unsigned long)p < lo || (unsigned long)p >= hi) continue;
+        const char *flags = strstr(line, "VmFlags:"), *end = strchr(flags, '\n'), *at = strstr(flags, want);
+        return at && at < end;
+    }
+    return 0;
+}
+
+static char *some(void) {
+    char *p = mmap(NULL, TOLD_BYTES, RW, ANON, -1, 0);
+    memset(p, 't', TOLD_BYTES / 2);
+    return p;
+}
+
+static void advice_set_up(void) {
+    for (int i = 0; i < ADVICES; i++) CHECK(madvise(told[i] = some(), TOLD_BYTES, advices[i].advice) == 0);
+    CHECK(mlock(locked = some(), 4 * PAGE) == 0 && mlock2(locked_on_fault = some(), 4 * PAGE, MLOCK_ONFAULT) == 0);
+    for (int i = 0; i < POLICIES; i++)
+        has_policies = syscall(SYS_mbind, placed[i] = some(), TOLD_BYTES, policies[i], &node_0, 65, 0) == 0;
+}
+
+static void advice_check(void) {
+    read_smaps();
+    for (int i = 0; i < ADVICES; i++)
+        if (!flagged(told[i], advices[i].flag)) printf("FAILED advice: %s is gone\n", advices[i].flag), failures++;
+    CHECK(flagged(locked, "lo") && !flagged(locked, "lf") && flagged(locked_on_fault, "lf") &&
+          !flagged(locked + 8 * PAGE, "lo"));
+    for (int i = 0; has_policies && i < POLICIES; i++) {
+        int mode = -1;
+        unsigned long nodes[16] = {0};
+        CHECK(syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, placed[i], 2 /* MPOL_F_ADDR */) == 0 &&
+              mode == policies[i] && nodes[0] == node_0);
+    }
+    if (fork() == 0) _exit(told[3][0] == 0 && touch(told[2], 0) == SIGSEGV ? 7 : 1);
+    int status = 0;
+    CHECK(wait(&status) > 0 && WEXITSTATUS(status) == 7);
+    for (int i = 0; i < ADVICES; i++) CHECK(told[i][0] == 't' && told[i][TOLD_BYTES - 1] == 0);
+}
+
+static void lock_all_set_up(void) { CHECK(mlockall(MCL_FUTURE | MCL_ONFAULT) == 0); }
+static void lock_all_check(void) {
+    char *before = some();
+    read_smaps();
+    CHECK(flagged(before, "lo"));
+    CHECK(munlockall() == 0);
+    char *after = some();
+    read_smaps();
+    CHECK(!flagged(after, "lo"));
+}
+
+static char *moved_from, *moved_to;
+static void moved_set_up(void) {
+    moved_to = mremap(moved_from = some(), TOLD_BYTES, TOLD_BYTES, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+    CHECK(moved_to != MAP_FAILED && moved_to != moved_from && moved_to[0] == 't' && moved_from[0] == 0);
+    CHECK(mremap(moved_to, TOLD_BYTES, TOLD_BYTES, MREMAP_DONTUNMAP, NULL) == MAP_FAILED && errno == EINVAL);
+}
+static void moved_check(void) {
+    CHECK(moved_to[0] == 't' && moved_from[0] == 0);
+    char *other = some();
+    CHECK(other != moved_from && moved_from[1] == 0);
+}
+
+/* ---- thousands of holes are used again ---- */
+
+enum { HOLES = 9000 };
+static char *holed;
+static void holes_set_up(void) {
+    holed = mmap(NULL, 2 * HOLES * PAGE, RW, ANON, -1, 0);
+    for (unsigned i = 0; i < HOLES; i++) {
+        holed[2 * i * PAGE] = (char)i;
+        munmap(holed + (2 * i + 1) * PAGE, PAGE);
+    }
+}
+static void holes_check(void) {
+    unsigned inside = 0;
+    for (unsigned i = 0; i < HOLES; i++) {
+        char *p = mmap(NULL, PAGE, RW, ANON, -1, 0);
+        inside += p > holed && p < holed + 2 * HOLES * PAGE;
+        CHECK(p != MAP_FAILED && *p == 0 && holed[2 * i * PAGE] == (char)i);
+    }
+    CHECK(inside > HOLES - 1000); /* others went into older ones */
+}
+
+MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code),
+     STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))
