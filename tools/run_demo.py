@@ -54,7 +54,8 @@ class Run:
         while not ready(self.text()):
             if self.process.poll() is not None:
                 raise DemoError(
-                    f"the job ended with exit code {self.process.returncode} while waiting for {what}:\n{tail(self.text())}"
+                    f"the job ended with exit code {self.process.returncode} while waiting for {what}:\n"
+                    f"{tail(self.text())}"
                 )
             if time.monotonic() > deadline:
                 raise DemoError(f"waited {seconds:.0f} s for {what}:\n{tail(self.text())}")

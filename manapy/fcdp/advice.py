@@ -132,7 +132,8 @@ def _option(job: Job, name: str) -> Option:
     time = costs.time(phases.total, job.gpus, job.compute, job.links)
     return Option(
         name, phases, sent(first=True).total.inter, needed, device, " and ".join(lacks),
-        None if job.device is None or not job.activations else costs.largest_batch(job.device, needed, job.activations), most, kept, time, time.step(job.overlap),
+        None if job.device is None or not job.activations else costs.largest_batch(job.device, needed, job.activations),
+        most, kept, time, time.step(job.overlap),
     )  # fmt: skip
 
 

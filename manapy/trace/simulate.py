@@ -72,7 +72,8 @@ class Fault:
     def cause(self) -> Cause:
         """What an analysis should find."""
         return {
-            Kind.SKIP_RECV: Cause.MISSING, Kind.STOP: Cause.STOPPED, Kind.DEAD: Cause.DEAD, Kind.DROP: Cause.NETWORK, Kind.LINK: Cause.NETWORK,
+            Kind.SKIP_RECV: Cause.MISSING, Kind.STOP: Cause.STOPPED, Kind.DEAD: Cause.DEAD, Kind.DROP: Cause.NETWORK,
+            Kind.LINK: Cause.NETWORK,
         }.get(self.kind, Cause.COMPUTE)  # fmt: skip
 
 

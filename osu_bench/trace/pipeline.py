@@ -100,7 +100,8 @@ def fault(text: str, schedule: Schedule) -> Fault:
         or (seconds is not None and seconds < 0)
     ):
         raise FaultError(
-            f"fault '{text}' can't be: rank=0...{schedule.size - 1}, iteration, micro, chunk, phase={'|'.join(PHASES)}, backward=0|1 and seconds are what it may say"
+            f"fault '{text}' can't be: rank=0...{schedule.size - 1}, iteration, micro, chunk, "
+            f"phase={'|'.join(PHASES)}, backward=0|1 and seconds are what it may say"
         )
     stage, block = int(schedule.places[rank, 0]), Block(backward, chunk, micro)
     if block not in schedule.blocks_of(stage):
@@ -330,7 +331,8 @@ def main() -> None:
         trainer.run()
         if world.rank == 0:
             print(
-                f"iteration {iteration} took {time.perf_counter() - began:.6f} s at {time.time():.6f}{'' if recorded[iteration] else ', not recorded'}",
+                f"iteration {iteration} took {time.perf_counter() - began:.6f} s at "
+                f"{time.time():.6f}{'' if recorded[iteration] else ', not recorded'}",
                 flush=True,
             )
     MPI.Pcontrol(1)

@@ -52,7 +52,8 @@ def straggler(step: Step) -> Step:
         all_took = trainer.world.gather(took)
         if all_took is not None:
             print(
-                f"straggler: rank {all_took.index(max(all_took))} took {max(all_took):.6f} s, the quickest {min(all_took):.6f} s",
+                f"straggler: rank {all_took.index(max(all_took))} took {max(all_took):.6f} s, the quickest "
+                f"{min(all_took):.6f} s",
                 flush=True,
             )
 

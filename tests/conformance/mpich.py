@@ -28,7 +28,10 @@ from running import Settings, memory_available, native, through_restart, under_m
 from testlist import LISTS, Case, ListError, cases  # noqa: E402
 from verdict import Outcome, Shown, differs  # noqa: E402
 
-FOLDERS = "attr,comm,errhan,datatype,topo,group,init,info,pt2pt,coll,rma,io,threads,session,spawn,part,mpi_t,errors,f77,f90,f08,cxx"
+FOLDERS = (
+    "attr,comm,errhan,datatype,topo,group,init,info,pt2pt,coll,rma,io,threads,session,spawn,part,mpi_t,errors,f77,"
+    "f90,f08,cxx"
+)
 NOT_RUN = {  # folders of the suite that have a list
     "bench": "it measures times",
     "ckpoint": "it is for checkpoints by BLCR, which MPICH has no longer",

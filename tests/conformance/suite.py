@@ -93,7 +93,9 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
             found = list(Path(scratch).glob("mpi4py-*.tar.gz"))
             if not found:
                 raise SuiteError(
-                    f"cannot fetch mpi4py's source distribution ({done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'pip said nothing'}); give it with --sdist FILE"
+                    f"cannot fetch mpi4py's source distribution "
+                    f"({done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'pip said nothing'}); give "
+                    f"it with --sdist FILE"
                 )
             sdist = found[0]
         with tarfile.open(sdist) as archive:
@@ -192,7 +194,8 @@ class Run:
         if self.say and now - self._said > EVERY:
             self._said = now
             self.say(
-                f"    {self.ranks} ranks, {self.mode}: {min(counts, default=0)} outcomes, {self.checkpoints} checkpoints, {now - self.started:.0f} s"
+                f"    {self.ranks} ranks, {self.mode}: {min(counts, default=0)} outcomes, {self.checkpoints} "
+                f"checkpoints, {now - self.started:.0f} s"
             )
 
 
@@ -319,11 +322,13 @@ def last_words(where: Path) -> list[str]:
 def table(rows: list[tuple[Run, int, str]]) -> str:
     """Summary of runs: (run, outcomes compared, result)."""
     lines = [
-        f"{'ranks':>5}  {'mode':<10}  {'outcomes':>8}  {'checkpoints':>11}  {'longest':>7}  {'restarts':>8}  {'refused':>7}  {'seconds':>7}  result"
+        f"{'ranks':>5}  {'mode':<10}  {'outcomes':>8}  {'checkpoints':>11}  {'longest':>7}  {'restarts':>8}  "
+        f"{'refused':>7}  {'seconds':>7}  result"
     ]
     for run, compared, result in rows:
         lines.append(
-            f"{run.ranks:>5}  {run.mode:<10}  {compared:>8}  {run.checkpoints:>11}  {run.longest:>7.2f}  {run.restarts:>8}  {run.refused.total():>7}  {run.seconds:>7.0f}  {result}"
+            f"{run.ranks:>5}  {run.mode:<10}  {compared:>8}  {run.checkpoints:>11}  {run.longest:>7.2f}  "
+            f"{run.restarts:>8}  {run.refused.total():>7}  {run.seconds:>7.0f}  {result}"
         )
     return "\n".join(lines)
 

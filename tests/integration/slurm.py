@@ -375,7 +375,8 @@ class Cluster:
             for name, process in self.daemons.items():
                 if process.poll() is not None:
                     raise JobError(
-                        f"{name} has ended with {process.returncode}:\n{(self.where / 'log' / f'{name}.log').read_text(errors='replace')[-4000:]}"
+                        f"{name} has ended with {process.returncode}:\n"
+                        f"{(self.where / 'log' / f'{name}.log').read_text(errors='replace')[-4000:]}"
                     )
             if time.monotonic() > deadline:
                 raise JobError(f"{timeout:.0f} s without {what}")

@@ -63,7 +63,8 @@ def test_no_gid_of_the_kind(rdma_vm: VM, stamps: Path) -> None:
         pair = Pair.start(rdma_vm, stamps, "-n", 300, env=env)
         run_well(pair)
         assert messages(pair.client) == [
-            "manapy shift: rxa1 can't be a backup: it has no GID of the kind that the default RNIC uses (RoCE version; IPv4 or IPv6)"
+            "manapy shift: rxa1 can't be a backup: it has no GID of the kind that the default RNIC uses (RoCE "
+            "version; IPv4 or IPv6)"
         ]
         assert not events(pair.client, "protected") and not events(pair.server, "protected")
     finally:
@@ -93,7 +94,8 @@ def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
     run_well(pair)
     for process, device in zip(pair.both, ("rxb1", "rxa1"), strict=True):
         assert messages(process) == [
-            f"manapy shift: {device} cannot register memory (Cannot allocate memory): requests that use it cannot move to a backup"
+            f"manapy shift: {device} cannot register memory (Cannot allocate memory): requests that use it cannot "
+            f"move to a backup"
         ]
 
 
@@ -113,7 +115,8 @@ def few_objects(rdma_vm: VM) -> Iterator[str]:
     file."""
     group = "/sys/fs/cgroup/few"
     rdma_vm.run(
-        f"mount -o remount,rw /sys/fs/cgroup; echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir {group} && echo rxa1 hca_object=4 > {group}/rdma.max",
+        f"mount -o remount,rw /sys/fs/cgroup; echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir {group} && "
+        f"echo rxa1 hca_object=4 > {group}/rdma.max",
         check=True,
     )
     yield f"{group}/cgroup.procs"

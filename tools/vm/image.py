@@ -177,6 +177,7 @@ def _command(*arguments: str | Path, cwd: Path | None = None, check: bool = True
     )
     if check and done.returncode:
         raise ImageError(
-            f"{arguments[0]}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f'exit status {done.returncode}'}"
+            f"{arguments[0]}: "
+            f"{done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f'exit status {done.returncode}'}"
         )
     return done.stdout

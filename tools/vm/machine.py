@@ -320,7 +320,10 @@ class VM:
         hang = "softlockup_panic=1 watchdog_thresh=60 panic=-1"
         # QEMU keeps translated code by its address: programs at the same addresses share it (Python starts in half the
         # time).
-        append = f"console=ttyS0 quiet loglevel=4 mitigations=off nokaslr norandmaps random.trust_cpu=on tsc=reliable no_timer_check {hang} agent={agent} share={share}"
+        append = (
+            f"console=ttyS0 quiet loglevel=4 mitigations=off nokaslr norandmaps random.trust_cpu=on tsc=reliable "
+            f"no_timer_check {hang} agent={agent} share={share}"
+        )
         arguments = [
             qemu,
             "-M",

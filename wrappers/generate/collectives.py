@@ -143,5 +143,6 @@ def fold_lines(f: Function) -> list[str]:
         elif a.kind != "REQUEST_OUT":
             fields.append(f".{'count' if a.name == 'recvcount' else a.name} = {a.name}")
     return [
-        f"    if (MPY_UNLIKELY({user} && request != NULL) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, request);"
+        f"    if (MPY_UNLIKELY({user} && request != NULL) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, "
+        f"request);"
     ]

@@ -39,12 +39,14 @@ def file_body(f: Function) -> list[str]:
         lines += ["    if (f != NULL) f->shared = true;"]
     if begin:
         lines += [
-            f"    if (f != NULL) f->split = MPY_REAL({f.name[: begin.start()]}_end)(f->real, buf, &f->split_status) == 0;"
+            f"    if (f != NULL) f->split = MPY_REAL({f.name[: begin.start()]}_end)(f->real, buf, &f->split_status) "
+            f"== 0;"
         ]
     for a in out:
         made = f"mpy_file_request({'t, NULL' if f.clock == '-' else 'call.t, f'}, real_request, buf, count, datatype)"
         lines += [
-            f"    if (rc == 0) *{a.name} = {made if a.kind == 'REQUEST_OUT' else f'mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})'};"
+            f"    if (rc == 0) *{a.name} = "
+            f"{made if a.kind == 'REQUEST_OUT' else f'mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})'};"
         ]
     lines += [
         "    mpy_cross_out(t);" if f.clock == "-" else "    mpy_file_leave(call, rc);",

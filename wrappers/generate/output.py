@@ -59,7 +59,8 @@ def functions(table: Table) -> str:
     lines += [f"{result_type(table, f)}P{f.symbol}({parameters(table, f)});" for f in table.functions]
     lines += ["#pragma GCC visibility pop", ""]
     lines += [
-        "/* What is written as PMPI_X, and called behind a check for NULL: generated.c has that under the name of PMPI_X. */"
+        "/* What is written as PMPI_X, and called behind a check for NULL: generated.c has that under the name of "
+        "PMPI_X. */"
     ]
     lines += [f"int {unchecked(f)}({parameters(table, f)});" for f in table.functions if nulls(f)]
     lines += [

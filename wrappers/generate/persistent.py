@@ -48,7 +48,8 @@ def persistent_wrapper(table: Table, f: Function) -> str:
         *([] if arguments else ["    (void)a;"]),
         f"    return MPY_REAL({f.name})({', '.join([*real, 'comm', 'info', 'request'])});",
         "}",
-        f'const mpy_persistent_call_t mpy_persistent_{f.name} = {{"{f.symbol}", {trace_op(f)}, make_{f.name}, {len(arguments)}, {{{", ".join(described) or "{0}"}}}}};',
+        f'const mpy_persistent_call_t mpy_persistent_{f.name} = {{"{f.symbol}", {trace_op(f)}, make_{f.name}, '
+        f"{len(arguments)}, {{{', '.join(described) or '{0}'}}}}};",
         f"int P{f.symbol}({parameters(table, f)}) {{",
         f'    if (MPY_UNLIKELY(request == NULL)) return mpy_error(mpy_comm(comm), MPI_ERR_ARG, "{f.symbol}");',
         *fold_lines(f),

@@ -29,13 +29,16 @@ BANNER = "/* Made by wrappers/generate/recorder.py from wrappers/table/. Don't e
 # Written in lowerhalf/trace/preload: they complete, start and free requests, or find a message perhaps, or something
 # begins, pauses or goes with them.
 BY_HAND = {
-    "Wait", "Waitall", "Waitany", "Waitsome", "Test", "Testall", "Testany", "Testsome", "Start", "Startall", "Cancel", "Request_free",
+    "Wait", "Waitall", "Waitany", "Waitsome", "Test", "Testall", "Testany", "Testsome", "Start", "Startall", "Cancel",
+    "Request_free",
     "Iprobe", "Mprobe", "Improbe", "Mrecv", "Mrecv_c", "Imrecv", "Imrecv_c", "Init", "Init_thread", "Finalize",
-    "Pcontrol", "Comm_free", "Comm_disconnect", "Comm_set_name", "Win_free", "Win_post", "Win_start", "Win_complete", "Win_wait", "Win_test", "File_close",
+    "Pcontrol", "Comm_free", "Comm_disconnect", "Comm_set_name", "Win_free", "Win_post", "Win_start", "Win_complete",
+    "Win_wait", "Win_test", "File_close",
 }  # fmt: skip
 
 SYNCHRONISATION = {
-    "Win_fence": "FENCE", "Win_lock": "LOCK", "Win_lock_all": "LOCK", "Win_unlock": "UNLOCK", "Win_unlock_all": "UNLOCK",
+    "Win_fence": "FENCE", "Win_lock": "LOCK", "Win_lock_all": "LOCK", "Win_unlock": "UNLOCK",
+    "Win_unlock_all": "UNLOCK",
     "Win_flush": "FLUSH", "Win_flush_all": "FLUSH", "Win_flush_local": "FLUSH", "Win_flush_local_all": "FLUSH",
 }  # fmt: skip
 
@@ -127,7 +130,8 @@ def posted(f: Function, flag: str, receives: bool) -> list[str]:
     persistent = ".persistent = true, " if flag == "MPY_TRACE_PERSISTENT" else ""
     return [
         "    call.request = mpy_serial(ring);",
-        f"    mpy_operation_t operation = {{{persistent}.receives = {str(receives).lower()}, .serial = call.request, .call = call}};",
+        f"    mpy_operation_t operation = {{{persistent}.receives = {str(receives).lower()}, .serial = "
+        f"call.request, .call = call}};",
     ]
 
 
@@ -135,11 +139,13 @@ def collective(f: Function, op: str, flag: str) -> list[str]:
     root = next((a.name for a in f.arguments if a.kind == "ROOT"), None)
     lines = begin(f) + [object_line(f, False)]
     lines += [
-        f"    mpy_trace_call_t call = {{.op = {op}, .peer = {f'mpy_root({root})' if root else 'MPY_TRACE_NO_PEER'}{f', .flags = {flag}' if flag else ''}}};"
+        f"    mpy_trace_call_t call = {{.op = {op}, .peer = "
+        f"{f'mpy_root({root})' if root else 'MPY_TRACE_NO_PEER'}{f', .flags = {flag}' if flag else ''}}};"
     ]
     if (volume := trace_bytes(f)) != "0":  # who is no root in an inter-communicator need not say a type
         lines += [
-            f"    if (c != NULL{f' && {root} != mpy_abi.proc_null && {root} != mpy_abi.root' if root else ''}) call.bytes = {volume};"
+            f"    if (c != NULL{f' && {root} != mpy_abi.proc_null && {root} != mpy_abi.root' if root else ''}) "
+            f"call.bytes = {volume};"
         ]
     lines += posted(f, flag, False) if flag else []
     lines += ["    uint64_t count_, seq = mpy_enter_collective(ring, c, call, &count_);"]
@@ -188,7 +194,8 @@ def of_groups(f: Function) -> list[str]:
     salt = tag.name if tag else "mpy_hash_text(stringtag)" if any(a.name == "stringtag" for a in f.arguments) else "0"
     return [
         *begin(f),
-        f"    mpy_trace_call_t call = {{.op = MPY_OP_COMM_CREATE, .peer = MPY_TRACE_NO_PEER{f', .tag = {tag.name}' if tag else ''}}};",
+        f"    mpy_trace_call_t call = {{.op = MPY_OP_COMM_CREATE, .peer = "
+        f"MPY_TRACE_NO_PEER{f', .tag = {tag.name}' if tag else ''}}};",
         f"    const mpy_object_t *c = {f'mpy_comm_of({comm.name})' if comm else 'NULL'};",
         "    call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;",
         "    uint64_t seq = mpy_open(ring, call);",
@@ -202,7 +209,10 @@ def of_groups(f: Function) -> list[str]:
 
 def synchronisation(f: Function) -> list[str]:
     rank = next((a.name for a in f.arguments if a.kind == "RANK"), None)
-    call = f"(mpy_trace_call_t){{.op = MPY_OP_WIN_{SYNCHRONISATION[f.name]}, .peer = {f'mpy_peer({rank})' if rank else 'MPY_TRACE_NO_PEER'}}}"
+    call = (
+        f"(mpy_trace_call_t){{.op = MPY_OP_WIN_{SYNCHRONISATION[f.name]}, .peer = "
+        f"{f'mpy_peer({rank})' if rank else 'MPY_TRACE_NO_PEER'}}}"
+    )
     counted = f.clock != "-"
     enter = (
         f"    uint64_t count_, seq = mpy_enter_collective(ring, c, {call}, &count_);"
@@ -232,7 +242,8 @@ def message(f: Function) -> list[str]:
     count = "partitions * count" if f.family == "partitioned" else "count"
     lines = begin(f) + [object_line(f, True)]
     lines += [
-        f"    mpy_trace_call_t call = {{.op = MPY_OP_{op}, .peer = mpy_peer({rank}), .tag = mpy_tag(tag){f', .flags = {flag}' if flag else ''}}};"
+        f"    mpy_trace_call_t call = {{.op = MPY_OP_{op}, .peer = mpy_peer({rank}), .tag = "
+        f"mpy_tag(tag){f', .flags = {flag}' if flag else ''}}};"
     ]
     lines += [f"    call.bytes = mpy_bytes({count}, datatype);"] if f.argument("DATATYPE") else []
     lines += (
@@ -265,8 +276,10 @@ def exchange(f: Function) -> list[str]:
     flags = "MPY_TRACE_NONBLOCKING | " if f.argument("REQUEST_OUT") else ""
     lines = [*begin(f), object_line(f, True)]
     lines += [
-        f"    mpy_trace_call_t out = {{.op = MPY_OP_SEND, .flags = {flags}MPY_TRACE_MORE, .peer = mpy_peer(dest), .tag = mpy_tag(sendtag), .bytes = {sent}}};",
-        f"    mpy_trace_call_t in = {{.op = MPY_OP_RECV, .flags = {flags}0, .peer = mpy_peer(source), .tag = mpy_tag(recvtag), .bytes = {room}}};",
+        f"    mpy_trace_call_t out = {{.op = MPY_OP_SEND, .flags = {flags}MPY_TRACE_MORE, .peer = mpy_peer(dest), "
+        f".tag = mpy_tag(sendtag), .bytes = {sent}}};",
+        f"    mpy_trace_call_t in = {{.op = MPY_OP_RECV, .flags = {flags}0, .peer = mpy_peer(source), .tag = "
+        f"mpy_tag(recvtag), .bytes = {room}}};",
         "    if (source == mpy_abi.any_source || recvtag == mpy_abi.any_tag) in.flags |= MPY_TRACE_WILDCARD;",
     ]
     if flags:
@@ -316,7 +329,8 @@ def header(functions: list[Function]) -> str:
     ]
     lines += [f"typedef int (*mpy_fn_{f.name}_t)({parameters(f)});" for f in functions]
     lines += [
-        f"int mpy_record_{f.name}(mpy_fn_{f.name}_t real{', ' if f.arguments else ''}{parameters(f) if f.arguments else ''});"
+        f"int mpy_record_{f.name}(mpy_fn_{f.name}_t "
+        f"real{', ' if f.arguments else ''}{parameters(f) if f.arguments else ''});"
         for f in functions
         if f.name in BY_HAND
     ]

@@ -9,7 +9,8 @@ from .function_table import Function
 
 # What a collective is called in the trace (mpy_trace_op_t): the first that its name begins with.
 TRACED = (
-    "Neighbor", "Barrier", "Bcast", "Reduce_scatter", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Alltoall", "Scan", "Exscan",
+    "Neighbor", "Barrier", "Bcast", "Reduce_scatter", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather",
+    "Alltoall", "Scan", "Exscan",
 )  # fmt: skip
 
 

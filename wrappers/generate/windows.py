@@ -31,7 +31,8 @@ def window_body(f: Function) -> list[str]:
     ]
     if request:
         lines += [
-            "    if (MPY_LIKELY(rc == 0)) *request = mpy_request_unrecorded(mpy_request_other(th, real_request, NULL))->handle;"
+            "    if (MPY_LIKELY(rc == 0)) *request = mpy_request_unrecorded(mpy_request_other(th, real_request, "
+            "NULL))->handle;"
         ]
     lines += ["    mpy_cross_out(t);", f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_win_error(w, rc, "{f.symbol}");']
     return lines

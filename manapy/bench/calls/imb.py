@@ -115,8 +115,10 @@ def imb(setting: Setting) -> list[Row]:
     rows = Rows("imb")
     for i, (name, benchmarks) in enumerate(PROGRAMS.items()):
         compare(
-            rows, setting, VARIANTS if name == "IMB-MPI1" else (NATIVE, CLOCK), RANKS, [where / name, *options(setting.ms, lengths), *benchmarks],
-            group=name, read=lambda output, name=name: table(name, output), rounds=max(setting.rounds // 2, 1), part=(i, len(PROGRAMS)),
+            rows, setting, VARIANTS if name == "IMB-MPI1" else (NATIVE, CLOCK), RANKS,
+            [where / name, *options(setting.ms, lengths), *benchmarks],
+            group=name, read=lambda output, name=name: table(name, output), rounds=max(setting.rounds // 2, 1),
+            part=(i, len(PROGRAMS)),
         )  # fmt: skip
     return rows.all()
 

@@ -90,7 +90,8 @@ def add(rows: Rows, record: dict[str, Any]) -> None:
         rows.add(name, "%", strategy, 0, difference, f"≤ {LIMIT:.0f} %")
         if difference > LIMIT:
             rows.row(name, "%").failures[strategy] = (
-                f"{PARTS[part]}: {record[part][count] / 1e6:.3f} MB by the {title}, {expected[part] / 1e6:.3f} MB by the closed form"
+                f"{PARTS[part]}: {record[part][count] / 1e6:.3f} MB by the {title}, {expected[part] / 1e6:.3f} MB by "
+                f"the closed form"
             )
 
 

@@ -73,7 +73,8 @@ def write_latency(setting: Setting) -> list[Row]:
             with _idle(setting, vm, NATIVE, idle):
                 group = f"{bytes_} B" + (f", beside {idle} idle queue pairs" if idle else "")
                 compare(
-                    rows, setting, (NATIVE, SHIFT), 2, ["ib_write_lat"], group=group, part=(part, len(beside) * len(sizes)),
+                    rows, setting, (NATIVE, SHIFT), 2, ["ib_write_lat"], group=group,
+                    part=(part, len(beside) * len(sizes)),
                     run=functools.partial(_latency, setting, vm, bytes_), read=functools.partial(_table, group),
                 )  # fmt: skip
     return rows.all()

@@ -267,7 +267,8 @@ def slowdowns(setting: Setting) -> list[Row]:
         scores[MANAPY].add(one.truth, bool(found), **right)
         if bool(found) != one.truth or one.truth and not all(right.values()):
             wrong.append(
-                f"run {number}: {one.run.model.schedule}; {one.fault}; performance {one.performance:.3f}; {found[0].sentence if found else 'nothing found'}"
+                f"run {number}: {one.run.model.schedule}; {one.fault}; performance {one.performance:.3f}; "
+                f"{found[0].sentence if found else 'nothing found'}"
             )
         history = comparators.History.of(one.run.model.schedule, [i.timing for i in one.measured[1:4]])
         for name, rule in comparators.SLOWDOWNS.items():

@@ -72,7 +72,8 @@ class Training:
         while not ready():
             if self.process.poll() is not None and not ready():
                 raise BenchError(
-                    f"the training job ended with {self.process.returncode} before {what}: {self.output.strip().splitlines()[-1:]}"
+                    f"the training job ended with {self.process.returncode} before {what}: "
+                    f"{self.output.strip().splitlines()[-1:]}"
                 )
             if time.monotonic() > limit:
                 raise BenchError(f"{self._setting.limit:.0f} s without {what} of the training job")

@@ -282,7 +282,8 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
             actual = (temporary / entry.image).stat().st_size
             if actual != entry.file_bytes:
                 raise CheckpointError(
-                    f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote"
+                    f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank "
+                    f"{entry.rank} wrote"
                 )
         write_record(temporary / "manifest.json", manifest)
         sync(temporary)

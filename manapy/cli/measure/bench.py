@@ -150,9 +150,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
                     show((done + fraction * JOBS[name].seconds) / total, f"{name}: {text}")
 
                 setting = Setting(
-                    work=work, tools=found, rounds=values["pairs"], ms=values["ms"], megabytes=values["megabytes"], scale=values["scale"],
-                    simulated=values["simulated"], limit=options.timeout, imb=options.imb and options.imb.resolve(), guest=guest,
-                    storm=values["storm"], seed=values["seed"], minutes=values["minutes"], pictures=where, progress=progress,
+                    work=work, tools=found, rounds=values["pairs"], ms=values["ms"], megabytes=values["megabytes"],
+                    scale=values["scale"],
+                    simulated=values["simulated"], limit=options.timeout, imb=options.imb and options.imb.resolve(),
+                    guest=guest,
+                    storm=values["storm"], seed=values["seed"], minutes=values["minutes"], pictures=where,
+                    progress=progress,
                 )  # fmt: skip
                 begin = time.monotonic()
                 rows += measure(name, setting, left_out)

@@ -244,9 +244,12 @@ def _job(options: argparse.Namespace) -> Job:
         compute = flops(trainable, frozen, options.tokens) / (options.tflops * 1e12 * options.nodes * options.gpus)
     return Job(
         nodes=options.nodes, gpus=options.gpus, trainable=trainable, frozen=frozen, precision=PRECISIONS[options.dtype],
-        links=Links(options.bandwidth, options.intra_bandwidth, options.host_bandwidth), micro_batches=options.micro_batches, batch=options.batch,
-        unit=options.params / options.layers if options.layers else 0, activations=options.activations, compute=compute, overlap=options.overlap,
-        collective=options.collective, device=options.device_memory, host=options.host_memory, tau=options.tau, local_weights=options.local_weights,
+        links=Links(options.bandwidth, options.intra_bandwidth, options.host_bandwidth),
+        micro_batches=options.micro_batches, batch=options.batch,
+        unit=options.params / options.layers if options.layers else 0, activations=options.activations, compute=compute,
+        overlap=options.overlap,
+        collective=options.collective, device=options.device_memory, host=options.host_memory, tau=options.tau,
+        local_weights=options.local_weights,
     )  # fmt: skip
 
 
@@ -289,6 +292,8 @@ def _needs(option: Option) -> tuple[str, ...]:
         return "" if value is None else text
 
     return (
-        option.strategy, size(option.device), size(option.memory.host), "no" if option.lacks else "yes", known(option.largest_batch, str(option.largest_batch)),
-        known(option.largest_tau, f"{option.largest_tau or 0:.2f}"), f"{option.time.inter:.3g} s", f"{option.step:.3g} s",
+        option.strategy, size(option.device), size(option.memory.host), "no" if option.lacks else "yes",
+        known(option.largest_batch, str(option.largest_batch)),
+        known(option.largest_tau, f"{option.largest_tau or 0:.2f}"), f"{option.time.inter:.3g} s",
+        f"{option.step:.3g} s",
     )  # fmt: skip

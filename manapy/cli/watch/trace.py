@@ -308,7 +308,8 @@ def _export(options: argparse.Namespace, out: Output) -> int:
     with explained(ExportError, target):  # a full disk has no name
         write(trace, target)
     out.line(
-        f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}"
+        f"{len(trace.events)} records of {len(trace.ranks)} ranks in "
+        f"{target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}"
     )
     return 0
 

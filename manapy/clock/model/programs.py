@@ -15,7 +15,8 @@ from typing import TypeAlias
 from .network import ANY
 
 __all__ = [
-    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Disable", "Drop", "Enable", "Fail", "Finalize", "Flush", "Free", "Icoll", "Lock", "Op",
+    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Disable", "Drop", "Enable", "Fail", "Finalize", "Flush",
+    "Free", "Icoll", "Lock", "Op",
     "Parallel", "Probe", "Program", "Recv", "Send", "SetFlag", "Split", "Unlock", "Wait", "WaitAny",
 ]  # fmt: skip
 

@@ -533,10 +533,13 @@ def wrong_call(s: Scenario) -> None:
 
 
 SCENARIOS: dict[str, tuple[Callable[[Scenario], None], int]] = {
-    "idle": (idle, 2), "inside_at_request": (inside_at_request, 3), "figure_2a": (figure_2a, 4), "figure_2b": (figure_2b, 6),
+    "idle": (idle, 2), "inside_at_request": (inside_at_request, 3), "figure_2a": (figure_2a, 4),
+    "figure_2b": (figure_2b, 6),
     "figure_3a": (figure_3a, 7), "figure_3b": (figure_3b, 7), "p2p_hole": (p2p_hole, 4), "p2p_chain": (p2p_chain, 6),
-    "any_source": (any_source, 4), "crossed_ibarriers": (crossed_ibarriers, 2), "group_while_pending": (group_while_pending, 3),
-    "dup_while_pending": (dup_while_pending, 2), "late_row": (late_row, 2), "freed": (freed, 2), "aborted": (aborted, 3),
+    "any_source": (any_source, 4), "crossed_ibarriers": (crossed_ibarriers, 2),
+    "group_while_pending": (group_while_pending, 3),
+    "dup_while_pending": (dup_while_pending, 2), "late_row": (late_row, 2), "freed": (freed, 2),
+    "aborted": (aborted, 3),
     "parked_beside_inside": (parked_beside_inside, 2), "blocked_beside_inside": (blocked_beside_inside, 3),
     "threads_at_two_rows": (threads_at_two_rows, 2), "wrong_call": (wrong_call, 2),
 }  # fmt: skip

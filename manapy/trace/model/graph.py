@@ -69,8 +69,10 @@ class Timing:
     def replicas(self, which: np.ndarray | list[int]) -> Timing:
         """Only these replicas, in this order; one may be there more than once."""
         return replace(
-            self, compute=self.compute[:, :, which], collective=self.collective[:, :, which], transfer=self.transfer[:, which], landing=self.landing[:, which],
-            send=self.send[:, which], ready=self.ready[:, which], closing=self.closing[:, which], release=None if self.release is None else self.release[:, which],
+            self, compute=self.compute[:, :, which], collective=self.collective[:, :, which],
+            transfer=self.transfer[:, which], landing=self.landing[:, which],
+            send=self.send[:, which], ready=self.ready[:, which], closing=self.closing[:, which],
+            release=None if self.release is None else self.release[:, which],
             sizes=None if self.sizes is None else self.sizes.replicas(which),
         )  # fmt: skip
 

@@ -109,6 +109,8 @@ def _coarse(
         return reduce.reduceat(reduce.reduceat(cells, rows[:-1], axis=0), columns[:-1], axis=1)
 
     return Heat(
-        merged(values), None if ratio is None else merged(ratio), [(a, b - 1) for a, b in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)],
-        [(numbers[a], numbers[b - 1]) for a, b in zip(columns[:-1].tolist(), columns[1:].tolist(), strict=True)], begin[columns[:-1]], end[columns[1:] - 1],
+        merged(values), None if ratio is None else merged(ratio),
+        [(a, b - 1) for a, b in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)],
+        [(numbers[a], numbers[b - 1]) for a, b in zip(columns[:-1].tolist(), columns[1:].tolist(), strict=True)],
+        begin[columns[:-1]], end[columns[1:] - 1],
     )  # fmt: skip

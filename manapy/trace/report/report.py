@@ -198,10 +198,13 @@ def _timeline_data(
     used, index = np.unique(comm, return_inverse=True)
     hidden = int(used[0] < 0) if len(used) else 0
     columns = {
-        "lane": drawn.lane, "begin": (drawn.begin - begin).astype(np.float64), "calls": drawn.calls, "op": events["op"], "kind": _KIND_OF[events["op"]], "bits": bits,
-        "of": np.where(post >= 0, matching.op[source], 0), "peer": matching.peer[source], "tag": matching.tag[source], "comm": index.reshape(-1) - hidden,
+        "lane": drawn.lane, "begin": (drawn.begin - begin).astype(np.float64), "calls": drawn.calls, "op": events["op"],
+        "kind": _KIND_OF[events["op"]], "bits": bits,
+        "of": np.where(post >= 0, matching.op[source], 0), "peer": matching.peer[source], "tag": matching.tag[source],
+        "comm": index.reshape(-1) - hidden,
         "bytes": events["bytes"].astype(np.float32), "who": found.who[at],
-        "length": (drawn.end - drawn.begin).astype(np.float32), "inside": drawn.inside.astype(np.float32), "waited": drawn.waited.astype(np.float32),
+        "length": (drawn.end - drawn.begin).astype(np.float32), "inside": drawn.inside.astype(np.float32),
+        "waited": drawn.waited.astype(np.float32),
     }  # fmt: skip
     if labels is not None:
         columns |= {"iteration": labels.iteration[at], "micro": labels.micro[at], "phase": labels.phase[at]}

@@ -86,7 +86,8 @@ def marks(trace: Trace, waits: Waits, limit: int, lanes: int, named: Iterable[in
 
     return Marks(
         [(int(key) >> 16, int(key) & 0xFFFF) for key in keys[shown]], len(keys) - len(shown), grain,
-        lane[first], begin[first], np.maximum(end[last], begin[first]), sums(length), sums(waits.wait[calls]), last - first + 1, calls[longest],
+        lane[first], begin[first], np.maximum(end[last], begin[first]), sums(length), sums(waits.wait[calls]),
+        last - first + 1, calls[longest],
     )  # fmt: skip
 
 

@@ -209,7 +209,8 @@ def test_no_compiler(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert (
         done.stderr.splitlines()[-1]
-        == "manapy: manapy bench needs a C compiler: '/no/such/compiler' is not there (apt install gcc libc6-dev, or set CC)"
+        == "manapy: manapy bench needs a C compiler: '/no/such/compiler' is not there (apt install gcc libc6-dev, or "
+        "set CC)"
     )
     assert list(tmp_path.iterdir()) == []
 

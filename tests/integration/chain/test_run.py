@@ -190,7 +190,8 @@ def test_script_of_three_steps(job: Run) -> None:
     first = f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"first runs\", flush=True); raise SystemExit(5)'"
     script = job.where / "script"
     script.write_text(
-        f"{first}\necho code $? >> codes\n{' '.join(SHORT)} || exit\necho between >> codes\n{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"last runs\")'\n"
+        f"{first}\necho code $? >> codes\n{' '.join(SHORT)} || exit\necho between >> codes\n"
+        f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"last runs\")'\n"
     )
     job.number = 2
     job.run("--interval", "500ms", command=["sh", "script"])
@@ -248,12 +249,16 @@ def test_short_program_of_one_rank(job: Run) -> None:
 
 
 def test_program_that_always_aborts(job: Run) -> None:
-    program = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); MPI.COMM_WORLD.rank or MPI.COMM_WORLD.Abort(9); MPI.COMM_WORLD.Barrier()"
+    program = (
+        "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); MPI.COMM_WORLD.rank or MPI.COMM_WORLD.Abort(9); "
+        "MPI.COMM_WORLD.Barrier()"
+    )
     job.run("--max-crashes", "2", "--back-off", "100ms", command=[*LAUNCH, "-c", program])
     assert job.wait() == 1
     assert job.ends() == ["crashed", "crashed"]
     assert re.search(
-        r"giving up: it crashed 2 times in a row \(--max-crashes 2\); last reason: (rank [01] died|ranks ended during their start)",
+        r"giving up: it crashed 2 times in a row \(--max-crashes 2\); last reason: (rank [01] died|ranks ended "
+        r"during their start)",
         job.output(),
     )
     assert f"one more attempt: manapy run --dir {job.chain} --force" in job.output()

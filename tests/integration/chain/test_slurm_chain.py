@@ -386,7 +386,8 @@ def test_exit_code(cluster: Cluster, submit: Callable[..., Chain]) -> None:
 def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
     """A program that crashes wherever it is started isn't started for ever."""
     chain = submit(
-        f'{SRUN} manapy-launch {sys.executable} -c "from mpi4py import MPI; import os, signal; os.kill(os.getpid(), signal.SIGKILL)"'
+        f'{SRUN} manapy-launch {sys.executable} -c "from mpi4py import MPI; import os, signal; os.kill(os.getpid(), '
+        f'signal.SIGKILL)"'
     )
     cluster.wait_for(chain.job, "FAILED")
     assert cluster.show(chain.job)["ExitCode"] == "75:0"
@@ -407,7 +408,10 @@ def strict_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 @pytest.mark.parametrize("code", [0, 7])
 def test_end_of_the_first_node(strict_cluster: Cluster, submit: Callable[..., Chain], launcher: str, code: int) -> None:
     """Its tasks end long before the others: how the step has ended is known all the same, and nothing runs twice."""
-    program = f"from mpi4py import MPI; import time; r = MPI.COMM_WORLD.rank; print('runs', flush=True); MPI.Finalize(); time.sleep(r // 2 * 4); raise SystemExit({code})"
+    program = (
+        f"from mpi4py import MPI; import time; r = MPI.COMM_WORLD.rank; print('runs', flush=True); MPI.Finalize(); "
+        f"time.sleep(r // 2 * 4); raise SystemExit({code})"
+    )
     chain = submit(
         f'{launcher} manapy-launch {sys.executable} -c "{program}"', "--time=5 --ntasks-per-node=2", on=strict_cluster
     )
@@ -497,7 +501,8 @@ def test_bad_input(cluster: Cluster, tmp_path: Path) -> None:
         (["slurm", "chain", text], "must begin with '#!'"),
         (
             ["slurm", "chain", "--sbatch=--nodes=99", good],
-            "scontrol: slurm_suspend error: Requested partition configuration not available now|sbatch: Batch job submission failed",
+            "scontrol: slurm_suspend error: Requested partition configuration not available now|sbatch: Batch job "
+            "submission failed",
         ),
         (["slurm", "chain", "--sbatch=--nonsense", good], "nonsense"),
         (["slurm", "chain", "--margin", "0.5", good], "--margin must be at least 1"),

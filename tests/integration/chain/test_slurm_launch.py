@@ -88,7 +88,8 @@ def hosts(job: Job) -> set[str]:
 def test_the_cluster_runs_jobs_requeues_them_and_loses_nodes(cluster: Cluster) -> None:
     """What the other tests rest on."""
     job = cluster.submit(
-        'srun -n 2 bash -c "echo rank \\$SLURM_PROCID on \\$SLURMD_NODENAME restarts ${SLURM_RESTART_COUNT:-0}; sleep 3600"',
+        'srun -n 2 bash -c "echo rank \\$SLURM_PROCID on \\$SLURMD_NODENAME restarts ${SLURM_RESTART_COUNT:-0}; '
+        'sleep 3600"',
         "--nodes=2",
         "--ntasks=2",
     )

@@ -78,7 +78,8 @@ def test_suite(
         lines = suite.differences(expected, suite.outcomes(run.results), mode)
         assert not lines, "\n".join([*lines[:40], *suite.last_words(run.where)])
         print(
-            f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused {dict(run.refused)}, {run.seconds:.0f} s"
+            f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused "
+            f"{dict(run.refused)}, {run.seconds:.0f} s"
         )
         if mode in ("restart", "exit"):  # it may end between the last checkpoint and the kill
             assert run.checkpoints - run.restarts in (0, 1)

@@ -256,7 +256,8 @@ def test_the_network_of_real_nodes_carries_what_is_counted(make_job: Make, strat
     [
         (
             "shape",
-            "rank 3: not the same as on rank 0: unit 'second': weight of shape (33, 25) here, weight of shape (33, 24) there",
+            "rank 3: not the same as on rank 0: unit 'second': weight of shape (33, 25) here, weight of shape (33, "
+            "24) there",
         ),
         ("frozen", "rank 3: not the same as on rank 0: unit 'last': frozen float32 here, trainable float32 there"),
         ("strategy", f"rank 3: unknown strategy 'fdcp': choose {', '.join(STRATEGIES)}"),
@@ -338,7 +339,8 @@ def test_a_program_leaves_the_block(make_job: Make, code: int, who: str, fails: 
         (
             ["--budget", "10000"],
             4,
-            "BudgetError: unit 'first' needs 6624 bytes of the device beside 5296 bytes of shards and caches, the budget is 10000 bytes: 1920 bytes are missing",
+            "BudgetError: unit 'first' needs 6624 bytes of the device beside 5296 bytes of shards and caches, the "
+            "budget is 10000 bytes: 1920 bytes are missing",
         ),
         ([], 3, "TopologyError: all nodes need the same number of ranks: node 0 has 2, node 1 has 1"),
     ],

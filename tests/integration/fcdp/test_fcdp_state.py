@@ -38,7 +38,8 @@ ERRORS = {  # by name of what must be refused, what each of two ranks raises; DI
     "missing": ["StateError: DIR/missing/shard-00001-of-00002.safetensors: No such file or directory"] * 2,
     "foreign": ["StateError: DIR/foreign/index.json: not the index of a sharded state ('format')"] * 2,
     "text": [
-        "StateError: DIR/text/index.json: not the index of a sharded state (Expecting ',' delimiter: line 1 column 6 (char 5))"
+        "StateError: DIR/text/index.json: not the index of a sharded state (Expecting ',' delimiter: line 1 column 6 "
+        "(char 5))"
     ]
     * 2,
     "later": ["StateError: DIR/later/index.json: format 2, this manapy reads format 1"] * 2,
@@ -48,19 +49,22 @@ ERRORS = {  # by name of what must be refused, what each of two ranks raises; DI
     "other-generator": ["StateError: DIR/other-generator: generator 'own' is a MT19937 there, a PCG64 here"] * 2,
     "more-ranks": ["StateError: DIR/more-ranks/index.json: damaged: the generators are not those of 3 ranks"] * 2,
     "three-ranks": [
-        "StateError: DIR/three-ranks: generator 'own' was in different states on 3 ranks, so there is none for 2: load without it"
+        "StateError: DIR/three-ranks: generator 'own' was in different states on 3 ranks, so there is none for 2: "
+        "load without it"
     ]
     * 2,
     "nowhere": ["StateError: DIR/nowhere/index.json: No such file or directory"] * 2,
     "adapter": [
-        "StateError: DIR/adapter: there is no parameter 'first.weight' (it was saved with trainable=True: without frozen parameters)"
+        "StateError: DIR/adapter: there is no parameter 'first.weight' (it was saved with trainable=True: without "
+        "frozen parameters)"
     ]
     * 2,
     "buffer": ["StateError: DIR/good: buffer 'examples' is int64 of shape (1, 2) there, int64 of shape (2,) here"] * 2,
     "generator": ["StateError: DIR/good: there is no generator 'other'"] * 2,
     "exists": ["StateError: DIR/good exists already", "StateError: rank 0: DIR/good exists already"],
     "differs": [
-        "StateError: DIR/differs: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and 1"
+        "StateError: DIR/differs: extra, the optimizer's scalars or the generators' names are not the same on ranks "
+        "0 and 1"
     ]
     * 2,
     "two-names": ["StateError: two parameters of the model are called 'weight'"] * 2,
@@ -68,7 +72,8 @@ ERRORS = {  # by name of what must be refused, what each of two ranks raises; DI
     * 2,
     "moments": ["StateError: the optimizer's 'first' of unit 'last' has shape (3,), the values have (88,)"] * 2,
     "wider": [
-        "StateError: DIR/good: parameter 'first.weight' is float32 of shape (24, 33) there, float32 of shape (24, 34) here"
+        "StateError: DIR/good: parameter 'first.weight' is float32 of shape (24, 33) there, float32 of shape (24, "
+        "34) here"
     ]
     * 2,
     "without-adapters": [
@@ -125,7 +130,10 @@ def test_an_error_that_nobody_catches_ends_the_job(make_job: Make, tmp_path: Pat
     run(make_job, 2, 2, "save", tmp_path, "fcdp").finish()
     job = run(make_job, 2, 1, "fail", tmp_path / "fcdp")
     assert job.wait() != 0
-    error = f"manapy.fcdp.errors.StateError: {tmp_path / 'fcdp'}: parameter 'first.weight' is float32 of shape (24, 33) there, float32 of shape (24, 34) here\n"
+    error = (
+        f"manapy.fcdp.errors.StateError: {tmp_path / 'fcdp'}: parameter 'first.weight' is float32 of shape (24, 33) "
+        f"there, float32 of shape (24, 34) here\n"
+    )
     assert job.output().count(error) == 2
 
 

@@ -15,12 +15,17 @@ TABLE = read_table(WRAPPERS / "table" / "functions.txt")
 
 # What a call is given, by kind; for all pointers that aren't here: zeroed memory.
 GIVEN = {
-    "AINT": "8", "COMM": "comm", "COUNT": "1", "COUNT_C": "1", "DATATYPE": "MPI_INT", "DATATYPE_ARRAY": "types", "DATATYPE_ARRAY_MUT": "types",
-    "BUFFER_IN": "input", "MESSAGE_INOUT": "&message", "REQUEST_INOUT": "requests", "REQUEST_ARRAY": "requests", "REQUEST_ARRAY_INOUT": "requests",
-    "DOUBLE": "0", "ERRHANDLER": "MPI_ERRORS_RETURN", "FILE": "file", "FINT": "0", "GROUP": "group", "INFO": "info", "INT": "1", "KEYVAL": "keyval",
-    "MESSAGE": "MPI_MESSAGE_NULL", "OFFSET": "0", "OP": "MPI_SUM", "RANK": "MPI_PROC_NULL", "REQUEST": "MPI_REQUEST_NULL", "ROOT": "0",
+    "AINT": "8", "COMM": "comm", "COUNT": "1", "COUNT_C": "1", "DATATYPE": "MPI_INT", "DATATYPE_ARRAY": "types",
+    "DATATYPE_ARRAY_MUT": "types",
+    "BUFFER_IN": "input", "MESSAGE_INOUT": "&message", "REQUEST_INOUT": "requests", "REQUEST_ARRAY": "requests",
+    "REQUEST_ARRAY_INOUT": "requests",
+    "DOUBLE": "0", "ERRHANDLER": "MPI_ERRORS_RETURN", "FILE": "file", "FINT": "0", "GROUP": "group", "INFO": "info",
+    "INT": "1", "KEYVAL": "keyval",
+    "MESSAGE": "MPI_MESSAGE_NULL", "OFFSET": "0", "OP": "MPI_SUM", "RANK": "MPI_PROC_NULL",
+    "REQUEST": "MPI_REQUEST_NULL", "ROOT": "0",
     "SESSION": "session", "STRING": '"key"', "TAG": "1", "WIN": "win",
-    "INT_ARRAY": "ones", "INT_ARRAY_MUT": "ones", "COUNT_C_ARRAY": "many", "AINT_ARRAY": "many", "AINT_ARRAY_MUT": "many",
+    "INT_ARRAY": "ones", "INT_ARRAY_MUT": "ones", "COUNT_C_ARRAY": "many", "AINT_ARRAY": "many",
+    "AINT_ARRAY_MUT": "many",
 }  # fmt: skip
 # They begin or end MPI, or the job, have no prototype in mpi.h, or take what can't be made up.
 LEFT_OUT = {"MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol"}

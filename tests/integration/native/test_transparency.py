@@ -124,7 +124,10 @@ def test_environment(both: Both) -> None:
 
 
 def test_order_of_environment_and_environ_file(both: Both) -> None:
-    program = "import os; e = open('/proc/self/environ', 'rb').read().split(b'\\0'); print(sorted(x for x in e if x.startswith(b'TT')), os.environ['TT1'])"
+    program = (
+        "import os; e = open('/proc/self/environ', 'rb').read().split(b'\\0'); print(sorted(x for x in e if "
+        "x.startswith(b'TT')), os.environ['TT1'])"
+    )
     both.same(sys.executable, "-c", program, env={"TT2": "2", "TT1": "1"})
 
 
@@ -147,7 +150,10 @@ def test_streams_of_the_launcher(tmp_path: Path) -> None:
     for redirect in ("<&-", ">file", ">&- 2>&-", "</dev/null >>file 2>&1"):
         codes = []
         for launcher in ("", f"{BIN}/manapy-launch --dir {tmp_path}/job-{len(list(tmp_path.glob('job-*')))}"):
-            program = "import os; fds = sorted(int(n) for n in os.listdir('/proc/self/fd')); open('result', 'w').write(str([n for n in fds if n < 3]))"
+            program = (
+                "import os; fds = sorted(int(n) for n in os.listdir('/proc/self/fd')); open('result', "
+                "'w').write(str([n for n in fds if n < 3]))"
+            )
             done = subprocess.run(
                 ["/bin/sh", "-c", f'{launcher} {sys.executable} -c "{program}" {redirect}'],
                 cwd=tmp_path,
@@ -172,7 +178,10 @@ def test_terminal(tmp_path: Path) -> None:
     script = shutil.which("script")
     if script is None:
         pytest.skip("needs script(1)")
-    program = "import os, sys; print(os.isatty(0), os.isatty(1), os.get_terminal_size() is not None, os.ttyname(0)[:5], os.tcgetpgrp(0) == os.getpgrp())"
+    program = (
+        "import os, sys; print(os.isatty(0), os.isatty(1), os.get_terminal_size() is not None, os.ttyname(0)[:5], "
+        "os.tcgetpgrp(0) == os.getpgrp())"
+    )
     outputs = []
     for launcher in ("", f"{BIN}/manapy-launch --dir {tmp_path}/job "):
         done = subprocess.run(
@@ -227,7 +236,8 @@ def test_death_in_c(both: Both) -> None:
     both.same(program)
     program = build(
         both.where / "overflow",
-        "int f(int n) { volatile char a[4096]; a[n % 4096] = 1; return f(n + 1) + a[0]; }\nint main(void) { return f(0); }\n",
+        "int f(int n) { volatile char a[4096]; a[n % 4096] = 1; return f(n + 1) + a[0]; }\n"
+        "int main(void) { return f(0); }\n",
         "-O1",
     )
     both.same(program)
@@ -284,7 +294,8 @@ def test_relative(both: Both) -> None:
 def test_scripts(both: Both, line: str) -> None:
     script = both.where / "script"
     script.write_text(
-        f"{line}\nimport sys; print(sys.argv, sys.orig_argv, sys.executable, sys.flags.unbuffered, open('/proc/self/comm').read())\n"
+        f"{line}\nimport sys; print(sys.argv, sys.orig_argv, sys.executable, sys.flags.unbuffered, "
+        f"open('/proc/self/comm').read())\n"
     )
     script.chmod(0o755)
     both.same(script, "a b", "")
@@ -302,7 +313,10 @@ def test_shell_script_that_execs_the_program(both: Both) -> None:
     script = both.where / "wrapper.sh"
     script.write_text(f'#!/bin/bash\nset -e\nexport FROM_SCRIPT="a b"\numask 027\nexec {sys.executable} "$@"\n')
     script.chmod(0o755)
-    program = "import os, sys; from mpi4py import MPI; print(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, os.environ['FROM_SCRIPT'], sys.argv, sys.executable)"
+    program = (
+        "import os, sys; from mpi4py import MPI; print(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, "
+        "os.environ['FROM_SCRIPT'], sys.argv, sys.executable)"
+    )
     both.ranks = 2
     done = both.run([script, "-c", program, "c d", ""], True)
     native = both.run([script, "-c", program, "c d", ""], False)
@@ -312,7 +326,10 @@ def test_shell_script_that_execs_the_program(both: Both) -> None:
 
 def test_exec_chain(both: Both) -> None:
     """Each link execs the next one."""
-    program = f"import os; os.execv({sys.executable!r}, ['renamed', '-c', 'import sys; from mpi4py import MPI; print(MPI.COMM_WORLD.size, sys.orig_argv)'])"
+    program = (
+        f"import os; os.execv({sys.executable!r}, ['renamed', '-c', 'import sys; from mpi4py import MPI; "
+        f"print(MPI.COMM_WORLD.size, sys.orig_argv)'])"
+    )
     both.same("/bin/sh", "-c", f'exec /usr/bin/env X=1 {sys.executable} -c "{program}"')
 
 
@@ -325,7 +342,8 @@ def test_shell_with_many_children(both: Both) -> None:
     done = both.same(
         "/bin/bash",
         "-c",
-        'for i in 1 2 3; do echo $i | cat; done; x=$(date +%Y | wc -l); echo "$x" $((1 + 1)); (exit 3) || echo "code $?"; trap "echo bye" EXIT',
+        'for i in 1 2 3; do echo $i | cat; done; x=$(date +%Y | wc -l); echo "$x" $((1 + 1)); (exit 3) || echo '
+        '"code $?"; trap "echo bye" EXIT',
     )
     assert done.out == "1\n2\n3\n1 2\ncode 3\nbye\n"
 
@@ -498,7 +516,10 @@ def test_mpi_in_c(both: Both) -> None:
 
 def test_mpi_abort(both: Both) -> None:
     both.ranks = 2
-    program = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); MPI.COMM_WORLD.rank or MPI.COMM_WORLD.Abort(9); MPI.COMM_WORLD.Barrier()"
+    program = (
+        "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); MPI.COMM_WORLD.rank or MPI.COMM_WORLD.Abort(9); "
+        "MPI.COMM_WORLD.Barrier()"
+    )
     native, launched = (both.run([sys.executable, "-c", program], how) for how in (False, True))
     assert launched.code == native.code == 9
 
@@ -514,7 +535,10 @@ def test_one_rank_fails(both: Both) -> None:
 def test_child_that_calls_mpi_says_so(both: Both) -> None:
     """Children of a rank are outside manapy: one clear line instead of a crash. The rank may be a mere wrapper around
     the MPI program, so it does not end as if all were well."""
-    code = f"import subprocess, sys; print(subprocess.run([{sys.executable!r}, '-c', 'from mpi4py import MPI'], capture_output=True, text=True).stderr)"
+    code = (
+        f"import subprocess, sys; print(subprocess.run([{sys.executable!r}, '-c', 'from mpi4py import MPI'], "
+        f"capture_output=True, text=True).stderr)"
+    )
     done = both.run([sys.executable, "-c", code], True)
     assert done.code == 1
     lines = [line for line in done.out.splitlines() if line.strip()]

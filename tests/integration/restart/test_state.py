@@ -185,7 +185,8 @@ def refused(job: Job, pattern: str, *arguments: str) -> None:
 
 REFUSED = {
     "socket": (
-        "import socket; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); fd = s.fileno(); close = s.close",
+        "import socket; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); fd = s.fileno(); close = "
+        "s.close",
         r"rank 0.*\b{fd}\b.*socket|connect",
     ),
     "inotify": (
@@ -197,7 +198,8 @@ REFUSED = {
         r"rank 0.*\b{fd}\b.*sleep",
     ),
     "nameless": (
-        "import mmap; fd = os.memfd_create('x'); os.truncate(fd, 4096); m = mmap.mmap(fd, 4096); close = lambda: m.close() or os.close(fd)",
+        "import mmap; fd = os.memfd_create('x'); os.truncate(fd, 4096); m = mmap.mmap(fd, 4096); close = lambda: "
+        "m.close() or os.close(fd)",
         r"rank 0.*descriptor \d+ .*mapped shared",
     ),
     "device": ("fd = os.open('/dev/ptmx', os.O_RDWR); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*terminal"),
@@ -321,7 +323,10 @@ def test_deleted_working_directory(make_job: Callable[..., Job]) -> None:
     gone.mkdir()
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
-    program = "import os, time; os.chdir('gone'); os.rmdir('../gone'); print('ready', flush=True)\nwhile not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok')"
+    program = (
+        "import os, time; os.chdir('gone'); os.rmdir('../gone'); print('ready', flush=True)\n"
+        "while not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok')"
+    )
     job.start(sys.executable, "-c", program)
     job.wait_for("ready")
     refused(job, "working directory")

@@ -23,7 +23,10 @@ OWNER, OTHER = 65533, 65532  # user ids that nobody has
 
 # Where Python lies in a home directory that is closed to others, a mount namespace has an open one there that holds
 # nothing else.
-OPEN = 'mount --bind "$2" "$3" && mount -t tmpfs -o mode=755 none "$1" && mkdir -p "$2" && mount --bind "$3" "$2" && shift 3 && exec "$@"'
+OPEN = (
+    'mount --bind "$2" "$3" && mount -t tmpfs -o mode=755 none "$1" && mkdir -p "$2" && mount --bind "$3" "$2" && '
+    'shift 3 && exec "$@"'
+)
 
 
 def user(uid: int) -> list[str]:

@@ -19,7 +19,10 @@ from jobs import BIN, PATIENCE, PROGRAMS, Job, launch, manapy
 from manapy.core import handshake
 from manapy.rdma import client, place, protocol
 
-REPORT = "import os, sys; sys.stdout.write(str([v for v in os.environ if 'SHIFT' in v]) + '\\n'); from mpi4py import MPI; sys.stdout.write(str('shift' in open('/proc/self/maps').read()) + '\\n')"
+REPORT = (
+    "import os, sys; sys.stdout.write(str([v for v in os.environ if 'SHIFT' in v]) + '\\n'); from mpi4py import MPI; "
+    "sys.stdout.write(str('shift' in open('/proc/self/maps').read()) + '\\n')"
+)
 
 pytestmark = pytest.mark.skipif(any(Path("/sys/class/infiniband").glob("*")), reason="this host has RNICs")
 

@@ -180,7 +180,8 @@ def test_no_place_for_it(make_job: Callable[..., Job], program: Path) -> None:
     output = job.start(program, "calls").finish()
     assert (
         output
-        == f"manapy-launch: calls are not recorded: cannot make {job.where}/nowhere/manapy-trace-{os.getuid()}: No such file or directory\n"
+        == f"manapy-launch: calls are not recorded: cannot make {job.where}/nowhere/manapy-trace-{os.getuid()}: No "
+        f"such file or directory\n"
     )
 
 
@@ -205,7 +206,8 @@ def test_dead_jobs_are_cleared_away(job: Job, program: Path, root: Path) -> None
 def test_marks(job: Job) -> None:
     script = job.where / "marks.py"
     script.write_text(
-        "import manapy.trace\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\nmanapy.trace.mark(7) or print('unrecorded')\n"
+        "import manapy.trace\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\n"
+        "manapy.trace.mark(7) or print('unrecorded')\n"
         "world.Sendrecv(bytearray(3), world.rank, recvbuf=bytearray(3), source=world.rank)\n"
     )
     assert job.start(sys.executable, script).finish() == ""

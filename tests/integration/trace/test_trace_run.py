@@ -120,7 +120,8 @@ def stack(request: pytest.FixtureRequest) -> Stack:
     found = STACKS[request.param] if request.param in STACKS else request.getfixturevalue("intel")
     if not found.mpirun.exists() or shutil.which(found.compiler[0]) is None:
         pytest.skip(
-            f"{found.mpirun} and {found.compiler[0]} are needed (apt install mpich libmpich-dev openmpi-bin libopenmpi-dev)"
+            f"{found.mpirun} and {found.compiler[0]} are needed (apt install mpich libmpich-dev openmpi-bin "
+            f"libopenmpi-dev)"
         )
     return found
 

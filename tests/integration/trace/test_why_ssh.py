@@ -55,7 +55,8 @@ def ssh(tmp_path: Path) -> Iterator[Path]:
             "PasswordAuthentication no", "PermitRootLogin prohibit-password",
         ],
         "ssh.conf": [
-            f"Port {port}", f"User {user}", f"IdentityFile {tmp_path}/user", "IdentitiesOnly yes", f"UserKnownHostsFile {tmp_path}/known", "StrictHostKeyChecking yes", "LogLevel ERROR",
+            f"Port {port}", f"User {user}", f"IdentityFile {tmp_path}/user", "IdentitiesOnly yes",
+            f"UserKnownHostsFile {tmp_path}/known", "StrictHostKeyChecking yes", "LogLevel ERROR",
         ],
     }  # fmt: skip
     for name, lines in settings.items():

@@ -68,7 +68,8 @@ class Stress:
 
     def run(self, steps: int, pause: float) -> None:
         kinds = [
-            *[self.make] * 3, self.duplicate, self.merge, self.free, *[self.blocking] * 4, *[self.nonblocking] * 5, *[self.messages] * 3, *[self.complete] * 3,
+            *[self.make] * 3, self.duplicate, self.merge, self.free, *[self.blocking] * 4, *[self.nonblocking] * 5,
+            *[self.messages] * 3, *[self.complete] * 3,
         ]  # fmt: skip
         for self.step in range(steps):
             rng = random.Random(self.seed * 1_000_003 + self.step)

@@ -107,8 +107,10 @@ class Stress:
     def run(self, steps: int, pause: float) -> None:
         """All steps."""
         kinds = [
-            *[self.collective] * 6, *[self.ring] * 3, *[self.exchange] * 4, *[self.wildcard] * 4, *[self.probes] * 3, *[self.deferred] * 8,
-            *[self.make] * 3, *[self.free] * 2, self.idle, self.chain, self.crossed, *[self.between] * 3, *[self.neighbours] * 2, *[self.duplicate] * 2, *[self.wrong] * 2,
+            *[self.collective] * 6, *[self.ring] * 3, *[self.exchange] * 4, *[self.wildcard] * 4, *[self.probes] * 3,
+            *[self.deferred] * 8,
+            *[self.make] * 3, *[self.free] * 2, self.idle, self.chain, self.crossed, *[self.between] * 3,
+            *[self.neighbours] * 2, *[self.duplicate] * 2, *[self.wrong] * 2,
         ]  # fmt: skip
         for self.step in range(steps):
             rng = random.Random(self.seed * 1_000_003 + self.step)
@@ -541,8 +543,10 @@ class Stress:
         """Some members make collective calls that fail on their arguments: to MPI they make none (two-phase commit
         can't know that)."""
         kinds: list[Callable[[MPI.Comm], object]] = [
-            lambda c: c.Bcast(np.zeros(1), root=c.size), lambda c: c.Ibcast(np.zeros(1), root=-7), lambda c: c.Bcast_init(np.zeros(1), root=c.size),
-            lambda c: c.Allreduce(MPI.IN_PLACE, np.zeros(1), MPI.OP_NULL), lambda c: c.Create(MPI.GROUP_NULL), lambda c: c.Create_cart([c.size + 1]),
+            lambda c: c.Bcast(np.zeros(1), root=c.size), lambda c: c.Ibcast(np.zeros(1), root=-7),
+            lambda c: c.Bcast_init(np.zeros(1), root=c.size),
+            lambda c: c.Allreduce(MPI.IN_PLACE, np.zeros(1), MPI.OP_NULL), lambda c: c.Create(MPI.GROUP_NULL),
+            lambda c: c.Create_cart([c.size + 1]),
         ]  # fmt: skip
         who, chosen = rng.sample(comm.members, rng.randint(1, comm.size)), rng.choices(kinds, k=rng.choice([1, 4]))
         if ME not in who or comm.handle is None or self.blocking:

@@ -21,7 +21,10 @@ def test_losses_must_be_those_of_one_process() -> None:
 
 def test_the_error_of_a_library_is_told_in_one_line() -> None:
     """The messages that its other ranks print later are left out."""
-    errors = "[rank1]: Traceback (most recent call last):\n  File ...\nRuntimeError: Connection closed by peer\nTraceback\nValueError: second\n"
+    errors = (
+        "[rank1]: Traceback (most recent call last):\n  File ...\nRuntimeError: Connection closed by peer\n"
+        "Traceback\nValueError: second\n"
+    )
     assert peer_runs.cause(errors) == "RuntimeError: Connection closed by peer"
     assert peer_runs.cause("env: 'no': No such file or directory\n") == "env: 'no': No such file or directory"
 

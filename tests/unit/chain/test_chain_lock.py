@@ -23,7 +23,10 @@ from manapy.core.errors import ManapyError
 from waiting import until
 
 PATIENCE = 120.0  # seconds to wait for an event that must happen, on a very busy machine
-HOLD = "import sys; from pathlib import Path; from manapy.chain.lock import Lock; l = Lock(Path(sys.argv[1])); l.acquire(600); print('locked', flush=True); sys.stdin.read()"
+HOLD = (
+    "import sys; from pathlib import Path; from manapy.chain.lock import Lock; l = Lock(Path(sys.argv[1])); "
+    "l.acquire(600); print('locked', flush=True); sys.stdin.read()"
+)
 
 
 @pytest.fixture(params=["locks", "locks of one host", "no locks"])

@@ -66,7 +66,8 @@ def test_garbage_in_the_history(history: History, garbage: bytes) -> None:
 
 def test_several_processes_append(history: History) -> None:
     code = (
-        "import sys; from pathlib import Path; from manapy.chain.record import Chain; chain = Chain(Path(sys.argv[1]), {})\n"
+        "import sys; from pathlib import Path; from manapy.chain.record import Chain; chain = "
+        "Chain(Path(sys.argv[1]), {})\n"
         "for i in range(40): chain.append('note', int(sys.argv[2]), i=i, text='x' * 500)"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, str(history.chain.dir), str(n)]) for n in (1, 2, 3)]
@@ -78,7 +79,10 @@ def test_several_processes_append(history: History) -> None:
 
 
 def test_lock_keeps_others_out(history: History, tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from manapy.chain.record import Chain\nprint('there', flush=True)\nwith Chain(Path(sys.argv[1]), {}).locked(): print('in', flush=True)"
+    code = (
+        "import sys; from pathlib import Path; from manapy.chain.record import Chain\nprint('there', flush=True)\n"
+        "with Chain(Path(sys.argv[1]), {}).locked(): print('in', flush=True)"
+    )
     with history.chain.locked():
         other = subprocess.Popen(
             [sys.executable, "-c", code, str(history.chain.dir)], stdout=subprocess.PIPE, text=True

@@ -36,7 +36,10 @@ def test_another_is_at_work(history: History, monkeypatch: pytest.MonkeyPatch) -
 
 def test_another_that_has_just_been_killed(history: History) -> None:
     """The kernel releases its lock."""
-    code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(600)"
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', "
+        "flush=True); time.sleep(600)"
+    )
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(history.chain.dir / "supervisor.lock")], stdout=subprocess.PIPE, text=True
     )
@@ -56,7 +59,10 @@ def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytes
     monkeypatch.setattr("manapy.ckpt.store.job.Job.is_live", lambda self: answers[0])
     with pytest.raises(
         ManapyError,
-        match="step-001 still runs although its manapy has ended: wait until it ends, or run manapy stop .*step-001, then continue",
+        match=(
+            "step-001 still runs although its manapy has ended: wait until it ends, or run manapy stop .*step-001, "
+            "then continue"
+        ),
     ):
         make(history).refusal()
     assert history.chain.events("end") == []

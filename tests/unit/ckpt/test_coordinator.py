@@ -251,7 +251,10 @@ def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: py
         for rank in fake.ranks[1:]:
             with pytest.raises(AssertionError):
                 await rank.connect(fake.dir)
-        reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator can open only {soft} files: raise this limit on the host of rank 0 (ulimit -Hn)"
+        reason = (
+            f"ranks 1, 2 have not connected to the coordinator: the coordinator can open only {soft} files: raise "
+            f"this limit on the host of rank 0 (ulimit -Hn)"
+        )
         command = await fake.ask("CHECKPOINT continue -1")
         assert await command.until("PROGRESS") == f"PROGRESS {reason}"
         monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 0.0)  # the time has expired

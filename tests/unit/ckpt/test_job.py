@@ -119,7 +119,10 @@ def test_ended_job(tmp_path: Path, closed_port: int, who: str) -> None:
         changed=0.0,
         first_failure={"rank": 1, "host": "node7", "code": None},
     )
-    expected = f"{where}: the job is no longer running: it has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}, rank 1 died on node7"
+    expected = (
+        f"{where}: the job is no longer running: it has ended at "
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}, rank 1 died on node7"
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:

@@ -74,7 +74,8 @@ def coordinator(tmp_path: Path, root: Path) -> Path:
     """The program that an installation has beside the launcher."""
     script = tmp_path / "manapy"
     script.write_text(
-        f"#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -c 'import sys; from manapy.cli import main; sys.exit(main())' \"$@\"\n"
+        f"#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -c 'import sys; from manapy.cli import main; "
+        f'sys.exit(main())\' "$@"\n'
     )
     script.chmod(0o755)
     return script

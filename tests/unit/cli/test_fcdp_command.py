@@ -111,7 +111,10 @@ def test_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixt
 
 
 def test_imports_nothing_heavy() -> None:
-    code = f"import sys; from manapy.cli import main; main({JOB}); print(*(m for m in ('rich', 'numpy', 'mpi4py', 'torch') if m in sys.modules))"
+    code = (
+        f"import sys; from manapy.cli import main; main({JOB}); print(*(m for m in ('rich', 'numpy', 'mpi4py', "
+        f"'torch') if m in sys.modules))"
+    )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()[-1]
         == ""

@@ -106,7 +106,10 @@ def test_status_starts_fast(tmp_path: Path) -> None:
 
 
 def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
-    code = "import sys; from manapy.cli import main; main(['status']); print(*(m for m in ('rich', 'asyncio', 'numpy', 'mpi4py') if m in sys.modules))"
+    code = (
+        "import sys; from manapy.cli import main; main(['status']); print(*(m for m in ('rich', 'asyncio', 'numpy', "
+        "'mpi4py') if m in sys.modules))"
+    )
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip() == ""
     )

@@ -27,7 +27,8 @@ def test_a_deadlock_in_saved_files(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out.splitlines()
     assert (
         said[0]
-        == "deadlock of ranks 0, 1: rank 0 waits in MPI_Recv from rank 1, tag 3; rank 1 waits in MPI_Recv from rank 0, tag 3"
+        == "deadlock of ranks 0, 1: rank 0 waits in MPI_Recv from rank 1, tag 3; rank 1 waits in MPI_Recv from rank "
+        "0, tag 3"
     )
     assert any(line.startswith("  cause: deadlock") for line in said) and said[-1].startswith("  next: ")
 

@@ -72,7 +72,8 @@ def call(
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **variables}
     return subprocess.run(
-        [str(driver), *arguments], cwd=cwd, user=user, group=user, extra_groups=None if user is None else [], env=environment,
+        [str(driver), *arguments], cwd=cwd, user=user, group=user, extra_groups=None if user is None else [],
+        env=environment,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 
@@ -245,8 +246,10 @@ def test_resource_tracker_is_named(driver: Path, root: Path, place: Path, state_
         '#include "process/children.h"\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n'
         "static bool no(void) {\n    return false;\n}\n"
         'int main(void) {\n    char err[256] = "";\n    if (fork() == 0) {\n'
-        '        execlp("python3", "python3", "-c", "import time; time.sleep(3)  # multiprocessing.resource_tracker", (char *)0);\n        _exit(1);\n    }\n'
-        '    sleep(1);\n    int grace_ms = 60000, rc = mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, no, err, sizeof err);\n    printf("%d %s\\n", rc, err);\n    return 0;\n}\n'
+        '        execlp("python3", "python3", "-c", "import time; time.sleep(3)  # '
+        'multiprocessing.resource_tracker", (char *)0);\n        _exit(1);\n    }\n'
+        "    sleep(1);\n    int grace_ms = 60000, rc = mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, no, err, "
+        'sizeof err);\n    printf("%d %s\\n", rc, err);\n    return 0;\n}\n'
     )
     program = build(place / "tracker", [source, *state_sources])
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=20)

@@ -71,7 +71,10 @@ def test_contract(single: Cluster) -> None:
 
 def test_the_import_leaves_no_trace_in_the_environment(single: Cluster) -> None:
     """It must not change how programs started by this process use protobuf."""
-    script = f"import os; from manapy.rdma.stores import open_store; open_store('etcd://{single.endpoints}', 'job').get('k'); print('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION' in os.environ)"
+    script = (
+        f"import os; from manapy.rdma.stores import open_store; open_store('etcd://{single.endpoints}', "
+        f"'job').get('k'); print('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION' in os.environ)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
 
@@ -242,6 +245,9 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_package() -> None:
-    script = "import sys; sys.modules['etcd3'] = None\nfrom manapy.rdma.stores import open_store\nopen_store('etcd://h', 'job')"
+    script = (
+        "import sys; sys.modules['etcd3'] = None\nfrom manapy.rdma.stores import open_store\n"
+        "open_store('etcd://h', 'job')"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert "StoreError: etcd needs the package etcd3: pip install 'manapy[rdma]'" in done.stderr

@@ -64,7 +64,10 @@ def failure(*arguments: str | Path, env: Environment, code: int = 1) -> str:
 
 
 def test_run_prepares_the_program(env: Environment, short: Path) -> None:
-    script = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(('MANAPY_SHIFT_', 'LD_PRELOAD'))}))"
+    script = (
+        "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(('MANAPY_SHIFT_', "
+        "'LD_PRELOAD'))}))"
+    )
     done = rdma(
         "run",
         "--job",
@@ -240,7 +243,10 @@ def test_other_users_are_refused(agent: Start, program: Run) -> None:
     for path in (host.dir.parent, host.dir, host.place.dir):
         path.chmod(0o755)
     host.place.address.chmod(0o666)
-    script = f"import socket, os; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect('{host.place.address}'); print(s.recv(100))"
+    script = (
+        f"import socket, os; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect('{host.place.address}'); "
+        f"print(s.recv(100))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "b''\n", done.stderr
     until(lambda: "user 65534 was refused" in host.log.read_text(), "the agent's log")

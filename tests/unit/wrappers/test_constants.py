@@ -9,7 +9,10 @@ from pathlib import Path
 from mpich_wheel import ABI, ROOT, evaluate, prefix
 
 MPICH_H = ROOT / "wrappers/core/mpich.h"
-TYPES = "MPI_Comm MPI_Datatype MPI_Group MPI_Op MPI_Errhandler MPI_Request MPI_Message MPI_Info MPI_Win MPI_Session MPI_File MPI_Aint MPI_Count MPI_Offset MPI_Fint MPI_Status MPI_F08_status"
+TYPES = (
+    "MPI_Comm MPI_Datatype MPI_Group MPI_Op MPI_Errhandler MPI_Request MPI_Message MPI_Info MPI_Win MPI_Session "
+    "MPI_File MPI_Aint MPI_Count MPI_Offset MPI_Fint MPI_Status MPI_F08_status"
+)
 FIELDS = "count_lo count_hi_and_cancelled MPI_SOURCE MPI_TAG MPI_ERROR"
 
 

@@ -11,7 +11,8 @@ from mpich_wheel import ABI, ROOT, TABLE, generator
 
 GOLDEN = Path(__file__).with_name("golden")
 NAMES = (
-    "MPI_Barrier", "MPI_Allreduce_c", "MPI_Alltoallw", "MPI_Iallreduce", "MPI_Ialltoallw", "MPI_Scatterv_init_c", "MPI_Group_incl", "MPI_Comm_compare", "MPI_Pack",
+    "MPI_Barrier", "MPI_Allreduce_c", "MPI_Alltoallw", "MPI_Iallreduce", "MPI_Ialltoallw", "MPI_Scatterv_init_c",
+    "MPI_Group_incl", "MPI_Comm_compare", "MPI_Pack",
     "MPI_File_iread_all", "MPI_File_write_ordered_begin", "MPI_File_seek", "MPI_Put",
 )  # fmt: skip
 

@@ -39,6 +39,9 @@ def test_it_behaves(tmp_path: Path, root: Path, nullverbs: Path) -> None:
 def test_programs_of_the_real_library_find_it(tmp_path: Path, root: Path, nullverbs: Path) -> None:
     """By its symbol versions."""
     source = tmp_path / "list.c"
-    body = "struct ibv_device **list = ibv_get_device_list(0); puts(ibv_get_device_name(*list)); ibv_free_device_list(list); return 0;"
+    body = (
+        "struct ibv_device **list = ibv_get_device_list(0); puts(ibv_get_device_name(*list)); "
+        "ibv_free_device_list(list); return 0;"
+    )
     source.write_text(f"#include <infiniband/verbs.h>\n#include <stdio.h>\nint main(void) {{ {body} }}\n")
     assert run(build(tmp_path / "list", [source], "-libverbs", "-Wl,-z,now"), nullverbs) == "null0\n"

@@ -93,7 +93,8 @@ def test_a_journal_holds_what_was_appended(driver: Path, data: st.DataObject) ->
                     [data.draw(u64), data.draw(u64)] if opcode in ATOMICS else [0, 0],
                 )
                 commands.append(
-                    f"send {request['wr_id']} {opcode} {flags} {extra} {remote[0]} {remote[1]} {operands[0]} {operands[1]} {len(elements)} {scatter}"
+                    f"send {request['wr_id']} {opcode} {flags} {extra} {remote[0]} {remote[1]} {operands[0]} "
+                    f"{operands[1]} {len(elements)} {scatter}"
                 )
                 request |= {
                     "opcode": opcode,

@@ -185,7 +185,10 @@ def test_nothing_else_than_trace_files_is_written(tmp_path: Path) -> None:
     }
     opened = {"bytes": 0, "format": collect.FORMAT, "version": format.VERSION, "host": "a"}
     path = tmp_path / "shell"
-    cases = f"*open*) echo '{json.dumps(opened)}';; *clocks*) echo '{json.dumps({'bytes': 0, 'clocks': None})}';; *) echo '{json.dumps(news)}'; printf x;;"
+    cases = (
+        f"*open*) echo '{json.dumps(opened)}';; *clocks*) echo '{json.dumps({'bytes': 0, 'clocks': None})}';; *) "
+        f"echo '{json.dumps(news)}'; printf x;;"
+    )
     path.write_text(f'#!/bin/sh\nwhile read -r x; do case "$x" in {cases} esac; done\n')
     path.chmod(0o700)
     hosts = collect.Hosts(["a"], "job", [str(path)])

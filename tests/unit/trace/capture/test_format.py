@@ -14,7 +14,8 @@ from manapy.trace.capture import format
 from manapy.trace.model import events
 
 NAMES = {
-    "MAGIC": "MPY_TRACE_MAGIC", "VERSION": "MPY_TRACE_VERSION", "CAPACITY": "MPY_TRACE_CAPACITY", "RINGS": "MPY_TRACE_RINGS",
+    "MAGIC": "MPY_TRACE_MAGIC", "VERSION": "MPY_TRACE_VERSION", "CAPACITY": "MPY_TRACE_CAPACITY",
+    "RINGS": "MPY_TRACE_RINGS",
     "SAMPLES": "MPY_TRACE_SAMPLES", "NO_COMM": "MPY_TRACE_NO_COMM", "RUNNING": "MPY_TRACE_RUNNING",
     "FINALIZED": "MPY_TRACE_FINALIZED", "SAVED": "MPY_TRACE_SAVED",
 }  # fmt: skip
@@ -57,7 +58,10 @@ def test_calls_and_flags(tmp_path: Path, include: Path) -> None:
 
 def test_names_are_those_of_the_recorder(tmp_path: Path, root: Path) -> None:
     lower = root / "lowerhalf"
-    text = '#include "trace/file.h"\n#include <stdio.h>\nint main(int n, char **v) { char out[64]; mpy_trace_job_name(v[n - 1], out, sizeof out); puts(out); }\n'
+    text = (
+        '#include "trace/file.h"\n#include <stdio.h>\nint main(int n, char **v) { char out[64]; '
+        "mpy_trace_job_name(v[n - 1], out, sizeof out); puts(out); }\n"
+    )
     (tmp_path / "name.c").write_text(text)
     build_core(tmp_path / "name", [tmp_path / "name.c", lower / "trace/file.c"])
     for path in ("/scratch/me/manapy-x1", "/", f"/a/{'long' * 20}"):

@@ -797,7 +797,10 @@ def test_a_receive_from_the_wrong_source() -> None:
     found = verdicts(job.trace(60 * SECOND))[0]
     assert (
         found.cause is Cause.MISMATCH
-        and "rank 0 waits in MPI_Recv from rank 1, tag 7, and rank 2 made MPI_Send to rank 0, tag 7, which nobody receives"
+        and (
+            "rank 0 waits in MPI_Recv from rank 1, tag 7, and rank 2 made MPI_Send to rank 0, tag 7, which nobody "
+            "receives"
+        )
         in found.sentence
     )
     assert found.action.startswith("compare sources")
@@ -927,8 +930,8 @@ def test_of_a_rank_that_polls_it_is_not_said_to_be_in_a_call_that_has_returned()
     found = only(verdicts(job.trace(now)))
     assert found.state is State.LATE and found.confidence < 0.9
     assert (
-        "rank 1 is in MPI_Test or MPI_Iprobe, again and again since its MPI_Allreduce on MPI_COMM_WORLD's group (call 1 there) has returned"
-        in found.sentence
+        "rank 1 is in MPI_Test or MPI_Iprobe, again and again since its MPI_Allreduce on MPI_COMM_WORLD's group "
+        "(call 1 there) has returned" in found.sentence
     )
     assert found.sentence.startswith("perhaps a deadlock of ranks 0, 1: ")
 

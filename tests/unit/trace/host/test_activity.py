@@ -16,7 +16,9 @@ BUSY = "while True: pass"
 PROGRAMS = {
     "asleep": "import time; time.sleep(999)",
     "busy": BUSY,
-    "a thread": f"import threading, time; threading.Thread(target=exec, args=({BUSY!r},), daemon=True).start(); time.sleep(999)",
+    "a thread": (
+        f"import threading, time; threading.Thread(target=exec, args=({BUSY!r},), daemon=True).start(); time.sleep(999)"
+    ),
     "a child": f"import os, time; child = os.fork()\nif not child: exec({BUSY!r})\ntime.sleep(999)",
     "writes": "import os, time\nwhile True: os.write(file.fileno(), b'x'); time.sleep(0.05)",
 }

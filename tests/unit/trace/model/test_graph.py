@@ -45,9 +45,11 @@ def timing(schedule: Schedule, layers: int, seed: int, synchronous: float = 0.0)
         * (graph_of(schedule).source >= 0)[:, None, None]
     )
     return Timing(
-        rng.exponential(1, (blocks, layers + 1, *size)), rng.exponential(0.1, (blocks, layers, schedule.dp)), rng.exponential(0.3, (blocks, *size)),
+        rng.exponential(1, (blocks, layers + 1, *size)), rng.exponential(0.1, (blocks, layers, schedule.dp)),
+        rng.exponential(0.3, (blocks, *size)),
         landing, rng.exponential(0.01, (blocks, *size)),
-        rng.exponential(0.5, (stages, *size)), rng.exponential(0.5, (stages, *size)), rng.exponential(0.5, (stages, schedule.tp)), 0.25, release,
+        rng.exponential(0.5, (stages, *size)), rng.exponential(0.5, (stages, *size)),
+        rng.exponential(0.5, (stages, schedule.tp)), 0.25, release,
     )  # fmt: skip
 
 

@@ -57,8 +57,10 @@ def test_ranks_are_counted_as_by_megatron() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("tp=0", "tp=0 is not"), ("tp=x", "tp=x is not"), ("tp=-2", "tp=-2 is not"), ("tp", "'tp' is not one of"), ("zp=2", "'zp=2' is not one of"), ("tp=2,tp=2", "twice"), ("", "'' is not one of"),
-        ("pp=2,micro=3,kind=interleaved", "multiple of pp"), ("micro=4,kind=interleaved", "at least 2"), ("kind=zigzag", "no kind 'zigzag'"), ("chunks=2", "needs kind=interleaved"),
+        ("tp=0", "tp=0 is not"), ("tp=x", "tp=x is not"), ("tp=-2", "tp=-2 is not"), ("tp", "'tp' is not one of"),
+        ("zp=2", "'zp=2' is not one of"), ("tp=2,tp=2", "twice"), ("", "'' is not one of"),
+        ("pp=2,micro=3,kind=interleaved", "multiple of pp"), ("micro=4,kind=interleaved", "at least 2"),
+        ("kind=zigzag", "no kind 'zigzag'"), ("chunks=2", "needs kind=interleaved"),
         ("order=pp-tp-dp", "no order"),
     ],
 )  # fmt: skip

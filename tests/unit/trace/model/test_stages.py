@@ -15,8 +15,10 @@ from manapy.trace.model.verdict import Phase
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 
 SCHEDULES = [
-    "tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=1,micro=4,kind=interleaved,chunks=2", "tp=2,pp=4,dp=2,micro=4,kind=interleaved,chunks=3",
-    "tp=1,pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=1,pp=2,dp=2,micro=3", "tp=2,pp=2,dp=1,micro=3", "tp=4,pp=1,dp=2,micro=1",
+    "tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=1,micro=4,kind=interleaved,chunks=2",
+    "tp=2,pp=4,dp=2,micro=4,kind=interleaved,chunks=3",
+    "tp=1,pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=1,pp=2,dp=2,micro=3", "tp=2,pp=2,dp=1,micro=3",
+    "tp=4,pp=1,dp=2,micro=1",
 ]  # fmt: skip
 
 
@@ -130,7 +132,8 @@ def test_other_calls_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("tp=2,pp=4,dp=4,micro=8", "32 ranks, and the trace is of 16"), ("tp=4,pp=4,dp=1,micro=8", "should be a TP group"), ("tp=2,pp=4,dp=2,micro=6", "doesn't fit"),
+        ("tp=2,pp=4,dp=4,micro=8", "32 ranks, and the trace is of 16"),
+        ("tp=4,pp=4,dp=1,micro=8", "should be a TP group"), ("tp=2,pp=4,dp=2,micro=6", "doesn't fit"),
         ("tp=2,pp=4,dp=2,micro=8,kind=gpipe", "doesn't fit"), ("tp=2,pp=2,dp=4,micro=8", "doesn't fit"),
     ],
 )  # fmt: skip

@@ -195,7 +195,8 @@ def test_names_are_text() -> None:
     text = report.page(trace, [verdict], labels_of(trace, MODEL.schedule)[0])
     page = Page(text)
     assert {tag for tag, _ in page.elements} <= set(
-        "html head meta title style body h1 h2 p div b ul li i span button canvas svg text rect polyline table tr th td code noscript script".split()
+        "html head meta title style body h1 h2 p div b ul li i span button canvas svg text rect polyline "
+        "table tr th td code noscript script".split()
     )
     assert not any(
         name.startswith("on") or name in ("src", "href") for _, attributes in page.elements for name in attributes
