@@ -6,7 +6,8 @@
       step-001/ ...    job directory of each manapy-launch in the user's script (or where its --dir says)
 
 Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
-    attempt     id nodes deadline(or null) output      the script begins, once more; id: of the Slurm job, else empty; output: the file that it writes to, or empty
+    attempt     id nodes deadline(or null) output      the script begins, once more; id: of the Slurm job, or empty;
+                                                       output: the file to which the job writes, or empty
     step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py)
     checkpoint  path seconds bytes cause               published
     failed      cause reason seconds                   a checkpoint failed

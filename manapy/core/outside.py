@@ -1,4 +1,5 @@
-"""Warnings for a program that calls manapy where the call can do nothing. Programs import it: it imports nothing heavy."""
+"""Warnings for a program that calls manapy where the call can do nothing. Programs import this module, so it imports
+nothing heavy."""
 
 from __future__ import annotations
 

@@ -286,7 +286,8 @@ PRECISIONS = {
     "mixed-fp32-reduce": Precision(2, 2, 12, 4),
     "fp32": Precision(4, 4, 8, 4),
 }
-"""mixed: bf16 or fp16, with an fp32 master copy and Adam's two moments, 16 bytes in all (ZeRO, arXiv 1910.02054, §3.1). fp32: Adam's two moments."""
+# mixed: bf16 or fp16, with an fp32 master copy and Adam's two moments, 16 bytes in all (ZeRO, arXiv 1910.02054, §3.1).
+# fp32: Adam's two moments.
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,8 @@ RECORDED = """
 import json, sys
 from manapy.trace.capture import locate, rings
 trace = rings.read(locate.find(sys.argv[1]).folder)
-print(json.dumps([[int(e["rank"]), int(e["comm"]), trace.devices[e["tag"]], int(e["request"]), int(e["context"]), int(e["bytes"])] for e in trace.rdma]))
+print(json.dumps([[int(e["rank"]), int(e["comm"]), trace.devices[e["tag"]], int(e["request"]), \
+int(e["context"]), int(e["bytes"])] for e in trace.rdma]))
 """
 
 

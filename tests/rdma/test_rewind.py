@@ -15,7 +15,8 @@ SEED, ROUNDS = 1, 12
 
 @pytest.mark.slow
 def test_outstanding_work_is_found(rdma_vm: VM, shared_path: Path, root: Path) -> None:
-    """Sends by both interfaces, receives, own and shared receive queues; path cut either way or on both, or the error state forced."""
+    """Sends by both interfaces, receives, own and shared receive queues. The path is cut in one direction or in both,
+    or the error state is forced."""
     rdma = root / "lowerhalf" / "rdma"
     sources = [Path(__file__).parent / "rewind_real.c", *sorted((rdma / "requests").glob("*.c"))]
     program = build_core(shared_path / "rewind_real", sources, f"-I{rdma}", "-libverbs")

@@ -45,7 +45,8 @@ def test_binds_to_what_the_process_runs_under(tmp_path: Path) -> None:
     code = """
 from manapy import dmtcp as d
 from pathlib import Path
-print(d.dmtcp_is_enabled(), d.dmtcp_checkpoint(), *d.dmtcp_get_local_status(), d.dmtcp_get_generation(), d.dmtcp_get_ckpt_dir(), end=" ")
+print(d.dmtcp_is_enabled(), d.dmtcp_checkpoint(), *d.dmtcp_get_local_status(), \
+d.dmtcp_get_generation(), d.dmtcp_get_ckpt_dir(), end=" ")
 print(d.dmtcp_set_ckpt_dir(Path("/b c")), d.dmtcp_set_ckpt_dir(None), d.dmtcp_get_ckpt_dir(), d.dmtcp_enable_ckpt())
 """
     done = subprocess.run(

@@ -150,8 +150,8 @@ class GuestProcess:
 # before other work, where that is allowed.
 PRIORITY = "-10"
 
-# A processor without AVX, and with what manapy-launch needs: wide vectors and carry-less products are slow where they are
-# emulated. ib_write_bw over a rail: 44 MB/s, and 17 MB/s with `-cpu max`.
+# A processor without AVX, and with what manapy-launch needs: emulated wide vectors and carry-less products are slow.
+# ib_write_bw over a rail: 44 MB/s, and 17 MB/s with `-cpu max`.
 EMULATED = "Nehalem,+fsgsbase,+rdtscp"
 _FIRST = ["nice", "-n", PRIORITY] if os.geteuid() == 0 else []
 

@@ -354,7 +354,8 @@ static inline uint64_t mpy_trace_sum_c(const void *counts, int n, mpy_word_t typ
 static inline int64_t mpy_hash_text(const char *text) { return (int64_t)mpy_fnv1a(text, strlen(text)); }
 
 /* The next function of this name: of MPI_X and of PMPI_X. */
-#define REAL(NAME, P) ((mpy_fn_##NAME##_t)(__builtin_expect(mpy_real[I_##NAME][P] != NULL, 1) ? mpy_real[I_##NAME][P] : mpy_resolve(I_##NAME, P)))
+#define REAL(NAME, P) ((mpy_fn_##NAME##_t)(__builtin_expect(mpy_real[I_##NAME][P] != NULL, 1) ? \
+mpy_real[I_##NAME][P] : mpy_resolve(I_##NAME, P)))
 #define EXPORT __attribute__((visibility("default")))
 """
 

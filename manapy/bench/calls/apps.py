@@ -1,8 +1,8 @@
 """Whole programs: rates of calls (the paper's Table 1), run time (Figure 7), and run time over the number of ranks
 (Figure 8).
 
-The programs are stand-ins of our own (osu_bench/calls/apps.c), which have the communication of the paper's applications.
-They are not these applications.
+The programs are stand-ins of our own (osu_bench/calls/apps.c), which have the communication of the paper's
+applications. They are not these applications.
 """
 
 from __future__ import annotations

@@ -218,7 +218,10 @@ CASES = (
         "case 1, a Recv that isn't called", 4, "pp=4,micro=8", "skip-recv:rank=2,iteration=20,micro=3,phase=forward",
         State.HUNG, 2, Cause.MISSING, (Phase.TRANSFER, 20, 3),
     ),
-    Case("case 2, a node with too few processors", 2, "pp=2,micro=8", "starve:rank=1,iteration=20,seconds=3", State.SLOW, 1, Cause.STARVED),
+    Case(
+        "case 2, a node with too few processors", 2, "pp=2,micro=8", "starve:rank=1,iteration=20,seconds=3",
+        State.SLOW, 1, Cause.STARVED,
+    ),
 )  # fmt: skip
 
 

@@ -116,8 +116,8 @@ def read(directory: Path) -> Job:
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
-    """Replace job.json (invariant 1). On a full disk it is written over in place, by one write into the space that it has: how a job
-    has ended is worth more than the invariant."""
+    """Replace job.json (invariant 1). On a full disk the file is overwritten in place, by one write into the space that
+    it has: the record of how a job has ended is more important than the invariant."""
     path, data = directory / "job.json", as_text(record)
     try:
         replace_file(path, data)

@@ -201,7 +201,8 @@ def secret_of(path: Path) -> tuple[bytes | None, str]:
 
 
 def place(directory: Path, choice: str) -> Path:
-    """Where checkpoints of a job directory (as the ranks know it) go if the program sends them to ``choice``; begin() says if they can't."""
+    """The place of the checkpoints of a job directory (as the ranks know it) if the program chooses ``choice``. begin()
+    reports an unusable place."""
     from ...core.fnv import fnv1a  # here: only the coordinator needs it
 
     if not os.path.isabs(choice):
@@ -238,7 +239,8 @@ def _open_place(where: Path, directory: Path) -> None:
 
 
 def begin(directory: Path, where: Path | None = None) -> Path:
-    """Make the temporary directory of a new checkpoint of a job, in ``where`` if that isn't the job directory. Raises CheckpointError."""
+    """Make the temporary directory of a new checkpoint of a job, in ``where`` if that isn't the job directory. Raises
+    CheckpointError."""
     where = directory if where is None else where
     if where != directory and not where.is_absolute():
         raise CheckpointError(f"the program's directory for checkpoints is not an absolute path: '{where}'")

@@ -4,11 +4,17 @@ nodes, and when gradients are summed over nodes.
     strategy    slice kept           fetched                        gradients across nodes
     fcdp        host                 when it has changed            after the last micro-batch
     zero3       nowhere              for every gather               after every micro-batch
-    hpz         device               when it has changed            after every micro-batch     DeepSpeed's: frozen weights stay
-    hpz_naive   device               for every forward pass         after every micro-batch     as the FCDP paper has ZeRO++, frozen weights included
-    mics        device, as shard     never                          after the last micro-batch  the slice is what the optimizer updates, on every node
-    fcdp_sched  host                 for every micro-batch          after every micro-batch     the paper's FCDP-Sched: a backward pass makes all dirty, frozen weights included
-    fcdp_comm   host                 when it has changed            after every micro-batch     the paper's FCDP-Comm: an optimizer step makes trainable ones dirty
+    hpz         device               when it has changed            after every micro-batch
+    hpz_naive   device               for every forward pass         after every micro-batch
+    mics        device, as shard     never                          after the last micro-batch
+    fcdp_sched  host                 for every micro-batch          after every micro-batch
+    fcdp_comm   host                 when it has changed            after every micro-batch
+
+    hpz         DeepSpeed's ZeRO++: frozen weights stay
+    hpz_naive   ZeRO++ as the FCDP paper describes it; frozen weights are fetched, too
+    mics        the optimizer updates the slice, on every node
+    fcdp_sched  the paper's FCDP-Sched: a backward pass makes all slices dirty, also frozen weights
+    fcdp_comm   the paper's FCDP-Comm: an optimizer step makes trainable slices dirty
 
 Sources: FCDP paper, sections IV-C, IV-E, VI and algorithm 1; "fetched when it has changed" is its dirty flag. It has no
 micro-batches: IV-C marks the cache dirty after each backward pass, algorithm 1 after the optimizer's step.

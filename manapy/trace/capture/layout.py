@@ -120,7 +120,8 @@ def text(raw: bytes) -> str:
 
 
 def root(user: int | None = None, below: str | None = None) -> Path:
-    """The folder of a user's jobs: of this one, or of that with this id. below: where it lies if not in the usual place."""
+    """The folder of the jobs of this user, or of the user with this id. below: the parent folder, if it isn't the usual
+    one."""
     place = below or os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm"
     return Path(place) / f"manapy-trace-{os.getuid() if user is None else user}"
 

@@ -99,7 +99,8 @@ def page(trace: Trace, verdicts: Sequence[Verdict], labels: Labels | None = None
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; \
+style-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
 {here.with_suffix(".css").read_text()}</style>
@@ -191,7 +192,8 @@ def _timeline_data(
     post = matching.post[at]
     source = np.where(post >= 0, post, at)  # what a completion completes says more than itself
     bits = (
-        _IS_OPEN * (events["exit"] == OPEN) + _NONBLOCKING * (events["flags"] & Flag.NONBLOCKING != 0) + _KNOWN * ((found.wait[at] > 0) | (found.transfer[at] > 0))
+        _IS_OPEN * (events["exit"] == OPEN) + _NONBLOCKING * (events["flags"] & Flag.NONBLOCKING != 0)
+        + _KNOWN * ((found.wait[at] > 0) | (found.transfer[at] > 0))
         + _FAILED * (events["flags"] & Flag.FAILED != 0) + _STOPPED * (events["flags"] & Flag.STOPPED != 0)
     )  # fmt: skip
     comm = np.where((events["comm"] >= 0) & (events["comm"] < len(trace.comms)), events["comm"], -1)

@@ -101,7 +101,8 @@ class Monitor:
         self.length = float(np.median([lengths[i] for i in fast]))
         self.own = np.median([_low(_own(t), 1) for t in timings], axis=0)[:, 0]
         self.segments, self.closing, self.transfer = (
-            np.median([_low(getattr(t, name), 1)[..., 0] for t in timings], axis=0) for name in ("compute", "closing", "transfer")
+            np.median([_low(getattr(t, name), 1)[..., 0] for t in timings], axis=0)
+            for name in ("compute", "closing", "transfer")
         )  # fmt: skip
         self.collective = np.median([np.median(t.collective, axis=-1) for t in timings], axis=0)
         self.reduce = np.median([np.median(t.reduce, axis=-1) for t in timings], axis=0)

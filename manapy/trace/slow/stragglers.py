@@ -114,8 +114,8 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
                 confidence=0.8,
                 evidence=(*evidence, *((f"no trace of {len(lost)} ranks",) if lost else ())),
                 alternatives=() if sampled else (UNSAMPLED,),
-                action="see what it does there: work, files, sleep, or was it stopped? Compare its share of the work, its"
-                " host's clock rate and processors with the others'",
+                action="see what it does there: work, files, sleep, or was it stopped? Compare its share of the work, "
+                "its host's clock rate and processors with the others'",
             )
         )
     if uneven >= SHARE * window and not found:

@@ -2,7 +2,8 @@
 "step" that rank 0 reads; its end ends the job.
 
     (echo step; echo step) | mpirun -n 4 python osu_bench/fcdp/peers --by fcdp
-    RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... GLOO_SOCKET_IFNAME=eth0 python osu_bench/fcdp/peers --by fsdp2     and for each other rank
+    RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... GLOO_SOCKET_IFNAME=eth0 \\
+        python osu_bench/fcdp/peers --by fsdp2     and the same for each other rank
     (echo step; echo step) | python osu_bench/fcdp/peers --by alone --ranks 4
 
 Rank 0 prints a line of JSON when all is ready (bytes of parameters; host and process of each rank), and one for each

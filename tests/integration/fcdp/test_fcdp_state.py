@@ -89,7 +89,9 @@ ERRORS_IN_PART = {
 ERRORS_OF_THE_LAST = {  # which the others say with its number
     "other-content": "shard-00001-of-00002.safetensors: Error while deserializing header",
     "no-room": "shard-00001-of-00002.safetensors: Error while serializing: I/O error: File too large",
-    "no-package": "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'",
+    "no-package": (
+        "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'"
+    ),
     "not-json": "extra, or the optimizer's scalars, can't be written as JSON: set is no JSON",
 }
 

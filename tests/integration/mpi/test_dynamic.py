@@ -71,7 +71,8 @@ import os, sys, time
 from mpi4py import MPI
 parent = MPI.Comm.Get_parent()
 if parent == MPI.COMM_NULL:
-    parent = MPI.COMM_SELF.Spawn({str(BIN / "manapy-launch")!r}, ["--dir", {str(tmp_path / "children")!r}, sys.executable, __file__], maxprocs=1)
+    parent = MPI.COMM_SELF.Spawn({str(BIN / "manapy-launch")!r}, ["--dir", {str(tmp_path / "children")!r}, \
+sys.executable, __file__], maxprocs=1)
 print("up", flush=True)
 while not os.path.exists({str(tmp_path / "part")!r}):
     time.sleep(0.02)

@@ -434,7 +434,10 @@ static void *body(void *a) { local++; return (char *)a + local; }
 static sigjmp_buf back;
 static void on_segv(int s) { siglongjmp(back, s); }
 static volatile int caught;
-static void on_alt(int s) { char here; stack_t st; sigaltstack(0, &st); caught = s + 100 * (&here >= (char *)st.ss_sp && &here < (char *)st.ss_sp + st.ss_size); }
+static void on_alt(int s) {
+    char here; stack_t st; sigaltstack(0, &st);
+    caught = s + 100 * (&here >= (char *)st.ss_sp && &here < (char *)st.ss_sp + st.ss_size);
+}
 int main(int argc, char **argv, char **env) {
     char *big = malloc(200 << 20);
     memset(big, 1, 200 << 20);
@@ -443,7 +446,8 @@ int main(int argc, char **argv, char **env) {
     strcpy(m, "kept");
     m = mremap(m, 1 << 20, 64 << 20, MREMAP_MAYMOVE);
     printf("%s %d\n", m, m[63 << 20]);
-    char *fixed = mmap((void *)0x600000000000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    char *fixed = mmap((void *)0x600000000000, 4096, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     printf("%d\n", fixed == (char *)0x600000000000);
     mprotect(m, 4096, PROT_NONE);
     signal(SIGSEGV, on_segv);
@@ -495,10 +499,14 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Get_library_version(version, &length);
     MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &value, 1, MPI_INT, (rank + size - 1) % size, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &value, 1, MPI_INT, (rank + size - 1) % size, 0,
+        MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     for (int i = 0; i < size; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
-        if (i == rank) { printf("%d of %d: sum %d, from left %d, %.12s %s\n", rank, size, sum, value, version, argv[1]); fflush(stdout); }
+        if (i == rank) {
+            printf("%d of %d: sum %d, from left %d, %.12s %s\n", rank, size, sum, value, version, argv[1]);
+            fflush(stdout);
+        }
     }
     MPI_Finalize();
     return 0;

@@ -237,9 +237,11 @@ def test_jobs_that_share_a_directory(make_job: Callable[..., Job]) -> None:
 
 BINDINGS = """
 from manapy import dmtcp as d
-print(d.dmtcp_is_enabled(), d.dmtcp_disable_ckpt(), d.dmtcp_enable_ckpt(), d.dmtcp_set_ckpt_dir(d.dmtcp_get_ckpt_dir()), d.dmtcp_set_ckpt_dir(None))
+print(d.dmtcp_is_enabled(), d.dmtcp_disable_ckpt(), d.dmtcp_enable_ckpt(), \
+d.dmtcp_set_ckpt_dir(d.dmtcp_get_ckpt_dir()), d.dmtcp_set_ckpt_dir(None))
 print(d.dmtcp_get_ckpt_filename().startswith(d.dmtcp_get_ckpt_dir() + "/"), d.dmtcp_get_uniquepid_str().count("-"))
-print(d.dmtcp_checkpoint(), *d.dmtcp_get_local_status(), *d.dmtcp_get_coordinator_status(), d.dmtcp_get_generation(), flush=True)
+print(d.dmtcp_checkpoint(), *d.dmtcp_get_local_status(), *d.dmtcp_get_coordinator_status(), \
+d.dmtcp_get_generation(), flush=True)
 """
 BOUND = ["1 1 1 4 4", "True 2", "1 4 1 0 4 1 1 1"]
 

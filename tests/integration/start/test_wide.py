@@ -19,7 +19,8 @@ import ctypes, fcntl, os, resource, select, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 epoll, lock = select.epoll(), open("lock", "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
-leaked = [fd for _ in range(350) for fd in os.pipe()] + [epoll.fileno(), lock.fileno(), os.eventfd(0), ctypes.CDLL(None).inotify_init()]
+leaked = [fd for _ in range(350) for fd in os.pipe()] + [epoll.fileno(), lock.fileno(), os.eventfd(0), \
+ctypes.CDLL(None).inotify_init()]
 for fd in leaked:
     os.set_inheritable(fd, True)
 os.execv(sys.argv[1], sys.argv[1:])

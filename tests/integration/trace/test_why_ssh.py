@@ -51,7 +51,8 @@ def ssh(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "known").write_text("".join(f"[{address}]:{port} {public}" for address in (THERE, NOWHERE)))
     settings = {
         "sshd.conf": [
-            f"ListenAddress {THERE}:{port}", f"HostKey {tmp_path}/host", f"AuthorizedKeysFile {tmp_path}/user.pub", "PidFile none", "StrictModes no", "UsePAM no",
+            f"ListenAddress {THERE}:{port}", f"HostKey {tmp_path}/host", f"AuthorizedKeysFile {tmp_path}/user.pub",
+            "PidFile none", "StrictModes no", "UsePAM no",
             "PasswordAuthentication no", "PermitRootLogin prohibit-password",
         ],
         "ssh.conf": [

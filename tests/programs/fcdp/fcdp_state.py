@@ -1,11 +1,15 @@
 """Saves and loads states of sharded training, as its argument says; prints as JSON what each training did.
 
-mpirun -n P python fcdp_state.py --nodes-of G save DIR STRATEGY...          train, save into DIR/STRATEGY, and train on
-mpirun -n P python fcdp_state.py --nodes-of G load DIR STATE:STRATEGY[:local]...   load DIR/STATE and train on by the strategy; local: every node reads frozen parameters
-mpirun -n P python fcdp_state.py --nodes-of G refuse DIR                    everything that must be refused, and how; the engine goes on
-mpirun -n P python fcdp_state.py --nodes-of G fail DIR                      an error that nobody catches
-mpirun -n P python fcdp_state.py --nodes-of G leave DIR                     the last rank fails instead of saving
-mpirun -n P python fcdp_state.py --nodes-of G die DIR                       the last rank is killed while it writes DIR
+mpirun -n P python fcdp_state.py --nodes-of G WHAT
+
+WHAT is one of:
+    save DIR STRATEGY...                  trains, saves into DIR/STRATEGY, and trains on
+    load DIR STATE:STRATEGY[:local]...    loads DIR/STATE and trains on by the strategy; local: every node reads frozen
+                                          parameters
+    refuse DIR                            tries everything that must be refused, and shows how it is; the engine goes on
+    fail DIR                              an error that is not caught
+    leave DIR                             the last rank fails instead of saving
+    die DIR                               the last rank is killed while it writes DIR
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ PROGRAM = r"""
 int main(void)
 {
     struct ibv_context *context = ibv_open_device(*ibv_get_device_list(0));
-    static const enum ibv_event_type given[] = {IBV_EVENT_PORT_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR};
+    static const enum ibv_event_type given[] = {
+        IBV_EVENT_PORT_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR};
     struct ibv_async_event event = {.element.port_num = 1};
     for (int i = 0; i < 5; i++) {
         event.event_type = given[i];

@@ -29,7 +29,8 @@ static struct ibv_cq *cq;
 static uint64_t posted;
 static int to(struct ibv_qp *qp, enum ibv_qp_state state)
 {
-    struct ibv_qp_attr a = {.qp_state = state, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 7, .ah_attr = {.is_global = 1, .port_num = 1}};
+    struct ibv_qp_attr a = {.qp_state = state, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 7,
+        .ah_attr = {.is_global = 1, .port_num = 1}};
     static const int masks[] = {
         [IBV_QPS_INIT] = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
         [IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
@@ -41,7 +42,8 @@ static int up(struct ibv_qp *qp) { return to(qp, IBV_QPS_INIT) || to(qp, IBV_QPS
 static int post(struct ibv_qp *qp, int n)
 {
     for (; n--; posted++) {
-        struct ibv_send_wr *bad, wr = {.wr_id = posted, .opcode = IBV_WR_SEND, .send_flags = posted % 2 ? IBV_SEND_SIGNALED : 0};
+        struct ibv_send_wr *bad, wr = {.wr_id = posted, .opcode = IBV_WR_SEND,
+            .send_flags = posted % 2 ? IBV_SEND_SIGNALED : 0};
         if (ibv_post_send(qp, &wr, &bad))
             return 1;
     }
