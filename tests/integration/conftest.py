@@ -1,4 +1,4 @@
-"""Fixtures that start real jobs. Everything a test has started is ended after it."""
+"""Fixtures that start real jobs. All processes that a test has started are ended after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
-    """Integration tests test an installation: tools/test makes one."""
+    """Integration tests need an installation: tools/test makes one."""
     for name in ("manapy", "manapy-launch", "manapy-restart", "mpirun"):
         if not (BIN / name).exists():
             pytest.skip(f"{BIN / name} is missing: run the tests with tools/test")
@@ -34,13 +34,13 @@ def installed() -> None:
 
 @pytest.fixture
 def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Makes jobs, each in a directory of its own."""
+    """Makes jobs, each in its own directory."""
     yield from _making(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def make_shared_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
-    """Likewise, for what several tests of a module look at."""
+    """The same for jobs that several tests of a module share."""
     yield from _making(tmp_path_factory.mktemp("jobs"))
 
 
@@ -66,7 +66,7 @@ def job(make_job: Callable[..., Job]) -> Job:
 
 @pytest.fixture
 def trace_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where traces go in this test."""
+    """The trace root of this test."""
     where = tmp_path / "traces"
     where.mkdir()
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(where))
@@ -75,7 +75,8 @@ def trace_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """Compiles an MPI program, linked to the real library by its soname only: at run time it finds ours."""
+    """Compiles an MPI program. It is linked to the real library only by its soname, and at run time it finds
+    manapy's."""
     include, lib = Path(sys.prefix) / "include", Path(sys.prefix) / "lib"
     if not (include / "mpi.h").exists():
         pytest.skip("no mpi.h (pip install mpich)")
@@ -93,7 +94,7 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path
 
 @pytest.fixture(scope="session")
 def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., slurm.Cluster]]:
-    """Starts Slurm clusters (slurm.py says with which settings) that live until the end of all tests, or until they are
+    """Starts Slurm clusters (slurm.py describes the settings). They live until the end of all tests, or until they are
     stopped."""
     if reason := slurm.missing():
         pytest.skip(reason)
@@ -110,13 +111,13 @@ def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 @pytest.fixture(scope="session")
 def cluster(make_cluster: Callable[..., slurm.Cluster]) -> slurm.Cluster:
-    """Three Slurm nodes of four processors. Shared: a test leaves it as it found it."""
+    """Three Slurm nodes of four processors. They are shared: a test must leave them as it found them."""
     return make_cluster(nodes=3)
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The final field of a run without manapy; the result doesn't depend on the number of ranks."""
+    """The final field of a run without manapy. The result doesn't depend on the number of ranks."""
     out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
     solver = [a if a != "0.03" else "0" for a in SOLVER]
     subprocess.run(

@@ -22,7 +22,7 @@ TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
 
 
 def names(number: int) -> tuple[str, ...]:
-    """Of nodes that no other process makes: other tests run at the same time."""
+    """Names of nodes that no other process uses: other tests run at the same time."""
     return tuple(f"mpy{os.getpid()}-{i}" for i in range(number))
 
 
@@ -31,8 +31,8 @@ def names(number: int) -> tuple[str, ...]:
 
 @contextmanager
 def cluster(names: Sequence[str], bits: float | None = None) -> Iterator[Cluster]:
-    """Nodes of these names for the time being, with links of so many bits a second; skips the test, saying why, where
-    there can't be any."""
+    """Nodes with these names while the context is open, with links of this speed (bits per second). Skips the test with
+    a reason where nodes can't be made."""
     try:
         with made(TOOLS / "nodes", names) as nodes:
             if bits:
@@ -43,7 +43,7 @@ def cluster(names: Sequence[str], bits: float | None = None) -> Iterator[Cluster
 
 
 def inside(node: str) -> list[str | Path]:
-    """What to put before a command that is to run on a node."""
+    """The words to put before a command so that it runs on a node."""
     return [TOOLS / "nodes", "run", node]
 
 
@@ -62,8 +62,8 @@ def mpirun(first: str, hosts: str) -> list[str | Path]:
 
 
 def sent_by(nodes: Cluster, ranks: int, command: Sequence[str | Path]) -> tuple[str, list[int]]:
-    """Runs a command with `ranks` ranks on each node: its output, and the bytes that each node has sent meanwhile, with
-    all headers."""
+    """Run a command with `ranks` ranks on each node. Returns its output, and the bytes that each node has sent
+    meanwhile, including all headers."""
     before = nodes.sent()
     start = [
         *mpirun(nodes.names[0], ",".join(f"{name}:{ranks}" for name in nodes.names)),

@@ -25,12 +25,12 @@ from manapy.core.processes import is_alive
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
-WHOSE = "MANAPY_TEST_JOB"  # in the environment of all that belongs to a job: its folder
-PATIENCE = 120.0  # seconds for anything to happen: machines for tests are slow
+WHOSE = "MANAPY_TEST_JOB"  # set to the job's folder in the environment of all processes of a job
+PATIENCE = 120.0  # seconds to wait for anything: machines for tests are slow
 
 
 class JobError(AssertionError):
-    """Something a test waited for didn't happen; holds the job's output."""
+    """An event for which a test waited didn't happen; holds the job's output."""
 
 
 def manapy(
@@ -40,7 +40,7 @@ def manapy(
     cwd: Path | None = None,
     inside: Sequence[str | Path] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """One command of the command line; JobError if it doesn't return."""
+    """Run one manapy command. Raises JobError if it doesn't return."""
     try:
         return _run(arguments, timeout, env, cwd, inside)
     except subprocess.TimeoutExpired as error:
@@ -74,8 +74,8 @@ HYDRA_BROKE = "process manager error waiting for completion"
 def launch(
     *arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """One short mpirun of manapy-launch, to its end. MPICH's mpirun can break down when a rank ends while another one is
-    answered, and what the ranks have said is lost: then once more."""
+    """Run one short mpirun of manapy-launch to its end. MPICH's mpirun can break down when a rank ends while another
+    one is being answered. The output of the ranks is lost then, so the command runs once more."""
     command = [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "manapy-launch"), *map(str, arguments)]
     for _ in range(3):
         done = subprocess.run(
@@ -99,7 +99,7 @@ class Job:
     where: Path
     ranks: int = 2
     mpirun: Sequence[str | Path] = field(default_factory=lambda: [BIN / "mpirun"])
-    inside: Sequence[str | Path] = ()  # put before commands, to run them on an emulated node
+    inside: Sequence[str | Path] = ()  # put before commands to run them on an emulated node
     env: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     runs: list[Path] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Job:
         return self.where / "job"
 
     def hold(self, step: int) -> Path:
-        """Before it is started: a program with steps.py won't go beyond a step before this file exists."""
+        """Call this before the job starts: a program with steps.py doesn't go beyond a step before this file exists."""
         go = self.where / "go"
         self.env = self.env | {"STEPS_HOLD": f"{step} {go}"}
         return go
@@ -159,7 +159,7 @@ class Job:
         return self.runs[run].read_text(errors="replace")
 
     def wait_for(self, what: str | Callable[[str], Any], timeout: float = PATIENCE) -> str:
-        """Until the current run's output contains a text or satisfies a condition; returns the output."""
+        """Wait until the current run's output contains a text or satisfies a condition; returns the output."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
         deadline = time.monotonic() + timeout
         while not ready(text := self.output()):
@@ -172,7 +172,7 @@ class Job:
         return text
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """Until the current mpirun ends; its exit code."""
+        """Wait until the current mpirun ends; its exit code."""
         assert self.process is not None
         try:
             return self.process.wait(timeout)
@@ -180,14 +180,14 @@ class Job:
             raise JobError(f"still runs after {timeout:.0f} s:\n{self.report()}") from error
 
     def finish(self, timeout: float = PATIENCE) -> str:
-        """Until the current run ends well; its output."""
+        """Wait until the current run ends with exit code 0; its output."""
         if code := self.wait(timeout):
             raise JobError(f"exit code {code}:\n{self.report()}")
         return self.output()
 
     def status(self) -> dict[str, Any]:
-        """What `manapy status --json` prints; asked from this process if the job's hosts can be reached from here: tests
-        ask often, and a command takes a quarter of a second of processor time."""
+        """The output of `manapy status --json`. This process asks itself if it can reach the job's hosts: tests ask
+        often, and a command takes a quarter of a second of processor time."""
         if not self.inside:
             try:
                 return command.status(naming.job(str(self.dir)))
@@ -199,8 +199,8 @@ class Job:
         return dict(json.loads(done.stdout))
 
     def wait_until_it_runs(self) -> None:
-        """Also after a restart, when the coordinator of the ranks that were killed is what commands find at first.
-        checkpoint() and kill() do it by themselves then."""
+        """Also after a restart, when commands first find the coordinator of the killed ranks. After a restart
+        checkpoint() and kill() do this themselves."""
 
         def runs(_: str) -> bool:
             with contextlib.suppress(JobError):
@@ -256,9 +256,9 @@ class Job:
             time.sleep(0.01)
 
     def end(self) -> None:
-        """Whatever still runs of this job ends, on emulated nodes and behind an mpirun that has ended, too; for the end
+        """End all processes of this job that still run, also on emulated nodes and after mpirun has ended. For the end
         of a test."""
-        while pids := _of(self.where):  # again, for what was being started meanwhile
+        while pids := _of(self.where):  # again, because processes may have been started meanwhile
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -267,11 +267,11 @@ class Job:
 
 
 def _of(where: Path) -> list[int]:
-    """Processes that have inherited the variable of a job."""
+    """The processes that have inherited the variable of a job."""
     wanted = f"{WHOSE}={where}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return found

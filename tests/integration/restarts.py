@@ -1,4 +1,4 @@
-"""Jobs that a test kills and continues, of programs with the frame checkpointed.h, which say nothing meanwhile."""
+"""Kills and restarts jobs of programs with the frame checkpointed.h, which print nothing meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check(job: Job, go: Path, ranks: int) -> None:
 
 
 def restart(job: Job) -> None:
-    """Kill and continue; returns when all ranks run again (the program says nothing)."""
+    """Kill and restart a job; returns when all ranks run again (the program prints nothing)."""
     coordinator = job.status()["pid"]
     job.kill()
     job.restart()
@@ -27,7 +27,7 @@ def restart(job: Job) -> None:
                 (r.get("mpi"), r["state"]) == ("up", "running") for r in status["ranks"]
             ):
                 return
-        except JobError:  # neither the old coordinator nor the new one is there
+        except JobError:  # neither the old coordinator nor the new one exists
             pass
         assert job.process is not None and job.process.poll() is None and time.monotonic() < deadline, job.report()
         time.sleep(0.05)

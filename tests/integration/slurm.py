@@ -49,7 +49,7 @@ ENDED = frozenset(
 
 
 def no_cgroups() -> str | None:
-    """Why proctrack/cgroup can't be used here; None if it can. (Slurm 22.05 wants systemd for version 2.)"""
+    """The reason why proctrack/cgroup can't be used here; None if it can. (Slurm 22.05 needs systemd for version 2.)"""
     return (
         None
         if os.geteuid() == 0 and os.access(CGROUPS, os.W_OK)
@@ -58,7 +58,7 @@ def no_cgroups() -> str | None:
 
 
 def missing() -> str | None:
-    """Why there can be no cluster here; None if there can."""
+    """The reason why there can be no cluster here; None if there can."""
     if os.geteuid() != 0:
         return "Slurm's daemons need root"
     lacking = [name for name in (*DAEMONS, *COMMANDS) if shutil.which(name, path=_SYSTEM) is None]
@@ -87,20 +87,21 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """For whatever is to meet this cluster. Commands of the tested installation are on its PATH. All nodes are this
-        host, and between such MPICH's default transport (UCX) waits for ever, natively too: libfabric's doesn't."""
+        """The environment of processes that use this cluster. Commands of the tested installation are on its PATH. All
+        nodes are this host. Between such nodes MPICH's default transport (UCX) waits for ever, also natively;
+        libfabric's doesn't."""
         one_host = {"MANAPY_ADDRESS": "127.0.0.1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
         return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{BIN}{os.pathsep}{_SYSTEM}", **one_host}
 
     @property
     def names(self) -> list[str]:
-        """Of the nodes."""
+        """The names of the nodes."""
         return [f"n{i + 1}" for i in range(self.nodes)]
 
     # ---- life
 
     def start(self) -> Cluster:
-        """Returns when all nodes are idle."""
+        """Start the cluster; returns when all nodes are idle."""
         for name in ("state", "log", "jobs"):
             (self.where / name).mkdir(exist_ok=True)
         self._write_configuration()
@@ -116,7 +117,7 @@ class Cluster:
                 ("seed-file", "munge.seed"),
             )
         ]
-        # --force: our directory is nobody else's, which it finds odd
+        # --force, because munged doesn't expect a directory that belongs to one user only
         self._spawn("munged", "munged", "--foreground", "--force", *files)
         self._wait(lambda: (self.where / "munge.s").exists(), "munged's socket")
         self._spawn("slurmctld", "slurmctld", "-D", "-i", "-f", self.conf)
@@ -126,11 +127,11 @@ class Cluster:
         return self
 
     def wait_idle(self) -> None:
-        """Until all nodes are there and nothing runs on any."""
+        """Wait until all nodes are there and idle."""
         self._wait(lambda: self.node_states() == dict.fromkeys(self.names, "IDLE"), "idle nodes")
 
     def stop(self) -> None:
-        """Ends all jobs, then the daemons, then whatever is left of either."""
+        """End all jobs, then the daemons, then all remaining processes."""
         with contextlib.suppress(JobError):
             for process in self.daemons.values():
                 if process.poll() is not None:
@@ -155,12 +156,12 @@ class Cluster:
             for directory in [
                 found[0] for name in self.names for found in os.walk(CGROUPS / f"slurm_{name}", topdown=False)
             ]:
-                with contextlib.suppress(OSError):  # a cluster beside this one has a node of this name
+                with contextlib.suppress(OSError):  # a concurrent cluster has a node with this name
                     os.rmdir(directory)
 
     def lose(self, node: str) -> None:
-        """The node dies, as far as anyone can tell: its slurmd and everything that runs on it get SIGKILL, and the
-        controller is told (it would find out by itself after SlurmdTimeout)."""
+        """The node dies, as seen from outside: its slurmd and everything that runs on it get SIGKILL, and the
+        controller is told. (It would notice itself after SlurmdTimeout.)"""
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -168,20 +169,21 @@ class Cluster:
         self.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def bring_back(self, node: str) -> None:
-        """Starts a lost node again; returns when it is idle."""
+        """Start a lost node again; returns when it is idle."""
         self._spawn_node(node)
 
         def idle() -> bool:
             if self.node_states()[node] == "IDLE":
                 return True
-            with contextlib.suppress(JobError):  # refused when the node has just registered and is up by itself
+            with contextlib.suppress(JobError):  # refused if the node has just registered and is up already
                 self.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
             return False
 
         self._wait(idle, f"idle {node}")
 
     def reboot(self, node: str) -> None:
-        """What RebootProgram would do, once Slurm has run it there: all of the node ends, and its slurmd comes back."""
+        """Do what RebootProgram would do after Slurm has run it on the node: all processes of the node end, and its
+        slurmd starts again."""
         self._wait((self.where / f"reboot-{node}").exists, f"reboot of {node}")
         (self.where / f"reboot-{node}").unlink()
         daemon = self.daemons.pop(node)
@@ -194,8 +196,8 @@ class Cluster:
         )
 
     def processes(self, job: int | None = None, node: str | None = None) -> list[int]:
-        """Process ids of what runs in this cluster, or on one node, except our daemons. Of one job: without its
-        slurmstepd."""
+        """The process ids of everything that runs in this cluster, or on one node, except our daemons. For one job:
+        without its slurmstepd."""
         wanted = {f"SLURM_CONF={self.conf}"}
         wanted |= {f"SLURM_JOB_ID={job}"} if job is not None else set()
         wanted |= {f"SLURMD_NODENAME={node}"} if node is not None else set()
@@ -213,8 +215,8 @@ class Cluster:
     # ---- jobs
 
     def submit(self, script: str, *options: str, env: Mapping[str, str] | None = None) -> int:
-        """sbatch; the job's id. The script runs under bash in the directory `jobs`, with standard error beside its
-        output, to which a requeued job adds."""
+        """sbatch; the job's id. The script runs under bash in the directory `jobs`. Its standard error goes to the file
+        of its output, to which a requeued job appends."""
         self.submitted += 1
         file = self.where / "jobs" / f"script-{self.submitted}.sh"
         file.write_text(f"#!/bin/bash\n{script}\n")
@@ -222,20 +224,20 @@ class Cluster:
         return int(self.command("sbatch", *fixed, *options, file, env=env).split(";")[0])
 
     def output(self, job: int) -> str:
-        """What the job has printed so far."""
+        """The output of the job so far."""
         file = self.where / "jobs" / f"{job}.out"
         return file.read_text(errors="replace") if file.exists() else ""
 
     def show(self, job: int) -> dict[str, str]:
-        """What `scontrol show job` says: JobState, Reason, ExitCode, Restarts, NodeList ..."""
+        """The output of `scontrol show job`: JobState, Reason, ExitCode, Restarts, NodeList ..."""
         words = self.command("scontrol", "--oneliner", "show", "job", str(job)).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def wait_for(
         self, job: int, what: str | Callable[[dict[str, str]], object], timeout: float = PATIENCE
     ) -> dict[str, str]:
-        """Until the job is in the state `what`, or what it shows satisfies a condition; what it shows then. JobError if
-        it has ended otherwise, or doesn't get there."""
+        """Wait until the job is in the state `what`, or until what is shown for it satisfies a condition. Returns what
+        is shown then. Raises JobError if the job ends in another state or doesn't reach the state in time."""
         ready = (lambda shown: shown["JobState"] == what) if isinstance(what, str) else what
         deadline = time.monotonic() + timeout
         while not ready(shown := self.show(job)):
@@ -249,7 +251,7 @@ class Cluster:
         return shown
 
     def wait_for_output(self, job: int, what: str | Callable[[str], object], timeout: float = PATIENCE) -> str:
-        """Until the job's output contains a text or satisfies a condition; the output."""
+        """Wait until the job's output contains a text or satisfies a condition; the output."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
         deadline = time.monotonic() + timeout
         while not ready(text := self.output(job)):
@@ -259,7 +261,7 @@ class Cluster:
         return text
 
     def finish(self, job: int, timeout: float = PATIENCE) -> str:
-        """Until the job has ended well; its output."""
+        """Wait until the job has ended with exit code 0; its output."""
         self.wait_for(job, "COMPLETED", timeout)
         return self.output(job)
 
@@ -282,7 +284,7 @@ class Cluster:
     # ---- the rest
 
     def command(self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = PATIENCE) -> str:
-        """One of Slurm's commands; what it prints. JobError if it fails."""
+        """Run one of Slurm's commands; its output. Raises JobError if it fails."""
         said = [str(a) for a in arguments]
         try:
             done = subprocess.run(
@@ -300,7 +302,7 @@ class Cluster:
         return done.stdout
 
     def node_states(self) -> dict[str, str]:
-        """IDLE, MIXED, DOWN ... with Slurm's flags behind them (IDLE+DRAIN)."""
+        """IDLE, MIXED, DOWN ... followed by Slurm's flags (IDLE+DRAIN)."""
         words = self.command("scontrol", "--oneliner", "show", "nodes").split()
         names = [word.split("=", 1)[1] for word in words if word.startswith("NodeName=")]
         return dict(zip(names, (word.split("=", 1)[1] for word in words if word.startswith("State=")), strict=True))
@@ -346,11 +348,11 @@ class Cluster:
             shape = f"CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cpus} ThreadsPerCore=1 RealMemory=2000"
             lines.append(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {shape} State=UNKNOWN")
         self.conf.write_text("\n".join([*lines, *self.partitions]) + "\n")
-        # read even where no plugin wants it
+        # read even if no plugin needs it
         (self.where / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
 
     def _spawn_node(self, name: str, *options: str) -> None:
-        # In the environment for slurmstepd, which inherits it: so that it is found as part of the node.
+        # In the environment, for slurmstepd, which inherits it: so it is recognized as part of the node.
         self._spawn(name, "slurmd", "-D", "-N", name, "-f", self.conf, *options, env={"SLURMD_NODENAME": name})
 
     def _spawn(self, name: str, program: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
@@ -384,7 +386,7 @@ class Cluster:
 
     def _kill_all(self, node: str | None = None) -> None:
         deadline = time.monotonic() + PATIENCE
-        # again: one may just have started another
+        # again, because one process may just have started another
         while (pids := self.processes(node=node)) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A command on a real terminal: a pseudo-terminal of its own, which it controls, and what stands on its screen."""
+"""A command on its own pseudo-terminal, which is its controlling terminal, and the content of the screen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         streams = {"stdin": self._slave, "stdout": self._slave, "stderr": self._slave}
-        # of the terminal that a worker of pytest-xdist takes for its own; rich would believe them
+        # they describe the terminal of the pytest-xdist worker, and rich would use them
         size = ("COLUMNS", "LINES")
         env = {name: value for name, value in os.environ.items() if name not in size} | {"TERM": "xterm"}
         self.process = subprocess.Popen(
@@ -40,11 +40,11 @@ class Terminal:
         )
 
     def type(self, keys: bytes) -> None:
-        """As if somebody typed it: ^C makes the terminal send SIGINT."""
+        """Send keys as if a user typed them: ^C makes the terminal send SIGINT."""
         os.write(self._master, keys)
 
     def screen(self) -> list[str]:
-        """The lines on it, as far as the command uses what rich draws with; anything else is an error."""
+        """The lines of the screen. Only the control sequences that rich uses are supported; others are an error."""
         lines, row, column = [""], 0, 0
         for part in _PART.finditer(self.drawn.decode(errors="replace")):
             text, number = part[0], int(part[2] or 1) if part[2] is not None else 0
@@ -65,7 +65,7 @@ class Terminal:
         return [line.rstrip() for line in lines if line.strip()]
 
     def wait_for(self, ready: Callable[[list[str]], object], timeout: float = PATIENCE) -> list[str]:
-        """Until what stands on the screen satisfies a condition; what stands there then."""
+        """Wait until the content of the screen satisfies a condition; the content then."""
         deadline = time.monotonic() + timeout
         while not ready(shown := self.screen()):
             if not self._read() and (self.process.poll() is not None or time.monotonic() > deadline):
@@ -73,7 +73,7 @@ class Terminal:
         return shown
 
     def wait(self) -> int:
-        """Until the command ends; its exit code."""
+        """Wait until the command ends; its exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             self._read()
@@ -84,13 +84,13 @@ class Terminal:
         return self.process.returncode
 
     def is_sane(self) -> bool:
-        """Are its settings as before, and is the cursor to be seen?"""
+        """Are its settings as before, and is the cursor visible?"""
         return termios.tcgetattr(self._slave) == self._before and self.drawn.rfind(b"\x1b[?25h") >= self.drawn.rfind(
             b"\x1b[?25l"
         )
 
     def close(self) -> None:
-        """Once."""
+        """End the command. Call this once."""
         self.process.kill()
         self.process.wait()
         os.close(self._master)

@@ -1,4 +1,4 @@
-"""The verdict of `manapy why` on a job of the tests, asked until it is sure."""
+"""The verdict of `manapy why` on a job of the tests, asked until it is certain."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Answer = tuple[int, dict[str, Any], str]
 
 
 def why(job: Path, *options: str, **how: Any) -> Answer:
-    """Exit code, data, and what is said beside it. ``how``: as for manapy()."""
+    """Exit code, data, and additional messages. ``how``: as for manapy()."""
     done = manapy("why", job, "--json", *options, **how)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
 def until_hung(job: Job, ask: Callable[[], Answer], state: str = "hung") -> list[dict[str, Any]]:
-    """The verdicts, as soon as that is the state; whatever is said before must accuse nobody."""
+    """The verdicts, as soon as that is the state. Earlier verdicts must accuse no rank."""
     deadline = time.monotonic() + PATIENCE
     while True:
         code, said, errors = ask()
@@ -39,7 +39,8 @@ def until_hung(job: Job, ask: Callable[[], Answer], state: str = "hung") -> list
 def watched(
     said: Path, *arguments: str | Path, inside: Sequence[str | Path] = ()
 ) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """`manapy why --watch` meanwhile: gives the verdicts so far. said: the file into which they come."""
+    """Runs `manapy why --watch` meanwhile; yields a function that returns the verdicts so far. said: the file to which
+    they are written."""
 
     def so_far() -> list[dict[str, Any]]:
         lines = said.read_text().splitlines(keepends=True) if said.exists() else []

@@ -1,4 +1,4 @@
-"""`manapy bench` runs and has every row. Its figures are not checked: a machine for tests is never idle."""
+"""`manapy bench` runs and prints every row. Its figures are not checked, because a machine for tests is never idle."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
 
 
 def test_methods_of_diagnosis(tmp_path: Path) -> None:
-    """Its jobs one by one are tested in tests/unit/bench/test_diagnosis.py."""
+    """Its jobs are tested one by one in tests/unit/bench/test_diagnosis.py."""
     # it needs none
     done = manapy(
         "bench",
@@ -134,8 +134,8 @@ def test_methods_of_diagnosis(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What recording and watching costs, the case studies, false alarms: every row, and of what doesn't depend on the
-    machine's mood the value."""
+    """The cost of recording and watching, the case studies, false alarms. Every row is there, and values that don't
+    depend on the machine's load are right."""
     traces = tmp_path / "traces"
     traces.mkdir()
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(traces))

@@ -1,5 +1,5 @@
-"""`manapy bench fcdp` runs and has every row, and the figures that do not depend on the machine's load are right. Times
-are not checked."""
+"""`manapy bench fcdp` runs and prints every row, and the figures that do not depend on the machine's load are right.
+Times are not checked."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_beside_other_libraries(tmp_path: Path) -> None:
     assert {job for job, _ in rows} | set(written["left out"]) == set(peers)
     if "fcdp-fsdp2" not in written["left out"]:
         sent = rows["fcdp-fsdp2", "full: sent by a node in a step"]
-        assert sent["fcdp"][0] <= 1.03 and 2.95 <= sent["FSDP2"][0] <= 3.2  # with headers, of a small model
+        assert sent["fcdp"][0] <= 1.03 and 2.95 <= sent["FSDP2"][0] <= 3.2  # including headers, for a small model
         assert rows["fcdp-fsdp2", "full: times fcdp's at 100 Mb/s"]["FSDP2"][0] > 0
     assert list(tmp_path.iterdir()) == [tmp_path / "out"] and not orphans()
 

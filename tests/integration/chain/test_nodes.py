@@ -33,12 +33,12 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, 
     job.wait_for(after(last))
     assert [r["host"] for r in job.status()["ranks"]] == [NODES[1]] * 3 + [NODES[0]]
     job.finish()
-    # The field, not the residuals: MPICH adds in another order when the ranks are placed differently.
+    # The field, not the residuals: MPICH adds in a different order when the ranks are placed differently.
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
 def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: bytes) -> None:
-    """A rank dies on the second of three nodes, of which two are needed: the third takes its place."""
+    """A rank dies on the second of three nodes, of which two are needed. The third node takes its place."""
     run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
     command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]
     hosts = f"{NODES[0]}:1,{NODES[1]}:1,{SPARE}:1"

@@ -1,4 +1,4 @@
-"""`manapy run`: real programs that are killed, interrupted and stopped, and still get the same result."""
+"""`manapy run`: real programs are killed, interrupted and stopped, and still give the same result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHORT = [
 class Run(Job):
     """A chain under `manapy run`; `dir` is the job directory of one of its steps."""
 
-    number = 1  # of the step that `dir`, `pids` and `status` mean
+    number = 1  # the step to which `dir`, `pids` and `status` refer
 
     @property
     def chain(self) -> Path:
@@ -44,7 +44,7 @@ class Run(Job):
 
     @property
     def dir(self) -> Path:
-        """The step's."""
+        """The step's directory."""
         return self.chain / f"step-{self.number:03d}"
 
     def run(self, *options: str, command: list[str] | None = None) -> Run:
@@ -54,11 +54,11 @@ class Run(Job):
         return self
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """The history."""
+        """The events of the history."""
         return events_in(self.chain, kind)
 
     def wait_for_event(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """Until so many have come; the last of them."""
+        """Wait until so many events of a kind have come; the last of them."""
         self.wait_for(lambda text: len(self.events(kind)) >= count)
         return self.events(kind)[count - 1]
 
@@ -67,7 +67,7 @@ class Run(Job):
         return [event["how"] for event in self.events("end")]
 
     def report(self) -> str:
-        """With the history and the logs of all steps."""
+        """The report of the job, with the history and the logs of all steps."""
         parts = [
             f"--- {path}\n{path.read_text(errors='replace')[-4000:]}"
             for path in [self.chain / "history.jsonl", *self.chain.glob("*/coordinator.log")]
@@ -80,7 +80,7 @@ class Run(Job):
         os.kill(self.pids()[rank], signal.SIGKILL)
 
     def end(self) -> None:
-        """All of it."""
+        """End all processes of the chain."""
         if self.process is None or self.process.poll() is not None:
             return
         below = descendants.descendants(self.process.pid)
@@ -92,7 +92,7 @@ class Run(Job):
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Run]:
-    """A chain that hasn't begun."""
+    """A chain that hasn't started."""
     made = Run(tmp_path)
     yield made
     made.end()
@@ -145,7 +145,7 @@ def test_crash(job: Run, undisturbed: bytes) -> None:
 
 
 def test_interrupt(job: Run, undisturbed: bytes) -> None:
-    """Ctrl-C: saved, nothing left behind, and it goes on."""
+    """Ctrl-C: the job is saved, no process remains, and the chain can be continued."""
     job.run(command=HEAT)
     job.wait_for(after(500))
     below = family(job)
@@ -167,7 +167,7 @@ def test_interrupt(job: Run, undisturbed: bytes) -> None:
 
 
 def test_second_interrupt(job: Run) -> None:
-    """The checkpoint waits for a rank that computes for ten minutes; the user doesn't."""
+    """The checkpoint waits for a rank that computes for ten minutes. The user doesn't wait."""
     job.run(command=[*LAUNCH, str(PROGRAMS / "moments/long_compute.py")])
     job.wait_for("computing")
     job.wait_for(lambda text: job.status()["state"] == "running")
@@ -185,8 +185,8 @@ def test_second_interrupt(job: Run) -> None:
 
 
 def test_script_of_three_steps(job: Run) -> None:
-    """The step that is done doesn't run again, but its exit code comes again; nothing behind the crashed one runs
-    before that has ended."""
+    """The step that is done doesn't run again, but its exit code is returned again. The commands after the crashed step
+    run only after that step has ended."""
     first = f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"first runs\", flush=True); raise SystemExit(5)'"
     script = job.where / "script"
     script.write_text(
@@ -212,7 +212,8 @@ def test_script_of_three_steps(job: Run) -> None:
 
 
 def test_held_script(job: Run) -> None:
-    """Left before the end of the time: the commands behind see nothing of it, and the script doesn't go on."""
+    """The script is left before the time ends. The commands after the step don't notice, and the script doesn't go
+    on."""
     script = job.where / "script"
     script.write_text(f"{' '.join(SHORT)}\necho code $? >> codes\ntouch behind\n")
     job.run("--time", "6s", command=["sh", "script"])
@@ -234,8 +235,7 @@ def test_exit_code(job: Run) -> None:
 
 
 def test_short_program_of_one_rank(job: Run) -> None:
-    """It has ended before its coordinator listens; its exit code must be known all the same, for the attempts to
-    come."""
+    """It ends before its coordinator listens. Later attempts must still know its exit code."""
     script = job.where / "script"
     script.write_text(f"mpirun -n 1 manapy-launch false\necho $? >> codes\n{' '.join(SHORT)}\n")
     job.number = 2
@@ -295,7 +295,8 @@ def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:
 
 
 def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> None:
-    """No room for the next one: that is said, the one before stays, the job goes on."""
+    """There is no room for the next checkpoint. A message says so, the previous checkpoint stays, and the job goes
+    on."""
     command = [*HEAT[:4], "--dir", str(small_disk / "step"), *HEAT[4:]]
     job.run("--interval", "1s", command=command)
     first = Path(job.wait_for_event("checkpoint")["path"])
@@ -330,7 +331,7 @@ def test_damaged_checkpoint(job: Run, undisturbed: bytes) -> None:
 
 
 def test_checkpoints_in_another_directory(job: Run) -> None:
-    """dmtcp_set_ckpt_dir: the chain continues from where the newest whole checkpoint lies."""
+    """dmtcp_set_ckpt_dir: the chain continues from the newest complete checkpoint, wherever it is."""
     elsewhere = job.where / "elsewhere"
     job.run("--interval", "500ms", command=[*LAUNCH, str(PROGRAMS / "dmtcp/dmtcp_places.py")])
     job.wait_for_event("checkpoint")
@@ -354,7 +355,7 @@ def test_checkpoints_in_another_directory(job: Run) -> None:
 
 
 def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:
-    """Its job goes on without it, and isn't run a second time; when that has ended, the chain goes on."""
+    """Its job goes on without it, and isn't started a second time. When the job has ended, the chain goes on."""
     job.run("--interval", "500ms", command=["0.12" if word == "0.03" else word for word in HEAT])
     job.wait_for_event("checkpoint")
     below = family(job)
@@ -382,7 +383,7 @@ def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:
 
 
 def test_watch(job: Run) -> None:
-    """Each event as a line, and it ends with the chain."""
+    """It prints each event as a line, and ends with the chain."""
     job.run("--interval", "500ms", command=SHORT)
     job.wait_for_event("checkpoint")
     watching = subprocess.Popen(
@@ -412,7 +413,7 @@ def test_watch(job: Run) -> None:
 
 @pytest.fixture
 def watch() -> Iterator[Callable[[Path], Terminal]]:
-    """manapy status --watch DIR on a terminal of its own."""
+    """manapy status --watch DIR on its own terminal."""
     made: list[Terminal] = []
 
     def start(directory: Path) -> Terminal:
@@ -425,7 +426,7 @@ def watch() -> Iterator[Callable[[Path], Terminal]]:
 
 
 def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> None:
-    """Drawn over and over at the same place; Ctrl-C ends the view and nothing else; else it ends with what it shows."""
+    """The view is redrawn in place. Ctrl-C ends only the view. Otherwise it ends with what it shows."""
     job.run("--interval", "500ms", command=SHORT)
     job.wait_for_event("checkpoint")
     left, of_chain, of_job = watch(job.chain), watch(job.chain), watch(job.dir)
@@ -465,8 +466,8 @@ def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> Non
 
 
 def test_names(job: Run, tmp_path: Path) -> None:
-    """A chain, its job and a checkpoint of it, each by its name from another directory; in the end the job is restarted
-    by its name alone."""
+    """A chain, its job and one of its checkpoints, each used by name from another directory. In the end the job is
+    restarted only by its name."""
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

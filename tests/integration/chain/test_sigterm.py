@@ -1,5 +1,5 @@
-"""SIGTERM from outside: in a chain it announces the end of an allocation, and must not end a program without a handler
-for it; elsewhere everything is as natively."""
+"""SIGTERM from outside. In a chain it announces the end of an allocation, and must not end a program that has no
+handler for it. Elsewhere everything behaves as natively."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs import BIN, PROGRAMS, Job
 
 
 def start_in_chain(job: Job, *arguments: str) -> Job:
-    """manapy run -- mpirun ... terminated.py; it gives up at the second crash in a row."""
+    """manapy run -- mpirun ... terminated.py. It gives up at the second crash in a row."""
     chain = [BIN / "manapy", "run", "--dir", job.where / "chain", "--max-crashes", "2", "--"]
     job.spawn(
         [
@@ -33,13 +33,13 @@ def start_in_chain(job: Job, *arguments: str) -> Job:
 
 
 def terminate_ranks(job: Job) -> None:
-    """SIGTERM to each; none of them is in its way to an end."""
+    """Send SIGTERM to each rank. No rank ends because of it."""
     for pid in job.pids():
         os.kill(pid, signal.SIGTERM)
 
 
 def later(job: Job) -> Callable[[str], bool]:
-    """Some steps more than now."""
+    """A condition: the job has made some more steps than now."""
     now = job.output().count("step")
     return lambda text: text.count("step") > now + 5
 
@@ -55,13 +55,13 @@ def test_a_chain_goes_on_until_it_is_saved(make_job: Callable[..., Job]) -> None
         job.wait_for(later(job))
         job.wait_for(lambda _: all(rank["pid"] for rank in job.status()["ranks"]))
         assert not set(before) & set(job.pids())
-        terminate_ranks(job)  # the restarted ranks are no different
+        terminate_ranks(job)  # restarted ranks behave the same
         job.wait_for(later(job))
         (job.where / "STOP").touch()
         assert job.wait() == 1, job.report()  # rank 0 has ended itself by SIGTERM: the second crash
         assert "\nok\n" in job.output(), job.report()
     finally:
-        (job.where / "STOP").touch()  # for job.end: whoever is left ends by himself
+        (job.where / "STOP").touch()  # for job.end: the remaining ranks end themselves
 
 
 def test_handlers_of_the_program_run_in_chains_too(make_job: Callable[..., Job]) -> None:

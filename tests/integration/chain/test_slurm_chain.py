@@ -1,4 +1,4 @@
-"""Chains of allocations in a real Slurm: the job that is longer than its allocations, lost nodes, damaged checkpoints,
+"""Chains of allocations in a real Slurm: a job longer than its allocations, lost nodes, damaged checkpoints,
 preemption."""
 
 from __future__ import annotations
@@ -71,11 +71,12 @@ class Chain:
     job: int
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """Of its history."""
+        """The events of its history."""
         return events_in(self.dir, kind)
 
     def wait_for(self, what: Callable[[], object], timeout: float = PATIENCE) -> None:
-        """Until a condition holds; JobError, with all there is to know, if it doesn't, or the chain is over before."""
+        """Wait until a condition holds. Raises JobError with all available information if it doesn't, or if the chain
+        ends before."""
         deadline = time.monotonic() + timeout
         while not what():
             over = any(event["event"] in ("finished", "stopped") for event in self.events()[-1:])
@@ -84,28 +85,28 @@ class Chain:
             time.sleep(0.1)
 
     def wait_for_events(self, kind: str, count: int, timeout: float = PATIENCE) -> None:
-        """Until there are so many of a kind."""
+        """Wait until there are so many events of a kind."""
         self.wait_for(lambda: len(self.events(kind)) >= count, timeout)
 
     def finish(self, timeout: float = PATIENCE) -> None:
-        """Until it has finished with exit code 0."""
+        """Wait until it has finished with exit code 0."""
         self.wait_for_events("finished", 1, timeout)
         if self.events("finished")[0]["code"]:
             raise JobError(f"it has failed\n{self.report()}")
 
     def output(self) -> str:
-        """Of all its jobs."""
+        """The output of all its jobs."""
         return "".join(file.read_text(errors="replace") for file in sorted(self.dir.parent.glob("*.out")))
 
     def report(self) -> str:
-        """Everything."""
+        """All available information."""
         lines = [json.dumps(event) for event in self.events()]
         return "\n".join(["--- history", *lines, "--- output", self.output()[-4000:], self.cluster.report(self.job)])
 
 
 @pytest.fixture
 def submit(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
-    """manapy slurm chain; jobs that are left at the end are cancelled."""
+    """Submits chains with manapy slurm chain. Jobs that are left at the end are cancelled."""
     made: list[Chain] = []
 
     def chain(body: str, sbatch: str = "--time=5", options: tuple[str, ...] = (), on: Cluster = cluster) -> Chain:
@@ -138,12 +139,12 @@ def submit(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
 
 
 def body(launcher: str, out: Path, pause: float, steps: int = STEPS) -> str:
-    """One step, and a command behind it that tells that it has come by."""
+    """One step, and a command after it that records that it was reached."""
     return f"{launcher} manapy-launch {shlex.join(heat(out, pause, steps))} || exit $?\necho after >> {out}.after"
 
 
 def check(chain: Chain, out: Path, expected: np.ndarray) -> None:
-    """The result is the undisturbed one, bit for bit, and what follows the step ran once, after it."""
+    """The result equals the undisturbed one bit for bit. What follows the step ran once, after it."""
     assert np.array_equal(np.load(out), expected), chain.report()
     assert Path(f"{out}.after").read_text() == "after\n", chain.report()
 
@@ -153,7 +154,7 @@ def check(chain: Chain, out: Path, expected: np.ndarray) -> None:
 def test_three_minutes_of_work_in_allocations_of_one(
     submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path
 ) -> None:
-    """By requeues under srun and, beside it, by dependent jobs under Hydra."""
+    """By requeues under srun, and at the same time by dependent jobs under Hydra."""
     steps = 2500  # 50 residuals of 3 seconds
     chains = [
         submit(body(SRUN, tmp_path / "srun.npy", 3, steps), "--time=1"),
@@ -202,7 +203,7 @@ def test_a_node_is_lost(
 
 
 def expand(cluster: Cluster, nodes: str) -> list[str]:
-    """n[1-2] as names."""
+    """The names in a list like n[1-2]."""
     return cluster.command("scontrol", "show", "hostnames", nodes).split()
 
 
@@ -232,7 +233,7 @@ def test_a_damaged_checkpoint_is_skipped(
 
 
 def test_a_full_disk(submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
-    """A checkpoint that fails is said, and the one before it stays and is good."""
+    """A message reports the failed checkpoint; the checkpoint before it stays and is good."""
     disk, out = tmp_path / "disk", tmp_path / "field.npy"
     disk.mkdir()
     if subprocess.run(
@@ -282,7 +283,7 @@ def test_an_allocation_too_short_for_a_checkpoint(cluster: Cluster, tmp_path: Pa
 def test_freed_nodes_are_left(
     cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path, what: str
 ) -> None:
-    """A node that is drained for maintenance, or shall be rebooted: the job is saved at once, and goes on elsewhere."""
+    """A node is drained for maintenance, or is to be rebooted: the job is saved at once, and goes on elsewhere."""
     out = tmp_path / "field.npy"
     chain = submit(body(HYDRA, out, 1))
     chain.wait_for(lambda: "step 100 " in chain.output())
@@ -313,7 +314,7 @@ def test_preemption(
     undisturbed: Callable[[int], np.ndarray],
     tmp_path: Path,
 ) -> None:
-    """A job of higher priority takes the nodes: what runs is saved in its grace time, and goes on afterwards."""
+    """A job of higher priority takes the nodes. The running job is saved in its grace time, and goes on afterwards."""
     partitions = [
         "PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=60 DefaultTime=10",
         "PartitionName=high Nodes=ALL PriorityTier=2 DefaultTime=10",
@@ -342,7 +343,7 @@ def test_scancel_ends_the_chain(cluster: Cluster, submit: Callable[..., Chain], 
 
 
 def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its user has written into its name."""
+    """It is understood, whatever the user has written into the job's name."""
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, cluster.env[name])
     lie = "x JobState=CANCELLED EndTime=2001-01-01T00:00:00 Restarts=9 Requeue=0 TimeLimit=00:00:01"
@@ -376,7 +377,7 @@ def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPa
 
 
 def test_exit_code(cluster: Cluster, submit: Callable[..., Chain]) -> None:
-    """What the script ends with is the job's exit code, and nothing follows."""
+    """The exit code of the script is the job's exit code, and no further job follows."""
     chain = submit(f'{SRUN} manapy-launch {sys.executable} -c "from mpi4py import MPI" || exit 9\nexit 3')
     cluster.wait_for(chain.job, "FAILED")
     assert cluster.show(chain.job)["ExitCode"] == "3:0"
@@ -384,7 +385,7 @@ def test_exit_code(cluster: Cluster, submit: Callable[..., Chain]) -> None:
 
 
 def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
-    """A program that crashes wherever it is started isn't started for ever."""
+    """A program that crashes at every start isn't started for ever."""
     chain = submit(
         f'{SRUN} manapy-launch {sys.executable} -c "from mpi4py import MPI; import os, signal; os.kill(os.getpid(), '
         f'signal.SIGKILL)"'
@@ -397,8 +398,8 @@ def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
 
 @pytest.fixture(scope="module")
 def strict_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
-    """Two nodes on which nothing escapes: with the last task of a step on a node all of it there ends, our coordinator,
-    too."""
+    """Two nodes that no process escapes: when the last task of a step on a node ends, all processes of the step there
+    end, including manapy's coordinator."""
     if reason := no_cgroups():
         pytest.skip(reason)
     return make_cluster(nodes=2, settings={"ProctrackType": "proctrack/cgroup"})
@@ -407,7 +408,7 @@ def strict_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 @pytest.mark.parametrize("launcher", [SRUN, HYDRA], ids=["srun", "mpiexec"])
 @pytest.mark.parametrize("code", [0, 7])
 def test_end_of_the_first_node(strict_cluster: Cluster, submit: Callable[..., Chain], launcher: str, code: int) -> None:
-    """Its tasks end long before the others: how the step has ended is known all the same, and nothing runs twice."""
+    """Its tasks end long before the others. The end of the step is known all the same, and nothing runs twice."""
     program = (
         f"from mpi4py import MPI; import time; r = MPI.COMM_WORLD.rank; print('runs', flush=True); MPI.Finalize(); "
         f"time.sleep(r // 2 * 4); raise SystemExit({code})"
@@ -423,7 +424,7 @@ def test_end_of_the_first_node(strict_cluster: Cluster, submit: Callable[..., Ch
 def test_allocations_of_a_strict_cluster(
     strict_cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path
 ) -> None:
-    """Saved, ended and continued as on others; taken back by force, too."""
+    """The job is saved, ended and continued as on other clusters; also when Slurm takes its nodes by force."""
     out = tmp_path / "field.npy"
     chain = submit(body(SRUN, out, 1), options=("--interval", "1s"), on=strict_cluster)
     chain.wait_for_events("checkpoint", 2)
@@ -435,7 +436,7 @@ def test_allocations_of_a_strict_cluster(
 
 
 def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
-    """Submitted with sbatch, as a job array: each task is a chain of its own."""
+    """Submitted with sbatch as a job array: each task is a separate chain."""
     line = f'[ "$MANAPY_CHAIN" ] || exec {BIN}/manapy slurm guard --dir {tmp_path}/chain --interval 1s -- "$0" "$@"'
     step = f"mpiexec -bootstrap slurm -n 2 manapy-launch {shlex.join(heat(Path('X'), 0.5))}".replace(
         " X", f" {tmp_path}/$SLURM_ARRAY_TASK_ID-$1.npy"
@@ -458,7 +459,7 @@ def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np
 
 @pytest.mark.slow
 def test_ready_scripts(cluster: Cluster, undisturbed: Callable[[int], np.ndarray], root: Path, tmp_path: Path) -> None:
-    """The scripts of tools/slurm, as they are, all at once; each is taken from its nodes once, by hand."""
+    """The scripts of tools/slurm, unchanged, all at once. Each is removed from its nodes once, by hand."""
     chains = []
     for name in ("srun", "mpiexec", "array"):
         where = tmp_path / name

@@ -1,5 +1,5 @@
-"""Jobs that Slurm starts on several of its nodes, by `srun --mpi=pmi2` and by `mpiexec -bootstrap slurm`: run,
-checkpoint, kill, restart under the same launcher or another one, and end as natively."""
+"""Jobs that Slurm starts on several of its nodes, by `srun --mpi=pmi2` and by `mpiexec -bootstrap slurm`. They run, are
+checkpointed and killed, restart under the same launcher or another one, and end as natively."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slurm_job(make_job: Callable[..., Job], allocation: dict[str, str]) -> Calla
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Digest of the ring's run of four ranks that nobody disturbs."""
+    """The digest of an undisturbed run of the ring with four ranks."""
     job = Job(tmp_path_factory.mktemp("undisturbed"), 4).start_python(RING[0], RING[1])
     try:
         return last(job.finish())
@@ -57,12 +57,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def last(output: str) -> str:
-    """What rank 0 printed at last; Slurm's own lines are left out."""
+    """The last line that rank 0 printed, without Slurm's own lines."""
     return [line for line in output.splitlines() if not line.startswith(("srun:", "slurmstepd"))][-1]
 
 
 def start_ring(job: Job) -> Job:
-    """It stays before its last steps until it is let go."""
+    """Start the ring. It waits before its last steps until it is released."""
     job.hold(int(RING[1]) - 10)
     job.start_python(*RING)
     job.wait_for("step 10\n")
@@ -70,7 +70,7 @@ def start_ring(job: Job) -> Job:
 
 
 def end_ring(job: Job) -> str:
-    """Its last line."""
+    """Release the ring; its last line."""
     (job.where / "go").touch()
     return last(job.finish())
 
@@ -86,7 +86,7 @@ def hosts(job: Job) -> set[str]:
 
 
 def test_the_cluster_runs_jobs_requeues_them_and_loses_nodes(cluster: Cluster) -> None:
-    """What the other tests rest on."""
+    """The facts on which the other tests rely."""
     job = cluster.submit(
         'srun -n 2 bash -c "echo rank \\$SLURM_PROCID on \\$SLURMD_NODENAME restarts ${SLURM_RESTART_COUNT:-0}; '
         'sleep 3600"',
@@ -127,7 +127,7 @@ def test_checkpoint_and_restart(
 
 
 def test_restart_by_command(slurm_job: Callable[..., Job], undisturbed: str) -> None:
-    """What srun has started goes on under srun, inside the allocation."""
+    """A job that srun has started is restarted under srun, inside the allocation."""
     job = start_ring(slurm_job(SRUN))
     job.checkpoint("--then", "exit")
     job.wait()
@@ -145,8 +145,8 @@ def test_restart_by_command_under_another_launcher(slurm_job: Callable[..., Job]
 
 
 def natively_and_here(job: Job, *program: str | Path) -> tuple[subprocess.CompletedProcess[str], int]:
-    """The same program under srun without manapy, and as a job: how the first one ended, and the second one's exit
-    code."""
+    """Run the same program under srun without manapy, and as a job. Returns how the first one ended, and the second
+    one's exit code."""
     env = {**os.environ, **job.env, "LD_LIBRARY_PATH": str(BIN.parent / "lib")}
     command = [*map(str, SRUN), "-n", "4", *map(str, program)]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE), job.start(
@@ -166,8 +166,8 @@ def test_exit_code(slurm_job: Callable[..., Job], code: int) -> None:
 
 
 def test_abort(slurm_job: Callable[..., Job]) -> None:
-    """The others die, nobody waits, and the message is there. The exit code is Slurm's: mostly 137 (SIGKILL), natively
-    as here; 0 was seen."""
+    """The other ranks die, no rank waits, and the message is printed. The exit code is Slurm's: mostly 137 (SIGKILL),
+    natively as well as here; 0 was also seen."""
     job = slurm_job(SRUN)
     (job.where / "abort.py").write_text(
         "from mpi4py import MPI\nc = MPI.COMM_WORLD\nif c.rank == 1: c.Abort(7)\nc.Barrier()\n"
@@ -178,11 +178,11 @@ def test_abort(slurm_job: Callable[..., Job]) -> None:
 
 
 def test_a_rank_dies(slurm_job: Callable[..., Job]) -> None:
-    """With srun --kill-on-bad-exit the others go as well, as natively; the checkpoint taken before remains."""
+    """With srun --kill-on-bad-exit the other ranks end, too, as natively. The checkpoint taken before remains."""
     job = start_ring(slurm_job([*SRUN, "--kill-on-bad-exit"]))
     job.checkpoint()
     os.kill(job.pids()[3], signal.SIGKILL)
-    # the dead one's, or that of one that Slurm ended
+    # the exit code of the dead rank, or of one that Slurm ended
     assert job.wait() in (128 + signal.SIGKILL, 128 + signal.SIGTERM), job.report()
     assert (job.dir / "latest").exists()
 
@@ -195,7 +195,7 @@ def test_program_that_never_calls_mpi(slurm_job: Callable[..., Job]) -> None:
 
 
 def test_ranks_that_exec(slurm_job: Callable[..., Job], undisturbed: str) -> None:
-    """A script that execs the program: the second lower half comes to the same process manager."""
+    """A script execs the program: the second lower half connects to the same process manager."""
     job = slurm_job(SRUN)
     job.hold(int(RING[1]) - 10)
     job.start("/bin/sh", "-c", f'exec {BIN / "python"} "$@"', "sh", PROGRAMS / RING[0], *RING[1:])
@@ -207,8 +207,8 @@ def test_ranks_that_exec(slurm_job: Callable[..., Job], undisturbed: str) -> Non
 def test_shared_memory_of_a_killed_step_of_the_same_name(
     slurm_job: Callable[..., Job], allocation: dict[str, str], undisturbed: str
 ) -> None:
-    """A requeued job has its number again and begins with step 0, as before it was killed. MPICH would join the dead
-    ranks' memory."""
+    """A requeued job has the same number again and begins with step 0, as before it was killed. Without a precaution
+    MPICH would join the dead ranks' memory."""
     name = 2166136261
     for byte in f"{allocation['SLURM_JOB_ID']}.0".encode():
         name = (name ^ byte) * 16777619 % 2**32
@@ -242,7 +242,7 @@ def test_one_rank_in_a_batch_script(cluster: Cluster) -> None:
 
 
 def test_coordinator_ignores_what_schedulers_send(slurm_job: Callable[..., Job], undisturbed: str) -> None:
-    """Slurm signals every process of a step, where it finds them by cgroup; the checkpoint that follows needs the
+    """Slurm signals every process of a step, where it finds them by cgroup. The next checkpoint needs the
     coordinator."""
     job = start_ring(slurm_job(SRUN))
     coordinator = job.status()["pid"]
@@ -253,7 +253,7 @@ def test_coordinator_ignores_what_schedulers_send(slurm_job: Callable[..., Job],
 
 
 def test_nothing_remains_of_a_step(cluster: Cluster, slurm_job: Callable[..., Job], undisturbed: str) -> None:
-    """Slurm calls a step finished although the coordinator is in a session of its own; it ends by itself."""
+    """Slurm calls a step finished although the coordinator is in its own session. The coordinator ends by itself."""
     job = start_ring(slurm_job(SRUN))
     coordinator = int(job.status()["pid"])
     assert end_ring(job) == undisturbed

@@ -1,4 +1,4 @@
-"""Emulated nodes: what their interfaces count is what the closed forms of sharded training say of a collective."""
+"""Emulated nodes: the counters of their interfaces agree with the closed forms of sharded training for a collective."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize(("how", "collective"), [("hierarchical", "hierarchical"), ("flat", "ring")])
 def test_bytes_at_the_interfaces(how: str, collective: str, nodes: Cluster) -> None:
-    """No less than the closed form, and by headers and mpirun's own talk at most a tenth more."""
+    """At least the closed form, and at most a tenth more because of headers and mpirun's own messages."""
     said, sent = emulated.sent_by(
         nodes, RANKS, [sys.executable, PROGRAMS / "fcdp/gather_over_nodes.py", how, str(SIZE), str(TIMES)]
     )
@@ -39,7 +39,7 @@ def test_bytes_at_the_interfaces(how: str, collective: str, nodes: Cluster) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fcdp", "zero3", "mics"])
 def test_bytes_of_training_at_the_interfaces(strategy: str, nodes: Cluster) -> None:
-    """What the engine counts as sent is what the closed form says, and what really leaves the node except for a tenth:
+    """The engine's count equals the closed form, and the bytes that really leave the node agree except for a tenth:
     nothing is sent that isn't counted."""
     steps, micro_batches = 4, 2
     said, sent = emulated.sent_by(
@@ -66,7 +66,7 @@ def test_links_are_shaped_at_both_ends(nodes: Cluster) -> None:
 
 
 def test_nothing_is_left() -> None:
-    """Also when the test fails: the nodes, their switch and their files."""
+    """Also when the test fails: neither the nodes nor their switch nor their files remain."""
     names = [f"{name}x" for name in NAMES]
     with pytest.raises(ZeroDivisionError), emulated.cluster(names) as nodes:
         assert len(nodes.sent()) == 2

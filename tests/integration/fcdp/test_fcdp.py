@@ -1,5 +1,5 @@
-"""Sharded training on 4 ranks, 2 emulated nodes: losses against one process, bytes against closed forms, memory, and
-what goes wrong."""
+"""Sharded training on 4 ranks, 2 emulated nodes: losses agree with one process, bytes agree with closed forms; memory;
+errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Make = Callable[..., Job]
 
 
 def train(make_job: Make, *options: str, ranks: int = NODES * RANKS_PER_NODE) -> dict[str, Any]:
-    """What one training did."""
+    """The result of one training."""
     (only,) = results(start(make_job, ranks, *options))
     return only
 
@@ -43,7 +43,7 @@ def fail(make_job: Make, *options: str, ranks: int = NODES * RANKS_PER_NODE) -> 
 
 
 def results(job: Job) -> list[dict[str, Any]]:
-    """What the program printed, one for each number of micro-batches."""
+    """The results that the program printed, one for each number of micro-batches."""
     return list(
         json.loads(next(line for line in job.finish().splitlines() if line.startswith("RESULT")).removeprefix("RESULT"))
     )
@@ -74,7 +74,7 @@ def expected(make_shared_job: Make) -> dict[str, list[float]]:
 
 @pytest.fixture(scope="module")
 def trained(make_shared_job: Make) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """What trainings did, by model, strategy and number of micro-batches."""
+    """The results of trainings, by model, strategy and number of micro-batches."""
     done = {}
     for model, options in (("full", []), ("adapted", ["--adapted"])):
         job = start(
@@ -133,7 +133,7 @@ def test_frozen_weights_from_every_node_s_own_disk_never_cross_the_network(
     )
     for strategy, done in zip(STRATEGIES, results(job), strict=True):
         assert done["losses"] == pytest.approx(expected["adapted"], rel=2e-6), strategy
-        if strategy in ("fcdp", "fcdp_comm", "hpz", "mics"):  # that never fetch frozen parameters again
+        if strategy in ("fcdp", "fcdp_comm", "hpz", "mics"):  # these never fetch frozen parameters again
             assert all(sent == done["inter"][0] for sent in done["inter"]), strategy
         if strategy == "fcdp":
             frozen, trainable = frozen_and_trainable(done)
@@ -162,8 +162,8 @@ def test_other_shapes_of_a_job(make_job: Make, expected: dict[str, list[float]],
 
 
 def test_device_memory(make_job: Make) -> None:
-    """fcdp needs as much of the device as zero3, its cache is on the host; hpz and mics need more. tau uses what is
-    free, and gives it back."""
+    """fcdp needs as much of the device as zero3, because its cache is on the host; hpz and mics need more. tau uses the
+    free memory, and gives it back."""
     peak = dict(
         zip(
             STRATEGIES,
@@ -192,7 +192,7 @@ def test_the_engine_call_by_call(make_job: Make) -> None:
 
 @pytest.mark.parametrize("section", ["numpy", "PyTorch"])
 def test_the_example_of_the_documentation(make_job: Make, section: str) -> None:
-    """As it stands there. It learns, and its backward passes send nothing to other nodes."""
+    """The example exactly as documented. It learns, and its backward passes send nothing to other nodes."""
     if section == "PyTorch":
         pytest.importorskip("torch")
     job = make_job(4, env={"OMP_NUM_THREADS": "1"})
@@ -214,8 +214,8 @@ def test_results_are_the_same_in_every_run_and_under_manapy_launch(
 
 
 def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
-    """Measured, on all ranks of a node together: beside what zero3 takes, the window, and nothing else. It is locked,
-    if that is allowed."""
+    """Measured over all ranks of a node together: the memory of zero3 plus the window, and nothing else. The window is
+    locked, if that is allowed."""
     unit, units = 8 * 2**20, 9
     job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp/fcdp_memory.py"])
     (done,) = results(job)
@@ -225,7 +225,7 @@ def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
     refusals = job.output().count(
         "the host's copy of parameters isn't locked in memory: rank 0 needs 36.0 MiB, its limit (ulimit -l) is "
     )
-    assert refusals in (1, 2)  # who tests may be unable to lock as much, too
+    assert refusals in (1, 2)  # the tester's limit may also forbid to lock as much
     assert refusals == 2 or all(locked >= units * unit / RANKS_PER_NODE for locked in done["fcdp"]["locked"])
     assert not any(done["unlocked"]["locked"])
 
@@ -233,8 +233,8 @@ def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fcdp", "zero3"])
 def test_the_network_of_real_nodes_carries_what_is_counted(make_job: Make, strategy: str) -> None:
-    """Two network namespaces, joined by nothing but their interfaces, whose counters include headers and the starting
-    of MPI."""
+    """Two network namespaces, connected only by their interfaces, whose counters include headers and the start of
+    MPI."""
     with emulated.cluster(HOSTS) as nodes:
         job = make_job(
             4,
@@ -270,7 +270,7 @@ def test_the_network_of_real_nodes_carries_what_is_counted(make_job: Make, strat
 def test_one_rank_fails_and_all_say_why(make_job: Make, trouble: str, error: str) -> None:
     errors = fail(make_job, "--trouble", trouble, "--clip", "1")
     assert len(errors) == 4
-    assert sum(error in line for line in errors) >= 3  # the rank itself may use other words
+    assert sum(error in line for line in errors) >= 3  # the rank itself may report it differently
 
 
 def test_nodes_with_different_weights(make_job: Make, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_nodes_with_different_weights(make_job: Make, tmp_path: Path) -> None:
         ("zero3", "order", "unit 'second'"),
         ("hpz", "order", "unit 'second'"),
         ("mics", "order", "unit 'second'"),
-        ("fcdp", "gradients", "reduce of unit 'first'"),  # gathering is from the host: not in any order
+        ("fcdp", "gradients", "reduce of unit 'first'"),  # gathering is from the host, so it isn't in the order
         ("fcdp_comm", "gradients", "reduce of unit 'first'"),
         ("fcdp", "crossed", "reduce of unit 'second'"),
         ("zero3", "crossed", "reduce of unit 'second'"),
@@ -304,7 +304,7 @@ def test_ranks_in_different_order(make_job: Make, strategy: str, trouble: str, m
 
 
 def test_a_rank_that_waits_elsewhere_does_not_hold_up_the_end(make_job: Make) -> None:
-    """The others wait in a barrier of the program's own."""
+    """The other ranks wait in a barrier of the program."""
     assert fail(make_job, "--trouble", "absent") == ["manapy.fcdp.errors.SetupError: there is no unit 'nothing'"]
 
 
@@ -317,7 +317,7 @@ def test_a_rank_that_waits_elsewhere_does_not_hold_up_the_end(make_job: Make) ->
     ],
 )
 def test_a_program_leaves_the_block(make_job: Make, code: int, who: str, fails: bool, said: str) -> None:
-    """By sys.exit(0), or because a generator is closed: that is an end like any other, if all ranks do it."""
+    """By sys.exit(0), or because a generator is closed. That is a normal end if all ranks do it."""
     job = make_job(2)
     job.spawn([*job.mpirun, "-n", "2", sys.executable, PROGRAMS / "fcdp/fcdp_left.py", str(code), who])
     assert (job.wait() != 0) is fails and said in job.output(), job.report()

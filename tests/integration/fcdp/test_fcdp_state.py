@@ -1,5 +1,5 @@
-"""States of sharded training: saved on 4 ranks, loaded on others and by other strategies; what must be refused; and
-checkpoints that training doesn't know of."""
+"""States of sharded training: saved on 4 ranks, loaded on other numbers of ranks and by other strategies; what must be
+refused; and checkpoints that training doesn't notice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(make_job: Make, ranks: int, per_node: int, what: str, directory: Path, *
     )
 
 
-ERRORS = {  # by name of what must be refused, what each of two ranks raises; DIR is the directory of states
+ERRORS = {  # for each thing that must be refused, by name: the errors of the two ranks; DIR is the directory of states
     "missing": ["StateError: DIR/missing/shard-00001-of-00002.safetensors: No such file or directory"] * 2,
     "foreign": ["StateError: DIR/foreign/index.json: not the index of a sharded state ('format')"] * 2,
     "text": [
@@ -86,7 +86,7 @@ ERRORS_IN_PART = {
     "no-file": "StateError: DIR/good/index.json: Error while deserializing header",
     "export": "DIR/nowhere/tmp-file-",
 }
-ERRORS_OF_THE_LAST = {  # which the others say with its number
+ERRORS_OF_THE_LAST = {  # the other ranks report it with the number of the last rank
     "other-content": "shard-00001-of-00002.safetensors: Error while deserializing header",
     "no-room": "shard-00001-of-00002.safetensors: Error while serializing: I/O error: File too large",
     "no-package": (
@@ -153,7 +153,7 @@ def test_a_rank_that_is_killed_while_it_writes_publishes_nothing(make_job: Make,
 
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
-    """In the middle of an epoch, by the split process, with gradients half accumulated perhaps: the loss curve
+    """In the middle of an epoch, by the split process, possibly with half accumulated gradients. The loss curve
     continues bit by bit."""
     job = make_job(4).start_python(f"fcdp/{PROGRAM.name}", "--micro-batches", "2", "--until", "enough")
     job.wait_for("step 5\n")
@@ -173,6 +173,6 @@ def last_step(text: str) -> int:
 
 
 def beyond(job: Job) -> Callable[[str], Any]:
-    """A later step than now."""
+    """A condition: a later step than now."""
     now = last_step(job.output())
     return lambda text: last_step(text) > now

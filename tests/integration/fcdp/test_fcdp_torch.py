@@ -69,25 +69,25 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def expected(start: Start) -> Results:
-    """What one process does."""
+    """The results of one process."""
     return results(start("--reference", *REFERENCES), REFERENCES)
 
 
 @pytest.fixture(scope="module")
 def job(start: Start) -> Job:
-    """That trains in all of WAYS."""
+    """The job that trains in all of WAYS."""
     return start(*WAYS)
 
 
 @pytest.fixture(scope="module")
 def done(job: Job) -> Results:
-    """By it."""
+    """Its results."""
     return results(job, WAYS)
 
 
 @pytest.fixture(scope="module")
 def hugging_face(start: Start) -> tuple[Results, Results]:
-    """What the models of HUGGING_FACE do in one process, and sharded."""
+    """The results of the models of HUGGING_FACE in one process, and sharded."""
     pytest.importorskip("transformers", reason="no transformers")
     pytest.importorskip("peft", reason="no peft")
     return results(start("--reference", "gpt2,generate=1", "lora,generate=1"), ["gpt2", "lora"]), results(
@@ -101,14 +101,14 @@ def results(job: Job, ways: list[str]) -> Results:
 
 
 def reference(way: str) -> str:
-    """The way without what must make no difference."""
+    """The way without the options that must make no difference."""
     model, *options = way.split(",")
     return ",".join([model, *(option for option in options if option.split("=")[0] in ("clip", "evaluate", "groups"))])
 
 
 def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:
-    """All that both have, to the rounding of float32; the final parameters may differ more: Adam makes steps of full
-    size from gradients that are zero except for rounding."""
+    """Compare all that both have, to the rounding of float32. The final parameters may differ more: Adam makes steps of
+    full size from gradients that are zero except for rounding."""
     assert done["losses"] == pytest.approx(expected["losses"], rel=tolerance)
     assert len({round(loss, 3) for loss in done["losses"]}) == len(done["losses"])
     for key in expected.keys() & done.keys() & {"evaluated", "norm", "generated"}:
@@ -117,7 +117,8 @@ def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1
 
 
 def crossing(done: dict[str, Any], strategy: str, micro_batches: int, itemsize: int = 4) -> list[int]:
-    """Bytes that the closed forms let a node send, by step. itemsize: of parameters; gradients are float32."""
+    """The bytes that a node sends according to the closed forms, by step. itemsize: of parameters; gradients are
+    float32."""
     ranks = NODES * RANKS_PER_NODE
     padded = {
         kind: sum(-(-size // ranks) * ranks for size, trainable in done["units"] if trainable is kind)
@@ -166,15 +167,15 @@ def test_hugging_face_gpt2_and_its_peft_adapters(hugging_face: tuple[Results, Re
 
 
 def test_adapters_are_saved_and_loaded_on_their_own(hugging_face: tuple[Results, Results]) -> None:
-    """A fifth of the model's bytes and less; on the same base they are the model that was trained."""
+    """They have at most a fifth of the model's bytes. On the same base they give the trained model."""
     done = next(result for way, result in hugging_face[1].items() if "adapter" in way)
     assert done["adapter_generated"] == done["generated"] != done["base_generated"]
     assert 0 < done["adapter_bytes"] < sum(4 * size for size, _ in done["units"]) / 5
 
 
 def test_a_training_goes_on_from_its_state(start: Start, job: Job, done: Results, expected: Results) -> None:
-    """On other ranks, by another strategy, from a model of other values: parameters, frozen ones and buffers, moments
-    and settings are those saved."""
+    """On other ranks, by another strategy, from a model with other values. Parameters (also frozen ones), buffers,
+    moments and settings are the saved ones."""
     assert "losses" in done[SAVED]  # the job has ended
     way = f"partly_frozen,groups=1,strategy=zero3,load={job.where / 'state'}"
     on_three = results(start(way, ranks=3, ranks_per_node=1), [way])[way]
@@ -200,5 +201,5 @@ def test_call_by_call(make_job: Callable[..., Job], program: str) -> None:
 def test_models_that_differ_between_ranks(start: Start) -> None:
     job = start("perceptron,seed=8")
     assert job.wait() != 0
-    # found by the rank itself, or heard from one that has
+    # the rank noticed it itself, or was told by one that had
     assert job.output().count("the values of unit '0' are not the same on ranks 0 and 3\n") == 4

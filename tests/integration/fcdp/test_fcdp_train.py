@@ -1,5 +1,5 @@
-"""`manapy fcdp train`: a small GPT in full and with adapters, resumed, refused, and checkpointed without knowing of
-it."""
+"""`manapy fcdp train`: a small GPT, trained in full and with adapters; resumed, refused, and checkpointed without
+noticing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--context", "32", "
 HOW = ("--rate", "0.01", "--micro-batches", "2")
 NODES = ("--ranks-per-node", "2")
 STEPS = 40  # of the base
-# several of one rank wait for each other by spinning, while others want the processor
+# several threads of a rank wait for each other by spinning, while other ranks need the processor
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
@@ -29,18 +29,18 @@ def train(job: Job, *options: str | Path) -> Job:
 
 
 def trained(make_job: Make, *options: str | Path, ranks: int = 4) -> dict[str, Any]:
-    """What --json prints, and nothing else is said."""
+    """The output of --json, which is the only output."""
     return dict(json.loads(train(make_job(ranks, env=ONE_THREAD), *options, "--json").finish()))
 
 
 def written(job: Job) -> dict[str, Any]:
-    """What --out keeps."""
+    """The result that --out keeps."""
     return dict(json.loads((job.where / "out" / "result.json").read_text()))
 
 
 @pytest.fixture(scope="module")
 def base_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """Trains in full on 4 ranks, and saves, as a person starts it."""
+    """Trains in full on 4 ranks and saves, as a user starts it."""
     job = Job(tmp_path_factory.mktemp("base"), 4, env=ONE_THREAD)
     yield train(job, *SMALL, *HOW, *NODES, "--steps", str(STEPS), "--save", "state", "--out", "out")
     job.end()
@@ -48,19 +48,19 @@ def base_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 @pytest.fixture(scope="module")
 def base(base_job: Job) -> dict[str, Any]:
-    """What came of it."""
+    """Its result."""
     base_job.finish()
     return written(base_job)
 
 
 @pytest.fixture(scope="module")
 def state(base: dict[str, Any], base_job: Job) -> Path:
-    """Saved by it."""
+    """The state that it saved."""
     return base_job.where / "state"
 
 
 def sent(done: dict[str, Any]) -> list[dict[str, int]]:
-    """By scope, in each step but the first."""
+    """The bytes sent, by scope, in each step except the first."""
     return [
         {scope: sum(phase[scope] for phase in step.values()) for scope in ("inter", "intra")}
         for step in done["sent"][1:]
@@ -98,7 +98,7 @@ def test_adapters(make_job: Make, base: dict[str, Any], state: Path) -> None:
     assert done["training"]["hidden"] == 32 and done["frozen"] == base["trainable"] > 5 * done["trainable"] > 0
     assert done["validation"][1] < done["validation"][0] - 0.01
     assert sent(done) == [computed(done)] * 29
-    assert computed(done)["inter"] == pytest.approx(4 * done["trainable"], rel=0.01)  # whatever is frozen
+    assert computed(done)["inter"] == pytest.approx(4 * done["trainable"], rel=0.01)  # independent of what is frozen
 
 
 def test_a_resumed_training_goes_on_bit_by_bit(make_job: Make, base: dict[str, Any], state: Path) -> None:
@@ -143,8 +143,8 @@ def test_without_pytorch(make_job: Make) -> None:
 
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
-    """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of one
-    that nobody disturbed."""
+    """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of an
+    undisturbed training."""
     steps = 80
     options = [*SMALL, *HOW, "--steps", str(steps), "--out", "out"]
     job = make_job(2, env=ONE_THREAD).start(BIN / "manapy", "fcdp", "train", *options)
@@ -165,7 +165,7 @@ def last_step(text: str) -> int:
 
 
 def test_a_bar_where_mpirun_has_a_terminal() -> None:
-    """Ranks write into pipes of mpirun, which passes on what it reads."""
+    """Ranks write to pipes of mpirun, which passes on what it reads."""
     terminal = Terminal(
         "env", "OMP_NUM_THREADS=1", BIN / "mpirun", "-n", "2", BIN / "manapy", "fcdp", "train", *SMALL, "--steps", "3"
     )

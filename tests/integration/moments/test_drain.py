@@ -1,5 +1,5 @@
-"""The drain of a checkpoint: it goes on while anything moves, and gives up when nothing can come any more. And what a
-checkpoint that is given up on another rank interrupts."""
+"""The drain of a checkpoint goes on while anything moves, and gives up when nothing more can come. A checkpoint that is
+given up on another rank interrupts waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waiting import until
 NODES = emulated.names(2)
 BITS = 8e6  # of a slow link
 NEVER = r"a message from rank 0 cannot be received \(was its communicator freed before\?\)"
-PERIOD = 2  # seconds without a move that a drain waits for
+PERIOD = 2  # seconds without progress after which a drain gives up
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.fixture
 def slow_job(make_job: Callable[..., Job], nodes: Cluster) -> Job:
-    """Ranks of which the last is behind a slow link, not yet started. In their votes no rank talks to the one that it
-    sends to."""
+    """A job, not yet started, whose last rank is behind a slow link. In the ranks' votes no rank talks to the rank to
+    which it sends."""
     env = {"UCX_TLS": "tcp,self", "UCX_RNDV_THRESH": "8192", "MANAPY_DRAIN_SECONDS": str(PERIOD)}
     return make_job(
         4, mpirun=emulated.mpirun(NODES[0], f"{NODES[0]}:3,{NODES[1]}:1"), inside=emulated.inside(NODES[0]), env=env
@@ -38,7 +38,7 @@ def slow_job(make_job: Callable[..., Job], nodes: Cluster) -> Job:
 
 
 def start(job: Job, megabytes: int, how: str) -> Path:
-    """slow_message.py, until all ranks wait for the file that is returned."""
+    """Start slow_message.py, and wait until all ranks wait for the returned file."""
     go = job.where / "go"
     job.start_python("moments/slow_message.py", str(megabytes), how, go)
     job.wait_for(lambda text: all(f"rank {rank}: tick" in text for rank in range(job.ranks)))
@@ -46,13 +46,13 @@ def start(job: Job, megabytes: int, how: str) -> Path:
 
 
 def ends_well(job: Job) -> None:
-    assert job.finish().count("ok") == job.ranks  # not lines: those of ranks may mix
+    assert job.finish().count("ok") == job.ranks  # not lines: those of different ranks may be mixed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["asked", "unasked"])
 def test_a_slow_message_is_waited_for(slow_job: Job, how: str) -> None:
-    """It takes many periods, in which nothing is completed."""
+    """The message takes many periods in which nothing is completed."""
     go = start(slow_job, 8 * PERIOD, how)
     slow_job.checkpoint()
     slow_job.kill()
@@ -61,7 +61,7 @@ def test_a_slow_message_is_waited_for(slow_job: Job, how: str) -> None:
 
 
 def test_what_nobody_can_receive_is_given_up(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """By all ranks together; the program goes on, and so it is the next time."""
+    """All ranks give up together, and the program goes on. The next checkpoint ends in the same way."""
     job = make_job(3, env={"MANAPY_DRAIN_SECONDS": str(PERIOD)})
     go = job.where / "go"
     job.start(c_program(PROGRAMS / "moments/never_received.c"), go)
@@ -69,7 +69,7 @@ def test_what_nobody_can_receive_is_given_up(make_job: Callable[..., Job], c_pro
     for _ in range(2):
         done = manapy("checkpoint", job.dir)
         assert done.returncode == 1
-        # Whoever is the first to say it.
+        # the message of the rank that reports first
         assert re.search(f"rank 1: {NEVER}|rank [02]: another rank could not empty the network", done.stderr), (
             done.stderr
         )
@@ -77,10 +77,10 @@ def test_what_nobody_can_receive_is_given_up(make_job: Callable[..., Job], c_pro
     ends_well(job)
 
 
-# ---- what is given up elsewhere
+# ---- checkpoints that another rank gives up
 
-AT_ONCE = 25.0  # seconds; what is interrupted takes much longer
-# A coordinator that takes a step for failed as soon as a file is there.
+AT_ONCE = 25.0  # seconds; a wait that isn't interrupted takes much longer
+# A coordinator that treats a step as failed as soon as a file exists.
 IMPATIENT = """#!{python}
 import asyncio, os, sys
 from manapy.ckpt.coordinator import flow as _flow
@@ -106,7 +106,7 @@ sys.exit(main())
 
 
 def be_impatient(job: Job, step: str) -> Path:
-    """The job, which isn't started yet, gets such a coordinator; the file."""
+    """Give the job, which isn't started yet, such a coordinator; returns the file."""
     abort, coordinator = job.where / "abort", job.where / "coordinator"
     coordinator.write_text(IMPATIENT.format(python=sys.executable, step=step, file=str(abort)))
     coordinator.chmod(0o755)
@@ -115,7 +115,7 @@ def be_impatient(job: Job, step: str) -> Path:
 
 
 def ask(job: Job, *options: str) -> subprocess.Popen[str]:
-    """manapy checkpoint, not waited for."""
+    """Start manapy checkpoint, and don't wait for it."""
     command = [*map(str, job.inside), str(BIN / "manapy"), "checkpoint", str(job.dir), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -129,7 +129,7 @@ def ticks(text: str) -> list[int]:
 
 
 def goes_on(job: Job) -> None:
-    """All ranks do, at once."""
+    """All ranks go on at once."""
     before = ticks(job.output())
     job.wait_for(
         lambda text: all(now > then for now, then in zip(ticks(text)[: job.ranks], before, strict=False)),
@@ -139,7 +139,7 @@ def goes_on(job: Job) -> None:
 
 @pytest.mark.slow
 def test_a_drain_is_interrupted(slow_job: Job) -> None:
-    """All ranks leave it while the message is on its way; the next checkpoint has it."""
+    """All ranks leave it while the message is on its way. The next checkpoint contains the message."""
     abort = be_impatient(slow_job, "DRAIN")
     go = start(slow_job, 60, "asked")
     asked = ask(slow_job)
@@ -156,7 +156,7 @@ def test_a_drain_is_interrupted(slow_job: Job) -> None:
 
 
 def test_a_stop_is_interrupted(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """Rank 1's first thread, which runs hooks, can't be halted: both ranks go on. The next checkpoint succeeds."""
+    """Rank 1's first thread runs hooks and can't be stopped, so both ranks go on. The next checkpoint succeeds."""
     job = make_job(2)
     abort, leave, end = be_impatient(job, "STOP"), job.where / "leave", job.where / "end"
     job.start(c_program(PROGRAMS / "moments/handler_above.c"), leave, end)
@@ -191,7 +191,7 @@ def test_a_thread_that_cannot_be_stopped(make_job: Callable[..., Job], c_program
 
 
 def test_the_wait_for_children_is_interrupted(make_job: Callable[..., Job]) -> None:
-    """Rank 0 has a child that won't end, and says so at STOP; rank 1 waits for its own then."""
+    """Rank 0 has a child that doesn't end, and reports it at STOP. Rank 1 is waiting for its own child then."""
     job = make_job(2)
     late, end = job.where / "late", job.where / "end"
     job.start_python("moments/late_children.py", late, end)

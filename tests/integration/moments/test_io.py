@@ -1,5 +1,5 @@
-"""MPI-IO at random moments: what a killed run wrote after a checkpoint must not show in the files; and files that are
-gone."""
+"""MPI-IO at random moments: data that a killed run wrote after a checkpoint must not appear in the files. Also files
+that no longer exist."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from test_random_moments import checkpoints, in_output, kills
 
 
 def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Path:
-    """Started, and its files are open: what has been written into a file that isn't stays there. The file that lets it
-    end."""
+    """Start the job, and wait until its files are open: data written into a file that isn't open stays there. Returns
+    the file that lets the job end."""
     go = job.hold(steps - 20)
     job.start_python(
         "steps/io_mix.py",
@@ -61,7 +61,8 @@ f.Close()
 
 
 def killed(job: Job, mode: int = 0) -> Job:
-    """A job of two ranks, killed after a checkpoint, with the file `held` open, 200 bytes that are 1."""
+    """A job of two ranks that was killed after a checkpoint. The file `held` is open and has 200 bytes with the value
+    1."""
     job.start(sys.executable, "-c", HOLD, str(mode))
     job.wait_for(lambda text: text.count("ready") == 2)
     job.checkpoint()
@@ -98,7 +99,7 @@ def test_missing_file_is_refused(held: Job) -> None:
 
 @pytest.mark.parametrize("change", ["gone", "longer", "shorter"])
 def test_file_to_be_deleted_is_saved(make_job: Callable[..., Job], change: str) -> None:
-    """The content comes back, whatever has become of the file."""
+    """The content is restored, whatever has happened to the file."""
     job = killed(make_job(2), MODE_DELETE_ON_CLOSE)
     file = job.where / "held"
     if change == "gone":

@@ -21,7 +21,7 @@ import pytest
 from jobs import BIN, PROGRAMS, Job
 
 MICROSECONDS = "200"  # of work now and then
-RESTARTS, BETWEEN = 3, 3  # kills, and checkpoints from which the job goes on, before each
+RESTARTS, BETWEEN = 3, 3  # kills, and the number of checkpoints after which the job goes on, before each kill
 SAFE = re.compile(r"\(([0-9.]+) s to a safe moment\)")
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints at inconvenient moments: never a hang, never a wrong result, and the awaited rank is named."""
+"""Checkpoints at inconvenient moments: they never hang, never change a result, and the awaited rank is named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ RIP = 168  # offset in a ucontext_t
 
 
 def start(job: Job, phase: str) -> tuple[Path, Path]:
-    """The job, in a phase; the file that ends the phase, and that without which the job doesn't end."""
+    """Start the job and wait for a phase. Returns the file that ends the phase, and the file without which the job
+    doesn't end."""
     go, end = job.where / "go", job.where / "end"
     job.start_python("moments/moments.py", phase, str(go), str(end))
     job.wait_for(f"in {phase}")
@@ -31,7 +32,7 @@ def start(job: Job, phase: str) -> tuple[Path, Path]:
 
 
 def restart_and_check(job: Job, *files: Path) -> None:
-    """Kill, continue, and the program's own check passes."""
+    """Kill the job and restart it; the program's own check passes."""
     job.kill()
     for file in files:
         file.touch()
@@ -40,7 +41,7 @@ def restart_and_check(job: Job, *files: Path) -> None:
 
 @pytest.mark.parametrize("phase", ["recv", "recv_parked", "sleep", "init"])
 def test_while(make_job: Callable[..., Job], phase: str) -> None:
-    """The phase doesn't end before the checkpoint is there."""
+    """The phase doesn't end before the checkpoint is taken."""
     job = make_job(3)
     go, end = start(job, phase)
     job.checkpoint()
@@ -98,7 +99,7 @@ def test_child_ends_within_the_grace_time(make_job: Callable[..., Job]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_random_moments(make_job: Callable[..., Job]) -> None:
-    """From the very start to the very end; some generations die, some requests come too late."""
+    """From the very start to the very end. Some generations die, and some requests come too late."""
     generator = random.Random(2)
     job = make_job(3).start_python(
         "steps/heat2d.py", "--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.02", "--out", "field.npy"
@@ -125,7 +126,7 @@ def test_random_moments(make_job: Callable[..., Job]) -> None:
 def test_no_thread_is_halted_inside_the_wrappers(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path]
 ) -> None:
-    """Between two instructions there a thread may hold what a restart replaces (invariant 6 of boundary.h)."""
+    """Between two instructions of that code a thread may hold what a restart replaces (invariant 6 of boundary.h)."""
     job = make_job(1)
     stop = job.where / "stop"
     job.start(c_program(PROGRAMS / "moments/busy_threads.c"), stop)
@@ -143,7 +144,7 @@ def test_no_thread_is_halted_inside_the_wrappers(
 
 
 def memory(saved: Image, address: int, size: int) -> bytes:
-    """What the image has there."""
+    """The content of the image at an address."""
     run = next(
         run
         for run in saved.runs

@@ -1,4 +1,4 @@
-"""Checkpoints at any moment of a job with all kinds of traffic; and deaths of any process during a checkpoint."""
+"""Checkpoints at any moment of a job with all kinds of traffic, and deaths of any process during a checkpoint."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def request(job: Job, *options: str) -> subprocess.Popen[str]:
 
 
 def answer(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str, str]:
-    """Exit code, output and errors of a request; it must come back."""
+    """Exit code, output and errors of a request, which must return."""
     try:
         out, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -86,7 +86,7 @@ def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> No
 
 
 def goes_on(job: Job, seed: int, steps: int, program: str) -> None:
-    """Checkpoints change nothing in what a program comes to."""
+    """Checkpoints don't change a program's result."""
     go = job.hold(steps - 20)
     stress(job, seed, steps, program)
     checkpoints(job, go, random.Random(job.ranks))
@@ -94,7 +94,8 @@ def goes_on(job: Job, seed: int, steps: int, program: str) -> None:
 
 
 def checkpoints(job: Job, go: Path, generator: random.Random) -> None:
-    """From the very start to the end: three, and as many more as there is time for once the job may end."""
+    """From the very start to the end: three checkpoints, and as many more as there is time for after the job may
+    end."""
     job.wait_for(lambda _: (job.dir / "job.json").exists())
     published = 0
     while not ended(job):
@@ -126,7 +127,7 @@ def generations(
     options: Sequence[str] = (),
     more: Sequence[str] = (),
 ) -> None:
-    """Checkpoint, kill, restart again and again from the very start."""
+    """Checkpoint, kill and restart repeatedly, from the very start."""
     go = job.hold(steps - 20)
     stress(job, seed, steps, program, options, more)
     job.wait_for(lambda _: (job.dir / "job.json").exists())
@@ -134,7 +135,7 @@ def generations(
 
 
 def kills(job: Job, go: Path, seed: int, wanted: int) -> None:
-    """The same for a job that has been started, and is held."""
+    """The same for a job that has been started and is held."""
     generator, done = random.Random(seed), 0
     while done < wanted:
         time.sleep(generator.random() * 0.4)
@@ -167,8 +168,8 @@ def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> 
 
 
 def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
-    """Who asks before the restart has its coordinator is told that the job doesn't run; the coordinator of the ranks
-    that were killed, if it is still there, takes no checkpoint."""
+    """A request before the restart has its coordinator is told that the job doesn't run. The coordinator of the killed
+    ranks, if it still exists, takes no checkpoint."""
     job = make_job(2, env=ENV)
     job.hold(100)
     stress(job, 125, 120)
@@ -193,11 +194,11 @@ def test_many_generations(make_job: Callable[..., Job]) -> None:
     assert in_output(job, native(seed, ranks, steps)), job.report()
 
 
-# ---- who has to go on first
+# ---- ranks that must go on first
 
 
 def start_edges(job: Job, kind: str) -> tuple[Path, Path]:
-    """edges.py in a situation; the file that ends it, and that without which the job doesn't end."""
+    """Start edges.py in a situation. Returns the file that ends it, and the file without which the job doesn't end."""
     go, end = job.where / "go", job.where / "end"
     job.start_python("moments/edges.py", kind, str(go), str(end))
     job.wait_for("ok" if kind == "leave" else f"in {kind}")
@@ -205,7 +206,7 @@ def start_edges(job: Job, kind: str) -> tuple[Path, Path]:
 
 
 def end_and_restart(job: Job, *files: Path) -> None:
-    """Kill it, and let it come to its end."""
+    """Kill the job, restart it, and let it end."""
     job.kill()
     for file in files:
         file.touch()
@@ -214,7 +215,7 @@ def end_and_restart(job: Job, *files: Path) -> None:
 
 
 def taken(job: Job, asked: subprocess.Popen[str], go: Path, end: Path) -> None:
-    """The checkpoint that was asked for is taken once the program goes on, and the job restarts from it."""
+    """The requested checkpoint is taken when the program goes on, and the job restarts from it."""
     go.touch()
     code, _, errors = answer(asked)
     assert code == 0, errors
@@ -223,7 +224,7 @@ def taken(job: Job, asked: subprocess.Popen[str], go: Path, end: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["chain", "crossed", "anysource", "polling", "threads"])
 def test_who_is_needed_goes_on(make_job: Callable[..., Job], kind: str) -> None:
-    job = make_job(2 if kind == "threads" else 4, env=ENV)  # with more, the idle ones would pull the others on
+    job = make_job(2 if kind == "threads" else 4, env=ENV)  # with more ranks, the idle ones would pull the others on
     go, end = start_edges(job, kind)
     for _ in range(3):
         job.checkpoint()
@@ -242,7 +243,8 @@ def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
 
 
 def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
-    """Each is counted, told, and taken back: the checkpoint begins again until rank 0 comes to the others."""
+    """Each wrong call is counted, reported and retracted. The checkpoint begins again until rank 0 reaches the other
+    ranks."""
     job = make_job(3, env=ENV)
     go, end = start_edges(job, "wrong")
     asked = request(job)
@@ -255,7 +257,8 @@ def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
 
 
 def has_loaded_mpi(pid: int | None) -> bool:
-    """The real library: a moment before its MPI_Init is called. None: the rank isn't known yet."""
+    """Has it loaded the real library? That is a moment before its MPI_Init is called. None: the rank isn't known
+    yet."""
     return pid is not None and any(
         "/libmpi.so" in line and "/upper/" not in line for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
     )
@@ -282,7 +285,7 @@ def test_some_ranks_have_left(make_job: Callable[..., Job]) -> None:
     job.finish()
 
 
-# ---- who dies meanwhile
+# ---- processes that die meanwhile
 
 PHASES = ["checking", "waiting for a safe moment", "stopping", "draining messages", "writing", "publishing", "resuming"]
 
@@ -312,7 +315,7 @@ def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], 
 
 
 def finish_after_restart(job: Job, line: str) -> None:
-    """From the latest checkpoint; and what the interrupted one has left vanishes."""
+    """Restart from the latest checkpoint. The remains of the interrupted one disappear."""
     job.restart().finish()
     assert in_output(job, line), job.report()
     assert not list(job.dir.glob("tmp-*"))
@@ -356,12 +359,12 @@ def test_rank_dies(make_job: Callable[..., Job], phase: str) -> None:
     finish_after_restart(job, native(seed, 3, steps))
 
 
-# ---- where nothing can be written
+# ---- places where nothing can be written
 
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """mount(*options) on a new directory; undone after the test."""
+    """mount(*options) on a new directory; it is unmounted after the test."""
     places: list[Path] = []
 
     def mount(*options: str) -> Path:

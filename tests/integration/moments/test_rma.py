@@ -50,11 +50,11 @@ def test_the_holder_of_a_lock_is_parked(make_job: Callable[..., Job]) -> None:
 
 
 def test_under_another_version(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """Begun under MPICH 5, continued under Debian's MPICH 4.0, which lays out and answers a few things differently."""
+    """Started under MPICH 5, continued under Debian's MPICH 4.0, whose layouts and answers differ in some respects."""
     debian = Path("/usr/bin/mpiexec.mpich")
     if not debian.exists():
         pytest.skip("no Debian MPICH (apt install mpich)")
-    # atomics fail there without manapy, too
+    # atomics fail there also without manapy
     states = "create allocate shared alone dynamic locks pscw requests belongings errors".split()
     job = make_job(4)
     go = job.where / "go"

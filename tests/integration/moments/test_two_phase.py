@@ -24,8 +24,8 @@ def test_random_moments(make_job: Callable[..., Job], ranks: int, program: str, 
 
 
 def test_interrupted_in_the_barrier(make_job: Callable[..., Job]) -> None:
-    """One rank computes until it is told, the others are in the barrier before a collective: nobody has to be waited
-    for."""
+    """One rank computes until it is told to stop. The others are in the barrier before a collective: no rank has to be
+    waited for."""
     job = make_job(3, env=ENV)
     files = job.where / "go", job.where / "end"
     job.start_python("moments/moments.py", "compute", *map(str, files), options=OPTIONS)
@@ -41,8 +41,8 @@ def test_interrupted_in_the_barrier(make_job: Callable[..., Job]) -> None:
 
 
 def test_it_is_chosen_for_the_life_of_the_job(make_job: Callable[..., Job]) -> None:
-    """A new program that the rank's process execs keeps the protocol; what it doesn't have ends the job with one line
-    that says so."""
+    """A new program that the rank's process execs keeps the protocol. A function that the protocol lacks ends the job
+    with one line that says so."""
     program = "from mpi4py import MPI; MPI.COMM_WORLD.Ibarrier().Wait()"
     job = make_job(2, env=ENV).start("sh", "-c", f"exec {sys.executable} -c '{program}'", options=OPTIONS)
     assert job.wait() != 0

@@ -1,5 +1,5 @@
-"""Connections to processes outside the job: they work, a checkpoint is refused with a line that names them, and when
-they are gone it isn't."""
+"""Connections to processes outside the job work. While they exist, a checkpoint is refused with a line that names them;
+afterwards it isn't."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_children(make_job: Callable[..., Job]) -> None:
         "communicator 'workers' connects to processes outside the job (made by MPI_Comm_spawn)" in line
         and "MPI_Comm_disconnect" in line
     ), line
-    (job.where / "part").touch()  # the merged communicator goes; the first one still connects
+    (job.where / "part").touch()  # the merged communicator is freed; the first one still connects
     job.wait_for(lambda text: text.count("still connected") == 2)
     assert "communicator 'workers'" in refused(job)
     (job.where / "part2").touch()

@@ -1,4 +1,4 @@
-"""MPI_Init on another thread than the process's first (tests/programs/mpi/init_elsewhere.c).
+"""MPI_Init on a thread other than the process's first one (tests/programs/mpi/init_elsewhere.c).
 
 Such a program is checkpointed and restarted, or refused before anything stops."""
 
@@ -12,7 +12,7 @@ from jobs import PROGRAMS, Job, manapy
 
 
 def start(job: Job, program: Path, mode: str) -> Path:
-    """Until all threads work; returns the file whose making ends the program."""
+    """Start the job, and wait until all threads work. Creating the returned file ends the program."""
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
     job.start(program, mode)

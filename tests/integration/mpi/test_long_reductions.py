@@ -1,6 +1,6 @@
-"""Long nonblocking reductions with an operation of the program: what memory they take, and that nobody has to come to a
-wait for another (tests/programs/mpi/long_reductions.c). All their forms, and checkpoints in the middle of them:
-surface_fold*.c in test_surface.py."""
+"""Long nonblocking reductions with an operation of the program: how much memory they take, and that no rank has to call
+a wait so that another one can proceed (tests/programs/mpi/long_reductions.c). surface_fold*.c in test_surface.py test
+all their forms, and checkpoints in the middle of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobs import PROGRAMS, Job
 
-# In which the other ranks are.
+# The calls in which the other ranks are.
 CALLS = ("Recv", "Ssend", "Probe", "Waitany", "Test", "Barrier", "Allreduce", "Comm_dup", "Win_fence", "Win_lock")
 
 
@@ -23,7 +23,7 @@ def test_memory_is_bounded(make_job: Callable[..., Job], c_program: Callable[[Pa
 
 
 def test_a_rank_waits_while_others_need_it(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """And goes on through checkpoints and restarts at any moment."""
+    """It also goes on through checkpoints and restarts at any moment."""
     generations, moments = 4, random.Random(5)
     job = make_job(3)
     stop = job.where / "stop"

@@ -1,4 +1,4 @@
-"""Thousands of rows in the clock: the lists of them don't fit into one line of the control protocol."""
+"""Thousands of rows in the clock: their lists don't fit into one line of the control protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ sys.stdout.write(f"rows {boundary.upper().clock.nrows}\\n")  # in one piece, als
 
 
 def test_rows_of_freed_communicators_go(make_job: Callable[..., Job]) -> None:
-    """Now and then: no rank knows at once that the others have freed a communicator, too."""
+    """Rows are removed from time to time, because no rank knows at once that the others have freed a communicator,
+    too."""
     output = make_job(2).start(sys.executable, "-c", FREED).finish()
     rows = [int(n) for n in re.findall(r"rows (\d+)", output)]
     assert len(rows) == 2 and max(rows) < 170, output

@@ -1,4 +1,4 @@
-"""MPI libraries beside manapy's: other names and copies of it, and libraries of others, which no program may load."""
+"""MPI libraries besides manapy's: its other names and copies, and foreign libraries, which no program may load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(dlsym(ctypes.c_void_p(copy), b"MPI_Finalize"))()
 
 
 def test_copies_hand_on_to_the_first(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """Two more files of the library: all three are one MPI, also after restarts."""
+    """Two more files of the library: all three act as one MPI, also after restarts."""
     job = make_job(2)
     copies = []
     for name in ("one", "two"):
@@ -52,7 +52,8 @@ def test_copies_hand_on_to_the_first(make_job: Callable[..., Job], c_program: Ca
 
 
 def test_a_copy_in_a_name_space_of_its_own(make_job: Callable[..., Job]) -> None:
-    """Other names are the same library, and a checkpoint doesn't mind a copy by dlmopen; who calls it is told."""
+    """Other names are the same library. A copy loaded by dlmopen doesn't prevent a checkpoint; calling it gives a
+    message."""
     job = make_job(2)
     go = job.where / "go"
     job.start(sys.executable, "-c", TWICE, go)
@@ -76,7 +77,7 @@ def test_a_copy_in_a_name_space_of_its_own(make_job: Callable[..., Job]) -> None
     ],
 )
 def test_libraries_of_others_are_refused(make_job: Callable[..., Job], tmp_path: Path, name: str, words: str) -> None:
-    """When the program is loaded with it, or loads it later."""
+    """Both when the program is loaded with it and when it loads it later."""
     text = "int main(void) { return 0; }\n"
     library = build(tmp_path / name, text, *SHARED, f"-Wl,-soname,{name}")
     program = build(

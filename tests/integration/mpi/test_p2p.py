@@ -51,7 +51,7 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
     for generation in range(GENERATIONS):
         time.sleep(moments.uniform(0.05, 0.5))
         job.checkpoint("--then", "continue")
-        if generation % 2:  # continue now and then, so that the store outlives a checkpoint without a restart
+        if generation % 2:  # sometimes continue, so that the store outlives a checkpoint without a restart
             job.kill()
             job.restart()
             job.wait_until_it_runs()
@@ -60,7 +60,7 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
 
 
 def test_slots_are_used_again(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """A thread that completes what another has posted gives the slots back to it."""
+    """A thread that completes a request of another thread gives the slots back to that thread."""
     job = make_job(1)
     job.start(c_program(PROGRAMS / "mpi/handed_requests.c"), "500")
     highest = re.search(r"^highest (\d+)$", job.finish(), re.M)

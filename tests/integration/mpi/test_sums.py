@@ -1,4 +1,4 @@
-"""A restart changes no bit of a sum, though MPICH adds in another order on a new communicator."""
+"""A restart changes no bit of a sum, though MPICH adds in a different order on a new communicator."""
 
 from __future__ import annotations
 

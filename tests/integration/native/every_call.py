@@ -1,5 +1,5 @@
-"""A C program, made from the wrappers' table, that calls every function of MPI with a NULL, or outside of MPI_Init and
-MPI_Finalize. It says of each call what came of it; natively and under manapy the same is to come."""
+"""A C program, generated from the wrappers' table, that calls every function of MPI with a NULL, or outside of MPI_Init
+and MPI_Finalize. It prints the result of each call. The results must be the same natively and under manapy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from generate import Argument, Function, read_table  # noqa: E402
 
 TABLE = read_table(WRAPPERS / "table" / "functions.txt")
 
-# What a call is given, by kind; for all pointers that aren't here: zeroed memory.
+# The argument of a call, by kind. All pointers that aren't listed get zeroed memory.
 GIVEN = {
     "AINT": "8", "COMM": "comm", "COUNT": "1", "COUNT_C": "1", "DATATYPE": "MPI_INT", "DATATYPE_ARRAY": "types",
     "DATATYPE_ARRAY_MUT": "types",
@@ -27,7 +27,7 @@ GIVEN = {
     "INT_ARRAY": "ones", "INT_ARRAY_MUT": "ones", "COUNT_C_ARRAY": "many", "AINT_ARRAY": "many",
     "AINT_ARRAY_MUT": "many",
 }  # fmt: skip
-# They begin or end MPI, or the job, have no prototype in mpi.h, or take what can't be made up.
+# They begin or end MPI or the job, have no prototype in mpi.h, or need arguments that can't be invented.
 LEFT_OUT = {"MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol"}
 
 FRAME = """#include <mpi.h>
@@ -93,12 +93,13 @@ static void say(const char *what, int code)
 
 
 def functions() -> list[Function]:
-    """Those that a program can call here."""
+    """The functions that a program can call here."""
     return [f for f in TABLE.functions if f.cls != "unsupported" and f.family != "tools" and f.symbol not in LEFT_OUT]
 
 
 def outputs(f: Function) -> list[Argument]:
-    """Where the call writes one value, or reads a string, or so many as another argument says."""
+    """The arguments into which the call writes one value or as many as another argument says, or from which it reads a
+    string."""
     found = []
     for a in f.arguments:
         if a.kind.endswith(("_OUT", "_INOUT", "STATUS", "STRING")) and "ARRAY" not in a.kind:
@@ -125,7 +126,7 @@ def _main(before: list[str], lines: list[str]) -> str:
 
 
 def nulls() -> str:
-    """The program that makes all cases that are 1 in its first argument; it is given the name of a file, too."""
+    """The program that makes all cases that are 1 in its first argument. Its second argument is the name of a file."""
     before = [
         "MPI_Init(&argc, &argv);",
         "MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);",
@@ -144,7 +145,7 @@ def nulls() -> str:
 
 
 def outside() -> str:
-    """The program that makes the calls that are 1 in its first argument before MPI_Init, or, with a second one, after
-    MPI_Finalize."""
+    """The program that makes the calls that are 1 in its first argument. It makes them before MPI_Init, or, with a
+    second argument, after MPI_Finalize."""
     before = ["if (argc > 2) {", "    MPI_Init(&argc, &argv);", "    MPI_Finalize();", "}"]
     return _main(before, [f'CALL({i}, "{f.symbol}", {_call(f)})' for i, f in enumerate(functions())])

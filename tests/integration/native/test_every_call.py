@@ -1,4 +1,4 @@
-"""Every function of MPI with NULL where it writes, before MPI_Init, and after MPI_Finalize: as natively
+"""Every function of MPI with NULL for an output, before MPI_Init, and after MPI_Finalize, behaves as natively
 (every_call.py)."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from jobs import BIN, PATIENCE
 pytestmark = pytest.mark.mpi
 
 ERR_ARG = "returned 12"
-# They only compute, or are asked for so often that they don't look whether there is MPI; natively they end the process.
+# They only compute, or are called so often that they don't check whether MPI is initialized. Natively they end the
+# process.
 LENIENT = {
     "MPI_Aint_add",
     "MPI_Aint_diff",
@@ -31,7 +32,7 @@ LENIENT = {
     "MPI_Wtick",
     "MPI_Wtime",
 }
-# Natively it begins something that nothing can complete; and there is no second time after MPI_Finalize
+# Natively it begins an operation that nothing can complete; and MPI can't be initialized again after MPI_Finalize
 # (LIMITATIONS.md).
 OTHERWISE = {"MPI_Grequest_start", "MPI_Grequest_complete", "MPI_Session_init"}
 
@@ -41,7 +42,7 @@ Ran = dict[str, str]
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Compiles a text."""
+    """Compiles a program text."""
 
     def made(name: str, text: str) -> Path:
         return compiling.build(tmp_path_factory.mktemp(name) / name, text, "-w", "-rdynamic", compiler=BIN / "mpicc")
@@ -50,7 +51,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 def came_of(program: Path, names: list[str], skipped: Collection[str], *arguments: str, launch: bool) -> Ran:
-    """What each call has done: `returned CLASS`, `exited`, or `died`: then a new process makes those behind it."""
+    """The result of each call: `returned CLASS`, `exited`, or `died`. After `died` a new process makes the following
+    calls."""
     where = program.parent / ("here" if launch else "native")
     where.mkdir(exist_ok=True)
     launcher = [str(BIN / "manapy-launch"), "--dir", str(where / "job")] if launch else []
@@ -77,7 +79,7 @@ def test_null_is_refused_as_natively(build: Build) -> None:
     refused = {name for name in native if native[name] not in ("died", "returned 0")}
     assert len(refused) > 400, native
     here = came_of(program, names, [name for name in names if name not in refused], "file", launch=True)
-    # where something else is wrong, too, that the NULL is wrong will do
+    # where another argument is wrong, too, reporting the NULL is enough
     assert {name: (here[name], native[name]) for name in refused if here[name] not in (native[name], ERR_ARG)} == {}
     ours = {
         name
@@ -94,7 +96,7 @@ def test_outside_of_init_and_finalize_as_natively(build: Build, after: bool) -> 
     program = build("outside", every_call.outside())
     arguments = ["after"] if after else []
     native = came_of(program, names, OTHERWISE, *arguments, launch=False)
-    # The library that has been finalized ends the process itself for a wrong info.
+    # The finalized library itself ends the process for a wrong info.
     skipped = {name for name in names if native.get(name, "died") == "died" or after and name.startswith("MPI_Info_")}
     here = came_of(program, names, skipped, *arguments, launch=True)
     differs = {name: (here[name], native[name]) for name in here if here[name] != native[name]}

@@ -1,4 +1,4 @@
-"""How jobs end under manapy: with the same exit code and errors as natively (tests/programs/native/unreceived.c)."""
+"""Jobs end under manapy with the same exit code and errors as natively (tests/programs/native/unreceived.c)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from jobs import BIN, PROGRAMS, Job
 
 UNMATCHED = "1 unmatched message(s)"
-# MPI_ERR_OTHER; or SIGKILL, where mpirun, told of the abort, is faster than the rank that ends with that code.
+# MPI_ERR_OTHER; or SIGKILL, if mpirun, which is told of the abort, is faster than the rank that ends with that code
 ABORTING = (15, 9)
 ABORTED = ABORTING[0]
 
 
 def ends(job: Job, program: Path, mode: str, *launcher: Path) -> tuple[int, set[str], bool]:
-    """Exit code (ABORTED: MPI has ended the job); what the ranks that came to it said; whether the library's message
-    was printed."""
+    """Exit code (ABORTED: MPI has ended the job), the output of the ranks that reached it, and whether the library's
+    message was printed."""
     job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
     job.spawn([BIN / "mpirun", "-n", "2", *launcher, program, mode])
     code = job.wait()
@@ -37,7 +37,7 @@ def test_a_message_that_is_never_received(
     native = ends(make_job(2), program, mode)
     under_manapy = ends(make_job(2), program, mode, BIN / "manapy-launch")
     if mode == "returned" and ABORTED in (native[0], under_manapy[0]):
-        # The rank whose MPI_Finalize has failed ends while the other is still in its own, and mpirun may end that one.
+        # The rank whose MPI_Finalize failed ends while the other one is still in its own. mpirun may end that one.
         assert not native[2] and not under_manapy[2] and {native[0], under_manapy[0]} <= {0, ABORTED}
         return
     assert under_manapy == native

@@ -1,4 +1,4 @@
-"""A program under manapy-launch behaves as it does without: same output, same exit code, same end.
+"""A program under manapy-launch behaves as without it: same output, same exit code, same end.
 
 Each test does the same natively and under manapy-launch, and compares.
 """
@@ -63,7 +63,7 @@ class Both:
     def same(self, *command: str | Path, stdin: str = "", env: dict[str, str] | None = None) -> Outcome:
         """Both outcomes are equal; returns it."""
         native = self.run(command, False, stdin, env)
-        # MPICH's mpirun itself may die of SIGPIPE where a program ends before its input was passed on
+        # MPICH's mpirun itself may die of SIGPIPE if a program ends before its input was passed on
         for _ in range(4):
             if native.code == -signal.SIGPIPE:
                 native = self.run(command, False, stdin, env)
@@ -72,7 +72,7 @@ class Both:
 
 
 def comparable(text: str) -> str:
-    """What differs between any two runs: process ids, addresses, mpirun's own lines about both."""
+    """Remove what differs between any two runs: process ids, addresses, mpirun's own lines about both."""
     text = re.sub(r"PID \d+ RUNNING AT \S+", "PID", text)
     return re.sub(r"0x[0-9a-f]{6,}", "0xADDRESS", text)
 
@@ -104,7 +104,7 @@ def test_arguments(both: Both) -> None:
 
 
 def test_environment(both: Both) -> None:
-    """Nothing is lost or changed but the documented additions."""
+    """Nothing is lost or changed except for the documented additions."""
     command = [
         sys.executable,
         "-c",
@@ -134,7 +134,7 @@ def test_order_of_environment_and_environ_file(both: Both) -> None:
 def test_standard_input(both: Both) -> None:
     both.ranks = 2
     program = "import os, sys; print(len(sys.stdin.read())) if os.environ['PMI_RANK'] == '0' else None"
-    # hydra gives up when a rank reads much slowly
+    # hydra gives up when a rank reads a large input slowly
     assert both.same(sys.executable, "-c", program, stdin="line\n" * 1000).out == "5000\n"
     both.ranks = 1
     both.same("/bin/cat", stdin="one\ntwo")
@@ -146,7 +146,7 @@ def test_standard_streams_apart(both: Both) -> None:
 
 
 def test_streams_of_the_launcher(tmp_path: Path) -> None:
-    """Without mpirun between: closed standard streams, a file as output, a terminal."""
+    """Without mpirun in between: closed standard streams, a file as output, a terminal."""
     for redirect in ("<&-", ">file", ">&- 2>&-", "</dev/null >>file 2>&1"):
         codes = []
         for launcher in ("", f"{BIN}/manapy-launch --dir {tmp_path}/job-{len(list(tmp_path.glob('job-*')))}"):
@@ -164,8 +164,8 @@ def test_streams_of_the_launcher(tmp_path: Path) -> None:
 
 
 def test_one_rank_without_mpirun_in_a_script(tmp_path: Path) -> None:
-    """The script goes on after it. (MPICH may start an mpiexec, which kills the process group of a program that it
-    thinks has crashed.)"""
+    """The script goes on after the program. (MPICH may start an mpiexec, which kills the process group of a program
+    that seems to have crashed.)"""
     program = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
     script = f"{BIN}/manapy-launch --dir job {sys.executable} -c '{program}'\nsleep 1\necho after"
     done = subprocess.run(
@@ -244,7 +244,7 @@ def test_death_in_c(both: Both) -> None:
 
 
 def test_last_thread(both: Both) -> None:
-    """The main thread ends before another one: the process goes on, and exits with the last one's code."""
+    """The main thread ends before another thread. The process goes on, and exits with the last thread's code."""
     source = """
 #include <pthread.h>
 #include <stdio.h>
@@ -372,7 +372,7 @@ def test_pyenv_shim(both: Both) -> None:
 
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="no /usr/bin/python3")
 def test_distribution_python(both: Both) -> None:
-    """Another interpreter than the one manapy is installed for."""
+    """An interpreter other than the one for which manapy is installed."""
     both.same(
         "/usr/bin/python3",
         "-c",
@@ -541,8 +541,8 @@ def test_one_rank_fails(both: Both) -> None:
 
 
 def test_child_that_calls_mpi_says_so(both: Both) -> None:
-    """Children of a rank are outside manapy: one clear line instead of a crash. The rank may be a mere wrapper around
-    the MPI program, so it does not end as if all were well."""
+    """Children of a rank are outside manapy: they print one clear line instead of crashing. The rank may only wrap the
+    MPI program, so it must not end with exit code 0."""
     code = (
         f"import subprocess, sys; print(subprocess.run([{sys.executable!r}, '-c', 'from mpi4py import MPI'], "
         f"capture_output=True, text=True).stderr)"

@@ -1,4 +1,4 @@
-"""Programs written for DMTCP, under manapy-launch, alone, and, where it is installed, under dmtcp_launch."""
+"""Programs written for DMTCP, under manapy-launch, alone, and, if it is installed, under dmtcp_launch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def program(c_program: Callable[[Path], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Without MPI, which the original does not get on with in every version."""
+    """Compiled without MPI, with which not every version of the original works."""
     return build(tmp_path_factory.mktemp("alone") / "alone", PROGRAMS / "dmtcp/dmtcp_api.c", *STRICT, "-DWITHOUT_MPI")
 
 
 def run(where: Path, *command: str | Path) -> str:
-    """Output of a command that ends well."""
+    """The output of a command that ends with exit code 0."""
     done = subprocess.run(
         [str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=where
     )
@@ -37,7 +37,7 @@ def run(where: Path, *command: str | Path) -> str:
 
 
 def returned(output: str) -> list[str]:
-    """What `dmtcp_api alone` says."""
+    """The values that `dmtcp_api alone` prints."""
     return [
         line for line in output.splitlines() if re.match("enabled|start:|disable|set|names|checkpoint|after:|ok", line)
     ]
@@ -84,7 +84,7 @@ def test_codes(program: Path, alone: Path, make_job: Callable[..., Job], mpi: bo
 
 
 def test_codes_are_those_of_dmtcp(alone: Path, tmp_path: Path) -> None:
-    """The same program under the original."""
+    """The same program under the original DMTCP."""
     if shutil.which("dmtcp_launch") is None:
         pytest.skip("no dmtcp_launch (DMTCP isn't installed)")
     engine = ["--new-coordinator", "--coord-port", "0"]
@@ -115,7 +115,7 @@ def test_other_directory_with_dmtcp(alone: Path, tmp_path: Path) -> None:
 
 
 def send(job: Job, directory: str | Path) -> None:
-    """The program sends its checkpoints there from now on."""
+    """From now on the program sends its checkpoints to this directory."""
     file = job.where / "send.new"
     file.write_text(str(directory))
     file.rename(job.where / "send")
@@ -123,7 +123,7 @@ def send(job: Job, directory: str | Path) -> None:
 
 
 def test_places(job: Job) -> None:
-    """Checkpoints in two directories are one row of checkpoints, for every command."""
+    """For every command, checkpoints in two directories form one sequence."""
     elsewhere = job.where / "else where"
     job.start_python("dmtcp/dmtcp_places.py")
     assert job.wait_for(lambda t: t.count("begins at") == 2).count(f"begins at {job.dir}\n") == 2
@@ -185,7 +185,8 @@ def test_places(job: Job) -> None:
 
 
 def test_directory_that_cannot_be_used(job: Job) -> None:
-    """The checkpoint fails in one line, before anything has stopped; the ones before and the job are as they were."""
+    """The checkpoint fails with one line, before anything has stopped. The earlier checkpoints and the job are
+    unchanged."""
     job.start_python("dmtcp/dmtcp_places.py")
     job.wait_for(lambda t: t.count("begins at") == 2)
     first = job.checkpoint()
@@ -213,7 +214,7 @@ def test_directory_that_cannot_be_used(job: Job) -> None:
 
 
 def test_jobs_that_share_a_directory(make_job: Callable[..., Job]) -> None:
-    """They and what one leaves behind when it is killed don't touch the other's."""
+    """The jobs, and the remains of one that was killed, don't affect each other."""
     jobs = [make_job(1), make_job(1)]
     shared = jobs[0].where / "shared"
     taken = []
@@ -279,7 +280,7 @@ def test_checkpoint_of_all_ranks(program: Path, job: Job) -> None:
         text.count("checkpointed: coordinator 4 peers 2 running 1, local 4 checkpoints 1 restarts 0, generation 1") == 2
     ), text
     job.kill()
-    for restarts in (1, 2):  # both from the same checkpoint
+    for restarts in (1, 2):  # both restarts from the same checkpoint
         text = job.restart(job.dir / "ckpt-000001").finish()
         assert (
             text.count("restarted: coordinator 4 peers 2 running 1, local 4 checkpoints 0 restarts 1, generation 1")
@@ -310,7 +311,7 @@ def test_preload_of_the_user_stays(job: Job) -> None:
 
 
 def test_sanitized_program_starts(make_job: Callable[..., Job]) -> None:
-    """AddressSanitizer wants to be the first library: it gets its will, the program none of the functions."""
+    """AddressSanitizer requires to be the first library. It is, but the program gets none of its functions."""
     job = make_job(1)
     body = 'puts(dmtcp_is_enabled ? "functions" : "none"); return 0;'
     text = f"#include <stdio.h>\n__attribute__((weak)) int dmtcp_is_enabled(void);\nint main(void) {{ {body} }}\n"
@@ -346,8 +347,8 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
 
 
 def test_no_checkpoint_between_disable_and_enable(program: Path, make_job: Callable[..., Job]) -> None:
-    """The program looks at the generation; and a rank that waits with checkpoints disabled for one that is stopped
-    isn't forgotten."""
+    """The program checks the generation. A rank that waits, with checkpoints disabled, for a stopped rank is taken into
+    account."""
     job = make_job(3)
     job.start(program, "regions", job.where)
     job.wait_for("step 100")

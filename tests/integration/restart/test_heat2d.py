@@ -1,4 +1,4 @@
-"""The main job of manapy: a solver is checkpointed, killed and continued, and its result doesn't change by a bit."""
+"""The main purpose of manapy: a solver is checkpointed, killed and continued, and no bit of its result changes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from solver import SOLVER, after, step
 
 
 def solve(job: Job) -> Path:
-    """Starts it. It stays in its last steps until this file exists, so that a test has it for as long as it wants."""
+    """Start the solver. It stays in its last steps until the returned file exists, so a test has as much time as it
+    needs."""
     go = job.hold(1980)
     job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
     return go
 
 
 def residuals(job: Job) -> dict[int, str]:
-    """Residual by step over all runs; a step that two runs report must be the same in both."""
+    """The residuals by step over all runs. A step that two runs report must be equal in both."""
     found: dict[int, str] = {}
     for run in range(len(job.runs)):
         for line in job.output(run).splitlines():

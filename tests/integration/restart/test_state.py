@@ -27,7 +27,7 @@ COMPILERS = {".c": ["gcc"], ".cpp": ["g++", "-std=c++20"]}
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
-    """Command of a program, compiled once."""
+    """The command of a program, which is compiled once."""
     where = tmp_path_factory.mktemp("built")
 
     def command(name: str) -> list[str]:
@@ -44,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]
 
 
 def start(job: Job, command: Sequence[str], options: Sequence[str] = ()) -> Path:
-    """Until the states are set up; returns the file whose making lets the program go on."""
+    """Start the job, and wait until the states are set up. Creating the returned file lets the program go on."""
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
     job.start(*command, options=options)
@@ -53,7 +53,7 @@ def start(job: Job, command: Sequence[str], options: Sequence[str] = ()) -> Path
 
 
 def restarted(job: Job) -> None:
-    """Until every rank of the restarted job runs."""
+    """Wait until every rank of the restarted job runs."""
     generation = len(job.runs)
     job.restart()
     deadline = time.monotonic() + PATIENCE
@@ -76,7 +76,7 @@ def restarted(job: Job) -> None:
 
 
 def descendants(pid: int) -> set[int]:
-    """Processes below one."""
+    """The descendants of a process."""
     found, todo = set(), [pid]
     while todo:
         for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
@@ -132,7 +132,7 @@ def test_many_generations(make_job: Callable[..., Job], built: Callable[[str], l
 
 
 def test_checkpoint_storm(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
-    """Many in a row while threads come and go."""
+    """Many checkpoints in a row while threads start and end."""
     job = make_job(1)
     go = start(job, [*built("state_threads.py"), "churn", "computing", "sleep", "new_threads"])
     for _ in range(15):
@@ -145,7 +145,8 @@ def test_checkpoint_storm(make_job: Callable[..., Job], built: Callable[[str], l
 
 
 def test_thread_that_takes_every_signal(make_job: Callable[..., Job]) -> None:
-    """A common pattern: all signals blocked, one thread in sigwait for all of them. It must not take manapy's own."""
+    """A common pattern: all signals are blocked, and one thread waits for all of them in sigwait. It must not take
+    manapy's own signal."""
     program = """
 import os, signal, threading, time
 got = []
@@ -255,7 +256,7 @@ print("ok")
 
 
 def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
-    """What mpirun or the shell leaves open is no reason to refuse, whatever it is."""
+    """Descriptors that mpirun or the shell leaves open are no reason to refuse, of whatever kind they are."""
     job = make_job(1)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
@@ -298,8 +299,8 @@ def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[st
 def test_clocks_of_machines_that_are_up_for_less_and_for_longer(
     make_job: Callable[..., Job], built: Callable[[str], list[str]]
 ) -> None:
-    """To restart where the monotonic clock stands elsewhere: time namespaces. A sleep that one restart has corrected is
-    corrected by the next."""
+    """Time namespaces restart the job with another monotonic clock. A sleep that one restart has corrected is corrected
+    again by the next."""
 
     def machine(seconds: int) -> list[str | Path]:
         return ["unshare", "--time", "--monotonic", str(seconds), "--boottime", str(seconds), BIN / "mpirun"]
@@ -334,7 +335,7 @@ def test_deleted_working_directory(make_job: Callable[..., Job]) -> None:
 
 
 def test_changed_library_is_found(make_job: Callable[..., Job]) -> None:
-    """A mapped file that has changed since: the restart names it instead of running into it."""
+    """A mapped file has changed since the checkpoint. The restart names it instead of crashing because of it."""
     job = make_job(1)
     library = job.where / "libmine.so"
 
@@ -382,7 +383,7 @@ int main(int argc, char **argv) {
 
 
 def test_children_linked_to_the_same_addresses(make_job: Callable[..., Job]) -> None:
-    """Programs linked without -pie lie at the same addresses; static ones make system calls there (Go, busybox)."""
+    """Programs linked without -pie have the same addresses. Static ones make system calls there (Go, busybox)."""
     job = make_job(1)
     children = []
     for name, flags in (("rank", ["-no-pie"]), ("dynamic", ["-no-pie"]), ("static", ["-no-pie", "-static"])):

@@ -1,4 +1,4 @@
-"""Bad input: each time one clear line, a non-zero exit code, nothing damaged, nobody left hanging."""
+"""Bad input: each time one clear line, a non-zero exit code, no damage, and no process left hanging."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "-
 
 
 def begin_checkpoint(job: Job) -> subprocess.Popen[str]:
-    """`manapy checkpoint`, not waited for."""
+    """Start `manapy checkpoint`, and don't wait for it."""
     return subprocess.Popen(
         [str(BIN / "manapy"), "checkpoint", str(job.dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
 def manapy_lines(text: str) -> list[str]:
-    """Lines that manapy's own programs have printed."""
+    """The lines that manapy's own programs have printed."""
     return [line for line in text.splitlines() if re.match(r"(\[.*\] )?manapy", line)]
 
 
@@ -47,14 +47,14 @@ def checkpointed(make_job: Callable[..., Job]) -> Job:
 
 @pytest.fixture
 def running(make_job: Callable[..., Job]) -> Job:
-    """A 2-rank job in mid-run."""
+    """A running 2-rank job."""
     job = make_job(2).start_python("steps/heat2d.py", *SOLVER)
     job.wait_for("step 200 ")
     return job
 
 
 def refused(job: Job, text: str, *options: str) -> None:
-    """Both ways to restart refuse the latest checkpoint, `manapy restart` before it has started any mpirun."""
+    """Both ways to restart refuse the latest checkpoint. `manapy restart` does so before it starts mpirun."""
     witness = job.where / "mpirun"
     witness.write_text('#!/bin/sh\ntouch "$(dirname "$0")/started"\n')
     witness.chmod(0o755)
@@ -66,7 +66,7 @@ def refused(job: Job, text: str, *options: str) -> None:
 
 
 def refused_by_ranks(job: Job, text: str, ranks: int = 2) -> None:
-    """mpirun -n RANKS manapy-restart fails with one line that says why (mpirun adds its own)."""
+    """mpirun -n RANKS manapy-restart fails with one line that gives the reason (mpirun adds its own lines)."""
     job.restart(ranks=ranks)
     assert job.wait() != 0
     assert any(re.search(text, line) for line in manapy_lines(job.output())), job.output()
@@ -140,7 +140,8 @@ def test_unknown_program(tmp_path: Path) -> None:
 
 
 def test_session_after_finalize(tmp_path: Path) -> None:
-    """Which MPICH could do and we can't: an error for the handler that the call is given, and the program goes on."""
+    """MPICH could do this, and manapy can't: the error goes to the error handler that the call gets, and the program
+    goes on."""
     program = (
         "from mpi4py import MPI\nMPI.Finalize()\ntry: MPI.Session.Init(errhandler=MPI.ERRORS_RETURN)\n"
         "except MPI.Exception as e: print(f'{e.error_class == MPI.ERR_OTHER}\\n', end='')"
@@ -185,12 +186,13 @@ def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:
 
 
 def written(pid: int) -> int:
-    """How many bytes a process has written so far."""
+    """The number of bytes that a process has written so far."""
     return int(re.search(r"^wchar: (\d+)$", Path(f"/proc/{pid}/io").read_text(), re.MULTILINE)[1])
 
 
 def test_one_full_disk_stops_the_others_no_longer(make_job: Callable[..., Job]) -> None:
-    """Rank 1's image can't be written: rank 0, which has much to write, is let go before it has written all of it."""
+    """Rank 1's image can't be written. Rank 0, which has much to write, is released before it has written
+    everything."""
     job = make_job(2)
     job.start_python("moments/quota.py")
     job.wait_for("ready")
@@ -204,7 +206,7 @@ def test_one_full_disk_stops_the_others_no_longer(make_job: Callable[..., Job]) 
     done = manapy("checkpoint", job.dir)
     assert done.returncode == 1 and "rank 1: cannot write the image: File too large" in done.stderr, done.stderr
     (job.where / "unlimit").touch()
-    job.wait_for("unlimited")  # the program runs again: rank 0 writes no more
+    job.wait_for("unlimited")  # the program runs again: rank 0 writes nothing more
     assert written(rank0) - before < 0.9 * whole
     job.checkpoint()
     (job.where / "end").touch()

@@ -1,4 +1,4 @@
-"""Other users get one line that says that the job is not theirs. Root sees the job."""
+"""Other users get one line that says that the job belongs to another user. Root sees the job."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from manapy.trace.capture import format
 
 pytestmark = pytest.mark.mpi
 
-OWNER, OTHER = 65533, 65532  # user ids that nobody has
+OWNER, OTHER = 65533, 65532  # user ids that no user has
 
 
-# Where Python lies in a home directory that is closed to others, a mount namespace has an open one there that holds
+# If Python is in a home directory that is closed to other users, a mount namespace has an open one there that contains
 # nothing else.
 OPEN = (
     'mount --bind "$2" "$3" && mount -t tmpfs -o mode=755 none "$1" && mkdir -p "$2" && mount --bind "$3" "$2" && '
@@ -30,7 +30,7 @@ OPEN = (
 
 
 def user(uid: int) -> list[str]:
-    """Words that a command is put behind."""
+    """The words to put before a command so that this user runs it."""
     become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
     python = Path(sys.base_prefix)
     closed = next((str(folder) for folder in reversed(python.parents) if not folder.stat().st_mode & 0o001), None)
@@ -38,7 +38,7 @@ def user(uid: int) -> list[str]:
 
 
 def may_run(uid: int) -> bool:
-    """By way of a shell: setpriv itself still finds files as root does."""
+    """Through a shell, because setpriv itself still finds files as root does."""
     return (
         subprocess.run([*user(uid), "sh", "-c", '"$0" --version', BIN / "manapy"], capture_output=True).returncode == 0
     )
@@ -46,7 +46,7 @@ def may_run(uid: int) -> bool:
 
 @pytest.fixture
 def job() -> Iterator[Job]:
-    """Of OWNER. Its folder lies where everybody comes to."""
+    """A job of OWNER. Its folder is accessible to all users."""
     if os.getuid() or shutil.which("setpriv") is None:
         pytest.skip("only root can be several users")
     if not may_run(OTHER):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(any(Path("/sys/class/infiniband").glob("*")), re
 
 
 def report(shift: str, where: Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    """A job that says what it sees of SHIFT."""
+    """A job that reports what it sees of SHIFT."""
     environment = {**os.environ, "MANAPY_SHIFT_DIR": str(where / "agents")}
     environment.pop("MANAPY_SHIFT_KV", None)
     return launch(
@@ -53,7 +53,7 @@ def test_required_and_impossible_is_one_line(tmp_path: Path) -> None:
 
 
 def test_restart(make_job: Callable[..., Job]) -> None:
-    """The same for a new lower half; and the option gets there."""
+    """The same for a new lower half; the option is passed on to it."""
     job = make_job(2).start(
         "/bin/sh",
         "-c",
@@ -74,7 +74,8 @@ def test_restart(make_job: Callable[..., Job]) -> None:
 
 
 def test_what_a_rank_is_told(tmp_path: Path) -> None:
-    """The backups and the agent, which stays as long as the rank does; ranks of one job share it, jobs don't."""
+    """It is told the backups and the agent, which stays as long as the rank does. The ranks of one job share an agent;
+    different jobs don't."""
     agents = tmp_path / "a"
     environment = {**os.environ, "MANAPY_SHIFT_DIR": str(agents), "MANAPY_SHIFT_BACKUP": "m0:m1,m1:m0"}
     environment.pop("MANAPY_SHIFT_JOB", None)
@@ -108,7 +109,8 @@ def test_unusable_names_are_an_answer(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def program(where: place.Place) -> Iterator[Callable[[str], str]]:
-    """A program with RNICs, as the agent sees one: this process. Yields what sends a request and returns the answer."""
+    """A program with RNICs as the agent sees it: this process. Yields a function that sends a request and returns the
+    answer."""
     with socket.socket(socket.AF_UNIX) as connected, connected.makefile("rwb", buffering=0) as stream:
         connected.settimeout(PATIENCE)
         connected.connect(str(where.address))
@@ -130,8 +132,8 @@ def program(where: place.Place) -> Iterator[Callable[[str], str]]:
 def test_failover_is_followed_by_a_checkpoint(
     make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a real job, by a real agent; that traffic has fallen back is what we say. Many events at once are one
-    occasion; others are none."""
+    """A real agent asks for the checkpoint of a real job; the test reports that traffic has fallen back. Many events at
+    once are one occasion, and other events are none."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(tmp_path / "a"))
     monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
     job = make_job(2).start(

@@ -1,5 +1,5 @@
-"""Many ranks on one node, and what their launcher leaves open to them: hydra four pipes a rank, so that with 128 ranks
-the last one begins with 500."""
+"""Many ranks on one node, and the descriptors that their launcher leaves open to them. Hydra leaves four pipes per
+rank, so with 128 ranks the last one begins with about 500."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PROGRAMS, Job
 
-# Becomes mpirun after it has left open, under a limit of 1024 descriptors: 700 pipes, and one of each kind that can't
-# be saved, or not twice.
+# Becomes mpirun after it has left descriptors open, under a limit of 1024: 700 pipes, and one of each kind that can't
+# be saved, or can't be saved twice.
 LEAKS = """
 import ctypes, fcntl, os, resource, select, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -33,8 +33,8 @@ def ended(job: Job, go: Path) -> None:
 
 
 def test_a_launcher_that_leaves_much_open(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """Whatever it is, and at whatever number: it is not the program's. A restart needs nothing of it, and has its own
-    connections elsewhere than where the program's descriptors have to go."""
+    """The descriptors don't belong to the program, whatever they are and whatever numbers they have. A restart needs
+    none of them, and keeps its own connections away from the numbers of the program's descriptors."""
     job = make_job(2)
     go, program = job.where / "go", c_program(PROGRAMS / "native/wide.c")
     job.mpirun = [sys.executable, "-c", LEAKS, BIN / "mpirun"]
@@ -43,7 +43,7 @@ def test_a_launcher_that_leaves_much_open(make_job: Callable[..., Job], c_progra
     job.checkpoint()
     job.kill()
     with (job.where / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # somebody else's now
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process holds the lock now
         job.mpirun = [BIN / "mpirun"]
         job.restart()
         ended(job, go)

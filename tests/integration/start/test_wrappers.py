@@ -1,4 +1,5 @@
-"""Programs that start the MPI program as a child process: the message says what to do, no script hides the failure."""
+"""Programs that start the MPI program as a child process: the message says what to do, and no script hides the
+failure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The training job in three directions (osu_bench/trace/pipeline.py): the same results in every way it can be run,
-broken as it is told, and what is said then."""
+"""The training job in three directions (osu_bench/trace/pipeline.py): it gives the same results in every way of running
+it, it breaks as requested, and the verdicts on it are right."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_what_is_said_of_a_broken_one(
 
 @pytest.mark.parametrize("given", [True, False])
 def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -> None:
-    """Three seconds more in one block, where an iteration takes a small part of that: with the schedule, and with the
-    one that is found in the calls."""
+    """One block takes three seconds longer, and an iteration takes a small part of that. Tested with the given
+    schedule, and with the one found in the calls."""
     schedule = "tp=2,pp=2,micro=4"
     traced(
         4,
@@ -127,10 +127,11 @@ def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -
 def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watched(
     tmp_path: Path, traced: Callable[..., Job]
 ) -> None:
-    """Its work, and the transfers to and from it, are only slow because of that; whatever else runs on this machine,
-    nothing is said to be stuck, or slow for another reason."""
+    """Its work, and the transfers to and from it, are slow only because of that. Whatever else runs on this machine, no
+    rank is called stuck, or slow for another reason."""
     plan = "pp=2,micro=8"
-    busy = 4 + 2 * int(os.getloadavg()[0])  # so many that it stands out on a machine on which all wait for a processor
+    # so many that it stands out even if all processes of the machine wait for processors
+    busy = 4 + 2 * int(os.getloadavg()[0])
     job = traced(
         2,
         "--schedule",

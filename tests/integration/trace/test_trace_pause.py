@@ -1,5 +1,5 @@
-"""MPI_Pcontrol(0) under both recorders: paused calls leave no record, nobody is accused for them, and those after the
-pause go with those of the ranks that went on."""
+"""MPI_Pcontrol(0) under both recorders: paused calls leave no record, no rank is accused because of them, and the calls
+after the pause match those of the ranks that did not pause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("trace_root")
 
 
 def nobody_is_accused(job: Job) -> None:
-    """Until it is said that nothing can be said, and why."""
+    """Wait until the verdict is that nothing can be said, with the reason."""
     deadline = time.monotonic() + PATIENCE
     while True:
         done = manapy("why", job.dir, "--json")
@@ -79,7 +79,7 @@ def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
     late, start, done = after[1], after[2], after[4]
     assert matching.post[late] == -1, "what it completes was begun meanwhile"
     assert (events["peer"][start], events["tag"][start], matching.post[done]) == (0, 3, start)
-    # on the communicator that it made meanwhile, and after a collective that it made meanwhile
+    # on the communicator made during the pause, and after a collective made during the pause
     for barrier in (after[6], after[7]):
         assert len(matching.collectives.calls(int(matching.collectives.of[barrier]))) == 2
     assert not (events["flags"] & Flag.FAILED).any() and (events["exit"] != OPEN).all()

@@ -1,4 +1,4 @@
-"""What real jobs under manapy-launch record: calls of all kinds, checkpoint and restart inside a call, SIGKILL, an
+"""Records of real jobs under manapy-launch: calls of all kinds, checkpoint and restart inside a call, SIGKILL, an
 overrun ring, no room, --no-trace."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from waiting import until
 
 @pytest.fixture(autouse=True)
 def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place of this test's own for traces."""
+    """A trace root for this test only."""
     where = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="manapy-test-"))
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(where))
     yield where
@@ -41,7 +41,7 @@ def read(job: Job) -> Trace:
 
 
 def calls(trace: Trace, rank: int, thread: int = 0) -> list[np.void]:
-    """Of one thread, in order."""
+    """The calls of one thread, in order."""
     return list(trace.events[(trace.events["rank"] == rank) & (trace.events["thread"] == thread)])
 
 

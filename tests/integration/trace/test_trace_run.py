@@ -1,4 +1,5 @@
-"""manapy trace run: programs of four MPI libraries, their records compared call by call; and what has no records."""
+"""manapy trace run: programs of four MPI libraries, whose records are compared call by call; and programs without
+records."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 
 @dataclass(frozen=True)
 class Stack:
-    """An MPI library: how programs for it are compiled and started. env: of the job; mpi4py: of mpi4py; version: what
-    the library says of itself."""
+    """An MPI library: how programs for it are compiled and started. env: of the job. mpi4py: the environment of mpi4py.
+    version: the start of the library's version string."""
 
     mpirun: Path
     compiler: tuple[str, ...]
@@ -71,8 +72,8 @@ STACKS = {
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1",
             "OMPI_MCA_hwloc_base_binding_policy": "none",
-            # 4.1.4's windows in shared memory fail one start of five here, recorded or not: errno 2, or 14 from the
-            # other process's memory
+            # 4.1.4's windows in shared memory fail at about one start in five here, recorded or not: errno 2, or 14
+            # from the other process's memory
             "OMPI_MCA_osc": "^sm",
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
         },
@@ -82,12 +83,13 @@ STACKS = {
 }
 
 
-INTEL = "impi-rt==2021.18.1"  # of PyPI: Intel MPI without its compilers; programs are made for MPICH's binary interface
+# from PyPI: Intel MPI without its compilers; programs for it are built for MPICH's binary interface
+INTEL = "impi-rt==2021.18.1"
 
 
 @pytest.fixture(scope="session")
 def intel(tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    """In a folder of its own: its files have the names of MPICH's."""
+    """In its own folder, because its files have the same names as MPICH's."""
     where = tmp_path_factory.mktemp("intel")
     pip = [
         sys.executable,
@@ -139,7 +141,7 @@ def record(
     )
 
 
-# ---- the files, read by themselves: trace.h
+# ---- the files, read without manapy: trace.h
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class Recorded:
 
 
 def read(path: Path) -> Recorded:
-    with path.open("rb") as stream:  # sparse, and large: not read as a whole
+    with path.open("rb") as stream:  # sparse and large: it isn't read as a whole
         data = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
     comms_offset, _, rings_offset, _ = struct.unpack_from("<4Q", data, 32)
     rings, comms, _, end = struct.unpack_from("<4I", data, 96)
@@ -200,7 +202,7 @@ def expected(rank: int, size: int) -> list[tuple[object, ...]]:
         (Op.WAITANY, p, 7, 4, 0, 18, M),
         (Op.WAITANY, p, 8, 4, 0, 19, Flag.PENDING),
         (Op.CANCEL, p, 8, 4, 0, 19, 0),
-        (Op.WAIT, None, None, None, 0, 19, 0),  # what the status of a cancelled receive says is the library's
+        (Op.WAIT, None, None, None, 0, 19, 0),  # the status of a cancelled receive depends on the library
         (Op.SEND, n, 9, 4, 0, 25, N),
         (Op.PROBE, p, 9, 4, 0, -1, 0),
         (Op.MPROBE, p, 9, 4, 0, -1, W),
@@ -215,7 +217,7 @@ def expected(rank: int, size: int) -> list[tuple[object, ...]]:
         (Op.WAITALL, n, 11, 4, 0, 30, M),
         (Op.WAITALL, p, 11, 4, 0, 31, 0),
     ]
-    at = len(rows) + 6  # of the Idup
+    at = len(rows) + 6  # the row of the Idup
     half = (size + 1 - rank % 2) // 2
     epochs = [
         (op, i, 0, 0, turn, -1, M if i < half - 1 else 0)
@@ -278,7 +280,7 @@ def test_every_call(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
     assert len(found) == RANKS
     for rank, one in enumerate(found):
         compare(one, rank, RANKS)
-    # One identity for all members, another one for each communicator.
+    # one identity for all members, different identities for different communicators
     names = [{name: cid for cid, _, _, _, name in one.comms if name} for one in found]
     assert len({one["MPI_COMM_WORLD"] for one in names}) == 1
     assert len({one["MPI_COMM_SELF"] for one in names}) == RANKS
@@ -291,8 +293,8 @@ def test_every_call(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
 
 
 def test_python(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
-    """mpi4py opens its MPI library for itself, and calls from several threads; functions of MPI 4 that a library lacks
-    must not be shown to it."""
+    """mpi4py loads its MPI library itself, and calls it from several threads. Functions of MPI 4 that a library lacks
+    must not be visible to mpi4py."""
     program = (
         "from mpi4py import MPI; import numpy as np, threading\nw = MPI.COMM_WORLD\n"
         "a = np.zeros(100); b = np.zeros(100)\nw.Allreduce(a, b)\n"
@@ -302,7 +304,7 @@ def test_python(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
         "print(MPI.Get_library_version())\n"
     )
     env = dict(stack.mpi4py)
-    if env.get("LD_LIBRARY_PATH") == "lib":  # mpi4py's wheel asks for MPICH by another name than Debian's
+    if env.get("LD_LIBRARY_PATH") == "lib":  # mpi4py's wheel asks for MPICH by a name other than Debian's
         (tmp_path / env["LD_LIBRARY_PATH"]).mkdir()
         (tmp_path / env["LD_LIBRARY_PATH"] / "libmpi.so.12").symlink_to(DEBIAN / "libmpich.so.12")
         env["LD_LIBRARY_PATH"] = str(tmp_path / env["LD_LIBRARY_PATH"])
@@ -389,7 +391,7 @@ int MPI_Finalize(void) { printf("%d barriers\n", barriers); fflush(stdout); retu
 
 
 def test_a_profiler_of_the_program(tmp_path: Path, trace_root: Path) -> None:
-    """A library between the program and MPI sees its calls, and each is recorded once."""
+    """A library between the program and MPI sees the program's calls, and each is recorded once."""
     stack = STACKS["mpich 5"]
     library = build(tmp_path / "libprofiler.so", PROFILER, *SHARED, f"-I{sys.prefix}/include")
     done = record(
@@ -448,7 +450,7 @@ def test_nothing_to_record(tmp_path: Path, trace_root: Path, command: list[str],
 
 
 def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, trace_root: Path) -> None:
-    """Neither is the job called recorded before it is; and of one that still runs nothing is removed."""
+    """The job isn't called recorded before it is, and nothing is removed of a job that still runs."""
     place = ["--dir", tmp_path / "job", "--mpi", "mpich", "--"]
     first = manapy("trace", "run", *place, sys.executable, "-c", "from mpi4py import MPI")
     assert first.returncode == 0 and f"'manapy why {tmp_path / 'job'}' reports" in first.stderr, first.stderr
@@ -497,7 +499,7 @@ def test_programs_run_as_without_it(
 
 
 def test_under_manapy_launch(tmp_path: Path, trace_root: Path) -> None:
-    """A preloaded recorder in a program of manapy-launch leaves the recording to that one."""
+    """A preloaded recorder in a program of manapy-launch leaves the recording to manapy-launch."""
     job = Job(
         tmp_path,
         2,
@@ -521,7 +523,7 @@ def test_a_smaller_job_of_the_same_name_leaves_no_ranks_of_the_larger_one(tmp_pa
 
 
 def test_no_room(tmp_path: Path, trace_root: Path) -> None:
-    """The program runs, unrecorded."""
+    """The program runs without being recorded."""
     stack = STACKS["mpich 5"]
     (trace_root / f"manapy-trace-{os.getuid()}").write_text("in the way")
     done = record(tmp_path, stack, compiled(tmp_path, stack), ranks=2)

@@ -1,4 +1,4 @@
-"""`manapy trace top` on a terminal: of a saved recording, of a job that goes on until it ends, and of one that is
+"""`manapy trace top` on a terminal, for a saved recording, for a job that runs until it ends, and for one that is
 stuck."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ View = Callable[..., Terminal]
 
 @pytest.fixture
 def top() -> Iterator[View]:
-    """Start a view; several at once may look at one job."""
+    """Start a view; several views may look at one job at the same time."""
     made: list[Terminal] = []
 
     def start(*arguments: str | Path) -> Terminal:
@@ -57,7 +57,7 @@ def test_a_saved_recording_is_one_picture(tmp_path: Path, top: View) -> None:
 
 @pytest.mark.mpi
 def test_a_job_that_goes_on(job: Job, top: View) -> None:
-    """Drawn at the same place; Ctrl-C ends the view and nothing else; else it ends with the job."""
+    """The view is redrawn in place. Ctrl-C ends only the view. Otherwise it ends with the job."""
     job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
     left, to_the_end = top(job.dir, "--interval", "300ms"), top(job.dir, "--sort", "wait")
@@ -96,7 +96,7 @@ def test_a_rank_that_is_stuck(job: Job, top: View) -> None:
     job.wait_for("stuck")
     view = top(job.dir, "--sort", "state")
     shown = view.wait_for(lambda lines: any(line.startswith("why: rank 1 ") for line in lines))
-    assert "it has not called MPI_Recv" in shown[-1], shown  # what fits into a line
+    assert "it has not called MPI_Recv" in shown[-1], shown  # as much as fits into a line
     first, *others = ranks(shown).values()
     assert first[:2] == ["1", "awaited"] and all(words[1] == "waiting" for words in others), shown
     said = json.loads(manapy("trace", "top", job.dir, "--json").stdout)

@@ -114,7 +114,7 @@ def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> N
 
 
 def on_hang(job: Job, what: str) -> tuple[int, str, str]:
-    """Exit code, output and complaints of a watch that does `what` when the job is stuck."""
+    """Exit code, output and errors of a watch that does `what` when the job is stuck."""
     done = watch(job, "--patience", "0", "--on-hang", what)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
@@ -129,7 +129,7 @@ def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place
     saved = Path(said.split("checkpoint: ")[1].strip())
     job.kill()
     job.restart(saved)
-    # It is the killed one until the new ranks are there.
+    # It is the killed job until the new ranks are there.
     job.wait_for(lambda _: why(job)[1]["verdicts"][0]["cause"] != "dead process")
     assert hung(job)["cause"] == "deadlock"
 
@@ -221,7 +221,8 @@ def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
 def test_stopped_going_on_and_killed(job: Job) -> None:
     job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
-    for _ in range(2):  # all its messages are from one rank to another: nobody is stuck, and who is slow can't be told
+    # all its messages go from one rank to the other: no rank is stuck, and it can't be told which one is slow
+    for _ in range(2):
         code, said = why(job)
         assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith(
             "nobody is stuck"
@@ -239,7 +240,7 @@ def test_stopped_going_on_and_killed(job: Job) -> None:
 
 
 def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
-    """Twice: of the second time nothing is said any more. Nobody is killed."""
+    """This happens twice; the second time it isn't reported again. No process is killed."""
     job.start_python("trace/late.py")
     job.wait_for("late")
     done = watch(job, "--every", "200ms", "--patience", "0", "--on-hang", "kill", "--run", "touch seen")

@@ -1,5 +1,5 @@
-"""`manapy why` and `manapy trace` on a job of several hosts: emulated nodes, each with a name, a network and a /dev/shm
-of its own."""
+"""`manapy why` and `manapy trace` on a job of several hosts: emulated nodes, each with its own name, network and
+/dev/shm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANKS = 3  # 0 here, 1 and 2 there
 
 @pytest.fixture
 def make_job_there(make_job: Callable[..., Job], nodes: None) -> Callable[[int], Job]:
-    """Makes jobs of so many ranks, all but the first on the other node."""
+    """Makes jobs with so many ranks; all except the first one are on the other node."""
     return lambda ranks: make_job(
         ranks,
         mpirun=[*emulated.mpirun(HERE, f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"],
@@ -42,20 +42,21 @@ def job(make_job_there: Callable[[int], Job]) -> Job:
 
 
 def why(job: Job, which: Path | None = None, rsh: str = RSH, *options: str) -> tuple[int, dict[str, Any], str]:
-    """As asked on the first node: exit code, data, and what is said beside it."""
+    """The answer when asked on the first node: exit code, data, and additional messages."""
     return verdicts.why(which or job.dir, "--rsh", rsh, *options, inside=inside(HERE))
 
 
 def hung(job: Job, state: str = "hung") -> dict[str, Any]:
-    """The verdict, as soon as it is HUNG. Beside it there may only be those that MPI ends because one has died."""
+    """The verdict, as soon as it is HUNG. The only other verdicts allowed are on ranks that MPI ends because one has
+    died."""
     first, *others = verdicts.until_hung(job, lambda: why(job), state)
     assert all(other["cause"] == first["cause"] == "dead process" for other in others), (first, others)
     return first
 
 
 def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
-    """Its process is seen there. What is kept on disk of all hosts says the same; a host that can't be reached costs no
-    rank its good name."""
+    """Its process is seen on that host. The records kept on disk give the same verdict for all hosts. No rank is
+    accused because its host can't be reached."""
     job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")
     verdict = hung(job, "late")
@@ -94,14 +95,14 @@ def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
     assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
     os.kill(job.pids()[2], signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
-    # until the coordinator has noted who died first: MPI may end another one of that host at once
+    # until the coordinator has noted which rank died first: MPI may end another one of that host at once
     while (verdict := hung(job))["rank"] != 2:
         assert verdict["cause"] == "dead process" and time.monotonic() < deadline, verdict
     assert verdict["cause"] == "dead process", verdict
 
 
 def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
-    """A command where nothing of the job runs sees all of it."""
+    """A command on a host without processes of the job sees all of the job."""
     name = job.where / "traced"
     program = [sys.executable, PROGRAMS / "trace/stuck.py", "sleep"]
     job.spawn(
@@ -129,8 +130,8 @@ def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
 def test_a_rank_that_waits_for_its_processor_on_the_other_host(
     make_job_there: Callable[[int], Job], tmp_path: Path
 ) -> None:
-    """It shares its own with busy processes. Its waits are sampled there, and who asks on the first node is told: it is
-    not slow, nor is the network to it."""
+    """It shares its processor with busy processes. Its waits are sampled on its host, and the user on the first node is
+    told. Neither the rank nor the network to it is called slow."""
     plan = "pp=2,micro=4"
     job = make_job_there(2)
     job.start(
@@ -154,8 +155,8 @@ def test_a_rank_that_waits_for_its_processor_on_the_other_host(
 
 @pytest.mark.parametrize(("ranks", "plan"), [(3, "pp=3,micro=1"), (2, "pp=2,micro=4")])
 def test_a_link_that_becomes_slow(ranks: int, plan: str, make_job_there: Callable[[int], Job]) -> None:
-    """In the midst of training the network between the nodes gets slow. Ranks 1 and 2 are on one node and don't feel
-    it. Of several micro-batches each message waits for the one before it on its way."""
+    """During training the network between the nodes becomes slow. Ranks 1 and 2 are on one node and aren't affected.
+    With several micro-batches each message waits for the one before it."""
     job = make_job_there(ranks)
     # 256 KB a message
     job.start(

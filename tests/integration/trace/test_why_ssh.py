@@ -1,5 +1,5 @@
-"""`manapy why --hosts` over a real sshd: its own configuration, keys and port on the loopback interface. The command is
-asked where nothing of the job can be seen: under another host name, with an empty /dev/shm."""
+"""`manapy why --hosts` over a real sshd, with its own configuration, keys and port on the loopback interface. The
+command runs where nothing of the job is visible: with another host name and an empty /dev/shm."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[Path]:
-    """A folder with an `ssh` that gets to the sshd that runs meanwhile."""
+    """A folder with an `ssh` that connects to the sshd that runs meanwhile."""
     port, user = free_port(), subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
@@ -84,7 +84,7 @@ def ssh(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], ssh: Path) -> None:
-    """A host that can't be reached costs the other one nothing. What was started there ends with the command."""
+    """A host that can't be reached doesn't affect the other one. Processes started there end with the command."""
     job = make_job(2, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")
