@@ -66,7 +66,7 @@ SYSTEM = """\
 FORTRAN_TYPES = {"@F77_MPI_ADDRESS@": "integer*8", "@F77_MPI_OFFSET@": "integer*8"}  # in NAME.h.in
 SUPPORT = ("util/mtest.c", "util/mtest_common.c", "util/dtypes.c", "dtpools/src/*.c")
 HOLD = Path(__file__).resolve().parent / "hold.c"
-STARTER = "util/run_mpitests.c"  # main() of C programs that have a run() only
+STARTER = "util/run_mpitests.c"  # main() of C programs that have only a run()
 MAIN = re.compile(r"\bmain\s*\(")
 THREADED = "Makefile_threads.mtest"  # what the Makefile.am of a folder of programs with threads includes
 RECIPES = ("Makefile.am", "Makefile.ap")  # the second one is added to the first by the suite's own build
@@ -75,11 +75,11 @@ PATIENCE = 300.0  # seconds for one compilation
 
 
 class BuildError(Exception):
-    """A program that can't be built here; the compiler's first complaint."""
+    """A program that can't be built here; the first error of the compiler."""
 
 
 class Builder:
-    """Builds into `where`; keeps what is built. Safe to use from several threads. Raises BuildError."""
+    """Builds into `where` and keeps the results. Safe to use from several threads. Raises BuildError."""
 
     def __init__(self, suite: Path, where: Path) -> None:
         self.suite, self.where = suite, where
@@ -90,7 +90,7 @@ class Builder:
         if not (prefix / "include" / "mpi.h").exists() or not library.exists():
             raise BuildError(f"{prefix} has no MPI to compile with: pip install mpich")
         self._mpi = [f"-I{prefix / 'include'}"]
-        found = f"-Wl,--enable-new-dtags,-rpath,{library.parent}"  # behind LD_LIBRARY_PATH, as mpicc does
+        found = f"-Wl,--enable-new-dtags,-rpath,{library.parent}"  # searched after LD_LIBRARY_PATH, as with mpicc
         self._library = [str(library), found, "-Wl,--allow-shlib-undefined"]
         include = where / "include"
         include.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,8 @@ class Builder:
             part.rename(target)
 
     def _headers(self, folder: str) -> Path:
-        """The headers that configure would make of NAME.h.in in this folder and those beside it; where they are."""
+        """Make the headers that configure would make from NAME.h.in in this folder and its neighbours; the directories
+        with them."""
         beside = Path(folder).parent
         where = self.where / "include" / beside
         with self._lock:
@@ -152,8 +153,8 @@ class Builder:
         return where
 
     def _support(self, of: Language, threads: bool, helpers: bool = True) -> Path:
-        """What all programs of a language are linked with; helpers: those of languages other than C that aren't all
-        C."""
+        """What all programs of a language are linked with. helpers: those of languages other than C, which aren't all
+        written in C."""
         kind = "thread" if threads else "single"
         if of is C or not helpers:
             files = [file for pattern in SUPPORT for file in sorted(self.suite.glob(pattern))]

@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 CLASSES = ("ArgError", "ArgMismatch", "MisplacedCall", "MissingCall")
-# A call that fails ends its rank, so an error of arguments is told as that.
+# A call that fails ends its rank, so an error of arguments is reported as that.
 CAUSES: Mapping[str, Collection[str]] = {
     "ArgError": ("dead process",),
     "ArgMismatch": ("mismatched calls", "dead process"),
     "MisplacedCall": ("deadlock", "mismatched calls", "missing call", "dead process"),
     "MissingCall": ("missing call", "mismatched calls", "dead process"),
 }
-# What a verdict says of an argument, beside the calls that differ in it.
+# The words of a verdict for an argument, besides the calls that differ in it.
 ARGUMENTS = {"tag": "tag", "communicator": "communicator", "root": "root"}
 TESTS: Mapping[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
@@ -41,7 +41,7 @@ SENDS, RECEIVES = ("send", "isend", "bsend", "ssend", "rsend"), ("recv", "irecv"
 @dataclass(frozen=True)
 class Fault:
     """kind: one of CLASSES. call: `recv` for MPI_Recv, `winfence` for MPI_Win_fence. argument: of the call, in lower
-    case, or nothing. guilty: the ranks that can be accused; None: it can't be read out of the source."""
+    case, or empty. guilty: the ranks that can be accused; None if the source doesn't tell."""
 
     kind: str
     call: str
@@ -50,7 +50,7 @@ class Fault:
 
 
 def of_program(stem: str, source: str, ranks: int) -> Fault | None:
-    """The fault of a program. stem: the name of its file, without `.c`. None: its name doesn't say."""
+    """The fault of a program. stem: the name of its file, without `.c`. None: its name doesn't tell."""
     words = stem.split("-")
     if len(words) < 2 or words[0] not in CLASSES or not words[1].startswith("MPI"):
         return None
@@ -60,8 +60,8 @@ def of_program(stem: str, source: str, ranks: int) -> Fault | None:
 
 
 def _guilty(kind: str, call: str, source: str, ranks: int) -> frozenset[int] | None:
-    """Who makes the call; of a call that is missing, who makes it less often than others, or, of a message that nobody
-    sends or receives, who is not at its other end."""
+    """The ranks that make the call. If a call is missing: the ranks that make it less often than others. If a message
+    isn't sent or received: the ranks that aren't at its other end."""
     counts = callers(source, call, ranks)
     if counts is None:
         return None
@@ -78,12 +78,12 @@ def _guilty(kind: str, call: str, source: str, ranks: int) -> frozenset[int] | N
 
 
 def callers(source: str, call: str, ranks: int) -> dict[int, int] | None:
-    """How often each rank makes a call, counted in lines of the source: what stands under a condition on the rank is
-    made by the ranks that it holds for. None: a condition isn't understood."""
+    """How often each rank makes a call, counted in lines of the source. A call under a condition on the rank is made by
+    the ranks for which the condition holds. None: a condition isn't understood."""
     found = dict.fromkeys(range(ranks), 0)
     everybody = frozenset(range(ranks))
     inside: list[frozenset[int]] = [everybody]
-    left = everybody  # by the conditions of the chain of `if` and `else` that has just ended
+    left = everybody  # by the conditions of the preceding chain of `if` and `else`
     pattern = re.compile(rf"\bmpi_?{'_?'.join(call)}\s*\(", re.IGNORECASE)
     token = re.compile(
         r"(?P<otherwise>else\s*(?=\{))"
@@ -121,18 +121,18 @@ def callers(source: str, call: str, ranks: int) -> dict[int, int] | None:
 
 
 def _code(source: str) -> str:
-    """Without comments, texts and lines of the preprocessor."""
+    """The source without comments, texts and preprocessor lines."""
     source = re.sub(r"/\*.*?\*/|//[^\n]*", " ", source, flags=re.DOTALL)
     return re.sub(r'"(?:\\.|[^"\\\n])*"|^\s*#[^\n]*$', '""', source, flags=re.MULTILINE)
 
 
 def _is_known(condition: str) -> bool:
-    """Is it about the rank, or about the arguments of the program, which gets none?"""
+    """Is the condition about the rank, or about the arguments of the program, which gets none?"""
     return re.search(r"rank|\bargc\b", condition, re.IGNORECASE) is not None
 
 
 def _holds(condition: str, ranks: int) -> frozenset[int] | None:
-    """The ranks for which a condition may hold: all, if nothing is known of it."""
+    """The ranks for which a condition may hold: all, if nothing is known about it."""
     if not _is_known(condition):
         return frozenset(range(ranks))
     plain = re.fullmatch(r"\s*(argc|\w*rank)\s*(%\s*\d+\s*)?([=!<>]=?)\s*(\d+)\s*", condition, re.IGNORECASE)
@@ -145,7 +145,7 @@ def _holds(condition: str, ranks: int) -> frozenset[int] | None:
 
 
 def wrong_with(fault: Fault, cause: str, rank: int | None, sentence: str) -> str:
-    """What is wrong with a verdict on a program with this fault; nothing, if it names rank and cause."""
+    """What is wrong with a verdict on a program with this fault; empty if it names rank and cause."""
     if cause not in CAUSES[fault.kind]:
         return f"the cause is told as {cause}, of {fault.kind}"
     said = {word.replace("_", "").lower()[len("mpi") :] for word in re.findall(r"\bMPI_\w+", sentence)}

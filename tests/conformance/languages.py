@@ -17,8 +17,8 @@ from pathlib import Path
 class Language:
     """One language. suffix: of its sources. helpers: what all programs share, below the suite.
 
-    compiler, c_compiler: commands; the second one is for C sources. mpirun: starts the programs. needs: to be
-    installed.
+    compiler, c_compiler: commands; the second one is for C sources. mpirun: starts the programs. needs: the packages to
+    install.
     """
 
     suffix: str
@@ -30,12 +30,12 @@ class Language:
 
     @property
     def is_fortran(self) -> bool:
-        """Is it one of the Fortrans?"""
+        """Is it one of the Fortran languages?"""
         return self.suffix.startswith(".f")
 
     @property
     def missing(self) -> str | None:
-        """What has to be installed before programs can be built and run; None if nothing."""
+        """What must be installed before programs can be built and run; None if nothing is missing."""
         commands = (self.compiler, self.c_compiler, self.mpirun)
         return None if all(map(shutil.which, commands)) else self.needs
 
@@ -55,7 +55,7 @@ LANGUAGES = {
 
 
 def language(folder: str) -> Language:
-    """The language of the programs in a folder below the suite, as errors/f77/io: the lists of errors have some of
-    each."""
+    """The language of the programs in a folder below the suite, e.g. errors/f77/io: the lists of errors contain several
+    languages."""
     first, *below = folder.split("/")
     return LANGUAGES.get(below[0] if first == "errors" and below else first, C)

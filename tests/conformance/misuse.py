@@ -45,16 +45,16 @@ from jobs import BIN, Job  # noqa: E402
 from manapy import cli  # noqa: E402
 
 VERDICTS = ("hung", "late", "slow")
-LOOKS = 2  # in a row that must say the same
+LOOKS = 2  # consecutive looks that must agree
 EVERY = 0.3  # seconds between looks
 START = 120.0  # seconds until something is recorded
 SHOWN = 4000  # characters of a job's output that are kept
-OVER = ("refused", "refused otherwise", "crashed")  # the job was ended by an error that MPI, or the kernel, shows
+OVER = ("refused", "refused otherwise", "crashed")  # the job was ended by an error that MPI or the kernel reports
 STOOD = ("named", "wrong", "unchecked", "unnamed")
 RIGHT = ("quiet", "accused")
 NOT_COMPILED = "not compiled"
 TURNS = 3  # runs of one program, at most
-AMISS = ("wrong", "unnamed", "accused")  # what is not to be
+AMISS = ("wrong", "unnamed", "accused")  # results that must not occur
 # MPICH: "Abort(604577795) on node 0: Fatal error in internal_Send: Invalid tag, error stack:"; a call before MPI_Init,
 # or after MPI_Finalize; an assertion in a call.
 REFUSALS = (
@@ -77,32 +77,32 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """How a job went. code: of mpirun; None: it stood still, and was ended."""
+    """How a job ended. code: of mpirun; None: it stood still and was ended."""
 
     code: int | None
     output: str = ""
 
     @property
     def refusals(self) -> frozenset[tuple[str, str]]:
-        """The calls that MPI has refused, and why."""
+        """The calls that MPI has refused, with the reason."""
         found = (refusal for pattern in REFUSALS for refusal in pattern.findall(self.output))
         return frozenset((call.lower(), why.strip()) for call, why in found)
 
     @property
     def wordless(self) -> bool:
-        """Has it failed, and nothing says why?"""
+        """Has it failed without a reason in its output?"""
         return bool(self.code) and not self.refusals and not self.crashed
 
     @property
     def crashed(self) -> bool:
-        """Was a rank killed by a signal that is an error of its own?"""
+        """Was a rank killed by a signal that is an error of the rank itself?"""
         return bool(self.code) and any(one in CRASHES for found in SIGNAL.findall(self.output) for one in found)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one. error: of the compiler. native, here: without and with manapy. verdicts: the last ones, as
-    JSON. looks: what was said when, in s since something was recorded: each time that it changed."""
+    """The result of one program. error: of the compiler. native, here: without and with manapy. verdicts: the last
+    ones, as JSON. looks: the verdicts and their times, in s since something was recorded; one for each change."""
 
     name: str
     kind: str
@@ -113,8 +113,8 @@ class Outcome:
     verdicts: Sequence[dict[str, Any]] = ()
     looks: Sequence[tuple[float, str, str]] = ()
     seconds: float = 0.0
-    judged: str = ""  # what is wrong with the verdict; nothing: it is right, as far as can be told
-    checked: bool = False  # the name and the source say what is to be named
+    judged: str = ""  # what is wrong with the verdict; empty if it is right, as far as can be told
+    checked: bool = False  # name and source tell what must be named
 
     @property
     def sentence(self) -> str:
@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def accused(self) -> bool:
-        """Is there a verdict against anybody?"""
+        """Is there a verdict against any rank?"""
         return self.state in VERDICTS
 
     @property
@@ -143,22 +143,22 @@ class Outcome:
 
     @property
     def alike(self) -> bool:
-        """Are the errors that are shown here shown natively, too? One rank may end the job before others fail."""
+        """Are the errors shown here also shown natively? One rank may end the job before others fail."""
         return bool(self.here.refusals) and self.here.refusals <= self.native.refusals
 
     @property
     def died(self) -> bool:
-        """Was a rank killed by an error of its own? The job may stand still then: mpirun doesn't end it here."""
+        """Was a rank killed by its own error? The job may then stand still, because mpirun doesn't end it here."""
         return self.here.crashed or self.native.crashed and any(one["cause"] == "dead process" for one in self.verdicts)
 
     @property
     def named(self) -> bool:
-        """Does the verdict name rank and cause, as far as is known?"""
+        """Does the verdict name rank and cause, as far as they are known?"""
         return self.accused and self.checked and not self.judged
 
     @property
     def otherwise(self) -> str:
-        """How it differs from the native run, or nothing."""
+        """The difference to the native run, or empty."""
         if self.error or self.alike or self.died and self.native.crashed:
             return ""
         here, native = (
@@ -194,8 +194,8 @@ def programs(folder: Path, only: str | None = None) -> list[Program]:
 
 
 def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, patience: float, limit: float) -> Outcome:
-    """Compile, run natively and here, ask. headers: folders of the suite that have some. patience: seconds after which
-    a job that nothing is said of is ended. limit: of a native run, in seconds."""
+    """Compile, run natively and under manapy, and ask. headers: folders of the suite that have some. patience: seconds
+    after which a job without a verdict is ended. limit: of a native run, in seconds."""
     began = time.monotonic()
     outcome = Outcome(program.name, program.kind)
     command = [BIN / "mpicc", "-O1", "-w", "-fopenmp", *(f"-I{path}" for path in headers), program.path]
@@ -204,7 +204,7 @@ def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, pati
     )
     if compiled.returncode:
         return replace(outcome, error=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"))
-    for turn in range(TURNS):  # mpirun may end before it has passed on a rank's last words
+    for turn in range(TURNS):  # mpirun may end before it has passed on a rank's last output
         native = _natively(where / f"native-{turn}", where / "program", ranks, limit)
         if not native.wordless:
             break
@@ -219,8 +219,8 @@ def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, pati
 
 
 def _under_manapy(where: Path, program: Path, kind: str, ranks: int, patience: float) -> dict[str, Any]:
-    """Watched until there is a verdict, or it has ended: fields of an Outcome."""
-    # What has ended by itself, or by MPI's refusal, is not to be cleaned away before it is asked about.
+    """Watch the job until there is a verdict or it has ended; fields of an Outcome."""
+    # A job that has ended by itself, or because MPI refused a call, must not be cleaned up before it is asked about.
     job = Job(where, ranks, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start(program)
     assert job.process is not None
@@ -240,7 +240,7 @@ def _under_manapy(where: Path, program: Path, kind: str, ranks: int, patience: f
 
 
 def judge(outcome: Outcome, program: Program, ranks: int) -> Outcome:
-    """Hold the verdict against the program."""
+    """Compare the verdict with the program."""
     fault = faults.of_program(program.path.stem, program.path.read_text(errors="replace"), ranks)
     if fault is None or fault.guilty is None:
         return outcome
@@ -269,8 +269,9 @@ def _natively(folder: Path, program: Path, ranks: int, limit: float) -> Run:
 
 
 def _watched(job: Job, right: bool, patience: float) -> tuple[dict[str, Any] | None, list[tuple[float, str, str]]]:
-    """Until it has ended, LOOKS looks have found the same cause, or patience is over: the last look, and what was said
-    when. right: a correct program: any verdict against it counts; of others what may still go on is waited for."""
+    """Watch until the job has ended, LOOKS looks have found the same cause, or patience is over. Returns the last look,
+    and the verdicts with their times. right: a correct program, for which any verdict counts; for others wait while
+    they may still go on."""
     assert job.process is not None
     start = time.monotonic()
     deadline, said, alike = start + START, None, 0
@@ -304,7 +305,7 @@ def asked(job: Job) -> dict[str, Any] | None:
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
-    """By class: what came of how many."""
+    """The number of results of each kind, by class."""
     columns = (*OVER, "why", "harmless", *STOOD, *RIGHT, NOT_COMPILED)
     shown = Table("class", "programs", *columns)
     groups: dict[str, list[Outcome]] = {}
@@ -319,7 +320,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def summary(outcomes: Iterable[Outcome]) -> list[str]:
-    """How many of how many; and what differs from the native run, or has no right verdict."""
+    """Totals, and the programs that differ from the native run or have no right verdict."""
     every = [one for one in outcomes if one.result != NOT_COMPILED]
     found = collections.Counter(one.result for one in every)
     over = [one for one in every if one.result in OVER]
@@ -346,7 +347,7 @@ def kept(file: Path | None) -> dict[str, Outcome]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a correct program is accused, or one that stood still gets no verdict, or a wrong one."""
+    """Exit code 1 if a correct program is accused, or if one that stood still gets no verdict or a wrong one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--only", metavar="REGEX", help="programs whose path in DIR it is found in")

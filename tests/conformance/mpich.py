@@ -57,12 +57,12 @@ def asked_for(suite: Path, only: Iterable[str]) -> list[Case]:
 
 
 def chosen(cases: Iterable[Case], ranks: int) -> list[Case]:
-    """Cases less those for more ranks and those expected to fail."""
+    """The cases without those for more ranks and those expected to fail."""
     return [case for case in cases if case.ranks <= ranks and not case.expected_to_fail]
 
 
 def left_out(suite: Path, cases: Iterable[Case], ranks: int) -> Iterator[str]:
-    """Lines on what isn't run: of these cases, and of the whole suite."""
+    """Lines on what isn't run, of these cases and of the whole suite."""
     cases = list(cases)
     for why, names in (
         (f"they want more than {ranks} ranks", [case.path for case in cases if case.ranks > ranks]),
@@ -85,7 +85,7 @@ def left_out(suite: Path, cases: Iterable[Case], ranks: int) -> Iterator[str]:
 
 
 def run(case: Case, builder: Builder, where: Path, settings: Settings, ways: tuple[str, ...], found: Found) -> Found:
-    """One case in each way that isn't in `found`. Its directory goes if nothing differs."""
+    """Run one case in each way that isn't in `found`. Its directory is removed if nothing differs."""
     try:
         program = builder.program(case)
     except BuildError as error:
@@ -106,7 +106,8 @@ def run(case: Case, builder: Builder, where: Path, settings: Settings, ways: tup
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal, nothing elsewhere; what it gives is called with the name of each case that is done."""
+    """A bar on a terminal, nothing elsewhere. The yielded function is called with the name of each case that is
+    done."""
     if not sys.stderr.isatty():
         yield lambda name: None
         return
@@ -179,7 +180,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             for finished in concurrent.futures.as_completed(running):
                 done(finished.result())
-        except BaseException:  # Ctrl-C: what runs comes to its end, the rest waits for the next time
+        except BaseException:  # Ctrl-C: running cases end, the others wait for the next time
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     text, unexplained = report(wanted, results)

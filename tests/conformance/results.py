@@ -1,6 +1,6 @@
 """The results of runs of cases: kept in a file, and printed as a table.
 
-results.json is replaced by rename after each case: whoever reads it, sees a complete one.
+results.json is replaced by rename after each case, so a reader always sees a complete file.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ WAYS = {
     "restart": "through a checkpoint, SIGKILL and a restart",
 }
 
-Found = dict[str, Shown]  # what each way has shown, of one case
+Found = dict[str, Shown]  # what one case has shown in each way
 
 
 def restartable(case: Case, found: Found) -> bool:
-    """Is a restart of interest? Not of programs that end with an error, on purpose or not."""
+    """Is a restart useful? Not for programs that end with an error, on purpose or not."""
     passed = all(way in found and found[way].outcome is Outcome.PASSED for way in ("native", "manapy"))
     return passed and not case.result
 
@@ -39,7 +39,7 @@ def complete(case: Case, found: Found, ways: tuple[str, ...]) -> bool:
 
 
 class Results:
-    """What has been found, by case, and the file that keeps it."""
+    """The results by case, and the file that keeps them."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._lock = file, threading.Lock()
@@ -51,7 +51,7 @@ class Results:
                 }
 
     def add(self, case: Case, found: Found) -> None:
-        """Keep what a case has shown."""
+        """Keep the results of a case."""
         with self._lock:
             self.found[case.name] = found
             data = {
@@ -82,7 +82,7 @@ def not_built(cases: list[Case], results: Results) -> Iterator[str]:
 
 
 def report(cases: list[Case], results: Results) -> tuple[str, bool]:
-    """The table and totals; does anything differ that isn't explained?"""
+    """The table and totals; and whether anything differs without an explanation."""
     lines, unexplained = [], False
     different = list(differing(cases, results))
     if different:

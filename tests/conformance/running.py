@@ -28,19 +28,20 @@ from languages import language  # noqa: E402
 from testlist import Case  # noqa: E402
 from verdict import Outcome, Shown, judge  # noqa: E402
 
-LONG = 3.0  # seconds under manapy: less is mostly start and end
-AT_ONCE = 0.01  # seconds: how long a program is held after it was asked, at most
+LONG = 3.0  # seconds under manapy: shorter runs consist mostly of start and end
+AT_ONCE = 0.01  # seconds: the longest time for which a program is held after the request
 # all other files of a folder may be read by its programs
 SOURCES = (".c", ".cxx", ".f", ".f90", ".h", ".am", ".ap", ".in")
-# In folders of this name, programs make and delete files, which aren't part of a checkpoint: there the job ends with
-# it.
+# In folders of this name, programs make and delete files, which aren't part of a checkpoint. There the job ends with
+# its checkpoint.
 FILES = "io"
 POLL = 0.002  # seconds
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs share. limit: the most seconds for a native run, of which one under manapy gets `slower` times."""
+    """What all runs share. limit: the largest number of seconds for a native run; a run under manapy gets `slower`
+    times as many."""
 
     suite: Path
     limit: float = 180.0
@@ -66,7 +67,7 @@ def under_manapy(case: Case, program: Path, where: Path, settings: Settings) -> 
 
 
 def through_restart(case: Case, program: Path, where: Path, settings: Settings, span: float) -> Shown:
-    """The case through a checkpoint and a restart; span: for how many seconds it runs."""
+    """The case through a checkpoint and a restart. span: the number of seconds for which it runs."""
     chance = random.Random(f"{settings.seed} {case.name}")
     limit = settings.slower * settings.seconds(case)
     start = time.monotonic()
@@ -127,7 +128,7 @@ def _runs(job: Job) -> bool:
 
 
 def _is_up(job: Job) -> bool:
-    """Until the job can be asked for a checkpoint; False if it ends before."""
+    """Wait until the job can be asked for a checkpoint; False if it ends before."""
     while not (job.dir / "job.json").exists():
         if not _runs(job):
             return False
@@ -166,11 +167,12 @@ def _let_go(job: Job) -> None:
 
 
 def _checkpoint(job: Job, then: str, limit: float, held: float) -> str | None:
-    """Ask for a checkpoint, and let the program go after so many seconds; why there is none, None if there is.
+    """Ask for a checkpoint, and release the program after so many seconds. Returns the reason why there is no
+    checkpoint, None if there is one.
 
     Raises JobError if there is no answer.
     """
-    from manapy.ckpt import command  # here: --help is there before manapy is installed
+    from manapy.ckpt import command  # imported here: --help must work before manapy is installed
     from manapy.ckpt.store.job import read
     from manapy.core.errors import ManapyError
 
@@ -190,7 +192,7 @@ def _checkpoint(job: Job, then: str, limit: float, held: float) -> str | None:
     asking.join(limit)
     if not said:
         raise JobError(f"no answer to a checkpoint within {limit:.0f} s")
-    if said[0] is not None and _runs(job):  # it may be that it is just ending
+    if said[0] is not None and _runs(job):  # it may be ending at this moment
         with contextlib.suppress(subprocess.TimeoutExpired):
             assert job.process is not None
             job.process.wait(0.5)
@@ -198,11 +200,11 @@ def _checkpoint(job: Job, then: str, limit: float, held: float) -> str | None:
 
 
 def _restarted(job: Job, case: Case, limit: float, start: float) -> Shown:
-    """SIGKILL and restart."""
+    """Kill the job with SIGKILL and restart it."""
     if _makes_files(case):
         _wait(job, limit)
     else:
-        with contextlib.suppress(JobError):  # it has ended in the meantime: the checkpoint is there all the same
+        with contextlib.suppress(JobError):  # it may have ended meanwhile; the checkpoint exists all the same
             job.kill()
     job.end()
     job.restart()
@@ -211,5 +213,5 @@ def _restarted(job: Job, case: Case, limit: float, start: float) -> Shown:
 
 
 def memory_available() -> float:
-    """GB."""
+    """Available memory in GB."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9

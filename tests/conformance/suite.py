@@ -49,8 +49,8 @@ EXCLUDED = ("-e", "spawn", "-e", "dynproc")
 MODES = ("plain", "checkpoint", "restart", "exit")
 # modules whose tests make and delete files
 WITH_FILES = "test_(file|io|handle|objmodel|errhandler|errorcode|subclass)\\."
-# Wants a task of 0.2 s not to be done 2 ms after its start. The clock of the machine goes on between kill and restart,
-# which takes longer.
+# It requires that a task of 0.2 s is not done 2 ms after its start. The machine's clock goes on between kill and
+# restart, which takes longer.
 HURRIED = re.compile(r"test_util_pool\.\w+\.test_apply_async_timeout")
 STALL = 2 * PATIENCE  # seconds without an outcome: it hangs
 EVERY = 20.0  # seconds between lines of progress
@@ -59,7 +59,7 @@ Outcome = tuple[str, str]  # test id, outcome
 
 
 class SuiteError(Exception):
-    """Something in the way of a comparison; one line."""
+    """An error that prevents a comparison; one line."""
 
 
 def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
@@ -85,8 +85,8 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
                 scratch,
                 f"mpi4py=={wanted}",
             ]
-            # pip asks it for the version: the one that is here, or one in an environment made for that, which takes
-            # long
+            # pip asks it for the version: the installed setuptools, or one in a temporary environment, which takes a
+            # long time
             if importlib.util.find_spec("setuptools"):
                 pip.append("--no-build-isolation")
             done = subprocess.run(pip, capture_output=True, text=True, check=False)
@@ -105,7 +105,7 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
 
 
 def outcomes(results: Path) -> dict[int, list[Outcome]]:
-    """What the ranks have recorded, by rank."""
+    """The recorded outcomes, by rank."""
     return {
         int(file.stem.split("-")[1]): [
             (name, outcome) for name, outcome, _ in map(json.loads, file.read_text().splitlines())
@@ -124,8 +124,8 @@ def texts(results: Path) -> dict[tuple[int, str], str]:
 
 
 def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]], mode: str) -> list[str]:
-    """Lines that say what isn't equal; none if all is. With restarts the outcome of HURRIED, which has to run as the
-    others, may differ."""
+    """Lines that describe the differences; none if all is equal. With restarts the outcome of HURRIED may differ, but
+    it must run like the others."""
     lines = []
     if mode in ("restart", "exit"):
         native, ours = (
@@ -153,7 +153,7 @@ def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]]
 
 @dataclass
 class Run:
-    """One run of the suite and what happened to it. say: gets lines of progress, if anybody wants them."""
+    """One run of the suite and its events. say: gets lines of progress, if it is given."""
 
     where: Path
     ranks: int
@@ -165,7 +165,7 @@ class Run:
     longest: float = 0.0  # the longest checkpoint, seconds
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
-    _seen: tuple[int, float] = (-1, 0.0)  # outcomes of all ranks, since when there are so many
+    _seen: tuple[int, float] = (-1, 0.0)  # outcomes of all ranks, and since when there are so many
     _said: float = field(default_factory=time.monotonic)
 
     @property
@@ -213,7 +213,7 @@ def arguments(run: Run, main: Path, only: str | None, without: str | None = None
 
 
 def expected(native: dict[int, list[Outcome]], mode: str, only: str | None = None) -> dict[int, list[Outcome]]:
-    """Of the native outcomes those that a mode should give with the modules `only` (all if None)."""
+    """The native outcomes that a mode should give with the modules `only` (all if None)."""
 
     def runs(name: str) -> bool:
         return (only is None or re.match(only, name) is not None) and not (
@@ -238,7 +238,7 @@ def native(where: Path, ranks: int, main: Path, only: str | None, say: Callable[
 
 
 def one_checkpoint(run: Run, job: Job, *options: str) -> bool:
-    """True when it was taken; a refusal is counted."""
+    """True if it was taken; a refusal is counted."""
     assert job.process is not None
     start = time.monotonic()
     done = manapy("checkpoint", job.dir, *options)
@@ -247,17 +247,17 @@ def one_checkpoint(run: Run, job: Job, *options: str) -> bool:
         run.checkpoints += 1
         return True
     with contextlib.suppress(subprocess.TimeoutExpired):
-        job.process.wait(0.5)  # it may be that it had just ended
+        job.process.wait(0.5)  # it may just have ended
     if job.process.poll() is None and "finishing" not in done.stderr:
         run.refused[done.stderr.strip()] += 1
     return False
 
 
 def wait_up(job: Job, before: int | None) -> int | None:
-    """Until the job runs under a coordinator that isn't `before`; its pid, None if the job has ended."""
+    """Wait until the job runs under a coordinator other than `before`. Returns its pid, None if the job has ended."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        with contextlib.suppress(JobError):  # neither the old coordinator nor the new one
+        with contextlib.suppress(JobError):  # neither the old coordinator nor the new one exists
             if (pid := job.status()["pid"]) != before:
                 return int(pid)
         assert job.process is not None
@@ -269,15 +269,15 @@ def wait_up(job: Job, before: int | None) -> int | None:
 
 
 def under_fire(run: Run, job: Job, chance: random.Random, interval: float) -> None:
-    """Checkpoints, and restarts if the mode says so, until the job ends: the first when it is up, then one after 0.2 to
-    1.8 intervals."""
+    """Take checkpoints, and restart if the mode says so, until the job ends. The first one is taken when the job is up,
+    each further one after 0.2 to 1.8 intervals."""
     coordinator = wait_up(job, None)
     while coordinator is not None:
         if one_checkpoint(run, job, *(["--then", "exit"] if run.mode == "exit" else [])) and run.mode != "checkpoint":
             try:
                 job.wait() if run.mode == "exit" else job.kill()
             except JobError:
-                if run.ends(job, within=1.0):  # on its own, in the meantime
+                if run.ends(job, within=1.0):  # by itself, meanwhile
                     return
                 raise
             job.restart()
@@ -314,7 +314,7 @@ def under_manapy(
 
 
 def last_words(where: Path) -> list[str]:
-    """The end of what the last run printed."""
+    """The end of the output of the last run."""
     log = max(where.glob("run-*.log"), key=lambda p: p.stat().st_mtime)
     return log.read_text(errors="replace").splitlines()[-12:]
 
@@ -393,7 +393,7 @@ def main(argv: list[str] | None = None) -> int:
                 say(f"    refused {times} times: {reason}")
             for line in lines[:40]:
                 say(f"    {line}")
-            if any(" did not run, " in line for line in lines):  # it died: its last words
+            if any(" did not run, " in line for line in lines):  # it died: show the end of its output
                 say("\n".join(f"    | {line}" for line in last_words(where)))
     say(table(rows))
     if any(result != "equal" for _, _, result in rows):

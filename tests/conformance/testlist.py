@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Of the first two, the one that is there. The last two are made by the suite's autogen.sh.
+# Of the first two, the one that exists is read. The suite's autogen.sh makes the last two.
 LISTS = ("testlist", "testlist.in", "testlist.ap", "testlist.dtp", "testlist.collalgo")
-RANKS = 2  # if a line doesn't say
-LIMIT = 180.0  # seconds, if a line doesn't say
+RANKS = 2  # default of a line
+LIMIT = 180.0  # seconds, default of a line
 FOLDER = re.compile(r"@(\w+)dir@")
 FEATURE = re.compile(r"@\w+@")
 
@@ -30,7 +30,7 @@ class ListError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One run of one program. folder: below the suite. result: its rule in verdict.py. memory: GB that it wants."""
+    """One run of one program. folder: below the suite. result: its rule in verdict.py. memory: the GB that it needs."""
 
     folder: str
     program: str
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What tells it from all other cases."""
+        """A name that is different from those of all other cases."""
         env = [f"{key}={value}" for key, value in self.env]
         return " ".join([self.path, str(self.ranks), *self.arguments, *env])
 
@@ -58,7 +58,7 @@ class Case:
 def parse(line: str, folder: str) -> Case | None:
     """The case of one line of a list in a folder; None for a line without one. Raises ListError."""
     words = FEATURE.sub("", line.partition("#")[0]).split()
-    if not words or words[0].startswith("!"):  # "!": what must be built first
+    if not words or words[0].startswith("!"):  # "!": must be built first
         return None
     program, *rest = words
     ranks = rest.pop(0) if rest and "=" not in rest[0] else str(RANKS)

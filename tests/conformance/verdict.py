@@ -13,25 +13,25 @@ from dataclasses import dataclass
 NO_ERRORS = re.compile(r"\s*No [Ee]rrors\s*")
 SKIPPED = re.compile(r"\s*Test [Ss]kipped\s*")
 WARNING = re.compile(r"(MPICH: |WARNING: |(Abort.*)?application called MPI_Abort)")
-NOISE = re.compile(r"manapy(-launch|-restart)?: |\[mpiexec@|\[proxy:|\s*$")  # of the launcher, and of ours
-ENDS_BADLY = ("TestStatus", "TestErrFatal", "TestStatusNoErrors")  # rules for programs that are to end with an error
+NOISE = re.compile(r"manapy(-launch|-restart)?: |\[mpiexec@|\[proxy:|\s*$")  # lines of the launcher and of manapy
+ENDS_BADLY = ("TestStatus", "TestErrFatal", "TestStatusNoErrors")  # rules for programs that must end with an error
 
 
 class Outcome(enum.StrEnum):
-    """What one run has shown."""
+    """The result of one run."""
 
     PASSED = "passes"
-    SKIPPED = "skipped"  # the program says that it needs something that isn't there
+    SKIPPED = "skipped"  # the program says that something it needs is missing
     FAILED = "fails"
     HUNG = "hangs"
     NOT_BUILT = "not built"
-    REFUSED = "refused"  # no checkpoint was taken, for the reason that manapy gave; the program passed
-    TOO_SHORT = "too short"  # it had ended before each checkpoint that was asked for
+    REFUSED = "refused"  # no checkpoint was taken, for a reason that manapy gave; the program passed
+    TOO_SHORT = "too short"  # it had ended before each request for a checkpoint
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One run. code: of mpirun, None if it had to be ended. detail: for a person, one or a few lines."""
+    """One run. code: of mpirun, None if it had to be ended. detail: one or a few lines for a reader."""
 
     outcome: Outcome
     seconds: float
@@ -39,7 +39,7 @@ class Shown:
 
 
 def judge(rule: str, output: str, code: int | None) -> tuple[Outcome, str]:
-    """The outcome of a run by a rule of the lists ("" is the usual one), and why it isn't PASSED."""
+    """The outcome of a run by a rule of the lists ("" is the usual one), and the reason why it isn't PASSED."""
     said = [line for line in output.splitlines() if line.strip()]
     lines = [line for line in said if not NOISE.match(line)]
     passed = any(NO_ERRORS.fullmatch(line) for line in lines)
@@ -71,7 +71,7 @@ def judge(rule: str, output: str, code: int | None) -> tuple[Outcome, str]:
 
 
 def differs(native: Shown, other: Shown) -> bool:
-    """Is a run under manapy other than the native one? One in which no checkpoint could be tried isn't."""
+    """Does a run under manapy differ from the native one? One in which no checkpoint could be tried doesn't."""
     if other.outcome in (Outcome.REFUSED, Outcome.TOO_SHORT):
         return native.outcome is not Outcome.PASSED
     return native.outcome is not other.outcome

@@ -1,5 +1,5 @@
-"""The machine with RDMA devices (tools/vm), one for all tests. Everything a test has started in it is ended after
-it."""
+"""The machine with RDMA devices (tools/vm), one for all tests. All processes that a test has started in it are ended
+after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "rdma"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the machine are known by that, and get time for all that is emulated."""
+    """Tests that use the machine get its marker, and time for the slow emulation."""
     for item in items:
         if "rdma_machine" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.rdma_vm)
@@ -27,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def rdma_share(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory in which this machine and the virtual one both write, at the same path. What tests make for the
-    guest goes here: it may not see changes elsewhere."""
+    """The directory into which both this machine and the virtual one write, at the same path. Files that tests make for
+    the guest belong here: the guest may not see changes elsewhere."""
     return tmp_path_factory.mktemp("shared")
 
 
@@ -51,7 +51,7 @@ def shared_agent(rdma_machine: VM) -> Iterator[None]:
 
 @pytest.fixture
 def rdma_vm(rdma_machine: VM, shared_agent: None) -> Iterator[VM]:
-    """The machine, running, with all its rails whole. If a test has let it die, the next one finds a new one."""
+    """The machine, running, with all its rails intact. If a test has let it die, the next one gets a new one."""
     with contextlib.suppress(VMDied):
         if rdma_machine.alive and rdma_machine.failed:
             rdma_machine.repair()
@@ -67,7 +67,7 @@ def rdma_vm(rdma_machine: VM, shared_agent: None) -> Iterator[VM]:
 
 @pytest.fixture
 def shared_path(rdma_share: Path, request: pytest.FixtureRequest) -> Path:
-    """Like tmp_path, where the guest sees it."""
+    """Like tmp_path, but visible to the guest."""
     path = rdma_share / "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
     path.mkdir(exist_ok=True)
     return path
@@ -108,5 +108,5 @@ def _boot(machine: VM) -> None:
         machine.boot()
     except ImageError as error:
         pytest.skip(str(error))
-    except VMDied:  # once more: on a machine under load, an emulated one may take its own slowness for a hang
+    except VMDied:  # once more: on a busy machine, an emulated one may take its own slowness for a hang
         machine.boot()

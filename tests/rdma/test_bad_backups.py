@@ -14,7 +14,8 @@ pytestmark = pytest.mark.usefixtures("interposer")
 
 
 def limited(bytes_: int) -> list[str | Path]:
-    """What comes before a program that may lock only so much memory (root may lock any, unless it can't)."""
+    """The words before a program that may lock only so much memory (root may lock any amount, unless the capability is
+    removed)."""
     return ["prlimit", f"--memlock={bytes_}", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
 
 
@@ -37,7 +38,7 @@ def test_no_backup(rdma_vm: VM, stamps: Path, backups: str, line: str | None) ->
 
 
 def test_smaller_mtu(rdma_vm: VM, stamps: Path) -> None:
-    """Traffic goes on in smaller packets."""
+    """Traffic continues in smaller packets."""
     rdma_vm.run("ip link set ea1 mtu 1500 && ip link set eb1 mtu 1500", check=True)
     try:
         pair = start(rdma_vm, stamps)
@@ -69,7 +70,7 @@ def test_no_gid_of_the_kind(rdma_vm: VM, stamps: Path) -> None:
         assert not events(pair.client, "protected") and not events(pair.server, "protected")
     finally:
         rdma_vm.run("ip address add 10.0.1.1/24 dev ea1", check=True)
-        rdma_vm.repair(1)  # an address takes its routes along
+        rdma_vm.repair(1)  # deleting an address also deletes its routes
 
 
 def test_agent_unreachable(rdma_vm: VM, stamps: Path) -> None:
@@ -89,7 +90,7 @@ def test_agent_unreachable(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
-    """Enough for the program, not for the backup as well."""
+    """The limit is enough for the program, but not also for the backup."""
     pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=limited(3_500_000), env=environment(rdma_vm))
     run_well(pair)
     for process, device in zip(pair.both, ("rxb1", "rxa1"), strict=True):
@@ -100,7 +101,7 @@ def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:
-    """What backups have locked is the program's, when it needs it."""
+    """The program gets the memory that backups have locked when it needs it."""
     program = [*limited(9_000_000), rdma_program("late_memory.c"), "rxa0", "3000000", "4000000"]
     done = rdma_vm.run(program, env=environment(rdma_vm))
     assert done.returncode == 0 and done.stdout == "ok\n", done
@@ -111,8 +112,8 @@ def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> 
 
 @pytest.fixture
 def few_objects(rdma_vm: VM) -> Iterator[str]:
-    """A group of processes that may have 4 objects (queue pairs, completion queues, regions ...) on rxa1: its tasks
-    file."""
+    """A group of processes that may have 4 objects (queue pairs, completion queues, regions ...) on rxa1; the path of
+    its tasks file."""
     group = "/sys/fs/cgroup/few"
     rdma_vm.run(
         f"mount -o remount,rw /sys/fs/cgroup; echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir {group} && "
@@ -124,7 +125,7 @@ def few_objects(rdma_vm: VM) -> Iterator[str]:
 
 
 def test_objects_used_up(rdma_vm: VM, stamps: Path, few_objects: str) -> None:
-    """The backup RNIC has no more queue pairs to give."""
+    """The backup RNIC has no queue pairs left."""
     inside = ["bash", "-c", f'echo $$ > {few_objects}; exec "$0" "$@"']
     pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=inside, env=environment(rdma_vm))
     run_well(pair)
@@ -132,6 +133,6 @@ def test_objects_used_up(rdma_vm: VM, stamps: Path, few_objects: str) -> None:
 
 
 def test_limits_leave_other_connections_alone(rdma_vm: VM, stamps: Path) -> None:
-    """After all that: a connection with a good backup is protected as usual."""
+    """Afterwards a connection with a good backup is protected as usual."""
     pair = start(rdma_vm, stamps)
     finish(pair)

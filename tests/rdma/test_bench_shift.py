@@ -1,4 +1,4 @@
-"""`manapy bench shift` runs in a machine of its own and has its rows. Never its figures."""
+"""`manapy bench shift` runs in its own machine and prints its rows. Its figures are not checked."""
 
 from __future__ import annotations
 

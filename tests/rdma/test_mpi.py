@@ -19,7 +19,7 @@ from vm.machine import PATIENCE
 
 BIN = Path(sys.executable).parent
 TRAIN = Path(__file__).resolve().parents[2] / "osu_bench" / "rdma" / "train.py"
-STEPS = 40  # of an epoch, of which there are two
+STEPS = 40  # of an epoch; there are two epochs
 LAST = 2 * STEPS
 UNPROTECTED = "queue pairs of another type than RC are not protected"
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def lead(shared_path: Path) -> Lead:
-    """Lets the job do so many steps, and no more until the next call: commands in the machine take their time."""
+    """Lets the job do so many steps, and no more until the next call: commands in the machine take time."""
 
     def up_to(steps: int) -> None:
         new = shared_path / "up-to.new"
@@ -43,7 +43,7 @@ def lead(shared_path: Path) -> Lead:
 
 @pytest.fixture
 def train(rdma_vm: VM, shared_path: Path) -> Train:
-    """Starts it, or what else is given instead; it goes on from what it has saved."""
+    """Starts the training, or the given command instead. It continues from its saved state."""
 
     def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None) -> GuestProcess:
         train = [
@@ -74,7 +74,7 @@ def train(rdma_vm: VM, shared_path: Path) -> Train:
 
 
 def wait_back(process: GuestProcess) -> None:
-    """Until every queue pair that has moved is on its own rail again."""
+    """Wait until every queue pair that has moved is on its own rail again."""
 
     def away() -> set[tuple[int, int]]:
         last = {
@@ -90,12 +90,13 @@ def wait_back(process: GuestProcess) -> None:
 
 
 def step(process: GuestProcess) -> int:
-    """The last one that was done."""
+    """The last step that was done."""
     return max((int(number) for number in re.findall(r"^step (\d+) ", process.stdout, re.M)), default=0)
 
 
 def wait_protected(process: GuestProcess) -> None:
-    """Both ranks' queue pairs of their connection with each other, and of each with itself."""
+    """Wait until the queue pairs of both ranks are protected: those of their connection with each other, and those of
+    each rank with itself."""
     with process.vm.changed:
         process.vm.changed.wait_for(
             lambda: len(shift.events(process, "protected")) >= 4 or process.poll() is not None, PATIENCE
@@ -104,7 +105,7 @@ def wait_protected(process: GuestProcess) -> None:
 
 
 def check_end(process: GuestProcess, weights: list[str]) -> None:
-    """It comes to its end well, with the same weights as all before it."""
+    """It ends with exit code 0, and with the same weights as all runs before."""
     assert process.wait(PATIENCE) == 0, process.report()
     found = re.search(r"^weights (\w+)$", process.stdout, re.M)
     assert found and step(process) == LAST, process.report()
@@ -113,7 +114,7 @@ def check_end(process: GuestProcess, weights: list[str]) -> None:
 
 
 def sent(vm: VM) -> list[int]:
-    """Packets of host a on rails 0 and 1."""
+    """The number of packets that host a has sent on rails 0 and 1."""
     return [vm.counters(f"rxa{rail}")["sent_pkts"] for rail in (0, 1)]
 
 
@@ -127,8 +128,8 @@ int(e["context"]), int(e["bytes"])] for e in trace.rdma]))
 
 
 def check_recorded(vm: VM, job: Path) -> None:
-    """Beside the MPI calls there is what RDMA says: on both rails, counts that only rise, and never more completed than
-    posted."""
+    """Besides the MPI calls there are the RDMA records: on both rails, counts that never decrease, and never more
+    completed than posted requests."""
     records = json.loads(vm.run([sys.executable, "-c", RECORDED, job], check=True).stdout)
     for rank in (0, 1):
         assert {device[-1] for who, _, device, *_ in records if who == rank} == {"0", "1"}, records
@@ -142,12 +143,12 @@ def check_recorded(vm: VM, job: Path) -> None:
 
 @pytest.fixture(scope="module")
 def weights() -> list[str]:
-    """At the end, of all tests so far."""
+    """The final weights of all tests so far."""
     return []
 
 
 def test_without_shift_it_dies(rdma_vm: VM, train: Train, lead: Lead, weights: list[str]) -> None:
-    """And what was saved last is all that remains: started again it comes to its end."""
+    """Only the last saved state remains. Started again, the job ends normally."""
     before = sent(rdma_vm)
     lead(LAST - 10)
     process = train()
@@ -165,7 +166,7 @@ def test_without_shift_it_dies(rdma_vm: VM, train: Train, lead: Lead, weights: l
 
 
 def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: list[str]) -> None:
-    """On the backup, and on its own rail again when that is whole: idle queue pairs too, and those of a rank with
+    """On the backup, and on its own rail again after the repair: also idle queue pairs, and those of a rank with
     itself."""
     lead(STEPS)
     process = train(shift.inside())
@@ -186,8 +187,8 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: l
 
 
 def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
-    """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup
-    continues on its own rail, protected again."""
+    """With --shift the lower half has the interposer, and the program doesn't see it. A job that was checkpointed on
+    the backup continues on its own rail, protected again."""
     job = shared_path / "job"
     lead(10)
     process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])

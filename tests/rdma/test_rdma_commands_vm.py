@@ -1,4 +1,4 @@
-"""`manapy rdma` where there are RNICs: what it finds."""
+"""`manapy rdma` where there are RNICs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANAPY = Path(sys.executable).parent / "manapy"
 
 
 def test_devices(rdma_vm: VM) -> None:
-    """Names and addresses as the rails have them; MTU and limits as verbs have them (pyverbs, if it is there)."""
+    """Names and addresses are those of the rails. MTU and limits are those of verbs (pyverbs, if it is installed)."""
     found = {
         device["name"]: device
         for device in json.loads(rdma_vm.run([str(MANAPY), "rdma", "devices", "--json"], check=True).stdout)

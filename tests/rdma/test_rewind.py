@@ -1,5 +1,5 @@
-"""The rewind (lowerhalf/rdma/requests/rewind*.c) on real queue pairs of Soft-RoCE: what it finds after a failure is
-what was posted."""
+"""The rewind (lowerhalf/rdma/requests/rewind*.c) on real queue pairs of Soft-RoCE: after a failure it finds what was
+posted."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ def test_outstanding_work_is_found(rdma_vm: VM, shared_path: Path, root: Path) -
     done = rdma_vm.run([program, "rxa0", "10.0.0.1", "rxb0", "10.0.0.2", RAILS, str(SEED), str(ROUNDS)], timeout=240)
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and lines[-1] == "ok", done.stdout + done.stderr
-    assert sum(line.startswith("round ") for line in lines) == ROUNDS  # `rails`, which it runs, says when, too
+    assert sum(line.startswith("round ") for line in lines) == ROUNDS  # `rails`, which it runs, prints such lines, too

@@ -1,5 +1,6 @@
-"""SHIFT under real verbs: traffic of unmodified programs outlives its rail. The checker (programs/rdma/stamps.c) finds
-every message that is lost, doubled, out of order or wrong, and every error that a program sees."""
+"""SHIFT under real verbs: traffic of unmodified programs survives the failure of its rail. The checker
+(programs/rdma/stamps.c) finds every message that is lost, doubled, out of order or wrong, and every error that a
+program sees."""
 
 from __future__ import annotations
 
@@ -20,25 +21,25 @@ pytestmark = pytest.mark.usefixtures("interposer")
 
 
 def carried(vm: VM, rail: int) -> int:
-    """Packets that this rail has delivered to host b."""
+    """The number of packets that this rail has delivered to host b."""
     return vm.counters(f"rxb{rail}")["rcvd_pkts"]
 
 
 def goes_over(vm: VM, pair: Pair, rail: int) -> None:
-    """The next 50 messages do, and what acknowledges them."""
+    """Check that the next 50 messages and their acknowledgements use this rail."""
     before = carried(vm, rail)
     pair.wait_received(50, since=pair.received())
     assert carried(vm, rail) > before + 50
 
 
 def wait_carried(vm: VM, rail: int, packets: int) -> None:
-    """Until it has delivered so many."""
+    """Wait until the rail has delivered so many packets."""
     counter = f"/sys/class/infiniband/rxb{rail}/ports/1/hw_counters/rcvd_pkts"
     vm.run(f"until [ $(cat {counter}) -ge {packets} ]; do sleep 0.05; done", check=True)
 
 
 def times_away(process: GuestProcess) -> list[float]:
-    """From each failure until the way back was begun, in seconds."""
+    """The seconds from each failure until the way back began."""
     moves = [event for event in events(process) if event["event"] in ("fallback", "return")]
     pairs = itertools.pairwise(moves)
     return [(move["begun"] - before["begun"]) / 1e9 for before, move in pairs if move["event"] == "return"]
@@ -58,10 +59,10 @@ def test_there_and_back(rdma_vm: VM, stamps: Path, how: str, host: str | None) -
 
 @pytest.fixture
 def addresses(rdma_vm: VM) -> Iterator[Callable[[str, str], None]]:
-    """Gives host a addresses on rail 0, in order; in the end its own alone, with the GID that it had at first."""
+    """Gives host a addresses on rail 0, in order. In the end host a has only its own address, with its first GID."""
 
     def give(script: str, indices: str) -> None:
-        own = "route replace 10.0.0.2 dev ea0 src 10.0.0.1 table 110"  # an address takes its routes along
+        own = "route replace 10.0.0.2 dev ea0 src 10.0.0.1 table 110"  # deleting an address also deletes its routes
         ways = f"ip {own}; ip neigh replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev ea0 nud permanent"
         gids = f"/sys/class/infiniband/rxa0/ports/1/gids/{indices}"
         rdma_vm.run(f"{script}; {ways}; until grep -q ffff:0a00:0001 {gids}; do sleep 0.05; done", check=True)
@@ -71,7 +72,7 @@ def addresses(rdma_vm: VM) -> Iterator[Callable[[str, str], None]]:
 
 
 def test_an_address_comes_back_behind_another(rdma_vm: VM, stamps: Path, addresses: Callable[[str, str], None]) -> None:
-    """Its GID then stands elsewhere in the table; the way back finds it there."""
+    """Its GID then has another index in the table, and the way back finds it there."""
     pair = start(rdma_vm, stamps, "--kinds", ALL, pairs=2)
     rdma_vm.cut(0)
     wait_event(pair, "fallback", 2)
@@ -112,9 +113,9 @@ def test_storm(rdma_vm: VM, stamps: Path) -> None:
 
 @pytest.mark.parametrize("rail, options", [(0, ""), (1, "--one-way")])
 def test_cut_off(rdma_vm: VM, stamps: Path, rail: int, options: str) -> None:
-    """No path at all for longer than all retries take. The two find each other again on either one, also if only one of
-    them sends. For how long there is none depends on how busy this machine is, so they may wait as long as they
-    like."""
+    """There is no path at all for longer than all retries take. The two hosts find each other again on either path,
+    also if only one of them sends. How long there is no path depends on the load of this machine, so the hosts may wait
+    as long as necessary."""
     pair = start(rdma_vm, stamps, "--kinds", ALL, *options.split(), pairs=2, wait=10 * PATIENCE)
     rdma_vm.cut(0)
     rdma_vm.cut(1)
@@ -131,8 +132,8 @@ def test_cut_off(rdma_vm: VM, stamps: Path, rail: int, options: str) -> None:
 
 
 def test_idle_on_the_backup(rdma_vm: VM, stamps: Path) -> None:
-    """Requests without a signaled one behind them have no completion. That nothing follows them is no reason to take
-    their queue pair for stuck."""
+    """Requests without a later signaled one have no completion. Their queue pair must not be taken for stuck because
+    nothing follows."""
     pair = start(rdma_vm, stamps, "--kinds", "write", "--one-way", "--pause", 3000, "--progress", 1)
     rdma_vm.cut(0)
     wait_event(pair, "fallback")
@@ -144,8 +145,8 @@ def test_idle_on_the_backup(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_stuck(rdma_vm: VM, stamps: Path) -> None:
-    """Soft-RoCE never finishes a fenced READ whose request was lost, and no error says so (soft-roce.md): that is
-    noticed."""
+    """Soft-RoCE never finishes a fenced READ whose request was lost, and reports no error (soft-roce.md). SHIFT notices
+    that."""
     pair = start(rdma_vm, stamps, "--kinds", "read,write", "--fence", *PATIENT)
     rdma_vm.cut(0, how="netem", loss=5)
     with rdma_vm.changed:
@@ -157,7 +158,7 @@ def test_stuck(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_waiting_for_receives(rdma_vm: VM, stamps: Path) -> None:
-    """A sender may wait for the receiver for as long as that likes: that is no failure."""
+    """A sender may wait for the receiver for any time: that is no failure."""
     pair = start(rdma_vm, stamps, "--kinds", "send", "--one-way", "--rest", 10000, *PATIENT)
     pair.server.wait_for(lambda _: pair.received()[0] > 100)
     for process in pair.both:
@@ -168,8 +169,8 @@ def test_waiting_for_receives(rdma_vm: VM, stamps: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pairs, options", [(200, []), (400, ["--srq"])], ids=["own receives", "shared receives"])
 def test_many(rdma_vm: VM, stamps: Path, pairs: int, options: list[str]) -> None:
-    """Many queue pairs on one completion queue, there and back; more than switch at once, and than go into a request to
-    the agent. Also on one shared receive queue, whose receives have to go there and back, too."""
+    """Many queue pairs on one completion queue, to the backup and back: more than switch at once, and more than fit
+    into a request to the agent. Also on one shared receive queue, whose receives must move there and back, too."""
     small = ["--kinds", "send,imm,write", "--size", 1024, "--depth", 2]
     pair = start(rdma_vm, stamps, *small, "--cq", "all", "--timeout", 16, "--retry", 6, *options, pairs=pairs)
     rdma_vm.cut(0)
@@ -183,7 +184,7 @@ def test_many(rdma_vm: VM, stamps: Path, pairs: int, options: list[str]) -> None
 
 @pytest.mark.slow
 def test_cut_during_set_up(rdma_vm: VM, stamps: Path) -> None:
-    """Some connections are protected on both sides, some on one only, some not yet: none is lost."""
+    """Some connections are protected on both sides, some only on one, some not yet: none is lost."""
     env = environment(rdma_vm) | {"MANAPY_SHIFT_VERBOSE": "1"}
     many = ["-n", 10**9, "--progress", 10, "--cq", "all", *PATIENT, "-q", 20]
     pair = Pair.start(rdma_vm, stamps, *many, env=env)
@@ -209,10 +210,10 @@ def test_two_backups(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_lost_acknowledgements(rdma_vm: VM, stamps: Path) -> None:
-    """The receiver has executed what the sender believes failed: nothing may come twice."""
+    """The receiver has executed what the sender believes failed: nothing may arrive twice."""
     pair = start(rdma_vm, stamps, "--one-way", "--kinds", "send,imm,write")
     for times in (1, 2, 3):
-        rdma_vm.cut(0, "b", how="netem")  # b receives, its answers are lost
+        rdma_vm.cut(0, "b", how="netem")  # b receives, but its answers are lost
         wait_event(pair, "fallback", times)
         before = pair.received()[0]
         pair.server.wait_for(lambda _, before=before: pair.received()[0] > before)
@@ -222,10 +223,10 @@ def test_lost_acknowledgements(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_only_probes_get_through(rdma_vm: VM, stamps: Path) -> None:
-    """A switch that drops large packets to host b: probes are small, so the path seems to work, and fails as soon as it
-    has traffic. Each time it is left alone for twice as long, and traffic is on the backup meanwhile. When it works
-    again, traffic comes back and stays."""
-    # b itself may send nothing large then: the sender of a packet that a veth drops tries for ever (soft-roce.md).
+    """A switch drops large packets to host b. Probes are small, so the path seems to work, and fails as soon as it has
+    traffic. Each time SHIFT leaves it alone for twice as long, and traffic is on the backup meanwhile. When the path
+    works again, traffic returns and stays."""
+    # b itself must not send large packets then: the sender of a packet that a veth drops tries for ever (soft-roce.md).
     large = "ip link set sb0 mtu {}"
     pair = start(rdma_vm, stamps, "--one-way", "--kinds", "send,imm,write,flag")
     before = carried(rdma_vm, 1)
@@ -237,7 +238,7 @@ def test_only_probes_get_through(rdma_vm: VM, stamps: Path) -> None:
         rdma_vm.run(large.format(4200), check=True)
     wait_event(pair, "return", count(pair.client, "fallback"))
     away = [times_away(process) for process in pair.both]
-    longer = map(max, zip(*away, strict=False))  # who is told of a failure hears of it later
+    longer = map(max, zip(*away, strict=False))  # a side that is told of a failure learns of it later
     assert [time >= 0.2 * 2**i for i, time in zip(range(4), longer, strict=False)] == [True] * 4, away
     before, received = carried(rdma_vm, 0), pair.received()[0]
     pair.server.wait_for(lambda _: pair.received()[0] >= received + 100)
@@ -246,11 +247,11 @@ def test_only_probes_get_through(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_nothing_left(rdma_vm: VM, stamps: Path) -> None:
-    """Both rails down for good: the program sees what it would have seen without us, soon."""
+    """Both rails are down for good: the program soon sees what it would see without SHIFT."""
     pair = start(rdma_vm, stamps, wait=5)
     rdma_vm.cut(0)
     rdma_vm.cut(1)
-    said = pair.fail()  # who is the second to fail may only see that the other side has gone
+    said = pair.fail()  # the second one to fail may see only that the other side has gone
     words = ("a connection of rx", "is lost: ", "transport retry counter exceeded")
     assert any(all(word in text for word in words) for text in said), said
 
@@ -273,7 +274,7 @@ def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
-    """What can't be protected works as usual, and is said once."""
+    """What can't be protected works as usual, and is reported once."""
     run = ["ib_send_bw", "-c", "UD", "-F", "-x", "1", "-s", "1024", "-n", "200", "-q", "2"]
     server = rdma_vm.start([*run, "-d", "rxb0"], env=environment(rdma_vm))
     rdma_vm.listening(18515)
@@ -285,8 +286,8 @@ def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_shared_receives_on_two_paths(rdma_vm: VM, stamps: Path) -> None:
-    """One queue pair of a shared receive queue is moved away, the others stay; then the path of those fails; then all
-    go back. Each has receives."""
+    """One queue pair of a shared receive queue is moved away, and the others stay. Then the path of those fails. Then
+    all go back. Each has receives."""
     pair = start(rdma_vm, stamps, "--srq", "--cq", "all", "--depth", 32, job="shared", pairs=3)
     client = events(pair.client)[0]
     move = [MANAPY, "rdma", "move", "shared", str(client["pid"])]
@@ -340,8 +341,8 @@ def test_moved_by_hand(rdma_vm: VM, stamps: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["ib_write_bw", "ib_send_bw", "ib_read_bw"])
 def test_perftest(rdma_vm: VM, tool: str, stamps: Path) -> None:
-    """perftest, unmodified, through a failure and back; and then it stays there (its server never goes on to RTS, so
-    has no packet number of its own)."""
+    """perftest, unmodified, through a failure and back; then it stays there (its server never goes to RTS, so it has no
+    packet number)."""
     job = inside(BACKUPS)
     run = [tool, "-F", "-x", "1", "-s", "4096", "-D", "15", "-u", "16"]
     server = rdma_vm.start([*job, *run, "-d", "rxb0"], env={"MANAPY_SHIFT_VERBOSE": "1"})

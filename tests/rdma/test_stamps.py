@@ -77,7 +77,7 @@ def test_bad_options(rdma_vm: VM, stamps: Path) -> None:
         assert done.returncode == status and said in done.stderr
 
 
-# ---- what a cut rail does to a program (the table that the interposer is built for)
+# ---- the effect of a cut rail on a program (the table for which the interposer is built)
 
 RETRY_EXCEEDED = "send: transport retry counter exceeded (12)"
 ENDLESS = ("-n", 10**9, "--kinds", "send,write")
@@ -96,8 +96,8 @@ ENDLESS = ("-n", 10**9, "--kinds", "send,write")
     ],
 )
 def test_cut(rdma_vm: VM, stamps: Path, how: str, host: str | None, event: str) -> None:
-    """The sender's first bad completion says that it has retried too often. The receiver's queue hears nothing, and
-    only who has lost the carrier hears of the port."""
+    """The sender's first bad completion reports too many retries. The receiver's queue gets no event, and only the host
+    that has lost the carrier gets an event of the port."""
     pair = Pair.start(rdma_vm, stamps, "--one-way", "-n", 10**9, "--kinds", "send")
     pair.server.wait_for("received 200\n")
     rdma_vm.cut(0, host, how=how)
@@ -110,7 +110,7 @@ def test_cut(rdma_vm: VM, stamps: Path, how: str, host: str | None, event: str) 
 
 @pytest.mark.parametrize("host", ["a", "b"])
 def test_admin_down(rdma_vm: VM, stamps: Path, host: str) -> None:
-    """Which error comes varies, or none does and traffic just stops (then the program's own patience ends it)."""
+    """The error varies. Sometimes there is none and traffic just stops; then the program's own patience ends it."""
     pair = Pair.start(rdma_vm, stamps, *ENDLESS, "--patience", 15)
     pair.wait_received(200)
     rdma_vm.cut(0, host, how="admin-down")
@@ -118,7 +118,7 @@ def test_admin_down(rdma_vm: VM, stamps: Path, host: str) -> None:
 
 
 def test_loss(rdma_vm: VM, stamps: Path) -> None:
-    """Three percent are not a failure."""
+    """A loss of three percent is not a failure."""
     pair = Pair.start(rdma_vm, stamps, *ENDLESS, *PATIENT, "--progress", 10)
     rdma_vm.cut(0, how="netem", loss=3)
     pair.wait_received(200, since=pair.received())
@@ -133,7 +133,7 @@ def test_endless_retries(rdma_vm: VM, stamps: Path) -> None:
     pair.wait_received(200)
     rdma_vm.cut(0, how="switch")
     before = _sent(rdma_vm)
-    while _sent(rdma_vm) < before + 50:  # again and again, by whichever side had not got an answer yet
+    while _sent(rdma_vm) < before + 50:  # repeatedly, by the side that had not got an answer yet
         assert pair.client.poll() is None and pair.server.poll() is None, pair.client.report() + pair.server.report()
     rdma_vm.repair(0)
     pair.wait_received(200, since=pair.received())
@@ -143,7 +143,7 @@ def test_endless_retries(rdma_vm: VM, stamps: Path) -> None:
 
 @pytest.mark.parametrize("rail", [1, 2])
 def test_other_rails(rdma_vm: VM, stamps: Path, rail: int) -> None:
-    """A cut rail hurts no other."""
+    """A cut rail doesn't affect other rails."""
     pair = Pair.start(rdma_vm, stamps, *ENDLESS, *PATIENT)
     for how in ("switch", "cable", "netem", "admin-down"):
         rdma_vm.cut(rail, how=how)

@@ -37,7 +37,8 @@ def test_same_directory_and_environment(rdma_vm: VM, monkeypatch: pytest.MonkeyP
 
 
 def test_files(rdma_vm: VM, rdma_share: Path, shared_path: Path, tmp_path: Path) -> None:
-    """All the host's files are there, and all may be written; only the shared directory gives it to the host."""
+    """The guest sees all files of the host, and may write all of them. Only changes in the shared directory reach the
+    host."""
     assert rdma_vm.run(["cat", __file__]).stdout == Path(__file__).read_text()
     stray = tmp_path / "stray"
     rdma_vm.run(
@@ -51,7 +52,7 @@ def test_files(rdma_vm: VM, rdma_share: Path, shared_path: Path, tmp_path: Path)
 
 
 def test_timeout_ends_all_processes(rdma_vm: VM) -> None:
-    """Also those that have left the process group; and what the command has said is in the error."""
+    """Also those that have left the process group. The error contains the command's output."""
     with pytest.raises(GuestTimeout, match="said before"):
         rdma_vm.run("echo said before; setsid sleep 98765 & sleep 98765", timeout=3)
     assert rdma_vm.run("pgrep -x sleep").stdout == ""
@@ -102,7 +103,7 @@ def test_death_is_noticed_at_once(rdma_vm: VM) -> None:
 
 
 def test_after_a_death(rdma_vm: VM) -> None:
-    """Another one runs (with the rails made again)."""
+    """A new machine runs (with new rails)."""
     assert len(rdma_vm.run("ls /sys/class/infiniband").stdout.split()) == 6
 
 
@@ -126,7 +127,7 @@ def test_run(tmp_path: Path) -> None:
 
 @pytest.mark.rdma_vm
 def test_run_is_killed(tmp_path: Path) -> None:
-    """The machine ends with whoever has started it."""
+    """The machine ends with the process that has started it."""
     if reason := missing():
         pytest.skip(reason)
     with subprocess.Popen(
@@ -153,7 +154,7 @@ def test_nothing_to_run_it_with() -> None:
 
 
 def test_no_kernel(tmp_path: Path) -> None:
-    """apt that knows of none, and none here from before."""
+    """apt knows of no kernel, and none was downloaded before."""
     if reason := missing():
         pytest.skip(reason)
     for name in ("apt-get", "apt-cache"):

@@ -19,16 +19,17 @@ import suite  # noqa: E402
 RANKS = 2
 SEED = 20261121
 LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
-ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time from another seed
-ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
+ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time with another seed
+ROUNDS = 8  # at most; each round has at least the checkpoint at its beginning
 
-# Each module runs once natively and once under fire: the ones whose objects a restart has to make again are killed,
-# those with files end by a checkpoint, all others are checkpointed. One computes for half a minute, and is for --long.
+# Each module runs once natively and once with checkpoints: modules whose objects a restart must rebuild are killed,
+# those with files end by a checkpoint, and all others are checkpointed. One module computes for half a minute, and runs
+# only in --long.
 RESTARTED = (
     "attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win"
 )
 ALL = r"test_(?!util_dtlib\.)"
-MODULES = {  # regular expressions of those that run
+MODULES = {  # regular expressions of the modules that run
     "plain": ALL,
     "checkpoint": rf"(?!test_({RESTARTED})\.|{suite.WITH_FILES}){ALL}",
     "restart": rf"test_({RESTARTED})\.",
@@ -49,7 +50,7 @@ def main(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def modules(request: pytest.FixtureRequest) -> dict[str, str | None]:
-    """What runs in each mode; None: everything."""
+    """The modules that run in each mode; None: all."""
     return {**MODULES, "plain": None, "checkpoint": None} if request.config.getoption("--long") else MODULES
 
 

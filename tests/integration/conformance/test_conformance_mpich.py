@@ -1,4 +1,4 @@
-"""The comparison of MPICH's test programs (tests/conformance/mpich.py), with a tiny suite of our own in its layout."""
+"""The comparison of MPICH's test programs (tests/conformance/mpich.py), with a tiny suite in the same layout."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_differs_is_told(suite: Path, tmp_path: Path, capsys: pytest.Captur
     assert line.startswith("first/below/differs 1 WANTED=yes") and "Found errors" in line
 
     before = (results / "results.json").read_text()
-    assert mpich.main([*options, "--only", "first/sums,first/quits"]) == 0  # goes on with the restarts
+    assert mpich.main([*options, "--only", "first/sums,first/quits"]) == 0  # continues with the restarts
     assert "2 of 2 pass through a checkpoint, SIGKILL and a restart\nequal\n" in capsys.readouterr().out
     found = json.loads((results / "results.json").read_text())
     assert {name: {way: found[name][way] for way in ways} for name, ways in json.loads(before).items()} == json.loads(
@@ -196,7 +196,7 @@ void MTest_Finalize()
 
 @pytest.mark.skipif(LANGUAGES["cxx"].missing is not None, reason=f"apt install {LANGUAGES['cxx'].missing}")
 def test_cxx(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What C++ programs share is in C++ and, for a part, in C."""
+    """The code that C++ programs share is in C++ and partly in C."""
     for name, text in (
         ("util/mtest_cxx.cxx", CXX_HELPER),
         ("util/mtest_common.c", "int mtest_shared(void) { return 0; }\n"),

@@ -1,7 +1,7 @@
-"""Unmodified programs of others: the Intel MPI Benchmarks, compiled by Intel for the MPICH ABI, from the PyPI package
+"""Unmodified third-party programs: the Intel MPI Benchmarks, compiled by Intel for the MPICH ABI, from the PyPI package
 impi-rt.
 
-They run natively and under manapy with the MPICH that is here, never with Intel's MPI library. Without the package (pip
+They run natively and under manapy with the installed MPICH, never with Intel's MPI library. Without the package (pip
 downloads it once, 130 MB) the tests are skipped.
 """
 
@@ -19,7 +19,7 @@ from manapy.bench.calls import imb
 
 LIBRARIES = {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")}
 SHORT = ["-npmin", "2", "-iter", "5", "-time", "20", "-msglog", "3:12"]
-# a table is cut short after about 0.5 s a size
+# a table ends after about 0.5 s per size
 LONG = ["-npmin", "2", "-iter", "100000", "-time", "0.5", "-msglog", "3:6"]
 
 
@@ -32,7 +32,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def benchmarks(output: str) -> list[str]:
-    """Headings, in order."""
+    """The headings, in order."""
     return re.findall(r"^# Benchmarking (\S+)", output, re.MULTILINE)
 
 
@@ -70,7 +70,7 @@ def test_runs_as_natively(
 def test_checkpoint_kill_restart_in_mid_run(make_job: Callable[..., Job], programs: Path, program: str) -> None:
     chosen = imb.PROGRAMS[program]
     job = make_job(2).start(programs / program, *LONG, *chosen)
-    for later in chosen[1:], chosen[2:]:  # a slow checkpoint may have taken in the beginning of the next one
+    for later in chosen[1:], chosen[2:]:  # a slow checkpoint may have included the beginning of the next benchmark
         job.wait_for(lambda text: any(f"# Benchmarking {name} " in text for name in later))  # noqa: B023
         job.checkpoint()
         job.kill()
@@ -80,6 +80,6 @@ def test_checkpoint_kill_restart_in_mid_run(make_job: Callable[..., Job], progra
     seen: list[str] = []
     for number, run in enumerate(job.runs):
         here = benchmarks(run.read_text(errors="replace"))
-        assert number == 0 or chosen[0] not in here  # it went on, it didn't begin again
+        assert number == 0 or chosen[0] not in here  # it continued, it didn't begin again
         seen += here
     assert tuple(dict.fromkeys(seen)) == chosen

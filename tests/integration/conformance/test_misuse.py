@@ -1,5 +1,5 @@
-"""tools/verdicts on a suite of our own in the layout of MPI-CorrBench: misuse is named with rank and cause, and nobody
-in correct programs."""
+"""tools/verdicts on a suite in the layout of MPI-CorrBench: misuse is named with rank and cause, and no rank of a
+correct program is accused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUITE = {
         "if (rank == 0) { MPI_Gather(data, 1, MPI_INT, data + 1, 1, MPI_INT, 0, WORLD); }",
         "named",
     ),
-    "0-level/coll/MissingCall-MPIReduce-Deadlock.c": (  # the name is wrong: what is missing is MPI_Gather
+    "0-level/coll/MissingCall-MPIReduce-Deadlock.c": (  # the name is wrong: MPI_Gather is missing
         "if (rank == 0) { MPI_Gather(data, 1, MPI_INT, data + 1, 1, MPI_INT, 0, WORLD); }",
         "wrong",
     ),
@@ -63,7 +63,7 @@ def test_a_small_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     (tmp_path / "suite" / "0-level" / "correct" / "include").mkdir()
     (tmp_path / "suite" / "0-level" / "correct" / "include" / "here.h").write_text("#define WORLD MPI_COMM_WORLD\n")
     arguments = [str(tmp_path / "suite"), "--json", str(tmp_path / "said.json")]
-    assert misuse.main(arguments) == 1  # for the one with the wrong name
+    assert misuse.main(arguments) == 1  # because of the program with the wrong name
     said = misuse.kept(tmp_path / "said.json")
     wanted = {name: result for name, (_, result) in SUITE.items()}
     wrong = {name: said[name] for name in said if said[name].result != wanted[name]}
@@ -77,7 +77,7 @@ def test_a_small_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert misnamed.judged == "MPI_Reduce is not named"
     assert send.named and "rank 0" in send.sentence and "MPI_Send to an unknown rank, tag 0 failed" in send.sentence
     assert send.here.code and send.here.refusals == send.native.refusals == {("send", "Invalid rank")}, send
-    first = crash.verdicts[0]  # whether mpirun has ended the other rank before it was asked about is chance
+    first = crash.verdicts[0]  # it depends on chance whether mpirun has ended the other rank before the question
     assert any("was in MPI_Bcast with root 0" in text for text in (first["sentence"], *first["evidence"])), crash
     assert not any(one.otherwise for one in said.values()), [one.otherwise for one in said.values()]
     shown = capsys.readouterr().out
