@@ -33,16 +33,16 @@ def checkpoint() -> Path | None:
     """
     import time
 
-    from .core import boundary, outside
+    from .core import boundary, warn
 
     block = boundary.lower()
     if block is None:
-        outside.warn_outside("checkpoint() did nothing")
+        warn.not_launched("checkpoint() did nothing")
         return None
     generation = block.generation
     ticket = boundary.request_checkpoint(block)
     if ticket < 0:
-        outside.warn("checkpoint() did nothing: this job has no coordinator")
+        warn.warn("checkpoint() did nothing: this job has no coordinator")
         return None
     while block.generation == generation:  # a restart replaces the block, and its tickets count from 0 again
         done = boundary.checkpoint_done(block)
@@ -58,11 +58,11 @@ def checkpoint() -> Path | None:
 
 def is_restart() -> bool:
     """Does this process continue from a checkpoint? Outside manapy: False, with a RuntimeWarning."""
-    from .core import boundary, outside
+    from .core import boundary, warn
 
     block = boundary.lower()
     if block is None:
-        outside.warn_outside("is_restart() is False")
+        warn.not_launched("is_restart() is False")
         return False
     return bool(block.generation > 0)
 

@@ -29,10 +29,10 @@ def table() -> dict[int, list[Communicator]]:
     Other threads may increase the values meanwhile. Outside manapy: {}, with a RuntimeWarning; also {} before the
     program has loaded MPI.
     """
-    from ..core import boundary, outside
+    from ..core import boundary, warn
 
     if boundary.lower() is None:
-        outside.warn_outside("clock.table() is empty")
+        warn.not_launched("clock.table() is empty")
         return {}
     block = boundary.upper()
     result: dict[int, list[Communicator]] = {}

@@ -16,7 +16,7 @@ ALLOWED = {
     "bench": "bench.calls bench.checkpoints bench.rdma bench.shared bench.trace",
     "bench.calls": "bench.shared",
     "bench.checkpoints": "bench.shared clock.model",
-    "bench.fcdp": "bench.calls bench.shared fcdp fcdp.engine",
+    "bench.fcdp": "bench.shared fcdp fcdp.engine",
     "bench.rdma": "bench.shared",
     "bench.shared": "bench.fcdp bench.rdma bench.trace mpi top trace.capture",  # the first three: types, for plots
     "bench.trace": "bench.shared trace trace.capture trace.hang trace.host trace.live trace.model trace.slow",
@@ -36,7 +36,7 @@ ALLOWED = {
         "chain ckpt ckpt.coordinator ckpt.store cli.shared trace.capture trace.convert trace.hang trace.host "
         "trace.live trace.model trace.report trace.slow"
     ),
-    "clock": "top",
+    "clock": "",
     "clock.model": "clock",
     "doctor": "mpi",
     "fcdp": "fcdp.engine",

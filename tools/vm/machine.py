@@ -150,10 +150,11 @@ class GuestProcess:
 # before other work, where that is allowed.
 PRIORITY = "-10"
 
-# A processor without AVX, and with what manapy-launch needs: emulated wide vectors and carry-less products are slow.
-# ib_write_bw over a rail: 44 MB/s, and 17 MB/s with `-cpu max`.
-EMULATED = "Nehalem,+fsgsbase,+rdtscp"
 _FIRST = ["nice", "-n", PRIORITY] if os.geteuid() == 0 else []
+
+# A processor without AVX and fast string operations, both slow where they are emulated, and with what manapy-launch
+# needs. ib_write_bw over a rail: 44 MB/s, and 17 MB/s with `-cpu max`.
+EMULATED = "Nehalem,+fsgsbase,+rdtscp"
 
 
 class VM:
@@ -320,10 +321,8 @@ class VM:
         hang = "softlockup_panic=1 watchdog_thresh=60 panic=-1"
         # QEMU keeps translated code by its address: programs at the same addresses share it (Python starts in half the
         # time).
-        append = (
-            f"console=ttyS0 quiet loglevel=4 mitigations=off nokaslr norandmaps random.trust_cpu=on tsc=reliable "
-            f"no_timer_check {hang} agent={agent} share={share}"
-        )
+        boot = "console=ttyS0 quiet loglevel=4 mitigations=off nokaslr norandmaps random.trust_cpu=on"
+        append = f"{boot} tsc=reliable no_timer_check {hang} agent={agent} share={share}"
         arguments = [
             qemu,
             "-M",

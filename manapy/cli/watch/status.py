@@ -15,6 +15,7 @@ from ..shared.output import Output
 
 if TYPE_CHECKING:
     from ...chain.record import Chain
+    from ...ckpt.store.job import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,24 +28,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator, or read the chain's history, and print."""
     from ...ckpt import command
+    from ...ckpt.store.job import Job
     from ...core.errors import UsageError
 
-    chain = _chain(options.job)
+    named = _named(options.job)
     if options.watch:
         if options.json:
             raise UsageError("--watch has no --json: read history.jsonl in the chain's directory, or ask again")
         from . import status_watch
 
-        return status_watch.watch(chain, options.job, out)
-    if chain is not None:
+        return status_watch.watch(named, out)
+    if not isinstance(named, Job):
         from ...chain import view
         from . import status_watch
 
-        out.data(view.summary(chain))
-        for line in status_watch.lines(chain):
+        out.data(view.summary(named))
+        for line in status_watch.lines(named):
             out.line(line)
         return 0
-    status = command.status(naming.job(options.job))
+    status = command.status(named)
     out.data(status)
     if not out.json:
         from .job_status import show
@@ -53,18 +55,17 @@ def run(options: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _chain(which: str | None) -> Chain | None:
-    """The chain with this directory or name; if nothing is named and no job is live here, the newest one here; or
-    None."""
+def _named(which: str | None) -> Chain | Job:
+    """The chain or job with this directory or name. None: the job that is live here, else the newest chain here. Raises
+    ManapyError."""
     from ...chain import record
-    from ...ckpt.store import job
     from ...core.errors import JobError
 
-    if which is not None:
-        return record.find(which) if naming.is_chain(which) else None
+    if which is not None and naming.is_chain(which):
+        return record.find(which)
     try:
-        job.find_live(None)
+        return naming.job(which)
     except JobError:
-        if any(record.is_chain(path) for path in Path().iterdir()):
+        if which is None and any(record.is_chain(path) for path in Path().iterdir()):
             return record.find(None)
-    return None
+        raise

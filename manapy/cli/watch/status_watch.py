@@ -11,39 +11,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.units import ago, size
-from ..shared import naming
 from ..shared.output import Output
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from ...chain.record import Chain, Event
+    from ...ckpt.store.job import Job
 
 EVERY = 1.0  # seconds
 
 
-def watch(chain: Chain | None, which: str | None, out: Output) -> int:
+def watch(shown: Chain | Job, out: Output) -> int:
     """Show the chain or job until it has ended."""
-    if chain is not None and not out.file.isatty():
-        return _follow(chain, out)
+    from ...ckpt.store.job import Job
     from ...core.errors import JobError
 
-    if chain is None:
-        where = naming.job(which)
+    if isinstance(shown, Job):
 
         def text() -> list[str]:
-            return job_lines(where)
+            return job_lines(shown)
 
         def over() -> bool:
-            return not where.is_live()
+            return not shown.is_live()
+    elif not out.file.isatty():
+        return _follow(shown, out)
     else:
-        following = chain
 
         def text() -> list[str]:
-            return lines(following)
+            return lines(shown)
 
         def over() -> bool:
-            return following.over() is not None
+            return shown.over() is not None
 
     try:
         return _live(text, over, out)

@@ -11,6 +11,6 @@ def warn(text: str, callers: int = 1) -> None:
     warnings.warn(f"manapy: {text}", RuntimeWarning, stacklevel=2 + callers)
 
 
-def warn_outside(what: str) -> None:
+def not_launched(what: str) -> None:
     """Nothing happened, because manapy-launch did not start this process."""
     warn(f"{what}: this process does not run under manapy-launch", callers=2)
