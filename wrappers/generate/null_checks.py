@@ -18,7 +18,7 @@ def nulls(f: Function) -> list[str]:
     if f.cls != "manual" or f.result != "INT" or f.family == "tools" or f.name in ("Init", "Init_thread"):
         return []
     found = []
-    for before, a in zip((None, *f.arguments), f.arguments):
+    for before, a in zip((None, *f.arguments), f.arguments, strict=False):
         asked = a.kind == "STRING_OUT" and before is not None and before.kind == "INT_OUT"
         if VALUE.fullmatch(a.kind) and not asked and not (a.kind == "STRING" and f.argument("ROOT")):
             found.append(f"{a.name} == NULL")
