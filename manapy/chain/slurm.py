@@ -3,6 +3,7 @@
 Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
 - EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption.
 - `scontrol requeue` of a running batch job kills it (SIGTERM, after KillWait SIGKILL) and queues it again under its id.
+- The last task of a job array has the array's id as its SLURM_JOB_ID, and a command takes this id for all tasks.
 - A job that the scheduler has requeued itself, after a lost node or a preemption, comes back the same way.
 """
 
@@ -76,7 +77,7 @@ def _clean() -> dict[str, str]:
 
 
 def show(job: str) -> dict[str, str]:
-    """The state of a job (of an array: of its first task), by scontrol's names. Raises SlurmError.
+    """The state of a job (of a whole array: of its first task), by scontrol's names. Raises SlurmError.
 
     It asks only for fields that no user fills in: scontrol's own output mixes them with names, comments and paths,
     which may contain anything.
@@ -87,6 +88,12 @@ def show(job: str) -> dict[str, str]:
     ).splitlines()
     first = lines[0] if lines else ""
     return {name: text for i, name in enumerate(SHOWN) if (text := first[i * WIDTH : (i + 1) * WIDTH].strip())}
+
+
+def own_job() -> str:
+    """The id of the job that this process runs in, ARRAY_TASK for a task of an array; "" outside of Slurm."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
 
 def was_cancelled(job: str) -> bool:
@@ -126,7 +133,7 @@ class Allocation:
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
-        self.job = os.environ.get("SLURM_JOB_ID", "")
+        self.job = own_job()
         self.nodes = os.environ.get("SLURM_JOB_NODELIST", "")
         if not self.job or not self.nodes:
             raise ManapyError(

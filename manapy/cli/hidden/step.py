@@ -36,7 +36,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
                 f"attempt {len(attempts)} runs now"
             )
         job = attempts[-1]["id"]
-        if job and job != os.environ.get("SLURM_JOB_ID"):
+        if job and not _is_ours(job):
             raise ManapyError(
                 f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted"
             )
@@ -44,3 +44,13 @@ def run(options: argparse.Namespace, out: Output) -> int:
     except (ManapyError, OSError) as error:
         out.line(f"ERROR {error}")
     return 0
+
+
+def _is_ours(job: str) -> bool:
+    """Do we run in this Slurm job? A job that continues a task of an array has the task's variables, but an id of its
+    own."""
+    if job == os.environ.get("SLURM_JOB_ID"):
+        return True
+    from ...chain import slurm
+
+    return job == slurm.own_job()

@@ -436,11 +436,12 @@ def test_allocations_of_a_strict_cluster(
 
 
 def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
-    """Submitted with sbatch as a job array: each task is a separate chain."""
+    """Submitted with sbatch as a job array: each task is a separate chain. The last task, whose SLURM_JOB_ID is the
+    array's, is requeued when the first has ended, which is nothing to that one."""
     line = f'[ "$MANAPY_CHAIN" ] || exec {BIN}/manapy slurm guard --dir {tmp_path}/chain --interval 1s -- "$0" "$@"'
     step = f"mpiexec -bootstrap slurm -n 2 manapy-launch {shlex.join(heat(Path('X'), 0.5))}".replace(
         " X", f" {tmp_path}/$SLURM_ARRAY_TASK_ID-$1.npy"
-    )
+    ).replace(" 0.5", " $((4 * SLURM_ARRAY_TASK_ID - 4)).5")
     script = f"#SBATCH --requeue --open-mode=append\n#SBATCH --array=1-2 --ntasks=2 --nodes=1\n{line}\n{step}"
     file = tmp_path / "job.sh"
     file.write_text(f"#!/bin/bash\n{script}\n")
@@ -449,12 +450,15 @@ def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np
         lambda: all((tmp_path / "chain" / f"task-{task}" / "step-001" / "latest").exists() for task in (1, 2)),
         lambda: [(file, file.read_text()) for file in tmp_path.glob("*.out")],
     )
+    cluster.wait_for(f"{job}_1", "COMPLETED")  # type: ignore[arg-type]
     cluster.command("scontrol", "requeue", f"{job}_2")
-    for task in (1, 2):
-        cluster.wait_for(f"{job}_{task}", "COMPLETED")  # type: ignore[arg-type]
+    cluster.wait_for(f"{job}_2", "COMPLETED")  # type: ignore[arg-type]
     fields = [np.load(tmp_path / f"{task}-word.npy") for task in (1, 2)]
     assert np.array_equal(fields[0], fields[1])
     assert [event["verdict"] for event in events_in(tmp_path / "chain/task-2", "step")] == ["new", "resume"]
+    first, second = (events_in(tmp_path / f"chain/task-{task}", "attempt") for task in (1, 2))
+    assert [event["id"] for event in first + second] == [f"{job}_1", f"{job}_2", f"{job}_2"]
+    assert all(event["deadline"] > event["time"] for event in first + second)
 
 
 @pytest.mark.slow

@@ -196,6 +196,11 @@ def test_step_command(history: History, tmp_path: Path) -> None:
     assert answer.startswith(f"ERROR {chain}: this script belongs to attempt 1, which is over")
     answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, "SLURM_JOB_ID": "18"})
     assert answer.startswith("ERROR MANAPY_CHAIN names the chain of job 17")
+    history.begin(id="17_2")
+    for task, begins in (("2", f"NEW {chain}/step-"), ("1", "ERROR MANAPY_CHAIN names the chain of job 17_2")):
+        array = {"SLURM_JOB_ID": "18", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": task}
+        answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, **array})
+        assert answer.startswith(begins)
 
 
 def test_step_of_a_chain_that_has_not_begun(history: History) -> None:
