@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import connection, handshake
-from ..core.errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError
+from ..core.errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError, LeavingError
 from . import protocol
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ class Connection(connection.Connection):
             if end := job.end():
                 raise GoneError(end) from error
             raise
+
+    def _refused(self, reason: str) -> Exception:
+        return LeavingError(f"{self._job.dir}: {reason}")
 
     def _lost(self, error: OSError | None) -> Exception:
         if not isinstance(error, TimeoutError) and (end := _end_of(self._job, END_SECONDS)):

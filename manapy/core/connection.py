@@ -41,7 +41,7 @@ class Connection:
             self.send(line)
             reply = self.receive()
             if reply.startswith("BUSY "):
-                raise service.error(f"{what}: {decode_text(reply.removeprefix('BUSY '))}")
+                raise self._refused(decode_text(reply.removeprefix("BUSY ")))
             if not hmac.compare_digest(reply.encode(), expected.encode()):
                 raise service.error(
                     f"{what}: the {service.name} refuses the connection: {secret_path} is not its secret"
@@ -85,6 +85,9 @@ class Connection:
     def fileno(self) -> int:
         """The socket's descriptor, for select and poll. Receive all complete lines before."""
         return self._socket.fileno()
+
+    def _refused(self, reason: str) -> Exception:
+        return self._service.error(f"{self._what}: {reason}")
 
     def _lost(self, error: OSError | None) -> Exception:
         if isinstance(error, TimeoutError):

@@ -5,6 +5,7 @@ ManapyError            the command failed: exit code 1
   JobError             no such job, more than one, or it no longer runs
     CoordinatorError   its coordinator cannot be reached, or does not have the same secret
       GoneError        nobody listens at its address
+      LeavingError     it takes no commands any more, because it is about to end
   CheckpointError      a checkpoint could not be taken; earlier ones are unchanged
     DiedError          because ranks have died; otherwise the job goes on
   ManifestError        a directory is no checkpoint, or its manifest is damaged
@@ -38,6 +39,10 @@ class CoordinatorError(JobError):
 
 class GoneError(CoordinatorError):
     """There is no coordinator."""
+
+
+class LeavingError(CoordinatorError):
+    """The coordinator takes no commands any more, because it is about to end."""
 
 
 class CheckpointError(ManapyError):

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...core.errors import CoordinatorError, JobError, why
+from ...core.errors import CoordinatorError, JobError, LeavingError, why
 from ...core.files import as_text, reading, replace_file
 from . import known, own, publish
 
@@ -81,6 +81,8 @@ class Job(NamedTuple):
 
         try:
             Connection(self, patience=0).close()
+        except LeavingError:
+            return True
         except CoordinatorError:
             return False
         return True

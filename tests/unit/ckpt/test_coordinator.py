@@ -481,6 +481,7 @@ def test_a_job_that_is_leaving_answers_nobody(tmp_path: Path, monkeypatch: pytes
             await asyncio.sleep(0.01)
         with pytest.raises(CoordinatorError, match="job: its processes have ended$"):
             await asyncio.to_thread(command.Connection, job.read(fake.dir))
+        assert await asyncio.to_thread(job.read(fake.dir).is_live)
         fake.coordinator.ranks.over.set()
         await fake.task
 
