@@ -5,8 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What has started this rank. NONE: it is alone. */
+typedef enum { MPY_MANAGER_NONE, MPY_MANAGER_PMI, MPY_MANAGER_PMIX } mpy_manager_t;
+
 typedef struct mpy_pmi {
-    int fd; /* -1: no process manager, one rank alone */
+    mpy_manager_t manager;
+    int fd; /* -1: no connection */
+    int agent; /* PMIX: process id of our child at the other end of fd */
     int rank, size;
     int local_size; /* ranks on this host; 0: not known, but not all */
     size_t value_max; /* longest value of one key that is safe to put */
@@ -16,6 +21,8 @@ typedef struct mpy_pmi {
 /* Were we started by hydra's mpirun (MPICH's, Intel MPI's)? */
 bool mpy_pmi_is_hydra(void);
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
+/* The rendezvous is over. PMI: fd stays open, for the MPI library. */
+void mpy_pmi_close(mpy_pmi_t *p);
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);
 bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n);
 bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n);
