@@ -292,8 +292,8 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
 }
 
 void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {
-    snprintf(text, n, "%d %d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, (int)job->manager, job->pmi_fd,
-             (int)job->protocol, job->port, job->host, job->dir);
+    snprintf(text, n, "%d %d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, (int)job->manager,
+             job->pmi_fd, (int)job->protocol, job->port, job->host, job->dir);
 }
 
 bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {

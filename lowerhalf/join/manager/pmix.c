@@ -28,7 +28,7 @@
 #include "isolate/fdguard.h"
 #include "pmix_agent.h"
 
-enum { ANSWER_MS = 6000, SPEAKER_S = 3, LINE_MAX_BYTES = PATH_MAX + 2048 };
+enum { ANSWER_MS = 8000, SPEAKER_S = 3, LINE_MAX_BYTES = PATH_MAX + 2048 };
 
 bool mpy_pmix_is_there(void) { return getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL; }
 

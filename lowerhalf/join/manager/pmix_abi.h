@@ -3,8 +3,8 @@
  * From the PMIx Standard 4.1: keys, namespaces, ranks and processes in sections 3.2.1 to 3.2.4, values and infos in
  * 3.2.8 and 3.2.9, PMIx_Init and PMIx_Finalize in 4.3 and 4.4, PMIx_Fence and PMIx_Get in 5.1 and 5.2, attributes of a
  * job in 6.1.2, PMIx_Put and PMIx_Commit in 7.1. The standard does not give the numbers of constants and the layout of
- * the union in a value: they are those of OpenPMIx 2 to 5. tests/unit/lowerhalf/test_pmix_abi.py compares all of this
- * with the real header.
+ * the union in a value: they are those of OpenPMIx 2 to 5. tests/unit/ckpt/test_pmix.py compares all of this with
+ * the real header.
  */
 #ifndef MANAPY_PMIX_ABI_H
 #define MANAPY_PMIX_ABI_H
