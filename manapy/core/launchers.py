@@ -1,7 +1,7 @@
 """What has started a rank: the command with which a restart starts it again.
 
     command(pid)    /usr/bin/mpiexec.hydra
-                    srun --mpi=pmix
+                    srun --mpi=pmix --kill-on-bad-exit
                     /usr/bin/orterun --allow-run-as-root --oversubscribe
 
 Open MPI's programs are orterun (Open MPI 4) and prterun (5): `mpirun` is a link to the first, or starts the second.
@@ -22,6 +22,8 @@ from .proc import PARENT, stat_fields
 HYDRA = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")
 # Open MPI's programs, and the options with which they behave as mpirun
 OPEN_MPI = {"orterun": (), "prterun": ("--personality", "ompi")}
+# By PMI a rank that fails ends the others; by PMIx it has finished its conversation long before.
+SRUN_PMIX = "srun --mpi=pmix --kill-on-bad-exit"
 _DAEMONS = {"orted": "orterun", "prted": "prterun"}
 _OVERSUBSCRIBE = re.compile(r"(?<!no)oversubscribe", re.I)
 
@@ -36,7 +38,7 @@ def command(rank: int) -> str | None:
         parent = _parent(rank)
         manager = _program(parent)
         if manager.name.startswith("slurmstepd"):  # Debian's is slurmstepd-wlm
-            return f"srun --mpi={'pmix' if 'PMIX_NAMESPACE' in _environment(rank) else 'pmi2'}"
+            return SRUN_PMIX if "PMIX_NAMESPACE" in _environment(rank) else "srun --mpi=pmi2"
         if manager.name in OPEN_MPI or manager.name in _DAEMONS:
             return _open_mpi(parent, manager)
         above = _program(_parent(parent))

@@ -4,7 +4,6 @@ descriptors."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 from collections.abc import Callable

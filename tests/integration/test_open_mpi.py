@@ -284,5 +284,5 @@ def test_srun_with_pmix(counting: Callable[..., Job], allocation: dict[str, str]
     job.kill()
     job.restart_by_command()
     job.wait_until_it_runs()
-    assert json.loads((job.dir / "job.json").read_text())["mpirun"] == "srun --mpi=pmix"
+    assert json.loads((job.dir / "job.json").read_text())["mpirun"] == "srun --mpi=pmix --kill-on-bad-exit"
     finish(job)
