@@ -45,6 +45,7 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     for (int i = 0; i < count; i++) syscall(SYS_dup2, moved[i], i); /* not interposed; libc's dup2 would work, too */
     close_range((unsigned)count, ~0u, 0);
     unsetenv("PMI_FD");
+    unsetenv("PMIX_NAMESPACE");
     execv(argv[0], argv);
     dprintf(2, "cannot execute %s: %s\n", argv[0], strerror(errno));
     _exit(127);

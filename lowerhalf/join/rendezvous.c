@@ -37,7 +37,6 @@
 #include "isolate/fdguard.h"
 #include "jobdir.h"
 #include "leftovers.h"
-#include "pmi.h"
 #include "wire/wire.h"
 
 #define CHUNKS_MAX 8
@@ -233,27 +232,23 @@ static bool read_secret_patiently(mpy_job_t *job, char *error, size_t n) {
     return true;
 }
 
-bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n) {
-    mpy_pmi_t pmi;
-    *say = true;
-    memset(job, 0, sizeof *job);
-    if (!mpy_pmi_open(&pmi, error, n)) return false;
-    job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.fd < 0 ? 1 : pmi.local_size, job->pmi_fd = pmi.fd;
+/* All ranks know of the same job. */
+static bool agree(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_job_t *job, bool *say, char *error,
+                  size_t n) {
     *say = job->rank == 0;
-    if (pmi.fd >= 0 && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
     if (options->expected_ranks > 0 && options->expected_ranks != job->size)
         return mpy_refuse(error, n, "the checkpoint has %d ranks, but %d were started: use mpirun -n %d",
                           options->expected_ranks, job->size, options->expected_ranks);
     if (job->rank == 0) {
         bool ok = found_step(options, job, error, n);
-        if (pmi.fd < 0) return ok;
+        if (job->manager == MPY_MANAGER_NONE) return ok;
         char text[2560], trouble[3072];
         if (!ok) snprintf(text, sizeof text, "E%.1000s", error);
         else if (job->step.verdict == MPY_CHAIN_DONE) snprintf(text, sizeof text, "D%d", job->step.code);
         else
             snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir,
                      job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
-        if (!publish(&pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(&pmi, trouble, sizeof trouble)) {
+        if (!publish(pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(pmi, trouble, sizeof trouble)) {
             if (ok) mpy_reason(error, n, "%s", trouble);
             return false;
         }
@@ -261,7 +256,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     }
     char text[2560];
     *say = true;
-    if (!mpy_pmi_barrier(&pmi, error, n) || !lookup(&pmi, text, sizeof text, error, n)) return false;
+    if (!mpy_pmi_barrier(pmi, error, n) || !lookup(pmi, text, sizeof text, error, n)) return false;
     if (text[0] == 'E') {
         snprintf(error, n, "%s", text + 1);
         *say = false;
@@ -282,18 +277,32 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     return read_secret_patiently(job, error, n);
 }
 
+bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n) {
+    mpy_pmi_t pmi;
+    *say = true;
+    memset(job, 0, sizeof *job);
+    if (!mpy_pmi_open(&pmi, error, n)) return false;
+    job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.local_size, job->manager = pmi.manager;
+    if (job->manager == MPY_MANAGER_PMI && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
+    bool ok = agree(options, &pmi, job, say, error, n);
+    mpy_pmi_close(&pmi);
+    job->pmi_fd = pmi.fd;
+    return ok;
+}
+
 void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {
-    snprintf(text, n, "%d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, job->pmi_fd, (int)job->protocol,
-             job->port, job->host, job->dir);
+    snprintf(text, n, "%d %d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, (int)job->manager,
+             job->pmi_fd, (int)job->protocol, job->port, job->host, job->dir);
 }
 
 bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
-    int at = 0, protocol = 0;
+    int at = 0, manager = 0, protocol = 0;
     memset(job, 0, sizeof *job);
-    if (sscanf(text, "%d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &protocol,
-               &job->port, job->host, &at) != 7 ||
+    if (sscanf(text, "%d %d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &manager, &job->pmi_fd,
+               &protocol, &job->port, job->host, &at) != 8 ||
         at == 0 || strlen(text + at) >= sizeof job->dir)
         return mpy_refuse(error, n, "--rejoin is for manapy's own use");
+    job->manager = (mpy_manager_t)manager;
     job->protocol = (mpy_protocol_t)protocol;
     strcpy(job->dir, text + at);
     if (job->pmi_fd >= 0) { /* the exec has kept it open */

@@ -11,6 +11,7 @@
 #include <manapy/control.h>
 
 #include "chain.h"
+#include "manager/pmi.h"
 
 typedef struct mpy_rendezvous_options {
     const char *dir;      /* --dir, or NULL */
@@ -27,7 +28,8 @@ typedef struct mpy_rendezvous_options {
 typedef struct mpy_job {
     int rank, size;
     int local_size;             /* ranks on this host */
-    int pmi_fd;                 /* -1: started without a process manager */
+    mpy_manager_t manager;
+    int pmi_fd;                 /* connection with a process manager that speaks PMI-1; -1: none */
     char dir[1024];             /* job directory, absolute */
     char host[256];             /* coordinator's address and port */
     int port;

@@ -14,6 +14,7 @@
 #include "load.h"
 #include "base/rank.h"
 #include "isolate/fdguard.h"
+#include "join/manager/pmix.h"
 #include "rdma.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -161,9 +162,34 @@ void mpy_mpi_segments(char *out, size_t n) {
     if (!used) snprintf(out, n, "-");
 }
 
+/* ---- a launcher under which no library that we can load works ---- */
+
+static const char *forbidding;
+
+void mpy_mpi_forbid(const char *launcher) { forbidding = launcher; }
+
+static void advise(char *out, size_t n) {
+    char mpirun[PATH_MAX];
+    snprintf(mpirun, sizeof mpirun, "%s", mpy_self_path());
+    strcpy(strrchr(mpirun, '/') + 1, "mpirun");
+    if (!strncmp(forbidding, "srun", 4)) snprintf(out, n, "use srun --mpi=pmi2");
+    else if (access(mpirun, X_OK) == 0) snprintf(out, n, "use MPICH's mpirun: %s", mpirun);
+    else snprintf(out, n, "use MPICH's mpirun");
+}
+
+static void refuse(void) {
+    char line[PATH_MAX + 256], advice[PATH_MAX + 64];
+    advise(advice, sizeof advice);
+    snprintf(line, sizeof line, "the program calls MPI, which manapy does not support under %s yet: %s", forbidding,
+             advice);
+    mpy_pmix_let_rank0_speak(MPY_LOWER->rank);
+    MPY_LOWER->svc->die(line, 1);
+}
+
 void mpy_mpi_load(char **env) {
     static int loaded;
     if (loaded) return;
+    if (forbidding) refuse();
     adopt_environment(env);
     mallopt(M_MMAP_THRESHOLD, MALLOC_MMAPS_FROM);
     mallopt(M_TRIM_THRESHOLD, MALLOC_TRIMS_FROM);

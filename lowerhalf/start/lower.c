@@ -16,8 +16,9 @@
 #include "isolate/threads.h"
 #include "isolate/trap/trap.h"
 #include "join/jobdir.h"
-#include "join/pmi.h"
-#include "join/pmi_again.h"
+#include "join/manager/pmi.h"
+#include "join/manager/pmi_again.h"
+#include "join/manager/pmix.h"
 #include "mpi/load.h"
 #include "mpi/rdma.h"
 #include "mpi/tcp_bytes.h"
@@ -184,14 +185,15 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
         _exit(job.step.code);
     }
     if (job.step.verdict == MPY_CHAIN_RESUME) resume = job.step.path, generation = 1;
-    if (!mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
+    if (job.manager == MPY_MANAGER_PMIX) mpy_mpi_forbid(mpy_pmix_launcher());
+    else if (!mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
     if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
     mpy_lower_t *b = MPY_LOWER;
     b->generation = generation;
     b->rank = job.rank;
     b->size = job.size;
     b->protocol = job.protocol;
-    b->singleton = job.pmi_fd < 0;
+    b->singleton = job.manager == MPY_MANAGER_NONE;
     b->drain_seconds = drain_seconds();
     b->table_hash = MPY_TABLE_HASH;
     b->svc = &services;

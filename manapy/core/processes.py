@@ -1,16 +1,15 @@
-"""Processes of this host that are not our children: is one alive, when does it end, what has started it. Also: the
-limit of our own descriptors."""
+"""Processes of this host that are not our children: is one alive, when does it end. Also: the limit of our own
+descriptors."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
 
-from .proc import PARENT, STATE, stat_fields
+from .proc import STATE, stat_fields
 
 RESERVED = 32  # descriptors reserved for commands, checkpoints and logs: connections of ranks must leave them free
 
@@ -60,37 +59,3 @@ def is_alive(pid: int) -> bool:
         return stat_fields(Path(f"/proc/{pid}"))[STATE] not in "ZX"
     except (OSError, IndexError):
         return False
-
-
-# of MPICH and its relatives, the surest first
-LAUNCHERS = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")
-
-
-def launcher(rank: int) -> str | None:
-    """The command that has started the process of a rank; it takes `-n N PROGRAM`.
-
-    Under slurmstepd it is srun. Else it is the mpirun above hydra_pmi_proxy or, if that runs on another host, an mpirun
-    beside it that belongs to the same MPI."""
-    with contextlib.suppress(OSError, ValueError):
-        proxy = _parent(rank)
-        manager = _program(proxy)
-        if manager.name.startswith("slurmstepd"):  # Debian's is slurmstepd-wlm
-            return "srun --mpi=pmi2"
-        above = _program(_parent(proxy))
-        if above.name.startswith(("mpirun", "mpiexec")):
-            return str(above)
-        for name in LAUNCHERS:
-            # Open MPI's is orterun
-            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(
-                ("mpirun", "mpiexec")
-            ):
-                return str(candidate)
-    return None
-
-
-def _parent(pid: int) -> int:
-    return int(stat_fields(Path(f"/proc/{pid}"))[PARENT])
-
-
-def _program(pid: int) -> Path:
-    return Path(os.readlink(f"/proc/{pid}/exe"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..core import installation
 from ..core.units import size
-from ..mpi import Candidate, Family, candidates, family_of
+from ..mpi import Candidate, Family, candidates, family_of, find_pmix
 from ._finding import Finding, Level
 
 HWCAP2_FSGSBASE = 1 << 1
@@ -29,6 +29,7 @@ def check_system(mpi: str | None = None, directory: Path | None = None) -> list[
         _overcommit(),
         *_installation(),
         *_mpi(mpi),
+        _pmix(),
         _mpi4py(),
         _directory(directory or Path.cwd()),
     ]
@@ -160,6 +161,19 @@ def _mpi(option: str | None) -> list[Finding]:
             Finding("MPI", Level.BAD, "no MPI found: pip install 'manapy[mpich]', or give --mpi PATH or MANAPY_LIBMPI")
         )
     return findings
+
+
+def _pmix() -> Finding:
+    """Of interest only to those who have Open MPI, or Slurm with PMIx."""
+    found = find_pmix()
+    whose = f"Open MPI's mpirun ({found.mpirun})" if found.mpirun else "Open MPI's mpirun"
+    jobs = f"jobs of {whose} and of srun --mpi=pmix"
+    if found.version:
+        return Finding("PMIx", Level.OK, f"{found.library}: {found.text}; {jobs} may run programs that call no MPI")
+    if os.environ.get("MANAPY_LIBPMIX"):
+        return Finding("PMIx", Level.BAD, f"MANAPY_LIBPMIX: {found.text}")
+    level = Level.NOTE if found.mpirun else Level.OK
+    return Finding("PMIx", level, f"no {found.library} that can be loaded: {jobs} need one (apt install libpmix2)")
 
 
 def _mpi4py() -> Finding:

@@ -20,12 +20,13 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "process/fds": "base isolate process",
     "wire": "base isolate",
     "rdma": "base trace wire",
-    "join": "base isolate wire",
+    "join/manager": "base isolate",
+    "join": "base isolate join/manager wire",
     "control": "base isolate join wire",
-    "mpi": "base isolate join",
+    "mpi": "base isolate join join/manager",
     "image/file": "base",
     "image": "base control image/file isolate isolate/trap join mpi process process/fds trace",
-    "start": "base control image image/file isolate isolate/trap join mpi process process/fds trace wire",
+    "start": "base control image image/file isolate isolate/trap join join/manager mpi process process/fds trace wire",
 }
 # The upper half meets the lower half only at lowerhalf/include. Functions of higher rooms that core calls are declared
 # by core.

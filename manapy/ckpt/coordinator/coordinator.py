@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...core import handshake, processes
+from ...core import handshake, launchers, processes
 from ...core.errors import CheckpointError, why
 from .. import protocol
 from ..store import job, known, publish
@@ -168,7 +168,7 @@ class Coordinator:
             "pid": os.getpid(),
             "checkpoint_dir": str(self.flow.place),
             "manapy": __version__,
-            "mpirun": processes.launcher(self.settings.rank0_pid),
+            "mpirun": launchers.command(self.settings.rank0_pid),
         }
         self._set_state("starting")
 

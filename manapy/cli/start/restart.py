@@ -4,8 +4,9 @@ The command checks all images. Then it runs `mpirun -n N OPTIONS manapy-restart 
 code is the job's. Arguments after '--' go to mpirun.
 
 manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
-one on PATH. It never takes Open MPI's. The mpirun may be a command with options: a job that srun has started continues
-under `srun --mpi=pmi2`.
+one on PATH. The last two are never Open MPI's. The mpirun may be a command with options: a job that srun has started
+continues under `srun --mpi=pmi2`, and one of Open MPI's mpirun with its --oversubscribe. Programs that call MPI need
+the mpirun of MPICH or one of its relatives.
 """
 
 from __future__ import annotations
@@ -88,22 +89,22 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
     """The absolute path of an mpirun and its options, by the rules above. Raises ManapyError if there is none."""
+    from ...core import launchers
     from ...core.errors import ManapyError
-    from ...core.processes import LAUNCHERS
 
     if option is not None:
         if (command := _command(option)) is None:
             raise ManapyError(f"{option}: no such program")
-        if _is_named_openmpis(command):
-            raise ManapyError(f"{option} is Open MPI's: this job needs the mpirun of MPICH or one of its relatives")
+        return command
+    if manifest.mpirun and (command := _command(manifest.mpirun)) and Path(command[0]).name in launchers.OPEN_MPI:
         return command
     beside = [
         folder / name
         for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent)
-        for name in LAUNCHERS
+        for name in launchers.HYDRA
     ]
     refused = []
-    for candidate in (manifest.mpirun, *map(str, beside), *map(shutil.which, LAUNCHERS)):
+    for candidate in (manifest.mpirun, *map(str, beside), *map(shutil.which, launchers.HYDRA)):
         if candidate and (command := _command(candidate)):
             if not _is_openmpis(command):
                 return command
@@ -112,15 +113,13 @@ def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
     raise ManapyError(f"no mpirun of MPICH or its relatives found{found}: give it with --mpirun PATH")
 
 
-def _is_named_openmpis(command: list[str]) -> bool:
-    return Path(command[0]).resolve().name in ("orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi")
-
-
 def _is_openmpis(command: list[str]) -> bool:
     """Is this Open MPI's, by its name or its --version? A program that prints neither may be a script of the site."""
+    from ...core import launchers
+
     if Path(command[0]).name == "srun":
         return False
-    if _is_named_openmpis(command):
+    if Path(command[0]).resolve().name in launchers.OPEN_MPI:
         return True
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(

@@ -21,7 +21,9 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
         if name not in made:
             made[name] = tmp_path_factory.mktemp("driver") / name
             rooms = [
-                path for room in ("control", "join", "wire", "base") for path in sorted((lower / room).glob("*.c"))
+                path
+                for room in ("control", "join", "join/manager", "wire", "base")
+                for path in sorted((lower / room).glob("*.c"))
             ]
             sources = [DRIVERS / f"{name}.c", *rooms, lower / "isolate" / "fdguard.c"]
             build_core(made[name], sources, "-fno-stack-protector", "-pthread")

@@ -284,10 +284,9 @@ def test_no_coordinator_to_start(run: Callable[..., list[Process]], tmp_path: Pa
 @pytest.mark.parametrize(
     ("env", "text"),
     [
-        ({"PMIX_RANK": "0"}, "Open MPI"),
+        ({"PMIX_RANK": "0"}, "Open MPI's launcher has started this job without PMIx"),
         ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}, "use srun --mpi=pmi2"),
-        ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0", "PMIX_NAMESPACE": "slurm.pmix.7.0"}, "use srun --mpi=pmi2"),
-        ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0", "PMIX_NAMESPACE": "prterun-7"}, "Open MPI"),
+        ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0"}, "use srun --mpi=pmi2"),
         ({"PMI_FD": "5", "PMI_RANK": "3", "PMI_SIZE": "2"}, "contradict each other"),
     ],
 )

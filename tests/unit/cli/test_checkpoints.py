@@ -14,7 +14,7 @@ import pytest
 from manapy import cli
 from manapy.ckpt.store import image, known, publish
 from manapy.cli.start.restart import find_mpirun
-from manapy.core import processes
+from manapy.core import launchers
 from manapy.core.errors import ManapyError
 
 RANKS = 3
@@ -187,11 +187,19 @@ def test_restart_takes_no_mpirun_of_open_mpi(job: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/nowhere")
     assert find_mpirun(None, manifest) == [str(tmp_path / "mpiexec.mpich")]
-    with pytest.raises(ManapyError, match="mpiexec.openmpi is Open MPI's"):
-        find_mpirun(str(tmp_path / "mpiexec.openmpi"), manifest)
+    assert find_mpirun(str(tmp_path / "mpiexec.openmpi"), manifest) == [str(tmp_path / "mpiexec.openmpi")]
     (tmp_path / "mpiexec.mpich").unlink()
     with pytest.raises(ManapyError, match="mpirun is Open MPI's.*: give it with --mpirun"):
         find_mpirun(None, manifest)
+
+
+def test_restart_takes_open_mpis_mpirun_if_it_has_started_the_job(job: Path, tmp_path: Path) -> None:
+    """By the name that only Open MPI's has, with the options that it needs."""
+    orterun = tmp_path / "orterun"
+    orterun.write_text("#!/bin/sh\n")
+    orterun.chmod(0o755)
+    manifest = publish.read_manifest(images.checkpoint(job, RANKS, 3, f"{orterun} --oversubscribe"))
+    assert find_mpirun(None, manifest) == [str(orterun), "--oversubscribe"]
 
 
 def test_launcher_that_runs_is_recorded(tmp_path: Path) -> None:
@@ -204,7 +212,7 @@ def test_launcher_that_runs_is_recorded(tmp_path: Path) -> None:
     ) as process:
         try:
             assert process.stdout is not None
-            assert processes.launcher(int(process.stdout.readline())) == str(hydra)
+            assert launchers.command(int(process.stdout.readline())) == str(hydra)
         finally:
             process.terminate()
 

@@ -5,8 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What has started this rank. NONE: it is alone. */
+typedef enum { MPY_MANAGER_NONE, MPY_MANAGER_PMI, MPY_MANAGER_PMIX } mpy_manager_t;
+
 typedef struct mpy_pmi {
-    int fd; /* -1: no process manager; a single rank */
+    mpy_manager_t manager;
+    int fd; /* -1: no connection */
+    int agent; /* PMIX: process id of our child at the other end of fd */
     int rank, size;
     int local_size; /* number of ranks on this host; 0: unknown, but not all */
     size_t value_max; /* longest value that can safely be put under one key */
@@ -16,6 +21,8 @@ typedef struct mpy_pmi {
 /* Were we started by hydra's mpirun (of MPICH or Intel MPI)? */
 bool mpy_pmi_is_hydra(void);
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
+/* The rendezvous is over. PMI: fd stays open, for the MPI library. */
+void mpy_pmi_close(mpy_pmi_t *p);
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);
 bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n);
 bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n);

@@ -1,4 +1,5 @@
-/* pmi.c - client of the process manager's PMI-1 service, used before the MPI library is loaded. Lower half; libc.
+/* pmi.c - client of the process manager's PMI-1 service, used before the MPI library is loaded. Where the process
+ * manager speaks PMIx, our own child offers that service (pmix.c). Lower half; libc.
  *
  * Invariants
  *  1. MPI_Init later opens its own dialogue on the same descriptor (cmd=init again). Hydra answers as if it were the
@@ -19,6 +20,7 @@
 
 #include "base/reason.h"
 #include "isolate/fdguard.h"
+#include "pmix.h"
 
 #define LINE_MAX_BYTES 1024 /* hydra's own limit (PMIU_MAXLINE) */
 
@@ -74,19 +76,20 @@ static int env_number(const char *name, int fallback) {
 
 bool mpy_pmi_is_hydra(void) { return getenv("MPI_LOCALNRANKS") != NULL; }
 
+/* Without a process manager that we can ask: is this one rank alone? */
+static bool is_alone(char *error, size_t n) {
+    if (env_number("SLURM_STEP_NUM_TASKS", 1) > 1)
+        return mpy_refuse(error, n, "srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)");
+    if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)
+        return mpy_refuse(error, n, "Open MPI's launcher has started this job without PMIx (PMIX_NAMESPACE and "
+                          "PMIX_RANK), which is not supported; use MPICH's mpirun");
+    return true;
+}
+
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     *p = (mpy_pmi_t){.fd = -1, .rank = 0, .size = 1, .local_size = 1, .value_max = 700};
-    if (getenv("PMI_FD") == NULL) {
-        const char *space = getenv("PMIX_NAMESPACE");
-        if (env_number("SLURM_STEP_NUM_TASKS", 1) > 1 && (space == NULL || strncmp(space, "slurm.", 6) == 0))
-            snprintf(error, n, "srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)");
-        else if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)
-            snprintf(
-                error, n,
-                "this job was started by Open MPI's launcher (PMIx), which is not supported yet; use MPICH's mpirun");
-        else return true; /* a single rank */
-        return false;
-    }
+    if (getenv("PMI_FD") == NULL) return mpy_pmix_is_there() ? mpy_pmix_open(p, error, n) : is_alone(error, n);
+    p->manager = MPY_MANAGER_PMI;
     int fd = env_number("PMI_FD", -1);
     p->rank = env_number("PMI_RANK", -1), p->size = env_number("PMI_SIZE", -1);
     if (fd < 0 || p->rank < 0 || p->size < 1 || p->rank >= p->size)
@@ -131,4 +134,8 @@ bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n) {
     char line[LINE_MAX_BYTES * 4];
     snprintf(line, sizeof line, "cmd=barrier_in\n");
     return talk(p, line, "barrier_out", error, n);
+}
+
+void mpy_pmi_close(mpy_pmi_t *p) {
+    if (p->manager == MPY_MANAGER_PMIX) mpy_pmix_close(p);
 }

@@ -1,0 +1,80 @@
+/* pmix_library.c - finds and opens the real libpmix. Lower half, in the process that speaks PMIx (pmix_agent.c); libc.
+ *
+ * Order of search: MANAPY_LIBPMIX; the file that the nearest ancestor has mapped: mpirun is a client's server, and both
+ * understand each other best if they are one version; what the dynamic linker finds as libpmix.so.2.
+ *
+ * Invariants
+ *  1. If MANAPY_LIBPMIX names a file, no other one is tried.
+ *  2. An open library has all functions.
+ */
+#define _GNU_SOURCE
+#include "pmix_library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <manapy/proc_stat.h>
+
+#include "base/reason.h"
+
+#define SONAME "libpmix.so.2"
+
+/* The file that a process has mapped as its libpmix. */
+static bool mapped_by(long pid, char out[PATH_MAX]) {
+    char name[64], line[PATH_MAX + 128];
+    bool found = false;
+    snprintf(name, sizeof name, "/proc/%ld/maps", pid);
+    FILE *maps = fopen(name, "re"); /* refused for processes of others: Slurm's are root's */
+    while (maps != NULL && !found && fgets(line, sizeof line, maps) != NULL) {
+        char *path = strchr(line, '/'), *base = path == NULL ? NULL : strrchr(line, '/');
+        if (base == NULL || strncmp(base, "/libpmix.so", 11) != 0) continue;
+        path[strcspn(path, "\n")] = '\0';
+        found = access(path, R_OK) == 0;
+        if (found) snprintf(out, PATH_MAX, "%s", path);
+    }
+    if (maps != NULL) fclose(maps);
+    return found;
+}
+
+static bool mapped_by_ancestor(char out[PATH_MAX]) {
+    mpy_proc_stat_t stat;
+    for (long pid = getppid(); pid > 1; pid = stat.parent) {
+        if (mapped_by(pid, out)) return true;
+        if (mpy_proc_stat(pid, &stat) != 0) return false;
+    }
+    return false;
+}
+
+static void *open_any(char path[PATH_MAX]) {
+    const char *given = getenv("MANAPY_LIBPMIX");
+    if (given != NULL && given[0] != '\0') {
+        snprintf(path, PATH_MAX, "%s", given);
+        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    void *library = mapped_by_ancestor(path) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (library != NULL) return library;
+    strcpy(path, SONAME);
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+bool mpy_pmix_library_open(mpy_pmix_library_t *l, char *error, size_t n) {
+    void *library = open_any(l->path);
+    if (library == NULL)
+        return mpy_refuse(error, n, "libpmix cannot be loaded: %s (install it, or name it with MANAPY_LIBPMIX)",
+                          dlerror());
+    const struct { const char *name; void **function; } wanted[] = {
+        {"PMIx_Init", (void **)&l->init},     {"PMIx_Finalize", (void **)&l->finalize},
+        {"PMIx_Put", (void **)&l->put},       {"PMIx_Commit", (void **)&l->commit},
+        {"PMIx_Fence", (void **)&l->fence},   {"PMIx_Get", (void **)&l->get},
+        {"PMIx_Error_string", (void **)&l->error_string}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        *wanted[i].function = dlsym(library, wanted[i].name);
+        if (*wanted[i].function == NULL)
+            return mpy_refuse(error, n, "%s is no usable libpmix: it has no %s (name another one with MANAPY_LIBPMIX)",
+                              l->path, wanted[i].name);
+    }
+    return true;
+}

@@ -1,0 +1,157 @@
+"""A rank whose process manager speaks PMIx: what it says of a libpmix or a server that is broken; and the part of the
+binary interface that is declared in pmix_abi.h."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from compiling import LOWER, SHARED, build, c_values
+from test_rank import PATIENCE, Process
+
+SECONDS = 10.0  # until a rank has said why it cannot join
+WHO = "rank: Open MPI's mpirun has started this rank, but "
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fake_pmix.c as a library."""
+    source = Path(__file__).with_name("fake_pmix.c")
+    return build(tmp_path_factory.mktemp("pmix") / "libpmix.so.2", source, *SHARED, f"-I{LOWER}")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of one rank under Open MPI's mpirun. Nobody needs its coordinator."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_", "OMPI_", "PMIX_"))}
+    return clean | {"PMIX_NAMESPACE": "fake", "PMIX_RANK": "0", "MANAPY_COORDINATOR": "/bin/true"}
+
+
+def refusal(rank: Path, environment: dict[str, str], where: Path) -> str:
+    """The one line of a rank that cannot join, and does not take long to say so."""
+    begun = time.monotonic()
+    done = subprocess.run([rank], env=environment, cwd=where, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, done
+    assert time.monotonic() - begun < SECONDS
+    assert not list(where.glob("manapy-*")), "a job directory was left behind"
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("crash at load", "ends the process|crashes: Segmentation fault"),
+        ("crash in init", "libpmix.so.2 crashes: Aborted"),
+        ("exit in init", "libpmix.so.2 ends the process"),
+        ("hang in init", "its PMIx server does not answer within 8 s"),
+        ("refuse", "libpmix.so.2 fails: UNREACHABLE"),
+        ("another rank", "contradict each other: rank 7"),
+        ("no size", "contradict each other: rank 0 of 0"),
+    ],
+)
+def test_broken_library(
+    driver: Callable[[str], Path], fake: Path, environment: dict[str, str], tmp_path: Path, how: str, text: str
+) -> None:
+    said = refusal(driver("rank"), environment | {"MANAPY_LIBPMIX": str(fake), "FAKE_PMIX": how}, tmp_path)
+    assert said.startswith(WHO) and any(part in said for part in text.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("library", "text"),
+    [
+        ("/nowhere/libpmix.so.2", "cannot be loaded: /nowhere/libpmix.so.2: cannot open"),
+        ("/etc/passwd", "cannot be loaded: /etc/passwd: "),
+        ("libm.so.6", "libm.so.6 is no usable libpmix: it has no PMIx_Init"),
+    ],
+)
+def test_no_library(
+    driver: Callable[[str], Path], environment: dict[str, str], tmp_path: Path, library: str, text: str
+) -> None:
+    said = refusal(driver("rank"), environment | {"MANAPY_LIBPMIX": library}, tmp_path)
+    assert said.startswith(WHO) and text in said and "MANAPY_LIBPMIX" in said
+
+
+@pytest.mark.parametrize("rank", ["", "one", "-1", "99999999999"])
+def test_no_rank(driver: Callable[[str], Path], environment: dict[str, str], tmp_path: Path, rank: str) -> None:
+    assert (
+        refusal(driver("rank"), environment | {"PMIX_RANK": rank}, tmp_path) == f"rank: PMIX_RANK={rank} is no rank\n"
+    )
+
+
+def test_a_library_that_fails_later(
+    driver: Callable[[str], Path], fake: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """There is a job directory by then."""
+    for how, text in (("put", "the process manager refused"), ("crash in fence", "connection is lost")):
+        env = environment | {"MANAPY_LIBPMIX": str(fake), "FAKE_PMIX": how}
+        done = subprocess.run([driver("rank")], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 1 and text in done.stderr and done.stderr.count("\n") == 1, done
+
+
+@pytest.mark.parametrize("how", ["fine", "hang in finalize"])
+def test_nothing_is_left_of_the_conversation(
+    driver: Callable[[str], Path], fake: Path, environment: dict[str, str], tmp_path: Path, how: str
+) -> None:
+    """No child, no descriptor, no word from the library; nor is a server needed any more that has stopped to answer."""
+    env = environment | {"MANAPY_LIBPMIX": str(fake), "FAKE_PMIX": how}
+    process = Process([str(driver("rank"))], env=env, cwd=tmp_path)
+    try:
+        assert process.expect("joined ").startswith("joined 0 1 1 ")
+        proc = Path(f"/proc/{process.process.pid}")
+        children = (proc / "task" / proc.name / "children").read_text().split()
+        assert [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "rank\n"] == []
+        assert "libpmix" not in (proc / "maps").read_text()
+    finally:
+        process.kill()
+    assert process.process.stderr.read() == ""
+
+
+HEADER = Path("/usr/lib/x86_64-linux-gnu/pmix2/include/pmix.h")
+TYPES = {"pmix_proc_t": ("nspace", "rank"), "pmix_value_t": ("type", "data"), "pmix_info_t": ("key", "flags", "value")}
+NUMBERS = ("PMIX_SUCCESS", "PMIX_BOOL", "PMIX_STRING", "PMIX_UINT32", "PMIX_GLOBAL", "PMIX_RANK_WILDCARD")
+EXPRESSIONS = {
+    **{f"sizeof {name}": f"sizeof({name})" for name in (*TYPES, "pmix_status_t", "pmix_rank_t", "pmix_scope_t")},
+    **{f"{name}.{member}": f"offsetof({name}, {member})" for name, members in TYPES.items() for member in members},
+    **{name: f"(uint32_t)({name})" for name in NUMBERS},
+    "type of a value": "sizeof(((pmix_value_t *)0)->type)",
+    "rank of a process": "sizeof(((pmix_proc_t *)0)->rank)",
+}
+KEYS = {"PMIX_JOB_SIZE": "pmix.job.size", "PMIX_LOCAL_SIZE": "pmix.local.size", "PMIX_COLLECT_DATA": "pmix.collect"}
+
+
+@pytest.mark.skipif(not HEADER.exists(), reason="no pmix.h (apt install libpmix-dev)")
+def test_declarations(tmp_path: Path) -> None:
+    same = {key: f'__builtin_strcmp({key}, "{text}") == 0' for key, text in KEYS.items()}
+    found = []
+    for name, prologue, place in (
+        ("ours", '#include "join/manager/pmix_abi.h"', LOWER),
+        ("theirs", f'#include <stdint.h>\n#include "{HEADER}"', HEADER.parent),
+    ):
+        (tmp_path / name).mkdir()
+        found.append(c_values(tmp_path / name, prologue, EXPRESSIONS | same, f"-I{place}"))
+    assert found[0] == found[1] and all(found[0][key] for key in KEYS)
+
+
+@pytest.mark.skipif(not HEADER.exists(), reason="no pmix.h (apt install libpmix-dev)")
+def test_functions(tmp_path: Path) -> None:
+    """Each function is of our type."""
+    names = ("init", "finalize", "put", "commit", "fence", "get", "error_string")
+    ours = {name: f"pmix_{name}_t" for name in names}
+    text = (LOWER / "join/manager/pmix_abi.h").read_text()
+    declared = "\n".join(
+        " ".join(text[text.index(f"typedef {kind}") :].split(";")[0].split()) + ";"
+        for name, kind in ((n, ("const char *" if n == "error_string" else "pmix_status_t ") + ours[n]) for n in names)
+    )
+    uses = "\n".join(f"{ours[name]} *use_{name} = PMIx_{name.capitalize()};" for name in names)
+    build(
+        tmp_path / "functions.o",
+        f'#include "{HEADER}"\n{declared}\n{uses}\n',
+        "-c",
+        "-Wall",
+        "-Werror",
+        f"-I{HEADER.parent}",
+    )
