@@ -203,7 +203,7 @@ def test_a_checkpoint_with_mpi(make_job: Callable[..., Job]) -> None:
     """It needs MPICH's mpirun."""
     job = make_job(2)
     go = job.hold(1980)
-    job.start_python("heat2d.py", "--n", "96", "--steps", "2000", "--every", "20", "--pause", "0.01")
+    job.start_python("steps/heat2d.py", "--n", "96", "--steps", "2000", "--every", "20", "--pause", "0.01")
     job.wait_for("step 20 ")
     job.checkpoint()
     job.kill()
