@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def manapy(
 ) -> subprocess.CompletedProcess[str]:
     """Run one manapy command. Raises JobError if it doesn't return."""
     try:
-        return _run(arguments, timeout, env, cwd, inside)
+        return run([*inside, BIN / "manapy", *arguments], {**os.environ, **(env or {})}, cwd, timeout)
     except subprocess.TimeoutExpired as error:
         said = (error.stderr or b"").decode(errors="replace")
         raise JobError(
@@ -50,20 +50,20 @@ def manapy(
         ) from None
 
 
-def _run(
-    arguments: Sequence[str | Path],
-    timeout: float,
-    env: dict[str, str] | None,
-    cwd: Path | None,
-    inside: Sequence[str | Path],
+def run(
+    command: Sequence[str | Path],
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and keep what it prints. env: its whole environment (None: that of the test)."""
     return subprocess.run(
-        [*map(str, inside), str(BIN / "manapy"), *map(str, arguments)],
+        [str(word) for word in command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**os.environ, **(env or {})},
+        env=env,
         cwd=cwd,
     )
 
@@ -75,18 +75,9 @@ def launch(
     *arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run one short mpirun of manapy-launch to its end. MPICH's mpirun can break down when a rank ends while another
-    one is being answered. The output of the ranks is lost then, so the command runs once more."""
-    command = [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "manapy-launch"), *map(str, arguments)]
+    one is being answered. The output of the ranks is lost then, so the command runs once more. env: as in run()."""
     for _ in range(3):
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            cwd=cwd,
-            env=env or os.environ,
-        )
+        done = run([BIN / "mpirun", "-n", str(ranks), BIN / "manapy-launch", *arguments], env, cwd)
         if HYDRA_BROKE not in done.stderr:
             break
     return done

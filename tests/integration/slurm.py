@@ -32,7 +32,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -264,6 +264,22 @@ class Cluster:
         """Wait until the job has ended with exit code 0; its output."""
         self.wait_for(job, "COMPLETED", timeout)
         return self.output(job)
+
+    @contextlib.contextmanager
+    def allocation(self, nodes: int) -> Iterator[dict[str, str]]:
+        """The environment of commands inside an allocation of four tasks. It is cancelled at the end of the `with`."""
+        job = self.submit(
+            "env -0 > env.$SLURM_JOB_ID.new; mv env.$SLURM_JOB_ID.new env.$SLURM_JOB_ID; sleep 3600",
+            f"--nodes={nodes}",
+            "--ntasks=4",
+            "--time=10",
+        )
+        file = self.where / "jobs" / f"env.{job}"
+        self.wait_for(job, lambda shown: shown["JobState"] == "RUNNING" and file.exists())
+        yield dict(entry.split("=", 1) for entry in file.read_text().split("\0") if entry)
+        self.cancel(job)
+        self.wait_for(job, "CANCELLED")
+        self.wait_idle()
 
     def cancel(self, job: int, *options: str) -> None:
         """scancel"""

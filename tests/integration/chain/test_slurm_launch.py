@@ -26,18 +26,8 @@ RING = ("steps/p2p_ring.py", "250", "--pause", "0.01")
 @pytest.fixture
 def allocation(cluster: Cluster) -> Iterator[dict[str, str]]:
     """Environment of commands inside an allocation of four tasks on two nodes."""
-    job = cluster.submit(
-        "env -0 > env.$SLURM_JOB_ID.new; mv env.$SLURM_JOB_ID.new env.$SLURM_JOB_ID; sleep 3600",
-        f"--nodes={NODES}",
-        "--ntasks=4",
-        "--time=10",
-    )
-    file = cluster.where / "jobs" / f"env.{job}"
-    cluster.wait_for(job, lambda shown: shown["JobState"] == "RUNNING" and file.exists())
-    yield dict(entry.split("=", 1) for entry in file.read_text().split("\0") if entry)
-    cluster.cancel(job)
-    cluster.wait_for(job, "CANCELLED")
-    cluster.wait_idle()
+    with cluster.allocation(NODES) as environment:
+        yield environment
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from compiling import build
-from jobs import BIN, PATIENCE, Job, manapy
+from jobs import BIN, Job, manapy, run
 from slurm import Cluster
 from waiting import until, until_gone
 
@@ -47,14 +47,8 @@ pytestmark = pytest.mark.skipif(not MPIRUN.exists(), reason=f"no {MPIRUN} (apt i
 
 def mpirun(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A short run of Open MPI's mpirun with four ranks, to its end."""
-    return subprocess.run(
-        [str(word) for word in (*OVERSUBSCRIBED, "-n", str(RANKS), *arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env={**os.environ, **ROOT, **(env or {})},
-    )
+    command = [*OVERSUBSCRIBED, "-n", str(RANKS), *arguments]
+    return run(command, env={**os.environ, **ROOT, **(env or {})})
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -266,15 +260,8 @@ def allocation(cluster: Cluster) -> Iterator[dict[str, str]]:
     plugin cannot start ranks, natively either."""
     if "pmix" not in cluster.command("srun", "--mpi=list"):
         pytest.skip("Slurm has no plugin for PMIx")
-    file = cluster.where / "jobs" / "env.pmix"
-    job = cluster.submit(
-        f"env -0 > {file}.new; mv {file}.new {file}; sleep 3600", "--nodes=1", "--ntasks=4", "--time=10"
-    )
-    cluster.wait_for(job, lambda shown: shown["JobState"] == "RUNNING" and file.exists())
-    yield dict(entry.split("=", 1) for entry in file.read_text().split("\0") if entry)
-    cluster.cancel(job)
-    cluster.wait_for(job, "CANCELLED")
-    cluster.wait_idle()
+    with cluster.allocation(nodes=1) as environment:
+        yield environment
 
 
 @pytest.mark.slurm
