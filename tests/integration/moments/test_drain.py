@@ -52,8 +52,8 @@ def ends_well(job: Job) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["asked", "unasked"])
 def test_a_slow_message_is_waited_for(slow_job: Job, how: str) -> None:
-    """The message takes many periods in which nothing is completed."""
-    go = start(slow_job, 8 * PERIOD, how)
+    """The message takes several periods in which nothing is completed."""
+    go = start(slow_job, 4 * PERIOD, how)
     slow_job.checkpoint()
     slow_job.kill()
     go.touch()
@@ -138,8 +138,9 @@ def goes_on(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_a_drain_is_interrupted(slow_job: Job) -> None:
-    """All ranks leave it while the message is on its way. The next checkpoint contains the message."""
+def test_a_drain_is_interrupted(slow_job: Job, nodes: Cluster) -> None:
+    """All ranks leave it while the message is on its way. The next checkpoint, over a faster link, contains the
+    message."""
     abort = be_impatient(slow_job, "DRAIN")
     go = start(slow_job, 60, "asked")
     asked = ask(slow_job)
@@ -149,6 +150,7 @@ def test_a_drain_is_interrupted(slow_job: Job) -> None:
     assert asked.returncode == 1 and "the test wants it" in errors
     goes_on(slow_job)
     abort.unlink()
+    nodes.shape(20 * BITS)
     slow_job.checkpoint()
     slow_job.kill()
     go.touch()
