@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...core.errors import JobError
-from ...core.fnv import fnv1a
+from ...core.fnv import path_mark
 from . import own
 
 PREFIX = "manapy-"  # of the directories that manapy names itself; people may leave it out
@@ -36,12 +36,11 @@ def folder() -> Path:
 def note(directory: Path) -> None:
     """Make a directory known (invariant 1: fails in silence)."""
     path = directory.resolve()
-    mark = f"{fnv1a(os.fsencode(path)) & 0xFFFFFFFF:08x}"
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         where = folder()
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         if own.complaint(where) is None:
-            (where / f"{path.name}-{mark}").symlink_to(path)
+            (where / f"{path.name}-{path_mark(path)}").symlink_to(path)
 
 
 def directories() -> list[Path]:

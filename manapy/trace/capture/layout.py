@@ -9,7 +9,7 @@ import re
 from ctypes import c_char, c_int32, c_int64, c_uint32, c_uint64
 from pathlib import Path
 
-from ...core.fnv import fnv1a
+from ...core.fnv import path_mark
 
 MAGIC = 0x314543415254594D
 VERSION = 3
@@ -129,7 +129,7 @@ def root(user: int | None = None, below: str | None = None) -> Path:
 def job_name(directory: str | Path) -> str:
     """Name of the trace of the job whose job directory this is: mpy_trace_job_name of lowerhalf/trace/file.c."""
     path = os.path.abspath(directory)
-    return f"{os.path.basename(path)[:40]}-{fnv1a(os.fsencode(path)) & 0xFFFFFFFF:08x}"
+    return f"{os.path.basename(path)[:40]}-{path_mark(path)}"
 
 
 # Beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py).
