@@ -27,7 +27,6 @@ import contextlib
 import functools
 import importlib.util
 import json
-import os
 import random
 import re
 import subprocess
@@ -43,6 +42,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
 from jobs import PATIENCE, Job, JobError, manapy  # noqa: E402
+from manapy.core import cache as user_cache  # noqa: E402
 
 RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")
@@ -65,7 +65,7 @@ class SuiteError(Exception):
 def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
     """test/main.py of the suite of the installed mpi4py's version. Raises SuiteError if it can't be fetched."""
     wanted = version("mpi4py")
-    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manapy"
+    cache = cache or user_cache.directory()
     main = cache / f"mpi4py-{wanted}" / "test" / "main.py"
     if main.exists():
         return main
