@@ -7,6 +7,8 @@
  *  1. A library that crashes and a server that does not answer cost ANSWER_SECONDS at most, then one line.
  *  2. Ranks that fail alike say so once. Open MPI 4's mpirun takes 1.6 s to end the others.
  *  3. After mpy_pmix_close there is no child, no descriptor and no thread of this conversation.
+ *
+ * For tests MANAPY_PMIX_SECONDS, a whole number, replaces ANSWER_SECONDS.
  */
 #define _GNU_SOURCE
 #include "pmix.h"
@@ -37,7 +39,13 @@ const char *mpy_pmix_launcher(void) {
     return space != NULL && strncmp(space, "slurm.", 6) == 0 ? "srun --mpi=pmix" : "Open MPI's mpirun";
 }
 
-static int64_t answer_deadline(void) { return mpy_now_ms() + ANSWER_SECONDS * INT64_C(1000); }
+static int answer_seconds(void) {
+    const char *given = getenv("MANAPY_PMIX_SECONDS");
+    int seconds = given != NULL ? atoi(given) : 0;
+    return seconds > 0 ? seconds : ANSWER_SECONDS;
+}
+
+static int64_t answer_deadline(void) { return mpy_now_ms() + answer_seconds() * INT64_C(1000); }
 
 static int end_agent(mpy_pmi_t *p, bool kill_it) {
     int status = 0;
@@ -51,7 +59,7 @@ static int end_agent(mpy_pmi_t *p, bool kill_it) {
 static bool explain(mpy_line_result_t got, int status, const char *library, char *error, size_t n) {
     if (got == MPY_LINE_LATE)
         return mpy_refuse(error, n, "%s has started this rank, but its PMIx server does not answer within %d s (%s)",
-                          mpy_pmix_launcher(), ANSWER_SECONDS, library);
+                          mpy_pmix_launcher(), answer_seconds(), library);
     if (WIFSIGNALED(status))
         return mpy_refuse(error, n, "%s has started this rank, but %s crashes: %s (name another libpmix with "
                           "MANAPY_LIBPMIX)", mpy_pmix_launcher(), library, strsignal(WTERMSIG(status)));
