@@ -2,12 +2,12 @@
 
     ~/.local/state/manapy/known/NAME-xxxxxxxx -> directory
 
-NAME is the directory's name; xxxxxxxx tells directories of the same name apart. XDG_STATE_HOME, if it is set, stands
-for ~/.local/state (XDG Base Directory Specification 0.8).
+NAME is the directory's name; xxxxxxxx tells directories of the same name apart. If XDG_STATE_HOME is set, it replaces
+~/.local/state (XDG Base Directory Specification 0.8).
 
 Invariants
- 1. Nothing but looking up names depends on the folder. If it can't be read or written, only paths name things.
- 2. A link is as good as its path: who follows it checks the directory as if somebody had typed that path.
+ 1. The folder is used only to look up names. If it can't be read or written, jobs can only be named by paths.
+ 2. A link has no more authority than its path: the directory is checked as if the user had typed that path.
  3. A folder that belongs to another user, or that others may write to, is not used.
 """
 
@@ -44,7 +44,7 @@ def note(directory: Path) -> None:
 
 
 def directories() -> list[Path]:
-    """All that are still there. The links of the others are removed."""
+    """The directories that still exist. Links to others are removed."""
     found = []
     for link, directory in _links(lambda _: True):
         with contextlib.suppress(OSError):

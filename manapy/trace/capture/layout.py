@@ -114,8 +114,8 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
 
 
 def text(raw: bytes) -> str:
-    """A name that a program has chosen, fit to be shown: a terminal would obey control characters, and whose recording
-    it is may be another user."""
+    """A name that a program has chosen, made fit for a terminal, which would obey control characters. The recording may
+    belong to another user."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
 
 
@@ -139,7 +139,7 @@ _NAME = re.compile(r"rank-(\d{5,})\.g(\d+)\.trace")
 
 
 def rank_and_generation(path: Path) -> tuple[int, int] | None:
-    """What the name of a trace file says, or None if it isn't one."""
+    """The rank and the generation in the name of a trace file, or None if it isn't one."""
     match = _NAME.fullmatch(path.name)
     return (int(match[1]), int(match[2])) if match else None
 

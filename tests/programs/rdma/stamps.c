@@ -4,8 +4,8 @@
  *     stamps -d rxb0                      server; prints "listening"
  *     stamps -d rxa0 -c 127.0.0.1         client, with the same options
  *
- * Prints "received 1000" ... on the way and "ok" at the end. The first error of any kind is printed as one line, and the
- * exit status is 1. A side stops sending when it gets SIGINT.
+ * Prints "received 1000" ... on the way and "ok" at the end. The first error of any kind is printed as one line, and
+ * the exit status is 1. A side stops sending when it gets SIGINT.
  *
  * Each side numbers its messages on each queue pair. Kind, length and bytes follow from the number (stamp.h), so they
  * are never sent. There are `depth` slots: message number N uses slot N % depth of the source, of the landing buffers
