@@ -1,7 +1,8 @@
-/* batches.h - timing in batches, and how the benchmark programs report it; knows no MPI.
+/* batches.h - timing in batches for the benchmark programs, and their output. It does not depend on MPI.
  *
- * Each thing is measured in many short batches, so that one disturbed batch spoils one sample only, until the
- * milliseconds of the command line are used up (but three batches), and becomes one JSON object a line:
+ * Each operation is measured in many short batches, so a disturbance spoils only one sample. Batches are repeated until
+ * the milliseconds of the command line are used up, but at least 3 and at most 2000 times. The result is one JSON
+ * object on a line:
  *     {"name": ..., "bytes": ..., "unit": ..., "value": median over the batches, "min": smallest batch}
  */
 #ifndef MANAPY_BATCHES_H
@@ -13,7 +14,7 @@
 
 #define BENCH_BATCHES_MAX 2000
 
-static double bench_ns; /* to be used on each measurement */
+static double bench_ns; /* for every measurement */
 
 static inline double bench_now_ns(void) {
     struct timespec t;
@@ -37,7 +38,7 @@ static inline void bench_print(const char *name, long bytes, const char *unit, d
     fflush(stdout);
 }
 
-/* Shall there be another batch? */
+/* Is there time for another batch? */
 static inline int bench_more(int done, double used_ns) {
     return done < 3 || (done < BENCH_BATCHES_MAX && used_ns < bench_ns);
 }

@@ -59,7 +59,7 @@ def _index(groups: dict[str, dict[str, str]]) -> Iterator[str]:
     launch |= {"manapy-restart": "continue one rank from a checkpoint; `manapy restart` starts it for all ranks"}
     yield "| | command | purpose |"
     yield "|---|---|---|"
-    anchors: list[str] = []  # a heading whose anchor is taken gets a number: `manapy-restart` and `manapy restart`
+    anchors: list[str] = []  # a second heading with the same anchor gets a number: `manapy restart`
     for title, group in groups.items():
         rows = (launch if title == "start" else {}) | {f"manapy {name}": summary for name, summary in group.items()}
         for name, summary in rows.items():
@@ -83,7 +83,8 @@ def _c_text(variable: str) -> str:
 
 
 def _usage(program: str, text: str) -> Iterator[str]:
-    """A usage text: its first line, then options, whose explanations may go on in lines that are indented further."""
+    """A usage text: its first line, then options. The explanation of an option may continue in lines that are indented
+    further."""
     first, *lines = text.splitlines()
     items: list[list[str]] = []
     for line in lines:
@@ -127,7 +128,7 @@ def _is_shown(action: argparse.Action) -> bool:
 
 
 def _synopsis(parser: argparse.ArgumentParser, takes_more: bool) -> Iterator[str]:
-    """`manapy checkpoint [OPTIONS] [JOB]`, with the options that are required."""
+    """`manapy checkpoint [OPTIONS] [JOB]`, with the required options."""
     if parser.usage:
         words = [parser.usage]
     else:
@@ -178,7 +179,7 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
 
 
 def _description(text: str) -> Iterator[str]:
-    """Prose is wrapped again. A paragraph with columns, or with indented lines, stands as it is."""
+    """Prose is wrapped again. A paragraph with columns, or with indented lines, stays unchanged."""
     for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text).strip("\n")):
         if not paragraph.strip():
             continue
@@ -193,7 +194,7 @@ def _description(text: str) -> Iterator[str]:
 
 
 def _verbatim(line: str) -> list[str]:
-    """A line that is too long is broken where its last column begins."""
+    """Break a line that is too long at the beginning of its last column."""
     if len(line) <= COLUMNS:
         return [line]
     left, _, right = line.rpartition("  ")

@@ -1,10 +1,10 @@
-"""The demonstration behind tools/demo: a job is checkpointed, killed and restarted, and its result is the same bit for
-bit.
+"""The demonstration of tools/demo: a job is checkpointed, killed and restarted, and its result is the same bit for bit.
 
-1. tests/programs/steps/heat2d.py runs undisturbed on 4 ranks.
-2. It runs under manapy-launch; in mid-run `manapy checkpoint` is taken; then all ranks and mpirun get SIGKILL.
-3. `manapy restart` continues it under a new mpirun, up to the end.
-4. Both final fields are compared bit for bit; a picture and a table are made.
+ 1. tests/programs/steps/heat2d.py runs undisturbed on 4 ranks.
+ 2. It runs under manapy-launch. In the middle of the run `manapy checkpoint` takes a checkpoint. Then all ranks and
+    mpirun get SIGKILL.
+ 3. `manapy restart` continues it under a new mpirun, to its end.
+ 4. The two final fields are compared bit for bit; a picture and a table are made.
 
 Every file is under --out. Exit code 0 if the fields are equal.
 """
@@ -34,22 +34,22 @@ BIN = Path(sys.executable).parent
 
 
 class DemoError(Exception):
-    """A step went wrong; the text says which."""
+    """A step failed; the text says which one."""
 
 
 @dataclass
 class Run:
-    """One mpirun and what it prints (into a file, so that nothing depends on our reading it)."""
+    """One mpirun and its output, which goes into a file, so that the job does not depend on a reader."""
 
     process: subprocess.Popen[bytes]
     log: Path
 
     def text(self) -> str:
-        """All it printed until now."""
+        """The output until now."""
         return self.log.read_text(errors="replace")
 
     def wait_for(self, ready: Callable[[str], bool], what: str, seconds: float) -> None:
-        """Until ready(text); DemoError if the job ends or the time is over before."""
+        """Wait until ready(text). Raises DemoError if the job ends or the time is over first."""
         deadline = time.monotonic() + seconds
         while not ready(self.text()):
             if self.process.poll() is not None:
@@ -62,7 +62,7 @@ class Run:
             time.sleep(0.02)
 
     def finish(self, seconds: float) -> None:
-        """Until the end; DemoError unless the exit code is 0."""
+        """Wait for the end. Raises DemoError unless the exit code is 0."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired as error:
@@ -86,7 +86,7 @@ def last_step(text: str) -> int:
 
 @contextlib.contextmanager
 def start(command: list[str | Path], log: Path) -> Iterator[Run]:
-    """Run a command with its output in log; ends it if the demonstration fails."""
+    """Start a command with its output in log, and end it if the demonstration fails."""
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [str(c) for c in command], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=log.parent
@@ -112,7 +112,7 @@ def manapy(*arguments: str | Path) -> str:
 
 
 def kill(run: Run, job: Path) -> int:
-    """SIGKILL to all ranks and to mpirun, by the pids that `manapy status` knows; the number of processes killed."""
+    """Send SIGKILL to all ranks and to mpirun, whose pids `manapy status` reports. Returns the number of processes."""
     pids = [int(rank["pid"]) for rank in json.loads(manapy("status", job, "--json"))["ranks"]]
     for pid in [run.process.pid, *pids]:
         with contextlib.suppress(ProcessLookupError):
@@ -122,7 +122,7 @@ def kill(run: Run, job: Path) -> int:
 
 
 def short(path: Path) -> str:
-    """As a person would type it."""
+    """The path as a person would type it."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 

@@ -12,7 +12,7 @@ check_prerequisites() {
     [ "$(uname -m)" = x86_64 ] || fail "manapy needs x86-64 (this is $(uname -m))"
 }
 
-# Debian splits venv's ensurepip off into python3-venv; without it, an existing pip can fill an empty environment.
+# On Debian venv's ensurepip is in the package python3-venv. Without it, an existing pip can fill an empty environment.
 make_venv() {
     local venv=$1
     python3 -m venv "$venv" >/dev/null 2>&1 && return
@@ -34,9 +34,10 @@ prepare_venv() {
     local venv=$1 extra=$2 stamp=$1/.manapy-$2
     check_prerequisites
     [ -x "$venv/bin/pip" ] || make_venv "$venv"
+    # RDMA is built only where libibverbs-dev is installed, so its header counts as a source.
     if [ -e "$stamp" ] && [ -x "$venv/bin/manapy" ] &&
         [ -z "$(cd "$root" && find manapy wrappers lowerhalf osu_bench pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ] &&
-        [ -z "$(find /usr/include/infiniband/verbs.h -cnewer "$stamp" 2>/dev/null)" ]; then  # RDMA is built only where libibverbs-dev is
+        [ -z "$(find /usr/include/infiniband/verbs.h -cnewer "$stamp" 2>/dev/null)" ]; then
         return
     fi
     say "installing manapy[$extra] into $venv"

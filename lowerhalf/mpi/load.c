@@ -14,7 +14,7 @@
 #include "load.h"
 #include "base/rank.h"
 #include "isolate/fdguard.h"
-#include "join/manager/pmix.h"
+#include "join/manager/pmi.h"
 #include "rdma.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -182,7 +182,7 @@ static void refuse(void) {
     advise(advice, sizeof advice);
     snprintf(line, sizeof line, "the program calls MPI, which manapy does not support under %s yet: %s", forbidding,
              advice);
-    mpy_pmix_let_rank0_speak(MPY_LOWER->rank);
+    mpy_pmi_let_rank0_speak(MPY_MANAGER_PMIX, MPY_LOWER->rank);
     MPY_LOWER->svc->die(line, 1);
 }
 

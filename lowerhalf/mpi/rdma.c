@@ -22,8 +22,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SPEAKER_US = 500000 };
-
 static char library[PATH_MAX];
 
 /* The request of --shift can't be fulfilled. Usually this concerns all ranks: then rank 0 prints it, and the process
@@ -36,7 +34,7 @@ static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
     if (!strcmp(mpy_options.shift, "require")) {
-        if (job->rank) usleep(SPEAKER_US);
+        mpy_pmi_let_rank0_speak(job->manager, job->rank);
         mpy_fail(1, "--shift require: %s", why);
     }
     if (!quiet && job->rank == 0) dprintf(2, "%s: RDMA traffic is not protected: %s\n", mpy_options.command, why);

@@ -34,7 +34,7 @@
 
 #include "functions.h" /* MPY_TABLE_HASH */
 
-enum { SPEAKER_US = 500000, DRAIN_SECONDS = 120 };
+enum { DRAIN_SECONDS = 120 };
 
 mpy_options_t mpy_options = {.command = "manapy-launch", .trace = true};
 
@@ -175,8 +175,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
         if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
     } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
         if (say_it) mpy_fail(1, "%s", error);
-        /* the process manager kills all ranks as soon as one exits: the rank that prints the reason must exit first */
-        usleep(SPEAKER_US);
+        mpy_pmi_let_rank0_speak(job.manager, job.rank); /* only rank 0 prints this error */
         _exit(1);
     }
     mpy_control_note_process_manager(job.pmi_fd);

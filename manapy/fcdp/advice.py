@@ -53,12 +53,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Option:
-    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: the
+    """One strategy in this job. Sizes are in bytes; device: with activations and data that tau keeps there. lacks: the
     memory that is too small, "" if all fits. None: not known.
 
-    first: bytes that a node sends over the network in the first step, all in all. largest_batch: without what tau
-    keeps. largest_tau: of the strategies with a cache, if unit and activations are known, else it would promise too
-    much.
+    first: total bytes that a node sends over the network in the first step. largest_batch: without data that tau keeps.
+    largest_tau: for strategies with a cache, if unit and activations are known; otherwise it would be too large.
     """
 
     strategy: str

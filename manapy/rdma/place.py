@@ -17,7 +17,6 @@ Invariants
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import select
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import AgentError, UsageError
+from ..core.fnv import path_mark
 from ..core.handshake import SECRET_BYTES
 from . import protocol
 
@@ -162,7 +162,7 @@ def job_name(directory: Path) -> str:
     Directories of the same name get different names.
     """
     readable = re.sub("[^A-Za-z0-9._-]", "-", directory.name).lstrip("._-")[:40]
-    return f"{readable or 'job'}-{hashlib.sha256(bytes(directory)).hexdigest()[:8]}"
+    return f"{readable or 'job'}-{path_mark(directory)}"
 
 
 def of(job: str) -> Place:

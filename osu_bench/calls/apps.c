@@ -1,19 +1,25 @@
-/* apps.c - small programs with the communication of the paper's applications (its Table 1): apps KIND [SCALE]
+/* apps.c - small programs with the communication of the collective clock paper's applications (its Table 1): apps KIND
+ * [SCALE]
  *
- * They are stand-ins, written for this benchmark; they compute something real, but none of them is the application
+ * They are stand-ins, written for this benchmark. They compute real results, but none of them is the application
  * itself.
  *
- *   bcast      nothing but MPI_Bcast of 4 bytes                                  the OSU micro-benchmark
- *   transpose  spectral solver: 2-D Fourier transforms with a transpose by       VASP 6: FFTs, very many collectives
- *              Alltoall, a norm by Allreduce, parameters by Bcast, a ring of Sendrecv
- *   cg         conjugate gradients for Poisson's equation; halo and dot products  Poisson solver: nonblocking
- * collectives only by Ialltoallv and Iallreduce, both behind computation particles  particles with a soft repulsion;
- * six exchanges with the           CoMD, LAMMPS: many messages, few collectives neighbours a step, an energy by
- * Allreduce every 40 steps stencil    wave equation, fourth order; halo by Isend/Irecv, the largest      SW4: messages,
- * hardly a collective amplitude by Allreduce every 400 steps
+ *   bcast      only MPI_Bcast of 4 bytes
+ *              stands for: the OSU micro-benchmark
+ *   transpose  spectral solver: 2-D Fourier transforms with a transpose by Alltoall, a norm by Allreduce, parameters by
+ *              Bcast, a ring of Sendrecv
+ *              stands for: VASP 6 (FFTs, very many collectives)
+ *   cg         conjugate gradients for Poisson's equation; halo and dot products by Ialltoallv and Iallreduce, both
+ *              overlapped with computation
+ *              stands for: Poisson solver (only nonblocking collectives)
+ *   particles  particles with a soft repulsion; six exchanges with the neighbours per step, an energy by Allreduce
+ *              every 40 steps
+ *              stands for: CoMD, LAMMPS (many messages, few collectives)
+ *   stencil    wave equation, fourth order; halo by Isend and Irecv, the largest amplitude by Allreduce every 400 steps
+ *              stands for: SW4 (messages, hardly a collective)
  *
  * SCALE multiplies the number of steps. Rank 0 prints one JSON object: seconds of the steps, calls per second and rank,
- * and a checksum of the result, which must be the same bits wherever the program ran with this number of ranks.
+ * and a checksum of the result. With the same number of ranks the checksum is the same, bit for bit, on every machine.
  */
 #include "bench.h"
 
@@ -57,7 +63,7 @@ static void bcast(long steps) {
 
 /* ---- transpose ---- */
 
-#define N 64 /* points in each direction; N / size rows a rank, complex numbers as pairs */
+#define N 64 /* points in each direction; a rank has N / size rows of complex numbers, stored as pairs */
 
 static void fourier(double *row, int sign) { /* in place, radix 2 */
     for (int i = 1, j = 0; i < N; i++) {
@@ -125,7 +131,7 @@ static void spectral(long steps) {
 /* ---- cg ---- */
 
 #define WIDTH 512
-#define ROWS 128 /* a rank */
+#define ROWS 128 /* per rank */
 
 /* y = A p for the five-point operator; p has a halo row above and below, fetched while the inner rows are computed */
 static void apply(double *p, double *y, int *counts, int *to, int *from) {
@@ -182,11 +188,11 @@ static void cg(long steps) {
 
 /* ---- particles ---- */
 
-#define PARTICLES 400 /* a rank; those of a rank act on its own and on the neighbours' */
-/* sent in three messages to each side, as a domain decomposition in three directions does */
+#define PARTICLES 400 /* per rank; they act on each other and on those of both neighbours */
+/* sent to each side in three messages, as a domain decomposition in three directions does */
 #define PART (PARTICLES / 3)
 
-static double repulsion(const double *a, const double *b, size_t n, double *force) { /* of b on a; the energy */
+static double repulsion(const double *a, const double *b, size_t n, double *force) { /* of b on a; returns the energy */
     double energy = 0;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++) {
@@ -260,7 +266,7 @@ static void stencil(long steps) {
 static const struct {
     const char *name;
     void (*run)(long steps);
-    long steps; /* a second or less on a processor of 2020 that has nothing else to do */
+    long steps; /* takes at most a second on an idle processor of 2020 */
 } apps[] = {{"bcast", bcast, 1000000},
             {"transpose", spectral, 1000},
             {"cg", cg, 500},

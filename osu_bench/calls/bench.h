@@ -1,4 +1,5 @@
-/* bench.h - timing for the benchmark programs of MPI: plain MPI programs that know nothing of manapy. See batches.h. */
+/* bench.h - timing for the MPI benchmark programs, which are plain MPI programs and do not depend on manapy. See
+ * batches.h. */
 #ifndef MANAPY_BENCH_H
 #define MANAPY_BENCH_H
 
@@ -7,7 +8,7 @@
 #include <mpi.h>
 #include <string.h>
 
-/* executions in a batch of collectives: even if each one takes a time slice of the scheduler, it is short */
+/* executions in a batch of collectives; a batch is short even if each execution takes a time slice of the scheduler */
 #define BENCH_GROUP 50
 
 static int bench_rank, bench_size;
@@ -28,9 +29,9 @@ static inline void bench_report(const char *name, long bytes, const char *unit, 
     if (bench_rank == 0) bench_print(name, bytes, unit, value, least);
 }
 
-/* A message buffer, filled with `value`. Where buffers lie within their pages matters for the speed of a copy, and
- * malloc places them differently under manapy (an Allgather of 1 MB took 4 to 5 % longer for it), so all have the same
- * place, that of a large block fresh from malloc. Freed by bench_buffer_free. */
+/* A message buffer, filled with `value`. The position of a buffer within its page changes the speed of copies, and
+ * malloc chooses other positions under manapy (this made an Allgather of 1 MB 4 to 5 % slower). So every buffer gets
+ * the position that a large new block of malloc has. Free it with bench_buffer_free. */
 #define BENCH_PAGE 4096
 #define BENCH_OFFSET 16
 static inline char *bench_buffer(size_t bytes, int value) {
@@ -40,9 +41,9 @@ static inline char *bench_buffer(size_t bytes, int value) {
 }
 static inline void bench_buffer_free(char *buffer) { free(buffer - BENCH_OFFSET); }
 
-/* ---- one execution right after the other, as rank 0 sees it ---- */
+/* ---- executions in direct succession, timed on rank 0 ---- */
 
-static inline int bench_agreed(int more) { /* rank 0 decides; then all begin together */
+static inline int bench_agreed(int more) { /* rank 0 decides; then all ranks begin together */
     if (bench_size > 1) {
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
         MPI_Barrier(MPI_COMM_WORLD);
@@ -68,11 +69,11 @@ static inline int bench_agreed(int more) { /* rank 0 decides; then all begin tog
 
 /* ---- collectives, as OSU's micro-benchmarks time them ---- */
 
-/* ns per execution of `body`: each execution is timed by itself and followed by a barrier that is not timed; the mean
- * over `calls` of them and over all ranks. What it takes altogether is added to *used_ns; all ranks get the same
- * figures, so they agree on when to stop. */
+/* ns per execution of `body`. Each execution is timed by itself, and a barrier that is not timed follows it. The result
+ * is the mean over `calls` executions and over all ranks. The total time is added to *used_ns. All ranks get the same
+ * values, so they agree on when to stop. */
 static inline double bench_collective(void (*body)(void), int calls, double *used_ns) {
-    double spent[2] = {0, 0}, sum[2], start = bench_now_ns(); /* in the body, altogether */
+    double spent[2] = {0, 0}, sum[2], start = bench_now_ns(); /* in the body; in total */
     for (int i = 0; i < calls; i++) {
         double begin = bench_now_ns();
         body();
@@ -85,7 +86,7 @@ static inline double bench_collective(void (*body)(void), int calls, double *use
     return sum[0] / calls / bench_size;
 }
 
-/* How many executions make a batch: at least twenty batches should fit. */
+/* Number of executions in a batch: at least twenty batches should fit. */
 static inline int bench_calls(void (*body)(void)) {
     double used_ns = 0;
     bench_collective(body, 3, &used_ns); /* sets up connections */

@@ -1,7 +1,8 @@
-/* calls.c - what one call costs on one rank, where nothing is waited for: calls [MS]
+/* calls.c - cost of one call on one rank, where no call waits: calls [MS]
  *
- * To itself a rank can't send before the receive is posted, so the blocking send and the blocking receive are timed
- * each with a nonblocking partner; both rows hold one blocking call, one nonblocking one and (the first) a Wait.
+ * A rank cannot send to itself before the receive is posted. So the blocking send and the blocking receive are each
+ * timed with a nonblocking partner. Each of the two rows contains one blocking and one nonblocking call; the first row
+ * also contains a Wait.
  */
 #include "bench.h"
 

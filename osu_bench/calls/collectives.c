@@ -1,16 +1,16 @@
 /* collectives.c - eight patterns of collective communication, as OSU's micro-benchmarks measure them:
  *     collectives blocking|nonblocking|overlap [MS [MAX_BYTES]]
  *
- * blocking     latency of MPI_X
- * nonblocking  latency of MPI_IX + MPI_Wait
- * overlap      how much of a computation fits into the time of MPI_IX + MPI_Wait, by OSU's definition: with
- *                  pure     MPI_IX, MPI_Wait
- *                  compute  a computation that takes about as long
- *                  total    MPI_IX, the computation, MPI_Wait
- *              overlap % = 100 * (1 - (total - compute) / pure), between 0 and 100, of the medians; no MPI_Test inside
- *              the computation
+ *   blocking     latency of MPI_X
+ *   nonblocking  latency of MPI_IX + MPI_Wait
+ *   overlap      share of a computation that fits into the time of MPI_IX + MPI_Wait, by OSU's definition:
+ *                    pure     MPI_IX, MPI_Wait
+ *                    compute  a computation that takes about as long
+ *                    total    MPI_IX, the computation, MPI_Wait
+ *                overlap % = 100 * (1 - (total - compute) / pure), between 0 and 100, of the medians. The computation
+ *                contains no MPI_Test.
  *
- * Sizes are bytes per rank (for Alltoall and the like, per pair of ranks): 4 B, 1 KB, 1 MB.
+ * Sizes are bytes per rank (per pair of ranks for Alltoall and similar functions): 4 B, 1 KB, 1 MB.
  */
 #include "bench.h"
 

@@ -1,9 +1,10 @@
 """Latency of collectives and of point-to-point communication with mpi4py: collectives.py blocking|nonblocking|p2p [MS
 [MAX_BYTES]]
 
-The patterns and the way of timing are those of collectives.c: each call is timed by itself and followed by a barrier
-that is not timed; the mean over a batch and over all ranks; the median over the batches that fit into MS milliseconds
-(but three). One JSON object a line. A plain mpi4py program that knows nothing of manapy.
+The patterns and the timing are those of collectives.c. Each call is timed by itself, and a barrier that is not timed
+follows it. A batch gives the mean over its calls and over all ranks; the result is the median over the batches that fit
+into MS milliseconds, at least three. Prints one JSON object per line. This is a plain mpi4py program, which does not
+depend on manapy.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ def calls(mode: str, size: int) -> dict[str, Callable[[], object]]:
 
 
 def barrier(mode: str) -> dict[str, Callable[[], object]]:
-    """The one without data."""
+    """The function for messages without data."""
     world = MPI.COMM_WORLD
     return {"Barrier": world.Barrier} if mode == "blocking" else {"Ibarrier": lambda: world.Ibarrier().Wait()}
 
 
 def measure(call: Callable[[], object], budget: float) -> list[float]:
-    """ns per call, one figure for each batch; about `budget` seconds altogether."""
+    """ns per call, one value for each batch. Takes about `budget` seconds."""
     batch(call, 3)  # sets up connections
     count = max(1, min(BATCH, int(budget / 20 / (batch(call, 3)[1] / 3))))
     samples: list[float] = []
@@ -86,7 +87,7 @@ def measure(call: Callable[[], object], budget: float) -> list[float]:
 
 
 def batch(call: Callable[[], object], count: int) -> tuple[float, float]:
-    """ns per call, and seconds altogether; the same on all ranks."""
+    """ns per call and total seconds; the same on all ranks."""
     barrier, now = MPI.COMM_WORLD.Barrier, time.perf_counter_ns
     spent, start = 0, now()
     for _ in itertools.repeat(None, count):

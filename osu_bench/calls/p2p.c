@@ -1,6 +1,6 @@
 /* p2p.c - latency of point-to-point communication between pairs of ranks: p2p [MS [MAX_BYTES]]
  *
- * As rank 0 sees it; Send/Recv is half the round trip of a ping-pong.
+ * Rank 0 measures the time. Send/Recv is half the round trip of a ping-pong.
  */
 #include "bench.h"
 

@@ -1,9 +1,9 @@
-/* rate.c - how many small operations a rank gets through: rate [MS [MAX_BYTES]]
+/* rate.c - rate of small operations of a rank: rate [MS [MAX_BYTES]]
  *
- * As OSU's osu_bw, osu_put_latency, osu_allreduce and osu_barrier ask; on two ranks, as rank 0 sees it. A window: rank
- * 0 sends WINDOW messages, nonblocking, rank 1 has posted as many receives; each waits for all of its requests, then
- * rank 1 answers. ns of a message. One-sided operations go from rank 0 to memory of rank 1, which waits in a
- * collective.
+ * The measurements are those of OSU's osu_bw, osu_put_latency, osu_allreduce and osu_barrier, on two ranks, timed on
+ * rank 0. In a window, rank 0 sends WINDOW nonblocking messages, and rank 1 has posted as many receives. Each rank
+ * waits for all of its requests, then rank 1 answers. The result is ns per message. One-sided operations go from rank 0
+ * to memory of rank 1, which waits in a collective.
  */
 #include "bench.h"
 

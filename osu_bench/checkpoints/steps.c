@@ -1,7 +1,7 @@
 /* steps.c - a program to checkpoint: steps MEGABYTES SECONDS
  *
- * Each rank fills MEGABYTES of memory with random bytes, then the job steps: a short sleep, an Allreduce, and one line
- * of rank 0. `manapy bench` takes the first line after a start or a restart as the moment when the program runs.
+ * Each rank fills MEGABYTES of memory with random bytes. Then the job makes steps: a short sleep, an Allreduce, and one
+ * line of rank 0. For `manapy bench` the program runs from its first line after a start or a restart.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void fill(uint64_t *words, size_t n, uint64_t x) { /* xorshift64*: no page compresses or repeats */
+static void fill(uint64_t *words, size_t n, uint64_t x) { /* xorshift64*: no page can be compressed */
     for (size_t i = 0; i < n; i++) {
         x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
         words[i] = x * 2685821657736338717ul;

@@ -1,13 +1,13 @@
-"""Trainings of wide layers over manapy.fcdp on the nodes that MPI sees, one JSON line for each.
+"""Trainings of wide layers over manapy.fcdp on the nodes that MPI reports, one JSON line for each.
 
     mpirun ... python sharded.py bytes --strategies fcdp zero3 --models full lora --micro-batches 1 2 4
 
-bytes: what a node has sent in a step, by its interface and by the engine's counters; first the steps as they are, then
-some in which all ranks wait for each other wherever the phase changes, so that the interface, too, can tell the phases
-apart (forward: gathers for the forward pass; backward; reduce: gradients).
+bytes: the bytes that a node has sent in a step, counted at its interface and by the engine. First some ordinary steps;
+then some steps in which all ranks wait for each other wherever the phase changes, so that the interface's count can be
+divided by phases, too (forward: gathers for the forward pass; backward; reduce: gradients).
 
-Sizes are bytes of float32. What goes to other ranks of the node doesn't cross an interface that is counted here: it
-goes through memory or over lo.
+Sizes are bytes of float32. Data for other ranks of the node cross no interface that is counted here, but go through
+memory or lo.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def build(options: argparse.Namespace, kind: str) -> list[Layer]:
-    """`full`: all is trained; `lora`: an adapter beside each layer."""
+    """`full`: all parameters are trained; `lora`: an adapter beside each layer is trained."""
     layers: list[Layer] = []
     for number in range(options.layers):
         name = f"layer {number}"
@@ -58,7 +58,7 @@ def sizes(layers: list[Layer]) -> tuple[int, int]:
 
 
 class Training:
-    """One training. engine: what steps are made on; may be one that stands before the real one."""
+    """One training. engine: the engine or a wrapper around it, which makes the steps."""
 
     def __init__(
         self, engine: Engine, layers: list[Layer], options: argparse.Namespace, micro_batches: int = 1
@@ -69,7 +69,7 @@ class Training:
         self._optimizer = Adam(1e-4)
 
     def step(self, engine: Any = None) -> None:
-        """One, with random examples; on `engine` if it is given."""
+        """Make one, with random examples; on `engine` if it is given."""
         batch, hidden = self._options.batch, self._options.hidden
         for number in range(self._micro_batches):
             self.engine.last_micro_batch = number == self._micro_batches - 1
@@ -87,20 +87,20 @@ class Training:
 
 
 class Watched:
-    """An engine, and `changed` is called where its calls are for another phase than those before. Nothing of the next
-    phase may be gathered ahead."""
+    """Wraps an engine. `changed` is called before a call that belongs to another phase than the previous call. Then
+    nothing of the next phase may have been gathered ahead."""
 
     def __init__(self, engine: Engine, changed: Callable[[Phase], None]) -> None:
         self._engine, self._changed = engine, changed
         self._phase: Phase | None = None
 
     def gather(self, name: str, phase: Phase) -> dict[str, np.ndarray]:
-        """Of the engine."""
+        """The engine's."""
         self._at(phase)
         return self._engine.gather(name, phase)
 
     def reduce(self, name: str) -> None:
-        """Of the engine."""
+        """The engine's."""
         self._at(Phase.REDUCE)
         self._engine.reduce(name)
 
@@ -114,15 +114,15 @@ class Watched:
 
 
 class Meter:
-    """What the node has sent, from one look to the next. A look is a barrier: report() is answered when all ranks have
-    done all that came before it, and no rank of the node sends anything before all have seen the count."""
+    """Bytes that the node has sent between two reports. A report is a barrier: report() returns when all ranks have
+    done everything that came before it, and no rank of the node sends anything until all have read the count."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._before = self._now()
 
     def _now(self) -> np.ndarray:
-        self._engine.report()  # of what is done before it is asked for: so not yet the answer
+        self._engine.report()  # of the work that was done before the report is requested, so this is not the answer yet
         report = self._engine.report()
         counts = np.array([interface_bytes(), *(report[phase]["inter"] for phase in PHASES)])
         self._engine.topology.node.Barrier()
@@ -135,7 +135,7 @@ class Meter:
 
 
 def interface_bytes() -> int:
-    """Sent over all interfaces of this node but lo, with headers."""
+    """Bytes sent over all interfaces of this node except lo, with headers."""
     with open("/proc/self/net/dev") as stream:
         lines = [line.partition(":") for line in stream if ":" in line]
     return sum(int(counts.split()[8]) for name, _, counts in lines if name.strip() != "lo")

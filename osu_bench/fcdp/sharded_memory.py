@@ -1,12 +1,12 @@
-"""Memory of trainings over manapy.fcdp: the largest batch that a device takes, and what a host needs.
+"""Memory of trainings over manapy.fcdp: the largest batch that fits into a device, and the memory of a host.
 
     mpirun -n 4 python sharded_memory.py batch --hidden 300 360 --budget 13000000 --ranks-per-node 2
     mpirun -n 4 python sharded_memory.py host --model lora --strategy fcdp --ranks-per-node 2
 
-batch: doubled until a step doesn't fit into the device any more. The device is the engine's arena, a limit on memory
-that is really taken: what the engine keeps and gathers, activations (training.py holds them) and Adam's moments. A JSON
-line for each model and strategy. host: the largest sum of the proportional set sizes (/proc/PID/smaps_rollup) of the
-ranks of a node while steps are made: what is shared counts once.
+batch: the batch is doubled until a step does not fit into the device. The device is the engine's arena, which limits
+memory that is really allocated: data that the engine keeps and gathers, activations (training.py holds them), and
+Adam's moments. Prints a JSON line for each model and strategy. host: the largest sum of the proportional set sizes
+(/proc/PID/smaps_rollup) of the ranks of a node during the steps. Shared memory counts once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from manapy.fcdp import Engine, Topology
 from manapy.fcdp.errors import BudgetError
 from manapy.fcdp.layers.numpy_training import units_of
 
-PAUSE = 0.05  # seconds between two looks at memory
-LOOKS = 40  # at least: steps of a small model take milliseconds, and a few looks miss their peaks
+PAUSE = 0.05  # seconds between two reads of the memory's size
+LOOKS = 40  # reads, at least: steps of a small model take milliseconds, and a few reads miss their peaks
 M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def batches(topology: Topology, options: argparse.Namespace) -> None:
-    """The mode `batch`; samples of all ranks together, 0 if not even one for each rank fits."""
+    """The mode `batch`; number of samples of all ranks together, 0 if not even one for each rank fits."""
     for hidden in options.widths:
         options.hidden = hidden
         for strategy in options.strategies:
@@ -43,14 +43,14 @@ def batches(topology: Topology, options: argparse.Namespace) -> None:
 
 
 def fits(topology: Topology, options: argparse.Namespace, strategy: str) -> bool:
-    """Makes a step. What is taken of the arena is the same on all ranks, and so is the answer."""
+    """Make a step. All ranks allocate the same sizes in the arena, so all get the same result."""
     layers = build(options, "full")
     with contextlib.suppress(BudgetError):
         with Engine(topology, units_of(layers), strategy=strategy, budget=options.budget, prefetch=0) as engine:
             try:
                 engine.hold(2 * sum(shard.values.nbytes for shard in engine.shards), "Adam's moments")
                 Training(engine, layers, options).step()
-            except BudgetError:  # it must not leave the engine: that would end the job
+            except BudgetError:  # the exception must not leave the engine, because that would end the job
                 return False
         return True
     return False
@@ -58,10 +58,10 @@ def fits(topology: Topology, options: argparse.Namespace, strategy: str) -> bool
 
 def host(topology: Topology, options: argparse.Namespace) -> None:
     """The mode `host`; bytes of the node with the larger sum, and of the node's window."""
-    # what is freed goes back to the system; else malloc keeps large blocks, as it happens
+    # freed memory goes back to the system; otherwise malloc sometimes keeps large blocks
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
     layers = build(options, options.model)
-    # else devices, too, would differ
+    # otherwise the devices' memory would differ, too
     with Engine(topology, units_of(layers), strategy=options.strategy, prefetch=0) as engine:
         training = Training(engine, layers, options, options.micro_batches)
         training.step()
@@ -69,7 +69,7 @@ def host(topology: Topology, options: argparse.Namespace) -> None:
         with Watch(pids if topology.local == 0 else []) as watch:
             while topology.comm.allreduce(watch.looks if topology.local == 0 else LOOKS, MPI.MIN) < LOOKS:
                 training.step()
-            engine.report()  # all ranks are still there
+            engine.report()  # all ranks still exist
         window = engine.host_bytes
     trainable, frozen = sizes(layers)
     largest = max(topology.comm.allgather(watch.largest))
@@ -87,7 +87,8 @@ def host(topology: Topology, options: argparse.Namespace) -> None:
 
 
 class Watch:
-    """largest: bytes, the sum of what processes have in memory, while this is open. looks: how often it has looked."""
+    """largest: the largest sum in bytes of the memory of the processes, while this context is open. looks: number of
+    reads."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._files = [Path(f"/proc/{pid}/smaps_rollup") for pid in pids]

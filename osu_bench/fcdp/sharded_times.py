@@ -1,13 +1,13 @@
-"""How long trainings over manapy.fcdp take on the nodes that MPI sees.
+"""Times of trainings over manapy.fcdp on the nodes that MPI reports.
 
     mpirun ... python sharded_times.py steps --models full lora --variants alone fcdp-tau fcdp zero3
     mpirun ... python sharded_times.py trace --strategy zero3
     mpirun ... python sharded_times.py paths
 
-steps: a step of each variant in turn, so that all meet the same mood of the machine; seconds of the slowest rank.
-`alone` is computing alone: the same program on each rank for itself, where there is nothing to send. `fcdp-tau`: all
-that was gathered stays on the device (tau = 1, no limit). trace: the moments (CLOCK_MONOTONIC) at which rank 0 came to
-another phase. paths: seconds until a unit is on the device, by where it comes from.
+steps: a step of each variant in turn, so that changes of the machine's speed affect all of them; seconds of the slowest
+rank. `alone`: the same program on each rank by itself, which sends nothing. `fcdp-tau`: all gathered data stay on the
+device (tau = 1, no limit). trace: the times (CLOCK_MONOTONIC) at which rank 0 began another phase. paths: seconds until
+a unit is on the device, by the place from which it comes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PATHS = {"host": "fcdp", "node": "mics", "network": "zero3"}
 
 
 def together(topology: Topology) -> None:
-    """A barrier in which nobody takes a processor from who still computes."""
+    """A barrier whose waiting ranks take no processor from ranks that still compute."""
     request = topology.comm.Ibarrier()
     while not request.Test():
         time.sleep(5e-4)
 
 
 def seconds(topology: Topology, work: Callable[[], object]) -> float:
-    """Until the slowest rank has done it."""
+    """Seconds until the slowest rank has done it."""
     together(topology)
     begin = time.perf_counter()
     work()
@@ -76,7 +76,8 @@ def steps(topology: Topology, options: argparse.Namespace) -> None:
 
 
 def trace(topology: Topology, options: argparse.Namespace) -> None:
-    """The mode `trace`: [seconds, what] of LoRA's steps, the first one too; "step" begins one, "end" ends the last."""
+    """The mode `trace`: [seconds, what] of LoRA's steps, including the first. "step" is the beginning of a step, "end"
+    the end of the last one."""
     layers = build(options, "lora")
     moments: list[tuple[float, str]] = []
     with Engine(topology, units_of(layers), strategy=options.strategy) as engine:

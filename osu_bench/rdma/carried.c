@@ -1,7 +1,7 @@
-/* carried.c - what network interfaces receive over time: carried MS INTERFACE...
+/* carried.c - bytes that network interfaces receive over time: carried MS INTERFACE...
  *
- * One line every MS milliseconds, until it is ended: seconds (CLOCK_MONOTONIC), then the bytes that each interface has
- * received since it exists.
+ * Prints one line every MS milliseconds, until it is ended: seconds (CLOCK_MONOTONIC), then the bytes that each
+ * interface has received since it was created.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
-/* connections.c - what RDMA's control verbs cost, and many connections that do nothing.
+/* connections.c - the cost of RDMA's control verbs, and many idle connections.
  *
- *     connections verbs CYCLES HOLD_MS DEVICE DEVICE     each verb's time; a connection of the two devices is made,
- *                                                        held and taken down CYCLES times
- *     connections idle N DEVICE DEVICE                   N connections of the two devices; says "ready PID", ends by a
- *                                                        signal
+ *     connections verbs CYCLES HOLD_MS DEVICE DEVICE     time of each verb; CYCLES times, a connection of the two
+ *                                                        devices is made, held and taken down
+ *     connections idle N DEVICE DEVICE                   N connections of the two devices; prints "ready PID"; a signal
+ *                                                        ends it
  *
- * An ordinary verbs program. Every verb is executed for both devices in each cycle; its median, smallest and
- * ("slowest") largest time are reported. "connected" is when a connection was made (ns, CLOCK_MONOTONIC), for who wants
- * to know how long something else took from there.
+ * An ordinary verbs program. Every verb is executed for both devices in each cycle. The program reports the median,
+ * smallest and ("slowest") largest time of each verb. "connected" is the time at which a connection was made (ns,
+ * CLOCK_MONOTONIC): other programs measure from there.
  */
 #include "../batches.h"
 

@@ -1,8 +1,8 @@
-/* give_up.c - to be preloaded: Soft-RoCE gives up like an RNIC.
+/* give_up.c - a library to preload. With it Soft-RoCE gives up, as an RNIC does.
  *
- * With the 7 retries that perftest asks for, rdma_rxe (Linux 6.1) repeats a packet for ever, where RNICs report
- * IBV_WC_RETRY_EXC_ERR. SHIFT makes 6 of them (lowerhalf/rdma/soft-roce.md); so does this for a program without SHIFT,
- * which otherwise would wait for ever instead of failing.
+ * With the 7 retries that perftest requests, rdma_rxe (Linux 6.1) repeats a packet for ever, where RNICs report
+ * IBV_WC_RETRY_EXC_ERR. SHIFT requests 6 retries instead (lowerhalf/rdma/soft-roce.md). This library does the same for
+ * a program without SHIFT, which otherwise would wait for ever.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,11 +1,11 @@
-"""A small data-parallel training job: each rank has its part of the data, gradients are summed over all ranks, rank 0
-saves after each epoch.
+"""A small data-parallel training job. Each rank has its part of the data, gradients are summed over all ranks, and rank
+0 saves after each epoch.
 
-    mpirun -n 2 python train.py --dir D --epochs 4 --steps 50        goes on from what D holds, if it holds anything
+    mpirun -n 2 python train.py --dir D --epochs 4 --steps 50        continues from the state in D, if there is one
 
-A network of two layers learns to tell which of some random points is nearest. All is made from one seed, and the sum of
-two gradients doesn't depend on their order: with two ranks the weights at the end, of which a digest is printed, are
-the same bit by bit whatever has happened on the way.
+A network of two layers learns which of some random points is nearest. One seed determines all data, and the sum of two
+gradients doesn't depend on their order. So with two ranks the weights at the end, whose digest is printed, are the same
+bit for bit, whatever has happened before.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SIZES = [int(np.prod(shape)) for shape in SHAPES]
 
 
 def parts(vector: np.ndarray) -> list[np.ndarray]:
-    """Weights and biases of both layers: views of one vector, which goes over the wire in one piece."""
+    """Weights and biases of both layers: views of one vector, which is sent in one piece."""
     return [piece.reshape(shape) for piece, shape in zip(np.split(vector, np.cumsum(SIZES)[:-1]), SHAPES, strict=True)]
 
 
 def gradients(weights: np.ndarray, out: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> float:
-    """Of the mean cross-entropy of one batch, into `out`; returns it."""
+    """The gradient of the mean cross-entropy of one batch, into `out`; returns the mean."""
     w1, b1, w2, b2 = parts(weights)
     hidden = np.maximum(inputs @ w1 + b1, 0)
     scores = hidden @ w2 + b2
@@ -48,7 +48,7 @@ def gradients(weights: np.ndarray, out: np.ndarray, inputs: np.ndarray, labels: 
 
 
 def load(path: Path, weights: np.ndarray) -> int:
-    """The saved weights; returns how many epochs they have seen."""
+    """Read the saved weights; returns the number of epochs that they were trained for."""
     if not path.exists():
         return 0
     with np.load(path) as saved:
@@ -57,7 +57,7 @@ def load(path: Path, weights: np.ndarray) -> int:
 
 
 def save(path: Path, weights: np.ndarray, epochs: int) -> None:
-    """Whole or not at all."""
+    """Save completely, or not at all."""
     with path.with_suffix(".new").open("wb") as stream:
         np.savez(stream, weights=weights, epochs=epochs)
         stream.flush()
@@ -71,13 +71,13 @@ def now() -> float:
 
 
 def wait(up_to: Path | None, step: int) -> None:
-    """Until a step may be done. Whoever writes the file renames it into its place."""
+    """Wait until a step may be made. The file must appear by a rename."""
     while up_to is not None and step > int(up_to.read_text()):
         time.sleep(0.05)
 
 
 def main() -> None:
-    """Train; rank 0 says what has been done and when, a line for each step and each epoch."""
+    """Train. Rank 0 prints a line with the time for each step and each epoch."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=4)

@@ -1,8 +1,8 @@
-/* verbs.c - what one data verb costs: verbs [MS]
+/* verbs.c - the cost of one data verb: verbs [MS]
  *
  * An ordinary verbs program on the first device, which must complete every request at once
- * (tests/programs/rdma/nullverbs.h with NULLVERBS_INSTANT=1): so what is timed is the provider's few nanoseconds and
- * whatever stands between it and the program. One thread.
+ * (tests/programs/rdma/nullverbs.h with NULLVERBS_INSTANT=1). So the measured time is that of the provider (a few
+ * nanoseconds) and of everything between it and the program. One thread.
  */
 #include "../batches.h"
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum { CALLS = 256, LIST = 16, QPS = 64, DEPTH = 512, SETTLE = 300000 /* us */ };
-enum { ENTRIES = QPS * 2 * (DEPTH + 1) }; /* room for all that may be outstanding */
+enum { ENTRIES = QPS * 2 * (DEPTH + 1) }; /* room for all requests that may be outstanding */
 
 static void check(int right, const char *what) {
     if (right) return;
@@ -20,8 +20,8 @@ static void check(int right, const char *what) {
     exit(1);
 }
 
-/* Batches of COUNT executions of CALL, after one batch to warm up, each between PREPARE and CLEAN, which are not timed;
- * ns per execution, divided by PER. */
+/* Batches of COUNT executions of CALL, after one batch to warm up. PREPARE comes before each batch and CLEAN after it;
+ * neither is timed. ns per execution, divided by PER. */
 #define VERB(NAME, COUNT, PER, PREPARE, CALL, CLEAN) \
     do { \
         static double samples_[BENCH_BATCHES_MAX]; \
@@ -168,7 +168,7 @@ static void extended(void) {
 int main(int argc, char **argv) {
     bench_ns = 1e6 * (argc > 1 ? atof(argv[1]) : 50);
     set_up();
-    usleep(SETTLE); /* threads that set something up beside us */
+    usleep(SETTLE); /* other threads that set something up at the same time */
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
     struct ibv_send_wr wr = {
         .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};

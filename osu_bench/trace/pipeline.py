@@ -1,20 +1,21 @@
-"""A small training job cut in three directions, as large language models are trained; and ways to break it.
+"""A small training job that is parallel in three directions, as the training of large language models is, and ways to
+break it.
 
     mpirun -n 8 python pipeline.py --schedule tp=2,pp=2,dp=2,micro=4 --iterations 20
     mpirun -n 4 python pipeline.py --schedule pp=4,micro=8 --fault spin:rank=2,iteration=5,micro=3,phase=backward
 
-Each pipeline stage has some layers, cut over the ranks of its tensor-parallel (TP) group, whose partial results an
-Allreduce adds up. Micro-batches go through the stages in the order of the schedule (1F1B, GPipe or interleaved:
-manapy/trace/model/schedule.py says what --schedule may be, and which rank has which place); activations go to the next
-stage, gradients to the one before. At the end of an iteration replicas (DP) add up their gradients, all ranks the
-square of its norm, and weights change.
+Each pipeline stage has some layers. They are divided among the ranks of its tensor-parallel (TP) group, and an
+Allreduce adds up the partial results. Micro-batches go through the stages in the order of the schedule (1F1B, GPipe or
+interleaved: manapy/trace/model/schedule.py describes --schedule and the place of each rank). Activations go to the next
+stage, gradients to the previous one. At the end of an iteration the replicas (DP) add up their gradients, all ranks add
+up the square of its norm, and the weights change.
 
-Sends are synchronous and nonblocking (Issend), completed before the next one to the same rank in the same direction:
-like those of large messages they end when the receive has begun, whatever the size and the MPI library. Data and
-weights come from one seed.
+Sends are synchronous and nonblocking (Issend). Each is completed before the next one to the same rank in the same
+direction. So, like sends of large messages, they end when the receive has begun, for every size and MPI library. Data
+and weights come from one seed.
 
 Faults: KIND:rank=R[,iteration=I][,micro=M][,chunk=C][,phase=forward|backward|transfer][,backward=1][,seconds=T]
-    skip-recv   the block's Recv isn't called (phase: of the block). A block without one, such as a first stage's
+    skip-recv   the block's Recv isn't called (phase: of the block). A block without a Recv, such as a first stage's
                 forward, is refused
     spin        computes for ever
     sleep       sleeps, for ever or T seconds
@@ -23,14 +24,14 @@ Faults: KIND:rank=R[,iteration=I][,micro=M][,chunk=C][,phase=forward|backward|tr
     compute     computes T seconds more
     starve      from then on shares its processor with T (default 1) busy processes: a node with too few cores
 forward and backward are in the block's work, before its first Allreduce; transfer is before the block's Send
-(backward=1: of a backward block). --fault may be given several times. A throttled or cut link needs nodes of their own
-(tools/nodes, UCX_TLS=tcp,self): tc qdisc add dev eth0 root tbf rate 10mbit burst 128kb latency 200ms; ip link set eth0
-down.
+(backward=1: of a backward block). --fault may be given several times. A slow or broken link needs emulated nodes
+(tools/nodes, UCX_TLS=tcp,self) and these commands: tc qdisc add dev eth0 root tbf rate 10mbit burst 128kb latency
+200ms; ip link set eth0 down.
 
-With --pairs iterations go in pairs, one of which is recorded and the other isn't (MPI_Pcontrol), in an order that the
-number given is the seed of.
+With --pairs N iterations come in pairs. One iteration of a pair is recorded, the other isn't (MPI_Pcontrol). N is the
+seed of the order in each pair.
 
-Rank 0 prints a line for each iteration, and a rank that breaks one, with the time (seconds since 1970).
+Rank 0 prints a line for each iteration, and a rank with a fault prints one, with the time (seconds since 1970).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ PHASES = ("forward", "backward", "transfer")
 
 
 class FaultError(ManapyError):
-    """A fault is none, or can't happen in this schedule."""
+    """A fault has a wrong description, or cannot happen in this schedule."""
 
 
 # ---- faults
@@ -64,7 +65,7 @@ class FaultError(ManapyError):
 
 @dataclass(frozen=True)
 class Fault:
-    """Where and what. micro, chunk, backward: the block. seconds: None is for ever, or the default."""
+    """A fault and its place. micro, chunk, backward: the block. seconds: None means for ever, or the default."""
 
     kind: str
     rank: int
@@ -75,7 +76,7 @@ class Fault:
 
 
 def fault(text: str, schedule: Schedule) -> Fault:
-    """What --fault names. Raises FaultError."""
+    """The fault that the text of --fault describes. Raises FaultError."""
     kind, _, rest = text.partition(":")
     values: dict[str, str] = {}
     for item in filter(None, rest.split(",")):
@@ -125,7 +126,7 @@ def spin(seconds: float | None = None) -> None:
 
 
 def starve(processes: int) -> None:
-    """Stay on one processor, with so many busy processes, which end with this one."""
+    """Stay on one processor, together with this number of busy processes, which end with this one."""
     here = {sorted(os.sched_getaffinity(0))[MPI.COMM_WORLD.rank % len(os.sched_getaffinity(0))]}
     os.sched_setaffinity(0, here)
     for _ in range(processes):
@@ -154,8 +155,8 @@ def happen(what: Fault) -> None:
 
 
 class Part:
-    """The layers that this rank has of one chunk, each [hidden / tp, hidden]: `hidden / tp` of the inputs' columns go
-    in, a part of the sum of all comes out."""
+    """This rank's part of the layers of one chunk, each [hidden / tp, hidden]. A layer takes `hidden / tp` of the
+    inputs' columns and gives this rank's part of the sum of all outputs."""
 
     def __init__(self, seed: list[int], layers: int, hidden: int, tp: MPI.Comm) -> None:
         rng = np.random.default_rng(seed)
@@ -166,7 +167,7 @@ class Part:
         self.kept: dict[int, list[np.ndarray]] = {}  # inputs of the layers, by micro-batch, until its backward pass
 
     def sum(self, part: np.ndarray) -> np.ndarray:
-        """Over the TP group."""
+        """The sum over the TP group."""
         if self.tp.size == 1:
             return part
         whole = np.empty_like(part)
@@ -174,7 +175,7 @@ class Part:
         return whole
 
     def forward(self, micro: int, x: np.ndarray) -> np.ndarray:
-        """[batch, hidden] to the same."""
+        """From [batch, hidden] to the same shape."""
         self.kept[micro] = []
         for w in self.weights:
             self.kept[micro].append(x)
@@ -183,7 +184,7 @@ class Part:
         return x
 
     def backward(self, micro: int, g: np.ndarray) -> np.ndarray:
-        """Of the outputs to that of the inputs; that of the weights is added up."""
+        """From the gradient of the outputs to that of the inputs; the gradient of the weights is added up."""
         kept = self.kept.pop(micro)
         for i in reversed(range(len(self.weights))):
             g = g * (1 - kept[i + 1] ** 2)
@@ -207,7 +208,7 @@ class Trainer:
             Part([1, self.stage, chunk, self.shard], layers, hidden, self.tp) for chunk in range(schedule.chunks)
         ]
         self.faults = [f for f in faults if f.rank == self.world.rank]
-        # by whom it is for, and which way it goes
+        # by receiver and direction
         self.sending: dict[tuple[int, bool], tuple[MPI.Request, np.ndarray]] = {}
         self.iteration = 0
 
@@ -223,7 +224,7 @@ class Trainer:
         )
 
     def receive(self, block: Block) -> np.ndarray:
-        """The block's input: from another stage, or the data."""
+        """The block's input: from another stage, or from the data."""
         source = self.schedule.source(self.stage, block)
         if source is None:
             return (
@@ -239,7 +240,7 @@ class Trainer:
         return got
 
     def send(self, block: Block, what: np.ndarray) -> None:
-        """The block's output, to the stage that waits for it."""
+        """Send the block's output to the stage that waits for it."""
         target = self.schedule.target(self.stage, block)
         if target is None:
             return
@@ -250,7 +251,7 @@ class Trainer:
         self.sending[way] = self.world.Issend(what, other, self.schedule.place_of(*target)), what
 
     def rank_of(self, stage: int) -> int:
-        """Who has the same place in another stage."""
+        """The rank with the same place in another stage."""
         return int(self.schedule.ranks[stage, self.replica, self.shard])
 
     def work(self, block: Block) -> None:
@@ -284,7 +285,7 @@ class Trainer:
         self.iteration += 1
 
     def digest(self) -> str:
-        """Of this rank's weights."""
+        """A digest of this rank's weights."""
         return hashlib.sha256(b"".join(part.weights.tobytes() for part in self.parts)).hexdigest()[:16]
 
 

@@ -1,13 +1,14 @@
-"""pipeline.py with a recorder of another kind in it, to be measured beside manapy's. Each is inspired by a tool and
-keeps its idea only; none is that tool.
+"""pipeline.py with another kind of recorder in it, to be compared with manapy's recorder. Each recorder implements only
+the idea of a tool; none is that tool.
 
     mpirun -n 2 python recorders.py profiler --schedule pp=2,micro=8 --iterations 20
 
-profiler    every call and return of a function, Python's and C's, with its time, kept in memory until the next
+profiler    every call and return of a function of Python or C, with its time, kept in memory until the next
             iteration (PyTorch's profiler)
-straggler   after every iteration a barrier, and how long it took on each rank is gathered; rank 0 prints who was
-            slowest (Megatron's --log-straggler)
-A text log is textlog.c. The arguments after the recorder's name are pipeline.py's.
+straggler   a barrier after every iteration; the ranks' times for the iteration are gathered; rank 0 prints the
+            slowest rank (Megatron's --log-straggler)
+
+textlog.c is a text log. The arguments after the recorder's name are those of pipeline.py.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def profiler(step: Step) -> Step:
 
 
 def straggler(step: Step) -> Step:
-    """An iteration after which ranks compare how long it took."""
+    """An iteration, after which the ranks compare their times."""
 
     def compared(trainer: Trainer) -> None:
         began = time.perf_counter()

@@ -1,9 +1,9 @@
-/* textlog.c - to be preloaded: one formatted line for each MPI call of pipeline.py, written to $TEXTLOG.PID; to be
- * measured beside manapy's records.
+/* textlog.c - a library to preload. It writes one formatted line for each MPI call of pipeline.py to $TEXTLOG.PID, to
+ * be compared with manapy's records.
  *
- * Inspired by NCCL's log, as what MPI libraries and profilers call a log: it keeps the idea only. Linked with the MPI
- * library, so that PMPI's names are found wherever the program loads that from. mpi4py calls the functions with
- * MPI_Count (_c) where there are any.
+ * It follows the idea of NCCL's log and of the logs of MPI libraries and profilers. It is linked with the MPI library,
+ * so PMPI's names are found wherever the program loads that library from. mpi4py calls the functions with MPI_Count
+ * (_c) where they exist.
  */
 #include <mpi.h>
 #include <stdio.h>

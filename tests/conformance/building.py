@@ -1,9 +1,8 @@
 """Compiles programs of a copy of MPICH's test/mpi one by one, each against the MPI of its language (languages.py).
 
-The suite is not configured and none of its build files is executed. From a folder's Makefile.am two things are read:
-which sources a program has if it isn't PROGRAM.c, and the macros it is compiled with. What configure would have found
-out about the system is written here for Linux with glibc and gcc. Everything is built in a directory of its own; the
-copy of the suite is never written to.
+The suite is not configured, and its build files are not executed. Two things are read from a folder's Makefile.am: the
+sources of a program, if they aren't PROGRAM.c, and its macros. The results that configure would find are written here
+for Linux with glibc and gcc. Everything is built in a separate directory; the copy of the suite is never changed.
 """
 
 from __future__ import annotations
@@ -68,14 +67,14 @@ SUPPORT = ("util/mtest.c", "util/mtest_common.c", "util/dtypes.c", "dtpools/src/
 HOLD = Path(__file__).resolve().parent / "hold.c"
 STARTER = "util/run_mpitests.c"  # main() of C programs that have only a run()
 MAIN = re.compile(r"\bmain\s*\(")
-THREADED = "Makefile_threads.mtest"  # what the Makefile.am of a folder of programs with threads includes
-RECIPES = ("Makefile.am", "Makefile.ap")  # the second one is added to the first by the suite's own build
+THREADED = "Makefile_threads.mtest"  # included by the Makefile.am of a folder of programs with threads
+RECIPES = ("Makefile.am", "Makefile.ap")  # the suite's own build adds the second one to the first
 FLAGS = ["-O1", "-g", "-w", "-pthread"]
 PATIENCE = 300.0  # seconds for one compilation
 
 
 class BuildError(Exception):
-    """A program that can't be built here; the first error of the compiler."""
+    """A program that can't be built here; the text is the compiler's first error."""
 
 
 class Builder:
@@ -139,8 +138,8 @@ class Builder:
             part.rename(target)
 
     def _headers(self, folder: str) -> Path:
-        """Make the headers that configure would make from NAME.h.in in this folder and its neighbours; the directories
-        with them."""
+        """Make the headers that configure would make from NAME.h.in in this folder and its neighbours. Returns the
+        directories with them."""
         beside = Path(folder).parent
         where = self.where / "include" / beside
         with self._lock:
@@ -153,7 +152,7 @@ class Builder:
         return where
 
     def _support(self, of: Language, threads: bool, helpers: bool = True) -> Path:
-        """What all programs of a language are linked with. helpers: those of languages other than C, which aren't all
+        """The libraries of all programs of a language. helpers: those of languages other than C, which aren't all
         written in C."""
         kind = "thread" if threads else "single"
         if of is C or not helpers:

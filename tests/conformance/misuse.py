@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -204,18 +204,19 @@ def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, pati
     )
     if compiled.returncode:
         return replace(outcome, error=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"))
-    for turn in range(TURNS):  # mpirun may end before it has passed on a rank's last output
-        native = _natively(where / f"native-{turn}", where / "program", ranks, limit)
-        if not native.wordless:
-            break
-    for turn in range(TURNS):
-        (folder := where / f"here-{turn}").mkdir()
-        here = replace(
-            outcome, native=native, **_under_manapy(folder, where / "program", program.kind, ranks, patience)
-        )
-        if not here.here.wordless:
-            break
-    return judge(replace(here, seconds=time.monotonic() - began), program, ranks)
+    executable = where / "program"
+    ways: dict[str, Callable[[Path], dict[str, Any]]] = {
+        "native": lambda folder: _natively(folder, executable, ranks, limit),
+        "here": lambda folder: _under_manapy(folder, executable, program.kind, ranks, patience),
+    }
+    for way, start in ways.items():
+        for turn in range(TURNS):  # mpirun may end before it has passed on a rank's last output
+            (folder := where / f"{way}-{turn}").mkdir()
+            found = start(folder)
+            if not found[way].wordless:
+                break
+        outcome = replace(outcome, **found)
+    return judge(replace(outcome, seconds=time.monotonic() - began), program, ranks)
 
 
 def _under_manapy(where: Path, program: Path, kind: str, ranks: int, patience: float) -> dict[str, Any]:
@@ -254,9 +255,8 @@ def judge(outcome: Outcome, program: Program, ranks: int) -> Outcome:
     )
 
 
-def _natively(folder: Path, program: Path, ranks: int, limit: float) -> Run:
-    """The program without manapy."""
-    folder.mkdir()
+def _natively(folder: Path, program: Path, ranks: int, limit: float) -> dict[str, Any]:
+    """Run the program without manapy; fields of an Outcome."""
     job = Job(folder, ranks).spawn([BIN / "mpirun", "-n", str(ranks), program])
     assert job.process is not None
     code = None
@@ -265,7 +265,7 @@ def _natively(folder: Path, program: Path, ranks: int, limit: float) -> Run:
             code = job.process.wait(limit)
     finally:
         job.end()
-    return Run(code, job.output()[-SHOWN:])
+    return {"native": Run(code, job.output()[-SHOWN:])}
 
 
 def _watched(job: Job, right: bool, patience: float) -> tuple[dict[str, Any] | None, list[tuple[float, str, str]]]:

@@ -1,22 +1,23 @@
-"""mpi4py's own test suite natively and under manapy, compared test by test; also under fire, that is with checkpoints,
-and kills and restarts, at random moments.
+"""Runs mpi4py's own test suite natively and under manapy, and compares each test; also with checkpoints, and with kills
+and restarts, at random moments.
 
     python tests/conformance/suite.py                           everything: 1 to 4 ranks, plain, checkpoints, restarts
     python tests/conformance/suite.py --ranks 2 --mode restart --only 'win|rma' --seed 7
 
-The suite isn't part of manapy: the source distribution of the installed mpi4py's version is fetched with pip (or taken
-from --sdist), into a cache directory. Spawning tests are left out (LIMITATIONS.md: dynamic processes).
+The suite isn't part of manapy. pip fetches the source distribution of the installed mpi4py's version into a cache
+directory (or --sdist names it). Spawning tests are left out (LIMITATIONS.md: dynamic processes).
 
-plain       no checkpoint
-checkpoint  a checkpoint when the job is up, then about every --interval seconds, at seeded random moments; the job goes
-            on
-restart     the same, and after each checkpoint SIGKILL to everything, and a restart; without the modules that delete
-            files
-exit        the same with `manapy checkpoint --then exit`, for all modules. Files aren't part of a checkpoint: what a
-            test deletes between the checkpoint and the kill would be missing at the restart; here nothing comes between
+  plain       no checkpoint
+  checkpoint  a checkpoint when the job is up, then about every --interval seconds, at seeded random moments; the job
+              continues
+  restart     the same, and after each checkpoint SIGKILL to all processes, and a restart; without the modules that
+              delete files
+  exit        the same with `manapy checkpoint --then exit`, for all modules. Files aren't part of a checkpoint: in mode
+              `restart` a file that a test deletes between the checkpoint and the kill would be missing after the
+              restart. In this mode no test runs between them
 
-Equal means, for every rank: the same tests in the same order, each with the same outcome, and the same number of them.
-A checkpoint that is refused for a reason that lies in the program (LIMITATIONS.md) is counted and shown, not hidden.
+The results are equal if, for every rank, the same tests run in the same order, each with the same outcome. A checkpoint
+that is refused for a reason that lies in the program (LIMITATIONS.md) is counted and shown, not hidden.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ import contextlib
 import functools
 import importlib.util
 import json
-import os
 import random
 import re
 import subprocess
@@ -43,13 +43,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
 from jobs import PATIENCE, Job, JobError, manapy  # noqa: E402
+from manapy.core import cache as user_cache  # noqa: E402
 
 RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")
 MODES = ("plain", "checkpoint", "restart", "exit")
 # modules whose tests make and delete files
 WITH_FILES = "test_(file|io|handle|objmodel|errhandler|errorcode|subclass)\\."
-# It requires that a task of 0.2 s is not done 2 ms after its start. The machine's clock goes on between kill and
+# Requires that a task of 0.2 s is not done 2 ms after its start. The machine's clock continues between kill and
 # restart, which takes longer.
 HURRIED = re.compile(r"test_util_pool\.\w+\.test_apply_async_timeout")
 STALL = 2 * PATIENCE  # seconds without an outcome: it hangs
@@ -59,13 +60,13 @@ Outcome = tuple[str, str]  # test id, outcome
 
 
 class SuiteError(Exception):
-    """An error that prevents a comparison; one line."""
+    """No comparison is possible; the text is one line with the reason."""
 
 
 def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
     """test/main.py of the suite of the installed mpi4py's version. Raises SuiteError if it can't be fetched."""
     wanted = version("mpi4py")
-    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manapy"
+    cache = cache or user_cache.directory()
     main = cache / f"mpi4py-{wanted}" / "test" / "main.py"
     if main.exists():
         return main
@@ -85,8 +86,8 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
                 scratch,
                 f"mpi4py=={wanted}",
             ]
-            # pip asks it for the version: the installed setuptools, or one in a temporary environment, which takes a
-            # long time
+            # pip asks setuptools for the version: the installed one, or one in a temporary environment, which takes
+            # long
             if importlib.util.find_spec("setuptools"):
                 pip.append("--no-build-isolation")
             done = subprocess.run(pip, capture_output=True, text=True, check=False)
@@ -153,7 +154,7 @@ def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]]
 
 @dataclass
 class Run:
-    """One run of the suite and its events. say: gets lines of progress, if it is given."""
+    """One run of the suite and its events. say: called with lines of progress, if it is given."""
 
     where: Path
     ranks: int
@@ -238,7 +239,7 @@ def native(where: Path, ranks: int, main: Path, only: str | None, say: Callable[
 
 
 def one_checkpoint(run: Run, job: Job, *options: str) -> bool:
-    """True if it was taken; a refusal is counted."""
+    """Take a checkpoint. Returns True if it was taken; a refusal is counted."""
     assert job.process is not None
     start = time.monotonic()
     done = manapy("checkpoint", job.dir, *options)
@@ -247,7 +248,7 @@ def one_checkpoint(run: Run, job: Job, *options: str) -> bool:
         run.checkpoints += 1
         return True
     with contextlib.suppress(subprocess.TimeoutExpired):
-        job.process.wait(0.5)  # it may just have ended
+        job.process.wait(0.5)  # the job may just have ended
     if job.process.poll() is None and "finishing" not in done.stderr:
         run.refused[done.stderr.strip()] += 1
     return False
@@ -277,7 +278,7 @@ def under_fire(run: Run, job: Job, chance: random.Random, interval: float) -> No
             try:
                 job.wait() if run.mode == "exit" else job.kill()
             except JobError:
-                if run.ends(job, within=1.0):  # by itself, meanwhile
+                if run.ends(job, within=1.0):  # the job has ended by itself meanwhile
                     return
                 raise
             job.restart()

@@ -8,17 +8,17 @@
     cluster.stop()
 
 Invariants
- 1. Daemons are our own children, in the foreground. What they start leaves them (slurmstepd is a daemon), but every
-    process of a cluster has the cluster's own SLURM_CONF in its environment: that is how it is found, and nothing else
-    is ever signalled.
- 2. Ports are the kernel's choice and everything else lies in `where`, so clusters don't meet. Job ids start anywhere:
-    MPICH's shared memory has its name from them, and what a killed job leaves in /dev/shm ends the next one of that
-    name.
+ 1. Daemons are our own children, in the foreground. Processes that they start may leave them (slurmstepd is a daemon),
+    but every process of a cluster has the cluster's own SLURM_CONF in its environment. The cluster finds its processes
+    by this, and signals no others.
+ 2. The kernel chooses the ports, and everything else lies in `where`, so clusters don't disturb each other. Job ids
+    start at a random number: the names of MPICH's shared memory contain them, and the remains of a killed job in
+    /dev/shm end the next job of that name.
 
-Facts that the configuration rests on (slurm.conf(5), 22.05, and tried): `AuthInfo=cred_expire` is also the time that a
-requeued job waits before it may start again (two minutes by default); time limits count in minutes; the number of
-processors given here is believed only with config_overrides. A node that shall be rebooted is taken for rebooted when a
-slurmd registers that was started with -b.
+Facts on which the configuration is based (slurm.conf(5), 22.05, and experiments): `AuthInfo=cred_expire` is also the
+time that a requeued job waits before it may start again (two minutes by default). Time limits count in minutes. The
+number of processors given here is used only with config_overrides. Slurm takes a node as rebooted when a slurmd that
+was started with -b registers.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class Cluster:
 
     @property
     def conf(self) -> Path:
-        """slurm.conf"""
+        """The path of slurm.conf."""
         return self.where / "slurm.conf"
 
     @property
     def env(self) -> dict[str, str]:
         """The environment of processes that use this cluster. Commands of the tested installation are on its PATH. All
-        nodes are this host. Between such nodes MPICH's default transport (UCX) waits for ever, also natively;
-        libfabric's doesn't."""
+        nodes are this host. Between such nodes MPICH's default transport (UCX) waits for ever, also natively.
+        libfabric's transport doesn't."""
         one_host = {"MANAPY_ADDRESS": "127.0.0.1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
         return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{BIN}{os.pathsep}{_SYSTEM}", **one_host}
 
@@ -101,7 +101,7 @@ class Cluster:
     # ---- life
 
     def start(self) -> Cluster:
-        """Start the cluster; returns when all nodes are idle."""
+        """Start the cluster. Returns when all nodes are idle."""
         for name in ("state", "log", "jobs"):
             (self.where / name).mkdir(exist_ok=True)
         self._write_configuration()
@@ -160,8 +160,8 @@ class Cluster:
                     os.rmdir(directory)
 
     def lose(self, node: str) -> None:
-        """The node dies, as seen from outside: its slurmd and everything that runs on it get SIGKILL, and the
-        controller is told. (It would notice itself after SlurmdTimeout.)"""
+        """Let a node die: its slurmd and all its processes get SIGKILL, and the controller is told. (The controller
+        would notice this itself after SlurmdTimeout.)"""
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -169,7 +169,7 @@ class Cluster:
         self.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def bring_back(self, node: str) -> None:
-        """Start a lost node again; returns when it is idle."""
+        """Start a lost node again. Returns when it is idle."""
         self._spawn_node(node)
 
         def idle() -> bool:
@@ -196,8 +196,8 @@ class Cluster:
         )
 
     def processes(self, job: int | None = None, node: str | None = None) -> list[int]:
-        """The process ids of everything that runs in this cluster, or on one node, except our daemons. For one job:
-        without its slurmstepd."""
+        """The process ids of all processes of this cluster, or of one node, except our daemons. For one job: without
+        its slurmstepd."""
         wanted = {f"SLURM_CONF={self.conf}"}
         wanted |= {f"SLURM_JOB_ID={job}"} if job is not None else set()
         wanted |= {f"SLURMD_NODENAME={node}"} if node is not None else set()
@@ -215,8 +215,8 @@ class Cluster:
     # ---- jobs
 
     def submit(self, script: str, *options: str, env: Mapping[str, str] | None = None) -> int:
-        """sbatch; the job's id. The script runs under bash in the directory `jobs`. Its standard error goes to the file
-        of its output, to which a requeued job appends."""
+        """Run sbatch; returns the job's id. The script runs under bash in the directory `jobs`. Its standard error goes
+        to the file of its output, to which a requeued job appends."""
         self.submitted += 1
         file = self.where / "jobs" / f"script-{self.submitted}.sh"
         file.write_text(f"#!/bin/bash\n{script}\n")
@@ -236,8 +236,8 @@ class Cluster:
     def wait_for(
         self, job: int, what: str | Callable[[dict[str, str]], object], timeout: float = PATIENCE
     ) -> dict[str, str]:
-        """Wait until the job is in the state `what`, or until what is shown for it satisfies a condition. Returns what
-        is shown then. Raises JobError if the job ends in another state or doesn't reach the state in time."""
+        """Wait until the job is in the state `what`, or until the output of show() satisfies a condition. Returns that
+        output. Raises JobError if the job ends in another state or doesn't reach the state in time."""
         ready = (lambda shown: shown["JobState"] == what) if isinstance(what, str) else what
         deadline = time.monotonic() + timeout
         while not ready(shown := self.show(job)):
@@ -251,7 +251,7 @@ class Cluster:
         return shown
 
     def wait_for_output(self, job: int, what: str | Callable[[str], object], timeout: float = PATIENCE) -> str:
-        """Wait until the job's output contains a text or satisfies a condition; the output."""
+        """Wait until the job's output contains a text or satisfies a condition. Returns the output."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
         deadline = time.monotonic() + timeout
         while not ready(text := self.output(job)):
@@ -261,7 +261,7 @@ class Cluster:
         return text
 
     def finish(self, job: int, timeout: float = PATIENCE) -> str:
-        """Wait until the job has ended with exit code 0; its output."""
+        """Wait until the job has ended with exit code 0. Returns its output."""
         self.wait_for(job, "COMPLETED", timeout)
         return self.output(job)
 
@@ -286,7 +286,7 @@ class Cluster:
         self.command("scancel", *options, str(job))
 
     def report(self, job: int) -> str:
-        """Everything that helps to see what happened."""
+        """All information that helps to find the cause of a failure."""
         parts = [
             "--- scontrol",
             self.command("scontrol", "show", "job", str(job)),
@@ -318,7 +318,7 @@ class Cluster:
         return done.stdout
 
     def node_states(self) -> dict[str, str]:
-        """IDLE, MIXED, DOWN ... followed by Slurm's flags (IDLE+DRAIN)."""
+        """The node's state: IDLE, MIXED, DOWN ... followed by Slurm's flags (IDLE+DRAIN)."""
         words = self.command("scontrol", "--oneliner", "show", "nodes").split()
         names = [word.split("=", 1)[1] for word in words if word.startswith("NodeName=")]
         return dict(zip(names, (word.split("=", 1)[1] for word in words if word.startswith("State=")), strict=True))
@@ -368,7 +368,7 @@ class Cluster:
         (self.where / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
 
     def _spawn_node(self, name: str, *options: str) -> None:
-        # In the environment, for slurmstepd, which inherits it: so it is recognized as part of the node.
+        # In the environment, so that slurmstepd inherits it and can be recognized as a process of the node.
         self._spawn(name, "slurmd", "-D", "-N", name, "-f", self.conf, *options, env={"SLURMD_NODENAME": name})
 
     def _spawn(self, name: str, program: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:

@@ -35,7 +35,7 @@ static inline void pause_ms(int ms) {
     while (nanosleep(&t, &t)) {}
 }
 
-/* Waits for what another thread does. */
+/* Wait for the action of another thread. */
 #define WAIT_UNTIL(condition)                                             \
     do {                                                                  \
         double until_ = now() + 30;                                       \

@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Prints the step; is it the last one, on all ranks? Collective. stop_file: NULL, or ends the program when it is there.
- */
+/* Print the step. Is it the last one, on all ranks? Collective. stop_file: NULL, or a file that ends the program. */
 static inline int last_step(int step, const char *stop_file, int rank, MPI_Comm comm) {
-    int stop = stop_file != NULL && access(stop_file, F_OK) == 0; /* rank 0's view counts */
+    int stop = stop_file != NULL && access(stop_file, F_OK) == 0; /* rank 0 decides */
     MPI_Bcast(&stop, 1, MPI_INT, 0, comm);
     if (rank == 0) printf("step %d\n", step);
     fflush(stdout);

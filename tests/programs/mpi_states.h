@@ -8,7 +8,7 @@
 
 static int rank, size; /* in the world */
 
-/* Errors come back as codes on this one, on the world and where no communicator is known. */
+/* On this communicator, on the world, and where no communicator is known, errors are returned as codes. */
 static MPI_Comm lenient;
 
 static inline void lenient_set_up(void) {

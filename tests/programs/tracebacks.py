@@ -1,5 +1,5 @@
-"""For programs whose errors a test reads: the interpreter writes a traceback in many pieces, which mix with those of
-other ranks."""
+"""For programs whose errors a test reads. The interpreter writes a traceback in many pieces, and those of several ranks
+would mix."""
 
 from __future__ import annotations
 

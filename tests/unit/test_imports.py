@@ -18,7 +18,7 @@ ALLOWED = {
     "bench.checkpoints": "bench.shared clock.model",
     "bench.fcdp": "bench.shared fcdp fcdp.engine",
     "bench.rdma": "bench.shared",
-    "bench.shared": "bench.fcdp bench.rdma bench.trace mpi top trace.capture",  # the first three: types, for plots
+    "bench.shared": "mpi top trace.capture",
     "bench.trace": "bench.shared trace trace.capture trace.hang trace.host trace.live trace.model trace.slow",
     "chain": "ckpt ckpt.store",
     "ckpt": "ckpt.store",

@@ -1,9 +1,12 @@
-"""What the machine boots: Debian's kernel and a small initramfs of busybox and the modules that Soft-RoCE needs.
+"""The files that the machine boots: Debian's kernel, and a small initramfs of busybox and the modules that Soft-RoCE
+needs.
 
-The kernel is kept uncompressed: QEMU boots it by its PVH entry, so that no emulated processor has to unpack it.
+The kernel is kept uncompressed. QEMU boots it by its PVH entry, so no emulated processor has to unpack it.
 
-Kept in ~/.cache/manapy/vm (XDG_CACHE_HOME): the kernel's package as downloaded, and an image for each package and
-version of this source. An image appears by one rename, so several tests may make it at the same time.
+The directory ~/.cache/manapy/vm (XDG_CACHE_HOME) keeps the downloaded package of the kernel, and an image for each
+package and version of this source. An image appears by one rename, so several tests may make it at the same time. This
+file computes the directory itself, because tools/vm/run works without manapy installed (manapy/core/cache.py has the
+same for the package).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 INIT = HERE / "guest" / "init"
 
 FILES_MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay")
-# crc32-pclmul, crc32_generic: rxe asks for a "crc32" by name when a device is made, and nobody would load it then.
+# crc32-pclmul, crc32_generic: when a device is made, rxe requests a "crc32" by name, and nothing would load it then.
 RDMA_MODULES = ("crc32_generic", "crc32-pclmul", "ib_uverbs", "rdma_ucm", "veth", "bridge", "sch_netem", "rdma_rxe")
 
 PROGRAMS = {
@@ -41,7 +44,7 @@ SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", 
 
 
 class ImageError(Exception):
-    """No image could be made; one line says why."""
+    """No image could be made; the text is one line with the reason."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Image:
 
 
 def missing() -> str | None:
-    """Which programs this machine lacks to boot another one; None if it has all."""
+    """The programs that this machine lacks to boot the virtual machine; None if it has all."""
     lacking = [(name, package) for name, package in PROGRAMS.items() if shutil.which(name, path=SYSTEM_PATH) is None]
     if not lacking:
         return None
@@ -61,8 +64,8 @@ def missing() -> str | None:
 
 
 def image() -> Image:
-    """The image of the newest kernel that apt offers, made if it isn't there yet (a download of 70 MB, and some
-    seconds). ImageError if that isn't possible."""
+    """The image of the newest kernel that apt offers. If it does not exist yet, it is made (a download of 70 MB, and
+    some seconds). Raises ImageError if that isn't possible."""
     if reason := missing():
         raise ImageError(reason)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manapy" / "vm"
@@ -82,9 +85,9 @@ def image() -> Image:
     return Image(place / "vmlinux", place / "initramfs")
 
 
-@functools.cache  # apt takes seconds to say what it said before
+@functools.cache  # apt takes seconds to give the same answer again
 def _package(cache: Path) -> Path:
-    """The kernel's package, downloaded. Without a network, the newest one that is here."""
+    """The kernel's package, downloaded. Without a network: the newest one in the cache."""
     for up_to_date in (False, True):
         if up_to_date:
             _command("apt-get", "-qq", "update", check=False)  # the lists are empty or older than the mirror
@@ -108,7 +111,7 @@ def _package(cache: Path) -> Path:
 
 
 def _make(package: Path, where: Path) -> None:
-    """where/image, from the package."""
+    """Make where/image from the package."""
     _command("dpkg", "-x", package, where / "package")
     (kernel,) = (where / "package" / "boot").glob("vmlinuz-*")
     version = kernel.name.removeprefix("vmlinuz-")
@@ -154,8 +157,8 @@ def _unpacked(kernel: bytes) -> bytes:
 
 
 def _closure(root: Path, version: str, modules: Sequence[str]) -> list[Path]:
-    """Files of the modules and of all that they need, in the order in which they can be loaded; none of what is built
-    in."""
+    """Files of the modules and of all modules that they need, in the order in which they can be loaded; without those
+    that are built in."""
     files: dict[Path, None] = {}
     for module in modules:
         for line in _command("modprobe", "-d", root, "-S", version, "--show-depends", module).splitlines():
@@ -166,7 +169,7 @@ def _closure(root: Path, version: str, modules: Sequence[str]) -> list[Path]:
 
 
 def _command(*arguments: str | Path, cwd: Path | None = None, check: bool = True) -> str:
-    """What it prints; ImageError, with what it says, if it fails and must not."""
+    """The output of a command. Raises ImageError with the output if it fails and must not."""
     done = subprocess.run(
         [str(a) for a in arguments],
         cwd=cwd,

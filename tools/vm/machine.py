@@ -1,4 +1,4 @@
-"""A virtual machine with RDMA devices, by QEMU, in which this machine's programs run as they are.
+"""A virtual machine with RDMA devices, by QEMU. This machine's programs run in it unchanged.
 
     with VM(share=[directory]) as vm:                      # boots: some ten seconds
         vm.run("ibv_devinfo -d rxa0", timeout=20)          # a CompletedProcess
@@ -7,14 +7,14 @@
         vm.cut(0, "a", how="cable")
         server.wait(60)
 
-The guest's files are the host's, seen at the boot; what it changes is lost with it, except in the shared directories,
-which are the host's own. Commands run in this process's directory and environment.
+The guest sees the host's files as they are at boot. The guest's changes are lost with it, except in the shared
+directories, which are the host's own. Commands run in this process's directory and environment.
 
 Invariants
- 1. One thread reads the port and is the only one that changes what a GuestProcess knows; `changed` is notified at each
+ 1. One thread reads the port. Only this thread changes the data of a GuestProcess; it notifies `changed` at each
     change.
- 2. When the port closes the machine is dead: every process that still ran then fails with VMDied, at once, and the VM
-    only boots again.
+ 2. When the port closes, the machine is dead. Every process that still ran then fails with VMDied, at once, and the VM
+    can only boot again.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ HERE = Path(__file__).resolve().parent
 RAILS = HERE / "guest" / "rails"
 AGENT = HERE / "guest" / "agent.py"
 
-PATIENCE = 240.0  # seconds for anything to happen: everything is emulated, on a machine that has other work
+PATIENCE = 240.0  # seconds to wait for an event: everything is emulated, on a machine that has other work
 Cut = Literal["switch", "cable", "netem", "admin-down"]
 
 
 class VMError(Exception):
-    """What the machine was asked for didn't happen."""
+    """The machine did not do what it was asked for."""
 
 
 class VMDied(VMError):
-    """The machine has ended, or doesn't answer any more."""
+    """The machine has ended, or doesn't answer."""
 
 
 class GuestTimeout(VMError):
-    """A command, or what it should have said, took too long."""
+    """A command, or its expected output, took too long."""
 
 
 class GuestProcess:
@@ -78,25 +78,25 @@ class GuestProcess:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs."""
+        """The exit status; None while it runs."""
         return self._status
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs; VMDied if it never will have one."""
+        """The exit status; None while it runs. Raises VMDied if there will never be one."""
         if self._died:
             raise VMDied(f"{self._died}\n{self.report()}")
         return self._status
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """The exit status. GuestTimeout after `timeout` seconds: the process runs on."""
+        """Wait for the exit status. Raises GuestTimeout after `timeout` seconds; the process continues."""
         if not self._await(lambda: self.poll() is not None, timeout):
             raise GuestTimeout(f"{timeout:.0f} s were not enough\n{self.report()}")
         assert self._status is not None
         return self._status
 
     def wait_for(self, what: str | Callable[[str], object], timeout: float = PATIENCE) -> str:
-        """Until standard output contains a text or satisfies a condition; the output. VMError if the process has ended
-        without it, GuestTimeout if it takes too long."""
+        """Wait until standard output contains a text or satisfies a condition. Returns the output. Raises VMError if
+        the process ends before that, GuestTimeout if it takes too long."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
         if not self._await(lambda: ready(self.stdout) or self.poll() is not None, timeout):
             raise GuestTimeout(f"{timeout:.0f} s without {what!r}\n{self.report()}")
@@ -105,8 +105,8 @@ class GuestProcess:
         return text
 
     def stream(self, out: BinaryIO, err: BinaryIO, timeout: float = PATIENCE) -> int:
-        """Copies all output to two files as it comes; the exit status. GuestTimeout after `timeout` seconds: the
-        process runs on."""
+        """Copy all output to two files as it arrives. Returns the exit status. Raises GuestTimeout after `timeout`
+        seconds; the process continues."""
         deadline = time.monotonic() + timeout
         written = [0, 0]
         while True:
@@ -124,11 +124,11 @@ class GuestProcess:
                 raise GuestTimeout(f"{timeout:.0f} s were not enough")
 
     def signal(self, number: int) -> None:
-        """To the command's process group."""
+        """Send a signal to the command's process group."""
         self.vm._ask(id=self.number, signal=number)
 
     def kill(self) -> None:
-        """Ends the command and all its processes; returns when they have ended."""
+        """End the command and all its processes. Returns when they have ended."""
         if self.poll() is None:
             self.vm._ask(id=self.number, kill=True)
             try:
@@ -138,7 +138,7 @@ class GuestProcess:
                 raise VMDied(f"it doesn't answer any more\n{self.report()}") from None
 
     def report(self) -> str:
-        """Everything that helps to see what happened."""
+        """All information that helps to find the cause of a failure."""
         return f"--- {self.command}\n{self.stdout[-8000:]}\n--- stderr\n{self.stderr[-8000:]}"
 
     def _await(self, ready: Callable[[], object], timeout: float) -> bool:
@@ -146,20 +146,20 @@ class GuestProcess:
             return bool(self.vm.changed.wait_for(ready, timeout))
 
 
-# The guest's drivers have timers (a retry, a lease) that don't wait until a busy host has run the guest: so it goes
-# before other work, where that is allowed.
+# The guest's drivers have timers (a retry, a lease) that expire even if a busy host has not run the guest. So the guest
+# gets a higher priority than other work, where that is allowed.
 PRIORITY = "-10"
 
 _FIRST = ["nice", "-n", PRIORITY] if os.geteuid() == 0 else []
 
-# A processor without AVX and fast string operations, both slow where they are emulated, and with what manapy-launch
-# needs. ib_write_bw over a rail: 44 MB/s, and 17 MB/s with `-cpu max`.
+# A processor without AVX and fast string operations, which are slow in emulation, but with the features that
+# manapy-launch needs. ib_write_bw over a rail: 44 MB/s, compared with 17 MB/s with `-cpu max`.
 EMULATED = "Nehalem,+fsgsbase,+rdtscp"
 
 
 class VM:
     """`share`: directories of the host in which both sides write. `rails`: how many (0: no RDMA devices). `accel`:
-    QEMU's accelerator (MANAPY_VM_ACCEL); the emulating one needs no rights and hangs nowhere."""
+    QEMU's accelerator (MANAPY_VM_ACCEL); the emulator needs no rights and never hangs."""
 
     def __init__(
         self, share: Sequence[Path] = (), rails: int = 3, memory: str = "2G", cpus: int = 2, accel: str | None = None
@@ -176,12 +176,13 @@ class VM:
         self._reader: threading.Thread | None = None
         self._where: tempfile.TemporaryDirectory[str] | None = None
         self._ready = self._alive = False
-        self.failed: set[int] = set()  # rails that were cut and not repaired
+        self.failed: set[int] = set()  # rails that are cut
 
     # ---- life
 
     def boot(self, timeout: float = PATIENCE) -> VM:
-        """Returns when commands can be run. ImageError if there is nothing to boot, VMDied if it doesn't come up."""
+        """Boot. Returns when commands can be run. Raises ImageError if there is no image, VMDied if the machine does
+        not start."""
         self.stop()
         booted = image()
         self._where = tempfile.TemporaryDirectory(prefix="manapy-vm-")
@@ -213,7 +214,7 @@ class VM:
         return self
 
     def stop(self, why: str = "it was stopped") -> None:
-        """Ends the machine, without ceremony."""
+        """End the machine at once."""
         if self._qemu is None or self._port is None or self._reader is None or self._where is None:
             return
         self._qemu.kill()
@@ -225,7 +226,7 @@ class VM:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a machine that hasn't ended."""
+        """Is there a machine that has not ended?"""
         return self._alive
 
     def __enter__(self) -> VM:
@@ -239,7 +240,7 @@ class VM:
     def start(
         self, command: str | Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> GuestProcess:
-        """Starts a command: a line for bash, or a program and its arguments. `env` is added to this process's
+        """Start a command: a line for bash, or a program and its arguments. `env` is added to this process's
         environment."""
         arguments = ["/bin/bash", "-c", command] if isinstance(command, str) else [str(a) for a in command]
         process = GuestProcess(self, next(self._numbers), command if isinstance(command, str) else " ".join(arguments))
@@ -258,8 +259,9 @@ class VM:
     def run(
         self, command: str | Sequence[str | Path], timeout: float = PATIENCE, check: bool = False, **where: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end. After `timeout` seconds it and all its processes are killed: GuestTimeout, with
-        its output. With `check`, VMError if its exit status isn't 0. `where`: env and cwd, as in start()."""
+        """Run a command to its end. After `timeout` seconds the command and all its processes are killed: raises
+        GuestTimeout with its output. With `check`: raises VMError if its exit status isn't 0. `where`: env and cwd, as
+        in start()."""
         process = self.start(command, **where)
         try:
             status = process.wait(timeout)
@@ -272,7 +274,7 @@ class VM:
         return subprocess.CompletedProcess(process.command, status, process.stdout, process.stderr)
 
     def listening(self, port: int) -> None:
-        """Until a program does at this TCP port: perftest buffers what it says."""
+        """Wait until a program listens on this TCP port: perftest buffers its output."""
         self.run(f"until ss -Hltn sport = :{port} | grep -q .; do sleep 0.05; done", check=True)
 
     def running(self) -> list[GuestProcess]:
@@ -280,22 +282,22 @@ class VM:
         with self.changed:
             return list(self._processes.values())
 
-    # ---- rails: their words are explained in guest/rails
+    # ---- rails: guest/rails explains their words
 
     def cut(self, rail: int, host: Literal["a", "b"] | None = None, how: Cut = "switch", loss: float = 100) -> float:
-        """The rail fails, for one host or (None) for both. `loss`: percent, of netem. Returns when that was done, in
-        seconds of the guest's CLOCK_MONOTONIC."""
+        """Cut the rail for one host or (None) for both. `loss`: percent, for netem. Returns the time when that was
+        done, in seconds of the guest's CLOCK_MONOTONIC."""
         self.failed.add(rail)
         return self.guest_rails("cut", rail, how, *([loss] if how == "netem" else []), *([host] if host else []))
 
     def repair(self, rail: int | None = None) -> float:
-        """A rail, or all of them, is as it was at the start. Returns when that was begun."""
+        """Repair a rail, or all of them. Returns the time when that was begun."""
         begun = self.guest_rails("repair", *([] if rail is None else [rail]))
         self.failed -= {rail} if rail is not None else self.failed.copy()
         return begun
 
     def guest_rails(self, *arguments: object) -> float:
-        """guest/rails, in the guest; what it says, 0 if it says nothing."""
+        """Run guest/rails in the guest. Returns the number that it prints, 0 if it prints nothing."""
         return float(self.run([RAILS, *map(str, arguments)], check=True).stdout or 0)
 
     def counters(self, device: str) -> dict[str, int]:
@@ -314,13 +316,13 @@ class VM:
         ):
             raise VMError(f"a blank or comma in a path: {agent}, {share}")
         qemu = shutil.which("qemu-system-x86_64", path=SYSTEM_PATH)
-        assert qemu is not None  # image() has looked
-        # A guest that hangs dies instead, and -no-reboot ends QEMU with it. Twice the watchdog's threshold is a hang:
-        # two minutes, as a sender's loop inside Soft-RoCE has been seen to take 22 s where the emulated processors
-        # share a busy machine.
+        assert qemu is not None  # image() has searched for it
+        # A guest that hangs dies instead, and -no-reboot ends QEMU with it. The guest hangs if it does not react for
+        # twice the watchdog's threshold, which is two minutes: a sender's loop inside Soft-RoCE has taken 22 s where
+        # the emulated processors share a busy machine.
         hang = "softlockup_panic=1 watchdog_thresh=60 panic=-1"
-        # QEMU keeps translated code by its address: programs at the same addresses share it (Python starts in half the
-        # time).
+        # QEMU keeps translated code by its address. Programs at the same addresses share it, so Python starts in half
+        # the time.
         boot = "console=ttyS0 quiet loglevel=4 mitigations=off nokaslr norandmaps random.trust_cpu=on"
         append = f"{boot} tsc=reliable no_timer_check {hang} agent={agent} share={share}"
         arguments = [
@@ -378,7 +380,7 @@ class VM:
         return "\n".join(parts)
 
     def _ask(self, **request: object) -> None:
-        # a dead machine: the reader finds out too, and says so to all processes
+        # the machine is dead: the reader notices it, too, and tells all processes
         with self._sending, contextlib.suppress(OSError):
             if self._port is not None:
                 self._port.sendall(json.dumps(request).encode() + b"\n")

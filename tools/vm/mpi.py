@@ -1,14 +1,14 @@
-"""Runs an MPI program over both hosts: rank 0 on host a, rank 1 on host b, over the verbs of one rail (UCX, as pip's
-MPICH 5 brings it).
+"""Runs an MPI program over both hosts: rank 0 on host a, rank 1 on host b, over the verbs of one rail (UCX in MPICH 5
+from PyPI).
 
     process = start(vm, bin, [python, "train.py"], inside=shift.inside())
     process.wait_for("step 10 ")
 
-`bin` holds mpiexec. What is on one machine doesn't go through shared memory, and TCP is for hydra only: counters prove
-it.
+`bin` contains mpiexec. Messages do not go through shared memory, although both ranks are on one machine, and only hydra
+uses TCP. Counters prove this.
 
-Without SHIFT the program dies when its rail is cut, after some two seconds. (With UCX's default of seven retries
-Soft-RoCE never gives up: it would hang.)
+Without SHIFT the program dies about two seconds after its rail is cut. (With UCX's default of seven retries Soft-RoCE
+never gives up, and the program would hang.)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def start(
     rail: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> GuestProcess:
-    """mpiexec, started; `inside` comes before the program."""
+    """Start mpiexec; `inside` comes before the program."""
     ranks = [["-n", "1", "-env", "UCX_NET_DEVICES", f"rx{host}{rail}:1", *inside, *program] for host in "ab"]
     return vm.start(
         [bin / "mpiexec", *ranks[0], ":", *ranks[1]],

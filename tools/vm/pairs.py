@@ -5,7 +5,7 @@
     vm.cut(0)
     pair.finish()
 
-Interposed: `inside` comes before the program, `env` is added to its environment.
+For tests of SHIFT, `inside` comes before the program, and `env` is added to its environment.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from .machine import PATIENCE, VM, GuestProcess
 
-# For queue pairs that must not fail: half a second of retries. By default it is half of that, and an emulated machine
-# on a busy host may be that slow.
+# For queue pairs that must not fail: half a second of retries. The default is half of that, and an emulated machine on
+# a busy host may be that slow.
 PATIENT = ("--timeout", 14, "--retry", 6)
 
 _ports = itertools.count(18700)
@@ -27,7 +27,7 @@ _ports = itertools.count(18700)
 
 @dataclass
 class Pair:
-    """Two processes that send to each other."""
+    """Two processes that send messages to each other."""
 
     server: GuestProcess
     client: GuestProcess
@@ -42,7 +42,7 @@ class Pair:
         inside: Sequence[str | Path] = (),
         env: Mapping[str, str] | None = None,
     ) -> Pair:
-        """Returns when they are connected."""
+        """Start them. Returns when they are connected."""
         port = next(_ports)
         common = ["-p", str(port), *map(str, options)]
         server = vm.start([*inside, program, "-d", f"rxb{rail}", *common], env=env)
@@ -58,33 +58,34 @@ class Pair:
         return self.server, self.client
 
     def received(self) -> tuple[int, int]:
-        """Messages that server and client have received, as far as they have said."""
+        """Numbers of messages that server and client have reported as received."""
         return _received(self.server.stdout), _received(self.client.stdout)
 
     def wait_received(self, messages: int = 1, since: tuple[int, int] = (0, 0), timeout: float = PATIENCE) -> None:
-        """Until both have received that many more (of which they speak: --progress). VMError if one ends before."""
+        """Wait until both have received so many more messages (they report this with --progress). Raises VMError if one
+        ends before."""
         for process, before in zip(self.both, since, strict=True):
             process.wait_for(lambda text, target=before + messages: _received(text) >= target, timeout)
 
     def stop_sending(self) -> None:
-        """Both bring it to an end."""
+        """Tell both to stop sending."""
         for process in self.both:
             process.signal(signal.SIGINT)
 
     def finish(self, timeout: float = PATIENCE) -> None:
-        """Until both have ended, well."""
+        """Wait until both have ended without an error."""
         for process in self.both:
             process.wait_for("\nok\n", timeout)
             assert process.wait(timeout) == 0, process.report()
             assert process.stderr == "", process.report()
 
     def fail(self, timeout: float = PATIENCE) -> tuple[str, str]:
-        """Until both have ended with an error; what server and client say."""
+        """Wait until both have ended with an error. Returns the messages of server and client."""
         for process in self.both:
             assert process.wait(timeout) == 1, process.report()
         return self.server.stderr, self.client.stderr
 
 
 def _received(text: str) -> int:
-    _, found, rest = text[: text.rfind("\n") + 1].rpartition("received ")  # its last line may not be all there yet
+    _, found, rest = text[: text.rfind("\n") + 1].rpartition("received ")  # its last line may be incomplete
     return int(rest.split()[0]) if found else 0

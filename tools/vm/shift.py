@@ -1,10 +1,10 @@
-"""Programs under SHIFT in the machine, and what it says of them.
+"""Programs under SHIFT in the machine, and SHIFT's messages about them.
 
     pair = start(vm, program, "-n", 500)       both ends of stamps.c (pairs.py), protected
     wait_event(pair, "fallback", 1)            waits until each queue pair has moved once
 
-`inside()` is `manapy rdma run`, as a user has it: each job then starts an agent of its own. Python takes seconds to
-start in an emulated machine, so tests of what happens later share one agent (`environment`).
+`inside()` is `manapy rdma run`, as a user runs it: each job then starts an agent of its own. Python takes seconds to
+start in an emulated machine, so tests of later events share one agent (`environment`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MANAPY = Path(sys.executable).parent / "manapy"
 BACKUPS = ",".join(f"rx{host}{rail}:rx{host}{(rail + 1) % 2}" for host in "ab" for rail in (0, 1))
 THREE = ",".join(f"rx{host}0:rx{host}1:rx{host}2" for host in "ab")
 LIBRARY = MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so"
-SHARED = "shared-agent"  # the job of all programs without one of their own
+SHARED = "shared-agent"  # the job of all programs without a job of their own
 _jobs = itertools.count()
 _agents: weakref.WeakKeyDictionary[VM, GuestProcess] = weakref.WeakKeyDictionary()  # of SHARED
 
 
 def inside(backups: str = BACKUPS, job: str | None = None) -> list[str | Path]:
-    """What comes before a program."""
+    """The words before a program."""
     return [MANAPY, "rdma", "run", "--job", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
 
 
@@ -40,17 +40,17 @@ def agent(vm: VM) -> GuestProcess | None:
 
 
 def end_agent(vm: VM) -> None:
-    """The shared agent ends, if it runs."""
+    """End the shared agent, if it runs."""
     if (running := agent(vm)) is not None:
         running.kill()
 
 
 def environment(vm: VM, backups: str = BACKUPS) -> dict[str, str]:
-    """What protects a program: the environment that `manapy rdma run` makes, with the shared agent, which is started
-    if it doesn't run."""
+    """The environment that protects a program, as `manapy rdma run` makes it, with the shared agent. The agent is
+    started if it doesn't run."""
     address = f"/tmp/manapy-shift-0/{SHARED}/agent"
     if agent(vm) is None:
-        vm.run(f"rm -f {address}", check=True)  # of one that was killed
+        vm.run(f"rm -f {address}", check=True)  # of an agent that was killed
         _agents[vm] = vm.start([MANAPY, "rdma", "agent", "--job", SHARED])
         vm.run(f"until [ -S {address} ]; do sleep 0.05; done", check=True)
     return {
@@ -70,8 +70,9 @@ def start(
     pairs: int = 1,
     wait: float | None = None,
 ) -> Pair:
-    """The checker of messages, connected and protected: `pairs` queue pairs (its option -q). `job`: under `manapy rdma
-    run` with an agent of its own. `wait`: seconds without a path that end a connection (MANAPY_SHIFT_WAIT)."""
+    """The checker of messages, connected and protected. `pairs`: number of queue pairs (its option -q). `job`: under
+    `manapy rdma run` with an agent of its own. `wait`: seconds without a path that end a connection
+    (MANAPY_SHIFT_WAIT)."""
     queue_pairs = ["-q", pairs] if pairs > 1 else []
     env = {"MANAPY_SHIFT_VERBOSE": "1"} | ({} if wait is None else {"MANAPY_SHIFT_WAIT": f"{wait:.0f}"})
     before = [] if job is None else inside(backups, job)
@@ -82,7 +83,7 @@ def start(
 
 
 def events(process: GuestProcess, name: str | None = None) -> list[dict[str, Any]]:
-    """What SHIFT has said in this process, oldest first; of this name only."""
+    """The events that SHIFT has reported in this process, oldest first; only those with this name."""
     prefix = "manapy shift: "
     lines = [line[len(prefix) :].partition(" ")[2] for line in process.stderr.splitlines() if line.startswith(prefix)]
     found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
@@ -95,12 +96,12 @@ def messages(process: GuestProcess) -> list[str]:
 
 
 def count(process: GuestProcess, name: str) -> int:
-    """How many events of this name it has had."""
+    """The number of events of this name in this process."""
     return process.stderr.count(f'"event":"{name}"')
 
 
 def wait_event(pair: Pair, name: str, times: int = 1, timeout: float = PATIENCE) -> None:
-    """Until both processes have said it so often; VMError if they don't."""
+    """Wait until both processes have reported the event so often. Raises VMError if they don't."""
     for process in pair.both:
         with process.vm.changed:
             process.vm.changed.wait_for(
@@ -111,7 +112,7 @@ def wait_event(pair: Pair, name: str, times: int = 1, timeout: float = PATIENCE)
 
 
 def finish(pair: Pair) -> None:
-    """Both end well, and SHIFT has had nothing to complain of; else VMError."""
+    """Both end without an error, and SHIFT has reported no problem. Raises VMError otherwise."""
     pair.stop_sending()
     for process in pair.both:
         process.wait_for("\nok\n")

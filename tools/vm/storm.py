@@ -1,12 +1,12 @@
-"""Random failures and repairs of rails, from a seed, under traffic that must go on.
+"""Random failures and repairs of rails, from a seed, under traffic that must continue.
 
     storm = Storm(vm, seed=7, rails=(0, 1))
     storm.rage(pair, failures=200)
 
 Invariants
- 1. Traffic decides when: after each failure and each repair the next step waits until both sides have received more.
-    Nothing is timed but a short random delay, so that failures also meet what goes on after the first message.
- 2. At most one of the rails is cut at a time (`together`: up to that many), so one always remains.
+ 1. Traffic determines the times: after each failure and each repair the next step waits until both sides have received
+    more messages. Only a short random delay is timed, so that failures also occur after more than the first message.
+ 2. At most one of the rails is cut at a time (`together`: at most so many), so one always remains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 @dataclass
 class Storm:
     """`messages`: at most so many between two steps. `delay`: at most so many seconds after them. `hows`: ways of
-    failing. on_step: is told the number of failures so far, and the step. steps: what has been done, one line each."""
+    failing. on_step: called with the number of failures so far, and the step. steps: the steps so far, one line
+    each."""
 
     vm: VM
     seed: int
@@ -40,8 +41,8 @@ class Storm:
     steps: list[str] = field(default_factory=list)
 
     def rage(self, pair: Pair, failures: int) -> None:
-        """Cuts and repairs until there have been so many failures; all rails are whole at the end. VMError, with the
-        steps so far, when traffic doesn't go on."""
+        """Cut and repair until there have been so many failures. At the end all rails work. Raises VMError, with the
+        steps so far, if the traffic stops."""
         if self.together >= len(self.rails):
             raise ValueError("one rail must remain")
         dice = random.Random(self.seed)

@@ -25,6 +25,9 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
 void mpy_pmi_close(mpy_pmi_t *p);
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);
 bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n);
+/* Called before this rank ends with an error that all ranks have. Rank 0 reports it and ends, and the process manager
+ * then ends the others. So the others wait here. If this returns to them, nobody has ended them. */
+void mpy_pmi_let_rank0_speak(mpy_manager_t manager, int rank);
 bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n);
 
 #endif

@@ -4,9 +4,11 @@
  * A child of the rank speaks PMIx (pmix_agent.c says why), and the rank speaks PMI-1 with it, as with hydra (pmi.c).
  *
  * Invariants
- *  1. A library that crashes and a server that does not answer cost ANSWER_MS at most, then one line.
+ *  1. A library that crashes and a server that does not answer cost ANSWER_SECONDS at most, then one line.
  *  2. Ranks that fail alike say so once. Open MPI 4's mpirun takes 1.6 s to end the others.
  *  3. After mpy_pmix_close there is no child, no descriptor and no thread of this conversation.
+ *
+ * For tests MANAPY_PMIX_SECONDS, a whole number, replaces ANSWER_SECONDS.
  */
 #define _GNU_SOURCE
 #include "pmix.h"
@@ -14,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +27,10 @@
 #include "base/now.h"
 #include "base/reason.h"
 #include "isolate/fdguard.h"
+#include "line.h"
 #include "pmix_agent.h"
 
-enum { ANSWER_MS = 8000, SPEAKER_S = 3, LINE_MAX_BYTES = PATH_MAX + 2048 };
+enum { ANSWER_SECONDS = 8, LINE_MAX_BYTES = PATH_MAX + 2048 };
 
 bool mpy_pmix_is_there(void) { return getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL; }
 
@@ -37,22 +39,13 @@ const char *mpy_pmix_launcher(void) {
     return space != NULL && strncmp(space, "slurm.", 6) == 0 ? "srun --mpi=pmix" : "Open MPI's mpirun";
 }
 
-void mpy_pmix_let_rank0_speak(int rank) {
-    if (rank != 0) sleep(SPEAKER_S);
+static int answer_seconds(void) {
+    const char *given = getenv("MANAPY_PMIX_SECONDS");
+    int seconds = given != NULL ? atoi(given) : 0;
+    return seconds > 0 ? seconds : ANSWER_SECONDS;
 }
 
-typedef enum { LINE, ENDED, LATE } got_t;
-
-static got_t read_line(int fd, char line[LINE_MAX_BYTES], int64_t deadline) {
-    for (size_t at = 0; at < LINE_MAX_BYTES; at++) {
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
-        int64_t left = deadline - mpy_now_ms();
-        if (left <= 0 || poll(&ready, 1, (int)left) == 0) return LATE;
-        if (read(fd, line + at, 1) != 1) return ENDED;
-        if (line[at] == '\n') return line[at] = '\0', LINE;
-    }
-    return ENDED;
-}
+static int64_t answer_deadline(void) { return mpy_now_ms() + answer_seconds() * INT64_C(1000); }
 
 static int end_agent(mpy_pmi_t *p, bool kill_it) {
     int status = 0;
@@ -63,10 +56,10 @@ static int end_agent(mpy_pmi_t *p, bool kill_it) {
     return status;
 }
 
-static bool explain(got_t got, int status, const char *library, char *error, size_t n) {
-    if (got == LATE)
+static bool explain(mpy_line_result_t got, int status, const char *library, char *error, size_t n) {
+    if (got == MPY_LINE_LATE)
         return mpy_refuse(error, n, "%s has started this rank, but its PMIx server does not answer within %d s (%s)",
-                          mpy_pmix_launcher(), ANSWER_MS / 1000, library);
+                          mpy_pmix_launcher(), answer_seconds(), library);
     if (WIFSIGNALED(status))
         return mpy_refuse(error, n, "%s has started this rank, but %s crashes: %s (name another libpmix with "
                           "MANAPY_LIBPMIX)", mpy_pmix_launcher(), library, strsignal(WTERMSIG(status)));
@@ -77,15 +70,16 @@ static bool explain(got_t got, int status, const char *library, char *error, siz
 /* The lines with which an agent begins. */
 static bool greet(mpy_pmi_t *p, char *error, size_t n) {
     char line[LINE_MAX_BYTES], library[LINE_MAX_BYTES] = "libpmix";
-    int64_t deadline = mpy_now_ms() + ANSWER_MS;
-    got_t got = read_line(p->fd, line, deadline);
-    if (got == LINE && strncmp(line, "library ", 8) == 0) {
+    int64_t deadline = answer_deadline();
+    mpy_line_result_t got = mpy_line_read(p->fd, line, sizeof line, deadline);
+    if (got == MPY_LINE_READ && strncmp(line, "library ", 8) == 0) {
         snprintf(library, sizeof library, "%s", line + 8);
-        got = read_line(p->fd, line, deadline);
+        got = mpy_line_read(p->fd, line, sizeof line, deadline);
     }
-    if (got == LINE && sscanf(line, "rank %d size %d local %d", &p->rank, &p->size, &p->local_size) == 3) return true;
-    int status = end_agent(p, got != ENDED);
-    if (got == LINE) return mpy_refuse(error, n, "%s has started this rank, but %s", mpy_pmix_launcher(), line + 6);
+    bool is_read = got == MPY_LINE_READ;
+    if (is_read && sscanf(line, "rank %d size %d local %d", &p->rank, &p->size, &p->local_size) == 3) return true;
+    int status = end_agent(p, got != MPY_LINE_ENDED);
+    if (is_read) return mpy_refuse(error, n, "%s has started this rank, but %s", mpy_pmix_launcher(), line + 6);
     return explain(got, status, library, error, n);
 }
 
@@ -115,7 +109,7 @@ bool mpy_pmix_open(mpy_pmi_t *p, char *error, size_t n) {
     p->manager = MPY_MANAGER_PMIX;
     strcpy(p->kvsname, "pmix");
     if (start_agent(p, (int)rank, error, n) && greet(p, error, n)) return true;
-    mpy_pmix_let_rank0_speak((int)rank);
+    mpy_pmi_let_rank0_speak(MPY_MANAGER_PMIX, (int)rank);
     return false;
 }
 
@@ -123,7 +117,7 @@ void mpy_pmix_close(mpy_pmi_t *p) {
     static const char request[] = "cmd=finalize\n";
     char line[LINE_MAX_BYTES];
     bool asked = send(p->fd, request, sizeof request - 1, MSG_NOSIGNAL) == sizeof request - 1;
-    bool done = asked && read_line(p->fd, line, mpy_now_ms() + ANSWER_MS) == LINE;
+    bool done = asked && mpy_line_read(p->fd, line, sizeof line, answer_deadline()) == MPY_LINE_READ;
     if (done) shutdown(p->fd, SHUT_RDWR);
     end_agent(p, !done);
 }

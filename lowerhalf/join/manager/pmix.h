@@ -9,10 +9,6 @@ bool mpy_pmix_is_there(void);
 /* Which of the two: for people. */
 const char *mpy_pmix_launcher(void);
 
-/* Before a line that all ranks have to say: rank 0 says it at once, and the launcher ends the others. A rank that is
- * still there when this returns says it, too. */
-void mpy_pmix_let_rank0_speak(int rank);
-
 /* Fills `p`, whose fd then takes the lines of PMI-1; until mpy_pmix_close. False with one line in `error`. */
 bool mpy_pmix_open(mpy_pmi_t *p, char *error, size_t n);
 void mpy_pmix_close(mpy_pmi_t *p);

@@ -70,7 +70,7 @@ static pmix_status_t put(const char *key, char *text) {
     return pmix.put(PMIX_GLOBAL, key, &value);
 }
 
-/* Everybody has all keys after it. */
+/* After this all ranks have all keys. */
 static pmix_status_t fence(void) {
     pmix_info_t collect = {.key = PMIX_COLLECT_DATA, .value = {.type = PMIX_BOOL, .data.flag = true}};
     pmix_status_t status = pmix.commit();

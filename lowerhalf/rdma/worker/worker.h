@@ -7,7 +7,7 @@
 int shift_worker_start(shift_device_t *d);
 void shift_worker_stop(shift_device_t *d);
 
-/* shadow.c: by worker.c */
+/* in shadow.c; called by worker.c */
 void shift_shadow_step(shift_device_t *d);
 
 #endif

@@ -89,7 +89,7 @@ static int leave(mpy_trace_ring_t *ring, records_t r, int rc) {
     return rc;
 }
 
-/* ---- the calls; those that open an epoch have the same type, as have those that end one ---- */
+/* ---- the calls; those that open an epoch have one type, those that end one another ---- */
 
 static mpy_epoch_t **side(mpy_object_t *o, uint32_t op) {
     return op == MPY_OP_WIN_POST || op == MPY_OP_WIN_WAIT ? &o->exposure : &o->access;

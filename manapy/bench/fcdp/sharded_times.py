@@ -14,11 +14,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..shared import cluster, plots
 from ..shared.commands import Command, Setting, records
-from ..shared.samples import FCDP, Row, Rows
+from ..shared.samples import CLOCK, FCDP, Row, Rows
 
 NODES, RANKS = 2, 2  # RANKS of each node
 # names of sharded_times.py: computing alone; fcdp that keeps gathered data on the device
@@ -258,9 +259,7 @@ def timeline(setting: Setting) -> list[Row]:
             for moment, rate in zip(trace.times, trace.rates, strict=True)
         )
     if plots.available():
-        plots.network(
-            traces, setting.pictures / "figure10-network.png", f"LoRA on 2 × 2 ranks, {link(2 * SLOW)}, emulated"
-        )
+        draw(traces, setting.pictures / "figure10-network.png", f"LoRA on 2 × 2 ranks, {link(2 * SLOW)}, emulated")
     return rows.all()
 
 
@@ -292,3 +291,33 @@ def traced(strategy: str, samples: Sequence[tuple[float, int]], moments: Sequenc
             trace.times.append(moment - origin)
             trace.rates.append((later - count) / (moment - before) / 1e6)
     return trace
+
+
+def draw(traces: Sequence[Trace], path: Path, title: str) -> None:
+    """FCDP's Figure 10: traffic of a node over time, a panel for each strategy; forward passes are shaded."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        len(traces), 1, figsize=(8, 1.6 * len(traces)), squeeze=False, sharey=True, layout="constrained"
+    )
+    for (axis,), trace in zip(axes, traces, strict=True):
+        axis.fill_between(trace.times, trace.rates, step="pre", color=plots.COLORS[CLOCK], lw=0)
+        begin = 0.0
+        for moment, what in trace.phases:
+            if what == "step":
+                axis.axvline(moment, color="black", lw=0.6)
+            elif what == "forward":
+                begin = moment
+            elif what == "backward" and begin:
+                axis.axvspan(begin, moment, color="#eeeeee", zorder=0)
+                begin = 0.0
+        axis.set_title(trace.strategy, fontsize=8, loc="left")
+        axis.set_ylabel("MB/s")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[-1][0].set_xlabel("s; lines: steps begin; shaded: forward passes")
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

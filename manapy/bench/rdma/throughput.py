@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..shared import plots
@@ -29,6 +30,7 @@ SAMPLE_MS = 100
 HOLD = 3.0  # seconds of each stage
 GIVES_UP = 20.0  # seconds for a program to notice
 PERFTEST = ("-F", "-x", "1", "-s", "65536", "-t", "16", "-D", "1", "--run_infinitely")
+BACKUP = "#66a61e"  # color of the backup's traffic
 FLOWING = 1e5  # bytes: a connection has been made
 _ports = itertools.count(19000)
 
@@ -86,7 +88,7 @@ def throughput(program: str, setting: Setting) -> list[Row]:
             rows.fail(failure, set(), variant, str(error))
     _write(setting, program, runs)
     if plots.available() and runs:
-        plots.over_time(runs, setting.pictures / f"figure8-{program}.png", program)
+        draw(runs, setting.pictures / f"figure8-{program}.png", program)
     return rows.all()
 
 
@@ -257,3 +259,66 @@ def _write(setting: Setting, program: str, runs: Sequence[Run]) -> None:
                 [run.failure, run.variant, f"{moment - origin:.3f}", *(f"{rate:.3f}" for rate in rates)]
                 for moment, rates in zip(run.times, run.rates, strict=True)
             )
+
+
+def draw(runs: Sequence[Run], path: Path, title: str) -> None:
+    """SHIFT's Figure 8: throughput while a rail fails and comes back; a panel for each failure, natively above and with
+    SHIFT below."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    failures = list(dict.fromkeys(run.failure for run in runs))
+    figure, axes = plt.subplots(
+        2, len(failures), figsize=(3 * len(failures), 5), squeeze=False, sharey=True, layout="constrained"
+    )
+    shown: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        shown.setdefault((run.failure, run.variant), run)
+    for (failure, variant), run in shown.items():
+        axis = axes[int(variant == SHIFT)][failures.index(failure)]
+        origin = run.cut if run.cut is not None else run.times[0]
+        moments = [moment - origin for moment in run.times]
+        for rail, color in enumerate((plots.COLORS[variant], BACKUP)):
+            axis.fill_between(
+                moments,
+                [rates[rail] for rates in run.rates],
+                step="pre",
+                color=color,
+                alpha=0.8,
+                lw=0,
+                label="rail of its own" if rail == 0 else "backup",
+            )
+        for moment, color, text in ((run.cut, "#d00000", "failure"), (run.repaired, "#008000", "recovery")):
+            if moment is not None:
+                axis.axvline(moment - origin, color=color, lw=1, ls="--")
+                axis.annotate(
+                    text,
+                    (moment - origin, 1),
+                    xycoords=("data", "axes fraction"),
+                    fontsize=6,
+                    color=color,
+                    rotation=90,
+                    va="top",
+                    ha="right",
+                )
+        if run.cut is not None and variant == NATIVE:
+            axis.text(
+                0.98,
+                0.6,
+                f"ends:\n{run.said[:60]}" if run.ended else "neither ends\nnor goes on",
+                transform=axis.transAxes,
+                fontsize=5,
+                ha="right",
+            )
+        axis.set_title(f"{failure}, {plots.LABELS[variant]}", fontsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[-1][0].legend(frameon=False, fontsize=6)
+    for row in axes:
+        row[0].set_ylabel("MB/s at the ports")
+    for axis in axes[-1]:
+        axis.set_xlabel("s since the failure", fontsize=8)
+    figure.suptitle(f"{title}, emulated", fontsize=9)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from ...core import cache as user_cache
 
 
 def cache(package: str) -> Path:
-    """The directory for what comes of a package, such as "impi-rt==2021.19.0"."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "manapy" / package.replace("==", "-")
+    """The directory for files of a package, such as "impi-rt==2021.19.0"."""
+    return user_cache.directory() / package.replace("==", "-")

@@ -1,5 +1,5 @@
-"""Pictures like the papers' figures (5 to 9 of the collective clock paper, 8 to 10 of SHIFT's, 9 and 10 of FCDP's),
-from the rows of a run. Needs matplotlib."""
+"""Pictures like the papers' figures, from the rows of a run: 5 to 9 of the collective clock paper, 9 of SHIFT's, 7 and
+9 of MegaTrace's, 2 and 5 to 9 of FCDP's. The modules of the jobs draw figures over time. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import peer_plots
 from .samples import CLOCK, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, VARIANTS, Estimate, Row
-
-if TYPE_CHECKING:
-    from ..fcdp.sharded_times import Trace
-    from ..rdma.throughput import Run
-    from ..trace.live import Usage
 
 COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8", SHIFT: "#1b6ca8", RECORDED: "#1b6ca8"}
 LABELS = {
@@ -25,7 +20,6 @@ LABELS = {
     SHIFT: "SHIFT",
     RECORDED: "with the recorder",
 }
-BACKUP = "#66a61e"  # for the backup's traffic
 CALLS = (
     ("control", "control verbs, Soft-RoCE in a virtual machine"),
     ("verbs", "data verbs, over a provider that does nothing"),
@@ -209,120 +203,6 @@ def _recorders(rows: Sequence[Row]) -> Any:
         axis.set_yscale("symlog", linthresh=1)
         axis.set(title=schedule, ylabel="longer iteration than without, %")
     return figure
-
-
-def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
-    """SHIFT's Figure 8: throughput while a rail fails and comes back; a panel for each failure, natively above and with
-    SHIFT below."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    failures = list(dict.fromkeys(run.failure for run in runs))
-    figure, axes = plt.subplots(
-        2, len(failures), figsize=(3 * len(failures), 5), squeeze=False, sharey=True, layout="constrained"
-    )
-    shown: dict[tuple[str, str], Run] = {}
-    for run in runs:
-        shown.setdefault((run.failure, run.variant), run)
-    for (failure, variant), run in shown.items():
-        axis = axes[int(variant == SHIFT)][failures.index(failure)]
-        origin = run.cut if run.cut is not None else run.times[0]
-        moments = [moment - origin for moment in run.times]
-        for rail, color in enumerate((COLORS[variant], BACKUP)):
-            axis.fill_between(
-                moments,
-                [rates[rail] for rates in run.rates],
-                step="pre",
-                color=color,
-                alpha=0.8,
-                lw=0,
-                label="rail of its own" if rail == 0 else "backup",
-            )
-        for moment, color, text in ((run.cut, "#d00000", "failure"), (run.repaired, "#008000", "recovery")):
-            if moment is not None:
-                axis.axvline(moment - origin, color=color, lw=1, ls="--")
-                axis.annotate(
-                    text,
-                    (moment - origin, 1),
-                    xycoords=("data", "axes fraction"),
-                    fontsize=6,
-                    color=color,
-                    rotation=90,
-                    va="top",
-                    ha="right",
-                )
-        if run.cut is not None and variant == NATIVE:
-            axis.text(
-                0.98,
-                0.6,
-                f"ends:\n{run.said[:60]}" if run.ended else "neither ends\nnor goes on",
-                transform=axis.transAxes,
-                fontsize=5,
-                ha="right",
-            )
-        axis.set_title(f"{failure}, {LABELS[variant]}", fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[-1][0].legend(frameon=False, fontsize=6)
-    for row in axes:
-        row[0].set_ylabel("MB/s at the ports")
-    for axis in axes[-1]:
-        axis.set_xlabel("s since the failure", fontsize=8)
-    figure.suptitle(f"{title}, emulated", fontsize=9)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
-def usage(used: Sequence[Usage], path: Path) -> None:
-    """MegaTrace's Figure 11: the cost of watching over time. Draws nothing without matplotlib."""
-    if not available():
-        return
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = _axes(2, width=10)
-    for one in used:
-        for axis, values in zip(axes, (one.shares, one.memory), strict=True):
-            axis.plot(one.moments, values, label=f"{one.tool}, beside {one.load}")
-    for axis, title in zip(axes, ("share of one processor, %", "resident memory, MB"), strict=True):
-        axis.set(xlabel="s", ylabel=title, ylim=(0, None))
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False, fontsize=6)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
-def network(traces: Sequence[Trace], path: Path, title: str) -> None:
-    """FCDP's Figure 10: traffic of a node over time, a panel for each strategy; forward passes are shaded."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(
-        len(traces), 1, figsize=(8, 1.6 * len(traces)), squeeze=False, sharey=True, layout="constrained"
-    )
-    for (axis,), trace in zip(axes, traces, strict=True):
-        axis.fill_between(trace.times, trace.rates, step="pre", color=COLORS[CLOCK], lw=0)
-        begin = 0.0
-        for moment, what in trace.phases:
-            if what == "step":
-                axis.axvline(moment, color="black", lw=0.6)
-            elif what == "forward":
-                begin = moment
-            elif what == "backward" and begin:
-                axis.axvspan(begin, moment, color="#eeeeee", zorder=0)
-                begin = 0.0
-        axis.set_title(trace.strategy, fontsize=8, loc="left")
-        axis.set_ylabel("MB/s")
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[-1][0].set_xlabel("s; lines: steps begin; shaded: forward passes")
-    figure.suptitle(title, fontsize=9)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _retention(rows: Sequence[Row]) -> Any:

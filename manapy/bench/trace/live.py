@@ -147,8 +147,29 @@ def watching(setting: Setting) -> list[Row]:
             for number, value in enumerate(values):
                 rows.add(f"{usage.tool}, {usage.load}: {name}", unit, MANAPY, number, value)
         rows.add(f"{usage.tool}, {usage.load}: memory at the end", "MB", MANAPY, 0, usage.memory[-1])
-    plots.usage(used, setting.pictures / "figure11-watching.png")
+    draw(used, setting.pictures / "figure11-watching.png")
     return rows.all()
+
+
+def draw(used: Sequence[Usage], path: Path) -> None:
+    """MegaTrace's Figure 11: the cost of watching over time. Draws nothing without matplotlib."""
+    if not plots.available():
+        return
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    for one in used:
+        for axis, values in zip(axes, (one.shares, one.memory), strict=True):
+            axis.plot(one.moments, values, label=f"{one.tool}, beside {one.load}")
+    for axis, title in zip(axes, ("share of one processor, %", "resident memory, MB"), strict=True):
+        axis.set(xlabel="s", ylabel=title, ylim=(0, None))
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(frameon=False, fontsize=6)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
 
 
 def _calls(job: Training) -> int:

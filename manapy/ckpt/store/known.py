@@ -2,12 +2,12 @@
 
     ~/.local/state/manapy/known/NAME-xxxxxxxx -> directory
 
-NAME is the directory's name; xxxxxxxx tells directories of the same name apart. XDG_STATE_HOME, if it is set, stands
-for ~/.local/state (XDG Base Directory Specification 0.8).
+NAME is the directory's name; xxxxxxxx tells directories of the same name apart. If XDG_STATE_HOME is set, it replaces
+~/.local/state (XDG Base Directory Specification 0.8).
 
 Invariants
- 1. Nothing but looking up names depends on the folder. If it can't be read or written, only paths name things.
- 2. A link is as good as its path: who follows it checks the directory as if somebody had typed that path.
+ 1. The folder is used only to look up names. If it can't be read or written, jobs can only be named by paths.
+ 2. A link has no more authority than its path: the directory is checked as if the user had typed that path.
  3. A folder that belongs to another user, or that others may write to, is not used.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...core.errors import JobError
-from ...core.fnv import fnv1a
+from ...core.fnv import path_mark
 from . import own
 
 PREFIX = "manapy-"  # of the directories that manapy names itself; people may leave it out
@@ -36,16 +36,15 @@ def folder() -> Path:
 def note(directory: Path) -> None:
     """Make a directory known (invariant 1: fails in silence)."""
     path = directory.resolve()
-    mark = f"{fnv1a(os.fsencode(path)) & 0xFFFFFFFF:08x}"
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         where = folder()
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         if own.complaint(where) is None:
-            (where / f"{path.name}-{mark}").symlink_to(path)
+            (where / f"{path.name}-{path_mark(path)}").symlink_to(path)
 
 
 def directories() -> list[Path]:
-    """All that are still there. The links of the others are removed."""
+    """The directories that still exist. Links to others are removed."""
     found = []
     for link, directory in _links(lambda _: True):
         with contextlib.suppress(OSError):

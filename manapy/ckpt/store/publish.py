@@ -81,7 +81,7 @@ class Manifest(NamedTuple):
 
     @property
     def file_bytes(self) -> int:
-        """Of all images."""
+        """The bytes of all images."""
         return sum(entry.file_bytes for entry in self.ranks)
 
 

@@ -1,4 +1,4 @@
-"""The live view of `manapy status --watch`: of a chain, or of one job; and how a live view is drawn."""
+"""The live view of `manapy status --watch`, for a chain or for one job; and the function that draws a live view."""
 
 from __future__ import annotations
 

@@ -46,13 +46,13 @@ class Gradients:
 
     @property
     def shards(self) -> Iterator[Shard]:
-        """What the optimizer updates, in the order of units."""
+        """The shards that the optimizer updates, in the order of units."""
         for unit in self._units:
             if unit.gradient is not None:
                 yield Shard(unit.unit.name, unit.values, unit.gradient, unit.start)
 
     def arrays(self, mine: LocalUnit) -> dict[str, np.ndarray]:
-        """Of the unit's parameters, zeros at first, until reduce(). Raises BudgetError."""
+        """The gradients of the unit's parameters, by name; zeros at first, until reduce(). Raises BudgetError."""
         if mine.whole_gradient is None:
             while len(self._in_node) > 1 and sum(block.nbytes for _, block in self._in_node) > SMALL:
                 self.collect()
@@ -82,7 +82,8 @@ class Gradients:
             self._reduce_across(mine)
 
     def complete(self) -> None:
-        """The last micro-batch has ended: sum what was used in an earlier one, but not in this."""
+        """The last micro-batch has ended: sum gradients of units that earlier micro-batches have used, but not this
+        one."""
         for unit in reversed(self._units):
             if unit.unsummed:
                 self._reduce_across(unit)
@@ -97,7 +98,7 @@ class Gradients:
         return True
 
     def settle(self) -> None:
-        """Wait for all that is being reduced."""
+        """Wait for all reductions in progress."""
         while self.collect():
             pass
         for future in self._across:
@@ -105,7 +106,7 @@ class Gradients:
         self._across.clear()
 
     def discard(self) -> None:
-        """After settle(): all are zero again, and none is being computed."""
+        """Called after settle(): set all gradients to zero, and free those that are being computed."""
         for unit in self._units:
             if unit.whole_gradient is not None:
                 unit.whole_gradient.free()
@@ -144,14 +145,14 @@ class Gradients:
         return norm
 
     def _collects(self, mine: LocalUnit, last: bool) -> bool:
-        """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and
-        nothing is there that must go with them."""
+        """Are this micro-batch's gradients added to partial? Not if they are sent over the network at once, and no
+        earlier gradients must be sent with them."""
         return self._strategy.reduce is not Reduce.EVERY and (
             self._strategy.keep is Keep.SHARD or not last or mine.unsummed
         )
 
     def _new_partial(self, mine: LocalUnit) -> np.ndarray:
-        """Of zeros; where the slice is this rank's to update, the gradient itself."""
+        """An array of zeros; or the gradient itself, if this rank updates the slice."""
         if self._strategy.keep is Keep.SHARD:
             assert mine.gradient is not None
             return mine.gradient
@@ -170,7 +171,7 @@ class Gradients:
             mine.gradient += self._sum_across(mine, part)
 
     def _reduce_across(self, mine: LocalUnit) -> None:
-        """Once per step, for strategies that collect gradients in the node."""
+        """Called once per step, for strategies that collect gradients in the node."""
         assert mine.partial is not None
         mine.unsummed = False
 

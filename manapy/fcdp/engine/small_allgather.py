@@ -17,7 +17,7 @@ from .traffic import Phase
 
 
 class Control:
-    """Over the node first, then across nodes."""
+    """Exchanges in the node first, then across nodes."""
 
     def __init__(self, topology: Topology, node: Group, cross: Group) -> None:
         self._topology, self._node, self._cross = topology, node, cross
@@ -33,7 +33,7 @@ class Control:
         return rows.reshape(self._topology.size, row.size)
 
     def rank_of_row(self, row: int) -> int:
-        """Whose row it is."""
+        """The rank to which a row belongs."""
         return self._topology.rank_of(*divmod(row, self._topology.ranks_per_node))
 
     def objects(self, value: Any, tag: int) -> list[Any]:

@@ -20,11 +20,11 @@ Arrays = dict[str, np.ndarray]
 def moved(
     ranks: Ranks, before: Iterable[Part], kept: Callable[[str], Arrays], wanted: Mapping[str, Span | None]
 ) -> Iterator[tuple[str, Arrays]]:
-    """Collective. For each parameter of the units before: its name, and of each of its arrays the elements that this
-    rank has now.
+    """Collective. Yields, for each parameter of the old units, its name, and the elements of each of its arrays that
+    this rank has now.
 
-    kept: by parameter, arrays of the elements that this rank had (with other elements of the part, none); wanted: by
-    parameter, the elements that it has now.
+    kept: for a parameter, arrays of the elements that this rank had (empty if it had none); wanted: by parameter, the
+    elements that it has now.
     """
     for part in before:
         had = {span.parameter: span for span in spans(part.unit, part.start, part.start + part.values.size)}
@@ -36,7 +36,7 @@ def moved(
 
 
 def _assembled(told: Iterable[tuple[int, Arrays]], span: Span | None) -> Arrays:
-    """told: by rank, where its elements begin in the parameter, and they."""
+    """told: for each rank, the index of its first element in the parameter, and the arrays of its elements."""
     begin, end = (span.start, span.stop) if span else (0, 0)
     found: Arrays = {}
     for start, arrays in told:

@@ -9,7 +9,7 @@ import re
 from ctypes import c_char, c_int32, c_int64, c_uint32, c_uint64
 from pathlib import Path
 
-from ...core.fnv import fnv1a
+from ...core.fnv import path_mark
 
 MAGIC = 0x314543415254594D
 VERSION = 3
@@ -114,8 +114,8 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
 
 
 def text(raw: bytes) -> str:
-    """A name that a program has chosen, fit to be shown: a terminal would obey control characters, and whose recording
-    it is may be another user."""
+    """A name that a program has chosen, made fit for a terminal, which would obey control characters. The recording may
+    belong to another user."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
 
 
@@ -129,7 +129,7 @@ def root(user: int | None = None, below: str | None = None) -> Path:
 def job_name(directory: str | Path) -> str:
     """Name of the trace of the job whose job directory this is: mpy_trace_job_name of lowerhalf/trace/file.c."""
     path = os.path.abspath(directory)
-    return f"{os.path.basename(path)[:40]}-{fnv1a(os.fsencode(path)) & 0xFFFFFFFF:08x}"
+    return f"{os.path.basename(path)[:40]}-{path_mark(path)}"
 
 
 # Beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py).
@@ -139,7 +139,7 @@ _NAME = re.compile(r"rank-(\d{5,})\.g(\d+)\.trace")
 
 
 def rank_and_generation(path: Path) -> tuple[int, int] | None:
-    """What the name of a trace file says, or None if it isn't one."""
+    """The rank and the generation in the name of a trace file, or None if it isn't one."""
     match = _NAME.fullmatch(path.name)
     return (int(match[1]), int(match[2])) if match else None
 

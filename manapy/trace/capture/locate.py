@@ -1,9 +1,9 @@
-"""Which recording is meant: by a job directory or id, what `manapy trace run` was given as --dir, a folder of saved
-trace files, or nothing.
+"""Finds the recording that the user means: by a job directory or id, by the --dir of `manapy trace run`, by a folder of
+saved trace files, or without a name.
 
-Of its hosts a job of manapy-launch keeps a list in job.json; how one gets there is collect.py's.
-Recordings lie in format.root(), one folder a job, until they are saved elsewhere or the machine is restarted. Those of
-other users can be named, too, by whoever may read them: root.
+A job of manapy-launch keeps a list of its hosts in job.json; collect.py reaches them. Recordings are in format.root(),
+one folder for each job, until they are saved elsewhere or the machine is restarted. Root, who may read them, can also
+name those of other users.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .tracefile import TraceFile
 
 
 class Found(NamedTuple):
-    """folder: of the trace files on this host, which may have none. job: the job of manapy-launch that it belongs to,
-    if it does. live: its files are those that are being written, or were until it ended. others: the job's other hosts,
-    if there are any. guessed: nobody has named it; a line that says which it is."""
+    """folder: of the trace files on this host; there may be none. job: the job of manapy-launch to which it belongs, if
+    any. live: its files are those that are being written, or were until it ended. others: the job's other hosts, if
+    there are any. guessed: the user has not named it; a line that says which one it is."""
 
     folder: Path
     job: job.Job | None = None
@@ -105,7 +105,7 @@ def _named(which: str, roots: Sequence[Path]) -> Found | None:
 
 
 def _roots() -> list[Path]:
-    """This user's, then those of others that may be read."""
+    """The recordings of this user, then readable ones of other users."""
     own = format.root()
     others = sorted(
         folder
@@ -116,7 +116,7 @@ def _roots() -> list[Path]:
 
 
 def _only(root: Path) -> Found:
-    """The only live job here, or the only recording, or of several the only one of which a process lives."""
+    """The only live job here, or the only recording, or the only recording of which a process lives."""
     try:
         return _of_job(job.find_live(None))
     except JobError as error:

@@ -264,8 +264,8 @@ class Reader:
                 self.problems.append(file.problem)
 
     def _of_one_job(self) -> tuple[list[_File], list[str]]:
-        """Files by rank and generation, and what is wrong with those of another job, that somebody has put there: most
-        are the job's, or else the newest is."""
+        """The job's files by rank and generation, and a complaint about files of another job in the folder. The job's
+        files are the majority, or those of the newest one."""
         files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
         groups: dict[int, list[_File]] = {}
         for file in files:
@@ -406,7 +406,7 @@ class Reader:
         events: np.ndarray,
         newest: int | None,
     ) -> None:
-        """What is known of a rank beside its calls; a later generation comes later, and adds up."""
+        """The information on a rank beside its calls. Later generations come later, and are added."""
         before = ranks.get(head.rank)
         rank = Rank(
             head.rank,

@@ -104,11 +104,11 @@ class TraceFile:
         return ring
 
     def records(self, i: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of a ring, as `taken`."""
+        """The records of a ring, as from `taken`."""
         return taken(lambda at: self._places(i, at), self.capacity, seqs)
 
     def _places(self, i: int, at: np.ndarray) -> np.ndarray:
-        """What is there at these places of a ring; zeros where nothing is."""
+        """The records at these places of a ring; zeros where there is none."""
         found = np.zeros(len(at), format.RECORD)
         start, view, each = self._start(i) + format.PAGE, memoryview(found.view(np.uint8)), format.RECORD.itemsize
         begins = np.flatnonzero(np.diff(at, prepend=-2) != 1).tolist()
@@ -140,9 +140,9 @@ class UnfinishedError(ValueError):
 
 
 def taken(places: Callable[[np.ndarray], np.ndarray], capacity: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Copies of the records with these numbers, ascending, and which of them are good: neither torn nor overwritten.
-    places: a copy of what is at some places of the ring, whose thread may write; `exit` is read before the fields that
-    it makes valid."""
+    """Copies of the records with these numbers (ascending), and which of them are good: neither torn nor overwritten.
+    places: copies the records at some places of the ring, into which its thread may write at the same time. `exit` is
+    read before the fields that it makes valid."""
     at = (seqs.astype(np.int64) - 1) % capacity
     before = places(at)
     records = places(at)
@@ -153,7 +153,7 @@ def taken(places: Callable[[np.ndarray], np.ndarray], capacity: int, seqs: np.nd
 
 def _open(path: Path) -> int:
     """Each rank's file stays open: of jobs of thousands of ranks they are more than a process may usually have."""
-    how = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # it may be a pipe, that somebody has put there
+    how = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # another user may have put a pipe there
     try:
         return os.open(path, how)
     except OSError as error:

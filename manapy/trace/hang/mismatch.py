@@ -15,7 +15,7 @@ from .timeouts import FLOOR
 
 
 def find(search: Suspects) -> set[int]:
-    """Accuse the members that made another call than most. Returns the instances of such collectives."""
+    """Accuse the members that made a different call than the majority. Returns the instances of such collectives."""
     m, events = search.matching, search.trace.events
     instances = {
         int(m.collectives.of[w.event])
@@ -49,8 +49,8 @@ def find(search: Suspects) -> set[int]:
 
 
 def _report(search: Suspects, theirs: np.ndarray, odd: list[int], alone: bool, instance: int) -> None:
-    """theirs: the calls of an instance. odd: those of them that are not like the others. alone: it is these that are
-    wrong, and not the others."""
+    """theirs: the calls of an instance. odd: the calls that differ from the others. alone: only the odd calls are
+    wrong."""
     m, events = search.matching, search.trace.events
     usual = [int(e) for e in theirs if int(e) not in odd]
     rank = int(events["rank"][odd[0]])

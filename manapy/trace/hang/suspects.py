@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Suspects:
-    """Of one trace. found: verdicts so far, and accused: of whom there needs to be no other one. unproven: waits that
-    may be too long. undecided: UNKNOWN, of ranks whose processes may have to be looked at."""
+    """The suspects of one trace. found: verdicts so far; accused: ranks that need no other verdict. unproven: waits
+    that may be too long. undecided: verdicts UNKNOWN, about ranks whose processes may have to be inspected."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Suspects:
         """died: see hang.verdicts."""
         self.trace, self.matching, self.labels, self.delays = trace, matching, labels, delays
         self.expected = Expected(trace, matching, memory)
-        # Of no process anything can be learned.
+        # no process can be inspected
         self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())
         dead = {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
         self.dead = set() if self.over else dead
@@ -68,7 +68,8 @@ class Suspects:
         return self.resumed(rank) or int(event["enter"] if event["exit"] == OPEN else event["exit"])
 
     def resumed(self, rank: int) -> int | None:
-        """When its recording went on after a pause, ns, if it has made no call since: what it did last isn't known."""
+        """The time at which its recording was resumed after a pause, ns, if it has made no call since. Its last action
+        is then unknown."""
         known, at = self.trace.ranks.get(rank), self.graph.last.get(rank)
         if known is None or not known.pauses or known.paused:
             return None
@@ -77,13 +78,13 @@ class Suspects:
         return known.pauses[-1][1]
 
     def outside(self, rank: int) -> tuple[int, int]:
-        """How long it usually stays outside MPI after what it called last, and the time from which on it is too long,
-        ns; (0, FIRST): that isn't known."""
+        """Its usual time outside MPI after its last call, and the time from which on it is too long, ns; (0, FIRST) if
+        unknown."""
         at = self.graph.last.get(rank)
         return (0, FIRST) if at is None or self.resumed(rank) is not None else self.expected.outside(at)
 
     def idle(self, rank: int) -> int:
-        """How long at least a rank has recorded nothing, ns."""
+        """The time for which a rank has recorded nothing, at least, ns."""
         known = self.trace.ranks.get(rank)
         last = self.last_active(rank)
         elsewhere = known is not None and any(r.host != known.host for r in self.trace.ranks.values())
@@ -91,11 +92,11 @@ class Suspects:
         return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
 
     def starved(self, ranks: Iterable[int], since: int) -> int:
-        """For how long one of these ranks had to wait for a processor since then, ns."""
+        """The time for which one of these ranks had to wait for a processor since then, ns."""
         return max((self.delays.about(rank, since, self.trace.now) for rank in ranks), default=0)
 
     def doing(self, rank: int) -> str | None:
-        """What its process does beside MPI: activity.NOTHING, or what it is; None: not known."""
+        """The activity of its process beside MPI: activity.NOTHING, or a description; None: not known."""
         known = self.trace.ranks.get(rank)
         if known is None or self.over or not known.process:
             return None
@@ -106,7 +107,7 @@ class Suspects:
         return activity.COMPUTES if known.cpu_share >= BUSY else None
 
     def process(self, rank: int) -> tuple[str, str]:
-        """What its process does, for the sentence, and the detail of a verdict."""
+        """The activity of its process, for the sentence, and the detail of a verdict."""
         known = self.trace.ranks.get(rank)
         if known is None or self.over or not known.process:
             return "", ""
@@ -170,8 +171,8 @@ class Suspects:
         return found
 
     def been(self, call: Open) -> str:
-        """`has been in MPI_Recv from rank 1, tag 7 for 12 s`; how long a job that is over was already dead isn't
-        known."""
+        """`has been in MPI_Recv from rank 1, tag 7 for 12 s`. If the job is over, the time since its death is unknown
+        and not stated."""
         what = described(self.trace, self.matching, call, call.call)
         if self.over:
             return f"was in {what} at the end"
@@ -179,8 +180,8 @@ class Suspects:
         return f"has polled for {long}: it is in {what}" if call.polling else f"has been in {what} for {long}"
 
     def ended(self, victim: int | None = None) -> tuple[str, ...]:
-        """Of a job that is over, evidence on who may have ended it; victim: only of those that this rank waited for,
-        also behind others."""
+        """For a job that is over: evidence on ranks that may have ended it. victim: only ranks for which this rank
+        waited, directly or behind others."""
         outside = [
             rank
             for rank, known in sorted(self.trace.ranks.items())
@@ -197,7 +198,8 @@ class Suspects:
         )
 
     def at_the_end(self) -> tuple[str, ...]:
-        """Of a job that is over, evidence on ranks that were in a call: it may have ended in one of these."""
+        """For a job that is over: evidence on ranks that were in a call, because it may have ended in one of these
+        calls."""
         return tuple(
             f"{self.name(rank)} {self.been(call)}"
             for rank, call in sorted(self.graph.opened.items())
@@ -205,7 +207,7 @@ class Suspects:
         )[:4]
 
     def paused(self) -> tuple[list[str], bool]:
-        """Evidence on ranks whose recording is paused, and whether that are all that run."""
+        """Evidence on ranks whose recording is paused, and whether these are all ranks that run."""
         running = {rank: known for rank, known in sorted(self.trace.ranks.items()) if not known.ended}
         found = [rank for rank, known in running.items() if known.paused]
         if not found:
@@ -217,7 +219,7 @@ class Suspects:
         )
 
     def parts(self, event: int, rank: int) -> np.ndarray:
-        """What `rank` has posted of the collective or the message that this event posts or completes."""
+        """The operation that `rank` has posted for the collective or the message that this event posts or completes."""
         m, post = self.matching, self.posted_by(event)
         if m.collectives.of[post] >= 0:
             theirs = m.collectives.calls(int(m.collectives.of[post]))
@@ -233,21 +235,21 @@ class Suspects:
         return [int(m.peer[post])] if m.peer[post] >= 0 else []
 
     def hidden(self, event: int, rank: int) -> bool:
-        """May it have gone on with that while its recording was paused?"""
+        """May it have continued with that operation while its recording was paused?"""
         known = self.trace.ranks.get(rank)
         if known is None or not known.pauses:
             return False
         return bool((self.trace.events["enter"][self.parts(event, rank)] < known.first_ns).any())
 
     def unposted(self, event: int) -> bool:
-        """Does it complete something that was perhaps begun while recording was paused?"""
+        """Does it complete an operation that may have been started while recording was paused?"""
         known = self.trace.ranks.get(int(self.trace.events["rank"][event]))
         if known is None or not known.pauses:
             return False
         return bool(IS_COMPLETION[self.matching.op[event]] and self.matching.post[event] < 0)
 
     def unrecorded(self, rank: int) -> str:
-        """`rank 1, which has no trace`: why nothing can be claimed of what it called."""
+        """`rank 1, which has no trace`: the reason why its calls are unknown."""
         known = self.trace.ranks.get(rank)
         if known is None:
             return f"rank {rank}, which has no trace"
@@ -257,7 +259,7 @@ class Suspects:
         return f"rank {rank}, {why}"
 
     def victims(self, rank: int) -> list[str]:
-        """Evidence on who waits for a suspect."""
+        """Evidence on the ranks that wait for a suspect."""
         direct = self.waiting.on(rank)
         found = [
             f"rank {call.rank} {'waited' if self.over else f'has waited {span(self.trace.now - call.since)}'}"
@@ -273,7 +275,7 @@ class Suspects:
         return post if post >= 0 else event
 
     def needed(self, want: Want, rank: int) -> str:
-        """The call that `rank` would have to make: the other side of what is waited for."""
+        """The call that `rank` would have to make: the other side of the operation that is waited for."""
         if want.call:
             return want.call
         m, event = self.matching, want.event
@@ -289,8 +291,8 @@ class Suspects:
         return calls.describe(self.trace, m, post)
 
     def place(self, rank: int, at: int | None = None) -> dict[str, object]:
-        """Where in the schedule a rank is: at the call that it should make to answer event `at`, else where its newest
-        call is or has led to."""
+        """The place of a rank in the schedule: at the call that it should make to answer event `at`, or else at its
+        newest call or after it."""
         if self.labels is None:
             return {}
         where = self.labels.now(rank)
@@ -307,7 +309,7 @@ class Suspects:
         state: State = State.HUNG,
         **more: object,
     ) -> None:
-        """Add a verdict, once per rank. at: the event that it should have answered, if this shows where it is stuck."""
+        """Add a verdict, once per rank. at: the event that it should have answered, if this shows its place."""
         if rank is not None:
             if rank in self.accused:
                 return
@@ -330,6 +332,6 @@ class Suspects:
         return f"{place['phase'].value}{micro} in iteration {place['iteration']}"  # type: ignore[attr-defined]
 
     def stuck(self, rank: int, at: int | None = None, how: str = "stuck") -> str:
-        """`rank 17 (node24) is stuck in backward of micro-batch 3`, as far as that is known."""
+        """`rank 17 (node24) is stuck in backward of micro-batch 3`; unknown parts are left out."""
         where = self.where(rank, at)
         return f"{self.name(rank)} is {how}{f' in {where}' if where else ''}"

@@ -41,15 +41,15 @@ Place = tuple[int, ...]  # in a program: rank, and the call's kind, communicator
 
 @dataclass
 class Memory:
-    """Of a job that is looked at again and again: the longest times outside MPI of ranks that others waited for and
-    that went on in the end, ns. away: those that had not gone on at the
-    last look: thread and seq of the call before, and the place."""
+    """For a job that is inspected repeatedly: the longest times outside MPI, ns, of ranks that others waited for and
+    that continued in the end. away: those that had not continued at the last look: thread and seq of the call before,
+    and the place."""
 
     longest: dict[Place, int] = field(default_factory=dict)
     away: dict[int, tuple[int, int, Place]] = field(default_factory=dict)
 
     def learn(self, trace: Trace) -> None:
-        """Of those that have gone on since the last look."""
+        """Record the times of those that have continued since the last look."""
         events = trace.events
         for rank, (thread, seq, place) in list(self.away.items()):
             mine = events[(events["rank"] == rank) & (events["thread"] == thread) & (events["seq"] >= seq)]
@@ -66,7 +66,7 @@ class Memory:
 
 
 class Expected:
-    """What is expected, and from when on something takes too long. Times in ns."""
+    """The expected times, and the times from which on something takes too long, in ns."""
 
     def __init__(self, trace: Trace, matching: Matching, memory: Memory | None = None) -> None:
         self._trace, self._matching = trace, matching
@@ -102,7 +102,7 @@ class Expected:
         return 0, max(FIRST, known, self._limit(int(self._gaps.max(initial=0))))
 
     def awaited(self, event: int) -> None:
-        """Others wait for the rank that is outside MPI since this call: how long that takes is to be remembered."""
+        """Others wait for the rank that is outside MPI since this call: remember how long that takes."""
         row = self._trace.events[event]
         self._memory.away[int(row["rank"])] = int(row["thread"]), int(row["seq"]), self._place(event)
 
@@ -118,8 +118,8 @@ class Expected:
         )
 
     def transfer(self, event: int) -> tuple[int, int]:
-        """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time
-        from which on it is too long."""
+        """For a collective, the time after its last arrival; for a message, after both sides' posts: the median, and
+        the time from which on it is too long."""
         events, matching = self._trace.events, self._matching
         groups = matching.collectives
         if groups.of[event] >= 0:

@@ -15,8 +15,8 @@ from .waitfor import Open, Want, inside
 
 
 def crossed(search: Suspects, waiting: Iterable[Open]) -> Verdict | None:
-    """A receive of one of these calls, which wait for ever, for which a message has come with another tag, on another
-    communicator, or from another source."""
+    """A receive of one of these calls, which wait for ever, for which a message has arrived with another tag, on
+    another communicator, or from another source."""
     m = search.matching
     for call in waiting:
         for want in call.wants:
@@ -30,9 +30,9 @@ def crossed(search: Suspects, waiting: Iterable[Open]) -> Verdict | None:
 
 
 def _unreceived(search: Suspects, post: int) -> int | None:
-    """The message that a receive was most probably meant for: one to its rank that nobody receives, from its source
-    or, with its tag and communicator, from another one. A source that has ended is missed itself: a message of another
-    rank may wait for the next receive."""
+    """The message that was most probably meant for a receive. It was sent to the receive's rank, no rank receives it,
+    and it has the receive's source or, with its tag and communicator, another source. If the source has ended, its own
+    message is missing: a message of another rank may then be meant for the next receive."""
     m, events = search.matching, search.trace.events
     rank, peer = int(events["rank"][post]), int(m.peer[post])
     sends = np.flatnonzero(
@@ -68,8 +68,8 @@ def _disagree(search: Suspects, call: Open, peer: int, want: Want, post: int, se
 
 
 def left_over(search: Suspects, call: Open) -> bool:
-    """All are in Finalize, and one doesn't get out of it: is there a message that it has sent, or was sent to it,
-    and that nobody receives? MPI may wait for its receiver."""
+    """All ranks are in Finalize, and one doesn't return from it. Is there a message that it has sent, or that was sent
+    to it, and that no rank receives? MPI may wait for its receiver."""
     m, events = search.matching, search.trace.events
     left = np.flatnonzero(
         IS_SEND[m.op]

@@ -34,10 +34,10 @@ POLLED_RECENTLY = 1_000_000_000  # ns: a rank that tests is waiting, as long as 
 
 @dataclass(frozen=True)
 class Want:
-    """One thing that an open call needs. event: index of what is waited for: the call itself, or the post that it
-    completes. ranks: whose call is missing; empty: nobody's, what is left is transfer. any: one of them suffices.
-    unproven: ranks that may have made the call; it isn't recorded. call: which one that is, if it isn't the other side
-    of the event."""
+    """One thing that an open call needs. event: index of the event that is waited for: the call itself, or the post
+    that it completes. ranks: the ranks whose call is missing; empty: none, only the transfer has not ended. any: one of
+    them suffices. unproven: ranks that may have made the call without a record of it. call: the name of the missing
+    call, if it isn't the other side of the event."""
 
     event: int
     ranks: tuple[int, ...] = ()
@@ -60,14 +60,14 @@ class Open:
     free: bool = False  # another thread of the rank is outside MPI, and may make the call that others wait for
 
     def awaited(self) -> Iterable[tuple[int, Want]]:
-        """Whom it waits for, and why."""
+        """The ranks for which it waits, and why."""
         for want in self.wants:
             for rank in want.ranks:
                 yield rank, want
 
 
 def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
-    """What a rank is in, for sentences: the call of this event, or of one that polls, that."""
+    """The operation of a rank for sentences: the call of this event; or, for a rank that polls, the polling."""
     if not call.polling:
         return describe(trace, matching, event)
     post = next((want.event for want in call.wants if want.known), None)
@@ -77,29 +77,29 @@ def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
 
 
 def inside(trace: Trace, matching: Matching, call: Open, event: int) -> str:
-    """`in MPI_Recv from rank 1, tag 7`: where a rank waits for this; `for its MPI_Irecv from rank 1, tag 7` if it has
-    posted that before."""
+    """`in MPI_Recv from rank 1, tag 7`: the call in which a rank waits. `for its MPI_Irecv from rank 1, tag 7` if it
+    was posted before."""
     posted = event != call.call and trace.events["flags"][event] & Flag.NONBLOCKING
     return f"{'for its' if posted and not call.polling else 'in'} {described(trace, matching, call, event)}"
 
 
 @dataclass
 class Graph:
-    """opened: ranks in a call, that of the thread that they stand for. calls: the open calls of all threads. last:
-    index of each rank's newest record, of the thread that it stands for. threads: of ranks that stand for one of
-    several threads, that one."""
+    """opened: for each rank in a call, the call of the thread that represents it. calls: the open calls of all threads.
+    last: index of the newest record of each rank's representing thread. threads: the representing thread of each rank
+    that has several."""
 
     opened: dict[int, Open]
     last: dict[int, int]
     calls: list[Open] = field(default_factory=list)
     threads: dict[int, int] = field(default_factory=dict)
-    free: set[int] = field(default_factory=set)  # wait for nobody
+    free: set[int] = field(default_factory=set)  # they wait for no rank
     knots: list[tuple[int, ...]] = field(default_factory=list)
     deadlocked: set[int] = field(default_factory=set)  # in a knot, or waiting for one
 
 
 def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()) -> Graph:
-    """halted: ranks whose process is known to be dead or stopped; whatever call they are in, they wait for nobody."""
+    """halted: ranks whose process is known to be dead or stopped. They wait for no rank, whatever call they are in."""
     graph = Graph({}, _last(trace, matching))
     ends = {rank: _ends(trace, matching, rank) for rank in range(trace.size)}
     inside = {rank for rank, newest in ends.items() if any(trace.events["exit"][end] == OPEN for end in newest)}
@@ -121,10 +121,9 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
 
 
 def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
-    """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made
-    the newest such call; if none has, the one outside MPI that was
-    in it last. While one is in MPI_Finalize, that one: none may make another call any more. None: nobody waits for it,
-    or all its threads are in calls."""
+    """The thread of a rank that would make the call for which another rank has waited longest: the one that made the
+    newest such call; if none has, the one outside MPI that was in MPI last. If a thread is in MPI_Finalize, it is that
+    thread, because no other may make another call. None: no rank waits for it, or all its threads are in calls."""
     events = trace.events
     if (last := next((end for end in _ends(trace, matching, rank) if _finalizes(events, end)), None)) is not None:
         return int(events["thread"][last])
@@ -166,7 +165,7 @@ def _finalizes(events: np.ndarray, end: int) -> bool:
 def _stands(
     trace: Trace, matching: Matching, rank: int, calls: list[Open], graph: Graph, absent: _Absent
 ) -> Open | None:
-    """What a rank is in (invariant 2)."""
+    """The open call of a rank (invariant 2)."""
     events, known = trace.events, trace.ranks.get(rank)
     if rank in graph.threads:
         mine = [call for call in calls if events["thread"][call.call] == graph.threads[rank]]
@@ -282,7 +281,7 @@ def _polls(trace: Trace, known: Rank, newest: int) -> bool:
 
 
 def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want:
-    """What an open record waits for."""
+    """The wants of an open record."""
     events = trace.events
     own_op = int(events["op"][event])
     post = int(matching.post[event])
@@ -333,8 +332,8 @@ class _Absent:
         ]
 
     def proven(self, rank: int, since: int) -> bool:
-        """Would its trace show a call that it made after `since` (invariant 1)? Nothing is known of a rank that isn't
-        in the trace."""
+        """Would its trace show a call that it made after `since` (invariant 1)? For a rank without a trace the answer
+        is no."""
         known = self._trace.ranks.get(rank)
         return known is not None and known.first_ns <= since
 
@@ -344,7 +343,7 @@ class _Absent:
         return these, tuple(rank for rank in these if rank in self._trace.ranks and not self.proven(rank, since))
 
     def on_its_way(self, event: int) -> bool:
-        """Has somebody sent what this receive or probe with a wildcard, or this probe, would take?"""
+        """Has any rank sent a message that this receive or probe with a wildcard, or this probe, would match?"""
         m, events, sends = self._matching, self._trace.events, self._unmatched
         op, peer, tag = int(m.op[event]), int(m.peer[event]), int(m.tag[event])
         if IS_RECEIVE[op] and peer >= 0 and tag >= 0:
@@ -362,7 +361,8 @@ class _Absent:
         return Want(event, tuple(r for r in others if r not in unproven), unproven=unproven)
 
     def of_passive(self, event: int) -> Want:
-        """A lock waits for who has it; and all for a target that is outside MPI (invariant 3 of windows.py)."""
+        """A lock waits for the ranks that hold it. Every window call waits for a target that is outside MPI (invariant
+        3 of windows.py)."""
         m, events = self._matching, self._trace.events
         rank, target = int(events["rank"][event]), int(m.peer[event])
         held = windows.holders(self._trace, m, event) if m.op[event] == Op.WIN_LOCK else {}
@@ -400,7 +400,7 @@ class _Absent:
         return self._progress(event) if op == Op.WIN_COMPLETE else Want(event, known=False)
 
     def _progress(self, event: int) -> Want:
-        """It waits for nobody's call, but the target may have to be inside of MPI."""
+        """It waits for no rank's call, but the target may have to be inside MPI."""
         m, events = self._matching, self._trace.events
         target = int(m.peer[event])
         at, known = self._last.get(target), self._trace.ranks.get(target)
@@ -424,7 +424,7 @@ class _Absent:
             self._wants[instance] = self._look(instance)
         missing, unproven = self._wants[instance]
         op, root = int(self._matching.op[event]), int(self._matching.peer[event])
-        # the others are late as well, perhaps, but this is who is needed
+        # the others may be late as well, but these are needed
         if op in (Op.BCAST, Op.SCATTER) and root in missing:
             missing = (root,)
         return Want(event, missing, unproven=unproven)
@@ -508,7 +508,7 @@ def _node(
     any_of: set[int],
     size: int,
 ) -> int:
-    """The node that stands for what is wanted: a rank, or one of its own for many."""
+    """The node that represents a want: a rank, or a node of its own for many ranks."""
     if len(want.ranks) == 1:
         return want.ranks[0]
     key = (want.ranks, want.any)

@@ -26,11 +26,11 @@ class Waiting:
                 shared[want.ranks].append((call, want))
 
     def add(self, rank: int, call: Open, want: Want) -> None:
-        """One that waits for a rank although all calls are there."""
+        """One rank that waits for a rank although all calls have been made."""
         self._extra.setdefault(rank, []).append((call, want))
 
     def ranks(self) -> Iterable[int]:
-        """All that are waited for."""
+        """All ranks for which others wait."""
         return {*self._direct, *self._extra}
 
     def on(self, rank: int) -> list[tuple[Open, Want]]:
@@ -39,11 +39,11 @@ class Waiting:
         return sorted([*found, *self._extra.get(rank, ())], key=lambda one: one[0].since)
 
     def has(self, rank: int, call: Open) -> bool:
-        """Does this call wait for `rank` although that has made its own?"""
+        """Does this call wait for `rank` although `rank` has made its own call?"""
         return any(one is call for one, _ in self._extra.get(rank, ()))
 
     def behind(self, rank: int) -> set[int]:
-        """All that wait for a rank, or for somebody who does."""
+        """All ranks that wait for a rank, directly or behind others."""
         found: set[int] = set()
         groups: set[int] = set()
         todo = [rank]
@@ -62,7 +62,7 @@ class Waiting:
 
 
 def cycle_in(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, Want, int]]:
-    """A cycle inside of a knot: (rank, what it waits for, whom it waits for)."""
+    """A cycle inside a knot: (rank, the event that it waits for, the rank that it waits for)."""
     inside, seen, path = set(knot), {}, []
     at = knot[0]
     while at not in seen:

@@ -29,7 +29,7 @@ TRAINS = 2  # iterations, from which on what looks like a schedule is one: a few
 
 
 class Judge(Protocol):
-    """What is said of slow iterations: slow.verdicts, or of a job that is watched, alarms.verdicts."""
+    """Judges slow iterations: slow.verdicts or, for a job that is watched, alarms.verdicts."""
 
     def __call__(
         self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None
@@ -37,7 +37,7 @@ class Judge(Protocol):
 
 
 class Elsewhere(Protocol):
-    """What can be asked of processes of other hosts (collect.Hosts)."""
+    """The questions that can be asked about processes of other hosts (collect.Hosts)."""
 
     def stack(self, rank: Rank) -> list[str]: ...
     def activity(self, suspects: dict[int, Suspect]) -> dict[int, Doing]: ...
@@ -45,8 +45,8 @@ class Elsewhere(Protocol):
 
 @dataclass
 class Looked:
-    """What looks at one job leave to the next one: what its processes did, and how long it takes where others wait for
-    a rank."""
+    """Data that one look at a job keeps for the next one: the activity of its processes, and the usual times for which
+    others wait for a rank."""
 
     activity: Activity = field(default_factory=Activity)
     memory: Memory = field(default_factory=Memory)
@@ -65,11 +65,11 @@ def diagnose(
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> list[Verdict]:
-    """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes
-    proc.INTERVAL seconds. died: the rank that was the first to die, of a job that is over. others: the job's other
-    hosts. sampler: of a job that is looked at again and again, what it has seen of its processes so far. judge: what is
-    said of slow iterations. probe: of the network between hosts of a job that is live. looked: earlier looks. A
-    schedule that doesn't fit is said so in the evidence, and not used."""
+    """Verdicts, the gravest first. live: the trace is current, so processes of this host are inspected, which takes
+    proc.INTERVAL seconds. died: for a job that is over, the rank that died first. others: the job's other hosts.
+    sampler: for a job that is inspected repeatedly, its samples of the processes so far. judge: judges slow iterations.
+    probe: of the network between hosts of a live job. looked: earlier looks. If a schedule doesn't fit, the evidence
+    says so, and the schedule is not used."""
     if live:
         sampler = sampler or Sampler()
         sampler.watch(trace)
@@ -111,8 +111,8 @@ def diagnose(
 
 
 def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | None, str]:
-    """Labels of the calls, by the schedule that was given or, if calls show one with pipeline stages, by that; and what
-    is wrong with the given one."""
+    """Labels of the calls, by the given schedule or, if the calls show one with pipeline stages, by that; and the
+    problem with the given one."""
     try:
         if schedule is None:
             labels = stages.inferred(trace)
@@ -126,8 +126,8 @@ def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | 
 
 
 def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool) -> list[Verdict]:
-    """Of a job that isn't stuck. Where nothing can be said of its speed it isn't known to be healthy, unless it has
-    ended well. That it was slow for no known reason can be said."""
+    """For a job that isn't stuck. If its speed can't be judged, it isn't known to be healthy, unless it has ended well.
+    A slow job without a known reason is reported as slow."""
     if state(found) is State.UNKNOWN and not any(verdict.confidence for verdict in found):
         why = tuple(verdict.sentence for verdict in found)
         if ended:
@@ -145,7 +145,7 @@ def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool
 
 
 def state(verdicts: list[Verdict]) -> State:
-    """Of the job: the gravest."""
+    """The gravest state of the verdicts."""
     for grave in (State.HUNG, State.LATE, State.SLOW, State.UNKNOWN):
         if any(verdict.state is grave for verdict in verdicts):
             return grave
@@ -153,7 +153,7 @@ def state(verdicts: list[Verdict]) -> State:
 
 
 def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewhere | None) -> Trace:
-    """What the processes of these ranks do is looked at: all at once on this host, and on others."""
+    """Inspect the processes of these ranks, all at the same time on this host, and on others."""
     inside = (trace.events["exit"] == OPEN) & (trace.events["op"] != Op.FILE)  # a file call reads and writes
     suspects = {}
     for rank in ranks:

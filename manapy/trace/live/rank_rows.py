@@ -28,14 +28,14 @@ SECOND = 1e9
 
 
 class State(enum.Enum):
-    """What a rank is doing, the most conspicuous first."""
+    """A rank's present activity, the most conspicuous first."""
 
     DEAD = "dead"  # and had not finalized
     STOPPED = "stopped"
     AWAITED = "awaited"  # outside MPI, and others wait for it
     UNRECORDED = "no trace"
-    PAUSED = "paused"  # its recording (MPI_Pcontrol): it isn't known
-    TRANSFER = "transfer"  # in a call that has all it needs, or of which that isn't recorded
+    PAUSED = "paused"  # its recording is paused (MPI_Pcontrol), so its activity is unknown
+    TRANSFER = "transfer"  # in a call that has all it needs, or whose needs are not recorded
     WAITING = "waiting"  # in a call, for other ranks
     COMPUTING = "computing"  # outside MPI
     FINISHED = "finished"
@@ -46,8 +46,8 @@ _ORDER = {state: place for place, state in enumerate(State)}
 
 @dataclass(frozen=True)
 class Rdma:
-    """What a rank's queue pairs do. in_flight: work requests that were posted and have not completed; posted_s: bytes
-    of work requests posted each second."""
+    """The activity of a rank's queue pairs. in_flight: work requests that were posted and have not completed; posted_s:
+    bytes of work requests posted each second."""
 
     pairs: int
     in_flight: int
@@ -174,7 +174,7 @@ def _halted(known: Rank) -> bool:
 def _doing(
     trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited: int
 ) -> tuple[State, int | None, str, tuple[int, ...]]:
-    """State, since when, call, and who is waited for."""
+    """State, since when, call, and the ranks that it waits for."""
     at, opened = graph.last.get(known.rank), graph.opened.get(known.rank)
     since = (
         int(trace.events["enter"][at] if trace.events["exit"][at] == OPEN else trace.events["exit"][at])
@@ -205,7 +205,7 @@ def _doing(
 
 
 def _awaited(graph: Graph, size: int, halted: frozenset[int]) -> np.ndarray:
-    """How many ranks wait for each. Who would be content with any of several waits for none of them."""
+    """The number of ranks that wait for each rank. A rank for which any of several would suffice is not counted."""
     found = np.zeros(size, np.int64)
     opened = [
         call for rank, call in graph.opened.items() if rank not in halted and (not call.any or len(call.wants) == 1)

@@ -27,8 +27,8 @@ SAME = 100_000_000  # ns: clocks of several hosts are compared again at each loo
 
 @dataclass
 class _Stands:
-    """A finding. verdict: of the last look; said: of the first one. since: seconds, when that was; looks: in a row.
-    acted: was it handed on?"""
+    """A finding. verdict: of the last look; said: of the first one. since: the time of the first one, in seconds;
+    looks: number of looks in a row that have found it. acted: was it handed on?"""
 
     verdict: Verdict
     said: Verdict
@@ -39,8 +39,8 @@ class _Stands:
 
 @dataclass(frozen=True)
 class News:
-    """Of one look. new: to be said; back: (verdict, seconds for which it stood) to be taken back; act: to act on, each
-    once."""
+    """The result of one look. new: to be printed; back: (verdict, seconds for which it stood) to be withdrawn; act: to
+    act on. Each comes once."""
 
     new: tuple[Verdict, ...] = ()
     back: tuple[tuple[Verdict, float], ...] = ()
@@ -71,7 +71,7 @@ class Standing:
             )
         accused = {
             verdict.rank for verdict in findings
-        }  # a rank that was late may be dead now; of a knot none may be left to be accused
+        }  # a rank that was late may be dead now; of a knot, no rank may be left that can be accused
         gone = [one for one in before if not any(_same(one.verdict, verdict) for verdict in findings)]
         gone = [
             one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)
@@ -93,7 +93,7 @@ class Standing:
 
     @property
     def worst(self) -> State:
-        """What is to be said of the job in the end: the gravest finding that stands, or SLOW if it ever was."""
+        """The final statement on the job: the gravest finding that stands, or SLOW if there ever was one."""
         states = {one.verdict.state for one in self._stands}
         if State.HUNG in states:
             return State.HUNG
@@ -105,7 +105,7 @@ class Standing:
         return one.verdict.confidence >= SURE and (held or last and one.verdict.state is State.HUNG)
 
     def _repeated(self, verdict: Verdict, moment: float) -> bool:
-        """Was it said a short time ago? Being found again makes it no older."""
+        """Was it printed a short time ago? A repeated finding does not extend this time."""
         known = [i for i, (_, said) in enumerate(self._said) if _same(said, verdict)]
         for i in known:
             self._said[i] = moment, verdict
@@ -115,7 +115,7 @@ class Standing:
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
-    """The same thing, seen twice?"""
+    """Do both describe the same fault?"""
     if (one.state, one.cause, one.rank, one.call) != (other.state, other.cause, other.rank, other.call):
         return False
     if one.since_ns is None or other.since_ns is None:

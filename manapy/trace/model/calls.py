@@ -97,7 +97,7 @@ def describe(trace: Trace, matching: Matching, event: int) -> str:
 
 
 def _operation(trace: Trace, matching: Matching, event: int) -> str:
-    """What a call does or, of a persistent start, the call that made its request."""
+    """The operation of a call; for the start of a persistent request, the call that made the request."""
     own, turn = trace.events[event], int(matching.turn[event])
     op, peer, tag, seq = (int(array[event]) for array in (matching.op, matching.peer, matching.tag, matching.seq))
     called = name(op, bool(own["flags"] & Flag.NONBLOCKING)) + (
@@ -108,7 +108,7 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
         return f"{called} to {other(trace, peer)}{tags}"
     if IS_RECEIVE[op] or op in _PROBES:
         return f"{called} from {other(trace, peer)}{tags}"
-    if op == Op.WIN_CREATE and is_window(trace, int(matching.comm[event])):  # what is called on a window itself ends it
+    if op == Op.WIN_CREATE and is_window(trace, int(matching.comm[event])):  # on the window itself it frees it
         return f"MPI_Win_free on {window(trace, int(matching.comm[event]))}"
     if IS_COLLECTIVE[op]:
         root = f" with root {peer}" if peer >= 0 else ""

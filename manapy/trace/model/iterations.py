@@ -1,12 +1,13 @@
-"""From labelled calls to what the parts of each iteration took: a Timing (graph.py) for each iteration that all ranks
-have ended.
+"""From labelled calls to the times of the parts of each iteration: a Timing (graph.py) for each iteration that all
+ranks have ended.
 
-Who looks again and again at one job hands in what was Measured at the look before: only what is new is measured then.
+A caller that inspects one job repeatedly passes the Measured of the previous look. Then only new iterations are
+measured.
 
 Invariants
- 1. An iteration counts as measured if its calls are the same in all that is measured of them; their times to within
-    SAME of those it was measured by, as each look has a slightly better idea of the rate of the clocks.
- 2. Only what the newest look has seen is kept.
+ 1. An iteration counts as measured if all measured properties of its calls are the same, except that times may differ
+    by SAME, because each look knows the rate of the clocks a little better.
+ 2. Only iterations that the newest look has seen are kept.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ class Measured:
 
 
 def iterations(labels: Labels, measured: Measured | None = None) -> Iterator[Iteration]:
-    """In order; those that some rank has not ended, or of which calls are lost, are left out. measured: at an earlier
-    look."""
+    """The iterations, in order. Those that some rank has not ended, or of which calls are lost, are left out. measured:
+    at an earlier look."""
     if measured is not None:
         measured.look(labels)
     measure = _measure if measured is None else measured.measure

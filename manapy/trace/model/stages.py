@@ -60,7 +60,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Item:
-    """What a stage calls at one place of its pattern. layer: which of the block's collectives, or the piece of work
+    """A call of a stage at one place of its pattern. layer: index of the block's collective, or of the piece of work
     before a Send."""
 
     kind: int
@@ -113,9 +113,9 @@ class Labels:
         )
 
     def now(self, rank: int) -> Position:
-        """What a rank does in its open call, or on its way to the next one. After an iteration's last call, a stage
-        that receives nothing first is taken to be in its first forward pass: the optimizer before it, and what feeds
-        the data, make no calls that would tell."""
+        """A rank's place: its open call, or the way to the next one. If a stage receives nothing first, it is taken to
+        be in its first forward pass after an iteration's last call, because the optimizer and the data loader make no
+        calls that would show the difference."""
         stage = int(self.schedule.places[rank, 0])
         sequence = self.sequences[rank]
         labelled = np.flatnonzero(sequence.item != NONE) if sequence is not None else ()
@@ -165,7 +165,7 @@ class Labels:
 
 
 def check_size(trace: Trace, schedule: Schedule) -> None:
-    """Raises ScheduleError where a schedule is one of more ranks, or of fewer."""
+    """Raises ScheduleError if the schedule is for more or fewer ranks."""
     if schedule.size != trace.size:
         raise ScheduleError(
             f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}"
@@ -380,7 +380,7 @@ def _counted(trace: Trace, sequence: CallSequence, start: int, reduction: int) -
 
 
 def _check(labels: Labels, kinds: np.ndarray) -> None:
-    """That the schedule fits: few calls fit nowhere."""
+    """Check that the schedule fits: only few calls have no place in it."""
     seen = set()
     for rank, sequence in enumerate(labels.sequences):
         if sequence is None or id(sequence) in seen:
@@ -447,8 +447,8 @@ def inferred(trace: Trace) -> Labels:
 
 
 def _edges(schedule: Schedule) -> set[tuple[int, int]]:
-    """Who sends to whom: a ring of messages, as many programs have it, is no pipeline, though each rank receives, sends
-    and reduces like a stage."""
+    """Which rank sends to which. A ring of messages, as in many programs, is no pipeline, although each rank receives,
+    sends and reduces like a stage."""
     between = {
         (source[0], stage)
         for stage in range(schedule.pp)
@@ -495,7 +495,7 @@ def _tp_sizes(trace: Trace, pp: int) -> list[int]:
 def _candidates(
     trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]], edges: Counter[tuple[int, int]]
 ) -> list[Schedule]:
-    """What could have these chains, the simplest first."""
+    """Schedules that could have these chains, the simplest first."""
     order = next(
         (
             o

@@ -22,7 +22,7 @@ class State(enum.Enum):
 
 
 class Cause(enum.Enum):
-    """Who is to blame, in the order in which a proof is looked for."""
+    """The cause, in the order in which a proof is searched for."""
 
     NONE = "none"
     DEAD = "dead process"
@@ -33,7 +33,7 @@ class Cause(enum.Enum):
     MISSING = "missing call"  # it went on, or is outside MPI for good, and never made the call others wait for
     COMPUTE = "compute"  # it is in user code: busy (spinning, slow) or asleep; `detail` says which
     STARVED = "starved processor"  # ready to run, and others run on its processors
-    UNEQUAL = "unequal work"  # nobody is slow; stages, or micro-batches, have more work than others
+    UNEQUAL = "unequal work"  # no rank is slow; stages, or micro-batches, have more work than others
     NETWORK = "network"  # all that take part have entered, and the transfer doesn't end, or takes longer than it did
 
 
@@ -54,10 +54,10 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """sentence: for people, whole. rank, peer: world ranks or None; of an UNKNOWN one, which accuses nobody, peer is
-    whose process may tell. iteration, micro: from 0. cost_ns: by how much the iteration would be shorter
-    without the fault (counterfactual), of a slow one; without a schedule, what all collectives together had to wait.
-    confidence: 0 to 1. since_ns: when it began, on the job's clock."""
+    """sentence: a complete one, for people. rank, peer: world ranks or None; an UNKNOWN verdict accuses no rank, and
+    its peer is a rank whose process may show more. iteration, micro: from 0. cost_ns: for a slow one, the time by which
+    the iteration would be shorter without the fault (counterfactual); without a schedule, the time that all collectives
+    together had to wait. confidence: 0 to 1. since_ns: its begin, on the job's clock."""
 
     state: State
     sentence: str
@@ -79,7 +79,7 @@ class Verdict:
 
 
 def lines(verdict: Verdict) -> list[str]:
-    """A verdict for people: the sentence, then what belongs to it, indented."""
+    """A verdict for people: the sentence, then the details, indented."""
     found = [verdict.sentence]
     found += [f"  {text}" for text in verdict.evidence]
     if verdict.state not in (State.HEALTHY, State.UNKNOWN) or verdict.cause is not Cause.NONE:

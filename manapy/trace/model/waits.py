@@ -30,7 +30,7 @@ from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, first_of_call
 
 
 class Wait(enum.IntEnum):
-    """What was waited for."""
+    """The kind of a wait."""
 
     NONE = 0
     LATE_SENDER = 1
@@ -70,7 +70,7 @@ class Row:
 
 _TO_ROOT = (Op.REDUCE, Op.GATHER)
 _FROM_ROOT = (Op.BCAST, Op.SCATTER)
-_PARTIAL = (Op.SCAN, Op.EXSCAN, Op.NEIGHBOR, Op.COMM_CREATE)  # needs less than everybody, or it isn't known whom
+_PARTIAL = (Op.SCAN, Op.EXSCAN, Op.NEIGHBOR, Op.COMM_CREATE)  # needs fewer than all ranks, or the ranks are unknown
 
 
 def classify(trace: Trace, matching: Matching) -> Waits:
@@ -108,7 +108,7 @@ def _receives(events: np.ndarray, matching: Matching) -> tuple[tuple[np.ndarray,
 
 
 def _sends(events: np.ndarray, matching: Matching) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Wait]:
-    """Only those that still blocked when the receive was posted: others had left their message behind."""
+    """Only the sends that still blocked when the receive was posted; the others had already delivered their message."""
     posts = np.flatnonzero(IS_SEND[matching.op] & (matching.partner >= 0) & matching.sure & (matching.done >= 0))
     receives = matching.partner[posts]
     blocked = events["exit"][matching.done[posts]] >= events["enter"][receives]
@@ -152,7 +152,7 @@ def _collectives(
 
 
 def _uncertainty(trace: Trace, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Of the difference of two ranks' clocks, ns."""
+    """The uncertainty of the difference of two ranks' clocks, ns."""
     size = max(trace.size, 1 + max((int(ranks.max(initial=0)) for ranks in (one, other)), default=0))
     own, host = np.zeros(size, np.int64), np.arange(size)
     hosts: dict[str, int] = {}

@@ -23,7 +23,7 @@ from .events import NO_PEER, OPEN, Flag, Op, Trace
 from .match import Matching
 
 PASSIVE = (Op.WIN_LOCK, Op.WIN_UNLOCK, Op.WIN_FLUSH)
-# what the other side of an epoch has to call
+# the call that the other side of an epoch has to make
 ANSWERS = {Op.WIN_START: Op.WIN_POST, Op.WIN_COMPLETE: Op.WIN_POST, Op.WIN_WAIT: Op.WIN_COMPLETE}
 
 

@@ -1,18 +1,18 @@
-"""Which of the findings on slow iterations are worth an alarm, in a job that is watched: Algorithm 2 of the MegaTrace
-paper tells of each iteration; nobody wants to be woken by each.
+"""Decides which findings on slow iterations are worth an alarm, in a job that is watched. Algorithm 2 of the MegaTrace
+paper reports every slow iteration, which would be too many alarms.
 
-A fault is worth an alarm when it costs FLOOR seconds, and SHARE of the time: in one iteration; or, by what it costs in
-all iterations together, in each half of a window of the newest ones. So a block that is late for once by milliseconds,
-because the system did something else, is none; and neither are many such, unless it is always the same rank or link.
-Costs are counterfactual: what the iterations would be shorter without the fault (slow.py).
+A fault is worth an alarm if it costs FLOOR seconds, and SHARE of the time. It may cost this in one iteration, or in all
+iterations of each half of a window of the newest ones. So a block that is late once by milliseconds, because the system
+did something else, is not worth an alarm. Many such blocks are not, either, unless they are always of the same rank or
+link. Costs are counterfactual: the time by which the iterations would be shorter without the fault (slow.py).
 
 Invariants
- 1. Both thresholds are those of a hang and of a slow iteration: timeouts.FLOOR and slow.Limits.performance. None is of
-    its own.
- 2. A window is WINDOW seconds and FEWEST iterations long at least; of fewer, only a single iteration can be slow.
- 3. What is found only by the sequential test has to add up to FLOOR, too.
- 4. Of ranks whose waits for a processor are sampled, what happened before the first sample is no alarm: it can't be
-    told from such waits.
+ 1. Both thresholds are those of a hang and of a slow iteration: timeouts.FLOOR and slow.Limits.performance. There are
+    no other thresholds.
+ 2. A window has at least WINDOW seconds and FEWEST iterations. With fewer, only a single iteration can be slow.
+ 3. Findings of the sequential test alone have to add up to FLOOR, too.
+ 4. If a rank's waits for a processor are sampled, events before the first sample cause no alarm, because they can't be
+    distinguished from such waits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def verdicts(
     labels: Labels | None = None,
     looks: WatchState | None = None,
 ) -> list[Verdict]:
-    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. looks: earlier ones at the
+    """As slow.verdicts, but only findings worth an alarm, and only of the newest iterations. looks: earlier ones at the
     same job."""
     watched = slow.watch(trace, schedule, limits, delays, labels, looks)
     if not isinstance(watched, WatchResult):
@@ -72,12 +72,12 @@ def verdicts(
 
 
 def _share(watched: WatchResult) -> float:
-    """Of healthy time, that a fault has to cost."""
+    """The healthy time that a fault has to cost."""
     return 1 / watched.monitor.limits.performance - 1
 
 
 def _single(watched: WatchResult) -> list[Verdict]:
-    """Single iterations that a fault alone has made so much longer."""
+    """Single iterations that one fault alone has made so much longer."""
     least = max(FLOOR * 1e-9, _share(watched) * watched.monitor.length)
     return [slow.tell(watched, [finding]) for finding in watched.found if not finding.chronic and finding.cost >= least]
 
@@ -124,7 +124,7 @@ def _window(watched: WatchResult) -> list[Verdict]:
 
 
 def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]) -> Verdict:
-    """A fault that is there all the time: named by its dearest finding."""
+    """A permanent fault, named by its most expensive finding."""
     said = slow.tell(watched, sorted(group, key=lambda finding: -finding.cost))
     cost, took = sum(finding.cost for finding in group), (window[-1].end - window[0].begin) * 1e-9
     slowed = len({finding.iteration for finding in group})
@@ -136,7 +136,7 @@ def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]
 
 
 def _chronic(watched: WatchResult) -> list[Verdict]:
-    """Ranks that are always slower, by little, and have been for long enough to cost something."""
+    """Ranks that are always a little slower, and have been for long enough to cost something."""
     groups: dict[int, list[Finding]] = {}
     for finding in watched.found:
         if finding.chronic:

@@ -61,16 +61,17 @@ class WatchResult:
 
 @dataclass(frozen=True)
 class _SlowIteration:
-    """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it
-    was found by, ns; if nothing was, it is slow all the same. usual: what healthy ones took then, seconds. What its
-    ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
+    """An iteration that stands out. faults: the faults found in it, each with the begin of the first iteration in which
+    it was found, ns; if there are none, the iteration is still slow. usual: the length of healthy ones then, seconds.
+    At each look it is decided again whether the ranks' waits for a processor explain it, because samples of other hosts
+    come late."""
 
     iteration: Iteration
     faults: tuple[tuple[Finding, int], ...]
     usual: float
 
     def found(self, schedule: Schedule, delays: Delays) -> list[Finding]:
-        """Put down to what explains it."""
+        """Attribute it to its cause."""
         if self.faults:
             return [_put_down(finding, begin, self.iteration.end, schedule, delays) for finding, begin in self.faults]
         return _starved(self.iteration, self.usual, delays)
@@ -78,8 +79,8 @@ class _SlowIteration:
 
 @dataclass
 class WatchState:
-    """What the looks at one job leave to the next one, which then takes in only what is new. fed: the newest iteration
-    that the monitor has been fed; primed: the number of the newest one when its expectations were made."""
+    """Data that one look at a job keeps for the next one, which then adds only new iterations. fed: the newest
+    iteration that the monitor has been fed; primed: the number of the newest one when its expectations were made."""
 
     measured: Measured = field(default_factory=Measured)
     monitor: Monitor | None = None
@@ -112,9 +113,9 @@ def verdicts(
     delays: Delays | None = None,
     labels: stages.Labels | None = None,
 ) -> list[Verdict]:
-    """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said.
-    delays: what is known of ranks' waits for a processor. labels: of the calls, by the schedule, if they are known.
-    Raises ScheduleError if the schedule given doesn't fit."""
+    """One SLOW for each fault, the most expensive first; or one HEALTHY; or one UNKNOWN with the reason. delays: the
+    known waits of ranks for a processor. labels: of the calls, by the schedule, if they are known. Raises ScheduleError
+    if the given schedule doesn't fit."""
     watched = watch(trace, schedule, limits, delays, labels)
     if not isinstance(watched, WatchResult):
         return watched
@@ -226,8 +227,8 @@ def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding
 
 
 def _disturbed(iteration: Iteration, trace: Trace, delays: Delays) -> bool:
-    """Did a rank have to wait for a processor? How long an iteration takes, and how steadily, is learnt from the
-    others."""
+    """Did a rank have to wait for a processor? The usual length of an iteration, and its variation, are computed from
+    the others."""
     least = DISTURBED * (iteration.end - iteration.begin)
     return any((delays.waited(rank, iteration.begin, iteration.end) or 0) >= least for rank in trace.ranks)
 
@@ -255,7 +256,7 @@ def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays
 
 
 def healthy(watched: WatchResult) -> Verdict:
-    """That nothing is wrong with it."""
+    """The verdict that nothing is wrong with the job."""
     changes = tuple(
         f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that"
         for factor in watched.monitor.changes
@@ -271,7 +272,7 @@ def healthy(watched: WatchResult) -> Verdict:
 
 
 def _alone(schedule: Schedule) -> list[str]:
-    """What can't be told where no stage has anything to be held against."""
+    """The limits of the verdict if no stage has peers for comparison."""
     return [ALONE.format("replica" if schedule.tp > 1 else "rank")] if schedule.dp == 1 else []
 
 
@@ -325,7 +326,7 @@ def unexplained(watched: WatchResult) -> Verdict | None:
 
 
 def _odd(watched: WatchResult) -> list[Iteration]:
-    """Slow iterations in which nobody is at fault."""
+    """Slow iterations without a rank that is at fault."""
     explained = {finding.iteration for finding in watched.found}
     return [one for one in watched.measured if one.number in set(watched.monitor.unexplained) - explained]
 
@@ -343,7 +344,7 @@ def _longer(monitor: Monitor, mine: list[Iteration]) -> str:
 
 
 def _told(watched: WatchResult) -> list[Verdict]:
-    """Findings as verdicts; those that say the same of a rank in several iterations are one."""
+    """Findings as verdicts; findings of the same rank and kind in several iterations are one verdict."""
     found = watched.found
     groups: dict[tuple[object, ...], list[Finding]] = {}
     slow = {rank for finding in found if not finding.chronic and finding.vertex is None for rank in finding.ranks}

@@ -37,8 +37,8 @@ DEAREST = 256  # collectives, for which it is asked whether their last rank had 
 
 @dataclass(frozen=True)
 class _Waits:
-    """Collectives in which others waited for one rank: for which, how long, ns, its call (an event), and from when on
-    it was on its way to it, ns."""
+    """Collectives in which others waited for one rank: the rank, how long, ns, its call (an event), and the time from
+    which on it was on its way to it, ns."""
 
     rank: np.ndarray
     cost: np.ndarray
@@ -48,8 +48,8 @@ class _Waits:
 
 
 def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[Verdict]:
-    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: what kept a schedule from being
-    found, for the evidence. delays: what is known of ranks' waits for a processor."""
+    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: the reason why no schedule was
+    found, for the evidence. delays: the known waits of ranks for a processor."""
     starts = max((known.first_ns for known in trace.ranks.values()), default=0)
     uncertainty = (
         max((r.uncertainty_ns for r in trace.ranks.values()), default=0)
@@ -149,8 +149,8 @@ def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> t
 
 
 def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int, float]:
-    """For whom others waited, the time looked at, the number of collectives, and the time that was lost to unequal work
-    before them (by how much the longest is longer than the mean, over all ranks), ns."""
+    """The rank for which others waited, the time looked at, the number of collectives, and the time that was lost to
+    unequal work before them (by how much the longest is longer than the mean, over all ranks), ns."""
     events = trace.events
     found, uneven = [np.zeros((5, 0), np.int64)], 0.0
     if not len(order):

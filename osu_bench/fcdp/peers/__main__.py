@@ -1,14 +1,14 @@
-"""Trains a decoder like GPT-2 sharded over several ranks, by manapy or by another library, one step for each line
-"step" that rank 0 reads; its end ends the job.
+"""Trains a decoder like GPT-2 that is sharded over several ranks, by manapy or by another library. It makes one step
+for each line "step" that rank 0 reads. The end of the input ends the job.
 
     (echo step; echo step) | mpirun -n 4 python osu_bench/fcdp/peers --by fcdp
     RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... GLOO_SOCKET_IFNAME=eth0 \\
         python osu_bench/fcdp/peers --by fsdp2     and the same for each other rank
     (echo step; echo step) | python osu_bench/fcdp/peers --by alone --ranks 4
 
-Rank 0 prints a line of JSON when all is ready (bytes of parameters; host and process of each rank), and one for each
-step: its seconds, from all ranks' begin to all ranks' end, and the mean loss. Whoever starts it may change the network
-in between. All libraries begin with the same values and see the same sentences.
+Rank 0 prints a line of JSON when all ranks are ready (bytes of parameters; host and process of each rank), and one for
+each step: its seconds, from the moment when all ranks begin to the moment when all have ended, and the mean loss. The
+network may be changed between two steps. All libraries begin with the same values and get the same sentences.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from model import add_arguments, build
 
 
 def main() -> None:
-    """Say what there is, then train step by step."""
+    """Print the sizes, then train step by step."""
     parser = argparse.ArgumentParser()
     add = parser.add_argument
     add("--by", choices=sorted(LIBRARIES), required=True)
@@ -51,12 +51,12 @@ def main() -> None:
         while training.share(sys.stdin.readline().strip() if training.rank == 0 else "")[0] == "step":
             begin = time.perf_counter()
             loss = training.step()
-            losses = training.share(loss)  # waits for all
+            losses = training.share(loss)  # waits for all ranks
             say(training.rank, {"seconds": time.perf_counter() - begin, "loss": sum(losses) / len(losses)})
 
 
 def say(rank: int, what: dict[str, object]) -> None:
-    """By one rank for all."""
+    """One rank does it for all."""
     if rank == 0:
         print(json.dumps(what), flush=True)
 

@@ -1,8 +1,8 @@
-"""The libraries that train it, each used as its own documentation says: manapy over MPI; PyTorch's FSDP2 and
-DeepSpeed's ZeRO over torch.distributed with gloo.
+"""The libraries that train the model. Each is used as its own documentation describes: manapy over MPI; PyTorch's FSDP2
+and DeepSpeed's ZeRO over torch.distributed with gloo.
 
-Each is a context manager that gives a Training, with the same optimizer. Nothing of another library is imported. They
-differ in what a rank keeps:
+Each is a context manager that gives a Training, with the same optimizer. It imports nothing of the other libraries.
+They differ in what a rank keeps:
 
     fcdp, zero3, hpz, hpz_naive, mics    manapy's strategies
     fsdp2            FSDP2, resharded after the forward pass: ZeRO-3
@@ -34,8 +34,8 @@ MANAPY = ("fcdp", "zero3", "hpz", "hpz_naive", "mics")
 
 @dataclass
 class Training:
-    """One rank's part. step(): the optimizer's, after all micro-batches; returns the mean loss of this rank's
-    sentences. share(): every rank's value, by rank."""
+    """One rank's part. step(): a step of the optimizer, after all micro-batches; returns the mean loss of this rank's
+    sentences. share(): the values of all ranks, by rank."""
 
     rank: int
     step: Callable[[], float]
@@ -44,7 +44,7 @@ class Training:
 
 @contextmanager
 def alone(model: nn.Module, options: argparse.Namespace) -> Iterator[Training]:
-    """All ranks' sentences at once."""
+    """One process with the sentences of all ranks."""
     optimizer = torch.optim.AdamW(filter(_trainable, model.parameters()), lr=RATE)
     tokens = sentences(options, options.ranks).flatten(0, 2)
 
@@ -123,7 +123,7 @@ def zero(model: nn.Module, options: argparse.Namespace, hpz: bool) -> Iterator[T
     import deepspeed
     from torch import distributed
 
-    # a kernel for jobs of one node, which would be compiled here first
+    # the kernel is for jobs on one node, and would be compiled here first
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("gloo")
     sharding: dict[str, Any] = {

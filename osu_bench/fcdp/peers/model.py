@@ -1,4 +1,4 @@
-"""What is trained: a decoder like GPT-2 with an output layer of its own, all of it or adapters of low rank (LoRA), to
+"""The model: a decoder like GPT-2 with an output layer of its own. All of it, or adapters of low rank (LoRA), learn to
 predict a few random sentences."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def build(options: argparse.Namespace) -> Decoder:
-    """The same values in every process."""
+    """The model, with the same values in every process."""
     torch.manual_seed(SEED)
     model = Decoder(options.layers, options.hidden, max(1, options.hidden // 64), options.words, options.length)
     if options.lora:
@@ -53,8 +53,8 @@ def build(options: argparse.Namespace) -> Decoder:
 
 
 def sentences(options: argparse.Namespace, ranks: int) -> torch.Tensor:
-    """(micro-batches, ranks, batch, length + 1). They are those of every step: the loss falls, and an update that is
-    wrong shows in it."""
+    """(micro-batches, ranks, batch, length + 1). Every step uses the same sentences, so the loss falls, and shows if an
+    update is wrong."""
     shape = (options.micro_batches, ranks, options.batch, options.length + 1)
     return torch.randint(options.words, shape, generator=torch.Generator().manual_seed(SEED))
 

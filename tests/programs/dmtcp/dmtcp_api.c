@@ -1,14 +1,15 @@
-/* A program written for DMTCP: weak symbols, called through macros that fall back, as those of dmtcp.h do. Knows
- * nothing of manapy.
+/* A program written for DMTCP: weak symbols, called through macros with a fallback, as in dmtcp.h. It does not depend
+ * on manapy.
  *
- *   alone            prints what every function returns, around one checkpoint; all there is if compiled with
- *                    -DWITHOUT_MPI
- *   place DIR        sends checkpoints there and takes one; DIR is relative, and new
- *   checkpoint DIR   all ranks ask for one; then they wait to be killed, or, come back from it, end
- *   disabled DIR     rank 0 disables checkpoints twice and enables them when DIR/one and DIR/two are there; MPI goes on
- *                    meanwhile
- *   regions DIR      every rank disables checkpoints here and there, over messages and collectives: none may come in
- *                    between */
+ *   alone            prints the result of every function, around one checkpoint; with -DWITHOUT_MPI the only mode
+ *                    besides `place`
+ *   place DIR        sends checkpoints to DIR, which is relative and new, and takes one
+ *   checkpoint DIR   all ranks request a checkpoint; then they wait to be killed or, after a restart, end
+ *   disabled DIR     rank 0 disables checkpoints twice, and enables them when DIR/one and DIR/two exist; meanwhile MPI
+ *                    continues
+ *   regions DIR      every rank disables checkpoints in some places, around messages and collectives: no checkpoint may
+ *                    come inside
+ */
 #ifndef WITHOUT_MPI
 #include <mpi.h>
 #endif
@@ -105,7 +106,7 @@ static int exists(const char *directory, const char *name) {
     return access(path, F_OK) == 0;
 }
 
-/* Ranks go on with MPI until rank 0 has seen the file. Returns the generation then. */
+/* All ranks call MPI until rank 0 has seen the file. Returns the generation then. */
 static uint32_t go_on_until(const char *directory, const char *name) {
     for (int there = 0; !there; usleep(1000)) {
         if (rank == 0) there = exists(directory, name);
@@ -126,8 +127,8 @@ static void disabled(const char *directory) {
     if (generation() != 1) fail("no checkpoint when enabled");
 }
 
-/* Rank 1 sends to rank 0 what that waits for with checkpoints disabled only after a collective with the others, which
- * may all be stopped for a checkpoint by then. */
+/* Rank 0 waits, with checkpoints disabled, for a message of rank 1. Rank 1 sends it only after a collective with the
+ * others, which may all be stopped for a checkpoint by then. */
 static void regions(const char *directory) {
     MPI_Comm others;
     MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &others);

@@ -1,5 +1,5 @@
-"""A Python program written for DMTCP: it finds the functions in the main program, before and after MPI comes in. Knows
-nothing of manapy."""
+"""A Python program written for DMTCP. It finds the functions in the main program, before and after MPI is loaded. It
+does not depend on manapy."""
 
 import ctypes
 import os

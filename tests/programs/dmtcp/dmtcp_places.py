@@ -1,5 +1,5 @@
-"""The last rank sends checkpoints to the directory that stands in the file `send`, whenever there is one; until there
-is a file `end`."""
+"""Whenever a file `send` exists, the last rank sends checkpoints to the directory that it names. The program ends when
+there is a file `end`."""
 
 import time
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Leaves the block of an engine, and of fully_shard, before its end: by closing a generator, and at last by sys.exit().
+"""Leaves the block of an engine, and of fully_shard, before its end: by closing a generator, and finally by sys.exit().
 
-mpirun -n 2 python fcdp_left.py CODE all     all ranks call sys.exit(CODE) in the middle of a step
-mpirun -n 2 python fcdp_left.py CODE 1       rank 1 alone does; the others go on
+mpirun -n 2 python fcdp_left.py CODE all     all ranks call sys.exit(CODE) in the middle of a step mpirun -n 2 python
+fcdp_left.py CODE 1       only rank 1 does; the others continue
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNITS = [Unit(name, (("w", (5,)),), dtype="float64") for name in ("one", "two")]
 
 
 def steps(engine: Engine) -> Iterator[int]:
-    """Each leaves gradients in progress."""
+    """Each one leaves unfinished gradients behind."""
     with engine:
         for unit in UNITS:
             engine.load(unit.name, {"w": np.zeros(5)})

@@ -1,8 +1,8 @@
-"""Host memory of sharded training: prints as JSON the most that each node's ranks take together, in bytes, by strategy,
-and for fcdp on ranks that may lock no memory.
+"""Host memory of sharded training. Prints as JSON the largest memory of each node's ranks together, in bytes, by
+strategy, and for fcdp also on ranks that may lock no memory.
 
-A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: eight frozen and one trainable. What is
-freed goes back to the system at once: malloc keeps large blocks for itself, too, when it has seen some, as it happens.
+A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: eight are frozen and one is trainable.
+Freed memory goes back to the system at once. Otherwise malloc sometimes keeps large blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def forbid_locking() -> None:
-    """Also for root (capset(2))."""
+    """Works for root, too (capset(2))."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (4096, 4096))
     library = ctypes.CDLL(None, use_errno=True)
     header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
@@ -34,7 +34,7 @@ def forbid_locking() -> None:
 
 
 def field(file: str, name: str) -> int:
-    """Bytes of a line of kilobytes in a file of /proc/self."""
+    """The value of a line in a file of /proc/self, which is in kilobytes, as bytes."""
     line = next(line for line in (Path("/proc/self") / file).read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
 

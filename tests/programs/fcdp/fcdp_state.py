@@ -1,12 +1,13 @@
-"""Saves and loads states of sharded training, as its argument says; prints as JSON what each training did.
+"""Saves and loads states of sharded training, as its argument says. Prints the result of each training as JSON.
 
 mpirun -n P python fcdp_state.py --nodes-of G WHAT
 
 WHAT is one of:
-    save DIR STRATEGY...                  trains, saves into DIR/STRATEGY, and trains on
-    load DIR STATE:STRATEGY[:local]...    loads DIR/STATE and trains on by the strategy; local: every node reads frozen
+    save DIR STRATEGY...                  trains, saves into DIR/STRATEGY, and trains again
+    load DIR STATE:STRATEGY[:local]...    loads DIR/STATE and trains by the strategy; local: every node reads frozen
                                           parameters
-    refuse DIR                            tries everything that must be refused, and shows how it is; the engine goes on
+    refuse DIR                            tries everything that must be refused, and prints the errors; the engine
+                                          continues
     fail DIR                              an error that is not caught
     leave DIR                             the last rank fails instead of saving
     die DIR                               the last rank is killed while it writes DIR
@@ -58,7 +59,7 @@ class Training:
         initialise(self.engine, self.model, np.random.default_rng(7))
 
     def train(self, steps: int) -> dict[str, object]:
-        """Losses, and what else a state must bring back."""
+        """Train; returns the losses, and other values that a state must restore."""
         topology, losses = self.engine.topology, []
         for _ in range(steps):
             inputs, labels = batch(self.step)
@@ -139,7 +140,7 @@ def load(topology: Topology, directory: Path, strategies: list[str]) -> list[obj
             training = Training(sharded, model)
             training.initialise()
             training.train(1)
-            state.full(sharded)  # caches are up to date, with what is to be replaced
+            state.full(sharded)  # caches are up to date, and contain the values that will be replaced
             training.load(directory / name, topology.size == saved_on, local=bool(local))
             frozen = {unit.name for unit in units_of(model) if not unit.trainable}
             assert not local or {sharded.placement()[name] for name in frozen} == {Placement.HOST}
@@ -148,8 +149,8 @@ def load(topology: Topology, directory: Path, strategies: list[str]) -> list[obj
 
 
 def refuse(topology: Topology, directory: Path, strategies: list[str]) -> list[object]:
-    """Saves a good state, breaks copies of it, and loads those; the errors of all ranks. The engine must go on with
-    what it has."""
+    """Save a good state, break copies of it, and load those; returns the errors of all ranks. The engine must continue
+    with its own values."""
     good, errors = directory / "good", {}
     last = topology.rank == topology.size - 1
 
@@ -268,7 +269,7 @@ class Shapeless:
 
 
 def fail(topology: Topology, directory: Path, strategies: list[str]) -> list[object]:
-    """Another model's state."""
+    """Load the state of another model."""
     sharded, _ = engine(topology, hidden=HIDDEN + 1)
     with sharded:
         state.load(sharded, directory)
@@ -276,7 +277,7 @@ def fail(topology: Topology, directory: Path, strategies: list[str]) -> list[obj
 
 
 def leave(topology: Topology, directory: Path, strategies: list[str]) -> list[object]:
-    """The others are at an agreement."""
+    """The last rank fails while the others wait in an agreement."""
     sharded, _ = engine(topology)
     with sharded:
         if topology.rank == topology.size - 1:
@@ -286,8 +287,8 @@ def leave(topology: Topology, directory: Path, strategies: list[str]) -> list[ob
 
 
 def die(topology: Topology, directory: Path, strategies: list[str]) -> list[object]:
-    """A file that grows beyond the limit is the end of a process that hasn't asked to ignore the signal, as Python
-    does."""
+    """The last rank's file becomes larger than the limit. This kills the process, because it no longer ignores the
+    signal as Python does."""
     sharded, model = engine(topology)
     with sharded:
         training = Training(sharded, model)

@@ -1,5 +1,5 @@
-"""manapy.fcdp.pytorch call by call, on 2 emulated nodes of 2 ranks: what is where at which time, and calls that can't
-be."""
+"""manapy.fcdp.pytorch call by call, on 2 emulated nodes of 2 ranks: which values are present at which time, and calls
+that are refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def each_layer_is_there_for_its_own_passes() -> None:
     def note_both(layer: nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
         note()
         storages.append(layer.weight.untyped_storage())
-        if inputs[0].requires_grad:  # when it has its gradient, this layer is done and the one before is next
+        if inputs[0].requires_grad:  # when this gradient exists, this layer is done, and the one before is next
             inputs[0].register_hook(note)
 
     for layer in model:
@@ -68,12 +68,12 @@ def each_layer_is_there_for_its_own_passes() -> None:
         for _ in range(2):
             present.clear()
             loss = model(examples()).square().sum()
-            # what autograd has saved keeps no memory
+            # tensors that autograd has saved keep no memory
             assert [storage.nbytes() for storage in storages] == [0] * len(storages)
             loss.backward()
             assert present == [[0], [1], [2], [3], [2], [1], [0]], present
             assert sharded.engine.arena.used == stays
-            # of 4 layers: one, and, as they are small, all gradients on their way
+            # of 4 layers: one, and all gradients that are being sent, because they are small
             assert sharded.engine.arena.peak <= stays + 5 * (WIDTH + 1) * WIDTH * 4
             assert all(parameter.grad is None for parameter in model.parameters())
             optimizer.step()
@@ -114,7 +114,7 @@ def steps_end_when_they_should() -> None:
 
 
 def a_frozen_layer_with_frozen_ones_below_is_gathered_once() -> None:
-    """In the backward pass layers 2 and 3 are needed, and the frozen one between trainable ones."""
+    """The backward pass needs layers 2 and 3, and the frozen one between trainable ones."""
     model = layers()
     for number in (0, 2):
         model[number].requires_grad_(False)
@@ -154,7 +154,7 @@ class Marker(torch.autograd.Function):
 
 
 def nothing_keeps_a_graph_alive() -> None:
-    """Neither after a backward pass nor without one, with frozen parameters and inputs that have gradients."""
+    """Not after a backward pass, and not without one; with frozen parameters and inputs that have gradients."""
     model = layers().requires_grad_(False)
     model[1].bias.requires_grad_(True)
     with fully_shard(model, topology=topology) as sharded:
@@ -186,7 +186,7 @@ def a_layer_used_twice_is_there_both_times() -> None:
 
 
 def norm_of_means(whole: nn.Module) -> float:
-    """Of the gradients that ranks have, which are zero where there are none."""
+    """The norm of the ranks' mean gradients; a missing gradient is zero."""
     mine = torch.cat(
         [(torch.zeros_like(values) if values.grad is None else values.grad).flatten() for values in whole.parameters()]
     )
@@ -194,7 +194,7 @@ def norm_of_means(whole: nn.Module) -> float:
 
 
 class Pair(nn.Module):
-    """An encoder and a head that have a bias in common. Of each, the second half is a unit of its own."""
+    """An encoder and a head that share a bias. The second half of each is a unit of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,8 +210,8 @@ class Pair(nn.Module):
 
 
 def parts_are_called_by_themselves() -> None:
-    """As generate() of an encoder-decoder does: what a part shares with others is there for it, in both passes, and not
-    longer."""
+    """As in generate() of an encoder-decoder: parameters that a part shares with others are present for it, in both
+    passes, but not longer."""
     model, whole = Pair(), Pair()
     x = examples()
     expected = whole(x)
@@ -231,7 +231,7 @@ def parts_are_called_by_themselves() -> None:
 
 
 class Experts(nn.Module):
-    """Each rank uses another expert in each pass, and rank 3 none."""
+    """Each rank uses another expert in each pass, and rank 3 uses none."""
 
     passes = 0
 
@@ -292,7 +292,7 @@ def what_would_train_nothing_is_refused() -> None:
 
 
 def a_compiled_module_is_what_it_was() -> None:
-    """All of its layers are compiled, and nothing of ours."""
+    """All of its layers are compiled, but nothing of manapy."""
     graphs: list[Any] = []
 
     def backend(graph: Any, _: Any) -> Any:
@@ -331,7 +331,7 @@ def frozen_weights_are_read_on_each_node() -> None:
 
 
 def optimizers_of_all_kinds() -> None:
-    """That treat elements alike; pieces of a bias may be empty. Schedulers, too."""
+    """Optimizers that treat all elements alike, with pieces of a bias that may be empty; schedulers, too."""
     makers: list[Callable[[Any], torch.optim.Optimizer]] = [
         *(
             lambda values, kind=kind: kind(values, lr=0.01)

@@ -1,5 +1,5 @@
-"""manapy.fcdp.pytorch when something changes: what is trained, whole values, optimizers; and passes that fail. On 2
-emulated nodes of 2 ranks, against one process."""
+"""manapy.fcdp.pytorch when something changes: which parameters are trained, whole values, optimizers; and passes that
+fail. On 2 emulated nodes of 2 ranks, compared with one process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def layers(seed: int = 3, count: int = 4) -> nn.Sequential:
 
 
 def batch(number: int) -> torch.Tensor:
-    """Of all ranks."""
+    """The batch of all ranks."""
     return torch.randn(topology.size, 5, WIDTH, generator=torch.Generator().manual_seed(number))
 
 
@@ -112,7 +112,7 @@ def directory() -> Iterator[Path]:
 
 
 def layers_are_frozen_and_thawed(strategy: str, device: Any) -> None:
-    """Units are divided again, moments stay; and all of it can be saved and loaded."""
+    """Units are divided again, and moments are kept; everything can be saved and loaded."""
     frozen: list[set[str]] = [
         {"0.weight"},
         set(),
@@ -211,7 +211,7 @@ def a_pass_that_fails_spoils_nothing(strategy: str, device: Any) -> None:
                     with pytest.raises(OrderError, match="discard"):
                         use()
                 ours.sharded.discard()
-            # what is gathered ahead
+            # the units that are gathered ahead
             assert ours.sharded.engine.arena.used <= stays + (
                 0 if (strategy, device) == ("fcdp", "cpu") else 3 * WIDTH * (WIDTH + 3) * 4
             )
@@ -241,8 +241,8 @@ def activations_are_computed_again_by_one_of_the_two_ways() -> None:
 
 
 def backward_passes_of_all_kinds() -> None:
-    """Two through one graph are two micro-batches; one for the inputs alone is none; gradients of gradients are
-    refused."""
+    """Two passes through one graph are two micro-batches. A pass for the inputs alone is none. Gradients of gradients
+    are refused."""
     with both(layers()) as (ours, reference):
         x = batch(0)[topology.rank].requires_grad_()
         (slope,) = torch.autograd.grad(loss_of(ours.model, x), x)
@@ -297,7 +297,7 @@ def changed_values_are_kept_where_asked_for() -> None:
                     values *= 0.5
             ours.sharded.invalidate()
             agree_at(1, ours, reference)
-            with directory() as place:  # types of which numpy has none, too
+            with directory() as place:  # including types that numpy does not have
                 ours.sharded.save(place / "state")
                 agree_at(2, ours, reference)
                 ours.sharded.load(place / "state")
@@ -308,7 +308,7 @@ def changed_values_are_kept_where_asked_for() -> None:
 
 
 def peak() -> int:
-    """Bytes of memory, the most since the last reset."""
+    """The largest memory since the last reset, in bytes."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
@@ -361,8 +361,8 @@ def nobody_holds_all_of_a_model_that_is_built_on_the_meta_device() -> None:
                 check(sharded)
                 grown = peak() - before
                 assert sharded.engine.arena.peak < nbytes / 2
-                # who had held all would have a quarter besides; loading takes a quarter twice, and maps the quarter in
-                # the rank's file (of a plain file, who knows what)
+                # a rank that had held all would need another quarter; loading takes a quarter twice, and maps the
+                # quarter in the rank's file (for a plain file the size is unknown)
                 assert source == "file" or grown < nbytes, (source, grown)
                 if source == "values":
                     sharded.save(place / "state")
@@ -378,7 +378,7 @@ class Refusing(Threads):
 
 @contextmanager
 def one_rank_says(text: str) -> Iterator[None]:
-    """In one line."""
+    """The message is one line."""
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

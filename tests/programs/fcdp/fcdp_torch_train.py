@@ -1,10 +1,10 @@
-"""Trains a small PyTorch model over manapy.fcdp.pytorch, in each of the ways that its arguments name, and prints as
-JSON what came of it.
+"""Trains a small PyTorch model over manapy.fcdp.pytorch, in each of the ways that its arguments name, and prints the
+results as JSON.
 
     mpirun -n N python fcdp_torch_train.py WAY ...
     python fcdp_torch_train.py --reference WAY ...     the same in one process, without manapy
 
-A way is MODEL[,OPTION=VALUE ...], as Way has them.
+A way is MODEL[,OPTION=VALUE ...]; the class Way has the options.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Way:
     tau: float = 0.0
     seed: int = 7  # of the model's values on the last rank
     save: str = ""  # where, after the first step
-    load: str = ""  # into a model of other values
+    load: str = ""  # from another model's values
     generate: int = 0  # words, after training
-    adapter: str = ""  # where what is trainable is saved and loaded on its own
+    adapter: str = ""  # where the trainable parameters alone are saved and loaded
 
 
 def way(text: str) -> Way:
@@ -57,7 +57,7 @@ def way(text: str) -> Way:
 
 
 class Block(nn.Module):
-    """Of a transformer. It has a layer that nothing uses."""
+    """A block of a transformer. It has a layer that nothing uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Like GPT-2: the output layer's weight is that of the embedding, and one more layer is shared by the blocks."""
+    """Like GPT-2: the output layer's weight is that of the embedding, and the blocks share another layer."""
 
     def __init__(self, recompute: bool) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def perceptron(way: Way) -> nn.Module:
 
 
 def partly_frozen(way: Way) -> nn.Module:
-    """The first block as a whole, the embeddings, and matrices elsewhere."""
+    """The first block as one unit, the embeddings, and single matrices elsewhere."""
     model = Transformer(bool(way.recompute))
     for name, parameter in model.named_parameters():
         parameter.requires_grad = not (name.startswith(("words", "positions", "blocks.0")) or parameter.dim() > 1)
@@ -131,7 +131,7 @@ def gpt2(way: Way) -> nn.Module:
 
 
 def lora(way: Way) -> nn.Module:
-    """PEFT's adapters on GPT-2, on the second block only: all of the first is frozen."""
+    """PEFT's adapters on GPT-2, only on the second block: the first one is completely frozen."""
     from peft import LoraConfig, get_peft_model
 
     return get_peft_model(
@@ -162,7 +162,7 @@ def model_of(way: Way, seed: int = 7) -> nn.Module:
 
 
 def batch(step: int) -> torch.Tensor:
-    """(EXAMPLES, LENGTH + 1): each predicts the next word."""
+    """(EXAMPLES, LENGTH + 1): each word predicts the next one."""
     return torch.randint(WORDS, (EXAMPLES, LENGTH + 1), generator=torch.Generator().manual_seed(step))
 
 
@@ -245,7 +245,7 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
 
 
 def with_adapter(way: Way, topology: Any) -> dict[str, Any]:
-    """A model as it was before training, without and with what training has saved."""
+    """The model before training, without and with the parameters that training has saved."""
     from manapy.fcdp.pytorch import fully_shard
 
     model = model_of(way)
@@ -257,7 +257,7 @@ def with_adapter(way: Way, topology: Any) -> dict[str, Any]:
 
 
 def generated(model: Any) -> list[int]:
-    """By the model itself, word by word, and the logits of each, rounded."""
+    """Words that the model generates, one by one, and the rounded logits of each."""
     model.eval()
     with torch.no_grad():
         output = model.generate(

@@ -1,8 +1,8 @@
-"""Trains a small model over manapy.fcdp, as its arguments say, and prints as JSON what it did: losses, bytes by step,
+"""Trains a small model over manapy.fcdp, as its arguments say, and prints the results as JSON: losses, bytes by step,
 memory.
 
-`--trouble` makes the last rank, or the last node's, misbehave; `--reference` trains the same model in one process,
-without the engine; `--until` trains as long as a file isn't there.
+`--trouble` makes the last rank, or the last node's ranks, misbehave. `--reference` trains the same model in one
+process, without the engine. `--until` trains until a file exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from manapy.fcdp.state import state_files as files
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import tracebacks  # noqa: E402, F401  in one piece
 
-WIDTH, HIDDEN, CLASSES, EXAMPLES = 24, 33, 7, 48  # of the global batch, in every step
+WIDTH, HIDDEN, CLASSES, EXAMPLES = 24, 33, 7, 48  # size of the global batch, in every step
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", nargs="+", default=["fcdp"], help="one training for each")
@@ -86,10 +86,10 @@ def train(options: argparse.Namespace) -> None:
 
 
 def train_once(topology: Topology, options: argparse.Namespace, strategy: str, micro_batches: int) -> dict[str, object]:
-    odd = options.trouble if topology.rank == topology.size - 1 else ""  # what the last rank does differently
+    odd = options.trouble if topology.rank == topology.size - 1 else ""  # the last rank's misbehaviour
     model = layers(options.adapted, options.hidden, WIDTH + 1 if odd == "shape" else WIDTH)
     units = units_of(model)
-    if odd == "frozen":  # where the others train
+    if odd == "frozen":  # the others train this unit
         units[-1] = Unit(units[-1].name, units[-1].parameters, trainable=False)
     strategy = "fdcp" if odd == "strategy" else strategy
     losses, steps = [], []
@@ -147,7 +147,7 @@ def train_once(topology: Topology, options: argparse.Namespace, strategy: str, m
 
 
 def cross(engine: Engine, backwards: bool) -> None:
-    """Reduce two units one after the other, here in this order and there in that."""
+    """Reduce two units one after the other, in different orders on different ranks."""
     for name in ("first", "second"):
         engine.gradients(name)
     for name in ("second", "first") if backwards else ("first", "second"):
@@ -156,7 +156,7 @@ def cross(engine: Engine, backwards: bool) -> None:
 
 
 def load_locally(engine: Engine, folder: Path, wrong: bool) -> None:
-    """Give each node a file of all parameters, and read them from there. wrong: this node's are others."""
+    """Give each node a file of all parameters, and read them from it. wrong: this node's values differ."""
     topology = engine.topology
     parameters = state.full(engine, everywhere=True)
     if wrong:
@@ -169,7 +169,7 @@ def load_locally(engine: Engine, folder: Path, wrong: bool) -> None:
 
 
 def until(file: Path, topology: Topology) -> Iterator[int]:
-    """Steps, shown by rank 0, until it sees the file."""
+    """Steps, printed by rank 0, until it sees the file."""
     for step in itertools.count():
         if topology.comm.bcast(topology.rank == 0 and file.exists()):
             return
@@ -179,7 +179,7 @@ def until(file: Path, topology: Topology) -> Iterator[int]:
 
 
 def reference(options: argparse.Namespace) -> None:
-    """Whole parameters and the whole batch at once."""
+    """Train with whole parameters and the whole batch."""
     model = layers(options.adapted, options.hidden)
     random = np.random.default_rng(7)
     values = {}

@@ -1,5 +1,5 @@
-"""The engine of manapy.fcdp call by call, on 2 emulated nodes of 2 ranks: units that are used seldom, evicted, loaded
-again; and calls in a wrong order."""
+"""The engine of manapy.fcdp call by call, on 2 emulated nodes of 2 ranks: units that are used seldom, evicted, or
+loaded again; and calls in a wrong order."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def use(engine: Engine, name: str, expected: float, phase: Phase = Phase.FORWARD
 
 
 def add(engine: Engine, name: str, amount: float) -> None:
-    """This rank's gradient: its number plus one, times the amount."""
+    """Add this rank's gradient: its number plus one, times the amount."""
     engine.gradients(name)["w"][:] += amount * (topology.rank + 1)
     engine.reduce(name)
 
 
 def step(engine: Engine, expected: dict[str, float]) -> None:
-    """Gradients are as expected times 1 + 2 + 3 + 4; values change by them."""
+    """Check that gradients are as expected, times 1 + 2 + 3 + 4, and add them to the values."""
     for shard in engine.shards:
         whole = shard.gradient[shard.gradient != 0]  # without padding
         assert (whole == expected.get(shard.unit, 0) * 10).all(), (shard, expected)
@@ -45,7 +45,7 @@ def step(engine: Engine, expected: dict[str, float]) -> None:
 
 
 def no_disk(start: int, stop: int) -> np.ndarray:
-    """What one rank may meet when it reads its slice."""
+    """A slice that one rank cannot read."""
     raise ValueError("no disk")
 
 
@@ -64,7 +64,7 @@ for strategy in STRATEGIES:
         for name in ("one", "two", "three"):
             engine.load(name, {"w": VALUES})
             use(engine, name, 0)
-        engine.last_micro_batch = False  # `two` is used in the first micro-batch alone, `one` in both
+        engine.last_micro_batch = False  # only the first micro-batch uses `two`, both use `one`
         add(engine, "two", 1)
         add(engine, "one", 1)
         engine.finish()
@@ -75,7 +75,7 @@ for strategy in STRATEGIES:
         refused(OrderError, "gradients are incomplete", engine.clip_gradients, 1.0)
         engine.finish()
         refused(OrderError, "call updated()", engine.gradients, "one")
-        for norm in (-1.0, np.nan):  # which would turn gradients round, and leave them as they are
+        for norm in (-1.0, np.nan):  # these would reverse gradients, or leave them unchanged
             refused(SetupError, "max_norm must be 0 or more", engine.clip_gradients, norm)
         step(engine, {"one": 3, "two": 1})
         use(engine, "one", 30)
@@ -86,7 +86,7 @@ for strategy in STRATEGIES:
         use(engine, "two", 10, Phase.BACKWARD)
         engine.load("three", {"w": VALUES + 5})  # a frozen unit changes
         use(engine, "three", 5)
-        # as a node has it on its disk
+        # as a node reads it from its disk
         engine.load_slice("three", lambda start, stop: np.append(VALUES + 6, np.zeros(3))[start:stop])
         assert engine.placement()["three"] is {Keep.HOST: Placement.HOST, Keep.NOWHERE: Placement.SHARDS}.get(
             engine.strategy.keep, Placement.NODE
@@ -116,7 +116,7 @@ with Engine(topology, [one, two, three], tau=1, budget=stays + 2 * whole) as eng
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
     for expected in (0, 10):
-        # room for two: the third evicts one, and what an update has changed isn't used again
+        # there is room for two: the third evicts one, and values that an update has changed are not used again
         for name in ("one", "two", "three"):
             use(engine, name, expected if name != "three" else 0)
             assert engine.arena.used <= stays + 2 * whole
@@ -130,7 +130,7 @@ with Engine(topology, [one, two, three], tau=1, budget=stays + 2 * whole) as eng
     block.free()
     use(engine, "one", 20)
 limit = stays + 10 * whole
-# first come, first kept (§IV-D)
+# units that come first are kept first (the FCDP paper, section IV-D)
 for held, left in (
     (0, ["device", "device", "host"]),
     (whole, ["device", "host", "host"]),
@@ -145,7 +145,7 @@ for held, left in (
             use(engine, name, 0)
         assert [where.value for where in engine.placement().values()] == left
         before = engine.traffic.bytes[Phase.BACKWARD, Scope.INTRA]
-        for name in ("three", "two", "one"):  # what was left on the device isn't copied again
+        for name in ("three", "two", "one"):  # units that are still on the device are not copied again
             use(engine, name, 0, Phase.BACKWARD)
         assert engine.traffic.bytes[Phase.BACKWARD, Scope.INTRA] == before + left.count("host") * whole // 2
         activations.free()
@@ -159,14 +159,14 @@ with Engine(topology, [one, two, three]) as engine:
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
     engine.gather("one", Phase.FORWARD)
-    # the other units come while the program computes; else this doesn't end
+    # the other units arrive while the program computes; otherwise this loop never ends
     while engine.traffic.bytes[Phase.FORWARD, Scope.INTER] < 3 * whole // topology.size:
         time.sleep(0.001)
     engine.release("one")
 
 
 class Shelf:
-    """A place for a unit of the program's own, with nothing in it between uses."""
+    """The program's own place for a unit; it is empty between uses."""
 
     def __init__(self, nbytes: int) -> None:
         self.memory: np.ndarray | None = None
@@ -183,7 +183,7 @@ class Shelf:
         self.complete = True
 
     def settle(self) -> None:
-        """Nothing is copied by itself."""
+        """No copy runs in the background."""
 
     def give_back(self) -> None:
         assert self.memory is not None
@@ -206,7 +206,7 @@ for strategy in STRATEGIES:
         assert shelf.memory is None
         sent = engine.report()["forward"]
         assert sent == {"inter": 0 if strategy == "mics" else 40, "intra": 80}, (strategy, sent)
-        engine.gradients("half")["w"][:] = 2.0**-26  # nothing, in float16
+        engine.gradients("half")["w"][:] = 2.0**-26  # zero, in float16
         engine.reduce("half")
         engine.finish()
         for shard in engine.shards:

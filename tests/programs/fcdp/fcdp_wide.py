@@ -1,5 +1,5 @@
-"""Trains a model of two wide layers over manapy.fcdp on the nodes that MPI sees, and prints as JSON what the ranks of
-the first node count as sent to others.
+"""Trains a model of two wide layers over manapy.fcdp on the nodes that MPI reports. Prints as JSON the bytes that the
+ranks of the first node count as sent to other nodes.
 
     mpirun -n N python fcdp_wide.py STRATEGY MICRO_BATCHES STEPS
 """

@@ -1,8 +1,8 @@
-"""All-gathers over all ranks: at once, or first between the nodes and then inside each.
+"""All-gathers over all ranks: in one step, or first between the nodes and then inside each.
 
     mpirun -n N python gather_over_nodes.py flat|hierarchical BYTES TIMES
 
-BYTES: what every rank has in the end. The last line is "ok NODES" if that is what all have put in.
+BYTES: size of the result on every rank. The last line is "ok NODES" if the result contains the data of all ranks.
 """
 
 import sys

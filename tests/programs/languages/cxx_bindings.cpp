@@ -1,4 +1,5 @@
-// MPI from C++ by the bindings of MPI 2 (namespace MPI), which MPICH still has, over a checkpoint and restart: test_languages.py.
+// MPI from C++ by the bindings of MPI 2 (namespace MPI), which MPICH still has, over a checkpoint and restart:
+// test_languages.py.
 #include <cstdio>
 #include <cstdlib>
 #include <mpi.h>

@@ -1,6 +1,6 @@
-/* Threads that do nothing but ask MPI for their rank, so that most of the time they are in the wrappers' own code.
+/* Threads that only ask MPI for their rank, so that they are in the wrappers' own code most of the time.
  *
- *     busy_threads FILE        prints "in loop", ends with "ok" when FILE is there
+ *     busy_threads FILE        prints "in loop", ends with "ok" when FILE exists
  */
 #include <mpi.h>
 #include <pthread.h>

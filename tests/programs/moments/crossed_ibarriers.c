@@ -1,6 +1,7 @@
-/* Crossed nonblocking barriers on congruent communicators: even ranks start Ibarrier(a), then Ibarrier(b), odd ones the
- * other way round, with work between. A clock that counts per group, not per communicator, takes a state for safe in
- * which one rank has started only the one and its peer only the other: neither can complete.
+/* Crossed nonblocking barriers on congruent communicators. Even ranks start Ibarrier(a), then Ibarrier(b); odd ranks
+ * start them in the opposite order; there is work between the two. Consider a state in which one rank has started only
+ * the first and its peer only the second: neither barrier can complete. A clock that counts per group, not per
+ * communicator, takes this state for safe.
  *
  *     crossed_ibarriers STEPS MICROSECONDS [FILE]            see long_run.h; at last "digest N of STEPS steps"
  */
@@ -11,7 +12,7 @@
 
 static unsigned seed;
 
-/* Up to twice `us` microseconds, half computing, half asleep. */
+/* Take up to twice `us` microseconds: compute for one half, sleep for the other. */
 static void work(int us) {
     seed = seed * 1103515245 + 12345;
     long long ns = (long long)(seed >> 16) % 1000 * us;
@@ -52,7 +53,7 @@ int main(int argc, char **argv) {
         case 2:
             for (int i = 0; i < 2; i++) MPI_Waitany(2, r, &index, MPI_STATUS_IGNORE);
             break;
-        case 3: /* both open while others do a blocking one */
+        case 3: /* both are open while other ranks are in a blocking one */
             MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
             MPI_Wait(&r[1], MPI_STATUS_IGNORE);
             MPI_Wait(&r[0], MPI_STATUS_IGNORE);

@@ -1,20 +1,20 @@
-"""Situations in which a checkpoint depends on who may go on, each repeated until the file GO exists, and checked. The
-job ends when END exists, too.
+"""Situations in which a checkpoint depends on the question which ranks can continue. Each is repeated until the file GO
+exists, and checked. The job ends when END exists, too.
 
     mpirun -n N python edges.py KIND GO END
 
 Prints "in KIND" when it begins and, as rank 0's last line, "ok".
 
-    chain      a rank that is waited for in a collective waits for messages of ranks that stop at other collectives
-    crossed    pairs exchange messages which one of the two sends after a collective and the other one receives before
+    chain      a collective waits for a rank; this rank waits for messages of ranks that stop at other collectives
+    crossed    pairs exchange messages; one rank of the pair sends after a collective, the other one receives before
                or after it
     anysource  rank 0 receives from any source while the only sender is about to enter a collective
     polling    the same, with a Test between long sleeps
-    threads    rank 0 receives from the last one's second thread, which stops at a collective, while its first one is
-               inside another
+    threads    rank 0 receives from the last rank's second thread, which stops at a collective, while its first thread
+               is inside another
     late       rank 0 is in MPI_Init, the others come when GO exists
     leave      rank 0 has left the job, the others leave when GO exists
-    wrong      rank 0 makes wrong collective calls all the way to the one in which the others wait for it
+    wrong      rank 0 makes wrong collective calls until it enters the collective in which the others wait for it
     compute    rank 0 computes without any MPI call; the others wait for it in a collective
 """
 
@@ -48,7 +48,7 @@ ME, SIZE = WORLD.rank, WORLD.size
 
 
 def chain(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
-    """The last rank is in a collective with rank 0, which waits along a chain for ranks that stop at collectives of
+    """The last rank is in a collective with rank 0. Rank 0 waits, along a chain, for ranks that stop at collectives of
     their own."""
     token = np.zeros(1, dtype="i8")
     if ME == SIZE - 1:
@@ -69,7 +69,7 @@ def chain(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
 
 
 def crossed(turn: int, *_: MPI.Comm) -> None:
-    """One rank of each pair sends after a collective of all, the other one posts its receive before it; they take
+    """One rank of each pair sends after a collective of all ranks, the other one posts its receive before it. They take
     turns."""
     token = np.full(1, turn, dtype="i8")
     sender = turn % 2
@@ -85,7 +85,7 @@ def crossed(turn: int, *_: MPI.Comm) -> None:
 
 
 def anysource(turn: int, *_: MPI.Comm, poll: float = 0.0) -> None:
-    """The others go ahead to the next turn's collective: rank 0 needs one of them to pass it."""
+    """The others continue to the next turn's collective, and rank 0 needs a message of one that must pass it."""
     token = np.full(1, turn, dtype="i8")
     last = SIZE - 1
     if ME == 0:
@@ -114,8 +114,8 @@ def polling(turn: int, *_: MPI.Comm) -> None:
 
 
 def threads(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
-    """Rank 0 comes to the collective in which the last rank's main thread is when it has the message of the other
-    thread."""
+    """The last rank's main thread is in a collective. Rank 0 enters it only when it has the message of that rank's
+    other thread."""
     token = np.full(1, turn, dtype="i8")
 
     def second() -> None:
@@ -147,7 +147,7 @@ def compute() -> None:
 
 
 def wrong() -> None:
-    """The others are in a collective that rank 0 is below target of, whenever a checkpoint is requested."""
+    """Whenever a checkpoint is requested, the others are in a collective in which rank 0 is below its target."""
     value = np.zeros(1)
     if ME == 0:
         while not (value[0] and os.path.exists(GO)):

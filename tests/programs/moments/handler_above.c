@@ -1,6 +1,6 @@
 /* handler_above.c - the first thread of the last rank is in a handler that has interrupted the kernel's clock, where no
- * thread can be halted, until there is a file argv[1]. Then all ranks say "outside", and go on until there is a file
- * argv[2]. */
+ * thread can be halted. It stays there until the file argv[1] exists. Then all ranks print "outside", and continue
+ * until the file argv[2] exists. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@ static void wait_for(const char *path) {
 static void on_prof(int sig, siginfo_t *info, void *context) {
     uint64_t rip = (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     (void)sig, (void)info;
-    if (above || (rip >= 0x200000000000 && rip < 0x210000000000)) return; /* in code that a restart brings back */
+    if (above || (rip >= 0x200000000000 && rip < 0x210000000000)) return; /* in code that a restart restores */
     above = 1;
     write(1, "inside\n", 7);
     wait_for(leave);

@@ -1,8 +1,8 @@
-"""Rank 1 is late for a barrier, until the file argv[1] is there; before it comes both ranks start a child. argv[2]: a
-file that ends all.
+"""Rank 1 is late for a barrier, until the file argv[1] exists. Before it comes, both ranks start a child. argv[2]: a
+file that ends the program.
 
-Rank 0's child looks like a helper that lives as long as the program; rank 1's ends by itself, in a minute. Each says
-now and then that it runs: "rank R: tick N".
+Rank 0's child is like a helper that lives as long as the program. Rank 1's child ends by itself after a minute. Each
+child prints now and then: "rank R: tick N".
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Rank 0 waits for a message, rank 1 computes for very long before it sends it."""
+"""Rank 0 waits for a message; rank 1 computes for very long before it sends it."""
 
 import time
 

@@ -1,10 +1,10 @@
-"""Phases in which a checkpoint may be asked for: each prints "in PHASE", stays there until a file exists, then checks
-its state.
+"""Phases in which a checkpoint may be requested. Each prints "in PHASE", lasts until a file exists, then checks its
+state.
 
     mpirun -n 2 python moments.py PHASE GO END
 
-The phase ("sleep" apart, which takes its time) ends when the file GO exists, the job when END does, too. The last line
-is "ok" from rank 0 if everything is as it should be.
+The phase ends when the file GO exists (the phase "sleep" has a fixed length). The job ends when END exists, too. The
+last line is "ok" from rank 0 if no check has failed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def compute() -> None:
 
 
 def recv() -> None:
-    """All but the last rank are blocked in Recv, in a chain that begins at a rank that sleeps."""
+    """All ranks except the last are blocked in Recv, in a chain that begins at a rank that sleeps."""
     token = np.zeros(1000)
     last = COMM.size - 1
     if COMM.rank == last:

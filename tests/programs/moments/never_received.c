@@ -1,5 +1,5 @@
-/* never_received.c - a message of rank 0 to rank 1 on a communicator that both free then; argv[1]: a file that is
- * waited for. */
+/* never_received.c - rank 0 sends rank 1 a message on a communicator that both then free; argv[1]: a file to wait
+ * for. */
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>

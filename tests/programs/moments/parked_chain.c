@@ -1,7 +1,7 @@
-/* A chain of point-to-point dependencies through ranks that park: rank i receives from rank i - 1, which sends only
+/* A chain of point-to-point dependencies through ranks that park. Rank i receives from rank i - 1, which sends only
  * after its next collectives on other communicators. The ends of the chain, ranks 0 and N-1, meet in a collective of
- * their own: when rank 0 has entered it, rank N-1 is below its target there, and gets there only if every rank between
- * is made to leave the collective at whose entry it has parked.
+ * their own. When rank 0 has entered it, rank N-1 is below its target there. It reaches the target only if every rank
+ * between them is made to leave the collective at whose entry it has parked.
  *
  *     parked_chain STEPS MICROSECONDS [FILE]            N >= 4; see long_run.h; at last "digest N of STEPS steps"
  */

@@ -1,6 +1,6 @@
-"""Rank 1 may write no file above a megabyte between the files `limit` and `unlimit`; rank 0 holds much memory.
+"""Between the files `limit` and `unlimit`, rank 1 may write no file larger than a megabyte. Rank 0 uses much memory.
 
-It ends when there is a file `end`.
+The program ends when there is a file `end`.
 """
 
 import os

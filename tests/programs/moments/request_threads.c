@@ -1,6 +1,6 @@
-/* Requests of every family at once, in threads that each have a communicator of their own: persistent, nonblocking
- * collective, generalized and ordinary ones, completed together in different ways. The threads start collectives at any
- * moment of one another's, so a rank's report of its state meets all of them.
+/* Requests of every family at the same time, in threads that each have a communicator of their own: persistent,
+ * nonblocking collective, generalized and ordinary ones, completed together in different ways. The threads start
+ * collectives independently of one another, so a rank's report of its state covers all combinations.
  *
  *     request_threads STEPS MICROSECONDS [FILE]            see long_run.h; at last "digest N of STEPS steps"
  */
@@ -33,7 +33,7 @@ static int on_cancel(void *extra, int complete) {
     return MPI_SUCCESS;
 }
 
-/* Every 50 steps the threads of all ranks meet: do they go on? */
+/* Every 50 steps the threads of all ranks meet and decide whether to continue. */
 static void meet(int me, int step) {
     pthread_barrier_wait(&together);
     if (me == 0 && last_step(step, stop_file, rank, comms[0])) steps = step + 1;

@@ -1,10 +1,10 @@
-"""The holder of a lock goes through a collective; the rank that waits for the lock is awaited in another collective.
+"""The holder of a lock enters a collective; the rank that waits for the lock is missing in another collective.
 
     mpirun -n 4 python rma_parked.py ROUNDS
 
-Rank 0 takes the lock of rank 1 and meets rank 2 before it gives it back. Rank 3 wants the same lock before it meets
-rank 1. So when a checkpoint finds rank 0 at the entry of its collective and rank 1 inside the other, rank 3 can only
-come if rank 0 goes on. Rank 0 prints "round K" now and then, rank 1 "sum S" at the end.
+Rank 0 takes the lock of rank 1 and meets rank 2 before it releases the lock. Rank 3 requests the same lock before it
+meets rank 1. Suppose a checkpoint finds rank 0 at the entry of its collective and rank 1 inside the other. Then rank 3
+can only come if rank 0 continues. Rank 0 prints "round K" now and then, rank 1 "sum S" at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One large message from rank 0 to the last rank: `slow_message.py MEGABYTES asked|unasked FILE`.
 
-The last rank asks for it at once, or (unasked) when the file is there. Until then no rank calls MPI, so the message
-isn't in progress, unless others than the program see to it; each says now and then that it runs: "rank R: tick N".
+The last rank requests it at once, or (unasked) when the file exists. Until then no rank calls MPI, so the message does
+not progress unless something else drives it. Each rank prints now and then: "rank R: tick N".
 """
 
 import os
@@ -20,7 +20,7 @@ rank, last = world.rank, world.size - 1
 sent = np.random.default_rng(1).integers(0, 256, int(sys.argv[1]) << 20, dtype=np.uint8)
 data = sent if rank == 0 else np.zeros_like(sent)
 request = MPI.REQUEST_NULL
-world.Alltoall(np.arange(world.size), np.arange(world.size))  # all connections are there
+world.Alltoall(np.arange(world.size), np.arange(world.size))  # all connections exist
 if rank == last and sys.argv[2] == "asked":
     request = world.Irecv(data, 0, 7)
 world.Barrier()

@@ -1,7 +1,7 @@
-"""Spawns children, works with them, lets them go, and counts on alone: test_dynamic.py.
+"""Spawns children, works with them, disconnects from them, and continues alone: test_dynamic.py.
 
-dynamic_family.py DIRECTORY    says "connected", waits for DIRECTORY/part, says "parted", counts until DIRECTORY/end is
-                               there
+dynamic_family.py DIRECTORY    prints "connected", waits for DIRECTORY/part, prints "parted", continues until
+                               DIRECTORY/end exists
 dynamic_family.py              a child
 """
 

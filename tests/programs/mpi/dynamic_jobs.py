@@ -1,7 +1,7 @@
-"""Two jobs meet over a port: test_dynamic.py.
+"""Two jobs connect over a port: test_dynamic.py.
 
-dynamic_jobs.py DIRECTORY server|client    exchange until DIRECTORY/part is there, say "parted", go on until
-                                           DIRECTORY/end is
+dynamic_jobs.py DIRECTORY server|client    exchange until DIRECTORY/part exists, print "parted", continue until
+                                           DIRECTORY/end exists
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ assert link.allreduce(100 if role == "server" else 1) == (
 )
 print("connected", flush=True)
 over = False
-while not over:  # the server's first rank decides; its job and the other one hear of it
+while not over:  # the server's first rank decides, and tells its job and the other one
     if role == "server":
         over = comm.bcast((directory / "part").exists() if comm.rank == 0 else None, 0)
         link.bcast(over, MPI.ROOT if comm.rank == 0 else MPI.PROC_NULL)

@@ -1,6 +1,5 @@
-/* failing_windows.c - a window that can't be made, as there are not enough communicators left for all that is behind
- * it: of the half-made one nothing stays. (With still fewer MPICH 5.0 itself crashes in MPI_Win_allocate.)
- * Prints "ok". */
+/* failing_windows.c - a window that can't be made, because too few communicators are left for its parts: nothing of the
+ * unfinished window remains. (With even fewer, MPICH 5.0 itself crashes in MPI_Win_allocate.) Prints "ok". */
 #include "../mpi_states.h"
 
 enum { MANY = 1 << 16, SPARE = 8, TIMES = 3 };

@@ -1,14 +1,14 @@
-/* One thread posts, another completes, for ever: are the slots of requests used again?
+/* One thread posts requests and another completes them, many times: are the slots of requests reused?
  *
- *     handed_requests ROUNDS     in each of them REQUESTS receives are posted, sent to, and completed by the other
- *                                thread; then prints "highest N", the highest number that any request had
+ *     handed_requests ROUNDS     in each round REQUESTS receives are posted, get a message, and are completed by the
+ *                                other thread; then prints "highest N", the highest number of any request
  */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { REQUESTS = 100, KIND_BITS = 26 }; /* below the bits that say what a handle is */
+enum { REQUESTS = 100, KIND_BITS = 26 }; /* below the bits that encode the kind of handle */
 
 static int rounds;
 static MPI_Request requests[REQUESTS];

@@ -1,11 +1,11 @@
-/* init_elsewhere.c - MPI_Init on another thread than the process's first.
+/* init_elsewhere.c - MPI_Init on a thread that is not the process's first.
  *
- *     init_elsewhere MODE      all: three threads call MPI, one of them has initialized it, the first thread of
- *     the process among them
+ *     init_elsewhere MODE      all: three threads call MPI, one of them has initialized it; one is the process's first
+ *                              thread
  *                              init_ends: the thread that has called MPI_Init ends before the others
  *                              first_ends: the process's first thread ends before the others
  *
- * Goes on until the file $STATE_GO is there.
+ * Runs until the file $STATE_GO exists.
  */
 #include <mpi.h>
 #include <pthread.h>

@@ -1,9 +1,8 @@
 /* long_reductions.c - long nonblocking reductions with an operation of the program.
  *
- *     long_reductions memory     the largest memory of each rank grows by a fixed multiple of the vector only
- *     long_reductions FILE       rank 0 waits for its result; the others are in calls meanwhile that need what rank 0
- *     does behind that;
- *                                until FILE is there, and all calls were made
+ *     long_reductions memory     the largest memory of each rank grows only by a fixed multiple of the vector
+ *     long_reductions FILE       rank 0 waits for its result; meanwhile the others are in calls that need a later
+ *                                action of rank 0; until FILE exists and all calls were made
  */
 #include "../long_run.h"
 #include "../mpi_states.h"
@@ -49,7 +48,7 @@ static void memory(void) {
     int n = LENGTH * MB / (int)sizeof(long);
     MPI_Request request;
     fill(n, 0);
-    /* What the library itself takes for such a vector. */
+    /* Memory that the library itself needs for such a vector. */
     MPI_Allreduce(MPI_IN_PLACE, out, n, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
     long before = largest();
     for (int round = 0; round < 3; round++) {
@@ -116,7 +115,7 @@ static void in_dup(void) {
     MPI_Comm_free(&made);
 }
 static void in_fence(void) { MPI_Win_fence(0, window); }
-static void in_lock(void) { /* which rank 0 holds until it has its result */
+static void in_lock(void) { /* rank 0 keeps it until it has its result */
     if (rank == 0) {
         MPI_Win_unlock(0, window);
         MPI_Barrier(own);

@@ -1,9 +1,8 @@
-"""Many communicators and persistent collectives, each of which counts on a row of its own in the collective clock.
+"""Many communicators and persistent collectives. Each of them counts on its own row in the collective clock.
 
     mpirun -n N python many_rows.py COMMUNICATORS REQUESTS FILE
 
-Prints "made" when they are there, uses some of them until FILE exists, then all of them, and, as rank 0's last line,
-"ok".
+Prints "made" when they exist, uses some of them until FILE exists, then all of them. Rank 0's last line is "ok".
 """
 
 import os

@@ -1,5 +1,5 @@
-/* no_memory.c - calls whose copies of long messages don't fit into the address space; two ranks. argv[1]: a file that
- * is waited for; "again" is another. */
+/* no_memory.c - calls whose copies of long messages don't fit into the address space; two ranks. argv[1]: a file to
+ * wait for; "again" is another. */
 #include "../mpi_states.h"
 
 #include <sys/resource.h>
@@ -12,7 +12,7 @@ static void sum(void *in, void *inout, int *n, MPI_Datatype *type) {
     (void)in, (void)inout, (void)n, (void)type;
 }
 
-/* So many bytes more than what is there now; 0: no limit. */
+/* Limit the address space to so many bytes more than now; 0: no limit. */
 static void limit(size_t more) {
     struct rlimit l;
     unsigned long pages = 0;
@@ -52,7 +52,7 @@ static void calls(void) {
     MPI_Op_free(&op);
 }
 
-/* A checkpoint has to take in what is in progress. */
+/* A checkpoint must receive the messages in progress. */
 static void under_way(const char *go) {
     MPI_Request r;
     if (rank == 0) {

@@ -1,6 +1,6 @@
-/* Objects that several threads use at a time, each with its own communicators: keyvals, error handlers, datatypes.
- * Their references are counted by what is made of them; in the end as many are gone as there were. (MPICH itself
- * doesn't notice the use of freed handles: under manapy only.) Prints "ok". */
+/* Objects that several threads use at the same time, each with its own communicators: keyvals, error handlers,
+ * datatypes. Objects that are made of them hold references; in the end all references are gone. (MPICH itself doesn't
+ * notice the use of freed handles, so this is checked only under manapy.) Prints "ok". */
 #include "../mpi_states.h"
 
 #include <pthread.h>
@@ -66,7 +66,7 @@ static void share_all(void) {
         CHECK(flag && value == &rank);
         MPI_Comm_free(&comms[i]);
     }
-    /* As many references are gone as there were: the objects, too. */
+    /* All references are gone, and so are the objects. */
     CHECK(class_of(MPI_Comm_get_attr(MPI_COMM_WORLD, key, &value, &flag)) == MPI_ERR_KEYVAL);
     CHECK(MPI_Type_size(shared_type, &bytes) == MPI_SUCCESS && bytes == 12);
     CHECK(MPI_Type_free(&shared_type) == MPI_SUCCESS);
@@ -113,7 +113,7 @@ static void contest(void) {
     MPI_Comm_set_errhandler(contested, MPI_ERRORS_RETURN);
     for (int i = 0; i < THREADS; i++) {
         freed = handlers[i];
-        CHECK(MPI_Errhandler_free(&handlers[i]) == MPI_SUCCESS); /* nobody else has taken its last reference */
+        CHECK(MPI_Errhandler_free(&handlers[i]) == MPI_SUCCESS); /* no other thread has taken its last reference */
         CHECK(class_of(MPI_Errhandler_free(&freed)) == MPI_ERR_ERRHANDLER);
     }
     MPI_Comm_free(&contested);

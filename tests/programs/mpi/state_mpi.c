@@ -1,5 +1,5 @@
-/* MPI objects of every kind: made, the job is checkpointed, killed and restarted (or not), still valid. See
- * checkpointed.h.
+/* MPI objects of every kind. They are made; the job is checkpointed, killed and restarted (or not); then they are still
+ * valid. See checkpointed.h.
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch state_mpi [STATE...]          N >= 2
  */
@@ -64,7 +64,7 @@ static void communicators_check(void) {
     MPI_Comm_get_name(duplicate, name, &n);
     CHECK(!strcmp(name, "the duplicate") && n == 13);
     MPI_Barrier(shared);
-    MPI_Comm child; /* constructors go on working, in the restarted job too */
+    MPI_Comm child; /* constructors still work, in the restarted job too */
     MPI_Comm_split(reversed, rank / 2, 0, &child);
     CHECK(sum(1, child) == (rank / 2 * 2 + 1 < size ? 2 : 1));
     MPI_Comm *all[] = {&child, &duplicate, &halves, &nested, &reversed, &shared};
@@ -112,7 +112,7 @@ static void datatypes_set_up(void) {
     MPI_Type_vector(3, 1, 2, pair, &vector);
     of[1] = pair;
     MPI_Type_create_struct(2, lengths, at, of, &structure);
-    MPI_Type_free(&pair); /* lives on in what is made of it */
+    MPI_Type_free(&pair); /* still exists in types that are made of it */
     MPI_Type_create_subarray(2, sizes, subsizes, starts, MPI_ORDER_FORTRAN, MPI_INT, &subarray);
     MPI_Type_create_darray(1, 0, 2, sizes, distribution, arguments, grid, MPI_ORDER_C, MPI_INT, &darray);
     MPI_Type_create_resized(subarray, -8, 1024, &resized);
@@ -236,7 +236,7 @@ static void errors_set_up(void) {
     MPI_Comm_dup(MPI_COMM_WORLD, &handled);
     MPI_Comm_create_errhandler(on_error, &handler);
     MPI_Comm_set_errhandler(handled, handler);
-    MPI_Errhandler_free(&handler); /* lives on as the communicator's */
+    MPI_Errhandler_free(&handler); /* still exists as the communicator's handler */
     MPI_Add_error_class(&added_class);
     MPI_Add_error_code(added_class, &added_code);
     MPI_Add_error_string(added_code, "an error of the program");

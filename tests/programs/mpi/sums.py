@@ -1,9 +1,9 @@
-"""Sums on communicators of several ages, again and again until a file exists: always with the same bits.
+"""Sums on communicators of different ages, repeated until a file exists: always with the same bits.
 
     mpirun -n 4 python sums.py FILE
 
-A young communicator, which has had two sums, gets the others when the file exists: they are those of its twin, which
-has had all at the start. Prints "summed" when the others have had theirs, and, as rank 0's last line, "ok".
+A young communicator has had two sums. It gets the others when the file exists, and they equal those of its twin, which
+has had all at the start. Prints "summed" when the other communicators have had theirs. Rank 0's last line is "ok".
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mpi4py import MPI  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
 DATA = np.random.default_rng(WORLD.rank).standard_normal(1000) * 10.0 ** np.arange(-5, 5).repeat(100)
-FIRST, ALL = 2, 10  # sums of a young communicator, and of one whose sums change no more
+FIRST, ALL = 2, 10  # sums of a young communicator, and of one whose sums do not change any more
 
 
 def sums(comm: MPI.Comm) -> bytes:
-    """Of all ranks' data, by the two reductions."""
+    """The sums of all ranks' data, by the two reductions."""
     everywhere, here = np.empty_like(DATA), np.zeros_like(DATA)
     comm.Allreduce(DATA, everywhere)
     comm.Reduce(DATA, here, root=0)

@@ -1,12 +1,12 @@
 /* The MPI library is loaded three times: by its name, and from two more files (arguments). Each copy is used with the
- * objects of the others, before and after a checkpoint, by the main thread and by a thread that knows one copy only.
+ * objects of the others, before and after a checkpoint. The main thread uses all copies; another thread uses only one.
  * See checkpointed.h; 2 ranks. */
 #include "../mpi_states.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 
-/* What this program calls through the copies. */
+/* The functions that this program calls through the copies. */
 #define FUNCTIONS(X)                                                                                           \
     X(Init_thread) X(Finalize) X(Comm_dup) X(Comm_free) X(Comm_set_name) X(Comm_get_name)                      \
     X(Comm_create_keyval) X(Comm_set_attr) X(Comm_get_attr) X(Op_create) X(Allreduce)                          \

@@ -1,4 +1,5 @@
-/* Calls with NULL where a result belongs: MPI's own error, and no crash. Ends with "ok". See test_null_outputs.py. */
+/* Calls with NULL as the address of a result: MPI returns its own error, and there is no crash. Ends with "ok". See
+ * test_null_outputs.py. */
 #include <mpi.h>
 #include <stdio.h>
 

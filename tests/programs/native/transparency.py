@@ -1,8 +1,9 @@
-"""What a process can see of itself: each aspect is one function whose result is compared with that of a native run.
+"""Properties of a process that it can see itself. Each aspect is one function, whose result is compared with that of a
+native run.
 
     python transparency.py ASPECT... (default: all)
 
-Prints one JSON object per line, {"aspect": result}. An exception is a result too.
+Prints one JSON object per line, {"aspect": result}. An exception is a result, too.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def signal_handlers() -> Any:
 
 @aspect
 def signal_numbers() -> Any:
-    """Every signal that can be caught, twice, also those that are ours below."""
+    """Every signal that can be caught, twice, including those that manapy uses below."""
     seen = []
     for number in sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGSYS, 62}):
         old = signal.signal(number, lambda s, f: seen.append(int(s)))

@@ -1,10 +1,11 @@
-/* A message of rank 0 that rank 1 never receives, and what then becomes of MPI_Finalize.
+/* Rank 0 sends a message that rank 1 never receives, and both call MPI_Finalize.
  *
  *     mpirun -n 2 unreceived early | met | returned | freed
  *
- * early: nobody looks at the network before MPI_Finalize; met: a barrier comes before it; returned: and errors are
- * returned; freed: on a communicator that is freed then, where errors are returned. Each rank prints whether its last
- * call has failed. */
+ * early: no rank polls the network before MPI_Finalize; met: a barrier comes before it; returned: the same, and errors
+ * are returned; freed: the message is on a communicator that is freed then, where errors are returned. Each rank prints
+ * whether its last call has failed.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* wide.c - sums over all ranks until the file GO is there; each rank also has a file of its own open. Prints "ready",
- * at last "ok".
+/* wide.c - sums over all ranks until the file GO exists; each rank also has a file of its own open. Prints "ready", at
+ * last "ok".
  *
  *     mpirun -n N wide GO
  */

@@ -1,5 +1,5 @@
-/* One end of a pair of verbs programs: the other end over TCP, the device, connected queue pairs. Any error ends the
- * program. */
+/* One end of a pair of verbs programs: the TCP connection to the other end, the device, connected queue pairs. Any
+ * error ends the program. */
 #ifndef ENDPOINT_H
 #define ENDPOINT_H
 
@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Prints one line and ends the program, from whichever thread. */
+/* Print one line and end the program, from any thread. */
 __attribute__((noreturn, format(printf, 1, 2))) static inline void fail(const char *format, ...) {
     char line[512];
     va_list arguments;
@@ -28,7 +28,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void fail(const ch
     _exit(1);
 }
 
-/* The server says "listening" and waits for its one client. */
+/* The server prints "listening" and waits for its one client. */
 static inline int meet(const char *server, int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -70,7 +70,7 @@ static inline void hear(int fd, void *bytes, size_t length) {
     }
 }
 
-/* Both sides give the same length. */
+/* Both sides send the same length. */
 static inline void swap(int fd, const void *mine, void *theirs, size_t length) {
     tell(fd, mine, length);
     hear(fd, theirs, length);
@@ -89,7 +89,7 @@ static inline struct ibv_context *open_device(const char *name) {
     return context;
 }
 
-/* How the other side's queue pair is reached. */
+/* The address of the other side's queue pair. */
 typedef struct {
     uint32_t number, psn;
     union ibv_gid gid;
@@ -97,7 +97,7 @@ typedef struct {
     uint8_t mtu;
 } address_t;
 
-/* What a program chooses. */
+/* Options of the program. */
 typedef struct {
     int gid_index, timeout, retry;
 } link_t;

@@ -1,7 +1,7 @@
-/* Registers memory, connects a queue pair to itself, waits until SHIFT has registered the memory on a backup, too (it
- * is pinned twice), and registers more.
+/* Registers memory, connects a queue pair to itself, waits until SHIFT has registered the memory on a backup, too (then
+ * it is pinned twice), and registers more.
  *
- *     late_memory DEVICE BYTES MORE       says "ok"
+ *     late_memory DEVICE BYTES MORE       prints "ok"
  */
 #include "endpoint.h"
 

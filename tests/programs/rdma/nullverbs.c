@@ -3,8 +3,8 @@
  *   gcc -shared -fPIC -O2 -Wl,-soname,libibverbs.so.1 -Wl,--version-script=nullverbs.map nullverbs.c -o libibverbs.so.1
  *   -lpthread
  *
- * One lock over everything but the instant data verbs, which have none: they are for one thread. Objects begin with the
- * verbs' own structure, so the program's pointers are ours.
+ * One lock protects everything except the instant data verbs, which take none, because they are for one thread. Objects
+ * begin with the verbs' own structure, so the program's pointers point to ours.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memfd_create */
@@ -30,7 +30,7 @@
 enum { MAX_DEVICES = 16, MAX_SGE = 32, MAX_INLINE = 256, MAX_WR = 1 << 15, PSN_MASK = 0xffffff };
 
 typedef struct cq {
-    struct ibv_cq_ex ex; /* begins as struct ibv_cq does */
+    struct ibv_cq_ex ex; /* begins like struct ibv_cq */
     struct ibv_wc *ring, current;
     uint32_t mask, head, tail; /* next to be polled, next to be written */
     int armed;                 /* 0: no, 1: any completion, 2: a solicited one */
@@ -82,9 +82,9 @@ typedef struct qp {
     struct ibv_qp_attr attr;
     bool instant;
     send_t *sends, **end;
-    unsigned count, executed; /* sends outstanding; of which the peer has executed so many */
+    unsigned count, executed; /* outstanding sends; the number of them that the peer has executed */
     recv_queue_t recvs;
-    struct ibv_send_wr draft; /* of ibv_wr_*, posted when the next one begins */
+    struct ibv_send_wr draft; /* for ibv_wr_*, posted when the next one begins */
     struct ibv_sge draft_list[MAX_SGE];
     char draft_data[MAX_INLINE];
     bool drafted;
@@ -129,7 +129,7 @@ void nullverbs_refuse(const char *verb, int error, unsigned times)
     __atomic_store_n(&refusal.times, times, __ATOMIC_RELEASE);
 }
 
-/* ---- rings, as Soft-RoCE's: <rdma/rdma_user_rxe.h>; what is posted is written to them, nothing is read ---- */
+/* ---- rings like Soft-RoCE's: <rdma/rdma_user_rxe.h>; posted requests are written to them, nothing is read ---- */
 
 static size_t power_of_two(size_t n)
 {
@@ -164,7 +164,7 @@ static void *next_slot(struct rxe_queue_buf *ring)
     return slot;
 }
 
-/* The slot is filled; or the oldest one is done with. */
+/* The slot is filled, or the oldest one is finished. */
 static void advance(struct rxe_queue_buf *ring, __u32 *index) {
     __atomic_store_n(index, (*index + 1) & ring->index_mask, __ATOMIC_RELEASE);
 }
@@ -302,7 +302,7 @@ static bool drop_recv(qp_t *q, recv_queue_t *from, struct ibv_wc wc)
     return true;
 }
 
-/* Everything outstanding comes back; receives of a shared queue stay. */
+/* Flush everything outstanding; receives of a shared queue stay. */
 static void flush(qp_t *q)
 {
     q->executed = 0;
@@ -329,7 +329,7 @@ static void forget(qp_t *q)
     q->count = q->recvs.count = 0;
 }
 
-/* ---- what a test asks and orders ---- */
+/* ---- questions and orders of a test ---- */
 
 void nullverbs_instant(bool on) { instant = on; }
 
@@ -455,7 +455,7 @@ static int post_send_instantly(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
     return 0;
 }
 
-/* Inline data of a request, one after the other: how many bytes, which may be more than there is room for. */
+/* Collect the inline data of a request. Returns the number of bytes, which may be larger than the room for them. */
 static size_t gather(char *to, const struct ibv_send_wr *wr)
 {
     size_t n = 0;
@@ -511,7 +511,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     if (rc) {
         *bad = wr;
     } else if (((qp_t *)qp)->send_ring && refused("post_send")) {
-        /* Soft-RoCE's provider has them, but can't tell the kernel */
+        /* Soft-RoCE's provider has them, but can't pass them to the kernel */
         *bad = NULL;
         rc = errno;
     }
@@ -576,7 +576,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
     return rc;
 }
 
-/* ---- ibv_wr_*: one draft, which the next one's beginning and wr_complete post ---- */
+/* ---- ibv_wr_*: there is one draft; the beginning of the next one, and wr_complete, post it ---- */
 
 static void post_draft(qp_t *q)
 {
@@ -1162,11 +1162,11 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
         errno = EOPNOTSUPP;
         return NULL;
     }
-    /* verbs.h: it begins as the smaller one does */
+    /* verbs.h: it begins like the smaller one */
     qp_t *q = make_qp(context, attr->pd, (struct ibv_qp_init_attr *)attr);
     if (!q || !extended)
         return q ? &q->ex.qp_base : NULL;
-    q->ex.comp_mask = 1; /* so that ibv_qp_to_qp_ex knows */
+    q->ex.comp_mask = 1; /* so that ibv_qp_to_qp_ex recognizes it */
     q->ex.wr_start = wr_start, q->ex.wr_complete = wr_complete, q->ex.wr_abort = wr_abort;
     q->ex.wr_rdma_write = wr_rdma_write, q->ex.wr_rdma_write_imm = wr_rdma_write_imm, q->ex.wr_rdma_read = wr_rdma_read;
     q->ex.wr_send = wr_send, q->ex.wr_send_imm = wr_send_imm;

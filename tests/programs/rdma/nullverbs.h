@@ -1,19 +1,18 @@
-/* nullverbs.h - a libibverbs.so.1 without RNICs, and the strings by which a test or benchmark moves it.
+/* nullverbs.h - a libibverbs.so.1 without RNICs, and the functions by which a test or benchmark controls it.
  *
- * Built from nullverbs.c with the real library's soname and symbol versions, and found by LD_LIBRARY_PATH; the program
- * is linked with it, and any interposer may stand between. It has NULLVERBS_DEVICES (2) devices, null0 null1 ..., each
- * with one port and one GID, at index 0. Nothing is ever sent. What is posted stays outstanding until
- * nullverbs_complete, _receive or _fail is told to end it; or, with NULLVERBS_INSTANT in the environment or in contexts
- * opened after nullverbs_instant(true), every request succeeds at once and nothing is kept: the data verbs then cost a
- * few nanoseconds, and are for one thread.
+ * It is built from nullverbs.c with the real library's soname and symbol versions, and found by LD_LIBRARY_PATH. The
+ * program is linked with it, and any interposer may stand between them. It has NULLVERBS_DEVICES (2) devices, null0
+ * null1 ..., each with one port and one GID, at index 0. Nothing is ever sent. Posted requests stay outstanding until
+ * nullverbs_complete, _receive or _fail ends them. With NULLVERBS_INSTANT in the environment, or in contexts opened
+ * after nullverbs_instant(true), every request succeeds at once and nothing is kept. Then the data verbs cost a few
+ * nanoseconds, and are for one thread.
  *
- * With NULLVERBS_SYSFS=DIRECTORY, which is filled, they look like Soft-RoCE's devices, and queue pairs have its rings
- * (<rdma/rdma_user_rxe.h>); what is posted is written to them, but not what is done instantly.
+ * With NULLVERBS_SYSFS=DIRECTORY they look like Soft-RoCE's devices, and queue pairs have its rings
+ * (<rdma/rdma_user_rxe.h>). The library fills DIRECTORY. Posted requests are written to the rings, except instant ones.
  *
  * Implemented: RC queue pairs (UD ones can be made, too), with and without ibv_wr_*; completion queues, with and
- * without ibv_start_poll, none of them for one thread only; shared receive queues; parent domains and thread domains;
- * memory of a file (memfd_create) in the place of a dmabuf; events. Everything else fails with EOPNOTSUPP, or isn't
- * there.
+ * without ibv_start_poll, but none for one thread only; shared receive queues; parent domains and thread domains;
+ * memory of a file (memfd_create) instead of a dmabuf; events. Everything else fails with EOPNOTSUPP, or doesn't exist.
  */
 #ifndef NULLVERBS_H
 #define NULLVERBS_H
@@ -28,26 +27,26 @@ extern "C" {
 
 void nullverbs_instant(bool on);
 
-/* All queue pairs, also those that an interposer has made: the one after this (NULL: the first), NULL after the last.
- */
+/* All queue pairs, including those that an interposer has made: the one after this (NULL: the first), NULL after the
+ * last. */
 struct ibv_qp *nullverbs_next_qp(const struct ibv_qp *after);
 
-/* Work requests that are outstanding, oldest first; copies, with their scatter lists (of inline data, the bytes). NULL:
- * there are fewer. */
+/* Outstanding work requests, oldest first; copies, with their scatter lists (for inline data, the bytes). NULL: there
+ * are fewer. */
 const struct ibv_send_wr *nullverbs_send(struct ibv_qp *qp, unsigned i);
 const struct ibv_recv_wr *nullverbs_recv(struct ibv_qp *qp, unsigned i);
 unsigned nullverbs_sends(struct ibv_qp *qp);
 unsigned nullverbs_recvs(struct ibv_qp *qp);
 
-/* The n oldest sends succeed (fewer, if fewer are outstanding): signaled ones have a completion. */
+/* The n oldest sends succeed (or all, if fewer are outstanding). Signaled ones have a completion. */
 void nullverbs_complete(struct ibv_qp *qp, unsigned n);
 
-/* A message arrives, as the opcode, byte_len, imm_data and wc_flags of `message` say: the oldest receive completes.
+/* A message arrives with the opcode, byte_len, imm_data and wc_flags of `message`, and completes the oldest receive.
  * False: there is none. */
 bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message);
 
-/* The oldest send of `from` that its peer has not executed yet is executed there, if both are ready and there is a
- * receive for it: the peer's rq_psn counts its packets. acknowledge: then all executed ones succeed. False: nothing
+/* The peer executes the oldest send of `from` that it has not executed yet, if both are ready and there is a receive
+ * for it. The peer's rq_psn counts its packets. acknowledge: then all executed ones succeed. False: nothing
  * happened. */
 bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge);
 
@@ -55,8 +54,8 @@ bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
  * else is flushed. */
 void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status);
 
-/* From now on every port's one GID stands at this index of its table; -1: it has none. As after an address was taken
- * away and has come back. */
+/* From now on every port's only GID is at this index of its table; -1: it has none. This happens when an address is
+ * removed and added again. */
 void nullverbs_gid(int index);
 
 /* The next `times` calls of a verb (its name without "ibv_", such as "reg_mr", "create_qp", "post_send") fail with this

@@ -1,4 +1,5 @@
-/* What a message is and which bytes it has, known to both sides from its number alone; see stamps.c. No verbs here. */
+/* The kind and the bytes of a message. Both sides compute them from its number alone; see stamps.c. Does not use
+ * verbs. */
 #ifndef STAMP_H
 #define STAMP_H
 
@@ -9,8 +10,8 @@
 enum { MAX_PIECES = 4, PIECE_GAP = 16, FLAG_SIZE = 8 };
 enum { SCRUBBED = 0xee };
 
-/* SEND; SEND with immediate data; WRITEs and a WRITE with immediate data; WRITEs and a flag behind them; READ of what
- * the peer has stamped. */
+/* SEND; SEND with immediate data; WRITEs and a WRITE with immediate data; WRITEs and a flag after them; READ of data
+ * that the peer has stamped. */
 typedef enum { KIND_SEND, KIND_IMM, KIND_WRITE, KIND_FLAG, KIND_READ, KINDS } kind_t;
 
 static const char *const kind_names[KINDS] = {"send", "imm", "write", "flag", "read"};
@@ -20,11 +21,11 @@ typedef struct {
     uint32_t length;
     uint32_t pieces;               /* of the scatter list, at least 1 */
     uint32_t piece[MAX_PIECES];    /* their lengths */
-    uint32_t parts;                /* work requests that carry data: consecutive pieces; 1 unless it is written */
+    uint32_t parts;                /* work requests that carry data: consecutive pieces; more than 1 only for writes */
     uint32_t part[MAX_PIECES + 1]; /* first piece of each, and `pieces` */
     uint32_t inline_bit;           /* inline data where it is short enough */
     uint32_t empty_end_bit;        /* the immediate data come with no data of their own */
-    uint64_t stamp;                /* from which the bytes come */
+    uint64_t stamp;                /* the source of the bytes */
 } message_t;
 
 /* The kinds to choose from, the size of the longest message, the seed. */

@@ -1,22 +1,23 @@
-/* Sequence-stamped messages over queue pairs in both directions at once: each must arrive exactly once, in order, with
- * the right bytes.
+/* Sequence-stamped messages over queue pairs in both directions at the same time. Each must arrive exactly once, in
+ * order, with the right bytes.
  *
- *     stamps -d rxb0                      server; says "listening"
+ *     stamps -d rxb0                      server; prints "listening"
  *     stamps -d rxa0 -c 127.0.0.1         client, with the same options
  *
- * Says "received 1000" ... on the way and "ok" at the end; the first error of any kind is one line, and exit status 1.
- * A side stops sending when it gets SIGINT.
+ * Prints "received 1000" ... on the way and "ok" at the end. The first error of any kind is printed as one line, and
+ * the exit status is 1. A side stops sending when it gets SIGINT.
  *
- * Each side numbers its messages on each queue pair; kind, length and bytes follow from the number (stamp.h), so
- * nothing about them is ever sent. A message has `depth` slots: number N uses slot N % depth of the source, of the
- * landing buffers and of the target in the receiver's memory. The rules that find what went wrong:
- *  1. A source is overwritten when its completion is there, inline data when the post has returned: nobody may read
- *     them again.
- *  2. A target slot is zero where nobody has written. It is checked whole and zeroed before the writer may use it
- *     again, and once more at the end: data that are written twice don't stay unseen.
- *  3. A writer learns what has been consumed by a counter that the receiver writes into its memory. It never goes back.
- *  4. A completion is of the oldest signaled work request, and means that all before it are done. Receives complete in
- *     order.
+ * Each side numbers its messages on each queue pair. Kind, length and bytes follow from the number (stamp.h), so they
+ * are never sent. There are `depth` slots: message number N uses slot N % depth of the source, of the landing buffers
+ * and of the target in the receiver's memory. These rules detect errors:
+ *  1. A source is overwritten when its completion has come; inline data are overwritten when the post has returned.
+ *     After that nothing may read them.
+ *  2. A target slot is zero where nothing has been written. It is checked completely and zeroed before the writer may
+ *     use it again, and once more at the end. So data that are written twice are detected.
+ *  3. A counter tells a writer how much has been consumed. The receiver writes it into the writer's memory. It never
+ *     decreases.
+ *  4. A completion belongs to the oldest signaled work request, and means that all earlier ones are finished. Receives
+ *     complete in order.
  *  5. A receive completion comes after everything that was written before it.
  */
 #define _GNU_SOURCE
@@ -37,9 +38,8 @@ enum { READABLE = 1 << 20, BATCH = 16, TABLE = 8192, RECEIVE = 1, FAULTY = 50, R
 typedef enum { CQ_ONE, CQ_TWO, CQ_THREAD, CQ_ALL, CQ_MODES } cq_mode_t;
 static const char *const cq_names[CQ_MODES] = {"one", "two", "thread", "all"};
 
-/* Mistakes that the client makes on purpose with message FAULTY, for tests of the rules: sends the previous one again;
- * leaves it out; changes a byte; writes once more into a slot that has been consumed (rule 2); writes an old counter
- * (rule 3). */
+/* Errors that the client makes on purpose with message FAULTY, to test the rules: it sends the previous message again;
+ * leaves it out; changes a byte; writes once more into a consumed slot (rule 2); writes an old counter (rule 3). */
 typedef enum { FAULT_NONE, FAULT_AGAIN, FAULT_SKIP, FAULT_BYTE, FAULT_LATE, FAULT_BACK, FAULTS } fault_t;
 static const char *const fault_names[FAULTS] = {"none", "again", "skip", "byte", "late", "back"};
 
@@ -72,15 +72,16 @@ typedef struct {
     struct ibv_cq *cq;
     struct ibv_cq_ex *ex;
     struct ibv_comp_channel *channel;
-    /* of polling and of all that follows from it: rule 4 is about the order on the queue. Taken before a pair's */
+    /* for polling and for everything that follows from it, because rule 4 is about the order on the queue; taken before
+     * a pair's lock */
     pthread_mutex_t lock;
-    bool armed, emptied; /* an event was asked for; and since then all completions that were there have been polled */
-    double owed;         /* since when a completion that was polled must have an event; 0: none */
+    bool armed, emptied; /* an event was requested; since then all existing completions have been polled */
+    double owed;         /* since when an event is missing for a completion that was polled; 0: none */
 } cq_t;
 
 /* An outstanding work request. */
 typedef struct {
-    enum { PART, END, CREDIT } role; /* of a message; its last; the counter of rule 3 */
+    enum { PART, END, CREDIT } role; /* part of a message; its last one; the counter of rule 3 */
     enum ibv_wc_opcode opcode;
     uint64_t number;
     bool signaled;
@@ -101,20 +102,20 @@ typedef struct {
     double due;             /* with pauses: when the next message may be sent */
     bool sent;              /* all messages are, and have been reported */
     /* receiving */
-    uint64_t received;  /* number of the next message that will be noticed: READs aren't */
-    uint64_t credited;  /* what the peer knows of that */
+    uint64_t received;  /* number of the next message that will be noticed; READs are not noticed */
+    uint64_t credited;  /* the value that the peer has been told */
     uint64_t receives;  /* completed */
     uint64_t peer_total;
     bool all_received;
     /* memory */
     uint8_t *source, *fetched, *target;
-    volatile uint64_t *consumed, *told; /* written by the peer; what we write there */
+    volatile uint64_t *consumed, *told; /* written by the peer; written by us for the peer */
     struct ibv_mr *local, *remote;
     uint64_t target_address, consumed_address; /* the peer's */
     uint32_t target_key;
 } pair_t;
 
-/* What the sides tell each other about a pair. */
+/* Data about a pair that the sides exchange. */
 typedef struct {
     address_t address;
     uint64_t target, consumed, readable;
@@ -162,8 +163,8 @@ static struct ibv_mr *registered(void *m, size_t size, int access) {
 /* ---- sending */
 
 /* Posts a chain through the extended interface, as ibv_post_send would. In rdma-core 44, rxe takes the length of a list
- * from its first piece (--pieces 1 avoids lists), and knows inline data by the flag only, which the interface doesn't
- * ask for. */
+ * from its first piece (--pieces 1 avoids lists), and recognizes inline data only by the flag, which the interface
+ * doesn't require. */
 static int post_extended(struct ibv_qp_ex *qp, struct ibv_send_wr *wr) {
     ibv_wr_start(qp);
     for (; wr; wr = wr->next) {
@@ -224,8 +225,8 @@ static void enter(pair_t *p, struct ibv_send_wr *wr, int role, uint64_t number, 
 
 static uint32_t room(const pair_t *p) { return sq_size - (uint32_t)(p->head - p->tail); }
 
-/* Tells the peer what has been consumed (rule 3); `signaled` also to have a completion of all that was posted before.
- */
+/* Tells the peer how much has been consumed (rule 3). `signaled`: also to get a completion of everything posted
+ * before. */
 static void post_credit(pair_t *p, bool signaled) {
     *p->told = p->credited = p->received;
     struct ibv_sge sge = {.addr = (uintptr_t)p->told, .length = 8, .lkey = p->local->lkey};
@@ -237,7 +238,7 @@ static void post_credit(pair_t *p, bool signaled) {
     post(p, &wr);
 }
 
-/* A mistake that is a work request of its own. */
+/* An error that is a work request of its own. */
 static void post_fault(pair_t *p, uint64_t slot) {
     struct ibv_sge sge = {.addr = (uintptr_t)p->told, .length = 8, .lkey = p->local->lkey};
     struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1, .wr.rdma.rkey = p->target_key};
@@ -305,7 +306,7 @@ static void post_message(pair_t *p) {
     uint64_t half = opt.depth / 2;
     for (int i = 0; i < n; i++) {
         bool last = i == n - 1;
-        /* Within half of the slots there must be a completion, or all may be waiting for one. */
+        /* Half of the slots must contain a completion; otherwise all could wait for one. */
         enter(p, &wrs[i], last ? END : PART, number, last && number % half == half - 1, m.inline_bit);
         wrs[i].next = last ? NULL : &wrs[i + 1];
     }
@@ -320,7 +321,7 @@ static void post_message(pair_t *p) {
             memset((void *)wrs[i].sg_list[j].addr, SCRUBBED, wrs[i].sg_list[j].length); /* rule 1 */
 }
 
-/* The message's last work request is done. */
+/* The message's last work request is finished. */
 static void message_completed(pair_t *p, uint64_t number) {
     message_t m = message_of(&opt.plan, side, p->index, number);
     uint64_t offset = 0;
@@ -377,7 +378,7 @@ static void skip_reads(pair_t *p) {
         p->received++;
 }
 
-/* The bytes are not those of the message that is expected: whose are they? */
+/* The bytes are not those of the expected message: which message has them? */
 static void wrong_bytes(const pair_t *p, const uint8_t *bytes, const message_t *m, uint64_t offset) {
     for (uint64_t other = p->received > 1000 ? p->received - 1000 : 0; other < p->received + 1000; other++) {
         uint64_t stamp = stamp_of(&opt.plan, !side, p->index, other);
@@ -402,7 +403,7 @@ static void check_landed(const pair_t *p, uint64_t buffer, const message_t *m) {
     }
 }
 
-/* The slot has the message, and nothing else (rule 2). */
+/* The slot contains the message, and nothing else (rule 2). */
 static void check_target(const pair_t *p, const message_t *m) {
     uint8_t *bytes = p->target + p->received % opt.depth * slot_size;
     int64_t wrong = stamp_check(bytes, m->stamp, 0, m->length);
@@ -426,7 +427,7 @@ static void message_received(pair_t *p, const message_t *m) {
         printf("received %lu\n", total);
 }
 
-/* Whether the message that is expected next had a flag, which is there now. */
+/* Did the message that is expected next have a flag that has arrived? */
 static bool flag_received(pair_t *p) {
     if (!delivers || kind_of(&opt.plan, !side, p->index, p->received) != KIND_FLAG)
         return false;
@@ -434,8 +435,8 @@ static bool flag_received(pair_t *p) {
     uint64_t value = __atomic_load_n((uint64_t *)flag, __ATOMIC_ACQUIRE);
     if (!value)
         return false;
-    /* Soft-RoCE copies it with memcpy, on an emulated processor byte by byte: a part of it may be there first, and the
-     * host may stop that processor there. */
+    /* Soft-RoCE copies it with memcpy, on an emulated processor byte by byte. So a part of it may arrive first, and the
+     * host may stop that processor at that moment. */
     for (double begun = now(); value != p->received + 1 && now() - begun < 5;)
         value = __atomic_load_n((uint64_t *)flag, __ATOMIC_ACQUIRE);
     if (value != p->received + 1)
@@ -468,7 +469,7 @@ static void receive_completed(pair_t *p, const struct ibv_wc *wc) {
         check_target(p, &m);
     else
         check_landed(p, buffer, &m);
-    if (opt.rest && p->received == RESTING) { /* the sender may go on, into a queue that lacks a receive */
+    if (opt.rest && p->received == RESTING) { /* the sender may continue, into a queue that lacks a receive */
         message_received(p, &m);
         post_credit(p, true);
         usleep(opt.rest * 1000);
@@ -481,7 +482,7 @@ static void receive_completed(pair_t *p, const struct ibv_wc *wc) {
 
 /* ---- completion queues */
 
-/* In rdma-core 44, rxe's next_poll loses its place at the end of the queue: with most = 1 it isn't called. */
+/* In rdma-core 44, rxe's next_poll loses its position at the end of the queue: with most = 1 it isn't called. */
 static int poll_extended(struct ibv_cq_ex *cq, struct ibv_wc *wc, int most) {
     struct ibv_poll_cq_attr attr = {0};
     int n = 0, error = ibv_start_poll(cq, &attr);
@@ -510,7 +511,7 @@ static pair_t *pair_of(uint32_t number) {
     return table[at];
 }
 
-/* Handles what is there; how many completions it was. */
+/* Handles the existing completions; returns their number. */
 static int drain(cq_t *cq) {
     struct ibv_wc wc[BATCH];
     pthread_mutex_lock(&cq->lock);
@@ -566,8 +567,8 @@ static void wait_event(struct ibv_comp_channel *channel, int milliseconds) {
 
 /* ---- threads */
 
-/* Does for a pair what doesn't begin with a completion; whether there was anything. `idle`: nothing else is going on.
- */
+/* Does the work for a pair that doesn't begin with a completion. Returns whether there was any. `idle`: there is no
+ * other work. */
 static bool advance(pair_t *p, double time, bool idle) {
     bool moved = false;
     uint64_t consumed = *p->consumed;
@@ -623,7 +624,7 @@ static void *thread(void *argument) {
         if (moved) {
             atomic_fetch_add(&moves, 1);
             idle = 0;
-        } else if (opt.events && idle) { /* armed before the last look, which found nothing */
+        } else if (opt.events && idle) { /* armed before the last poll, which found nothing */
             wait_event(channels[opt.cq == CQ_ALL ? 0 : me], writes || opt.pause ? 2 : 200);
             idle = 0;
         } else {
@@ -641,7 +642,7 @@ static void *thread(void *argument) {
 
 static void interrupt(int number) { interrupted = number; }
 
-/* Says what happens to the device; errors count. */
+/* Prints events of the device; errors are counted. */
 static void *listen_events(void *unused) {
     struct ibv_async_event event;
     while (!ibv_get_async_event(context, &event)) {
@@ -684,7 +685,7 @@ static void create_cqs(const struct ibv_device_attr *limits) {
                                                        : (opt.pairs + opt.threads - 1) / opt.threads;
     int entries = sharing * (sq_size + opt.depth);
     if (entries > limits->max_cqe)
-        entries = limits->max_cqe; /* there are never that many unless the pairs fail */
+        entries = limits->max_cqe; /* there are never so many unless the pairs fail */
     for (int i = 0; i < n_cqs; i++) {
         cq_t *cq = &cqs[i];
         pthread_mutex_init(&cq->lock, NULL);
@@ -803,7 +804,7 @@ static void set_up(void) {
         p->target_key = theirs.target_key;
         peer_readable = theirs.readable, peer_readable_key = theirs.readable_key;
     }
-    for (int n = 0; n < opt.pairs; n++) { /* in opposite orders: nobody may depend on the other side's */
+    for (int n = 0; n < opt.pairs; n++) { /* in opposite orders: no side may depend on the other's order */
         int i = side ? opt.pairs - 1 - n : n;
         connect_pair(pairs[i].qp, &opt.link, &pairs[i].mine, &pairs[i].theirs);
         skip_reads(&pairs[i]);
@@ -849,8 +850,8 @@ static void tear_down(void) {
         fail("destroying: %s", strerror(errno));
 }
 
-/* Until all pairs have sent and received everything, by what the sides tell each other: how much it was, and then that
- * it is all there. */
+/* Wait until all pairs have sent and received everything. The sides tell each other first how much it was, and then
+ * that it has arrived. */
 static void supervise(void) {
     uint64_t totals[opt.pairs], seen = 0;
     double since = now();
@@ -869,7 +870,7 @@ static void supervise(void) {
         } else if (ready.revents && recv(fd, &byte, 1, MSG_PEEK) <= 0) {
             fail("the other side has gone");
         } else if (ready.revents) {
-            usleep(20000); /* it is ready before us */
+            usleep(20000); /* the peer is ready before us */
         }
         if (!told && atomic_load(&pairs_sent) == opt.pairs) {
             uint64_t mine[opt.pairs];
@@ -890,7 +891,7 @@ static void supervise(void) {
     }
     char ready = 'r', theirs;
     swap(fd, &ready, &theirs, 1);
-    usleep(opt.linger * 1000); /* for what comes twice */
+    usleep(opt.linger * 1000); /* to detect messages that come twice */
 }
 
 static int run(void) {
@@ -912,7 +913,7 @@ static int run(void) {
     for (int i = 0; i < opt.threads; i++)
         pthread_join(threads[i], NULL);
     check_end();
-    swap(fd, &ready, &theirs, 1); /* nobody destroys what the other may still use */
+    swap(fd, &ready, &theirs, 1); /* no side destroys objects that the other may still use */
     uint64_t sent = 0;
     for (int i = 0; i < opt.pairs; i++)
         sent += pairs[i].total;

@@ -2,9 +2,9 @@
 
     STATE_GO=FILE python state_KIND.py [NAME...]
 
-All states of a program are set up in one process; it prints "ready" and waits until FILE exists; meanwhile it is
-checkpointed, killed and restarted, or not. Then every state is checked. The last line is "ok", or before it are the
-failures.
+All states of a program are set up in one process. It prints "ready" and waits until FILE exists. Meanwhile it is
+checkpointed, killed and restarted, or not. Then every state is checked. The last line is "ok", or the failures are
+printed before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GO = os.environ["STATE_GO"]
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 30) -> None:
-    """For what another thread does."""
+    """Wait for the action of another thread."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "nothing has happened"

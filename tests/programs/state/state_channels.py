@@ -1,4 +1,4 @@
-"""Pipes, socket pairs, event descriptors and what waits on them."""
+"""Pipes, socket pairs, event descriptors, and functions that wait on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-/* state_children.c - child processes one after the other: the checkpoint waits for each, and every status arrives. */
+/* state_children.c - child processes one after the other: the checkpoint waits for each, and no status is lost. */
 #include "../checkpointed.h"
 
 #include <pthread.h>

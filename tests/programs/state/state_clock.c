@@ -1,5 +1,5 @@
-/* state_clock.c - monotonic clocks never go backwards, however they are read; sleeps until an absolute time end then.
- */
+/* state_clock.c - monotonic clocks never go backwards, however they are read; sleeps until an absolute time end at
+ * it. */
 #include "../checkpointed.h"
 
 #include <limits.h>
@@ -46,7 +46,8 @@ static void reading_set_up(void) { pthread_create(&reader, NULL, read_all, NULL)
 static void reading_check(void) {
     done = 1;
     pthread_join(reader, NULL);
-    CHECK(longest < 100); /* the time between checkpoint and restart, not what another machine is ahead */
+    CHECK(longest < 100); /* the time between checkpoint and restart, without the difference to another machine's
+                           * clock */
 }
 
 /* ---- sleeps until a time ---- */
@@ -100,7 +101,7 @@ static int (*const sleeps[])(struct timespec) = {by_nanosleep, by_boottime, by_f
 enum { SLEEPS = sizeof sleeps / sizeof *sleeps };
 static pthread_t sleeper[SLEEPS];
 
-/* One sleep after the other: some begin before a checkpoint and end after a restart, others begin in restarted
+/* One sleep after the other. Some begin before a checkpoint and end after a restart, others begin in restarted
  * processes. */
 static void *sleep_until(void *a) {
     long i = (long)a;

@@ -27,7 +27,7 @@ def state_offset() -> Iterator[None]:
 
 
 def state_buffered() -> Iterator[None]:
-    """What Python has not written yet, and has read ahead."""
+    """Data that Python has not written yet, or has read ahead."""
     with open("lines.txt", "w") as stream:
         stream.writelines(f"line {i}\n" for i in range(1000))
     reading = open("lines.txt")
@@ -81,7 +81,7 @@ def state_deleted() -> Iterator[None]:
 
 
 def state_renamed() -> Iterator[None]:
-    """The name of then is another one now."""
+    """The same name now belongs to another file."""
     stream = open("old-name.txt", "w+")
     stream.write("content")
     stream.flush()
@@ -169,7 +169,7 @@ def state_locks() -> Iterator[None]:
 
 
 def state_proc_files() -> Iterator[None]:
-    """Read again each time."""
+    """These files are read again each time."""
     stat = open("/proc/self/stat", "rb", buffering=0)
     assert stat.read(10)
     yield

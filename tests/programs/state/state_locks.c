@@ -1,4 +1,4 @@
-/* state_locks.c - pthread objects, held and waited for, and what hangs on a thread. */
+/* state_locks.c - pthread objects that are held or waited for, and state of a thread. */
 #include "../checkpointed.h"
 
 #include <pthread.h>
@@ -146,7 +146,7 @@ static void conditions_check(void) {
     CHECK(timed_took >= 1.99);
 }
 
-/* ---- what belongs to a thread: variables, keys, name, id, cancellation, result ---- */
+/* ---- state of a thread: variables, keys, name, id, cancellation, result ---- */
 
 static __thread int local = 7;
 static __thread char buffer[5000];
@@ -230,7 +230,7 @@ static void cancellation_set_up(void) {
     victim[1] = thread(cancelled_late, NULL);
     victim[2] = thread(cancelled_anywhere, NULL);
     pause_ms(20);
-    pthread_cancel(victim[1]); /* pending when the checkpoint comes */
+    pthread_cancel(victim[1]); /* pending at the checkpoint */
 }
 
 static void cancellation_check(void) {

@@ -1,4 +1,4 @@
-/* state_memory.c - mappings of all kinds, their protections, and that memory can be had and given back afterwards. */
+/* state_memory.c - mappings of all kinds and their protections; memory can still be allocated and freed afterwards. */
 #include "../checkpointed.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 static sigjmp_buf back;
 static void on_fault(int sig) { siglongjmp(back, sig); }
 
-/* What an access does: 0, or the signal. */
+/* The result of an access: 0, or the signal. */
 static int touch(volatile char *p, int write_it) {
     struct sigaction a = {.sa_handler = on_fault}, old_segv, old_bus;
     sigaction(SIGSEGV, &a, &old_segv);
@@ -179,7 +179,7 @@ static void arenas_check(void) {
     malloc_trim(0);
 }
 
-/* ---- addresses taken stay apart from new ones ---- */
+/* ---- addresses in use stay apart from new ones ---- */
 
 static char *kept[200];
 static void collisions_set_up(void) {
@@ -198,7 +198,7 @@ static void collisions_check(void) {
     for (int i = 0; i < 200; i++) if (kept[i]) CHECK(kept[i][0] == (char)i);
 }
 
-/* ---- what the kernel was told about memory ---- */
+/* ---- the program's advice to the kernel about memory ---- */
 
 static const struct { int advice; const char *flag;
 } advices[] = {
@@ -310,7 +310,7 @@ static void holes_check(void) {
         inside += p > holed && p < holed + 2 * HOLES * PAGE;
         CHECK(p != MAP_FAILED && *p == 0 && holed[2 * i * PAGE] == (char)i);
     }
-    CHECK(inside > HOLES - 1000); /* others went into older ones */
+    CHECK(inside > HOLES - 1000); /* others were placed into older holes */
 }
 
 MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code),

@@ -1,5 +1,4 @@
-"""What belongs to the process: directory, masks, limits, identity, environment; and that it can still do what processes
-do."""
+"""State of the process: directory, masks, limits, identity, environment. And it can still do what processes do."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ static void in_handler_check(void) {
     CHECK(a.sa_sigaction == on_usr1 && a.sa_flags & SA_ONSTACK && sigismember(&a.sa_mask, SIGUSR2));
 }
 
-/* ---- inside a handler that has interrupted the kernel's clock, which no restart brings back to its place ---- */
+/* ---- inside a handler that has interrupted the kernel's clock, whose state no restart can restore ---- */
 
 static volatile int above, above_go, above_left;
 static pthread_t above_thread;
@@ -83,7 +83,7 @@ static void on_prof(int sig, siginfo_t *info, void *context) {
     uint64_t rip = (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     (void)sig; (void)info;
     if (above || (rip >= 0x200000000000 && rip < 0x210000000000)) return;
-    if (jumps++ < 3) siglongjmp(above_out, 1); /* the thread may still be halted later on */
+    if (jumps++ < 3) siglongjmp(above_out, 1); /* the thread can still be halted later */
     above = 1;
     for (double until = now() + 1; now() < until;) {}
     above_left = 1;
@@ -121,7 +121,7 @@ static void above_check(void) {
 static volatile int reset_count;
 static void count(int sig) { (void)sig; reset_count++; }
 
-static char spare[65536]; /* registered, but not in use when the checkpoint comes */
+static char spare[65536]; /* registered, but not in use at the checkpoint */
 static volatile int on_spare;
 static void look(int sig) {
     char here;
@@ -193,7 +193,7 @@ static void pending_set_up(void) {
     sigemptyset(&set);
     sigaddset(&set, SIGRTMIN + 5);
     sigaddset(&set, SIGXFSZ);
-    sigprocmask(SIG_BLOCK, &set, NULL); /* before other threads are there to take them */
+    sigprocmask(SIG_BLOCK, &set, NULL); /* before other threads exist that could take them */
     for (int i = 1; i <= 3; i++) sigqueue(getpid(), SIGRTMIN + 5, (union sigval){.sival_int = i * 10});
     kill(getpid(), SIGXFSZ);
     pending_thread = thread(with_pending, NULL);

@@ -1,4 +1,4 @@
-/* state_sleeps.c - system calls that sleep while the checkpoint is taken: no EINTR is seen, and time-outs are about
+/* state_sleeps.c - system calls that sleep while the checkpoint is taken: none returns EINTR, and time-outs are about
  * right. */
 #include "../checkpointed.h"
 

@@ -1,4 +1,4 @@
-"""Python threads in all kinds of waiting, and in none."""
+"""Python threads in all kinds of waiting, and threads that do not wait."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def state_pool() -> Iterator[None]:
 
 
 def state_churn() -> Iterator[None]:
-    """Threads come and go all the time, also at the moment of the checkpoint."""
+    """Threads start and end all the time, also during the checkpoint."""
     stop, finished, errors = threading.Event(), [0], []
 
     def short() -> None:

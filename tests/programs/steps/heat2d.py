@@ -1,8 +1,8 @@
-"""2-D heat equation on a plate with four fixed edges: an ordinary mpi4py program, knowing nothing of manapy.
+"""2-D heat equation on a plate with four fixed edges: an ordinary mpi4py program, which does not depend on manapy.
 
-Explicit finite differences on an n x n grid, split among the ranks in rows and columns. Every step exchanges halos with
-Sendrecv (columns as a derived datatype) and every few steps the residual is summed with Allreduce.
-Rank 0 prints "step K residual R" lines, and writes the final field to a .npy file.
+Explicit finite differences on an n x n grid, which is divided among the ranks in rows and columns. Every step exchanges
+halos with Sendrecv (columns as a derived datatype). Every few steps the residual is summed with Allreduce. Rank 0
+prints "step K residual R" lines, and writes the final field to a .npy file.
 
     mpirun -n 4 python heat2d.py --n 512 --steps 2000 --out field.npy
 """
@@ -71,7 +71,7 @@ def main() -> None:
 
     up, down, left, right = neighbour(-1, 0), neighbour(1, 0), neighbour(0, -1), neighbour(0, 1)
 
-    # One cell of halo all round; the plate's edges are kept in the halo of the ranks at the rim.
+    # One cell of halo on every side. The ranks at the rim keep the plate's edges in their halo.
     u = np.zeros((height + 2, width + 2))
     if up == MPI.PROC_NULL:
         u[0, :] = 100.0

@@ -3,10 +3,10 @@ group.
 
     mpirun -n N python inter_stress.py SEED STEPS [--pause SECONDS]          at least 3 ranks
 
-As in stress.py every rank derives the same schedule from the seed, steps may leave operations pending that later steps
-complete, rank 0 prints "step K" now and then, and "digest HEX" of what all ranks have received as its last line. It
-can't deadlock: ranks do the steps in the same order, and a step blocks only on what its members have started in this
-step or before.
+As in stress.py every rank derives the same schedule from the seed, and steps may leave operations pending that later
+steps complete. Rank 0 prints "step K" now and then and, as its last line, "digest HEX" of the data that all ranks have
+received. It can't deadlock: ranks do the steps in the same order, and a step blocks only on operations that its members
+have started in this step or before.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COMMS_MAX = 6
 
 @dataclass(eq=False)
 class Comm:
-    """Known to all ranks; ``handle`` only on members. ``sides``: world ranks of both groups in rank order, of one if it
-    is no inter-communicator."""
+    """All ranks know it; only members have ``handle``. ``sides``: world ranks of both groups in rank order; only one
+    group if it is no inter-communicator."""
 
     handle: MPI.Comm | None
     sides: list[list[int]]
@@ -37,12 +37,12 @@ class Comm:
 
     @property
     def side(self) -> int:
-        """Which group this rank is in."""
+        """The index of this rank's group."""
         return int(len(self.sides) == 2 and ME in self.sides[1])
 
     @property
     def peers(self) -> list[int]:
-        """Who this rank's collectives gather from."""
+        """The ranks from which this rank's collectives gather."""
         return self.sides[-1 - self.side] if len(self.sides) == 2 else self.sides[0]
 
 
@@ -63,7 +63,7 @@ class Stress:
             self.digest.update(a.tobytes())
 
     def data(self, n: int, *salt: int) -> np.ndarray:
-        """What only this step and the salt determine."""
+        """Values that depend only on this step and the salt."""
         return np.random.default_rng([self.seed, self.step, *salt]).integers(0, 65521, n)
 
     def run(self, steps: int, pause: float) -> None:
@@ -85,7 +85,7 @@ class Stress:
     # ---- communicators
 
     def make(self, rng: random.Random, _: Comm) -> None:
-        """Two disjoint groups; each is made by Create_group of its members, so that others aren't held up."""
+        """Two disjoint groups. Create_group of each group's members makes them, so that other ranks are not delayed."""
         if len(self.comms) >= COMMS_MAX:
             return
         ranks = rng.sample(range(SIZE), rng.randint(2, SIZE))
@@ -129,7 +129,7 @@ class Stress:
     # ---- traffic
 
     def root(self, rng: random.Random, comm: Comm) -> tuple[int, int]:
-        """World rank of a root, and what this rank has to say for it."""
+        """The world rank of a root, and the root argument of this rank."""
         root = rng.choice(comm.sides[0])
         if len(comm.sides) == 2 and comm.side == 0:
             return root, MPI.ROOT if root == ME else MPI.PROC_NULL
@@ -159,11 +159,11 @@ class Stress:
             self.note(got)
 
     def nonblocking(self, rng: random.Random, comm: Comm) -> None:
-        """Completed by a later step: all of a communicator's at once, but on different communicators in any order."""
+        """A later step completes them: all of a communicator at once, but different communicators in any order."""
         root, argument = self.root(rng, comm)
         kind, op = rng.randrange(4), rng.choice([MPI.SUM, self.largest])
         if len(comm.sides) == 2 and len(comm.sides[0]) > 1:
-            # MPICH 5.0 loses count of nonblocking collectives on ranks that give MPI_PROC_NULL as root
+            # MPICH 5.0 counts nonblocking collectives wrong on ranks that give MPI_PROC_NULL as root
             kind = 1 + kind % 2
         if (c := comm.handle) is None:
             return
@@ -180,12 +180,12 @@ class Stress:
             request.Wait()
             if kind != 3 or ME == root:
                 self.note(got)
-            assert mine is not None  # until here: mpi4py keeps no reference to what is reduced
+            assert mine is not None  # until here: mpi4py keeps no reference to the data that are reduced
 
         comm.pending.append(finish)
 
     def messages(self, rng: random.Random, comm: Comm) -> None:
-        """Everybody to one of the other group; from any source there, some of it received much later."""
+        """All ranks send to one of the other group. It receives from any source, and some messages much later."""
         targets = {
             r: rng.choice(comm.sides[-1] if r in comm.sides[0] else comm.sides[0]) for side in comm.sides for r in side
         }

@@ -2,13 +2,13 @@
 
     mpirun -n N python io_mix.py SEED STEPS FILE [--pause SECONDS]
 
-Every rank derives the same schedule from the seed. Four files, all only ever extended, so that what a killed run wrote
-after a checkpoint is written once more, or cut off:
+Every rank derives the same schedule from the seed. The four files are only ever extended. So data that a killed run
+wrote after a checkpoint are written once more, or cut off:
 
     FILE.at       blocks at known offsets, written by all kinds of accesses, some of them finished by later steps, and
                   read again
     FILE.view     the same through a view that deals out rows of ROW numbers to the ranks in turn
-    FILE.end      blocks behind what is the end of the file at that moment: it must have been cut at a restart
+    FILE.end      blocks at the end of the file at that moment: a restart must have cut the file
     FILE.shared   records of ROW numbers through the shared file pointer
 
 Rank 0 reads all four in the end and prints "files right" as its last line.
@@ -31,7 +31,7 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def block(step: int, rank: int, n: int) -> Numbers:
-    """What a rank writes in a step: n numbers."""
+    """The n numbers that a rank writes in a step."""
     return (step * 1000 + rank) * 100000 + np.arange(n, dtype=np.int64)
 
 
@@ -48,7 +48,7 @@ class Mix:
         mine.Free()
         self.length = 0  # of FILE.at
         self.expected: dict[str, list[Numbers]] = {kind: [] for kind in ("at", "view", "end", "shared")}
-        self.written: list[tuple[int, Numbers]] = []  # my own blocks of FILE.at that are there
+        self.written: list[tuple[int, Numbers]] = []  # my own blocks that have been written to FILE.at
         self.pending: list[tuple[MPI.Request, int, Numbers]] = []
 
     # ---- FILE.at
@@ -108,7 +108,7 @@ class Mix:
     # ---- the other files
 
     def write_view(self, rng: random.Random, step: int) -> None:
-        """The pointer goes on by itself."""
+        """The pointer moves by itself."""
         rows, how = rng.randrange(1, 20), rng.randrange(3)
         data = block(step, ME, rows * ROW)
         (self.view.Write_all, self.view.Write, lambda b: self.view.Iwrite_all(b).Wait())[how](data)
@@ -141,7 +141,7 @@ class Mix:
 def check(name: str, expected: dict[str, list[Numbers]]) -> None:
     for kind, blocks in expected.items():
         found, wanted = np.fromfile(f"{name}.{kind}", dtype=np.int64), np.concatenate(blocks)
-        if kind == "shared":  # the order of records is open
+        if kind == "shared":  # the order of records is not defined
             found, wanted = (np.sort(a.reshape(-1, ROW), axis=0) for a in (found, wanted))
         assert found.shape == wanted.shape, (kind, found.shape, wanted.shape)
         assert (found == wanted).all(), (kind, np.flatnonzero(found != wanted)[:9], found[found != wanted][:9])
@@ -163,7 +163,7 @@ def main() -> None:
     ]
     for step in range(options.steps):
         rng.choice(actions)(rng, step)
-        time.sleep(options.pause * random.random())  # each rank its own
+        time.sleep(options.pause * random.random())  # each rank has its own
         progress(step)
     mix.close()
     if ME == 0:

@@ -1,9 +1,10 @@
-"""Many outstanding Isends and Irecvs on several communicators, completed by every member of the Wait and Test families.
+"""Many outstanding Isends and Irecvs on several communicators, completed by every function of the Wait and Test
+families.
 
     mpirun -n N python p2p_many.py STEPS [--pause SECONDS]
 
-Messages of one tag are received late and out of order of the tags, so that many are unexpected; sizes cross the eager
-limit.
+Messages of one tag are received late, and in another order than their tags, so that many are unexpected. Some sizes are
+above the eager limit, some below.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ PER_PEER = 6
 
 
 def complete(requests: list[MPI.Request], way: int) -> None:
-    """All requests, by one of eight ways."""
+    """Complete all requests in one of eight ways."""
     if way == 0:
         MPI.Request.Waitall(requests)
     elif way == 1:

@@ -1,4 +1,4 @@
-"""The send modes and what else can happen to a request: Ssend, Bsend, Rsend, Cancel, Request_free, truncation.
+"""The send modes and other operations on a request: Ssend, Bsend, Rsend, Cancel, Request_free, truncation.
 
     mpirun -n N python p2p_modes.py STEPS [--pause SECONDS]      (N even)
 
@@ -19,7 +19,7 @@ DATA, GO, READY = 1, 2, 3
 
 
 def synchronous(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
-    """Three Issends on one stream, then ordinary sends behind them; the receiver waits for a word before each."""
+    """Three Issends on one stream, then ordinary sends behind them. Before each, the receiver waits for a message."""
     n = 10 if step % 2 else 40_000
     if first:
         data = [np.full(n, step * 10 + i, dtype="q") for i in range(3)]
@@ -61,7 +61,7 @@ def buffered(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
                 comm.Bsend(copy, peer, DATA)
             else:
                 comm.Ibsend(copy, peer, DATA).Wait()
-            copy[:] = -1  # the buffer is ours again
+            copy[:] = -1  # the buffer can be used again
         comm.send("sent", peer, GO)
         MPI.Detach_buffer()
     else:
@@ -88,7 +88,7 @@ def ready(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
 
 
 def odd(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
-    """A receive that nobody serves is cancelled; freed requests go on; a short buffer is an error."""
+    """A receive without a message is cancelled; freed requests continue; a short buffer is an error."""
     nothing = np.zeros(4, dtype="i")
     request = comm.Irecv(nothing, peer, 77)
     if PAUSE:

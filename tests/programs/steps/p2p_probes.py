@@ -2,7 +2,8 @@
 
     mpirun -n N python p2p_probes.py STEPS [--pause SECONDS]
 
-Each rank sends a batch to its right neighbour; the receiver takes them by a different mixture of probes at every step.
+Each rank sends a batch to its right neighbour. The receiver takes the messages by a different mixture of probes in
+every step.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ def content(rank: int, step: int, i: int) -> np.ndarray:
 
 
 def take(comm: MPI.Comm, left: int, step: int, i: int) -> np.ndarray:
-    """The next message with tag i by way number (step + i) % 5."""
+    """Receive the next message with tag i, in way number (step + i) % 5."""
     status = MPI.Status()
     way = (step + i) % 5
     source = left if step % 2 else MPI.ANY_SOURCE
@@ -71,7 +72,7 @@ def main() -> None:
             assert (data == content(left, step, i)).all(), (rank, step, i)
             digest.update(data.tobytes())
         MPI.Request.Waitall(requests)
-        # a probe of nobody
+        # a probe of MPI_PROC_NULL
         status = MPI.Status()
         comm.Probe(MPI.PROC_NULL, 0, status)
         assert status.source == MPI.PROC_NULL

@@ -2,7 +2,7 @@
 
     mpirun -n N python p2p_ring.py STEPS [--pause SECONDS]
 
-Every value is checked where it arrives; rank 0 prints one digest that depends only on N and STEPS.
+Every value is checked by its receiver. Rank 0 prints one digest that depends only on N and STEPS.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def main() -> None:
 
     for step in range(STEPS):
         progress(step)
-        # the last column goes right and lands in the left neighbour's first one
+        # the last column goes to the right neighbour, and into its first column
         sent = matrix[:, -1].copy()
         comm.Sendrecv(
             [matrix.reshape(-1)[cols - 1 :], 1, column],

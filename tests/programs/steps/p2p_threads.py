@@ -1,4 +1,4 @@
-"""Several threads per rank communicate at once, each on a communicator of its own and all on a common one.
+"""Several threads per rank communicate at the same time, each on a communicator of its own and all on a common one.
 
 mpirun -n N python p2p_threads.py STEPS [--pause SECONDS]
 """
@@ -17,7 +17,7 @@ THREADS = 3
 
 
 def work(own: MPI.Comm, common: MPI.Comm, number: int, results: list[str]) -> None:
-    """Exchange with both neighbours; messages on the common communicator are told apart by tags."""
+    """Exchange with both neighbours. Tags distinguish the messages on the common communicator."""
     rank, size = own.rank, own.size
     left, right = (rank - 1) % size, (rank + 1) % size
     digest = hashlib.sha256()

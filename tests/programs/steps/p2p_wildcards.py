@@ -1,8 +1,9 @@
-"""Wildcard receives: every rank sends bursts to rank 0, which takes them by MPI_ANY_SOURCE and MPI_ANY_TAG and answers.
+"""Wildcard receives: every rank sends bursts to rank 0, which receives them by MPI_ANY_SOURCE and MPI_ANY_TAG and
+answers.
 
     mpirun -n N python p2p_wildcards.py STEPS [--pause SECONDS]
 
-Checks that messages of one sender and communicator arrive in order, whatever mixture of receives takes them.
+Checks that messages of one sender and communicator arrive in order, for every mixture of receives.
 """
 
 import hashlib

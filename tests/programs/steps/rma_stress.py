@@ -2,10 +2,10 @@
 
     mpirun -n N python rma_stress.py SEED STEPS [--pause SECONDS]
 
-All ranks draw the kind of each step from the seed, and what they do in it from seed and rank. One window is under
-lock_all from the beginning to the end, with operations in progress from one step to another. At the end the sums of
-everything are compared with what was drawn; rank 0 prints "step K" now and then and, as its last line, "digest HEX" of
-the windows.
+All ranks derive the kind of each step from the seed, and their part in it from seed and rank. One window is under
+lock_all from the beginning to the end, with operations in progress from one step to another. At the end all sums are
+compared with the values that were drawn. Rank 0 prints "step K" now and then and, as its last line, "digest HEX" of the
+windows.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def expect(actual: object, wanted: object, what: str) -> None:
 
 
 class Traffic:
-    """The windows, and for each kind of step a method. ``added``: what this rank has added to (window, target rank,
-    cell)."""
+    """The windows, and a method for each kind of step. ``added``: the sum that this rank has added to (window, target
+    rank, cell)."""
 
     def __init__(self, seed: int) -> None:
         self.mine = random.Random(seed * 1000 + ME)
@@ -76,7 +76,7 @@ class Traffic:
             self.added["open", rank, cell] += value
 
     def accumulate(self) -> None:
-        """Left in progress: request-based, or flushed by nobody."""
+        """Stays in progress: request-based, or never flushed."""
         for _ in range(self.mine.randrange(1, 10)):
             rank, cell, value = self.target()
             data = np.array([value], dtype="i8")
@@ -103,7 +103,7 @@ class Traffic:
             self.added["locked", rank, cell] += value
 
     def look(self) -> None:
-        """Under the shared lock nothing changes."""
+        """Under the shared lock no value changes."""
         once, again = np.empty(CELLS, dtype="i8"), np.empty(CELLS, dtype="i8")
         rank = self.mine.randrange(SIZE)
         self.locked.Lock(rank, MPI.LOCK_SHARED)
@@ -160,7 +160,7 @@ class Traffic:
         WORLD.Barrier()
 
     def attach(self) -> None:
-        """A window of its own for a moment, with memory attached."""
+        """A window of its own for a short time, with memory attached."""
         memory = np.full(10, ME, dtype="i8")
         window = MPI.Win.Create_dynamic(comm=WORLD)
         window.Attach(memory)

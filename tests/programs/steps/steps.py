@@ -1,6 +1,6 @@
 """Frame of programs that do many steps of MPI traffic: their options, their progress, and their last line, "digest HEX"
-of what all ranks have received. STEPS_HOLD in the environment, "K FILE": no rank goes beyond step K before FILE exists,
-so that a test has the job for as long as it wants."""
+of the data that all ranks have received. STEPS_HOLD in the environment, "K FILE": no rank continues after step K before
+FILE exists, so that a test has the job for as long as it needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parser(*numbers: str) -> argparse.ArgumentParser:
 
 
 def run(main: Callable[[], None]) -> None:
-    """An error on one rank ends the job: the others would wait for it for ever."""
+    """An error on one rank ends the job; otherwise the others would wait for it for ever."""
     try:
         main()
     except Exception:
@@ -45,7 +45,7 @@ def progress(step: int) -> None:
 
 
 def hold(step: int) -> None:
-    """STEPS_HOLD counts here."""
+    """STEPS_HOLD takes effect here."""
     while str(step) == HELD and not os.path.exists(HOLD):
         time.sleep(0.01)
 

@@ -2,15 +2,16 @@
 
     mpirun -n N python stress.py SEED STEPS [--pause SECONDS] [--blocking]
 
-Every rank derives the same schedule from the seed; each step is one operation on one communicator, and steps may leave
-operations pending that later steps complete. What a rank receives goes into its digest; rank 0 prints "step K" now and
-then and, as its last line, "digest HEX" of all ranks' digests.
+Every rank derives the same schedule from the seed. Each step is one operation on one communicator, and steps may leave
+operations pending that later steps complete. The data that a rank receives go into its digest. Rank 0 prints "step K"
+now and then and, as its last line, "digest HEX" of all ranks' digests.
 
-Why it cannot deadlock or depend on timing: ranks do the steps in the same order; a step blocks only on steps that all
-its members have reached or will reach without this rank; tags are unique per step, so wildcards match within a step
-only, and what they bring is sorted before it is digested.
+It cannot deadlock or depend on timing, for these reasons. Ranks do the steps in the same order. A step blocks only on
+steps that all its members have reached or will reach without this rank. Tags are unique per step, so wildcards match
+only within a step, and the messages that they match are sorted before they go into the digest.
 
---blocking: no nonblocking collectives and no wrong calls, which two-phase commit doesn't have; the digest is the same.
+--blocking: no nonblocking collectives and no wrong calls, which two-phase commit doesn't support; the digest is the
+same.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ def smaller_key(a: MPI.buffer, b: MPI.buffer, _: MPI.Datatype) -> None:
 
 @dataclass(eq=False)
 class Comm:
-    """A communicator that all ranks know of; ``handle`` only on members. ``members``: world ranks in rank order."""
+    """A communicator that all ranks know; only members have ``handle``. ``members``: world ranks in rank order."""
 
     handle: MPI.Comm | None
     members: list[int]
-    pending: int = 0  # operations in progress: it isn't freed then
+    pending: int = 0  # operations in progress: until they end, it isn't freed
 
     @property
     def size(self) -> int:
@@ -60,7 +61,7 @@ class Comm:
 
 @dataclass(eq=False)
 class Deferred:
-    """What is to be done in a later step, by those ranks that have something to do."""
+    """An action for a later step, and the ranks that take part in it."""
 
     comm: Comm
     work: Callable[[], None]
@@ -89,12 +90,12 @@ class Stress:
     # ---- data
 
     def note(self, *values: object) -> None:
-        """Into the digest."""
+        """Add to the digest."""
         for value in values:
             self.digest.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
 
     def data(self, n: int, *salt: int) -> np.ndarray:
-        """n values that only this step and the salt determine."""
+        """n values that depend only on this step and the salt."""
         return np.random.default_rng([self.seed, self.step, *salt]).integers(0, 65521, n)
 
     def tag(self, k: int = 0) -> int:
@@ -208,7 +209,7 @@ class Stress:
         self.note(got)
 
     def exchange(self, rng: random.Random, comm: Comm) -> None:
-        """Everybody sends to everybody, several messages per pair, completed in different ways."""
+        """All ranks send to all, several messages per pair, completed in different ways."""
         how, n, first, depth = rng.randrange(6), rng.choice([40, 400, 16000]), rng.random() < 0.5, rng.randrange(1, 4)
         if (c := comm.handle) is None:
             return
@@ -257,7 +258,7 @@ class Stress:
         self.note(got)
 
     def wildcard(self, rng: random.Random, comm: Comm) -> None:
-        """All send to one in all modes, which receives from any source; its own message comes last."""
+        """All ranks send to one in all modes, and it receives from any source. Its own message comes last."""
         root, n, mode, wait = rng.randrange(comm.size), rng.choice([1, 50, 12000]), rng.randrange(4), rng.random() < 0.3
         if (c := comm.handle) is None or comm.size == 1:
             return
@@ -289,7 +290,7 @@ class Stress:
         self.note(*sorted(found))
 
     def probes(self, rng: random.Random, comm: Comm) -> None:
-        """Sizes are found by probing."""
+        """The receiver finds the sizes by probing."""
         root, kind, size = rng.randrange(comm.size), rng.randrange(5), rng.choice([3, 7000])
         if (c := comm.handle) is None or comm.size == 1:
             return
@@ -323,7 +324,7 @@ class Stress:
         self.note(*sorted(found))
 
     def chain(self, _: random.Random, comm: Comm) -> None:
-        """Each rank waits for the next one, the last one comes late; then the way back."""
+        """Each rank waits for the next one, and the last one comes late; then in the opposite direction."""
         if (c := comm.handle) is None:
             return
         token = np.zeros(5, dtype="i8")
@@ -338,7 +339,7 @@ class Stress:
         self.note(token)
 
     def crossed(self, rng: random.Random, comm: Comm) -> None:
-        """Half of the ranks pass a collective of their own first, the other half waits for messages from them."""
+        """Half of the ranks first pass a collective of their own; the other half waits for messages from them."""
         other = rng.choice(self.comms)
         if other.handle is not None:
             other.handle.Barrier()
@@ -432,14 +433,14 @@ class Stress:
     def begin(
         self, nonblocking: Callable[..., MPI.Request], blocking: Callable[..., None], *buffers: np.ndarray
     ) -> MPI.Request:
-        """A collective; the request to wait for."""
+        """Start a collective; returns the request to wait for."""
         if not self.blocking:
             return nonblocking(*buffers)
         blocking(*buffers)
         return MPI.REQUEST_NULL
 
     def duplicate(self, rng: random.Random, comm: Comm) -> None:
-        """A nonblocking duplicate, there to be used some steps later."""
+        """A nonblocking duplicate that is used some steps later."""
         steps, c = rng.choice([1, 2, 10]), comm.handle
         new, request = (None, None) if c is None else (c.Dup(), None) if self.blocking else c.Idup()
 
@@ -454,8 +455,8 @@ class Stress:
             finish()
 
     def between(self, rng: random.Random, comm: Comm) -> None:
-        """An inter-communicator between two parts of a communicator, with traffic now and some steps later; perhaps
-        merged."""
+        """An inter-communicator between two parts of a communicator, with traffic now and some steps later. It may also
+        be merged."""
         if comm.size == 1:
             return
         order, cut, keep, steps = (
@@ -540,7 +541,7 @@ class Stress:
                 gone.handle.Free()
 
     def wrong(self, rng: random.Random, comm: Comm) -> None:
-        """Some members make collective calls that fail on their arguments: to MPI they make none (two-phase commit
+        """Some members make collective calls that fail on their arguments. For MPI these are no calls (two-phase commit
         can't know that)."""
         kinds: list[Callable[[MPI.Comm], object]] = [
             lambda c: c.Bcast(np.zeros(1), root=c.size), lambda c: c.Ibcast(np.zeros(1), root=-7),
@@ -560,7 +561,7 @@ class Stress:
                 raise AssertionError("a wrong call has succeeded")
 
     def idle(self, rng: random.Random, comm: Comm) -> None:
-        """One rank computes or sleeps; the others go on."""
+        """One rank computes or sleeps; the others continue."""
         who, kind = rng.choice(comm.members), rng.randrange(2)
         if who != ME:
             return

@@ -1,9 +1,9 @@
-"""A program and SIGTERM: what it sees of it, what its children do, how it ends by it.
+"""A program and SIGTERM: its effect on the program and on its children, and the program's end.
 
     mpirun -n N python terminated.py [own]
 
-Prints "ready", then "step K" now and then until STOP exists in the working directory, then "ok". Without `own` it has
-said nothing about SIGTERM, and rank 0 sends it to itself at the end; with `own` it has a handler, which makes STOP.
+Prints "ready", then "step K" now and then until STOP exists in the working directory, then "ok". Without `own` it does
+not handle SIGTERM, and rank 0 sends it to itself at the end. With `own` it has a handler, which makes STOP.
 """
 
 import os
@@ -20,7 +20,7 @@ STOP = Path("STOP")
 
 
 def child_ends(start: str) -> None:
-    """A child of any kind ends by SIGTERM."""
+    """SIGTERM ends children of every kind."""
     if start == "fork":
         pid = os.fork()
         if pid == 0:

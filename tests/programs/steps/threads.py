@@ -1,12 +1,12 @@
-"""Several threads per rank, each with a communicator of its own for collectives; messages between any two threads cross
+"""Several threads per rank, each with a communicator of its own for collectives. Messages between any two threads cross
 them.
 
     mpirun -n N python threads.py SEED STEPS [--pause SECONDS]
 
-What happens is one sequence of events, the same on all ranks and drawn from SEED: a collective on a thread's
-communicator, or a message from a thread of one rank to any thread of another. Each thread does its part of the
-sequence, so it can't hang, though a thread's next message may wait for a collective of another thread elsewhere. The
-main thread only joins. Prints "step N" now and then and, as rank 0's last line, a digest of all that was received.
+The events are one sequence, the same on all ranks and drawn from SEED: a collective on a thread's communicator, or a
+message from a thread of one rank to any thread of another. Each thread does its part of the sequence, so it can't hang,
+although a thread's next message may wait for a collective of another thread on another rank. The main thread only
+joins. Prints "step N" now and then. Rank 0's last line is a digest of all data received.
 """
 
 from __future__ import annotations

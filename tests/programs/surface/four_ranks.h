@@ -6,7 +6,7 @@
 
 enum { RANKS = 4 };
 
-/* Calls a function's form with big counts (_c) or the one with int counts; arrays of counts and displacements are
+/* Calls a function's form with big counts (_c), or the one with int counts. Arrays of counts and displacements are
  * passed as void *. */
 #define FORM(big, name, ...) ((big) ? name##_c(__VA_ARGS__) : name(__VA_ARGS__))
 

@@ -1,7 +1,7 @@
-"""Steps of 20 ms, and twice rank 0 writes to a file for some time while the others wait for it in a Barrier, as
-programs do that write checkpoints.
+"""Steps of 20 ms. Twice, rank 0 writes to a file for some time while the others wait for it in a Barrier, as in
+programs that write checkpoints.
 
-The first time until there is a file `seen`, the second time for as long as that took. Prints `late` where it happens.
+The first time lasts until there is a file `seen`, the second time as long as the first. Prints `late` in both.
 """
 
 import os

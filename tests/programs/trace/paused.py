@@ -1,7 +1,7 @@
-"""Rank 1 pauses the recording of its calls (MPI_Pcontrol), makes some of all kinds, stays outside MPI until a file is
-there, and goes on. Two ranks.
+"""Rank 1 pauses the recording of its calls (MPI_Pcontrol), makes some calls of all kinds, stays outside MPI until a
+file exists, and continues. Two ranks.
 
-paused.py FILE: prints `paused` when both have got there.
+paused.py FILE: prints `paused` when both ranks have reached this point.
 """
 
 import sys

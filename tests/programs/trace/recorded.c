@@ -1,5 +1,5 @@
-/* recorded.c - one of each kind of call that is recorded; tests/integration/trace/test_trace_run.py knows the records
- * by heart. Any number of ranks above 1. Given a second argument, rank 1 never enters the last barrier. */
+/* recorded.c - one call of each kind that is recorded; tests/integration/trace/test_trace_run.py contains the expected
+ * records. Two or more ranks. With a second argument, rank 1 never enters the last barrier. */
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Rank 1 makes the call that is named by the first argument, which MPI refuses and whose error ends the job. See
+/* Rank 1 makes the call that the first argument names. MPI refuses it, and the error ends the job. See
  * test_refused.py. */
 #include <limits.h>
 #include <mpi.h>

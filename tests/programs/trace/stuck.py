@@ -1,8 +1,8 @@
-"""Rounds of messages around a ring and an Allreduce, as ordinary programs have them; after some rounds one rank gets
-stuck in a certain way.
+"""Rounds of messages around a ring and an Allreduce, as in ordinary programs. After some rounds one rank gets stuck in
+a certain way.
 
-stuck.py KIND [ROUNDS]: rank 1 is at fault, or the ranks named below. Prints `stuck` where it happens; without a fault
-it goes on until a file `end` is there.
+stuck.py KIND [ROUNDS]: rank 1 is at fault, or the ranks named below. Prints `stuck` then. Without a fault it continues
+until a file `end` exists.
 """
 
 import sys
@@ -63,7 +63,7 @@ def fault() -> None:
 
 for _ in range(ROUNDS):
     one_round()
-if KIND == "deadlock":  # of ranks 0 and 1, the others wait for them
+if KIND == "deadlock":  # of ranks 0 and 1; the others wait for them
     if rank == 0:
         print("stuck", flush=True)
     if rank < 2:

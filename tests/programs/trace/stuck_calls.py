@@ -1,7 +1,7 @@
-"""Rounds of the calls that programs seldom make: persistent ones, windows, files; after some rounds rank 1 does
-something else for ever.
+"""Rounds of calls that programs seldom make: persistent ones, windows, files. After some rounds rank 1 does something
+else for ever.
 
-stuck_calls.py KIND [asleep]: which calls. Prints `stuck` where it happens.
+stuck_calls.py KIND [asleep]: which calls. Prints `stuck` then.
 """
 
 import sys
@@ -40,7 +40,7 @@ def again(*requests: MPI.Prequest) -> None:
 
 
 def lock() -> None:
-    """The lock of rank 0's memory: rank 1 keeps it."""
+    """Rank 1 keeps the lock of rank 0's memory."""
     window = MPI.Win.Create(mine, 8, comm=world)
     for _ in range(5):
         window.Lock(0)
@@ -56,7 +56,7 @@ def lock() -> None:
 
 
 def locks() -> None:
-    """Each of the ranks 0 and 1 has the lock of its own memory and asks for that of the other's."""
+    """Each of the ranks 0 and 1 has the lock of its own memory and requests that of the other's."""
     window = MPI.Win.Create(mine, 8, comm=world)
     other = MPI.Win.Create(theirs, 8, comm=world)
     if rank < 2:
@@ -85,7 +85,7 @@ def collective() -> None:
 
 
 def overwritten() -> None:
-    """As collective(), but what made the request is no longer in the trace."""
+    """As collective(), but the call that made the request is no longer in the trace."""
     request = world.Allreduce_init(mine, theirs)
     for _ in range(1 << 16):
         world.Send(mine, MPI.PROC_NULL)
@@ -93,8 +93,8 @@ def overwritten() -> None:
 
 
 def epochs(left_out: str) -> None:
-    """Each rank gives its left one access to its memory, and has access to that of its right one; in the last round
-    rank 1 leaves out a call."""
+    """Each rank gives its left neighbour access to its memory, and has access to that of its right neighbour. In the
+    last round rank 1 leaves out a call."""
     window = MPI.Win.Create(mine, 8, comm=world)
     group = window.Get_group()
     to, by = group.Incl([right]), group.Incl([left])
@@ -105,7 +105,7 @@ def epochs(left_out: str) -> None:
         "wait": window.Wait,
     }
     order = ["post", "start", "complete", "wait"]
-    # so that nothing else lacks: who waited for its complete could be named as well
+    # so that no other call is missing: otherwise the rank that waited for its complete could be named as well
     if rank == 1 and left_out == "post":
         order = ["start", "complete", "post", "wait"]
     for i in range(6):

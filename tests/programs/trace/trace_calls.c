@@ -35,7 +35,7 @@ static void calls(void) {
     MPI_Sendrecv(&out, 1, MPI_INT, peer, 3, in, 1, MPI_INT, peer, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Iallreduce(&out, in, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &r[0]);
     while (!flag) MPI_Test(&r[0], &flag, MPI_STATUS_IGNORE);
-    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &half); /* the ranks are the other way round */
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &half); /* the ranks are in reverse order */
     MPI_Comm_set_errhandler(half, MPI_ERRORS_RETURN);
     MPI_Send(&out, 1, MPI_INT, 5, 0, half); /* no such rank */
     MPI_Type_vector(3, 2, 4, MPI_DOUBLE, &type);
@@ -55,7 +55,7 @@ static void calls(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Rank 1 waits for what rank 0 sends when FILE is there. */
+/* Rank 1 waits for a message that rank 0 sends when FILE exists. */
 static void wait_for(const char *file) {
     MPI_Request r[3];
     for (int i = 0; i < 5; i++) MPI_Barrier(MPI_COMM_WORLD);

@@ -40,5 +40,5 @@ def test_what_a_process_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     idle = live._observe("idle", "a loop", ["sleep", "100"], 0.9)
     assert max(busy.shares) > 5 > max(idle.shares) and all(0 < memory < 100 for memory in (*busy.memory, *idle.memory))
     assert busy.moments == sorted(busy.moments) and len(busy.moments) == len(busy.shares) == len(busy.memory) >= 3
-    plots.usage([busy, idle], tmp_path / "used.png")
+    live.draw([busy, idle], tmp_path / "used.png")
     assert (tmp_path / "used.png").stat().st_size > 5000

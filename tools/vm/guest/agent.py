@@ -1,19 +1,20 @@
-"""The guest's agent: runs the host's commands, several at a time, and says what becomes of them.
+"""The guest's agent: runs commands for the host, several at a time, and reports their output and their end.
 
-Requests and answers are lines of JSON on a virtio-serial port; bytes travel as text in Latin-1, one character a byte.
+Requests and answers are lines of JSON on a virtio-serial port. Bytes are sent as text in Latin-1, one character per
+byte.
 
     {"id": 7, "run": [PROGRAM, ...], "cwd": DIR, "env": {...}}      start a command
-    {"id": 7, "signal": 15}                                         to its process group
-    {"id": 7, "kill": true}                                         SIGKILL to all its processes
-    {"id": 7, "out": TEXT}, {"id": 7, "err": TEXT}                  what it has written
+    {"id": 7, "signal": 15}                                         send a signal to its process group
+    {"id": 7, "kill": true}                                         send SIGKILL to all its processes
+    {"id": 7, "out": TEXT}, {"id": 7, "err": TEXT}                  its output
     {"id": 7, "exit": 0}                                            the last line about it; -N: ended by signal N
     {"id": 0, "ready": true}                                        the first line of all
 
 Invariants
- 1. The processes of a command are the members of its control group, whatever sessions they have made themselves. When
-    the command's own process has ended, the others are killed: nothing outlives a command.
+ 1. The processes of a command are the members of its control group, even if they have made sessions of their own. When
+    the command's own process has ended, the others are killed.
  2. `exit` comes after all output.
- 3. The agent ends, and with it the machine, when the host closes its end of the port.
+ 3. When the host closes its end of the port, the agent ends, and so does the machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass
 class Command:
-    """One running command. streams: of its output, those that are still open."""
+    """One running command. streams: its open streams of output."""
 
     process: subprocess.Popen[bytes]
     group: Path
@@ -46,7 +47,7 @@ class Command:
 
 
 class Agent:
-    """Everything happens in one thread: the selector's data are functions to call."""
+    """All work is done in one thread. The selector's data are functions to call."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -56,7 +57,7 @@ class Agent:
         self.selector.register(port, selectors.EVENT_READ, self._hear)
 
     def serve(self) -> None:
-        """Until the host has gone."""
+        """Run until the host closes the port."""
         self._say(id=0, ready=True)
         with contextlib.suppress(EOFError):
             while True:
@@ -78,7 +79,7 @@ class Agent:
             number = request["id"]
             if "run" in request:
                 self._run(number, request)
-            elif number in self.commands:  # else it has just ended, and the host will hear of that
+            elif number in self.commands:  # otherwise it has just ended, and the host will be told
                 self._signal(self.commands[number], request)
 
     def _run(self, number: int, request: dict) -> None:
@@ -133,21 +134,21 @@ class Agent:
         self.selector.unregister(pidfd)
         os.close(pidfd)
         command.status = command.process.wait()
-        command.kill()  # the rest (invariant 1), which also closes the streams
+        command.kill()  # the remaining processes (invariant 1); this also closes the streams
         self._forget_if_over(number)
 
     def _forget_if_over(self, number: int) -> None:
         command = self.commands[number]
         if command.status is None or command.streams:
             return
-        with contextlib.suppress(OSError):  # not yet reaped by init: an empty directory stays, which hurts nobody
+        with contextlib.suppress(OSError):  # init has not reaped it yet; an empty directory stays, which does no harm
             command.group.rmdir()
         del self.commands[number]
         self._say(id=number, exit=command.status)
 
 
 def open_port() -> int:
-    """The port that has our name."""
+    """The path of the port with our name."""
     for entry in Path("/sys/class/virtio-ports").iterdir():
         if (entry / "name").read_text().strip() == NAME:
             return os.open(f"/dev/{entry.name}", os.O_RDWR | os.O_CLOEXEC)

@@ -15,8 +15,7 @@ static void receive(MPI_Comm comm, int tag, char value) {
 
 static void fill(char value) { memset(big, value, MESSAGE); }
 
-/* ---- of the process: messages that nobody has received are in progress at the checkpoint, and a flush waits for them
- * ---- */
+/* ---- the process's buffer: unreceived messages are in progress at the checkpoint, and a flush waits for them ---- */
 
 static char process_buffer[BYTES];
 static MPI_Request flush;
@@ -46,7 +45,7 @@ static void process_check(void) {
     for (int i = 0; i < 4; i++) receive(MPI_COMM_WORLD, i + 1, (char)('a' + i));
     MPI_Wait(&flush, MPI_STATUS_IGNORE);
     CHECK(flush == MPI_REQUEST_NULL);
-    /* with the overhead too much */
+    /* too much, together with the overhead */
     CHECK(class_of(MPI_Bsend(process_buffer, BYTES, MPI_CHAR, next, 5, MPI_COMM_WORLD)) == MPI_ERR_BUFFER);
     MPI_Buffer_flush();
     MPI_Buffer_detach(&address, &bytes);
@@ -61,7 +60,7 @@ static void process_check(void) {
     CHECK(class_of(MPI_Buffer_attach(process_buffer, -1)) == MPI_ERR_ARG);
 }
 
-/* ---- of a communicator: it goes before the process's, and no other communicator uses it ---- */
+/* ---- a communicator's buffer: it is used before the process's, and no other communicator uses it ---- */
 
 static char comm_buffer[BYTES];
 static MPI_Comm comm;
@@ -72,7 +71,7 @@ static void comm_set_up(void) {
     MPI_Comm_attach_buffer(comm, comm_buffer, 2 * MESSAGE);
     fill('e');
     MPI_Bsend(big, MESSAGE, MPI_CHAR, next, 1, comm);
-    /* the process's has room, but isn't asked */
+    /* the process's buffer has room, but isn't used */
     CHECK(class_of(MPI_Bsend(process_buffer, 2 * MESSAGE, MPI_CHAR, next, 1, comm)) == MPI_ERR_BUFFER);
     MPI_Comm_iflush_buffer(comm, &comm_flush);
 }
@@ -89,7 +88,7 @@ static void comm_check(void) {
     MPI_Comm_flush_buffer(comm);
     MPI_Comm_detach_buffer(comm, &address, &bytes);
     CHECK(address == comm_buffer && bytes == 2 * MESSAGE);
-    MPI_Comm_attach_buffer_c(comm, MPI_BUFFER_AUTOMATIC, 0); /* as much as is needed */
+    MPI_Comm_attach_buffer_c(comm, MPI_BUFFER_AUTOMATIC, 0); /* exactly the necessary size */
     for (int i = 0; i < 10; i++) MPI_Bsend(big, MESSAGE, MPI_CHAR, next, 3, comm);
     for (int i = 0; i < 10; i++) receive(comm, 3, 'f');
     MPI_Comm_detach_buffer_c(comm, &address, &many);
@@ -98,7 +97,7 @@ static void comm_check(void) {
     MPI_Comm_free(&comm);
 }
 
-/* ---- of a session: for the communicators that come from it, and what is made of them ---- */
+/* ---- a session's buffer: for the communicators that come from it, and for those made of them ---- */
 
 static char session_buffer[BYTES];
 static MPI_Session session;

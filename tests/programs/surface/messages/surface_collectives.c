@@ -1,24 +1,25 @@
-/* Blocking collectives: each with int and with big counts, the same data and results, before the checkpoint and after
- * the restarts, on the world and on a communicator, with types and operations made before. See checkpointed.h and
- * four_ranks.h.
+/* Blocking collectives. Each is called with int and with big counts, with the same data and results, before the
+ * checkpoint and after the restarts, on the world and on a communicator, with types and operations made before. See
+ * checkpointed.h and four_ranks.h.
  *
- * Ranks send what `out` holds: out[j] = 100 * rank + j. What they get is compared as a whole with a formula; what isn't
- * received stays -1. */
+ * Ranks send the array `out`: out[j] = 100 * rank + j. The received array is compared with a formula as a whole;
+ * elements that are not received stay -1.
+ */
 #include "../four_ranks.h"
 
 enum { SLOT = 8, MANY = RANKS * SLOT };
 
 static MPI_Comm twin;
-static int root; /* all ranks have their turn, see each_form */
+static int root; /* every rank is the root once, see each_form */
 static int out[MANY], got[MANY];
 
 static int *blank(void) { return memset(got, -1, sizeof got); }
 
-/* The first n are `value`, in which i is the place; the rest was left alone. */
+/* The first n elements are `value`, in which i is the index; the rest is unchanged. */
 #define EXPECT(n, value) \
     for (int i = 0; i < MANY; i++) CHECK(got[i] == (i < (n) ? (value) : -1))
 
-/* For counts that differ: in slot s is what came from rank RANKS - 1 - s, in order k, `value` or nothing. */
+/* For counts that differ: slot s contains the data of rank RANKS - 1 - s: in order k, `value`, or nothing. */
 #define EXPECT_SLOTS(value)                                           \
     for (int place = 0; place < MANY; place++) {                      \
         int from = RANKS - 1 - place / SLOT, k = place % SLOT;        \
@@ -66,8 +67,8 @@ static void regular(int big, MPI_Comm comm) {
     EXPECT(4, 200 * rank + 2 * i + 4);
 }
 
-/* Cases run with both forms, one on the world and one on a communicator made before the checkpoint; after it the other
- * way round. */
+/* Cases run with both forms, one on the world and one on a communicator made before the checkpoint. After it they are
+ * exchanged. */
 static void each_form(void (*collectives)(int big, MPI_Comm comm), int after) {
     for (int big = 0; big < 2; big++) {
         root = 2 * after + big;
@@ -85,9 +86,9 @@ static void regular_check(void) { each_form(regular, 1); }
 
 /* ---- counts that differ ---- */
 
-static MPI_Datatype spaced; /* an int and a hole as large */
+static MPI_Datatype spaced; /* an int and a gap of the same size */
 
-static int crossing(int from, int to) { return (from + 2 * to) % 4; } /* so many from one to the other */
+static int crossing(int from, int to) { return (from + 2 * to) % 4; } /* number of elements from one to the other */
 
 static void irregular(int big, MPI_Comm comm) {
     numbers_t grown, sent, received, slots, reversed, slots_bytes, reversed_bytes;
@@ -135,7 +136,7 @@ static void irregular_check(void) {
     MPI_Type_free(&spaced);
 }
 
-/* ---- an operation of the program that doesn't commute: x -> a * x + b, the left one first ---- */
+/* ---- an operation of the program that is not commutative: x -> a * x + b, the left one first ---- */
 
 typedef struct { int a, b; } affine_t;
 
@@ -148,7 +149,7 @@ static void compose(void *first, void *second, int *n, MPI_Datatype *type) {
     for (int i = 0; i < *n; i++) g[i] = (affine_t){f[i].a * g[i].a, g[i].a * f[i].b + g[i].b};
 }
 
-/* Rank r's is x -> (r + 2) * x + r + 1 + d; those of ranks 0 to n - 1, applied to x. */
+/* Rank r's is x -> (r + 2) * x + r + 1 + d. Returns those of ranks 0 to n - 1, applied to x. */
 static int applied(int n, int d, int x) {
     for (int r = 0; r < n; r++) x = (r + 2) * x + r + 1 + d;
     return x;
@@ -212,7 +213,7 @@ static void in_place_set_up(void) { each_form(in_place, 0); }
 
 static void in_place_check(void) { each_form(in_place, 1); }
 
-/* ---- more than what is sent eagerly ---- */
+/* ---- data too long to be sent eagerly ---- */
 
 static void large(int big, MPI_Comm comm) {
     enum { N = 200000 };
@@ -232,7 +233,7 @@ static void large_set_up(void) { each_form(large, 0); }
 
 static void large_check(void) { each_form(large, 1); }
 
-/* ---- what is refused: before anything is sent, on all ranks alike ---- */
+/* ---- calls that are refused: before anything is sent, on all ranks alike ---- */
 
 #define REFUSED(error, name, ...) CHECK(class_of(FORM(big, name, __VA_ARGS__)) == (error))
 
@@ -247,7 +248,7 @@ static void refused(int big, MPI_Comm comm) {
     REFUSED(MPI_ERR_OP, MPI_Scan, out, got, 1, MPI_FLOAT, MPI_BXOR, comm);
     REFUSED(MPI_ERR_BUFFER, MPI_Allreduce, out, out, 1, MPI_INT, MPI_SUM, comm);
     REFUSED(MPI_ERR_OP, MPI_Reduce_local, out, got, 1, MPI_INT, MPI_OP_NULL);
-    CHECK(!MPI_Barrier(comm)); /* no harm was done */
+    CHECK(!MPI_Barrier(comm)); /* the errors had no effect */
 }
 
 static void refused_set_up(void) {

@@ -1,10 +1,10 @@
-/* Operations of the program in nonblocking and persistent reductions: begun before and finished after; see
- * four_ranks.h.
+/* Operations of the program in nonblocking and persistent reductions, started before the checkpoint and finished after
+ * it; see four_ranks.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_fold [STATE...]
  *
- * The operation is the product of 2x2 matrices modulo a prime: associative and not commutative. A matrix lies in a
- * struct with a hole.
+ * The operation is the product of 2x2 matrices modulo a prime: associative and not commutative. A matrix is in a struct
+ * with a gap.
  */
 #include "../four_ranks.h"
 
@@ -27,7 +27,7 @@ static matrix_t times(matrix_t a, matrix_t b, int hole) {
 
 static matrix_t matrix(int r, int i, int round) { return (matrix_t){{r + 2, i + 1}, -1, {1 + round % 7, r * i + 1}}; }
 
-/* Of element i of ranks first, first + step ... below last */
+/* Product for element i of the ranks first, first + step ... below last. */
 static matrix_t product(int first, int last, int step, int i, int round) {
     matrix_t p = matrix(first, i, round);
     for (int r = first + step; r < last; r += step) p = times(p, matrix(r, i, round), -1);
@@ -140,7 +140,7 @@ static void verify(const reduction_t *x) {
 static reduction_t all[KINDS * FORMS * 2];
 enum { ALL = sizeof all / sizeof *all };
 
-/* The operation and the type are freed while the reductions go on. */
+/* The operation and the type are freed while the reductions are in progress. */
 static void begin_all(void) {
     MPI_Op ops[2];
     MPI_Datatype type = make_type();
@@ -196,7 +196,7 @@ static void every_function_check(void) {
 static int texts[2], text_calls;
 static MPI_Request text_requests[3];
 
-static void join(void *in, void *inout, int *n, MPI_Datatype *type) { /* decimal digits side by side */
+static void join(void *in, void *inout, int *n, MPI_Datatype *type) { /* concatenates decimal digits */
     int *a = in, *b = inout;
     CHECK(*type == MPI_INT);
     for (int i = 0; i < *n; i++) {
@@ -223,9 +223,9 @@ static void plain_check(void) {
     CHECK(texts[0] == 1234 && texts[1] == scans[rank] && text_calls > 0);
 }
 
-/* ---- elements further apart than they are long, and beginning before themselves; from the last to the first. The
- * latter not with STATE_NATIVE: MPICH 5.0.2's own nonblocking reductions write beside their buffers then (seen with
- * AddressSanitizer). ---- */
+/* ---- elements whose extent is larger than their size, and elements that begin before their address; from the last to
+ * the first. The latter not with STATE_NATIVE: MPICH 5.0.2's own nonblocking reductions then write outside their
+ * buffers (AddressSanitizer shows it). ---- */
 
 typedef struct { int before, value, after; } spaced_t;
 static spaced_t spaced[2][3], backwards[2][3];
@@ -270,7 +270,7 @@ static MPI_Request inter[4];
 static matrix_t given[4], got[4][4];
 
 static void inter_begin(MPI_Datatype type, MPI_Op op) {
-    int mine[2] = {rank % 2 ? 1 : 3, rank % 2 ? 3 : 1}; /* the groups cut the four elements differently */
+    int mine[2] = {rank % 2 ? 1 : 3, rank % 2 ? 3 : 1}; /* the groups divide the four elements differently */
     memset(given, -1, sizeof given), memset(got, -1, sizeof got);
     for (int i = 0; i < 4; i++) given[i] = matrix(rank, i, 3);
     void *in = given;

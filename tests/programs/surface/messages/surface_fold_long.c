@@ -1,3 +1,3 @@
-/* surface_fold.c with vectors so long that contributions aren't gathered (fold.c). */
+/* surface_fold.c with vectors too long for gathering the contributions (fold.c). */
 #define ELEMENTS 16500
 #include "surface_fold.c"

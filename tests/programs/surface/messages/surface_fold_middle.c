@@ -1,13 +1,13 @@
-/* A long nonblocking reduction with an operation of the program that each rank has brought to another point: rank 0 has
- * its result, rank 1 has left it by a jump out of the operation, the others have only begun. Meanwhile these are in a
- * barrier. See four_ranks.h. */
+/* A long nonblocking reduction with an operation of the program, which is at a different point on each rank: rank 0 has
+ * its result, rank 1 has left it by a jump out of the operation, the others have only begun. Meanwhile the others are
+ * in a barrier. See four_ranks.h. */
 #include "../four_ranks.h"
 
 #include <setjmp.h>
 
 enum { N = 600000, PRIME = 10007, JUMP_AT = 7 /* call: after the first of some pieces */ };
 
-typedef struct { int factor, term; } map_t; /* x -> factor * x + term: composition is associative and doesn't commute */
+typedef struct { int factor, term; } map_t; /* x -> factor * x + term: composition is associative and not commutative */
 
 static map_t in[2][N], out[2][N];
 static MPI_Request requests[2]; /* nonblocking, persistent */

@@ -67,13 +67,13 @@ static void states_check(void) {
     MPI_Wait(&completed, MPI_STATUS_IGNORE);
     CHECK(completed_counts.queries == 1 && completed_counts.frees == 1);
     MPI_Test(&cancelled, &flag, &status);
-    CHECK(!flag); /* it takes more than the callback */
+    CHECK(!flag); /* the callback alone is not sufficient */
     MPI_Grequest_complete(cancelled);
     MPI_Wait(&cancelled, &status);
     check_status(&status, 1);
 }
 
-/* ---- freed before it's completed, and after ---- */
+/* ---- freed before it is completed, and after ---- */
 
 static MPI_Request copy_of_freed;
 static counts_t freed_counts;
@@ -96,7 +96,7 @@ static void freed_check(void) {
     CHECK(r == MPI_REQUEST_NULL && counts.frees == 1 && counts.queries == 0);
 }
 
-/* ---- among others ---- */
+/* ---- together with other requests ---- */
 
 static MPI_Request mixed[4];
 static counts_t mixed_counts[2];
@@ -143,7 +143,7 @@ static void mixed_check(void) {
     }
 }
 
-/* ---- completed by another thread while one waits ---- */
+/* ---- completed by another thread while one thread waits ---- */
 
 static MPI_Request awaited;
 static counts_t awaited_counts;
@@ -189,7 +189,7 @@ static void errors_check(void) {
     for (int i = 0; i < 2; i++)
         MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &both[i]), MPI_Grequest_complete(both[i]);
     counts.frees = 0;
-    /* MPICH goes no further than to the first failure */
+    /* MPICH stops at the first failure */
     CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS && counts.frees == 1);
     CHECK(statuses[0].MPI_ERROR != MPI_SUCCESS && both[0] == MPI_REQUEST_NULL &&
           statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[1] != MPI_REQUEST_NULL);

@@ -1,5 +1,5 @@
-/* Nonblocking collectives: started, the job is checkpointed, killed and restarted, completed by every kind of call. See
- * checkpointed.h. */
+/* Nonblocking collectives. They are started; the job is checkpointed, killed and restarted; every kind of call
+ * completes them. See checkpointed.h. */
 #include "../../mpi_states.h"
 
 enum { RANKS = 4, MANY = 24 };
@@ -11,7 +11,7 @@ static int total; /* sum of rank + 1 over the ranks */
 typedef struct {
     MPI_Request r[MANY];
     int n;
-    int mine, vector[RANKS * 2]; /* what is sent: rank + 1; and 100 * rank + i */
+    int mine, vector[RANKS * 2]; /* sent data: rank + 1; and 100 * rank + i */
     int gathered[RANKS], gathered_v[RANKS * 2], sum, crossed[RANKS], crossed_v[RANKS], crossed_w[RANKS], word, before,
         at_root[RANKS], at_root_v[RANKS * 2], root_sum, part, block, until, scattered, scattered_v[2];
     int counts[RANKS], twos[RANKS], at[RANKS], at_twos[RANKS], bytes_at[RANKS];
@@ -116,7 +116,7 @@ static void big_check(void) {
     values(&big);
 }
 
-/* ---- neighbourhoods: a ring, with two edges from each rank to the next and one to the one before ---- */
+/* ---- neighbourhoods: a ring, with two edges from each rank to the next and one to the previous rank ---- */
 
 static MPI_Comm ring;
 static int from[3], to[3]; /* ranks: sources and destinations */
@@ -222,8 +222,8 @@ static void completions_check(void) {
     for (int i = 16; i < MANY; i++) CHECK(ways[i] == MPI_REQUEST_NULL && words[i] == 1000 + i);
 }
 
-/* ---- mixed with point-to-point; on communicators that go; with types that go; on congruent communicators crossed ----
- */
+/* ---- mixed with point-to-point; on communicators and with types that are freed; crossed on congruent communicators
+ * ---- */
 
 static MPI_Request mixed[8];
 static int mixed_in[2], mixed_out, pairs[4], column[4], crossed_sum[2];
@@ -281,7 +281,7 @@ static int all_in_place[4], sum_in_place, exchanged[2][8];
 
 static void in_place_set_up(void) {
     static int counts[RANKS], bytes_at[RANKS];
-    MPI_Datatype types[RANKS]; /* theirs may change when the call has completed, our translations live longer */
+    MPI_Datatype types[RANKS]; /* the program may change its array after the call; our translations live longer */
     static MPI_Datatype kept[RANKS];
     MPI_Type_contiguous(2, MPI_INT, &types[0]);
     MPI_Type_commit(&types[0]);

@@ -1,4 +1,4 @@
-/* Operations: predefined ones on every kind of type, the program's in both forms, on basic and derived types. See
+/* Operations: predefined ones on every kind of type, and the program's in both forms, on basic and derived types. See
  * checkpointed.h.
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch surface_op [STATE...]          N >= 2
@@ -90,7 +90,7 @@ static void user_check(void) {
 
 /* ---- predefined ones ---- */
 
-static MPI_Datatype kept_pair; /* a handle over the checkpoint */
+static MPI_Datatype kept_pair; /* a handle that is kept over the checkpoint */
 
 static int reduced(int a, int b, MPI_Op op) {
     MPI_Reduce_local(&a, &b, 1, MPI_INT, op);

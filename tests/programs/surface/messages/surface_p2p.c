@@ -1,14 +1,15 @@
-/* Point-to-point: every kind of send, every way to receive, each with int and with big counts. Sent before the
- * checkpoint and received after two restarts, received before it is sent, matched before and received after, sendrecv
- * across. See checkpointed.h and four_ranks.h.
+/* Point-to-point: every kind of send and every way to receive, each with int and with big counts. Messages are sent
+ * before the checkpoint and received after two restarts, received before they are sent, or matched before and received
+ * after; sendrecv crosses the checkpoint. See checkpointed.h and four_ranks.h.
  *
- * A message of kind k and form f has the tag 10 * f + k and k + 1 integers that tell its sender, so that nothing can be
- * taken for another. */
+ * A message of kind k and form f has the tag 10 * f + k, and k + 1 integers that identify its sender, so no message can
+ * be mistaken for another.
+ */
 #include "../four_ranks.h"
 
 #include <stdbool.h>
 
-/* Those below UNRECEIVED don't wait for the receiver. */
+/* The kinds below UNRECEIVED don't wait for the receiver. */
 typedef enum { SEND, BSEND, IBSEND, ISEND, ISSEND, SSEND, RSEND, IRSEND, KINDS, UNRECEIVED = SSEND } kind_t;
 enum { MANY = KINDS + 1 };
 
@@ -86,12 +87,12 @@ static void receive(int big, way_t way, kind_t kind, int sender, MPI_Comm comm) 
     arrived(data, &status, big, kind, sender);
 }
 
-/* Something for each form and each kind that is less than `end`. */
+/* For each form, and for each kind less than `end`. */
 #define EACH(big, kind, end)          \
     for (int big = 0; big < 2; big++) \
         for (kind_t kind = 0; kind < (end); kind++)
 
-/* ---- sent before, received after: over the ranks every kind of send meets every way to receive ---- */
+/* ---- sent before, received after: over all ranks every kind of send meets every way to receive ---- */
 
 static int outgoing[2][KINDS][MANY];
 static MPI_Request sends[2][KINDS];
@@ -107,7 +108,7 @@ static void unreceived_set_up(void) {
 static void unreceived_check(void) {
     int flag = true;
     MPI_Test(&sends[0][ISSEND], &flag, MPI_STATUS_IGNORE);
-    CHECK(!flag); /* nobody receives before the barrier */
+    CHECK(!flag); /* no rank receives before the barrier */
     MPI_Barrier(MPI_COMM_WORLD);
     EACH(big, kind, UNRECEIVED) {
         MPI_Iprobe(left, tag_of(big, SSEND), MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
@@ -120,7 +121,7 @@ static void unreceived_check(void) {
     }
 }
 
-/* ---- received before, sent after, by every kind of send; half of the receives take what comes ---- */
+/* ---- received before, sent after, by every kind of send; half of the receives use wildcards ---- */
 
 static int incoming[2][KINDS][MANY];
 static MPI_Request receives[2][KINDS];
@@ -150,7 +151,7 @@ static void posted_check(void) {
     MPI_Comm_free(&own[1]);
 }
 
-/* ---- matched before, received after; and found by a receive that was started, not completed ---- */
+/* ---- matched before, received after; and matched by a receive that was started, not completed ---- */
 
 static struct {
     MPI_Message found;
@@ -177,7 +178,7 @@ static void matched_set_up(void) {
 static void matched_check(void) {
     int flag = true;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, private, &flag, MPI_STATUS_IGNORE);
-    CHECK(!flag); /* none can be found twice */
+    CHECK(!flag); /* none can be matched twice */
     EACH(big, kind, UNRECEIVED) {
         MPI_Status status;
         matches(&halves[big][kind].probed, big, kind, left);
@@ -190,15 +191,15 @@ static void matched_check(void) {
     MPI_Comm_free(&private);
 }
 
-/* ---- sendrecv: ranks 0 and 2 start them before, their partners 1 and 3 do it after; then round the ring ---- */
+/* ---- sendrecv: ranks 0 and 2 start before, their partners 1 and 3 after; then around the ring ---- */
 
-enum { SEPARATE = 50, REPLACING = 60, COMPLETED = 70, LONG = 50000 }; /* tags; ints: more than what is sent eagerly */
+enum { SEPARATE = 50, REPLACING = 60, COMPLETED = 70, LONG = 50000 }; /* tags; ints: too many for an eager send */
 
 static struct { MPI_Request requests[2]; int mine, got, replaced[LONG]; } exchanges[2];
 
 static void sendrecv_set_up(void) {
     int partner = rank ^ 1, one = rank, other = -1;
-    /* long done at the checkpoint: where they came from is known though MPICH doesn't set their status */
+    /* completed before the checkpoint: their sources are known although MPICH doesn't set their status */
     for (int i = 0; i < 100; i++) {
         MPI_Request done;
         CHECK(!MPI_Isendrecv(&one, 1, MPI_INT, 0, COMPLETED, &other, 1, MPI_INT, MPI_ANY_SOURCE, COMPLETED,
@@ -245,13 +246,13 @@ static void sendrecv_check(void) {
         CHECK(!FORM(big, MPI_Isendrecv, &mine, 1, MPI_INT, left, 3, &got, 1, MPI_INT, right, 3, MPI_COMM_WORLD,
                     &ring[0]));
         CHECK(!FORM(big, MPI_Isendrecv_replace, &replaced, 1, MPI_INT, left, 4, right, 4, MPI_COMM_WORLD, &ring[1]));
-        /* that of the rank comes back */
+        /* the rank's own data come back */
         CHECK(!MPI_Waitall(2, ring, status) && got == right && replaced == 100 + rank);
     }
     CHECK(wrong == 0);
 }
 
-/* ---- nobody, and what is refused ---- */
+/* ---- MPI_PROC_NULL, and calls that are refused ---- */
 
 static MPI_Message nobody;
 
@@ -263,8 +264,8 @@ static void refused_set_up(void) {
 
 #define REFUSED(error, name, ...) CHECK(class_of(FORM(big, name, __VA_ARGS__)) == (error))
 
-/* One of several receives that are waited for together fails, before the others' messages have come: as in MPICH,
- * Waitall waits for all, and reports up to the first that has failed. */
+/* One of several receives that are waited for together fails before the others' messages have come. As in MPICH,
+ * Waitall waits for all, and reports errors up to the first failure. */
 static void one_of_several_fails(void) {
     enum { N = 4 };
     int data[2] = {rank, rank}, go = 0, got[N];
@@ -275,7 +276,7 @@ static void one_of_several_fails(void) {
         /* All are posted. */
         MPI_Sendrecv(&go, 1, MPI_INT, left, 29, &go, 1, MPI_INT, right, 29, lenient, MPI_STATUS_IGNORE);
         MPI_Send(data, 2, MPI_INT, right, 30 + wrong, lenient);
-        usleep(rank % 2 ? 1000 : 4000); /* every other rank waits when only the one that fails has come */
+        usleep(rank % 2 ? 1000 : 4000); /* every second rank waits while only the failing message has come */
         for (int i = 0; i < N; i++)
             if (i != wrong) MPI_Send(data, 1, MPI_INT, right, 30 + i, lenient);
         CHECK(MPI_Waitall(N, r, s) == MPI_ERR_IN_STATUS);

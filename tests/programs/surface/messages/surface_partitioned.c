@@ -1,4 +1,4 @@
-/* Partitioned communication: begun before and finished after; see four_ranks.h.
+/* Partitioned communication, started before the checkpoint and finished after it; see four_ranks.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_partitioned [STATE...]
  */
@@ -17,7 +17,7 @@ static void parrived_all(MPI_Request request, int partitions) {
     }
 }
 
-/* ---- a ring; the two sides cut the data differently; half of it is ready at the checkpoint ---- */
+/* ---- a ring; the two sides divide the data differently; half of it is ready at the checkpoint ---- */
 
 static int out[N], in[N], ring_round;
 static MPI_Request ring[2];
@@ -74,7 +74,7 @@ static void ring_check(void) {
     }
 }
 
-/* ---- two of the same source, destination and tag: matched as they were made, whatever is started first ---- */
+/* ---- two with the same source, destination and tag: matched in the order in which they were made, not started ---- */
 
 static MPI_Comm twin;
 static int pair_out[2], pair_in[2];
@@ -104,7 +104,7 @@ static void pairs_set_up(void) {
         MPI_Psend_init(&pair_out[i], 1, 1, MPI_INT, RANKS - 1 - right, 0, twin, MPI_INFO_NULL, &pair_send[i]);
         MPI_Precv_init(&pair_in[i], 1, 1, MPI_INT, RANKS - 1 - left, 0, twin, MPI_INFO_NULL, &pair_receive[i]);
     }
-    pairs_start(1); /* on the way at the checkpoint: nobody has started to receive */
+    pairs_start(1); /* in flight at the checkpoint: no rank has started to receive */
 }
 static void pairs_check(void) {
     pairs_finish();
@@ -114,7 +114,7 @@ static void pairs_check(void) {
     MPI_Comm_free(&twin);
 }
 
-/* ---- many at once, all in progress before the first is received; received from the last to the first ---- */
+/* ---- many at the same time, all in progress before the first is received; received from the last to the first ---- */
 
 enum { CROWD = 3000 };
 static int crowd_out[CROWD], crowd_in[CROWD];

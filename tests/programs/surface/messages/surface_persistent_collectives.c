@@ -1,4 +1,4 @@
-/* Persistent collectives: every X_init, started before and after; see four_ranks.h.
+/* Persistent collectives: every X_init, started before the checkpoint and after it; see four_ranks.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_persistent_collectives [STATE...]
  */
@@ -14,7 +14,7 @@ typedef struct test {
     void (*verify)(const struct test *t);
 } test_t;
 
-/* What rank r has at in[i] in a round. */
+/* The value of rank r at in[i] in a round. */
 static int value(int r, int i, int round) { return 1000 * round + 100 * r + i; }
 
 static void start(test_t *t) {
@@ -34,7 +34,7 @@ static void finish(test_t *t) {
     t->verify(t);
 }
 
-/* n ints from rank r, from in[from] on, lie at out[at] */
+/* n ints from rank r, from in[from] on, are at out[at]. */
 static int came(const test_t *t, int r, int from, int at, int n) {
     for (int j = 0; j < n; j++)
         if (t->out[at + j] != value(r, from + j, t->round)) return 0;
@@ -88,7 +88,7 @@ static void check_gatherv(const test_t *t) {
 }
 static void check_scatter(const test_t *t) { CHECK(came(t, 0, 2 * rank, 0, 2) && t->out[2] == -1); }
 static void check_scatterv(const test_t *t) { CHECK(came(t, 2, at[rank], 0, counts[rank]) && t->out[2] == -1); }
-/* A ring: neighbour 0 is to the left, 1 to the right; what the left one sends to its right comes from the left. */
+/* A ring: neighbour 0 is to the left, 1 to the right. Data that the left one sends to its right come from the left. */
 static void check_neighbor_allgather(const test_t *t) { CHECK(came(t, left, 0, 0, 2) && came(t, right, 0, 2, 2)); }
 static void check_neighbor_allgatherv(const test_t *t) {
     CHECK(came(t, left, 0, 1, 2) && came(t, right, 0, 5, 2) && t->out[3] == -1);
@@ -116,7 +116,7 @@ static test_t *add(test_t *tests, int *n, void (*verify)(const test_t *)) {
         CHECK(CALL == MPI_SUCCESS);                             \
     } while (0)
 
-/* Arrays and types are gone after the calls: they live on in the requests. */
+/* Arrays and types no longer exist after the calls, but the requests still use them. */
 static void make_small(MPI_Comm comm, MPI_Datatype pair, MPI_Info info) {
     int some[RANKS], to[RANKS], from[RANKS], one[RANKS] = {1, 1, 1, 1}, to_bytes[RANKS], from_bytes[RANKS];
     int ring_counts[2] = {1, 2}, ring_at[2] = {4, 6}, ring_from[2] = {2, 1}, ring_from_at[2] = {3, 9}, twos[2] = {2, 2},
@@ -211,7 +211,7 @@ static void make_big(MPI_Comm comm, MPI_Datatype pair, MPI_Info info) {
         memset(types, 77, sizeof types);
 }
 
-/* All started in another order on each rank, then all finished. */
+/* All are started, in another order on each rank, then all are finished. */
 static void run(test_t *tests, int n) {
     for (int i = 0; i < n; i++) start(&tests[(i + rank) % n]);
     for (int i = 0; i < n; i++) finish(&tests[i]);
@@ -307,7 +307,7 @@ static void in_place_check(void) {
     for (int i = 0; i < 3; i++) MPI_Request_free(&in_place[i]);
 }
 
-/* ---- starts that cross on congruent communicators ---- */
+/* ---- starts in a different order on congruent communicators ---- */
 
 static MPI_Comm twins[2];
 static MPI_Request crossed[4];
@@ -339,7 +339,7 @@ static void crossed_check(void) {
     for (int i = 0; i < 2; i++) MPI_Comm_free(&twins[i]);
 }
 
-/* ---- freed by some members only; more than one agreement about the freed ones ---- */
+/* ---- freed by some members only; more than one agreement about freed requests ---- */
 
 enum { MANY = 600 };
 static MPI_Comm busy;
@@ -389,7 +389,7 @@ static void inter_finish(void) { /* even ranks are one group, odd ranks the othe
     int other = 1 - rank % 2;
     CHECK(from_peers[0] == 10 * other && from_peers[1] == 10 * (other + 2));
     CHECK(letter == (rank % 2 || rank == 0 ? 77 : -1));
-    int my = rank / 2, first = my * (rank % 2 ? 1 : 2); /* of the sum over the other group's vectors */
+    int my = rank / 2, first = my * (rank % 2 ? 1 : 2); /* for the sum over the other group's vectors */
     for (int j = 0; j < (rank % 2 ? (my ? 2 : 1) : (my ? 1 : 2)); j++)
         CHECK(scattered[j] == 10 * other + 10 * (other + 2) + 2 * (first + j));
     for (int r = 0; r < 2; r++) CHECK(pieces[2 * r] == 10 * (2 * r + other) + my);

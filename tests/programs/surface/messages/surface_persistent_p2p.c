@@ -6,7 +6,7 @@ enum { MODES = 8, BUFFER = 100000 };
 
 static int next, previous;
 
-/* A ring: each rank sends to the next by every mode, and receives from the one before; tags name the mode. */
+/* A ring: each rank sends to the next in every mode, and receives from the previous one. The tags identify the mode. */
 typedef struct {
     MPI_Request send[MODES], recv[MODES];
     int out[MODES], in[MODES];
@@ -86,7 +86,7 @@ static void active_check(void) {
     end(&active);
 }
 
-/* Inactive at the checkpoint, never started or completed once. */
+/* Inactive at the checkpoint: never started, or completed once. */
 static ring_t idle;
 
 static void idle_set_up(void) {
@@ -117,8 +117,8 @@ static void idle_check(void) {
     end(&idle);
 }
 
-/* Sent before the checkpoint, receives started after it: from the store, a synchronous one told when it is matched.
- * Datatypes freed when the requests were made. */
+/* Sent before the checkpoint; receives are started after it. The messages come from the store, and a synchronous send
+ * is told when its message is matched. Datatypes are freed when the requests have been made. */
 static MPI_Request late_send[2], late_recv[2];
 static int late_out[8], late_in[8];
 
@@ -144,7 +144,7 @@ static void late_check(void) {
     pause_ms(50);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Test(&late_send[1], &flag, &status);
-    CHECK(!flag); /* nobody has matched it */
+    CHECK(!flag); /* no receive has matched it */
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Startall(2, late_recv);
     for (int i = 0; i < 2; i++) {
@@ -159,8 +159,8 @@ static void late_check(void) {
     for (int i = 0; i < 2; i++) MPI_Request_free(&late_send[i]), MPI_Request_free(&late_recv[i]);
 }
 
-/* Cancelled, freed while active, MPI_PROC_NULL; receives posted in order before the checkpoint match in that order
- * after it. */
+/* Cancelled, freed while active, MPI_PROC_NULL. Receives that were posted in order before the checkpoint match in that
+ * order after it. */
 static MPI_Request never, orphan, nobody, ordered[3];
 static int orphan_in = -1, nothing, in_order[3];
 

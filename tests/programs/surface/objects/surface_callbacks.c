@@ -1,14 +1,14 @@
 /* Surface: functions of the program that call MPI, or jump out of the call that calls them: operations in nonblocking
- * and persistent reductions, generalized requests, attributes. (Error handlers and blocking reductions:
- * surface_errors.c.) See checkpointed.h. */
+ * and persistent reductions, generalized requests, attributes. (surface_errors.c has error handlers and blocking
+ * reductions.) See checkpointed.h. */
 #include "../../mpi_states.h"
 
 #include <setjmp.h>
 
 static jmp_buf jump;
-static int jumps; /* how often still to jump */
+static int jumps; /* number of jumps that are still to be made */
 
-/* What a function of the program may well do: messages, a collective, a communicator and a datatype of its own. */
+/* Calls that a function of the program may make: messages, a collective, a communicator and a datatype of its own. */
 static void use_mpi(void) {
     int one = 1, got = 0, sum = 0, bytes;
     MPI_Comm own;
@@ -51,7 +51,8 @@ static void operations_set_up(void) {
     MPI_Start(&persistent);
 }
 
-/* Out of the wait for a reduction. Without manapy MPICH waits for ever then: its schedule is left in the middle. */
+/* Jump out of the wait for a reduction. Without manapy MPICH then waits for ever, because its schedule is left in the
+ * middle. */
 static int is_native(void) { return getenv("MPI4PY_MPIABI") == NULL; }
 
 static void jumps_set_up(void) {

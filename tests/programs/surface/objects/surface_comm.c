@@ -1,4 +1,4 @@
-/* Communicators and groups: every function of the families [comm] and [group] but the inter-communicators'
+/* Communicators and groups: every function of the families [comm] and [group] except those of inter-communicators
  * (surface_intercomm.c). See checkpointed.h and test_surface.py; 4 ranks. */
 #include "../../mpi_states.h"
 
@@ -23,7 +23,7 @@ static void free_all(MPI_Comm **comms, size_t n) {
     }
 }
 
-/* A message round the ring, on a communicator of all ranks. */
+/* A message around the ring, on a communicator of all ranks. */
 static void ring(MPI_Comm comm) {
     int r, n, to = -1;
     MPI_Comm_rank(comm, &r);
@@ -96,7 +96,7 @@ static void constructors_check(void) {
         CHECK(r == rank - 1);
     }
     CHECK(sum(rank, disjoint) == 4 * (rank / 2) + 1);
-    MPI_Comm child; /* constructors go on working, in the restarted job too */
+    MPI_Comm child; /* constructors still work, in the restarted job too */
     MPI_Comm_split(disjoint, 0, -rank, &child);
     MPI_Comm_rank(child, &r);
     CHECK(r == 1 - rank % 2);
@@ -168,7 +168,7 @@ static void idup_set_up(void) {
     CHECK(copies == OPEN); /* at the initiation */
     MPI_Comm_idup(MPI_COMM_WORLD, &done_dup, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    MPI_Comm_idup(done_dup, &kept_dup, &request); /* its parent goes */
+    MPI_Comm_idup(done_dup, &kept_dup, &request); /* its parent is freed */
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     MPI_Comm_free(&done_dup);
     MPI_Info_create(&info);
@@ -206,7 +206,7 @@ static void idup_check(void) {
     MPI_Comm_free_keyval(&keyval);
 }
 
-/* ---- error handlers: which constructors hand them on, and what applies where none was set ---- */
+/* ---- error handlers: which constructors pass them on, and which handler applies where none was set ---- */
 
 static MPI_Comm handed, unset;
 
@@ -344,9 +344,9 @@ static void wrong_check(void) {
     MPI_Group_free(&world);
 }
 
-/* ---- MPI_Comm_free is local: members free when they like, and those that haven't go on with messages ---- */
+/* ---- MPI_Comm_free is local: members free at any time, and the other members continue with messages ---- */
 
-enum { LOOPS = 150 }; /* of communicators that go: the members have to agree on it now and then */
+enum { LOOPS = 150 }; /* of communicators that are freed: the members have to agree on it now and then */
 
 static MPI_Comm part, late;
 static MPI_Request part_receive, part_send, part_barrier, part_sum;
@@ -393,7 +393,7 @@ static void freed_check(void) {
     CHECK(rank != 2 || !done);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 1) {
-        MPI_Send(&value, 1, MPI_INT, 0, 5, part); /* to one that has freed it */
+        MPI_Send(&value, 1, MPI_INT, 0, 5, part); /* to a member that has freed it */
         MPI_Sendrecv(&value, 1, MPI_INT, 3, 7, &got, 1, MPI_INT, 3, 7, part, MPI_STATUS_IGNORE);
         CHECK(got == 103);
     }
@@ -413,7 +413,7 @@ static void freed_check(void) {
     MPI_Request_free(&part_sum);
     free_in_any_order();
     if (rank == 1 || rank == 3) MPI_Comm_free(&part);
-    if (rank > 0) MPI_Comm_free(&late); /* one never frees it */
+    if (rank > 0) MPI_Comm_free(&late); /* one member never frees it */
 }
 
 static void set_up(void) {

@@ -1,9 +1,9 @@
-/* Datatypes: every constructor, question, and way to pack, in both forms; operations' questions. See four_ranks.h.
+/* Datatypes: every constructor, question, and way to pack, in both forms; questions of operations. See four_ranks.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_datatypes [STATE...]
  *
- * A row of `shapes` holds the arguments of one constructor as MPI_Type_get_contents has to return them, and where the
- * ints of the type lie: all that the type has to answer and to move is worked out from the row.
+ * A row of `shapes` holds the arguments of one constructor as MPI_Type_get_contents has to return them, and the places
+ * of the type's ints. All expected results of the type are computed from the row.
  */
 #include "../four_ranks.h"
 
@@ -136,11 +136,11 @@ static int construct(int shape, const MPI_Datatype *types, MPI_Datatype *type) {
     return MPI_ERR_OTHER;
 }
 
-/* ---- what a type says of itself ---- */
+/* ---- answers of a type about itself ---- */
 
 static MPI_Datatype made[SHAPES];
 
-/* Freed at once: types made of it live on. */
+/* Freed at once: types made of it stay valid. */
 static void construct_all(void) {
     MPI_Datatype steps;
     MPI_Type_vector(2, 1, 2, MPI_INT, &steps);
@@ -229,7 +229,7 @@ static void check_all(void) {
     }
 }
 
-/* ---- what a type moves ---- */
+/* ---- data that a type moves ---- */
 
 static int source[SPAN], target[SPAN];
 static int *const from = source + 4, *const to = target + 4; /* some types begin before the buffer's address */
@@ -241,7 +241,7 @@ static void clear(void) {
     for (int k = 0; k < SPAN; k++) source[k] = 1000 * rank + k, target[k] = -1;
 }
 
-/* All ints of the type have come, and nothing else. */
+/* All ints of the type have arrived, and nothing else. */
 static void check_target(const shape_t *s) {
     int n = ELEMENTS * s->where.n, others = 0;
     for (int k = 0; k < n; k++) {
@@ -265,7 +265,7 @@ static void send_to_self(const shape_t *s, MPI_Datatype type) {
 enum { NATIVE, NATIVE_C, EXTERNAL, EXTERNAL_C, FORMS };
 static const char datarep[] = "external32"; /* big-endian */
 
-/* An upper bound. pack and unpack return the position behind their bytes, which begin at c. */
+/* An upper bound. pack and unpack return the position after their bytes, which begin at c. */
 static MPI_Count packed_size(int form, MPI_Datatype type) {
     int n = -1;
     MPI_Aint a = -1;
@@ -302,7 +302,7 @@ static MPI_Count unpack(int form, MPI_Datatype type, const char *packed, MPI_Cou
     return c;
 }
 
-enum { PREFIX = 8 }; /* packed behind others' bytes */
+enum { PREFIX = 8 }; /* packed after others' bytes */
 static char packed[SHAPES][FORMS][ROOM];
 
 static void pack_all(void) {
@@ -334,7 +334,7 @@ static void unpack_all(void) {
         }
 }
 
-/* What was packed before is unpacked after. */
+/* Data that were packed before are unpacked after. */
 static void shapes_set_up(void) {
     construct_all();
     check_all();
@@ -348,7 +348,7 @@ static void shapes_check(void) {
     for (int k = 0; k < SHAPES; k++) CHECK(MPI_Type_free(&made[k]) == MPI_SUCCESS && made[k] == MPI_DATATYPE_NULL);
 }
 
-/* ---- sizes that an int doesn't hold ---- */
+/* ---- sizes too large for an int ---- */
 
 static const MPI_Count many = 5000000000;
 static MPI_Datatype huge;

@@ -1,13 +1,13 @@
 /* Surface: connections to processes outside the job, and inside it. See checkpointed.h and test_surface.py.
  *
- * No connection to the outside is open at the checkpoint: with one it would be refused (test_dynamic.py).
+ * No connection to the outside is open at the checkpoint, because such a checkpoint would be refused (test_dynamic.py).
  */
 #include "../../mpi_states.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { PORT = 1024 }; /* MPICH over UCX needs more than MPI_MAX_PORT_NAME, and a hint that there is room */
+enum { PORT = 1024 }; /* MPICH over UCX needs more than MPI_MAX_PORT_NAME, and a hint that says so */
 
 static char *self_path;
 static MPI_Info roomy; /* the hint */
@@ -34,7 +34,7 @@ static int child(void) {
     return 0;
 }
 
-/* What the children of a spawn exchange with us; 2 of them. */
+/* The data that the two children of a spawn exchange with us. */
 static void family(MPI_Comm children) {
     int n, r;
     MPI_Comm again;
@@ -69,7 +69,8 @@ static void children_check(void) {
     spawn();
 }
 
-/* ---- a port that is open at the checkpoint and leads here after it; the two halves of the job connect over it ---- */
+/* ---- a port that is open at the checkpoint and leads to this rank after it; the job's two halves connect over it
+ * ---- */
 
 static char port[PORT];
 
@@ -106,7 +107,7 @@ static void ports_check(void) {
     CHECK(class_of(MPI_Lookup_name("a service of surface_dynamic", roomy, found)) == MPI_ERR_NAME);
 }
 
-/* ---- connections between parts of the job are communicators like others: they are there again after a restart ---- */
+/* ---- connections between parts of the job are communicators like others: they exist again after a restart ---- */
 
 static MPI_Comm bridge;
 

@@ -1,4 +1,4 @@
-/* Surface: error handlers and attributes, and what callbacks may do: fail, call MPI, jump out. See checkpointed.h and
+/* Surface: error handlers and attributes, and callbacks that fail, call MPI, or jump out. See checkpointed.h and
  * test_surface.py. */
 #include "../../mpi_states.h"
 
@@ -30,9 +30,9 @@ static void handlers_set_up(void) {
     MPI_Comm_set_errhandler(handled, shared);
     MPI_Errhandler_create(on_error, &freed_handle);
     MPI_Errhandler_set(old_style, freed_handle);
-    MPI_Errhandler_free(&freed_handle); /* lives on as the communicator's */
+    MPI_Errhandler_free(&freed_handle); /* still exists as the communicator's handler */
     CHECK(freed_handle == MPI_ERRHANDLER_NULL);
-    mode = JUMP; /* no rank is in the middle of anything after a jump: the checkpoint comes */
+    mode = JUMP; /* after a jump no rank is inside a call: the checkpoint comes */
     if (!setjmp(jump)) fail(handled);
     CHECK(calls == 1 && last_class == MPI_ERR_RANK);
     mode = RETURN;
@@ -67,7 +67,7 @@ static void handlers_check(void) {
     MPI_Comm_free(&old_style);
 }
 
-/* A window whose handler was never set: its errors are those of no object (in MPICH). */
+/* A window whose handler was never set: its errors belong to no object (in MPICH). */
 static MPI_Win unhandled;
 
 static void bad_handlers_set_up(void) { MPI_Win_create(NULL, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &unhandled); }
@@ -287,7 +287,7 @@ static void freed_keyvals_check(void) {
     CHECK(deletions == 3);
 }
 
-/* ---- constructors that fail leave the null handle, and nothing else ---- */
+/* ---- constructors that fail return the null handle, and have no other effect ---- */
 
 static void constructors_set_up(void) {}
 
@@ -322,7 +322,7 @@ static void constructors_check(void) {
     MPI_Comm_free_keyval(&key);
 }
 
-/* ---- a thousand codes: none of them costs a question to the process manager ---- */
+/* ---- a thousand codes: none of them needs a question to the process manager ---- */
 
 static void many_codes_set_up(void) {}
 
@@ -366,7 +366,7 @@ static void reductions_set_up(void) {
     MPI_Op_create(add, 1, &adding);
     int flag;
     jump_out_of_reductions();
-    /* the next call tells that the reduction is over */
+    /* the next call reports that the reduction is over */
     MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
 }
 

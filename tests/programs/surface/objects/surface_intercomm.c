@@ -1,8 +1,8 @@
-/* Inter-communicators: how they are made, every collective on them, messages, what is made of them. See checkpointed.h
- * and test_surface.py; 4 ranks. */
+/* Inter-communicators: their constructors, every collective on them, messages, and objects that are made of them. See
+ * checkpointed.h and test_surface.py; 4 ranks. */
 #include "../../mpi_states.h"
 
-static int side;      /* 0 or 1: the half of the world a rank belongs to */
+static int side;      /* 0 or 1: the half of the world to which a rank belongs */
 static MPI_Comm half;  /* the ranks of one side: {0, 1} and {2, 3} */
 
 /* Is it an inter-communicator between these world ranks, seen from one of `ours`? */
@@ -53,7 +53,7 @@ static void talk(MPI_Comm comm) {
     }
 }
 
-/* ---- made ---- */
+/* ---- constructors ---- */
 
 static MPI_Comm plain, uneven, copied, hinted, idup, parts, created, low_first, high_first, merged_again, nested;
 static MPI_Request idup_request;
@@ -128,7 +128,7 @@ static void made_check(void) {
     CHECK(value == 2);
     MPI_Comm_rank(merged_again, &r);
     CHECK(r == (rank == 3 ? 3 : 2 - rank));
-    MPI_Comm late; /* constructors go on working, in the restarted job too */
+    MPI_Comm late; /* constructors still work, in the restarted job too */
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, side == 0 ? 2 : 0, 11, &late);
     CHECK(joins_halves(late));
     MPI_Comm *gone[] = {&late,   &plain, &copied,    &hinted,     &idup,        &nested,
@@ -163,7 +163,7 @@ static void messages_check(void) {
     MPI_Comm_rank(flight, &r);
     other = (side == 0 ? 2 : 0) + 1 - r;
     MPI_Test(&synchronous, &flag, MPI_STATUS_IGNORE);
-    CHECK(!flag); /* nobody has received it */
+    CHECK(!flag); /* no rank has received it */
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 2; i >= 0; i--) {
         MPI_Probe(1 - r, 20 + i, flight, &status);
@@ -185,7 +185,7 @@ static void messages_check(void) {
 static MPI_Comm across;
 enum { REMOTE = 2 };
 
-/* What rank `world` contributes, for the `to`-th of the other group. */
+/* Contribution of rank `world` for the `to`-th rank of the other group. */
 static int part(int world, int to) { return 10 * world + to; }
 
 static void collectives_set_up(void) { MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, side == 0 ? 2 : 0, 1, &across); }
@@ -203,12 +203,12 @@ static buffers_t filled(void) {
     return b;
 }
 
-/* in[i] is what the i-th of the other group had for `to`. */
+/* in[i] is the contribution of the i-th rank of the other group for `to`. */
 static void from_each(const buffers_t *b, int to) {
     for (int i = 0; i < REMOTE; i++) CHECK(b->in[i] == part((side == 0 ? 2 : 0) + i, to));
 }
 static void from_nobody(const buffers_t *b) { CHECK(b->in[0] == -1 && b->in[1] == -1); }
-/* The sum over the other group of what they had for `to`. */
+/* The sum over the other group of the contributions for `to`. */
 static int sum_of(int to) { return part(side == 0 ? 2 : 0, to) + part(side == 0 ? 3 : 1, to); }
 
 /* All to all: the same for blocking and nonblocking forms (WAIT completes). */
@@ -265,7 +265,7 @@ static int sum_of(int to) { return part(side == 0 ? 2 : 0, to) + part(side == 0 
         CHECK(b.sum[0] == sum_of(0));                                                                                  \
     } while (0)
 
-/* Each gets as many elements as it asks for: here one; and the local group's must be as many as the remote group's. */
+/* Each gets as many elements as it requests: here one. The local group's number must equal that of the remote group. */
 #define SCATTERED_FORMS(R, WAIT, ...)                                                                                  \
     do {                                                                                                               \
         buffers_t b;                                                                                                   \
@@ -287,8 +287,8 @@ static int sum_of(int to) { return part(side == 0 ? 2 : 0, to) + part(side == 0 
         CHECK(b.sum[0] == sum_of(r));                                                                                  \
     } while (0)
 
-/* Rooted: the root is rank 0 of group `rooted` (with another one Ibcast of MPICH 5.0 delivers nothing); `root` is what
- * this rank says. */
+/* Rooted: the root is rank 0 of group `rooted` (with another one Ibcast of MPICH 5.0 delivers nothing). `root` is this
+ * rank's argument. */
 #define ROOTED_FORMS(BCAST, GATHER, SCATTER, REDUCE, WAIT, ...)                                                        \
     do {                                                                                                               \
         buffers_t b;                                                                                                   \
@@ -393,7 +393,7 @@ static void open_check(void) {
     MPI_Comm_free(&opened);
 }
 
-/* ---- a receive of the program that matches anything doesn't get what constructors say to each other ---- */
+/* ---- a receive of the program that matches anything does not get messages of the constructors ---- */
 
 static void wildcard_set_up(void) {}
 
@@ -411,7 +411,7 @@ static void wildcard_check(void) {
     MPI_Comm_free(&inter);
 }
 
-/* ---- wrong arguments: those that all members notice, and before anybody waits ---- */
+/* ---- wrong arguments: those that all members notice, and before any rank waits ---- */
 
 static void wrong_set_up(void) {}
 

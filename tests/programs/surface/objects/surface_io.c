@@ -47,7 +47,7 @@ static int shared_position(MPI_File f) {
     return (int)at;
 }
 
-/* ---- blocking accesses: each writes a row of ints of its own, and another rank's is read back ---- */
+/* ---- blocking accesses: each writes a row of ints, and another rank's row is read back ---- */
 
 static MPI_File blocking;
 
@@ -200,7 +200,8 @@ static void nonblocking_check(void) {
     }
     CHECK(position(loaded) == 8 * INITIATED * next + 32);
     CHECK(shared_position(started_shared) == 16 * size && shared_position(loaded) == 16 * size);
-    /* Who got which block of the shared pointer isn't defined, but each was read once, and written once. */
+    /* It is not defined which access gets which block of the shared pointer, but each was read once, and written
+     * once. */
     for (int i = 8; i < 10; i++) sum += incoming[i].values[0];
     MPI_Allreduce(&sum, &total, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     for (int k = 0, block = 0; k < 2 * size; k++, block++)
@@ -378,7 +379,7 @@ static void views_set_up(void) {
     MPI_Type_commit(&etype);
     MPI_Type_commit(&pairs);
     CHECK(MPI_File_set_view(viewed, 8, etype, every, "native", MPI_INFO_NULL) == MPI_SUCCESS);
-    MPI_Type_free(&every); /* lives on in the view */
+    MPI_Type_free(&every); /* still exists in the view */
     MPI_Type_free(&etype);
     for (int i = 0; i < 4; i++) out[i] = 100 * rank + i;
     MPI_File_write_all(viewed, out, 2, pairs, MPI_STATUS_IGNORE);
@@ -430,7 +431,7 @@ static void views_check(void) {
     MPI_File_close(&external);
 }
 
-/* ---- what else a file has: mode, group, hints, atomicity, size, handles ---- */
+/* ---- other properties of a file: mode, group, hints, atomicity, size, handles ---- */
 
 static MPI_File decorated, on_halves, on_self;
 static MPI_Fint decorated_f, decorated_int;
@@ -458,7 +459,7 @@ static void properties_set_up(void) {
     MPI_Comm_free(&half);
     snprintf(name, sizeof name, "self%d", rank);
     CHECK(chdir(place) == 0);
-    /* relative, and then somewhere else */
+    /* relative, and then to another place */
     MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &on_self);
     MPI_File_write(on_self, &rank, 1, MPI_INT, MPI_STATUS_IGNORE);
     CHECK(chdir("/") == 0);
@@ -655,7 +656,7 @@ static void errors_set_up(void) {
 static void errors_check(void) {
     MPI_Errhandler handler;
     MPI_File f;
-    /* MPICH: as the handler has seen to it */
+    /* MPICH: the handler has dealt with it */
     CHECK(MPI_File_write(guarded, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     CHECK(guarded_errors == 1 && class_of(guarded_code) == MPI_ERR_READ_ONLY);
     CHECK(MPI_File_call_errhandler(guarded, MPI_ERR_IO) == MPI_SUCCESS && guarded_errors == 2 &&
@@ -680,7 +681,7 @@ static void errors_check(void) {
     MPI_Errhandler_free(&guard);
     wrong_arguments();
     CHECK(guarded_errors == 3);
-    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* theirs, in MPICH */
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* MPICH uses it for the errors of the next calls */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     CHECK(class_of(MPI_Register_datarep("of the test", MPI_CONVERSION_FN_NULL, MPI_CONVERSION_FN_NULL, no_extent,
                                         NULL)) == MPI_ERR_DUP_DATAREP);

@@ -12,7 +12,7 @@ typedef struct { int values[INTS]; } row_t;
 typedef struct { /* some requests, of every kind, and one that is null */
     MPI_Request requests[REQUESTS];
     row_t written[WRITES], read[READS], sent[MESSAGES], received[MESSAGES];
-    int key; /* tells the batches apart: in their rows, in the files, in tags */
+    int key; /* distinguishes the batches: in their rows, in the files, in tags */
 } batch_t;
 
 static MPI_File file;
@@ -28,7 +28,7 @@ static row_t row_of(int r, int key, int i) {
         CHECK(memcmp(&(ROW), &expected_, sizeof expected_) == 0);                 \
     } while (0)
 
-/* Where row i of a batch lies: each rank has a block of its own. */
+/* The place of row i of a batch: each rank has a block of its own. */
 static MPI_Offset place(const batch_t *b, int i) { return INTS * (1000 * rank + (WRITES + READS) * b->key + i); }
 
 static void start(batch_t *b, int key) {
@@ -87,7 +87,7 @@ static int waitall(MPI_Request *requests) {
     return check_all(statuses);
 }
 
-/* Natively not: MPICH 5.0.2's looks at requests that it has freed. */
+/* Not natively: MPICH 5.0.2 reads requests that it has freed. */
 static int testall(MPI_Request *requests) {
     if (getenv("STATE_NATIVE")) return waitall(requests);
     MPI_Status statuses[REQUESTS];

@@ -176,7 +176,7 @@ static void statuses_check(void) {
     MPI_Get_elements_c(&status, MPI_CHAR, &many);
     CHECK(many == 5000000000ll);
     MPI_Get_count(&status, MPI_CHAR, &n);
-    CHECK(n == MPI_UNDEFINED); /* more than an int holds */
+    CHECK(n == MPI_UNDEFINED); /* too large for an int */
     CHECK(class_of(MPI_Get_count(&status, MPI_DATATYPE_NULL, &n)) == MPI_ERR_TYPE);
     CHECK(class_of(MPI_Status_set_elements(&status, MPI_INT, -1)) == MPI_ERR_COUNT);
     MPI_Type_free(&pair);

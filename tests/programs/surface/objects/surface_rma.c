@@ -34,7 +34,7 @@ static void create_set_up(void) {
     MPI_Win_fence(0, fenced); /* opens the next epoch, which the checkpoint falls into */
     CHECK(fenced_memory[0] == 7000 + before && fenced_got == 100 * before + 5);
     MPI_Win_fence(0, fenced_big);
-    static int put[3]; /* still there at the closing fence */
+    static int put[3]; /* still present at the closing fence */
     for (int i = 0; i < 3; i++) put[i] = 10 * rank + i;
     MPI_Put_c(put, 1, every_other, next, 0, 1, every_other, fenced_big);
 }
@@ -77,7 +77,7 @@ static void allocate_set_up(void) {
     MPI_Win_lock_all(0, allocated);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, allocated_big);
     for (long i = 0; i < LONG; i++) flushed[i] = -(rank * 1000000l + i);
-    /* nobody flushes it before the checkpoint */
+    /* no rank flushes it before the checkpoint */
     MPI_Put(flushed, LONG / 2, MPI_LONG, next, 0, LONG / 2, MPI_LONG, allocated);
 }
 
@@ -385,7 +385,7 @@ static void requests_check(void) {
     MPI_Win_free(&requested);
 }
 
-/* ---- atomics: a counter that all ranks draw numbers from, open over the checkpoint ---- */
+/* ---- atomics: a counter from which all ranks draw numbers, open over the checkpoint ---- */
 
 static MPI_Win counting;
 static long counter[3], drawn;
@@ -416,9 +416,9 @@ static void atomics_check(void) {
     MPI_Win_free(&counting);
 }
 
-/* ---- what manapy copies by itself (wrappers/window/win_direct.c), among what the real library does ---- */
+/* ---- operations that manapy does itself (wrappers/window/win_direct.c), between those of the real library ---- */
 
-enum { CELLS = 8, ROUNDS = 40 }; /* more than flushes in a row that the library is spared */
+enum { CELLS = 8, ROUNDS = 40 }; /* more than the flushes in a row that are not passed to the library */
 static MPI_Win mixed;
 static long *mixed_memory, turns;
 static MPI_Datatype two_longs;
@@ -472,7 +472,7 @@ static void mixed_check(void) {
     MPI_Win_free(&mixed);
 }
 
-/* ---- what belongs to a window ---- */
+/* ---- properties of a window ---- */
 
 static MPI_Win owned;
 static MPI_Win_errhandler_function on_error;
@@ -556,7 +556,7 @@ static void belongings_check(void) {
     CHECK(deleted == 2);
 }
 
-/* ---- wrong arguments and epochs: the errors MPICH gives ---- */
+/* ---- wrong arguments and epochs: the errors that MPICH returns ---- */
 
 static MPI_Win wrong;
 static int wrong_memory[4];

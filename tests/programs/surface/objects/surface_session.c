@@ -87,7 +87,7 @@ static void models_check(void) {
     MPI_Comm_create_from_group(MPI_GROUP_EMPTY, "none", MPI_INFO_NULL, MPI_ERRORS_RETURN, &empty);
     CHECK(empty == MPI_COMM_NULL);
 
-    CHECK(class_of(MPI_Session_finalize(&strict)) == MPI_ERR_PENDING); /* there is still something of it */
+    CHECK(class_of(MPI_Session_finalize(&strict)) == MPI_ERR_PENDING); /* something of it still exists */
     MPI_Group_free(&alone);
     MPI_Comm_free(&self);
     MPI_Session_finalize(&strict);

@@ -1,7 +1,7 @@
-/* Surface: the MPI tool interface, before MPI_Init too. See checkpointed.h and test_surface.py.
+/* Surface: the MPI tool interface, before MPI_Init, too. See checkpointed.h and test_surface.py.
  *
- * Which variables there are is the library's affair; MPICH's wheel has control variables, and neither performance
- * variables nor events. What it lacks is called and must say so.
+ * The library determines which variables exist. MPICH's wheel has control variables, but neither performance variables
+ * nor events. Functions for missing things are called, too, and must report that.
  */
 #include "../../checkpointed.h"
 
@@ -63,7 +63,7 @@ static void control_check(void) {
     CHECK(number == MPI_T_CVAR_HANDLE_NULL && word == MPI_T_CVAR_HANDLE_NULL);
 }
 
-/* ---- performance variables: of each one that works without an object a handle ---- */
+/* ---- performance variables: a handle of each one that works without an object ---- */
 
 enum { MANY = 100 };
 static MPI_T_pvar_session session, empty_session;
@@ -171,8 +171,8 @@ static void events_check(void) {
     CHECK(MPI_T_source_get_timestamp(n, &now) == MPI_T_ERR_INVALID_INDEX);
 }
 
-/* ---- what needs a registration or an instance: natively undefined without, so only under manapy, which has neither
- * ---- */
+/* ---- calls that need a registration or an instance; without one they are undefined natively, so they are made only
+ * under manapy, which has neither ---- */
 
 static void registrations_set_up(void) {}
 

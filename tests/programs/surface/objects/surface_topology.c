@@ -127,7 +127,7 @@ static void graph_check(void) {
 static MPI_Comm adjacent, weighted, isolated, anywhere, anywhere_weighted, adjacent_copy;
 static int sources[2], targets[3], in_weights[2], out_weights[3];
 
-/* Each rank receives from the next one twice, and sends to the one before twice; rank 0 sends to 2 besides. */
+/* Each rank receives from the next one twice, and sends to the previous one twice. Rank 0 also sends to 2. */
 static int indegree(void) { return rank == 2 ? 3 : 2; }
 static int outdegree(void) { return rank == 0 ? 3 : 2; }
 
@@ -140,7 +140,7 @@ static void distributed_set_up(void) {
                                    &weighted);
     MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 0, NULL, MPI_WEIGHTS_EMPTY, 0, NULL, MPI_WEIGHTS_EMPTY,
                                    MPI_INFO_NULL, 0, &isolated);
-    /* anybody may tell of any edge: rank 1 tells of all of them but its own */
+    /* any rank may specify any edge: rank 1 specifies all of them except its own */
     int from[4] = {0, 2, 3, 0}, degrees[4] = {1, 1, 2, 1}, to[5] = {1, 3, 0, 2, 3}, weights[5] = {5, 6, 7, 8, 9},
         one = 1, zero = 0, nine = 9;
     if (rank == 1) {
@@ -158,7 +158,7 @@ static void distributed_set_up(void) {
     int in, out, has;
     MPI_Dist_graph_neighbors_count(anywhere_weighted, &in, &out, &has);
     CHECK(has && in <= 2 && out <= 2);
-    /* in which order is MPI's affair, but it stays */
+    /* MPI determines the order, but it stays the same */
     MPI_Dist_graph_neighbors(anywhere_weighted, 2, sources, in_weights, 2, targets, out_weights);
 }
 
@@ -192,7 +192,7 @@ static void distributed_check(void) {
 
 enum { MOST = 3 };
 static MPI_Comm neighbours;
-/* Cartesian ring, graph ring, distributed ring: from and to the rank before, then the next one */
+/* Cartesian ring, graph ring, distributed ring: from and to the previous rank, then the next one */
 static MPI_Comm kinds[3];
 
 static void neighbourhoods_set_up(void) {
@@ -220,8 +220,8 @@ static const MPI_Datatype ints[MOST] = {MPI_INT, MPI_INT, MPI_INT};
 
 static buffers_t filled(void) { return (buffers_t){{10 * rank, 10 * rank + 1, 10 * rank + 2}, {-1, -1, -1}}; }
 
-/* What has come on a ring: of an alltoall, the one before had for us its second element, the next one its first. With a
- * Cartesian ring of MPI the neighbours are the same. */
+/* The data received on a ring. In an alltoall, the previous rank has sent us its second element, the next one its
+ * first. On a Cartesian ring of MPI the neighbours are the same. */
 static void ring_gathered(const buffers_t *b) {
     CHECK(b->in[0] == 10 * ((rank + 3) % 4) && b->in[1] == 10 * ((rank + 1) % 4) && b->in[2] == -1);
 }

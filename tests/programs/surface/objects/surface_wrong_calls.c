@@ -1,9 +1,9 @@
-/* Surface: collective calls that fail on their arguments on some members only, who go on; the others make no such call.
- * To MPI nothing has been called: what comes after must match, identities of what is made after must be the same on all
- * members, and a checkpoint must not wait for anybody. See checkpointed.h and test_surface.py. */
+/* Surface: collective calls that fail on their arguments on some members only. These members continue, and the others
+ * make no such call. For MPI nothing has been called: later calls must match, identities of objects made later must be
+ * the same on all members, and a checkpoint must not wait for any rank. See checkpointed.h and test_surface.py. */
 #include "../../mpi_states.h"
 
-/* The first class a call may give; MPICH has not always the one that the standard suggests. */
+/* The first class that a call may return; MPICH doesn't always return the one that the standard suggests. */
 #define WRONG(call)                                             \
     do {                                                        \
         int class_ = MPI_SUCCESS, rc_ = (call);                 \
@@ -11,8 +11,8 @@
         CHECK(class_ != MPI_SUCCESS && class_ != MPI_ERR_OTHER); \
     } while (0)
 
-/* (MPICH 5.0 has more wrong calls that it notices too late, when it has communicated or counted them itself.) Each rank
- * makes another number of wrong calls, the last one none. */
+/* (MPICH 5.0 notices other wrong calls too late, when it has communicated or counted them itself.) Each rank makes a
+ * different number of wrong calls; the last one makes none. */
 #define TIMES for (int k_ = rank; k_ < size - 1; k_++)
 
 static void sum_is_right(MPI_Comm on) {
@@ -116,7 +116,7 @@ static void nonblocking_check(void) {
     MPI_Op_free(&own);
 }
 
-/* ---- constructors: what is made afterwards is the same communicator for all members ---- */
+/* ---- constructors: an object made afterwards is the same communicator for all members ---- */
 
 static MPI_Comm halves, grid, of_group, later;
 static MPI_Group two;
