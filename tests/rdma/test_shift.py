@@ -293,16 +293,16 @@ def test_shared_receives_on_two_paths(rdma_vm: VM, stamps: Path) -> None:
     move = [MANAPY, "rdma", "move", "shared", str(client["pid"])]
     rdma_vm.run([*move, "rxa1", "--qp", str(client["qp"])], check=True)
     wait_event(pair, "fallback", 1)
-    pair.wait_received(500, since=pair.received())
+    pair.wait_received(150, since=pair.received())
     rdma_vm.cut(0)
     wait_event(pair, "fallback", 3)
-    pair.wait_received(500, since=pair.received())
+    pair.wait_received(150, since=pair.received())
     rdma_vm.repair(0)
     wait_event(pair, "return", 2)
-    pair.wait_received(500, since=pair.received())
+    pair.wait_received(150, since=pair.received())
     rdma_vm.run([*move, "rxa0"], check=True)
     wait_event(pair, "return", 3)
-    pair.wait_received(500, since=pair.received())
+    pair.wait_received(150, since=pair.received())
     finish(pair)
 
 
