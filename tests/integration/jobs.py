@@ -208,8 +208,16 @@ class Job:
             self.killed = 0
 
     def pids(self) -> list[int]:
-        """Process ids of the ranks, in rank order."""
-        return [int(rank["pid"]) for rank in self.status()["ranks"]]
+        """Process ids of the ranks, in rank order. Waits for ranks that run already, but of which the coordinator does
+        not know yet."""
+        found: list[int | None] = [None]
+
+        def known(_: str) -> bool:
+            found[:] = [rank["pid"] for rank in self.status()["ranks"]]
+            return None not in found
+
+        self.wait_for(known)
+        return [pid for pid in found if pid is not None]
 
     def report(self) -> str:
         """Everything that helps to see what happened."""
@@ -235,8 +243,7 @@ class Job:
     def kill(self) -> None:
         """SIGKILL to all ranks and to mpirun."""
         self._wait_if_restarted()
-        status = self.status()
-        pids, self.killed = [int(rank["pid"]) for rank in status["ranks"]], int(status["pid"])
+        pids, self.killed = self.pids(), int(self.status()["pid"])
         assert self.process is not None
         for pid in [self.process.pid, *pids]:
             with contextlib.suppress(ProcessLookupError):

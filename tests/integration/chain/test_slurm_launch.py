@@ -67,7 +67,6 @@ def end_ring(job: Job) -> str:
 
 def hosts(job: Job) -> set[str]:
     """Slurm's names of the nodes where the job's ranks are, by their environment."""
-    job.wait_for(lambda _: all(rank["pid"] for rank in job.status()["ranks"]))
     found = set()
     for pid in job.pids():
         entries = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
