@@ -372,11 +372,12 @@ class Cluster:
         self._spawn(name, "slurmd", "-D", "-N", name, "-f", self.conf, *options, env={"SLURMD_NODENAME": name})
 
     def _spawn(self, name: str, program: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
+        """Start a daemon. It ends with this process, also when that is killed."""
         found = shutil.which(program, path=_SYSTEM)
         assert found is not None
         with (self.where / "log" / f"{name}.log").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
-                [found, *map(str, arguments)],
+                ["setpriv", "--pdeathsig", "TERM", found, *map(str, arguments)],
                 env={**self.env, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
