@@ -65,9 +65,9 @@ class _Ring:
 
     capacity: int
     keep: int = KEEP
-    next: int = 0  # 0: not begun
+    next: int = 0
     lost: int = 0
-    whole_from: int = 1  # nothing is lost from this seq on
+    whole_from: int = 1
     kept: np.ndarray = field(default_factory=lambda: np.empty(0, format.RECORD))
     count: int = 0
     open: list[int] = field(default_factory=list)

@@ -354,7 +354,7 @@ class _Otf2:
         )
 
 
-# ----
+# ---- all formats
 
 FORMATS: dict[str, tuple[Callable[[Trace, Path], None], str]] = {
     "json": (to_json, ".json"),

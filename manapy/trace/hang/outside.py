@@ -13,7 +13,7 @@ from .timeouts import FIRST, FLOOR
 from .waitfor import Open, Want
 
 STILL = 60.0  # seconds; a rank that does nothing for so long is surely hung, even if its usual time is unknown
-STARVING = 0.9  # share of its time without a processor from which on that alone keeps a rank from going on
+STARVING = 0.9  # a rank without a processor for this share of its time is held up by that alone
 
 
 def find(search: Suspects) -> None:

@@ -25,7 +25,7 @@ from ..model.verdict import WAITING, State, Verdict
 from ..slow import slow
 
 STACKS = 4  # largest number of suspects whose stacks are taken
-# Least number of the newest iteration for an inferred schedule: a few messages may look like many schedules.
+# An inferred schedule counts only from this iteration on, because a few messages fit many schedules.
 TRAINS = 2
 
 

@@ -111,7 +111,7 @@ class Rank:
     ended: bool = False  # has finalized MPI
     lost: int = 0  # records that were overwritten before they were read, or torn
     first_ns: int = 0  # after this time nothing is lost or paused; only there a missing record shows a missing call
-    uncertainty_ns: int = 0  # of its clock against rank 0's
+    uncertainty_ns: int = 0  # uncertainty of its clock relative to rank 0's
     polls: int = 0  # failed tests so far
     polled_ns: int = OPEN  # when the last of them was
     polled_request: int = 0

@@ -128,7 +128,7 @@ def iterations(labels: Labels, measured: Measured | None = None) -> Iterator[Ite
     end: int | None = None
     for number in sorted(numbers):
         if any(ranges[id(s)][number].last > count for s, count in zip(labels.sequences, counts.tolist(), strict=True)):
-            break  # a rank has only begun it
+            break  # a rank has not ended this iteration
         previous = end if number - 1 in numbers else None
         found = measure(labels, {key: of[number] for key, of in ranges.items() if number in of}, previous, number)
         if found is None:

@@ -14,7 +14,7 @@ from ..model.graph import Graph, Sizes, Step, Timing, graph_of
 from ..model.schedule import Schedule
 from ..model.verdict import Cause, Phase
 
-PRIMED = 16  # iterations whose median is the first expectation, at most
+PRIMED = 16  # the first expectation is the median of at most so many iterations
 FAST = 0.2  # quantile of lengths; the first expectation is made from iterations about as short as that
 LEARN = 0.1  # weight of an iteration in the running averages
 DRIFT = 0.05  # largest relative deviation from the running averages that is taken into account
@@ -22,7 +22,7 @@ CHANGE = 3  # after so many iterations in a row with another length on all ranks
 SHIFT = 0.1  # relative excess of own time: on most ranks it is a change of the job, on one rank a slow rank
 FAULTS = 8  # largest number of faults found in one iteration
 LEFT = 0.95  # the search in an iteration ends when its remaining performance is above this
-# of the sequential test: excess over the peers' own time that is tolerated; sum from which a rank counts as slow
+# Sequential test: tolerated excess over the peers' own time; sum from which on a rank counts as slow.
 SMALL, CERTAIN = 0.0125, 25.0
 NOISE = 3.0  # an excess must be so many times the noise of blocks
 NEARLY = 0.9  # a gain of this share of another one counts as nearly as much
@@ -90,7 +90,7 @@ class Monitor:
 
     def __post_init__(self) -> None:
         self.graph: Graph = graph_of(self.schedule)
-        self.length = np.nan  # of a healthy iteration
+        self.length = np.nan  # expected length of an iteration, seconds
         # relative excess of healthy iterations: four deviations of the differences between neighbouring iterations
         self.unsteady = 0.0
         self.own: np.ndarray | None = None  # [B], expected own time of each block
@@ -217,7 +217,7 @@ class Monitor:
             self.unexplained = [one for one in self.unexplained if one not in first]
             self.own, self.length, self._other = low.copy(), length, []
 
-    # ---- little, but always ----
+    # ---- ranks that are always a little slower ----
 
     def _sequential(self, numbers: list[int], work: np.ndarray, timing: Timing, lengths: np.ndarray) -> list[Finding]:
         """Find ranks that are always a little slower than their peers, by a one-sided CUSUM (Page, 1954). It runs over
