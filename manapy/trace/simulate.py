@@ -1,14 +1,14 @@
 """Simulates a training job: the calls that its ranks would have recorded, with the requested faults, and the truth
 about them.
 
-Per micro-batch there is a Recv, forward or backward work cut by Allreduces of the TP group, and a Send; at an
-iteration's end an Allreduce of the DP group and one of all ranks (the gradients' norm), then the optimizer. Events are
-what a recording holds, open calls of a hang included. All ranks of one level of the schedule's graph (graph.py) advance
-in one step of numpy; never happening is a time of infinity.
+For each micro-batch a stage makes a Recv, forward or backward work divided by Allreduces of the TP group, and a Send.
+An iteration ends with an Allreduce of the DP group and one of all ranks (the norm of the gradients), and then the
+optimizer. The events are those that a recording would have, including open calls if the job hangs. All ranks of one
+level of the schedule's graph (graph.py) advance in one step of numpy. A time of infinity means never.
 
-A Send returns when its message is on its way, unless it can never arrive: then it stays open, as a large message's
-does. With synchronous messages it is an Issend instead, and a Wait for it before the next one that goes the same way,
-or at the iteration's end: so osu_bench/trace/pipeline.py sends.
+A Send returns when its message is on its way. If the message can never arrive, the Send stays open, as that of a large
+message does. With synchronous messages it is an Issend instead, with a Wait for it before the next message that goes
+the same way, or at the iteration's end. osu_bench/trace/pipeline.py sends like that.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .model.graph import Graph, Timing, graph_of
 from .model.schedule import Schedule
 from .model.verdict import Cause, Phase
 
-WORLD = 0  # index of the communicator
+WORLD = 0  # index of MPI_COMM_WORLD in Trace.comms
 POLL = 1e-6  # seconds in a call that waits for nothing
-SETTLED = 5.0  # seconds after the last call of a job that hangs, at which it is looked at
+SETTLED = 5.0  # seconds from the last event of a job that hangs to the moment of its trace
 
 
 class Kind(enum.Enum):
-    """What can be wrong."""
+    """The kind of a fault."""
 
     SKIP_RECV = "skipped Recv"
     SPIN = "spin"  # for ever
@@ -47,14 +47,20 @@ class Kind(enum.Enum):
 
     @property
     def hangs(self) -> bool:
-        """Nothing goes on after it."""
+        """Return whether nothing goes on after this fault."""
         return self in (Kind.SKIP_RECV, Kind.SPIN, Kind.SLEEP, Kind.STOP, Kind.DEAD, Kind.DROP)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Where, and what. backward: which message, if phase is TRANSFER. Until `until` (excluded), those of a factor.
-    segment: of the block's work, before its segment-th collective."""
+    """A fault, and its place.
+
+    phase: TRANSFER: the fault is in a message; `backward` says in which.
+    segment: the piece of the block's work, which is before its segment-th collective.
+    seconds: of additional work.
+    factor: of kinds that change durations by a factor. They last from `iteration` until before `until`; None: to the
+        end.
+    """
 
     kind: Kind
     rank: int
@@ -70,7 +76,7 @@ class Fault:
 
     @property
     def cause(self) -> Cause:
-        """What an analysis should find."""
+        """The cause that an analysis should find."""
         return {
             Kind.SKIP_RECV: Cause.MISSING, Kind.STOP: Cause.STOPPED, Kind.DEAD: Cause.DEAD, Kind.DROP: Cause.NETWORK,
             Kind.LINK: Cause.NETWORK,
@@ -79,14 +85,24 @@ class Fault:
 
 @dataclass(frozen=True)
 class Model:
-    """A job. Seconds and bytes; forward, backward: of one block; layers: TP collectives of a block; noise: relative
-    deviation of each piece of work and each transfer; chips: of ranks among each other, for good; hosts: ranks on each;
-    synchronous: whether messages are, not eager. Default work as in the paper's section V-A (a forward pass of 40 ms).
+    """A job; times in seconds, sizes in bytes. The default work is that of the MegaTrace paper's section V-A (a forward
+    pass of 40 ms).
 
-    As Megatron-LM's stages, which differ: data: Broadcasts in the TP group before a forward pass of the first stage,
-    and of the last; embedding: more collectives in the first chunk's forward pass; loss: in the last chunk's forward
-    and backward pass. sequences: deviation (of the logarithm) of the work that one micro-batch of a replica is to all
-    stages; balance: work of each stage beside the others'."""
+    layers: TP collectives of a block.
+    forward, backward: work of one block.
+    noise: relative deviation of each piece of work and each transfer.
+    chips: relative permanent deviation between ranks.
+    hosts: number of ranks on each host.
+    synchronous: messages are synchronous, not eager.
+
+    These make stages differ, as in Megatron-LM:
+
+    data: number of Broadcasts in the TP group before a forward pass of the first stage, and of the last.
+    embedding: number of additional collectives in the first chunk's forward pass.
+    loss: number of additional collectives in the last chunk's forward and backward pass.
+    sequences: deviation (of the logarithm) of the work of a micro-batch of a replica; it is the same on all stages.
+    balance: relative work of each stage.
+    """
 
     schedule: Schedule
     iterations: int = 6
@@ -133,8 +149,12 @@ class Model:
 
 @dataclass
 class Run:
-    """What a model did. timings: what each iteration that ended took, exactly; begins: when each iteration began, with
-    the time of its end last; trace: None if only timings were asked for."""
+    """What a model did.
+
+    timings: the exact timing of each iteration that ended.
+    begins: when each iteration began, seconds; the end of the last iteration comes last.
+    trace: None if only timings were asked for.
+    """
 
     model: Model
     faults: tuple[Fault, ...]
@@ -144,15 +164,19 @@ class Run:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Of the iterations, seconds."""
+        """Lengths of the iterations, seconds."""
         return np.diff(self.begins)
 
 
 @dataclass
 class _Calls:
-    """Times of one iteration's calls, seconds from `origin` on: [B, D, T] of Recv, Send and the Wait before it, [B, L,
-    D, T] of collectives, [S, D, T] of what ends it; final: the Waits of each stage for its last messages, [D, T], each
-    from one of its times to the next."""
+    """Enter and exit times of one iteration's calls, seconds from `origin` on.
+
+    recv, wait, send: [B, D, T]; wait: the Wait before a Send.
+    tp: [B, L, D, T], collectives of the TP groups.
+    final: for each stage, [D, T] arrays; the Waits for its last messages last from one of these times to the next.
+    reduce, norm: [S, D, T].
+    """
 
     origin: float
     recv: tuple[np.ndarray, np.ndarray]
@@ -165,8 +189,8 @@ class _Calls:
 
 
 def positions(schedule: Schedule, phase: Phase, backward: bool) -> list[tuple[int, int, int]]:
-    """(stage, chunk, micro) of all blocks at which a fault of that phase can be: those with work, or those with a
-    message to send."""
+    """Return (stage, chunk, micro) of all blocks that can have a fault of that phase: blocks with work, or, for
+    TRANSFER, blocks with a message to send."""
     found = []
     for stage in range(schedule.pp):
         for block in schedule.blocks_of(stage):
@@ -176,7 +200,7 @@ def positions(schedule: Schedule, phase: Phase, backward: bool) -> list[tuple[in
 
 
 def simulate(model: Model, faults: Sequence[Fault] = (), seed: int = 0, events: bool = True) -> Run:
-    """All iterations up to the last, or to the one in which everything stands. The same seed makes the same noise, with
+    """Simulate all iterations, or those up to the one in which the job hangs. The same seed makes the same noise, with
     faults and without."""
     run = Run(model, tuple(faults))
     schedule, graph = model.schedule, graph_of(model.schedule)
@@ -204,20 +228,22 @@ def simulate(model: Model, faults: Sequence[Fault] = (), seed: int = 0, events: 
 
 
 def snapshot(trace: Trace, now: int) -> Trace:
-    """What was recorded by a moment, ns: calls entered later aren't there, and those that hadn't returned are open."""
+    """Return what was recorded up to a moment, ns. Calls that were entered later are left out, and calls that had not
+    returned are open."""
     events = trace.events[trace.events["enter"] <= now].copy()
     events["exit"][events["exit"] > now] = OPEN
     return replace(trace, events=events, now=now)
 
 
 def _acts(fault: Fault, iteration: int) -> bool:
+    """Return whether a fault acts in this iteration."""
     if fault.kind in (Kind.NODE, Kind.RANK, Kind.LINK):
         return fault.iteration <= iteration and (fault.until is None or iteration < fault.until)
     return fault.iteration == iteration
 
 
 def _draw(model: Model, graph: Graph, chips: np.ndarray, generator: np.random.Generator, ready: np.ndarray) -> Timing:
-    """What everything takes without faults."""
+    """Return the timing of an iteration without faults."""
     schedule = model.schedule
     stages, replicas, shards = chips.shape
     count = model.layers_of
@@ -261,7 +287,7 @@ def _draw(model: Model, graph: Graph, chips: np.ndarray, generator: np.random.Ge
 
 
 def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) -> None:
-    """Change the timing as the faults do."""
+    """Apply the faults to the timing."""
     schedule = model.schedule
     for fault in faults:
         stage, replica, shard = (int(i) for i in schedule.places[fault.rank])
@@ -298,7 +324,7 @@ def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) 
 
 
 def _never_taken(timing: Timing, source: int, target: int, replica: int, shard: int) -> None:
-    """Who waits for the end of this message waits for ever."""
+    """Make the ranks that wait for the end of this message wait for ever."""
     if timing.release is None:
         timing.send[source, replica, shard] = np.inf
     else:
@@ -306,6 +332,7 @@ def _never_taken(timing: Timing, source: int, target: int, replica: int, shard: 
 
 
 def _vertex(schedule: Schedule, graph: Graph, stage: int, fault: Fault) -> int:
+    """Return the vertex of the block that a fault is in. Raises ValueError if there is none."""
     backward = fault.backward if fault.phase is Phase.TRANSFER else fault.phase is Phase.BACKWARD
     for place, block in enumerate(schedule.blocks_of(stage)):
         if (block.backward, block.chunk, block.micro) == (backward, fault.chunk, fault.micro):
@@ -314,7 +341,7 @@ def _vertex(schedule: Schedule, graph: Graph, stage: int, fault: Fault) -> int:
 
 
 def _slow(model: Model, graph: Graph, timing: Timing, fault: Fault) -> None:
-    """All ranks of a host, or one."""
+    """Slow down all ranks of the fault's host, or its rank."""
     host = model.host_of
     ranks = np.flatnonzero(host == host[fault.rank]) if fault.kind is Kind.NODE else [fault.rank]
     for stage, replica, shard in model.schedule.places[ranks]:
@@ -323,7 +350,7 @@ def _slow(model: Model, graph: Graph, timing: Timing, fault: Fault) -> None:
 
 
 def _calls(graph: Graph, timing: Timing, origin: float) -> _Calls:
-    """The times of all calls: those of the graph, and what is between each block's begin and end."""
+    """Return the times of all calls: those of the graph, and those between each block's begin and end."""
     times = graph.times(timing)
     done = times.end + timing.send
     called = np.empty_like(done)
@@ -360,8 +387,8 @@ def _trace(model: Model, graph: Graph, columns: Sequence[_Calls], faults: Sequen
     order = [
         parts[iteration * schedule.pp + stage] for stage in range(schedule.pp) for iteration in range(len(columns))
     ]
-    # each part is [replica * shard, calls]: a stage's iterations side by side, then the stages one below the other,
-    # then ranks in order
+    # Each part is [replica * shard, calls]. A stage's iterations are put side by side, then the stages one below the
+    # other, then ranks in order.
     rows = [
         np.concatenate(order[stage * len(columns) : (stage + 1) * len(columns)], axis=1) for stage in range(schedule.pp)
     ]
@@ -406,13 +433,14 @@ def _by_rank(rows: Sequence[np.ndarray], schedule: Schedule) -> np.ndarray:
 
 
 def _counted(ranks: np.ndarray) -> np.ndarray:
-    """1, 2, ... within each run of equal values."""
+    """Number the elements 1, 2, ... within each run of equal values."""
     first = np.flatnonzero(np.r_[True, ranks[1:] != ranks[:-1]])
     return np.arange(len(ranks)) - np.repeat(first, np.diff(np.r_[first, len(ranks)])) + 1
 
 
 def _communicators(schedule: Schedule) -> tuple[list[Communicator], np.ndarray, np.ndarray]:
-    """WORLD, then the TP groups, then the DP groups; and the index of those of each rank."""
+    """Return WORLD, the TP groups and the DP groups; and for each rank the index of its TP group and of its DP
+    group."""
     tp_groups = schedule.ranks.reshape(-1, schedule.tp)
     dp_groups = schedule.ranks.transpose(0, 2, 1).reshape(-1, schedule.dp)
     comms = [Communicator(1, 1, np.arange(schedule.size, dtype=np.int32), "MPI_COMM_WORLD")]
@@ -430,7 +458,7 @@ def _communicators(schedule: Schedule) -> tuple[list[Communicator], np.ndarray, 
 def _events(
     model: Model, graph: Graph, calls: _Calls, stage: int, iteration: int, tp_comm: np.ndarray, dp_comm: np.ndarray
 ) -> np.ndarray:
-    """The calls of all ranks of one stage in one iteration, in the order of the calls: [ranks, calls]."""
+    """Return the calls of all ranks of one stage in one iteration, in order: [ranks, calls]."""
     schedule = model.schedule
     ranks = schedule.ranks[stage].ravel()
     count = model.layers_of
@@ -511,15 +539,16 @@ def _events(
 
 
 def tag(schedule: Schedule, block: object, stage: int) -> int:
-    """Of the message that a block of this stage waits for: one for each block of an iteration."""
+    """Return the tag of the message that a block of this stage waits for. It is unique in an iteration."""
     return schedule.place_of(stage, block)  # type: ignore[arg-type]
 
 
 def _calls_of(model: Model, graph: Graph, stage: int) -> int:
+    """Return an upper limit of the number of calls of a stage in an iteration."""
     return graph.blocks * (int(model.layers_of.max()) + 3) + len(graph.final[stage]) + 2
 
 
 def _ns(seconds: np.ndarray) -> np.ndarray:
-    """Nanoseconds from 1 s on; OPEN for what never happens."""
+    """Convert seconds to nanoseconds. Time 0 becomes 1 s, and never becomes OPEN."""
     finite = np.isfinite(seconds)
     return np.where(finite, np.where(finite, seconds, 0) * 1e9 + 1e9, OPEN).astype(np.int64)

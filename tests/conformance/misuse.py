@@ -2,18 +2,27 @@
 
     python tests/conformance/misuse.py DIR                       all programs in DIR, which has the layout of
     MPI-CorrBench's micro-benches
-    python tests/conformance/misuse.py DIR --only Deadlock       those whose path matches
+    python tests/conformance/misuse.py DIR --only Deadlock       programs whose path matches
 
-Each C program is compiled, and runs natively, and under manapy-launch; there it is asked about while it stands still,
-and after its end. One job runs at a time. A program in a folder `correct` must not get a verdict; of any other one the
-error's class is the first word of its name (ArgMismatch, MissingCall ...), or else its folder.
+Each C program is compiled. It runs natively and under manapy-launch. Under manapy-launch, `manapy why` is asked while
+the job stands still, and after its end. One job runs at a time. A program in a folder `correct` must not get a verdict.
+For any other program, the class of its error is the first word of its name (ArgMismatch, MissingCall ...), or else its
+folder.
 
-What can come of a misuse: MPI has refused a call and ended the job (`refused`: with the errors that it shows natively;
-`refused otherwise`: with other ones). The program has crashed, here and natively. It has ended as if nothing were wrong
-(`harmless`). Or it was hung, or ended without MPI_Finalize: `named` if the verdict says which rank and what, as far as
-the program's name and source tell (faults.py); `wrong` if it says something else; `unchecked` if name and source
-don't tell; `unnamed` if there was no verdict. Of calls that were refused, and of crashes, `why` counts those of which
-it also says rank and call. What came out otherwise than natively is listed.
+A misuse has one of these results:
+
+    refused             MPI has refused a call and ended the job, with the errors that it also shows natively
+    refused otherwise   the same with other errors
+    crashed             a rank was killed by its own error
+    harmless            the program has ended as if nothing were wrong
+    named               it was hung, or ended without MPI_Finalize, and the verdict says which rank and what, as far as
+                        the program's name and source show (faults.py)
+    wrong               the same, but the verdict says something else
+    unchecked           the same, but name and source do not show what it should say
+    unnamed             the same, but there was no verdict
+
+The column `why` counts the refused calls and crashes for which the verdict names rank and call. Programs whose result
+differs from that of the native run are listed.
 """
 
 from __future__ import annotations
@@ -53,7 +62,7 @@ OVER = ("refused", "refused otherwise", "crashed")  # the job was ended by an er
 STOOD = ("named", "wrong", "unchecked", "unnamed")
 RIGHT = ("quiet", "accused")
 NOT_COMPILED = "not compiled"
-TURNS = 3  # runs of one program, at most
+TURNS = 3  # largest number of runs of one program
 AMISS = ("wrong", "unnamed", "accused")  # results that must not occur
 # MPICH: "Abort(604577795) on node 0: Fatal error in internal_Send: Invalid tag, error stack:"; a call before MPI_Init,
 # or after MPI_Finalize; an assertion in a call.
@@ -68,7 +77,7 @@ CRASHES = ("4", "6", "7", "8", "11")
 
 @dataclass(frozen=True)
 class Program:
-    """One file. kind: the class of its error, or `correct`."""
+    """One program. kind: the class of its error, or `correct`."""
 
     path: Path
     name: str
@@ -77,7 +86,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """How a job ended. code: of mpirun; None: it stood still and was ended."""
+    """How a job ended. code: exit code of mpirun; None: the job stood still and was ended."""
 
     code: int | None
     output: str = ""
@@ -90,19 +99,26 @@ class Run:
 
     @property
     def wordless(self) -> bool:
-        """Has it failed without a reason in its output?"""
+        """Whether it has failed without a reason in its output."""
         return bool(self.code) and not self.refusals and not self.crashed
 
     @property
     def crashed(self) -> bool:
-        """Was a rank killed by a signal that is an error of the rank itself?"""
+        """Whether a rank was killed by a signal that is an error of the rank itself."""
         return bool(self.code) and any(one in CRASHES for found in SIGNAL.findall(self.output) for one in found)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one program. error: of the compiler. native, here: without and with manapy. verdicts: the last
-    ones, as JSON. looks: the verdicts and their times, in s since something was recorded; one for each change."""
+    """The result of one program.
+
+    error: output of the compiler, if it failed.
+    native, here: the run without and with manapy.
+    verdicts: the last ones, as JSON.
+    looks: the verdicts and their times, in s since something was recorded; one entry for each change.
+    judged: what is wrong with the verdict; empty if it is right, as far as name and source show.
+    checked: name and source show what must be named.
+    """
 
     name: str
     kind: str
@@ -113,22 +129,22 @@ class Outcome:
     verdicts: Sequence[dict[str, Any]] = ()
     looks: Sequence[tuple[float, str, str]] = ()
     seconds: float = 0.0
-    judged: str = ""  # what is wrong with the verdict; empty if it is right, as far as can be told
-    checked: bool = False  # name and source tell what must be named
+    judged: str = ""
+    checked: bool = False
 
     @property
     def sentence(self) -> str:
-        """The gravest verdict."""
+        """The sentence of the gravest verdict."""
         return str(self.verdicts[0]["sentence"]) if self.verdicts else self.error
 
     @property
     def accused(self) -> bool:
-        """Is there a verdict against any rank?"""
+        """Whether there is a verdict against any rank."""
         return self.state in VERDICTS
 
     @property
     def result(self) -> str:
-        """Of OVER, STOOD, RIGHT, `harmless`, or NOT_COMPILED."""
+        """One of OVER, STOOD, RIGHT, `harmless`, or NOT_COMPILED."""
         if self.error:
             return NOT_COMPILED
         if self.kind == "correct":
@@ -143,22 +159,24 @@ class Outcome:
 
     @property
     def alike(self) -> bool:
-        """Are the errors shown here also shown natively? One rank may end the job before others fail."""
+        """Whether the errors shown here are also shown natively. One rank may end the job before others fail, so some
+        may be missing here."""
         return bool(self.here.refusals) and self.here.refusals <= self.native.refusals
 
     @property
     def died(self) -> bool:
-        """Was a rank killed by its own error? The job may then stand still, because mpirun doesn't end it here."""
+        """Whether a rank was killed by its own error. The job may then stand still, because mpirun doesn't end it
+        here."""
         return self.here.crashed or self.native.crashed and any(one["cause"] == "dead process" for one in self.verdicts)
 
     @property
     def named(self) -> bool:
-        """Does the verdict name rank and cause, as far as they are known?"""
+        """Whether the verdict names rank and cause, as far as they are known."""
         return self.accused and self.checked and not self.judged
 
     @property
     def otherwise(self) -> str:
-        """The difference to the native run, or empty."""
+        """The difference to the native run, or an empty text."""
         if self.error or self.alike or self.died and self.native.crashed:
             return ""
         here, native = (
@@ -175,7 +193,7 @@ class Outcome:
 
 
 def programs(folder: Path, only: str | None = None) -> list[Program]:
-    """All C programs, in order."""
+    """Return all C programs, in order."""
     found = []
     for path in sorted(folder.rglob("*.c")):
         name = str(path.relative_to(folder))
@@ -194,8 +212,8 @@ def programs(folder: Path, only: str | None = None) -> list[Program]:
 
 
 def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, patience: float, limit: float) -> Outcome:
-    """Compile, run natively and under manapy, and ask. headers: folders of the suite that have some. patience: seconds
-    after which a job without a verdict is ended. limit: of a native run, in seconds."""
+    """Compile a program, run it natively and under manapy, and ask `manapy why`. headers: folders of the suite that
+    have headers. patience: seconds after which a job without a verdict is ended. limit: of a native run, seconds."""
     began = time.monotonic()
     outcome = Outcome(program.name, program.kind)
     command = [BIN / "mpicc", "-O1", "-w", "-fopenmp", *(f"-I{path}" for path in headers), program.path]
@@ -220,7 +238,7 @@ def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, pati
 
 
 def _under_manapy(where: Path, program: Path, kind: str, ranks: int, patience: float) -> dict[str, Any]:
-    """Watch the job until there is a verdict or it has ended; fields of an Outcome."""
+    """Watch the job until there is a verdict or it has ended. Returns fields of an Outcome."""
     # A job that has ended by itself, or because MPI refused a call, must not be cleaned up before it is asked about.
     job = Job(where, ranks, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start(program)
@@ -256,7 +274,7 @@ def judge(outcome: Outcome, program: Program, ranks: int) -> Outcome:
 
 
 def _natively(folder: Path, program: Path, ranks: int, limit: float) -> dict[str, Any]:
-    """Run the program without manapy; fields of an Outcome."""
+    """Run the program without manapy. Returns fields of an Outcome."""
     job = Job(folder, ranks).spawn([BIN / "mpirun", "-n", str(ranks), program])
     assert job.process is not None
     code = None
@@ -269,9 +287,9 @@ def _natively(folder: Path, program: Path, ranks: int, limit: float) -> dict[str
 
 
 def _watched(job: Job, right: bool, patience: float) -> tuple[dict[str, Any] | None, list[tuple[float, str, str]]]:
-    """Watch until the job has ended, LOOKS looks have found the same cause, or patience is over. Returns the last look,
-    and the verdicts with their times. right: a correct program, for which any verdict counts; for others wait while
-    they may still go on."""
+    """Watch until the job has ended, LOOKS looks have found the same cause, or `patience` is over. Returns the last
+    look, and the verdicts with their times. right: the program is correct, so any verdict ends the watch. For other
+    programs only HUNG does, because ranks may still go on."""
     assert job.process is not None
     start = time.monotonic()
     deadline, said, alike = start + START, None, 0
@@ -297,7 +315,7 @@ def _watched(job: Job, right: bool, patience: float) -> tuple[dict[str, Any] | N
 
 
 def asked(job: Job) -> dict[str, Any] | None:
-    """`manapy why --json`, without a process of its own; None: nothing is recorded yet."""
+    """Run `manapy why --json` in this process. Returns None if nothing is recorded yet."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         cli.main(["why", str(job.dir), "--json"])
@@ -305,7 +323,7 @@ def asked(job: Job) -> dict[str, Any] | None:
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
-    """The number of results of each kind, by class."""
+    """Return the number of results of each kind, by class."""
     columns = (*OVER, "why", "harmless", *STOOD, *RIGHT, NOT_COMPILED)
     shown = Table("class", "programs", *columns)
     groups: dict[str, list[Outcome]] = {}
@@ -320,7 +338,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def summary(outcomes: Iterable[Outcome]) -> list[str]:
-    """Totals, and the programs that differ from the native run or have no right verdict."""
+    """Return totals, and the programs that differ from the native run or have no right verdict."""
     every = [one for one in outcomes if one.result != NOT_COMPILED]
     found = collections.Counter(one.result for one in every)
     over = [one for one in every if one.result in OVER]
@@ -337,7 +355,7 @@ def summary(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def kept(file: Path | None) -> dict[str, Outcome]:
-    """Outcomes of an earlier run, by name."""
+    """Return outcomes of an earlier run, by name."""
     if file is None or not file.exists():
         return {}
     found = [json.loads(line) for line in file.read_text().splitlines()]
@@ -347,7 +365,8 @@ def kept(file: Path | None) -> dict[str, Outcome]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a correct program is accused, or if one that stood still gets no verdict or a wrong one."""
+    """Return 1 if a correct program is accused, or if one that stood still gets no verdict or a wrong one; 2 if there
+    are no programs; else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--only", metavar="REGEX", help="programs whose path in DIR it is found in")

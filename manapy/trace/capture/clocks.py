@@ -1,17 +1,18 @@
 """One clock for the whole job: converts ticks of time-stamp counters to nanoseconds since 1970 on the clock of rank 0's
 host, with an uncertainty.
 
-On one host all processors share the counter, so all its ranks share one line through all their samples. Between hosts,
-each collective in which all wait for all bounds the offset: no rank leaves before all have entered. Many such calls
-make the bounds narrow. While a job runs, its hosts are also asked for the time (collect.py): the fastest ping-pong
-bounds the offset by half of its duration (Cristian, "Probabilistic clock synchronization", 1989); the bound widens with
-the distance in time, by DRIFT. Both bounds hold together. Between two bounds the offset is assumed to change steadily.
-Without any bound the hosts' own clocks are used, with an uncertainty that says so.
+On one host all processors share the counter. So all its ranks share one line through all their samples. Between hosts,
+each collective in which all ranks wait for all others bounds the offset: no rank leaves before all have entered. Many
+such calls make the bounds narrow. While a job runs, its hosts are also asked for the time (collect.py). The fastest
+ping-pong bounds the offset by half of its duration (Cristian, "Probabilistic clock synchronization", 1989). This bound
+widens with the distance in time, by DRIFT. Both kinds of bounds are used together. Between two points in time the
+offset is assumed to change steadily. Without any bound the hosts' own clocks are used, with a large uncertainty
+(UNSURE).
 
 Invariants
  1. Times never come from a clock that can be set: realtime only anchors the line, once per host.
- 2. Files whose samples do not lie on the line of their host (another machine of this name, a reboot, a counter that is
-    not invariant) get their own line.
+ 2. Files whose samples do not lie on the line of their host get their own line. The reason may be another machine of
+    this name, a reboot, or a counter that is not invariant.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ import numpy as np
 from ..model.events import OPEN, Op
 
 SECOND = 10**9
-JUMP = 50_000_000  # ns by which realtime and monotonic may diverge between two samples without a message
-FIT = 1_000_000  # ns by which a sample may miss the line of its host
-SAMPLE_ERROR = 2_000  # ns of one sample
+JUMP = 50_000_000  # ns; a larger change of realtime - monotonic between two samples is reported
+FIT = 1_000_000  # ns; a sample may deviate by this from the line of its host
+SAMPLE_ERROR = 2_000  # ns; error of one sample
 DRIFT = 1e-4  # largest drift between two hosts' clocks: twice a quartz's specification
-UNSURE = SECOND  # ns of uncertainty between hosts without any bound
-WINDOW = 10 * SECOND  # offsets drift, so they are computed once per WINDOW
+UNSURE = SECOND  # ns; uncertainty between hosts without any bound
+WINDOW = 10 * SECOND  # ns; offsets drift, so they are computed once per WINDOW
 MEETING = [int(op) for op in (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL)]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Clocks of one host, read together; ns."""
+    """The clocks of one host, read together. ticks: of the counter; realtime, monotonic: ns."""
 
     ticks: int
     realtime: int
@@ -44,9 +45,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A host was asked for the time: it took `sample` at time `at` of the asking host's monotonic clock, ±
-    `uncertainty` (ns).
-    """
+    """A host was asked for the time. It took `sample` at time `at` (ns) of the asking host's monotonic clock, ±
+    `uncertainty` (ns)."""
 
     host: str
     sample: Sample
@@ -56,14 +56,19 @@ class Meeting:
 
 @dataclass
 class Line:
-    """ns = anchor.realtime + (ticks - anchor.ticks) / rate, on one host. rate: ticks a ns. shift: see `shifted`."""
+    """The conversion of one host's ticks: ns = anchor.realtime + (ticks - anchor.ticks) / rate.
+
+    rate: ticks per ns.
+    at, shift: at these times (ns, this host's clock), the ns to add to get rank 0's clock. See `shifted`.
+    uncertainty: of the shift, ns.
+    """
 
     host: str
     samples: list[Sample]
     rate: float
     problems: list[str] = field(default_factory=list)
-    at: np.ndarray = field(default_factory=lambda: np.zeros(1))  # ns, and there:
-    shift: np.ndarray = field(default_factory=lambda: np.zeros(1))  # ns to add to get rank 0's
+    at: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    shift: np.ndarray = field(default_factory=lambda: np.zeros(1))
     uncertainty: int = 0
     meetings: list[Meeting] = field(default_factory=list)
 
@@ -74,17 +79,18 @@ class Line:
 
     @property
     def span(self) -> int:
-        """ns between the oldest and the newest sample."""
+        """Time between the oldest and the newest sample, ns."""
         return self.samples[-1].monotonic - self.samples[0].monotonic
 
     def own(self, ticks: np.ndarray) -> np.ndarray:
-        """ns by this host's clock. Differences of ticks are signed: a call may be older than the oldest sample."""
+        """Convert ticks to ns on this host's clock. Differences of ticks are signed, because a call may be older than
+        the oldest sample."""
         anchor = self.anchor
         away = ticks.astype(np.uint64) - np.uint64(anchor.ticks)
         return anchor.realtime + np.rint(away.view(np.int64) / self.rate).astype(np.int64)
 
     def shifted(self, ns: np.ndarray) -> np.ndarray:
-        """From this host's clock to the job's."""
+        """Convert ns on this host's clock to ns on the job's clock."""
         return ns + np.rint(np.interp(ns, self.at, self.shift)).astype(np.int64)
 
     def add(self, samples: list[Sample]) -> None:
@@ -94,7 +100,7 @@ class Line:
             self.rate = (self.samples[-1].ticks - self.samples[0].ticks) / self.span
 
     def fits(self, samples: list[Sample]) -> bool:
-        """Can these samples be from this host since its boot?"""
+        """Return whether these samples can be from this host since its boot."""
         anchor = self.anchor
         slack = SAMPLE_ERROR / max(self.span, 1)
         for s in samples:
@@ -105,8 +111,8 @@ class Line:
 
 
 def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line], list[int]]:
-    """One file each: host, samples, ticks per second, whether its counter is invariant. The lines, and which of them
-    each file is on."""
+    """Return the lines, and for each file the index of its line. files: host, samples, ticks per second, and whether
+    the counter is invariant, for each file."""
     found: list[Line] = []
     of = []
     for host, samples, ticks_per_second, invariant in files:
@@ -132,7 +138,7 @@ def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line],
 
 
 def meet(found: list[Line], meetings: list[Meeting]) -> None:
-    """Give each line the meetings with its host. Their samples make its rate exact."""
+    """Give each line the meetings with its host. Their samples make its rate more exact."""
     for meeting in meetings:
         line = next((line for line in found if line.host == meeting.host and line.fits([meeting.sample])), None)
         if line is not None:
@@ -141,13 +147,13 @@ def meet(found: list[Line], meetings: list[Meeting]) -> None:
 
 
 def as_line(meeting: Meeting) -> str:
-    """For the file CLOCKS of a recording (format.py): JSON."""
+    """Return a meeting as a line of JSON, for the file CLOCKS of a recording (layout.py)."""
     sample = meeting.sample
     return json.dumps([meeting.host, sample.ticks, sample.realtime, sample.monotonic, meeting.at, meeting.uncertainty])
 
 
 def from_line(text: str) -> Meeting:
-    """What as_line has made. ValueError if it is none."""
+    """Return the meeting that as_line has written. Raises ValueError if the text is no such line."""
     try:
         host, ticks, realtime, monotonic, at, uncertainty = json.loads(text)
         return Meeting(str(host), Sample(int(ticks), int(realtime), int(monotonic)), int(at), int(uncertainty))
@@ -156,6 +162,7 @@ def from_line(text: str) -> Meeting:
 
 
 def _jumps(line: Line) -> list[str]:
+    """Return one line for each time that the host's clock was set."""
     gaps = [s.realtime - s.monotonic for s in line.samples]
     jumps = [b - a for a, b in zip(gaps, gaps[1:], strict=False) if abs(b - a) > JUMP]
     return [
@@ -165,8 +172,8 @@ def _jumps(line: Line) -> list[str]:
 
 
 def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> None:
-    """Fills in shift and uncertainty of all lines but `base`, from the events (EVENT, times by their own hosts'
-    clocks); of: line of each event."""
+    """Fill in shift and uncertainty of all lines except `base`. of: the line of each event. events: EVENT, with times
+    on their own hosts' clocks."""
     for i, line in enumerate(found):
         if i == base:
             continue
@@ -180,7 +187,8 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
             )
             continue
         mine = events[of == i]["enter"]
-        ends = np.array([mine.min(), mine.max()] if len(mine) else [], np.int64)  # it must hold for them, too
+        # the shift is also needed at the first and the last event
+        ends = np.array([mine.min(), mine.max()] if len(mine) else [], np.int64)
         when, unknown = np.concatenate((when, at, ends)), np.full(len(ends), np.inf)
         order = np.argsort(when, kind="stable")
         when = when[order]
@@ -198,8 +206,8 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
 
 
 def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """The best lower bound at each time (sorted) that follows from those at all of them, as clocks run apart by DRIFT
-    at most."""
+    """Return the best lower bound at each time (sorted) that follows from the bounds at all times, because clocks drift
+    apart by at most DRIFT."""
     slack = DRIFT * (when - when[0]).astype(float)
     before = np.maximum.accumulate(low + slack) - slack
     after = np.maximum.accumulate((low - slack)[::-1])[::-1] + slack
@@ -207,8 +215,8 @@ def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each meeting with a line's host: when (its clock), what is to be added to get to `base`, and by how much that
-    may be wrong; ns. Both are known against the asking host."""
+    """Return three arrays for the meetings with a line's host: when they were, on its clock; what to add to get to the
+    clock of `base`; and the possible error of that; ns. Both clocks are known relative to the asking host."""
     if not line.meetings or not base.meetings:
         return np.empty(0, np.int64), np.empty(0), np.empty(0)
     (at_base, behind_base, doubt_base), (at, behind, doubt) = (_behind(each) for each in (base, line))
@@ -218,16 +226,16 @@ def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _behind(line: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each meeting: when, by how much the host's line is behind the asking host's monotonic clock, and by how much
-    that may be wrong; ns."""
+    """Return three arrays for the meetings with a line's host: when they were; by how much the line is behind the
+    asking host's monotonic clock; and the possible error of that; ns."""
     at = np.array([m.at for m in line.meetings], np.int64)
     own = line.own(np.array([m.sample.ticks for m in line.meetings], np.uint64))
     return at, at - own, np.array([m.uncertainty for m in line.meetings], float) + SAMPLE_ERROR
 
 
 def bounds(events: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each collective that both took part in, and in which all wait for all: when (their clock), and the bounds of
-    what is to be added to it; sorted by time."""
+    """Return three arrays for the collectives in which both sides took part and all wait for all, sorted by time: when
+    they were (`theirs` clock), and the lower and upper bound of what to add to that clock; ns."""
     meets = (
         np.isin(events["op"], MEETING) & (events["exit"] != OPEN) & (events["flags"] & 1 == 0) & (events["comm"] >= 0)
     )

@@ -47,19 +47,19 @@ from .rings import KEEP, Mirror
 from .tail import Tail, runs
 
 PATIENCE = 30.0  # seconds for an answer; a remote shell may start slowly
-RETRY = 30.0
+RETRY = 30.0  # seconds
 ASK_AGAIN = 10.0  # seconds after which a host is asked for the time again
-PINGS = 16  # of these, the fastest counts
-AT_ONCE = 64  # hosts that are asked at the same time
-FORMAT = 3  # of requests and answers
-SEEN = ("process", "cpu_share")  # of Rank: what /proc says
+PINGS = 16  # the fastest of so many counts
+AT_ONCE = 64  # number of hosts that are asked at the same time
+FORMAT = 3  # version of requests and answers
+SEEN = ("process", "cpu_share")  # fields of Rank that come from /proc
 
 
 class LostError(ManapyError):
-    """A host cannot be reached; has the reason."""
+    """A host cannot be reached. The message is the reason."""
 
 
-# ---- there: `manapy _collect`
+# ---- on the other host: `manapy _collect`
 
 
 class Tails:
@@ -71,12 +71,12 @@ class Tails:
         # by name and inode: a restart from an earlier checkpoint replaces files
         self._tails: dict[tuple[str, int], Tail] = {}
         self._sent: dict[tuple[str, int], dict[int, bytes]] = {}  # heads, by offset
-        self._tables: dict[tuple[str, int], list[int]] = {}  # entries sent so far of both
+        self._tables: dict[tuple[str, int], list[int]] = {}  # number of entries of both tables sent so far
         self._sight: proc.Sight | None = None
 
     def news(self) -> tuple[dict[str, Any], list[bytes]]:
-        """New data: for each file its size, and the places of the bytes that follow; and what its processes do, if the
-        last look was at least proc.INTERVAL seconds ago."""
+        """Return the new data: for each file its size, and the offsets of the bytes that follow; and what its processes
+        do. Waits until the last look is at least proc.INTERVAL seconds ago, if a process is alive."""
         self._look_for_files()
         ranks = self._ranks()
         monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -98,7 +98,7 @@ class Tails:
     def _look_for_files(self) -> None:
         own = socket.gethostname()
         for path in self.folder.glob("rank-*.trace"):
-            with contextlib.suppress(OSError, ValueError):  # gone, being made, or no trace file
+            with contextlib.suppress(OSError, ValueError):  # it is gone, being created, or no trace file
                 key = path.name, path.stat().st_ino
                 if key in self._tails or format.rank_and_generation(path) is None:
                     continue
@@ -108,8 +108,8 @@ class Tails:
                     self._sent[key], self._tables[key] = {}, [0, 0]
 
     def _ranks(self) -> list[dict[str, Any]]:
-        """What was seen of each process that has not ended by itself: as proc.examine, but of the time since the last
-        look."""
+        """Return what was seen of each process that has not ended by itself, as proc.examine does, but over the time
+        since the last look."""
         ranks = {}
         for tail in self._tails.values():
             head = tail.head
@@ -141,25 +141,26 @@ class Tails:
         ]
 
     def _patches(self, key: tuple[str, int], tail: Tail) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes), so that a copy to which only the first of them were applied is sound."""
+        """Yield (offset, bytes). Their order makes a copy valid even if only the first of them were applied."""
         head = tail.head
         for i in range(min(head.rings, head.rings_capacity)):
             ring, start = tail.ring(i), head.rings_offset + i * head.ring_stride
             if ring.first:
                 yield from runs(tail.new(i, ring, self.keep), tail.capacity, start + format.PAGE)
             yield from self._changed(key, start, bytes(ring))
-        head = tail.head  # anew: records name what has come into the tables meanwhile
+        head = tail.head  # read again: new records may refer to new entries of the tables
         yield from tail.entered(head, self._tables[key])
         yield from self._changed(key, 0, bytes(head))
 
     def _changed(self, key: tuple[str, int], offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield these bytes if they differ from those that were sent for this offset before."""
         if self._sent[key].get(offset) != data:
             self._sent[key][offset] = data
             yield offset, data
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Serve until there are no more requests."""
+    """Answer requests until there are no more."""
     with contextlib.ExitStack() as stack:
         _serve(requests, answers, stack)
 
@@ -189,17 +190,18 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
         else:
             assert tails is not None
             said, data = tails.news()
-            data.append(b"\n")  # srun hands on whole lines only (srun(1), --unbuffered)
+            data.append(b"\n")  # srun passes on only complete lines (srun(1), --unbuffered)
         answers.write(json.dumps(said | {"bytes": sum(map(len, data))}).encode() + b"\n")
         answers.writelines(data)
         answers.flush()
 
 
-# ---- here
+# ---- on this host
 
 
 def remote_shell() -> list[str]:
-    """The remote shell; a host's name and a command are appended. srun within a Slurm allocation, else ssh."""
+    """Return the command of the remote shell: srun in a Slurm allocation, else ssh. A host's name and a command are
+    appended to it."""
     if allocation := os.environ.get("SLURM_JOB_ID"):
         return ["srun", "--overlap", f"--jobid={allocation}", "--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]
     return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
@@ -209,7 +211,7 @@ class _Host:
     """One other host. mirror: None until it has answered."""
 
     def __init__(self, name: str, where: Path) -> None:
-        self.name = self.host = name  # host: what it calls itself
+        self.name = self.host = name  # host: its own name for itself
         self.meetings: list[clocks.Meeting] = []
         self.mirror: Mirror | None = None
         self.folder = Path(tempfile.mkdtemp(dir=where))
@@ -219,15 +221,15 @@ class _Host:
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
-        """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json,
-        which it may be from, may be another user's."""
+        """Start the process there that answers. Raises LostError. A host name that looks like an option of the remote
+        shell is refused: the name may come from job.json, which may be another user's."""
         if self.name.startswith("-"):
             raise LostError("not a host name")
-        # as it is here; ssh hands it to a shell
+        # the path is the same as here; quoted, because ssh passes the command to a shell
         program = shlex.quote(str(installation.executable("manapy") or "manapy"))
         command = [*shell, self.name, program, "_collect"]
         with explained(LostError, shell[0]):
-            # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
+            # In its own session, Ctrl-C does not reach it. It ends only this process, which still uses the data.
             self._process = subprocess.Popen(
                 command,
                 bufsize=0,
@@ -245,7 +247,7 @@ class _Host:
         self.host = said["host"]
 
     def poll(self) -> None:
-        """Copy what is new."""
+        """Copy the new data. Raises LostError."""
         said, data = self.ask({"do": "news"}, "files")
         at = 0
         for file in said["files"]:
@@ -261,7 +263,7 @@ class _Host:
         self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks, self._waits)
 
     def meet(self) -> None:
-        """Ask the host for the time, unless that was done a short time ago."""
+        """Ask the host for the time, unless that was done less than ASK_AGAIN seconds ago. Raises LostError."""
         if (
             self.meetings
             and time.clock_gettime_ns(time.CLOCK_MONOTONIC) < self.meetings[-1].at + ASK_AGAIN * clocks.SECOND
@@ -272,6 +274,7 @@ class _Host:
             self.meetings.append(min(found, key=lambda meeting: meeting.uncertainty))
 
     def _ping(self) -> clocks.Meeting | None:
+        """Ask the host for the time once. Returns None if it has no recorder."""
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         said = self.ask({"do": "clocks"}, "clocks")[0]["clocks"]
         took = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - before
@@ -282,6 +285,7 @@ class _Host:
         )
 
     def _copy(self, name: str, inode: int, size: int) -> IO[bytes]:
+        """Open the copy of a file. It is made anew if the host's file was replaced."""
         path = self.folder / name
         if format.rank_and_generation(path) is None or path.parent != self.folder:
             raise LostError(f"it sends something other than a trace file: {name!r}")
@@ -293,7 +297,7 @@ class _Host:
         return path.open("r+b", buffering=0)
 
     def ask(self, request: dict[str, Any], wanted: str) -> tuple[dict[str, Any], bytes]:
-        """The answer, which has this key, and the bytes behind it. LostError."""
+        """Return the answer, which has the key `wanted`, and the bytes that follow it. Raises LostError."""
         deadline = time.monotonic() + PATIENCE
         assert self._process is not None and self._process.stdin is not None
         try:
@@ -320,7 +324,7 @@ class _Host:
         return data
 
     def _last_words(self, otherwise: str) -> str:
-        """The last line of the remote shell's output, or how it has ended."""
+        """Return the last line that the remote shell wrote, or its exit status, or `otherwise`."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             if code := self._process.wait(1):
@@ -346,10 +350,15 @@ class _Host:
 
 
 class Hosts:
-    """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll.
-    shell: words before a host's name, None: remote_shell(). keep: records of each thread that are copied at least.
-    sample: whether waits for a processor are sampled there all the time; set it before the first poll. Everything is
-    ended and removed with this object, or at the end of this process."""
+    """The other hosts of the job whose trace is called `job`. Implements rings.Elsewhere.
+
+    Nothing happens before the first poll. When this object or this process ends, the remote processes are ended and the
+    copies are removed.
+
+    shell: command before a host's name; None: remote_shell().
+    keep: number of records of each thread that are copied at least.
+    sample: whether waits for a processor are sampled there continuously. Set it before the first poll.
+    """
 
     def __init__(self, names: Iterable[str], job: str, shell: Sequence[str] | None = None, keep: int = KEEP) -> None:
         self.names, self.job, self.shell, self.keep = tuple(names), job, tuple(shell or remote_shell()), keep
@@ -363,12 +372,12 @@ class Hosts:
 
     @property
     def meetings(self) -> list[clocks.Meeting]:
-        """With all that can be reached, and with this host."""
+        """Meetings with all hosts that can be reached, and with this host."""
         return [*self._own, *(meeting for host in self._hosts.values() for meeting in host.meetings)]
 
     @property
     def lost(self) -> dict[str, str]:
-        """Hosts that could not be reached, and why."""
+        """Hosts that could not be reached, with the reason."""
         return {name: why for name, (_, why) in self._lost.items()}
 
     @property
@@ -379,8 +388,9 @@ class Hosts:
     def poll(self) -> None:
         """Poll all hosts.
 
-        New hosts are asked twice: first for all their data, then, with the others, for new data. The sooner all have
-        answered, the newer is the moment that is known of all hosts."""
+        New hosts are asked twice: first for all their data, then, with the others, for new data. The moment of the
+        trace is the one up to which all hosts are known. It is the newer the faster they all answer.
+        """
         now = time.monotonic()
         due = [
             name
@@ -397,13 +407,13 @@ class Hosts:
         self.mirrors = [host.mirror for host in self._hosts.values() if host.mirror is not None]
 
     def gone(self) -> frozenset[int]:
-        """Ranks whose processes were killed there."""
+        """Return ranks whose processes there are dead although they did not end by themselves."""
         return frozenset(
             rank for mirror in self.mirrors for (rank, _), seen in mirror.ranks.items() if seen["process"] == proc.DEAD
         )
 
     def stack(self, rank: Rank) -> list[str]:
-        """Evidence on where a rank of one of them is: stacks.of, asked there. Empty if it can't be learned."""
+        """Return evidence on where a rank of another host is: stacks.of, asked there. Empty if it can't be learned."""
         host = next(
             (
                 host
@@ -422,8 +432,8 @@ class Hosts:
             return []
 
     def activity(self, suspects: dict[int, activity.Suspect]) -> dict[int, activity.Doing]:
-        """What the processes of ranks of other hosts do: activity.Activity, asked there, of all hosts at once. Nothing
-        of those of which it can't be learned."""
+        """Return what the processes of ranks of other hosts do: activity.Activity, asked there, on all hosts at once.
+        Ranks for which it can't be learned are left out."""
         asked: dict[str, list[list[Any]]] = {}
         for rank, suspect in suspects.items():
             name = next(
@@ -471,6 +481,7 @@ class Hosts:
 
 
 def _close(hosts: dict[str, _Host], where: Path) -> None:
+    """Close all hosts and remove the folder of copies."""
     for host in hosts.values():
         host.close()
     shutil.rmtree(where, ignore_errors=True)

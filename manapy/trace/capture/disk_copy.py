@@ -5,8 +5,8 @@ Invariants
  1. Rings on disk never exceed the limit (plus 64 bytes per communicator). Each rank has a share of it. Its rings get
     their size when its file is first seen, and overwrite their oldest records. `unrecorded` of a file counts threads
     for which it has no ring. Only the newest generation of a rank is kept.
- 2. A place of a ring has the record that belongs there, or another seq and reads as lost. An open call is read again
-    until it has returned.
+ 2. A place of a ring has the record that belongs there, or a record with another seq, which reads as lost. An open call
+    is read again until it has returned.
  3. `magic` is stored last, and `head` of a ring after its records. So an interrupted copy is valid up to its end.
  4. A copy shows the moment of its newest clock sample. Later actions of the process are not in it, and no rank is
     blamed for their absence.
@@ -24,12 +24,12 @@ from .rings import Elsewhere, NoTraceError, trace_files
 from .tail import Tail, runs
 from .tracefile import UnfinishedError
 
-SMALLEST = 1024  # records of a ring
-RINGS = 2  # threads that a rank has room for at least
+SMALLEST = 1024  # least number of records of a ring
+RINGS = 2  # least number of threads for which a rank has room
 
 
 class _Copy:
-    """One rank's file, and its copy."""
+    """The copy of one rank's file."""
 
     def __init__(self, source: Tail, out: Path, limit: int) -> None:
         self.source = source
@@ -43,11 +43,11 @@ class _Copy:
         self.path = out / source.path.name
         self.path.unlink(missing_ok=True)
         self._file = self.path.open("xb", buffering=0)
-        self._entered = [0, 0]  # so far, in both tables
+        self._entered = [0, 0]  # number of entries of both tables copied so far
         self._file.truncate(head.rings_offset + self.rings * self.stride)
 
     def poll(self) -> None:
-        """Copy what is new. OSError, as from a full disk."""
+        """Copy what is new. Raises OSError, for example if the disk is full."""
         head = self.source.head
         if self.source.alive is not False:
             self._look_taken(head)
@@ -69,7 +69,8 @@ class _Copy:
         self._write(0, bytes(head))
 
     def _look_taken(self, head: format.FileStruct) -> None:
-        """Invariant 4. Of another host's process the last thing that it has done tells."""
+        """Add a clock sample for the moment of this copy (invariant 4). For a process of another host no sample can be
+        taken; its last action shows the moment."""
         head.end = format.SAVED
         if self.source.host == socket.gethostname() and (now := tsc_clock.now()) is not None:
             head.sample[head.samples % format.SAMPLES] = format.SampleStruct(
@@ -88,27 +89,29 @@ class _Copy:
 
 
 def _capacity(room: int) -> int:
-    """The largest power of two of records for which a ring has room."""
+    """Return the largest power of two of records for which a ring has room (bytes)."""
     records = (room - format.PAGE) // format.RECORD.itemsize
     return 1 << records.bit_length() - 1 if records > 0 else 0
 
 
 class Recording:
-    """The job whose trace is in `folder`, and in `others`, kept in `out` (which is made), in at most `limit` bytes.
-    problems: files that can't be copied, and why, one line each."""
+    """Keeps the recording of the job whose trace is in `folder`, and in `others`, in the folder `out`.
+
+    `out` is created. At most `limit` bytes are written. problems: files that can't be copied, and why, one line each.
+    """
 
     def __init__(self, folder: Path, out: Path, limit: int, others: Elsewhere | None = None) -> None:
         self.folder, self.out, self.limit, self.others = folder, out, limit, others
         self.copies: dict[int, _Copy] = {}  # by rank
-        self.seen: dict[int, Path] = {}  # at the last look
+        self.seen: dict[int, Path] = {}  # files at the last look, by rank
         self.problems: list[str] = []
         self._bad: set[Path] = set()
         self._meetings: set[clocks.Meeting] = set()
         out.mkdir(parents=True, exist_ok=True)
 
     def poll(self) -> None:
-        """Copy what is new of all ranks. Raises UsageError if the limit is too little, NoTraceError if there is nothing
-        but files that can't be copied, and OSError."""
+        """Copy what is new of all ranks. Raises UsageError if the limit is too small, NoTraceError if no file can be
+        copied, and OSError."""
         if self.others is not None:
             self.others.poll()
             self._clocks(self.others.meetings)
@@ -127,7 +130,8 @@ class Recording:
             raise NoTraceError("; ".join(self.problems))
 
     def _made(self, path: Path) -> _Copy | None:
-        """Of a file that is seen for the first time; None if it is no trace file, or not yet."""
+        """Make the copy of a file that is seen for the first time. Returns None if it is no trace file, or not yet
+        one."""
         if path in self._bad:
             return None
         try:
@@ -143,14 +147,14 @@ class Recording:
         return _Copy(source, self.out, self.limit)
 
     def _clocks(self, meetings: list[clocks.Meeting]) -> None:
-        """Keep how the hosts' clocks lie to each other, to the same uncertainty as now."""
+        """Keep the relation of the hosts' clocks, so that its uncertainty stays as it is now."""
         if new := [meeting for meeting in meetings if meeting not in self._meetings]:
             with (self.out / format.CLOCKS).open("a") as file:
                 file.writelines(f"{clocks.as_line(meeting)}\n" for meeting in new)
             self._meetings.update(new)
 
     def _newest(self) -> dict[int, Path]:
-        """The file of each rank's newest generation."""
+        """Return the file of each rank's newest generation."""
         found: dict[int, tuple[int, Path]] = {}
         for path in trace_files(self.folder, others=self.others):
             which = format.rank_and_generation(path)
@@ -160,7 +164,7 @@ class Recording:
 
     @property
     def over(self) -> bool:
-        """Have all its processes ended, that can be seen?"""
+        """Return whether all processes of the recording have ended, as far as can be seen from here."""
         gone = self.others.gone() if self.others is not None else frozenset()
         return bool(self.copies) and all(
             copy.source.alive is False or rank in gone or rank not in self.seen for rank, copy in self.copies.items()
@@ -168,10 +172,10 @@ class Recording:
 
     @property
     def copied(self) -> int:
-        """Records kept so far, those included that were overwritten since."""
+        """Number of records copied so far, including those that were overwritten since."""
         return sum(copy.source.copied for copy in self.copies.values())
 
     @property
     def lost(self) -> int:
-        """Records that were overwritten before they were read."""
+        """Number of records that were overwritten before they were read."""
         return sum(copy.source.lost for copy in self.copies.values())

@@ -1,5 +1,5 @@
-"""The trace file: mirror of lowerhalf/include/manapy/trace.h, and writing such files without a program (for tests and
-the simulator).
+"""The trace file: mirror of lowerhalf/include/manapy/trace.h. Also writes such files without a program, for tests and
+the simulator.
 
 trace.h explains the fields. tests/unit/trace/capture/test_format.py compares sizes, offsets and constants.
 """
@@ -59,7 +59,8 @@ RECORD = np.dtype(
 class Writer:
     """Writes a trace file as a recorder would have left it. It is slow, and not meant for recording.
 
-    capacity: records a ring, a power of two; rings: threads.
+    capacity: records per ring, a power of two.
+    rings: number of threads.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Writer:
         self.head.samples += 1
 
     def comm(self, cid: int, members: list[int], *, ggid: int = 0, remote: int = 0, name: str = "") -> int:
-        """Enter a communicator; its index."""
+        """Enter a communicator in the side table. Returns its index."""
         index = int(self.head.comms)
         entry = CommStruct.from_buffer(self._data, self.head.comms_offset + index * ctypes.sizeof(CommStruct))
         entry.cid, entry.ggid, entry.members, entry.remote, entry.name = (
@@ -143,7 +144,7 @@ class Writer:
         return index
 
     def ring(self, index: int = 0, *, tid: int = 0) -> RingStruct:
-        """The head of a ring, in use from now on; it goes on behind head.past."""
+        """Return the head of a ring, and mark it as used. A new ring continues after head.past."""
         ring = RingStruct.from_buffer(self._data, self.head.rings_offset + index * self.head.ring_stride)
         if ring.first == 0:
             past = int(self.head.past[index])
@@ -153,12 +154,12 @@ class Writer:
         return ring
 
     def records(self, index: int = 0) -> np.ndarray:
-        """The places of a ring, as an array of RECORD that changes the file."""
+        """Return the records of a ring, as an array of RECORD. Changing it changes the file."""
         offset = self.head.rings_offset + index * self.head.ring_stride + PAGE
         return self._data[offset : offset + int(self.head.capacity) * RECORD.itemsize].view(RECORD)
 
     def put(self, index: int = 0, **fields: int) -> int:
-        """Publish one record in a ring that is in use; its seq."""
+        """Publish one record in a ring that is in use. Returns its seq."""
         ring = self.ring(index)
         seq = int(ring.head) + 1
         place = self.records(index)[(seq - 1) % int(self.head.capacity) :][:1]
@@ -172,7 +173,7 @@ class Writer:
         return seq
 
     def extend(self, records: np.ndarray, index: int = 0) -> None:
-        """Publish many records (RECORD, whose seq is set here), as fast as numpy can."""
+        """Publish many records (RECORD; seq is set here), as fast as numpy can."""
         ring = self.ring(index)
         capacity, start = int(self.head.capacity), int(ring.head)
         numbered = records.astype(RECORD)

@@ -1,5 +1,5 @@
-"""The trace file as far as it can be read without numpy: heads, tables, and where files lie. Mirror of
-lowerhalf/include/manapy/trace.h; records are format.py's."""
+"""The parts of the trace file that can be read without numpy: heads and tables; and where trace files are. Mirror of
+lowerhalf/include/manapy/trace.h. format.py reads records."""
 
 from __future__ import annotations
 
@@ -114,36 +114,37 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
 
 
 def text(raw: bytes) -> str:
-    """A name that a program has chosen, made fit for a terminal, which would obey control characters. The recording may
-    belong to another user."""
+    """Decode a name that a program has chosen, and make it safe for a terminal by replacing control characters. The
+    recording may belong to another user."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
 
 
 def root(user: int | None = None, below: str | None = None) -> Path:
-    """The folder of the jobs of this user, or of the user with this id. below: the parent folder, if it isn't the usual
-    one."""
+    """Return the folder with the recordings of this user, or of the user with this id. below: its parent folder, if it
+    isn't the usual one."""
     place = below or os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm"
     return Path(place) / f"manapy-trace-{os.getuid() if user is None else user}"
 
 
 def job_name(directory: str | Path) -> str:
-    """Name of the trace of the job whose job directory this is: mpy_trace_job_name of lowerhalf/trace/file.c."""
+    """Return the name of the trace of the job that has this job directory. Same as mpy_trace_job_name of
+    lowerhalf/trace/file.c."""
     path = os.path.abspath(directory)
     return f"{os.path.basename(path)[:40]}-{path_mark(path)}"
 
 
-# Beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py).
+# File in a recording of several hosts: their answers when they were asked for the time (clocks.py).
 CLOCKS = "clocks.jsonl"
 
 _NAME = re.compile(r"rank-(\d{5,})\.g(\d+)\.trace")
 
 
 def rank_and_generation(path: Path) -> tuple[int, int] | None:
-    """The rank and the generation in the name of a trace file, or None if it isn't one."""
+    """Return the rank and the generation in the name of a trace file, or None if it is no trace file."""
     match = _NAME.fullmatch(path.name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def file_name(rank: int, generation: int = 0) -> str:
-    """rank-00003.g1.trace"""
+    """Return the name of a trace file: rank-00003.g1.trace."""
     return f"rank-{rank:05d}.g{generation}.trace"

@@ -22,9 +22,14 @@ from .tracefile import TraceFile
 
 
 class Found(NamedTuple):
-    """folder: of the trace files on this host; there may be none. job: the job of manapy-launch to which it belongs, if
-    any. live: its files are those that are being written, or were until it ended. others: the job's other hosts, if
-    there are any. guessed: the user has not named it; a line that says which one it is."""
+    """A recording.
+
+    folder: the trace files on this host; it may have none.
+    job: the job of manapy-launch to which it belongs, if any.
+    live: its files are those that the job writes, or wrote until it ended; not a saved copy.
+    others: the job's other hosts, if there are any.
+    guessed: a line that says which recording it is, if the user has not named it exactly.
+    """
 
     folder: Path
     job: job.Job | None = None
@@ -34,13 +39,17 @@ class Found(NamedTuple):
 
 
 def is_recording(folder: Path) -> bool:
-    """Are there trace files in it?"""
+    """Return whether there are trace files in a folder."""
     return folder.is_dir() and any(format.rank_and_generation(path) for path in folder.iterdir())
 
 
 def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | None = None) -> Found:
-    """hosts: that the job has, if it isn't one of manapy-launch. shell: see collect.Hosts. Raises JobError, with one
-    line that says what would be found."""
+    """Find a recording. Raises JobError, with one line, if there is none or more than one.
+
+    which: its name; None: the only one.
+    hosts: the job's hosts, if it isn't a job of manapy-launch.
+    shell: as in collect.Hosts.
+    """
     found = _find(which, hosts)
     names = sorted(
         {*(hosts or (found.job.record.get("hosts", ()) if found.job is not None else ()))} - {socket.gethostname()}
@@ -82,8 +91,8 @@ def _find(which: str | None, hosts: Sequence[str]) -> Found:
 
 
 def _named(which: str, roots: Sequence[Path]) -> Found | None:
-    """The recording of a job that was started in another directory under this name. Raises JobError if there are
-    several."""
+    """Return the recording of a job that was started in another directory under this name, or None. Raises JobError if
+    there are several."""
     if os.sep in which:
         return None
     pattern = re.compile(re.escape(which[:40]) + "-[0-9a-f]{8}")
@@ -105,7 +114,7 @@ def _named(which: str, roots: Sequence[Path]) -> Found | None:
 
 
 def _roots() -> list[Path]:
-    """The recordings of this user, then readable ones of other users."""
+    """Return the folder with the recordings of this user, then readable ones of other users."""
     own = format.root()
     others = sorted(
         folder
@@ -116,7 +125,8 @@ def _roots() -> list[Path]:
 
 
 def _only(root: Path) -> Found:
-    """The only live job here, or the only recording, or the only recording of which a process lives."""
+    """Return the only live job here, or the only recording, or the only recording of which a process is alive. Raises
+    JobError."""
     try:
         return _of_job(job.find_live(None))
     except JobError as error:
@@ -148,12 +158,12 @@ def _only(root: Path) -> Found:
 
 
 def _from_here(folder: Path) -> bool:
-    """Was its job, or its name, one in the current directory?"""
+    """Return whether the recording belongs to a job directory, or a name, in the current directory."""
     return format.job_name(folder.name[: -len("-00000000")]) == folder.name
 
 
 def _lives(folder: Path) -> bool:
-    """Does a process of this host still write there?"""
+    """Return whether a process of this host still writes there."""
     for path in folder.glob("rank-*.trace"):
         try:
             if TraceFile(path).alive:
@@ -164,6 +174,7 @@ def _lives(folder: Path) -> bool:
 
 
 def _of_job(found: job.Job) -> Found:
+    """Return a job's recording. Raises JobError if this user may not read it."""
     owner = found.dir.stat().st_uid
     root = format.root(owner)
     if owner != os.getuid() and root.is_dir() and not os.access(root, os.R_OK | os.X_OK):

@@ -1,9 +1,9 @@
-"""Preloads the recorder into a program that runs without manapy-launch: chooses one of the two libraries, and makes the
+"""Preloads the recorder into a program that runs without manapy-launch: chooses one of two libraries, and makes the
 environment.
 
-Both contain the same code, and distinguish MPICH's ABI from Open MPI's by themselves. They differ in their exported
+Both libraries contain the same code, and tell MPICH's ABI from Open MPI's themselves. They differ in their exported
 functions. mpi4py and other programs check whether a function of MPI 4 exists before they call it. So the recorder must
-not export a function that the program's MPI library lacks.
+not export a function that the program's MPI library does not have.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NEEDED = ((b"libmpi.so.40", "openmpi"), (b"libmpi.so.12", "mpich"), (b"libmpich
 
 
 def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """The MPI that a command most probably uses, as a key of LIBRARIES: by mpi4py's variables, the launcher's
-    --version, or the libraries that programs are linked to."""
+    """Return the MPI that a command most probably uses, as a key of LIBRARIES. Looks at mpi4py's variables, then at the
+    launcher's --version, then at the libraries that programs are linked to."""
     if env.get("MPI4PY_MPIABI", "").startswith("openmpi"):
         return "openmpi"
     for word in command:  # the launcher may follow env, timeout, time ...
@@ -47,7 +47,7 @@ def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _version(launcher: str) -> str:
-    """What `mpirun --version` prints."""
+    """Return the output of `mpirun --version`, or "" if it fails."""
     try:
         return subprocess.run(
             [launcher, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
@@ -57,7 +57,7 @@ def _version(launcher: str) -> str:
 
 
 def _elf(word: str) -> bytes:
-    """The program of that name, if it is one for Linux; b"" for scripts and whatever else."""
+    """Return the contents of the program of that name if it is an ELF file; b"" for scripts and others."""
     found = shutil.which(word)
     if found is None or os.path.getsize(found) > 1 << 28:
         return b""
@@ -66,6 +66,7 @@ def _elf(word: str) -> bytes:
 
 
 def environment(library: Path, job: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Of the command: `library` before what else is preloaded, `job` the name of its trace."""
+    """Return the environment for the command. `library` is put before other preloaded libraries; `job` is the name of
+    its trace."""
     preload = ":".join([str(library), *filter(None, re.split("[ :]", env.get("LD_PRELOAD", "")))])
     return {**env, "LD_PRELOAD": preload, "MANAPY_TRACE_JOB": job}

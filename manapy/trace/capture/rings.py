@@ -1,8 +1,8 @@
 """Reads trace files into a Trace: rings of running programs (polled), of ended programs, and saved ones.
 
-    reader = Reader(find.find("my-job-directory").folder)
+    reader = Reader(locate.find("my-job-directory").folder)
     while True:
-        reader.poll()              # copies what is new; every few ms to few s, before a ring has gone round
+        reader.poll()              # copies what is new; every few ms to few s, before a ring is overwritten
         trace = reader.trace()
 
 How a ring is read while its thread writes: lowerhalf/include/manapy/trace.h, invariant 3.
@@ -39,11 +39,11 @@ from ..model.events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communic
 from . import clocks, format
 from .tracefile import TraceFile, UnfinishedError
 
-KEEP = 1 << 20  # records kept of a ring at least, if it had so many
+KEEP = 1 << 20  # number of records of a ring that are kept at least
 
 
 class NoTraceError(ManapyError):
-    """There is no valid trace file; has the reason."""
+    """There is no valid trace file. The message is the reason."""
 
 
 _Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -53,20 +53,27 @@ _Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass
 class _Ring:
-    """Copied so far: the first `count` of `kept`, in order of seq; `open`: places there of calls that had not returned;
-    `next`: the seq that is to be read. keep: the newest so many are never forgotten."""
+    """What was copied of one ring.
+
+    keep: the newest so many records are never dropped.
+    next: the next seq to read; 0: not begun.
+    lost: number of lost records.
+    whole_from: nothing is lost from this seq on.
+    kept, count: the first `count` of `kept` are the copied records, in order of seq.
+    open: indices into `kept` of calls that had not returned.
+    """
 
     capacity: int
     keep: int = KEEP
-    next: int = 0  # 0: not begun
+    next: int = 0
     lost: int = 0
-    whole_from: int = 1  # nothing is lost from this seq on
+    whole_from: int = 1
     kept: np.ndarray = field(default_factory=lambda: np.empty(0, format.RECORD))
     count: int = 0
     open: list[int] = field(default_factory=list)
 
     def poll(self, head: format.RingStruct, read: _Read) -> None:
-        """Take what is new, and look again at what was open. read: of records by their numbers."""
+        """Copy what is new, and read open calls again. read: reads records by their seqs, and tells which are good."""
         if not head.first:
             return
         if not self.next:
@@ -97,7 +104,7 @@ class _Ring:
         self.count += len(records)
 
     def _forget(self, oldest: int) -> None:
-        """Forget so many of the oldest records."""
+        """Drop so many of the oldest records."""
         self.kept, self.count = self.kept[oldest:].copy(), self.count - oldest
         self.open = [i - oldest for i in self.open if i >= oldest]
         self.lost += oldest
@@ -112,7 +119,7 @@ class _Ring:
                 if fresh["exit"][0] == 0:
                     still.append(i)
             elif newest >= int(self.kept["seq"][i]) + self.capacity:
-                # it returned: its thread has made many calls since
+                # The call has returned: its thread has since overwritten the record.
                 self.kept["exit"][i] = self.kept["enter"][i]
                 self.kept["flags"][i] |= np.uint16(Flag.STOPPED)
             else:
@@ -120,7 +127,7 @@ class _Ring:
         self.open = still
 
     def all(self) -> np.ndarray:
-        """Every record that is kept; a view."""
+        """Return all records that are kept, as a view."""
         return self.kept[: self.count]
 
 
@@ -128,7 +135,7 @@ class _Ring:
 
 
 class _Device(Communicator):
-    """An entry of the side table that is none."""
+    """An entry of the side table that is not a communicator but names an RDMA device."""
 
 
 class _File(TraceFile):
@@ -139,12 +146,12 @@ class _File(TraceFile):
         self.rings = [_Ring(self.capacity, keep) for _ in range(self.head.rings_capacity)]
 
     def poll(self) -> None:
-        """Copy what is new of all rings."""
+        """Copy what is new in all rings."""
         for i in range(min(self.head.rings, len(self.rings))):
             self.rings[i].poll(self.ring(i), functools.partial(self.records, i))
 
     def comms(self) -> list[Communicator]:
-        """The side table. A device of a producer of RDMA records has a name and no members."""
+        """Return the side table. A device of a producer of RDMA records has a name and no members."""
         head = self.head
         found = []
         for i in range(min(head.comms, head.comms_capacity)):
@@ -154,7 +161,7 @@ class _File(TraceFile):
         return found
 
     def _members(self, head: format.FileStruct, entry: format.CommStruct) -> np.ndarray:
-        if entry.members > 2 * head.size:  # two groups, at most
+        if entry.members > 2 * head.size:  # a communicator has two groups at most
             return np.empty(0, np.int32)
         if entry.stride:
             return (entry.first + np.arange(entry.members, dtype=np.int64) * entry.stride).astype(np.int32)
@@ -163,7 +170,7 @@ class _File(TraceFile):
         return np.frombuffer(self.bytes(head.members_offset + entry.place * 4, entry.members * 4), np.int32)
 
     def samples(self) -> list[clocks.Sample]:
-        """The newest clock samples."""
+        """Return the newest clock samples."""
         head = self.head
         return [
             clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]
@@ -175,10 +182,14 @@ class _File(TraceFile):
 
 @dataclass(frozen=True)
 class Mirror:
-    """The trace files of one other host, copied here. monotonic: ns by that host's clock, of the moment up to which
-    they were read. alive: does a process that writes them still run? ranks: what was seen there of the ranks'
-    processes: fields of Rank, by rank and generation. waits: for a processor, if they were sampled there: by that
-    host's clock, and the sum of all up to then (runqueue.py)."""
+    """The trace files of one other host, copied here.
+
+    monotonic: the moment up to which they were read, ns on that host's clock.
+    alive: whether a process that writes them still runs.
+    ranks: what was seen there of the ranks' processes, as fields of Rank, by rank and generation.
+    waits: waits for a processor, if they were sampled there: moments on that host's clock, and the sum of all waits up
+        to each (runqueue.py).
+    """
 
     folder: Path
     host: str
@@ -191,19 +202,20 @@ class Mirror:
 class Elsewhere(Protocol):
     """The job's other hosts (collect.py)."""
 
-    mirrors: list[Mirror]  # of those that could be reached at the last look
-    meetings: list[clocks.Meeting]  # with these and with this host
-    problems: list[str]  # with the others, one line each
+    mirrors: list[Mirror]  # of the hosts that could be reached at the last look
+    meetings: list[clocks.Meeting]  # with these hosts and with this host
+    problems: list[str]  # hosts that could not be reached, one line each
 
     def poll(self) -> None:
         """Look at all of them."""
 
     def gone(self) -> frozenset[int]:
-        """Ranks whose processes have ended there."""
+        """Return ranks whose processes there are dead."""
 
 
 def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
-    """Each rank's generations, each once: where hosts share a folder, what is here is newer than any copy of it."""
+    """Return the files of each rank's generations, each once. If hosts share a folder, the file here is used: it is
+    newer than any copy of it."""
     found: dict[str, Path] = {}
     for folder in (*folders, *(mirror.folder for mirror in (others.mirrors if others else ()))):
         for path in folder.glob("rank-*.trace"):
@@ -213,20 +225,23 @@ def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
 
 
 class Reader:
-    """The trace files of a job, in one folder or (saved ones of several hosts) in several; others: its other hosts.
-    keep: records of each thread that are kept at least."""
+    """Reads the trace files of a job. They are in one folder, or in several (saved files of several hosts).
+
+    keep: number of records of each thread that are kept at least.
+    others: the job's other hosts.
+    """
 
     def __init__(self, *folders: Path, keep: int = KEEP, others: Elsewhere | None = None) -> None:
         self.folders, self.keep, self.others = folders, keep, others
         self.problems: list[str] = []
         self._files: dict[Path, _File] = {}
-        # of the last look at the rings, which a trace of a running job says how it stood at: CLOCK_MONOTONIC
+        # CLOCK_MONOTONIC of the last look at the rings: the moment that a trace of a running job shows
         self._moment = 0
-        self._bad: dict[Path, int] = {}  # by inode: a file may be replaced by a good one
+        self._bad: dict[Path, int] = {}  # path to inode: a bad file may be replaced by a good one
 
     def poll(self) -> None:
-        """Look for new files, and copy what is new in all. Those of a host that can't be reached any more are given up:
-        what its ranks do now isn't known."""
+        """Look for new files, and copy what is new in all files. Files of a host that can't be reached any more are
+        dropped, because the state of its ranks is no longer known."""
         if self.others is not None:
             self.others.poll()
         self._moment = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -249,7 +264,7 @@ class Reader:
         except FileNotFoundError:
             return
         except UnfinishedError as error:
-            if time.time() - found.st_mtime < 5:  # it is being made
+            if time.time() - found.st_mtime < 5:  # it is being created
                 del self._bad[path]
             else:
                 self.problems.append(str(error))
@@ -264,8 +279,8 @@ class Reader:
                 self.problems.append(file.problem)
 
     def _of_one_job(self) -> tuple[list[_File], list[str]]:
-        """The job's files by rank and generation, and a complaint about files of another job in the folder. The job's
-        files are the majority, or those of the newest one."""
+        """Return the job's files by rank and generation, and complaints about files of another job in the folder. The
+        job with the most files is used; of equal ones, the newest."""
         files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
         groups: dict[int, list[_File]] = {}
         for file in files:
@@ -286,7 +301,8 @@ class Reader:
         ]
 
     def trace(self, newest: int | None = None) -> Trace:
-        """All kept records, or the newest ``newest`` records of each thread; earlier ones count as lost."""
+        """Return all kept records, or the newest `newest` records of each thread; earlier ones count as lost. Raises
+        NoTraceError."""
         files, foreign = self._of_one_job()
         if not files:
             raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
@@ -336,11 +352,11 @@ class Reader:
         )
 
     def _saved_meetings(self) -> list[clocks.Meeting]:
-        """Of a recording of several hosts (disk_copy.py). A line that is no answer, as the last one of a recording that
-        was cut short, ends it."""
+        """Return the meetings that are saved in a recording of several hosts (disk_copy.py). Reading stops at a line
+        that is invalid, as the last line of an interrupted recording may be."""
         found = []
         for folder in self.folders:
-            if not (path := folder / format.CLOCKS).is_file():  # not a pipe either, at which one would wait
+            if not (path := folder / format.CLOCKS).is_file():  # a pipe would block
                 continue
             with contextlib.suppress(FileNotFoundError, ValueError):
                 for line in path.read_text().splitlines():
@@ -368,7 +384,7 @@ class Reader:
         devices: list[str],
         newest: int | None,
     ) -> np.ndarray:
-        """Of one file, by its host's clock."""
+        """Return the events of one file, on its host's clock."""
         file, head = files[which], heads[which]
         later = [h for h in heads if h.rank == head.rank and h.generation > head.generation]
         own = file.comms()
@@ -406,7 +422,7 @@ class Reader:
         events: np.ndarray,
         newest: int | None,
     ) -> None:
-        """The information on a rank beside its calls. Later generations come later, and are added."""
+        """Note the information on a rank besides its calls. Files of later generations come later, and add to it."""
         before = ranks.get(head.rank)
         rank = Rank(
             head.rank,
@@ -447,7 +463,7 @@ class Reader:
         ranks[head.rank] = rank
 
     def _waits(self, files: list[_File], on: list[clocks.Line]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """What other hosts have sampled, on the job's clock."""
+        """Return what other hosts have sampled, on the job's clock."""
         lines = {file.path.parent: line for file, line in zip(files, on, strict=True)}
         found = {}
         for mirror in self.others.mirrors if self.others is not None else ():
@@ -459,7 +475,7 @@ class Reader:
         return found
 
     def _moments(self, files: list[_File], on: list[clocks.Line]) -> dict[str, int]:
-        """Of each host on which the job runs: up to when it was read, ns."""
+        """Return for each host on which the job runs the moment up to which it was read, ns."""
         mirrors = {mirror.folder: mirror for mirror in (self.others.mirrors if self.others is not None else ())}
         read: dict[str, int] = {}
         for file, line in zip(files, on, strict=True):
@@ -475,9 +491,9 @@ class Reader:
     def _until(
         moments: dict[str, int], base: clocks.Line, events: np.ndarray, ranks: dict[int, Rank]
     ) -> tuple[int, np.ndarray]:
-        """The moment of the trace, and what there was then (invariant 4): of the last look if the job runs, else the
-        last thing that is known. Rings are copied one after the other, and who copies may be halted between two: a rank
-        that was copied early would seem idle."""
+        """Return the moment of the trace, and the events up to then (invariant 4). If the job runs, it is the moment of
+        the last look, else that of the last known event. Rings are copied one after the other, and the reader may be
+        halted between two of them. Without this limit, a rank that was copied early would seem idle."""
         if not moments:
             last = max(int(events["enter"].max(initial=0)), int(events["exit"].max(initial=0)))
             return max(last, base.samples[-1].realtime if base.samples else 0), events
@@ -490,7 +506,7 @@ class Reader:
 
 
 def _without_pauses(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
-    """The events but these, which go to their ranks (invariant 6)."""
+    """Return the events without pauses. Pauses are noted in their ranks (invariant 6)."""
     pauses = events["op"] == Op.PAUSE
     for rank in np.unique(events["rank"][pauses]).tolist():
         mine = events[pauses & (events["rank"] == rank)]
@@ -502,8 +518,8 @@ def _without_pauses(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
 
 
 def _without_refusals(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
-    """The events but these; the first of each rank goes to it, with the records behind it that have more of its
-    name."""
+    """Return the events without refusals. The first refusal of each rank is noted in the rank. Its name may continue in
+    the records after it (MORE)."""
     refusals = np.flatnonzero(events["op"] == Op.REFUSED)
     found: dict[int, Refusal] = {}
     name = b""
@@ -523,10 +539,12 @@ def _without_refusals(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
 
 
 def _last(file: _File) -> int:
+    """Return the ticks of the newest clock sample of a file."""
     return max((s.ticks for s in file.samples()), default=0)
 
 
 def _shift(events: np.ndarray, line: clocks.Line) -> None:
+    """Move events from their host's clock to the job's clock."""
     returned = events["exit"] != OPEN
     events["enter"] = line.shifted(events["enter"])
     events["exit"][returned] = line.shifted(events["exit"][returned])
@@ -540,7 +558,7 @@ def _convert(
     own: list[Communicator],
     table: dict[int, int],
 ) -> np.ndarray:
-    """Records of one ring as events, by their host's clock."""
+    """Return the records of one ring as events, on their host's clock."""
     events = np.zeros(len(records), EVENT)
     for name in ("op", "flags", "tag", "seq", "bytes", "request", "context"):
         events[name] = records[name]
@@ -560,7 +578,7 @@ def _convert(
 
 
 def _peers(peer: np.ndarray, comm: np.ndarray, own: list[Communicator]) -> np.ndarray:
-    """World ranks of ranks in communicators: in the remote group, if there is one."""
+    """Return the world ranks of ranks in communicators. In an inter-communicator they are ranks of the remote group."""
     reached = [c.members[len(c.members) - c.remote :] if c.remote else c.members for c in own]
     count = np.array([*map(len, reached), 0], np.int64)[comm]
     start = np.concatenate(([0], np.cumsum([len(r) for r in reached]))).astype(np.int64)[comm]

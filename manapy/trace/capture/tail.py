@@ -2,7 +2,7 @@
 (collect.py).
 
 Invariants
- 1. A record is returned when it is new, and again while it was open the last time.
+ 1. A record is returned when it is new, and again if it was open at the last look.
  2. `lost` counts records that were overwritten before they were read, or torn. They are never returned.
 """
 
@@ -21,14 +21,14 @@ from .tracefile import TraceFile
 
 @dataclass
 class _Ring:
-    """next: the seq that is to be read, 0: not begun. open: seqs of calls that had not returned."""
+    """next: the next seq to read; 0: not begun. open: seqs of calls that had not returned."""
 
     next: int = 0
     open: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
 
 
 class Tail(TraceFile):
-    """copied, lost: records so far."""
+    """Reads the new records of a trace file. copied, lost: number of records so far."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -36,15 +36,15 @@ class Tail(TraceFile):
         self._rings = [_Ring() for _ in range(self.head.rings_capacity)]
 
     def follow(self, path: Path) -> None:
-        """The same rank and generation lies there now; go on where we were."""
+        """Continue with the file that is now in the place of the same rank and generation."""
         if path != self.path:
             close = self._close
             super().__init__(path)
             close()
 
     def new(self, i: int, ring: format.RingStruct, keep: int) -> np.ndarray:
-        """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest
-        `keep`."""
+        """Return the new records (format.RECORD), at most the newest `keep`. ring: a copy of the ring's head; records
+        after its head are not returned."""
         state = self._rings[i]
         newest = int(ring.head)
         first = state.next or int(ring.first)
@@ -60,8 +60,8 @@ class Tail(TraceFile):
         return records[good]
 
     def entered(self, head: format.FileStruct, sent: list[int]) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes) of what is new in the tables of communicators and of members: what lies behind the first
-        ``sent`` entries of each, which is brought up to date."""
+        """Yield (offset, bytes) of the new entries in the tables of communicators and of members. sent: the number of
+        entries of each table that were sent before; it is updated."""
         comms = head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)
         members = head.members_offset, head.members, ctypes.sizeof(ctypes.c_int32)
         for table, (offset, count, each) in enumerate((comms, members)):
@@ -72,7 +72,8 @@ class Tail(TraceFile):
 
 
 def runs(records: np.ndarray, capacity: int, start: int) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of records that lie side by side in their ring, whose records begin at `start`."""
+    """Yield (offset, bytes) for records that lie side by side in their ring. start: the offset of the ring's first
+    record."""
     places = (records["seq"].astype(np.int64) - 1) % capacity
     for run in np.split(np.arange(len(records)), np.flatnonzero(np.diff(places) != 1) + 1):
         if len(run):

@@ -21,7 +21,7 @@ from ..host import proc
 from . import layout
 
 KEEP = 512 << 20  # bytes
-SHARE = 10  # of the file system: one in so many
+SHARE = 10  # recordings may use one part in so many of the file system
 
 
 def tidy(root: Path | None = None, keep: int = KEEP) -> list[Path]:
@@ -46,13 +46,13 @@ def tidy(root: Path | None = None, keep: int = KEEP) -> list[Path]:
 
 
 def lives(folder: Path) -> bool:
-    """May a process still write there?"""
+    """Return whether a process may still write there."""
     files = [path for path in folder.glob("rank-*.trace") if layout.rank_and_generation(path)]
     return any(_lives(path) for path in files)
 
 
 def _ended(folder: Path) -> tuple[float, int] | None:
-    """When the recording of an ended job was made, and its bytes; None if it is none."""
+    """Return when the recording of an ended job was made, and its bytes; None if the folder is no such recording."""
     if not folder.is_dir() or folder.is_symlink():
         return None
     files = [path for path in folder.iterdir() if layout.rank_and_generation(path)]
@@ -63,7 +63,7 @@ def _ended(folder: Path) -> tuple[float, int] | None:
 
 
 def _lives(path: Path) -> bool:
-    """As far as can be told from here."""
+    """Return whether a process may still write this file, as far as can be told from this host."""
     with path.open("rb") as stream:
         data = stream.read(layout.PAGE)
     if len(data) < layout.PAGE:

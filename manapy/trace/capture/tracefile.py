@@ -1,5 +1,5 @@
-"""A trace file: the current state of its head, its rings and their records. For rings.py, which makes a Trace of them,
-and tail.py, which copies them.
+"""A trace file: the current state of its head, its rings and their records. rings.py makes a Trace of them; tail.py
+copies them.
 
 Invariants
  1. The file is read, never mapped: its owner may truncate it at any time, which would kill a process that maps it
@@ -30,12 +30,17 @@ from ..model.events import Op
 from . import format
 
 _IS_OP = np.isin(np.arange(1 << 16), [int(op) for op in Op])
-MOST = 1 << 26  # ranks, or members of a communicator: more is no number but damage
+MOST = 1 << 26  # ranks; a larger number means that the head is damaged
 
 
 class TraceFile:
-    """size: bytes, when it was opened. problem: one line, if the file isn't whole. Raises ValueError with one line if
-    it is no trace file, UnfinishedError if it isn't one yet."""
+    """A trace file that is open for reading.
+
+    size: bytes, when it was opened.
+    problem: one line, if the file isn't complete.
+
+    Raises ValueError, with one line, if it is no trace file; UnfinishedError, if it isn't one yet; and OSError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +73,7 @@ class TraceFile:
 
     @property
     def head(self) -> format.FileStruct:
-        """As it is now."""
+        """The file's head as it is now, or its last valid state."""
         head = self._head_now()
         if (
             head.magic == format.MAGIC
@@ -85,30 +90,31 @@ class TraceFile:
 
     @property
     def host(self) -> str:
-        """Where its process runs, or ran."""
+        """The host on which its process runs, or ran."""
         return format.text(self.head.host)
 
     @property
     def alive(self) -> bool | None:
-        """Does the process that writes it still run? None: on this host that can't be seen."""
+        """Return whether the process that writes the file still runs. None: this host can't tell, because the process
+        is on another one."""
         head = self.head
         if head.end != format.RUNNING:
             return False
         return proc.look(head.pid, head.pid_start).state != proc.DEAD if self.host == socket.gethostname() else None
 
     def ring(self, i: int) -> format.RingStruct:
-        """The head of a ring, as it is now; as if it were never used, if its numbers can't be."""
+        """Return the head of a ring, as it is now. If its numbers are impossible, the ring counts as never used."""
         ring = format.RingStruct.from_buffer_copy(self.bytes(self._start(i), ctypes.sizeof(format.RingStruct)))
         if not ring.first <= ring.head + 1 < 1 << 62:
             ring.first = 0
         return ring
 
     def records(self, i: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The records of a ring, as from `taken`."""
+        """Return the records of a ring, as `taken` does."""
         return taken(lambda at: self._places(i, at), self.capacity, seqs)
 
     def _places(self, i: int, at: np.ndarray) -> np.ndarray:
-        """The records at these places of a ring; zeros where there is none."""
+        """Return the records at these places of a ring; zeros where there is none."""
         found = np.zeros(len(at), format.RECORD)
         start, view, each = self._start(i) + format.PAGE, memoryview(found.view(np.uint8)), format.RECORD.itemsize
         begins = np.flatnonzero(np.diff(at, prepend=-2) != 1).tolist()
@@ -119,19 +125,20 @@ class TraceFile:
         return found
 
     def bytes(self, start: int, size: int) -> bytes:
-        """A copy of so many."""
+        """Return a copy of `size` bytes; the missing part of a truncated file is zeros."""
         found = bytearray(size)
         self._into(memoryview(found), start)
         return bytes(found)
 
     def _into(self, view: memoryview, start: int) -> int:
-        """As much as there is; returns how much."""
+        """Read as many bytes as there are, and return their number."""
         done = 0
         while done < len(view) and (count := os.preadv(self._fd, [view[done:]], start + done)):
             done += count
         return done
 
     def _start(self, i: int) -> int:
+        """Return the offset of a ring."""
         return self._offset + i * self._stride
 
 
@@ -140,9 +147,9 @@ class UnfinishedError(ValueError):
 
 
 def taken(places: Callable[[np.ndarray], np.ndarray], capacity: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Copies of the records with these numbers (ascending), and which of them are good: neither torn nor overwritten.
-    places: copies the records at some places of the ring, into which its thread may write at the same time. `exit` is
-    read before the fields that it makes valid."""
+    """Return copies of the records with these seqs (ascending), and which of them are good: neither torn nor
+    overwritten. places: copies the records at some places of the ring. Its thread may write there at the same time.
+    `exit` is read before the fields that it makes valid."""
     at = (seqs.astype(np.int64) - 1) % capacity
     before = places(at)
     records = places(at)
@@ -152,7 +159,8 @@ def taken(places: Callable[[np.ndarray], np.ndarray], capacity: int, seqs: np.nd
 
 
 def _open(path: Path) -> int:
-    """Each rank's file stays open: of jobs of thousands of ranks they are more than a process may usually have."""
+    """Open a file for reading. The file of each rank stays open. With thousands of ranks these may be more than the
+    soft limit of open files, so it is raised then."""
     how = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # another user may have put a pipe there
     try:
         return os.open(path, how)
@@ -165,6 +173,7 @@ def _open(path: Path) -> int:
 
 
 def _is_sound(head: format.FileStruct) -> bool:
+    """Return whether the head's numbers are possible."""
     tables = (
         head.comms_offset + head.comms_capacity * 64 <= head.members_offset
         and head.members_offset + head.members_capacity * 4 <= head.rings_offset

@@ -21,7 +21,7 @@ def _reader() -> Callable[[Any], None] | None:
 
 
 def now() -> Sample | None:
-    """None: this installation has no recorder."""
+    """Read the clocks of this host. Returns None if this installation has no recorder."""
     read = _reader()
     if read is None:
         return None

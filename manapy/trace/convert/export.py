@@ -1,7 +1,8 @@
-"""A trace for other tools: JSON, OpenMetrics (Prometheus), Perfetto (ui.perfetto.dev), OTF2 (Vampir, Scalasca ...).
+"""Exports a trace for other tools: JSON, OpenMetrics (Prometheus), Perfetto (ui.perfetto.dev), OTF2 (Vampir, Scalasca
+...).
 
-Times are ns on the job's clock; Perfetto's and OTF2's begin with the trace. A call that has not returned lasts until
-`now`.
+Times are ns on the job's clock. In Perfetto and OTF2 they count from the begin of the trace. A call that has not
+returned lasts until `now`.
 
 Sources of the formats: openmetrics.io 1.0; perfetto.dev/docs/reference/trace-packet-proto (the numbers of the fields
 below); OTF2 3.x, python bindings.
@@ -33,8 +34,8 @@ _PEERS = {NO_PEER: None, ANY: "any", PROC_NULL: "null"}
 
 
 def to_json(trace: Trace, out: Path) -> None:
-    """One object: job, size, now, ranks, communicators, and events with the fields of events.EVENT; op is a name, exit
-    is null for an open call."""
+    """Write one object: job, size, now, ranks, communicators, and events with the fields of events.EVENT. op is a name;
+    exit is null for an open call."""
     with out.open("w") as stream:
         head: dict[str, Any] = {"job": trace.job, "size": trace.size, "now": trace.now}
         head["ranks"] = [
@@ -66,8 +67,8 @@ def _as_dict(event: np.void) -> dict[str, Any]:
 
 
 def to_openmetrics(trace: Trace, out: Path) -> None:
-    """Per rank and kind of call (op): how many, how long, how many bytes; open calls; lost records. For node_exporter's
-    textfile collector, or any scraper."""
+    """Write metrics for node_exporter's textfile collector, or any scraper: number, time and bytes of calls per rank
+    and kind of call (op); open calls; lost records."""
     events = trace.events
     spent = np.where(events["exit"] == OPEN, trace.now, events["exit"]) - events["enter"]
     first = first_of_call(events)
@@ -97,7 +98,7 @@ def to_openmetrics(trace: Trace, out: Path) -> None:
     out.write_text("\n".join([*lines, "# EOF", ""]))
 
 
-# ---- Perfetto: protocol buffers' wire format, of which a trace needs little
+# ---- Perfetto: the part of protocol buffers' wire format that a trace needs
 
 
 def _varint(value: int) -> bytes:
@@ -127,7 +128,8 @@ _BEGIN, _END = 1, 2  # TrackEvent.Type
 
 
 def to_perfetto(trace: Trace, out: Path) -> None:
-    """A process for each rank, a track for each thread, a slice for each call, arrows from sends to receives."""
+    """Write a process for each rank, a track for each thread, a slice for each call, and arrows from sends to
+    receives."""
     events, matching = trace.events, match(trace)
     start = int(events["enter"].min()) if len(events) else 0
     flows = _flows(matching)
@@ -158,10 +160,10 @@ def _packet(write: Callable[[bytes], Any], timestamp: int, track_event: bytes, f
 
 
 def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int], track: int, first: bool) -> None:
-    """The track of a thread; and before the first one of a rank, that of its process."""
+    """Write the track of a thread, and before the first one of a rank the track of its process."""
     rank, thread = key
     known = trace.ranks.get(rank)
-    pid = rank + 1  # process ids of different hosts may be alike
+    pid = rank + 1  # process ids of different hosts may be equal
     process = _bytes(
         3, _number(1, pid) + _bytes(6, f"rank {rank}{f' on {known.host}' if known and known.host else ''}")
     )
@@ -183,7 +185,8 @@ def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int],
 
 
 def _flows(matching: Matching) -> dict[int, int]:
-    """Identity of the arrow that an event has a part in: from a send to where its receive ended."""
+    """Return the identity of the arrow of each event that has one. An arrow goes from a send to the end of its
+    receive."""
     flows: dict[int, int] = {}
     for send in np.flatnonzero((matching.partner >= 0) & IS_SEND[matching.op]).tolist():
         receive = int(matching.partner[send])
@@ -193,7 +196,7 @@ def _flows(matching: Matching) -> dict[int, int]:
 
 
 def _calls(trace: Trace) -> Iterator[tuple[int, list[int], int]]:
-    """Begin, events and end of each call."""
+    """Yield begin, events and end of each call."""
     events = trace.events
     heads = [*np.flatnonzero(first_of_call(events)).tolist(), len(events)]
     for head, after in pairwise(heads):
@@ -225,9 +228,12 @@ def _details(trace: Trace, event: np.void) -> Iterable[tuple[str, int | str]]:
 
 
 def to_otf2(trace: Trace, out: Path) -> None:
-    """An archive in the folder `out`, which must not be there yet: a region for each call, and MPI's events of those
-    that have returned: messages, blocking and not, and blocking collectives. What of a collective was received is not
-    recorded, and is 0. An inter-communicator has the members of both groups."""
+    """Write an archive into the folder `out`.
+
+    It has a region for each call. For calls that have returned it has MPI's events: messages, blocking and nonblocking,
+    and blocking collectives. The bytes received in a collective are not recorded, and are 0. An inter-communicator has
+    the members of both groups. Raises ExportError if the package otf2 is not installed, or if `out` exists.
+    """
     try:
         import otf2
     except ImportError:
@@ -242,7 +248,7 @@ _OTF2_COLLECTIVES = {op: op.name for op in map(Op, range(Op.BARRIER, Op.NEIGHBOR
 
 
 class _Otf2:
-    """What is defined in an archive, and its events. Ranks in events are those in the communicator."""
+    """Writes the definitions and the events of an archive. Ranks in events are ranks in the communicator."""
 
     def __init__(self, otf2: Any, archive: Any, trace: Trace) -> None:
         self.otf2, self.archive, self.trace, self.matching = otf2, archive, trace, match(trace)
@@ -272,7 +278,7 @@ class _Otf2:
         return self.archive.definitions.comm(title, group=group)
 
     def write(self) -> None:
-        """All calls, those of a location in the order of their records."""
+        """Write all calls, those of a location in the order of their records."""
         ended: dict[Any, int] = {}
         for begin, group, end in _calls(self.trace):
             first = self.trace.events[group[0]]
@@ -281,7 +287,7 @@ class _Otf2:
                 self.regions[title] = self.archive.definitions.region(title, paradigm=self.otf2.Paradigm.MPI)
             location = self.locations[int(first["rank"]), int(first["thread"])]
             writer = self.archive.event_writer_from_location(location)
-            # a damaged record may say otherwise, and OTF2 refuses times that go back
+            # OTF2 refuses decreasing times, which a damaged record may have
             begin = max(begin - self.start, ended.get(location, 0))
             ended[location] = end = max(end - self.start, begin)
             writer.enter(begin, self.regions[title])
@@ -323,7 +329,8 @@ class _Otf2:
             writer.mpi_irecv(end, *message, int(own["bytes"]), int(own["request"]))
 
     def _message(self, event: int) -> tuple[int, Any, int] | None:
-        """The other rank, the communicator and the tag of a send or a receive; None: it is none, or not known."""
+        """Return the other rank, the communicator and the tag of a send or a receive. None: it is no message, or they
+        are not known."""
         m = self.matching
         op, comm, peer, tag = (int(array[event]) for array in (m.op, m.comm, m.peer, m.tag))
         if comm < 0 or tag < 0 or peer not in self.places[comm] or not (IS_SEND[op] or IS_RECEIVE[op]):
@@ -347,7 +354,7 @@ class _Otf2:
         )
 
 
-# ----
+# ---- all formats
 
 FORMATS: dict[str, tuple[Callable[[Trace, Path], None], str]] = {
     "json": (to_json, ".json"),

@@ -13,8 +13,8 @@ from .waiting import cycle_in
 
 
 def find(search: Suspects) -> None:
-    """Accuse the rank that has left out the call for which the others of a knot wait, else the whole knot; and ranks
-    that have gone on to Finalize without it."""
+    """Accuse the rank that has left out the call for which the others of a knot wait; or else the whole knot. Also
+    accuse ranks that have gone on to Finalize without the call for which others wait."""
     for knot in search.graph.knots:
         if set(knot) & search.accused:
             continue
@@ -41,7 +41,8 @@ def find(search: Suspects) -> None:
 
 
 def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> None:
-    """The verdict on a knot. A rank that polls may do something else as well: then all are late."""
+    """Add the verdict on a knot. A rank that polls may do something else as well. So a knot with such a rank is only
+    late."""
     cycle = cycle_in(search.graph, knot)
     chain = "; ".join(_waits(search, r, want, p) for r, want, p in cycle[:6])
     more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
@@ -84,7 +85,7 @@ def _waits(search: Suspects, rank: int, want: Want, peer: int) -> str:
 
 
 def _finalizing(search: Suspects, knot: tuple[int, ...]) -> bool:
-    """Ranks of a knot that are in Finalize while others wait for another call of theirs."""
+    """Accuse ranks of a knot that are in Finalize while others wait for another call of theirs."""
     found = False
     for rank in knot:
         if wanted := _wanted(search, rank):
@@ -96,7 +97,7 @@ def _finalizing(search: Suspects, knot: tuple[int, ...]) -> bool:
 
 
 def _wanted(search: Suspects, rank: int) -> list[tuple[Open, Want]]:
-    """The calls that others wait for at a rank that is in Finalize."""
+    """Return the calls that wait for another call of a rank that is in Finalize."""
     events = search.trace.events
     if rank not in search.graph.opened or events["op"][search.graph.opened[rank].call] != Op.FINALIZE:
         return []
@@ -104,8 +105,8 @@ def _wanted(search: Suspects, rank: int) -> list[tuple[Open, Want]]:
 
 
 def _finalizing_alone(search: Suspects) -> None:
-    """Ranks in Finalize outside of a knot: a rank that waits for another call of theirs waits for ever. Its rank may
-    have a thread outside MPI, which could cancel what was only posted."""
+    """Accuse ranks in Finalize outside of a knot. A rank that waits for another call of theirs waits for ever.
+    Nonblocking operations are excluded, because their rank may have a thread outside MPI, which could cancel them."""
     for rank in sorted(search.graph.opened):
         wanted = [
             (call, want) for call, want in _wanted(search, rank) if not (call.any or want.any or _posted(search, want))

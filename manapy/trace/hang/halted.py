@@ -13,7 +13,7 @@ from .waitfor import described
 def wait_for_halted(search: Suspects) -> None:
     """Make ranks that wait for a transfer with a dead or stopped process wait for this process.
 
-    The same for a transfer with a process that has posted its part but is outside MPI.
+    The same is done for a transfer with a process that has posted its part but is outside MPI.
     """
     for call in search.graph.calls:
         for want in call.wants:
@@ -30,11 +30,12 @@ def wait_for_halted(search: Suspects) -> None:
 
 
 def _unfinished(search: Suspects, event: int, rank: int) -> bool:
-    """Has `rank` posted its part of this without completing it?"""
+    """Return whether `rank` has posted its part of this without completing it."""
     return not search.hidden(event, rank) and bool((search.matching.done[search.parts(event, rank)] < 0).any())
 
 
 def find(search: Suspects) -> None:
+    """Accuse ranks whose processes are dead or stopped."""
     for rank in sorted(search.dead):
         behind = search.waiting.behind(rank)
         text = f"{search.name(rank)}: its process {search.trace.ranks[rank].pid} is dead, and had not finalized MPI"
@@ -70,7 +71,7 @@ def find(search: Suspects) -> None:
 
 
 def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
-    """The verdict on a job that is over: the rank that was seen to die first.
+    """Return the verdict on a job that is over: it names the rank that was seen to die first.
 
     It is not proven to be the cause, because ending a job kills all of its ranks. If it waited for a rank that may have
     left, the cause is unknown. failed: the verdict on another rank, whose call has failed.
@@ -104,8 +105,8 @@ def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
 
 
 def refused(search: Suspects, rank: int) -> str | None:
-    """`MPI_Send to rank 1, tag 7 failed with MPI_ERR_COUNT`, if that has ended the job. The call may have been refused
-    before it was recorded."""
+    """Return the text `MPI_Send to rank 1, tag 7 failed with MPI_ERR_COUNT`, if that has ended the job; else None. The
+    call may have been refused before it was recorded."""
     known = search.trace.ranks[rank]
     if (refusal := known.refused) is None:
         return None
@@ -121,7 +122,7 @@ def refused(search: Suspects, rank: int) -> str | None:
 
 
 def refusal(search: Suspects) -> Verdict | None:
-    """Of a job that is over: the rank whose failing call has ended it, the first one."""
+    """For a job that is over, return the verdict on the rank whose failing call was the first to end it, or None."""
     found = {rank: known.refused.at for rank, known in search.trace.ranks.items() if known.refused is not None}
     if not found or not search.over:
         return None
@@ -140,8 +141,8 @@ def refusal(search: Suspects) -> Verdict | None:
 
 
 def failed(search: Suspects) -> Verdict | None:
-    """Of a job that is over: a rank whose last call has returned an error, which by default ends it; MPI_Abort may
-    be recorded as a Finalize that doesn't return."""
+    """For a job that is over, return the verdict on a rank whose last call has returned an error, or None. By default
+    an error ends the job. MPI_Abort may be recorded as a Finalize that doesn't return."""
     events = search.trace.events
     last = dict(search.graph.last)
     for rank, at in search.graph.last.items():

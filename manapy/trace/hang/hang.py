@@ -1,5 +1,5 @@
-"""Finds out whether the job is stuck, which rank is to blame, and why: Algorithm 1 of the paper, without needing a
-schedule.
+"""Finds out whether the job is stuck, which rank is to blame, and why: Algorithm 1 of the MegaTrace paper, without
+needing a schedule.
 
 The graph of waits is always built. Its ends are then checked in the order of Cause: a process that is dead or stopped
 (halted.py); calls that do not match (mismatch.py); a knot of calls that wait for each other (deadlock.py); a rank
@@ -50,12 +50,15 @@ def verdicts(
     memory: Memory | None = None,
     died: int | None = None,
 ) -> list[Verdict]:
-    """One verdict per fault, the surest first; or one that says HEALTHY, or UNKNOWN with the reason.
+    """Return one verdict per fault, the surest first; or one that says HEALTHY, or UNKNOWN with the reason.
 
-    labels: of a schedule, if one is known (stages.py). parked: ranks that a checkpoint holds. delays: the known
-    waits of ranks for a processor. probe: of the network between hosts. memory: of earlier looks at this job. died: for
-    a job that is over, the rank whose death was seen first. It is accused if its records prove nothing else, because a
-    stuck job is killed in the end.
+    labels: of a schedule, if one is known (stages.py).
+    parked: ranks that a checkpoint holds.
+    delays: the known waits of ranks for a processor.
+    probe: a probe of the network between hosts.
+    memory: what earlier looks at this job have learned; it is updated.
+    died: for a job that is over, the rank whose death was seen first. It is accused if its records prove nothing else,
+        because a stuck job is killed in the end.
     """
     if not len(trace.events) and not any(known.refused for known in trace.ranks.values()):
         return [

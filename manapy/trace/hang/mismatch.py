@@ -49,8 +49,8 @@ def find(search: Suspects) -> set[int]:
 
 
 def _report(search: Suspects, theirs: np.ndarray, odd: list[int], alone: bool, instance: int) -> None:
-    """theirs: the calls of an instance. odd: the calls that differ from the others. alone: only the odd calls are
-    wrong."""
+    """Add the verdict. theirs: the calls of an instance. odd: the calls that differ from the others. alone: only the
+    odd calls are wrong."""
     m, events = search.matching, search.trace.events
     usual = [int(e) for e in theirs if int(e) not in odd]
     rank = int(events["rank"][odd[0]])

@@ -10,7 +10,8 @@ from .waitfor import Want
 
 
 def left_out(search: Suspects, rank: int, instance: int) -> int | None:
-    """An event like the call of this communicator that a rank has skipped, judging by its habits."""
+    """Return an event that is like the call of this communicator that a rank has skipped, judging by its habits. None:
+    it has skipped none."""
     comm = int(search.matching.collectives.comm[instance])
     for skip in skipped_calls.skipped(search.trace, search.matching, rank):
         if int(search.matching.comm[skip.like]) == comm and IS_COLLECTIVE[search.matching.op[skip.like]]:
@@ -19,7 +20,8 @@ def left_out(search: Suspects, rank: int, instance: int) -> int | None:
 
 
 def skip_awaited(search: Suspects, rank: int) -> Want | None:
-    """The call of `rank` for which others wait, if the schedule or its habits show that it has left out this call."""
+    """Return the call of `rank` for which others wait, if the schedule or its habits show that the rank has left out
+    this call; else None."""
     m = search.matching
     skips = None
     for call, want in search.waiting.on(rank)[:16]:
@@ -46,6 +48,7 @@ def skip_awaited(search: Suspects, rank: int) -> Want | None:
 
 
 def report(search: Suspects, rank: int, want: Want, went_on: str, confidence: float, late: bool = False) -> None:
+    """Add the verdict that a rank never made a call. went_on: text on what it did instead."""
     call = search.needed(want, rank)
     said, detail = search.process(rank) if rank not in search.graph.opened else ("", "")
     waiter = int(search.trace.events["rank"][want.event])

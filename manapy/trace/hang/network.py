@@ -18,18 +18,19 @@ from ...core.units import span
 from ..model.events import Trace
 
 Probe = Callable[[str, str], bool | None]
-"""From one host to another: True: the network between them works, False: it doesn't, None: that can't be said."""
+"""Probes the network from one host to another. True: it works; False: it doesn't; None: unknown."""
 
-SECONDS = 10.0  # for an answer
-AGAIN = 10.0  # seconds for which an answer holds
-MOST = 8  # at most so many pairs of hosts are probed for one transfer
+SECONDS = 10.0  # time limit of a probe
+AGAIN = 10.0  # seconds after which a pair of hosts is probed again
+MOST = 8  # largest number of pairs of hosts that are probed for one transfer
 
 
 def by_command(command: str) -> Probe:
-    """A probe by a shell command on this host.
+    """Return a probe that runs a shell command on this host.
 
     MANAPY_FROM and MANAPY_TO name the hosts. Exit code 0: the network works; 1: it does not; other results mean
-    nothing."""
+    nothing.
+    """
     known: dict[tuple[str, str], tuple[float, bool | None]] = {}
 
     def ask(here: str, there: str) -> bool | None:
@@ -43,7 +44,7 @@ def by_command(command: str) -> Probe:
 
 
 def _run(command: str, here: str, there: str) -> int:
-    """Exit code; -1 if it takes too long."""
+    """Return the exit code of the command; -1 if it takes too long."""
     env = {**os.environ, "MANAPY_FROM": here, "MANAPY_TO": there}
     try:
         none = subprocess.DEVNULL
@@ -55,7 +56,8 @@ def _run(command: str, here: str, there: str) -> int:
 
 
 def probed(trace: Trace, probe: Probe, rank: int, members: tuple[int, ...]) -> tuple[list[str], list[str]]:
-    """Evidence on paths from the host of one rank to those of others: of those that work, and of those that don't."""
+    """Return evidence on the paths from the host of one rank to those of others: paths that work, and paths that
+    don't."""
     found: tuple[list[str], list[str]] = [], []
     hosts = {member: trace.ranks[member].host for member in members if member in trace.ranks}
     here = hosts.get(rank, "")
@@ -67,7 +69,7 @@ def probed(trace: Trace, probe: Probe, rank: int, members: tuple[int, ...]) -> t
 
 
 def in_flight(trace: Trace, members: tuple[int, ...]) -> tuple[str, ...]:
-    """Work requests of these ranks' queue pairs that were posted and have not completed."""
+    """Return evidence on work requests of these ranks' queue pairs that were posted and have not completed."""
     found = {}
     for event in trace.rdma[np.isin(trace.rdma["rank"], members)]:
         found[int(event["rank"]), int(event["comm"])] = event

@@ -12,12 +12,12 @@ from .suspects import Suspects
 from .timeouts import FIRST, FLOOR
 from .waitfor import Open, Want
 
-STILL = 60.0  # seconds without doing anything: surely hung, also where it isn't known how long it usually takes
-STARVING = 0.9  # of its time without a processor: a rank that gets no further for that alone
+STILL = 60.0  # seconds; a rank that does nothing for so long is surely hung, even if its usual time is unknown
+STARVING = 0.9  # a rank without a processor for this share of its time is held up by that alone
 
 
 def find(search: Suspects) -> None:
-    """Ranks that others wait for and that wait for nobody, and are in no call."""
+    """Accuse ranks that others wait for, that wait for no rank themselves, and that are in no call."""
     for rank in sorted(search.waiting.ranks()):
         if (
             rank in search.accused
@@ -69,7 +69,7 @@ def find(search: Suspects) -> None:
 
 
 def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, late: bool) -> None:
-    """A rank outside MPI for longer than expected."""
+    """Add the verdict on a rank that is outside MPI for longer than expected."""
     known, said, detail = search.trace.ranks[rank], *search.process(rank)
     needed, behind, idle = search.needed(want, rank), search.waiting.behind(rank), span(search.idle(rank))
     lacks = f"it never called {needed}" if not late else f"it has not called {needed} yet"
@@ -102,7 +102,7 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
 
 
 def _threads(search: Suspects, rank: int) -> tuple[str, ...]:
-    """The rank may wait for another thread of its own, which waits for a rank."""
+    """Return alternatives: the rank may wait for another thread of its own, which waits for a rank."""
     return tuple(
         f"it may wait for its thread {int(search.trace.events['thread'][call.call])} (a barrier of threads, a lock),"
         f" which {search.been(call)}"
@@ -112,10 +112,11 @@ def _threads(search: Suspects, rank: int) -> tuple[str, ...]:
 
 
 def _starving(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:
-    """The rank would go on if it had a processor.
+    """Add the verdict on a rank that would go on if it had a processor.
 
-    This is claimed only if it had almost no processor for long, and all of that time was sampled. Else it is unknown
-    which of its threads had no processor."""
+    This is claimed only if it had almost no processor for long, and all of that time was sampled. Otherwise it is
+    unknown which of its threads had no processor.
+    """
     since = search.trace.now - search.idle(rank)
     if waited < max(FIRST, STARVING * search.idle(rank)) or search.delays.waited(rank, since, search.trace.now) is None:
         if search.trace.now - call.since > FIRST:
@@ -137,6 +138,7 @@ def _starving(search: Suspects, rank: int, waited: int, call: Open, want: Want) 
 
 
 def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:
+    """Add the verdict UNKNOWN on a rank that may have had no processor."""
     search.accused.add(rank)
     search.undecided.append(
         Verdict(
@@ -153,7 +155,8 @@ def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: Want)
 
 
 def _between(search: Suspects, rank: int) -> tuple[str, ...]:
-    """Between two iterations no call tells the optimizer from the first forward pass."""
+    """Return an alternative if the rank is between two iterations: no call separates the optimizer from the first
+    forward pass."""
     at = search.graph.last.get(rank)
     if (
         search.labels is None

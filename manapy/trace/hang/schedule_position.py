@@ -1,5 +1,5 @@
-"""The place in its schedule of the call for which another rank waits: a Recv answers a Send, a member's collective
-another member's."""
+"""The place in the schedule of the call for which another rank waits. A Recv answers a Send, and a member's collective
+answers that of another member."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..model.verdict import Phase
 
 
 def position(labels: Labels, event: int, rank: int) -> Position | None:
-    """Where `rank` is in the call that answers this event; None: the schedule doesn't say."""
+    """Return the place of `rank` at the call that answers this event. None: the schedule does not say."""
     stage, iteration, item = int(labels.schedule.places[rank, 0]), int(labels.iteration[event]), int(labels.item[event])
     if item == REDUCING:
         return Position(Phase.REDUCE, stage, iteration)
@@ -23,8 +23,8 @@ def position(labels: Labels, event: int, rank: int) -> Position | None:
 
 
 def passed(labels: Labels, event: int, rank: int) -> bool:
-    """Has `rank` made later calls of its schedule, and not the one that answers this event? Never claimed where records
-    of it are missing."""
+    """Return whether `rank` has made later calls of its schedule, but not the one that answers this event. This is
+    never claimed if some of its records are missing."""
     known = labels.trace.ranks.get(rank)
     if known is None or not known.whole:
         return False
@@ -41,7 +41,7 @@ def passed(labels: Labels, event: int, rank: int) -> bool:
 
 
 def _item(labels: Labels, event: int, rank: int) -> int | None:
-    """Index of the answer in the items of the stage of `rank`."""
+    """Return the index of the answer in the items of the stage of `rank`, or None."""
     item = int(labels.item[event])
     if item in (NONE, REDUCING):
         return None

@@ -1,8 +1,8 @@
 """Finds a call that a rank has left out, by what it did at the same place before.
 
-Programs repeat themselves. A call was left out if, each time before, the same calls were followed by another call, and
-this one by the call that now came at once. If history differs even once, nothing is claimed. Longer histories are tried
-first. A loop that ends looks the same: the caller knows that another rank waits for just this call.
+Programs repeat themselves. A call was left out if, each time before, the same calls were followed by a certain call,
+and that one by the call that now came at once. If history differs even once, nothing is claimed. Longer histories are
+tried first. The end of a loop looks the same. So the caller must know that another rank waits for just this call.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from ...core.fnv import PRIME
 from ..model.events import Trace
 from ..model.match import IS_COMPLETION, Matching
 
-CONTEXTS = (8, 4, 2)  # calls
+CONTEXTS = (8, 4, 2)  # lengths of the compared history, calls
 LOOK_BACK = 256  # calls
 _PRIME = np.uint64(PRIME)
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A call that a rank has left out. like: index of an event that is the call as it was made before. before: the
-    event that came instead."""
+    """A call that a rank has left out. like: an event that is the call as it was made before. before: the event that
+    came instead. Both are indices."""
 
     like: int
     before: int
 
 
 def skipped(trace: Trace, matching: Matching, rank: int, since: int = 0) -> list[Skipped]:
-    """Calls that a rank left out, newest first, of its last LOOK_BACK ones that were entered after `since` (ns).
-    Nothing is left out where recording was paused."""
+    """Return the calls that a rank left out, newest first, among its last LOOK_BACK calls that were entered after
+    `since` (ns). Nothing counts as left out while recording was paused."""
     events = trace.events
     if rank in trace.ranks and trace.ranks[rank].pauses:
         since = max(since, trace.ranks[rank].first_ns)
@@ -48,7 +48,7 @@ def skipped(trace: Trace, matching: Matching, rank: int, since: int = 0) -> list
 
 
 def _left_out(events: np.ndarray, mine: np.ndarray, signature: np.ndarray, context: int, since: int) -> list[Skipped]:
-    # rolling[i]: of the signatures of the `context` calls before place i
+    # rolling[i]: hash of the signatures of the `context` calls before place i
     rolling = np.zeros(len(mine), np.uint64)
     for back in range(1, min(context, len(mine)) + 1):
         rolling[back:] = rolling[back:] * _PRIME + signature[: len(mine) - back]
@@ -69,7 +69,7 @@ def _left_out(events: np.ndarray, mine: np.ndarray, signature: np.ndarray, conte
 
 
 def _signatures(events: np.ndarray, matching: Matching, mine: np.ndarray) -> np.ndarray:
-    """uint64 for each call: the same for calls that do the same."""
+    """Return a number for each call, uint64. Calls that do the same have the same number."""
     rows = np.stack(
         [
             matching.op[mine],
@@ -80,6 +80,6 @@ def _signatures(events: np.ndarray, matching: Matching, mine: np.ndarray) -> np.
         ]
     )
     completions = IS_COMPLETION[events["op"][mine]]
-    rows[1:4, completions] = 0  # what they complete is what was posted
+    rows[1:4, completions] = 0  # the post already shows what they complete
     number = np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1).astype(np.uint64)
     return (number + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

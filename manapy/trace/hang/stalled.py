@@ -18,7 +18,8 @@ from .waitfor import Open, Want
 
 
 def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
-    """Find calls that have all they need and do not end. In a job that is over, this proves nothing."""
+    """Add verdicts on calls that have all they need and do not end. In a job that is over, such calls prove nothing.
+    mismatched: instances of collectives that mismatch.find has reported."""
     if search.over:
         return
     m, events = search.matching, search.trace.events
@@ -27,8 +28,8 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
         rank = call.rank
         if rank in search.dead or rank in search.stopped:
             continue
-        # The records of a Waitall end together: which of its transfers have ended isn't known as long as it waits for
-        # somebody.
+        # The records of a Waitall end together. While it waits for a rank, it is unknown which of its transfers have
+        # ended.
         waits = any(want.ranks or want.unproven for want in call.wants)
         for want in call.wants:
             post = search.posted_by(want.event)
@@ -46,7 +47,7 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
                 continue
             if waits or instance in mismatched or call.any:
                 continue
-            if m.op[want.event] == Op.COMM_CREATE:  # or _accept, _connect, _spawn: for another job, perhaps
+            if m.op[want.event] == Op.COMM_CREATE:  # _accept, _connect and _spawn may wait for another job
                 if instance not in creating:
                     _unrecorded(search, call, want, " (another job, if it is MPI_Comm_accept, _connect or _spawn)")
                 creating.add(instance)
@@ -88,12 +89,14 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
 
 
 def _posted(search: Suspects, post: int) -> int:
+    """Return when the partner of a message's post was posted, ns; 0: it is not known."""
     partner = int(search.matching.partner[post])
     return int(search.trace.events["enter"][partner]) if partner >= 0 else 0
 
 
 def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> None:
-    """A call whose end depends on something that is not recorded: late by time alone, if others wait for it."""
+    """Add the verdict on a call whose end depends on something that is not recorded. It is late by time alone, if
+    others wait for it."""
     long, why = search.trace.now - call.since, f"what that waits for is not recorded{perhaps}"
     if not search.waiting.on(call.rank):
         search.doubt(call, want, f"; {why}")
@@ -125,9 +128,10 @@ def _network(
     typical: int,
     probe: Probe | None,
 ) -> None:
+    """Add the verdict on a transfer that takes too long."""
     what = calls.describe(search.trace, search.matching, want.event)
     rdma = network.in_flight(search.trace, members)
-    # Where it is stuck is the message's place: a sender has gone on to the Wait for it.
+    # The place is that of the message, because a sender has gone on to the Wait for it.
     partner = int(search.matching.partner[search.posted_by(want.event)])
     place = {**search.place(call.rank, partner if partner >= 0 else None), "phase": Phase.TRANSFER}
     usual = f" (usually {span(typical)})" if typical else ""

@@ -1,4 +1,4 @@
-"""The evidence on ranks for which others wait, and the words of the verdicts."""
+"""The evidence on ranks for which others wait, and the texts of the verdicts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 
 class Suspects:
-    """The suspects of one trace. found: verdicts so far; accused: ranks that need no other verdict. unproven: waits
-    that may be too long. undecided: verdicts UNKNOWN, about ranks whose processes may have to be inspected."""
+    """The suspects of one trace, and the verdicts so far.
+
+    over: the job's processes are gone, so that no process can be inspected.
+    found: verdicts so far.
+    accused: ranks that need no other verdict.
+    unproven: texts on waits that may be too long.
+    undecided: verdicts UNKNOWN, about ranks whose processes may have to be inspected.
+    """
 
     def __init__(
         self,
@@ -37,10 +43,9 @@ class Suspects:
         memory: Memory | None = None,
         died: int | None = None,
     ) -> None:
-        """died: see hang.verdicts."""
+        """died: as in hang.verdicts."""
         self.trace, self.matching, self.labels, self.delays = trace, matching, labels, delays
         self.expected = Expected(trace, matching, memory)
-        # no process can be inspected
         self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())
         dead = {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
         self.dead = set() if self.over else dead
@@ -54,13 +59,13 @@ class Suspects:
         self.undecided: list[Verdict] = []
 
     def name(self, rank: int) -> str:
-        """`rank 17 (node24)`"""
+        """Return the name of a rank: `rank 17 (node24)`."""
         known = self.trace.ranks.get(rank)
         return f"rank {rank} ({known.host})" if known is not None and known.host else f"rank {rank}"
 
     def last_active(self, rank: int) -> int | None:
-        """When the rank's newest call was entered or has returned, or its recording was resumed, ns; None: it made no
-        call."""
+        """Return when the rank's newest call was entered or has returned, or when its recording was resumed, ns. None:
+        it made no call."""
         at = self.graph.last.get(rank)
         if at is None:
             return None
@@ -68,8 +73,8 @@ class Suspects:
         return self.resumed(rank) or int(event["enter"] if event["exit"] == OPEN else event["exit"])
 
     def resumed(self, rank: int) -> int | None:
-        """The time at which its recording was resumed after a pause, ns, if it has made no call since. Its last action
-        is then unknown."""
+        """Return when its recording was resumed after a pause, ns, if it has made no call since. Its last action is
+        then unknown."""
         known, at = self.trace.ranks.get(rank), self.graph.last.get(rank)
         if known is None or not known.pauses or known.paused:
             return None
@@ -78,13 +83,13 @@ class Suspects:
         return known.pauses[-1][1]
 
     def outside(self, rank: int) -> tuple[int, int]:
-        """Its usual time outside MPI after its last call, and the time from which on it is too long, ns; (0, FIRST) if
-        unknown."""
+        """Return its usual time outside MPI after its last call, and the time from which on it is too long, ns. (0,
+        FIRST) if unknown."""
         at = self.graph.last.get(rank)
         return (0, FIRST) if at is None or self.resumed(rank) is not None else self.expected.outside(at)
 
     def idle(self, rank: int) -> int:
-        """The time for which a rank has recorded nothing, at least, ns."""
+        """Return for how long a rank has recorded nothing, at least, ns."""
         known = self.trace.ranks.get(rank)
         last = self.last_active(rank)
         elsewhere = known is not None and any(r.host != known.host for r in self.trace.ranks.values())
@@ -92,11 +97,11 @@ class Suspects:
         return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
 
     def starved(self, ranks: Iterable[int], since: int) -> int:
-        """The time for which one of these ranks had to wait for a processor since then, ns."""
+        """Return for how long one of these ranks had to wait for a processor since then, ns."""
         return max((self.delays.about(rank, since, self.trace.now) for rank in ranks), default=0)
 
     def doing(self, rank: int) -> str | None:
-        """The activity of its process beside MPI: activity.NOTHING, or a description; None: not known."""
+        """Return the activity of its process besides MPI: activity.NOTHING, or a description. None: not known."""
         known = self.trace.ranks.get(rank)
         if known is None or self.over or not known.process:
             return None
@@ -107,7 +112,7 @@ class Suspects:
         return activity.COMPUTES if known.cpu_share >= BUSY else None
 
     def process(self, rank: int) -> tuple[str, str]:
-        """The activity of its process, for the sentence, and the detail of a verdict."""
+        """Return the activity of its process, for the sentence, and the detail of a verdict."""
         known = self.trace.ranks.get(rank)
         if known is None or self.over or not known.process:
             return "", ""
@@ -135,7 +140,7 @@ class Suspects:
         return "its process is alive", ""
 
     def facts(self, rank: int) -> list[str]:
-        """Evidence on a suspect."""
+        """Return evidence on a suspect."""
         found = []
         at = self.graph.last.get(rank)
         if (resumed := self.resumed(rank)) is not None:
@@ -171,8 +176,8 @@ class Suspects:
         return found
 
     def been(self, call: Open) -> str:
-        """`has been in MPI_Recv from rank 1, tag 7 for 12 s`. If the job is over, the time since its death is unknown
-        and not stated."""
+        """Return the text `has been in MPI_Recv from rank 1, tag 7 for 12 s`. If the job is over, the time until its
+        death is unknown and not stated."""
         what = described(self.trace, self.matching, call, call.call)
         if self.over:
             return f"was in {what} at the end"
@@ -180,8 +185,8 @@ class Suspects:
         return f"has polled for {long}: it is in {what}" if call.polling else f"has been in {what} for {long}"
 
     def ended(self, victim: int | None = None) -> tuple[str, ...]:
-        """For a job that is over: evidence on ranks that may have ended it. victim: only ranks for which this rank
-        waited, directly or behind others."""
+        """For a job that is over, return evidence on ranks that may have ended it. victim: only ranks for which this
+        rank waited, directly or behind others."""
         outside = [
             rank
             for rank, known in sorted(self.trace.ranks.items())
@@ -198,8 +203,8 @@ class Suspects:
         )
 
     def at_the_end(self) -> tuple[str, ...]:
-        """For a job that is over: evidence on ranks that were in a call, because it may have ended in one of these
-        calls."""
+        """For a job that is over, return evidence on ranks that were in a call, because it may have ended in one of
+        these calls."""
         return tuple(
             f"{self.name(rank)} {self.been(call)}"
             for rank, call in sorted(self.graph.opened.items())
@@ -207,7 +212,7 @@ class Suspects:
         )[:4]
 
     def paused(self) -> tuple[list[str], bool]:
-        """Evidence on ranks whose recording is paused, and whether these are all ranks that run."""
+        """Return evidence on ranks whose recording is paused, and whether these are all ranks that run."""
         running = {rank: known for rank, known in sorted(self.trace.ranks.items()) if not known.ended}
         found = [rank for rank, known in running.items() if known.paused]
         if not found:
@@ -219,7 +224,8 @@ class Suspects:
         )
 
     def parts(self, event: int, rank: int) -> np.ndarray:
-        """The operation that `rank` has posted for the collective or the message that this event posts or completes."""
+        """Return what `rank` has posted for the collective or the message that this event posts or completes, as
+        indices of events."""
         m, post = self.matching, self.posted_by(event)
         if m.collectives.of[post] >= 0:
             theirs = m.collectives.calls(int(m.collectives.of[post]))
@@ -227,7 +233,7 @@ class Suspects:
         return np.array([m.partner[post]]) if m.partner[post] >= 0 else np.zeros(0, int)
 
     def partners(self, event: int) -> list[int]:
-        """The known participants of the collective or the message that this event posts or completes."""
+        """Return the known participants of the collective or the message that this event posts or completes."""
         m, events = self.matching, self.trace.events
         post = self.posted_by(event)
         if m.collectives.of[post] >= 0:
@@ -235,21 +241,21 @@ class Suspects:
         return [int(m.peer[post])] if m.peer[post] >= 0 else []
 
     def hidden(self, event: int, rank: int) -> bool:
-        """May it have continued with that operation while its recording was paused?"""
+        """Return whether it may have continued with that operation while its recording was paused."""
         known = self.trace.ranks.get(rank)
         if known is None or not known.pauses:
             return False
         return bool((self.trace.events["enter"][self.parts(event, rank)] < known.first_ns).any())
 
     def unposted(self, event: int) -> bool:
-        """Does it complete an operation that may have been started while recording was paused?"""
+        """Return whether it completes an operation that may have been started while recording was paused."""
         known = self.trace.ranks.get(int(self.trace.events["rank"][event]))
         if known is None or not known.pauses:
             return False
         return bool(IS_COMPLETION[self.matching.op[event]] and self.matching.post[event] < 0)
 
     def unrecorded(self, rank: int) -> str:
-        """`rank 1, which has no trace`: the reason why its calls are unknown."""
+        """Return the reason why the calls of a rank are unknown: `rank 1, which has no trace`."""
         known = self.trace.ranks.get(rank)
         if known is None:
             return f"rank {rank}, which has no trace"
@@ -259,7 +265,7 @@ class Suspects:
         return f"rank {rank}, {why}"
 
     def victims(self, rank: int) -> list[str]:
-        """Evidence on the ranks that wait for a suspect."""
+        """Return evidence on the ranks that wait for a suspect."""
         direct = self.waiting.on(rank)
         found = [
             f"rank {call.rank} {'waited' if self.over else f'has waited {span(self.trace.now - call.since)}'}"
@@ -270,12 +276,12 @@ class Suspects:
         return [*found, f"{calls.count(more, 'more rank')} behind or beside these"] if more > 0 else found
 
     def posted_by(self, event: int) -> int:
-        """The operation that a call completes, or the call itself."""
+        """Return the operation that a call completes, or the call itself."""
         post = int(self.matching.post[event])
         return post if post >= 0 else event
 
     def needed(self, want: Want, rank: int) -> str:
-        """The call that `rank` would have to make: the other side of the operation that is waited for."""
+        """Return the call that `rank` would have to make: the other side of the operation that is waited for."""
         if want.call:
             return want.call
         m, event = self.matching, want.event
@@ -291,8 +297,8 @@ class Suspects:
         return calls.describe(self.trace, m, post)
 
     def place(self, rank: int, at: int | None = None) -> dict[str, object]:
-        """The place of a rank in the schedule: at the call that it should make to answer event `at`, or else at its
-        newest call or after it."""
+        """Return the place of a rank in the schedule: at the call with which it should answer event `at`, or else at
+        its newest call or after it."""
         if self.labels is None:
             return {}
         where = self.labels.now(rank)
@@ -309,7 +315,7 @@ class Suspects:
         state: State = State.HUNG,
         **more: object,
     ) -> None:
-        """Add a verdict, once per rank. at: the event that it should have answered, if this shows its place."""
+        """Add a verdict, once per rank. at: the event that the rank should have answered, if this shows its place."""
         if rank is not None:
             if rank in self.accused:
                 return
@@ -324,7 +330,7 @@ class Suspects:
             self.unproven.append(f"rank {call.rank} has waited {span(long)} {what}{why}")
 
     def where(self, rank: int, at: int | None = None) -> str:
-        """`backward of micro-batch 3 in iteration 12`, or nothing."""
+        """Return the text `backward of micro-batch 3 in iteration 12`, or nothing."""
         place = self.place(rank, at)
         if not place or place["phase"] is Phase.UNKNOWN:
             return ""
@@ -332,6 +338,6 @@ class Suspects:
         return f"{place['phase'].value}{micro} in iteration {place['iteration']}"  # type: ignore[attr-defined]
 
     def stuck(self, rank: int, at: int | None = None, how: str = "stuck") -> str:
-        """`rank 17 (node24) is stuck in backward of micro-batch 3`; unknown parts are left out."""
+        """Return the text `rank 17 (node24) is stuck in backward of micro-batch 3`; unknown parts are left out."""
         where = self.where(rank, at)
         return f"{self.name(rank)} is {how}{f' in {where}' if where else ''}"

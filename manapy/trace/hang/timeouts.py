@@ -1,12 +1,12 @@
 """Usual durations in this job, from its trace: a rank's time outside MPI after a certain call, and a call's transfer.
 
-A wait is suspicious if it is longer than twice the expected time (the paper's n = 100 %), and never below FLOOR. The
-expected time is the longest at the same place, not the median: a loop that writes a file every thousandth round is no
-fault each time. Samples before a change of level are forgotten: if the median of the last samples is a quarter of the
-median before, or four times as large, the program now does something else. Rings forget, too. So a watch keeps in a
-Memory how long a rank was late that went on in the end.
+A wait is suspicious if it is longer than twice the expected time (the MegaTrace paper's n = 100 %), and never below
+FLOOR. The expected time is the longest at the same place, not the median: a loop that writes a file every thousandth
+round is no fault each time. Samples before a change of level are dropped: if the median of the last samples is a
+quarter of the median before, or four times as large, the program now does something else. Rings overwrite old samples.
+So a watch keeps in a Memory how long ranks were late that went on in the end.
 
-For a place that was never seen, the longest time seen anywhere counts, at least FIRST.
+For a place that was never seen, the longest time seen anywhere counts, and at least FIRST.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..model.match import Matching
 
 FACTOR = 2.0
 FLOOR = 500_000_000  # ns
-FIRST = 5_000_000_000  # ns, for what has not been seen FEW times
+FIRST = 5_000_000_000  # ns; for a place that was seen fewer than FEW times
 FEW = 3
-_LEVEL = 64  # samples a level is judged by
+_LEVEL = 64  # number of samples by which a level is judged
 _CHANGE = 4.0
 
 
 def recent(samples: np.ndarray) -> np.ndarray:
-    """The newest samples, from the last change of level on; samples in order of time."""
+    """Return the newest samples, from the last change of level on. samples: in order of time."""
     while len(samples) >= 2 * _LEVEL:
         before, after = np.median(samples[:-_LEVEL]), np.median(samples[-_LEVEL:])
         if max(before, 1) < _CHANGE * max(after, 1) and max(after, 1) < _CHANGE * max(before, 1):
@@ -36,20 +36,22 @@ def recent(samples: np.ndarray) -> np.ndarray:
     return samples
 
 
-Place = tuple[int, ...]  # in a program: rank, and the call's kind, communicator (cid), peer and tag
+Place = tuple[int, ...]  # a place in the program: rank, and the call's kind, communicator (cid), peer and tag
 
 
 @dataclass
 class Memory:
-    """For a job that is inspected repeatedly: the longest times outside MPI, ns, of ranks that others waited for and
-    that continued in the end. away: those that had not continued at the last look: thread and seq of the call before,
-    and the place."""
+    """For a job that is looked at repeatedly: how long ranks were outside MPI while others waited for them.
+
+    longest: the longest such time of ranks that went on in the end, ns, by place.
+    away: for each rank that had not gone on at the last look, the thread and seq of the call before, and the place.
+    """
 
     longest: dict[Place, int] = field(default_factory=dict)
     away: dict[int, tuple[int, int, Place]] = field(default_factory=dict)
 
     def learn(self, trace: Trace) -> None:
-        """Record the times of those that have continued since the last look."""
+        """Record the times of ranks that have gone on since the last look."""
         events = trace.events
         for rank, (thread, seq, place) in list(self.away.items()):
             mine = events[(events["rank"] == rank) & (events["thread"] == thread) & (events["seq"] >= seq)]
@@ -66,7 +68,7 @@ class Memory:
 
 
 class Expected:
-    """The expected times, and the times from which on something takes too long, in ns."""
+    """The expected times, and the times from which on something takes too long, ns."""
 
     def __init__(self, trace: Trace, matching: Matching, memory: Memory | None = None) -> None:
         self._trace, self._matching = trace, matching
@@ -82,12 +84,12 @@ class Expected:
             same & (events["exit"][:-1] != OPEN) & ((events["flags"][:-1] | events["flags"][1:]) & Flag.STOPPED == 0)
         )
         usable &= events["seq"][1:] == events["seq"][:-1] + 1
-        self._before = np.flatnonzero(usable)  # of each time outside MPI, the call before it
+        self._before = np.flatnonzero(usable)  # for each time outside MPI, the call before it
         self._gaps = np.maximum(events["enter"][self._before + 1] - events["exit"][self._before], 0)
 
     def outside(self, event: int) -> tuple[int, int]:
-        """After a call of this rank has returned: the median time until its next call, and the time from which on it is
-        too long."""
+        """Return the median time of a rank outside MPI after this call has returned, and the time from which on it is
+        too long, ns. The median is 0 if it is unknown."""
         events, before = self._trace.events, self._before
         alike = (events["op"][before] == events["op"][event]) & (events["comm"][before] == events["comm"][event])
         mine = alike & (events["rank"][before] == events["rank"][event])
@@ -102,11 +104,13 @@ class Expected:
         return 0, max(FIRST, known, self._limit(int(self._gaps.max(initial=0))))
 
     def awaited(self, event: int) -> None:
-        """Others wait for the rank that is outside MPI since this call: remember how long that takes."""
+        """Remember that others wait for the rank that is outside MPI since this call. The next looks measure how long
+        that takes."""
         row = self._trace.events[event]
         self._memory.away[int(row["rank"])] = int(row["thread"]), int(row["seq"]), self._place(event)
 
     def _place(self, event: int) -> Place:
+        """Return the place of a call in the program."""
         row, comms = self._trace.events[event], self._trace.comms
         comm = int(row["comm"])
         return (
@@ -118,8 +122,8 @@ class Expected:
         )
 
     def transfer(self, event: int) -> tuple[int, int]:
-        """For a collective, the time after its last arrival; for a message, after both sides' posts: the median, and
-        the time from which on it is too long."""
+        """Return the median duration of a transfer, and the time from which on it is too long, ns. For a collective it
+        counts from its last arrival, for a message from both sides' posts. The median is 0 if it is unknown."""
         events, matching = self._trace.events, self._matching
         groups = matching.collectives
         if groups.of[event] >= 0:
@@ -146,4 +150,5 @@ class Expected:
 
     @staticmethod
     def _limit(longest: int) -> int:
+        """Return the time from which on something takes too long, ns."""
         return max(FLOOR, int(FACTOR * longest))

@@ -15,8 +15,8 @@ from .waitfor import Open, Want, inside
 
 
 def crossed(search: Suspects, waiting: Iterable[Open]) -> Verdict | None:
-    """A receive of one of these calls, which wait for ever, for which a message has arrived with another tag, on
-    another communicator, or from another source."""
+    """Return the verdict on a receive that waits for ever although a message for it has arrived: with another tag, on
+    another communicator, or from another source. waiting: calls that wait for ever. None: there is no such receive."""
     m = search.matching
     for call in waiting:
         for want in call.wants:
@@ -30,9 +30,10 @@ def crossed(search: Suspects, waiting: Iterable[Open]) -> Verdict | None:
 
 
 def _unreceived(search: Suspects, post: int) -> int | None:
-    """The message that was most probably meant for a receive. It was sent to the receive's rank, no rank receives it,
-    and it has the receive's source or, with its tag and communicator, another source. If the source has ended, its own
-    message is missing: a message of another rank may then be meant for the next receive."""
+    """Return the message that was most probably meant for a receive, or None. It was sent to the receive's rank, and no
+    rank receives it. It comes from the receive's source, or it has the receive's tag and communicator and comes from
+    another source. If the source has ended, its own message is missing. Then a message of another rank is not
+    considered, because it may be meant for the next receive."""
     m, events = search.matching, search.trace.events
     rank, peer = int(events["rank"][post]), int(m.peer[post])
     sends = np.flatnonzero(
@@ -68,8 +69,9 @@ def _disagree(search: Suspects, call: Open, peer: int, want: Want, post: int, se
 
 
 def left_over(search: Suspects, call: Open) -> bool:
-    """All ranks are in Finalize, and one doesn't return from it. Is there a message that it has sent, or that was sent
-    to it, and that no rank receives? MPI may wait for its receiver."""
+    """Add a verdict if all ranks are in Finalize, one does not return from it, and a message that it has sent, or that
+    was sent to it, is not received by any rank. MPI may wait for its receiver. Returns whether there is such a
+    message."""
     m, events = search.matching, search.trace.events
     left = np.flatnonzero(
         IS_SEND[m.op]

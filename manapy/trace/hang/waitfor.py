@@ -1,20 +1,20 @@
 """The graph of waits, from the open calls: an AND/OR graph, its knots (deadlocks), and the ranks that could go on but
 do not.
 
-A collective, a Waitall and a blocking call wait for ALL of what they need, a Waitany and a receive from any source for
-ANY of it. A rank that is not in a call, or whose call has all it needs, waits for no rank: it is free. A rank
-that free ranks can satisfy is not deadlocked. Of the other ranks, the strongly connected sets without a way out are the
+A collective, a Waitall and a blocking call wait for ALL of what they need. A Waitany and a receive from any source wait
+for ANY of it. A rank that is not in a call, or whose call has all it needs, waits for no rank: it is free. A rank that
+free ranks can satisfy is not deadlocked. Of the other ranks, the strongly connected sets without a way out are the
 knots (Holt 1972, Misra and Chandy 1982); the rest waits for a knot.
 
 Invariants
  1. A rank is waited for only if the trace proves that its call is missing. If its records of that time are lost, or its
     recording was paused, it is `unproven` instead.
- 2. A rank stands for one of its threads: the one for which others have waited longest, because it made such calls
-    before (the same communicator, and for a message the same peer). Its other threads do not matter then. If no rank
-    waits for it, or the thread of the call is unknown, the rank needs any of the calls of its threads, and nothing if
-    one thread is outside MPI.
- 3. Nodes 0 to size - 1 are the ranks. A collective in which many ranks wait has its own node, to keep the number of
-    edges small.
+ 2. One thread represents a rank: the one for which others have waited longest, because it made such calls before (the
+    same communicator, and for a message the same peer). The rank's other threads do not matter then. If no rank waits
+    for it, or the thread of the call is unknown, the rank needs any of the calls of its threads, and nothing if one
+    thread is outside MPI.
+ 3. Nodes 0 to size - 1 are the ranks. A want for many ranks that many calls share has its own node, to keep the number
+    of edges small.
 """
 
 from __future__ import annotations
@@ -29,45 +29,57 @@ from ..model.calls import describe, name, window
 from ..model.events import ANY, OPEN, PROC_NULL, Flag, Op, Rank, Trace
 from ..model.match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 
-POLLED_RECENTLY = 1_000_000_000  # ns: a rank that tests is waiting, as long as it goes on testing
+POLLED_RECENTLY = 1_000_000_000  # ns; a rank whose last test is no older than this still polls
 
 
 @dataclass(frozen=True)
 class Want:
-    """One thing that an open call needs. event: index of the event that is waited for: the call itself, or the post
-    that it completes. ranks: the ranks whose call is missing; empty: none, only the transfer has not ended. any: one of
-    them suffices. unproven: ranks that may have made the call without a record of it. call: the name of the missing
-    call, if it isn't the other side of the event."""
+    """One thing that an open call needs.
+
+    event: index of the event that is waited for: the call itself, or the post that it completes.
+    ranks: the ranks whose call is missing. Empty: none is missing; only the transfer has not ended.
+    any: one of these ranks suffices.
+    unproven: ranks that may have made the call without a record of it.
+    known: it is known what the call needs.
+    call: the name of the missing call, if it isn't the other side of the event.
+    """
 
     event: int
     ranks: tuple[int, ...] = ()
     any: bool = False
     unproven: tuple[int, ...] = ()
-    known: bool = True  # it is known what it needs
+    known: bool = True
     call: str = ""
 
 
 @dataclass(frozen=True)
 class Open:
-    """An open call of a rank, or its polling. call: index of its (last) record. since: ns."""
+    """An open call of a rank, or its polling.
+
+    call: index of its (last) record.
+    since: when it was entered, ns.
+    any: one of the wants suffices.
+    free: another thread of the rank is outside MPI, and may make the call that others wait for.
+    """
 
     rank: int
     call: int
     since: int
     wants: tuple[Want, ...]
-    any: bool = False  # one of the wants suffices
+    any: bool = False
     polling: bool = False
-    free: bool = False  # another thread of the rank is outside MPI, and may make the call that others wait for
+    free: bool = False
 
     def awaited(self) -> Iterable[tuple[int, Want]]:
-        """The ranks for which it waits, and why."""
+        """Yield the ranks for which it waits, and the wants."""
         for want in self.wants:
             for rank in want.ranks:
                 yield rank, want
 
 
 def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
-    """The operation of a rank for sentences: the call of this event; or, for a rank that polls, the polling."""
+    """Describe the operation of a rank in a sentence: the call of this event; or, for a rank that polls, the
+    polling."""
     if not call.polling:
         return describe(trace, matching, event)
     post = next((want.event for want in call.wants if want.known), None)
@@ -77,29 +89,37 @@ def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
 
 
 def inside(trace: Trace, matching: Matching, call: Open, event: int) -> str:
-    """`in MPI_Recv from rank 1, tag 7`: the call in which a rank waits. `for its MPI_Irecv from rank 1, tag 7` if it
-    was posted before."""
+    """Describe the call in which a rank waits: `in MPI_Recv from rank 1, tag 7`, or `for its MPI_Irecv from rank 1, tag
+    7` if it was posted before."""
     posted = event != call.call and trace.events["flags"][event] & Flag.NONBLOCKING
     return f"{'for its' if posted and not call.polling else 'in'} {described(trace, matching, call, event)}"
 
 
 @dataclass
 class Graph:
-    """opened: for each rank in a call, the call of the thread that represents it. calls: the open calls of all threads.
-    last: index of the newest record of each rank's representing thread. threads: the representing thread of each rank
-    that has several."""
+    """The graph of waits.
+
+    opened: for each rank in a call, the call of the thread that represents it.
+    calls: the open calls of all threads.
+    last: index of the newest record of each rank's representing thread.
+    threads: the representing thread of each rank that has several.
+    free: ranks that wait for no rank.
+    knots: the ranks of each knot.
+    deadlocked: ranks in a knot, and ranks that wait for one.
+    """
 
     opened: dict[int, Open]
     last: dict[int, int]
     calls: list[Open] = field(default_factory=list)
     threads: dict[int, int] = field(default_factory=dict)
-    free: set[int] = field(default_factory=set)  # they wait for no rank
+    free: set[int] = field(default_factory=set)
     knots: list[tuple[int, ...]] = field(default_factory=list)
-    deadlocked: set[int] = field(default_factory=set)  # in a knot, or waiting for one
+    deadlocked: set[int] = field(default_factory=set)
 
 
 def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()) -> Graph:
-    """halted: ranks whose process is known to be dead or stopped. They wait for no rank, whatever call they are in."""
+    """Build the graph. halted: ranks whose process is known to be dead or stopped. They wait for no rank, whatever call
+    they are in."""
     graph = Graph({}, _last(trace, matching))
     ends = {rank: _ends(trace, matching, rank) for rank in range(trace.size)}
     inside = {rank for rank, newest in ends.items() if any(trace.events["exit"][end] == OPEN for end in newest)}
@@ -112,7 +132,7 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
         if len(newest) > 1 and (answering := _answering(trace, matching, rank, calls)) is not None:
             graph.threads[rank] = answering
             graph.last[rank] = next(end for end in newest if trace.events["thread"][end] == answering)
-        found = _stands(trace, matching, rank, calls[rank], graph, absent)
+        found = _representing(trace, matching, rank, calls[rank], graph, absent)
         if found is not None:
             graph.opened[rank] = found
         graph.calls += [*calls[rank], *([found] if found is not None and found.polling else [])]
@@ -121,9 +141,10 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
 
 
 def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
-    """The thread of a rank that would make the call for which another rank has waited longest: the one that made the
-    newest such call; if none has, the one outside MPI that was in MPI last. If a thread is in MPI_Finalize, it is that
-    thread, because no other may make another call. None: no rank waits for it, or all its threads are in calls."""
+    """Return the thread of a rank that would make the call for which another rank has waited longest. It is the thread
+    that made the newest such call. If none has, it is the thread outside MPI that was in MPI last. If a thread is in
+    MPI_Finalize, it is that thread, because no other may make another call. None: no rank waits for it, or all its
+    threads are in calls."""
     events = trace.events
     if (last := next((end for end in _ends(trace, matching, rank) if _finalizes(events, end)), None)) is not None:
         return int(events["thread"][last])
@@ -159,13 +180,14 @@ def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, lis
 
 
 def _finalizes(events: np.ndarray, end: int) -> bool:
+    """Return whether this record is an open MPI_Finalize."""
     return bool(events["op"][end] == Op.FINALIZE and events["exit"][end] == OPEN)
 
 
-def _stands(
+def _representing(
     trace: Trace, matching: Matching, rank: int, calls: list[Open], graph: Graph, absent: _Absent
 ) -> Open | None:
-    """The open call of a rank (invariant 2)."""
+    """Return the open call of a rank, or its polling (invariant 2)."""
     events, known = trace.events, trace.ranks.get(rank)
     if rank in graph.threads:
         mine = [call for call in calls if events["thread"][call.call] == graph.threads[rank]]
@@ -188,7 +210,7 @@ def _stands(
 
 
 def _last(trace: Trace, matching: Matching) -> dict[int, int]:
-    """Each rank's newest record by time."""
+    """Return each rank's newest record by time."""
     events = trace.events
     found: dict[int, int] = {}
     for rank in range(trace.size):
@@ -203,7 +225,7 @@ def _last(trace: Trace, matching: Matching) -> dict[int, int]:
 
 
 def _ends(trace: Trace, matching: Matching, rank: int) -> list[int]:
-    """The newest record of each thread of a rank."""
+    """Return the newest record of each thread of a rank."""
     events = trace.events
     lo, hi = matching.of_rank(rank)
     if lo == hi:
@@ -215,7 +237,7 @@ def _ends(trace: Trace, matching: Matching, rank: int) -> list[int]:
 
 
 def _called(trace: Trace, matching: Matching, rank: int, end: int, absent: _Absent) -> Open | None:
-    """The open call of a thread whose newest record this is."""
+    """Return the open call of a thread. end: its newest record."""
     events = trace.events
     at, records = end, []
     while events["exit"][at] == OPEN and events["op"][at] < Op.MARK:
@@ -235,7 +257,7 @@ def _called(trace: Trace, matching: Matching, rank: int, end: int, absent: _Abse
 
 
 def _satisfied(matching: Matching, events: np.ndarray, event: int) -> bool:
-    """A record of an open Waitall whose request another call has completed already."""
+    """Return whether another call has already completed the request of this record of an open Waitall."""
     post = int(matching.post[event])
     return post >= 0 and int(matching.done[post]) >= 0
 
@@ -243,7 +265,8 @@ def _satisfied(matching: Matching, events: np.ndarray, event: int) -> bool:
 def _polling(
     trace: Trace, matching: Matching, rank: int, known: Rank, absent: _Absent, newest: int | None = None
 ) -> Open | None:
-    """It isn't in a call, but calls Test or Iprobe again and again. newest: the last call of the thread in question."""
+    """Return the polling of a rank that isn't in a call but calls Test or Iprobe repeatedly, or None. newest: the last
+    call of the thread in question."""
     events = trace.events
     newest = (
         newest
@@ -272,7 +295,7 @@ def _polling(
 
 
 def _polls(trace: Trace, known: Rank, newest: int) -> bool:
-    """Has it tested something since its newest call has returned, and lately?"""
+    """Return whether a rank has tested something since its newest call has returned, and a short time ago."""
     return (
         known.polled_ns != OPEN
         and trace.now - known.polled_ns <= POLLED_RECENTLY
@@ -281,7 +304,7 @@ def _polls(trace: Trace, known: Rank, newest: int) -> bool:
 
 
 def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want:
-    """The wants of an open record."""
+    """Return the want of an open record."""
     events = trace.events
     own_op = int(events["op"][event])
     post = int(matching.post[event])
@@ -312,11 +335,11 @@ def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want
         return absent.of_passive(event)
     if op in windows.ANSWERS and peer >= 0:
         return absent.of_epoch(event)
-    return Want(event, known=False)  # it isn't recorded what would end it
+    return Want(event, known=False)  # the trace does not show what would end the call
 
 
 class _Absent:
-    """Which ranks have not made a call; each collective is looked at once."""
+    """Finds the ranks that have not made a call. Each collective is looked at once."""
 
     def __init__(self, trace: Trace, matching: Matching, last: dict[int, int], inside: set[int]) -> None:
         self._trace, self._matching, self._last, self._inside = trace, matching, last, inside
@@ -326,28 +349,28 @@ class _Absent:
         open_ended = (
             IS_SEND[matching.op] & (matching.partner < 0) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0)
         )
-        self._unmatched = np.flatnonzero(open_ended)  # sends that nobody has received
+        self._unmatched = np.flatnonzero(open_ended)  # sends that no rank has received
         self._unfinished = [
             r for r in range(trace.size) if r not in finalized and not (r in trace.ranks and trace.ranks[r].ended)
         ]
 
     def proven(self, rank: int, since: int) -> bool:
-        """Would its trace show a call that it made after `since` (invariant 1)? For a rank without a trace the answer
-        is no."""
+        """Return whether its trace would show a call that it made after `since` (invariant 1). For a rank without a
+        trace it would not."""
         known = self._trace.ranks.get(rank)
         return known is not None and known.first_ns <= since
 
     def split(self, ranks: Iterable[int], since: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """All of them, and those whose trace would not show a call after `since`."""
+        """Return all of these ranks, and those whose trace would not show a call after `since`."""
         these = tuple(ranks)
         return these, tuple(rank for rank in these if rank in self._trace.ranks and not self.proven(rank, since))
 
     def on_its_way(self, event: int) -> bool:
-        """Has any rank sent a message that this receive or probe with a wildcard, or this probe, would match?"""
+        """Return whether any rank has sent a message that this receive with a wildcard, or this probe, would match."""
         m, events, sends = self._matching, self._trace.events, self._unmatched
         op, peer, tag = int(m.op[event]), int(m.peer[event]), int(m.tag[event])
         if IS_RECEIVE[op] and peer >= 0 and tag >= 0:
-            return False  # matched by its channel
+            return False  # such a receive is matched by its channel (match.py)
         fits = (m.peer[sends] == events["rank"][event]) & (m.comm[sends] == m.comm[event])
         if peer >= 0:
             fits &= events["rank"][sends] == peer
@@ -356,18 +379,19 @@ class _Absent:
         return bool(fits.any())
 
     def of_finalize(self, event: int) -> Want:
+        """Return the want of an MPI_Finalize: it waits for all ranks that have not called it."""
         rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
         others, unproven = self.split((r for r in self._unfinished if r != rank and r in self._trace.ranks), since)
         return Want(event, tuple(r for r in others if r not in unproven), unproven=unproven)
 
     def of_passive(self, event: int) -> Want:
-        """A lock waits for the ranks that hold it. Every window call waits for a target that is outside MPI (invariant
-        3 of windows.py)."""
+        """Return the want of a lock, an unlock or a flush. A lock waits for the ranks that hold it. Every window call
+        waits for a target that is outside MPI (invariant 3 of windows.py)."""
         m, events = self._matching, self._trace.events
         rank, target = int(events["rank"][event]), int(m.peer[event])
         held = windows.holders(self._trace, m, event) if m.op[event] == Op.WIN_LOCK else {}
         held = {holder: since for holder, since in held.items() if holder != rank}
-        # it may have unlocked it
+        # a holder without proof may have unlocked it
         if unproven := tuple(holder for holder, since in held.items() if not self.proven(holder, since)):
             return Want(event, unproven=unproven)
         if held:
@@ -377,8 +401,8 @@ class _Absent:
         return self._progress(event)
 
     def of_epoch(self, event: int) -> Want:
-        """A start and a complete wait for the target's post, a wait for the origin's complete to return (invariant 4 of
-        windows.py)."""
+        """Return the want of post-start-complete-wait. A start and a complete wait for the target's post. A wait waits
+        until the origin's complete has returned (invariant 4 of windows.py)."""
         m, events = self._matching, self._trace.events
         op, rank, peer, number = (
             Op(m.op[event]),
@@ -400,7 +424,7 @@ class _Absent:
         return self._progress(event) if op == Op.WIN_COMPLETE else Want(event, known=False)
 
     def _progress(self, event: int) -> Want:
-        """It waits for no rank's call, but the target may have to be inside MPI."""
+        """Return the want of a call that waits for no rank's call, but whose target may have to be inside MPI."""
         m, events = self._matching, self._trace.events
         target = int(m.peer[event])
         at, known = self._last.get(target), self._trace.ranks.get(target)
@@ -417,6 +441,7 @@ class _Absent:
         return Want(event, (target,), call=f"any MPI function, in which {describe(self._trace, m, event)} could go on")
 
     def of_collective(self, event: int) -> Want:
+        """Return the want of a collective: it waits for the members that have not entered it."""
         instance = int(self._matching.collectives.of[event])
         if not len(self._trace.comms[int(self._matching.comm[event])].members):
             return Want(event, known=False)
@@ -424,12 +449,13 @@ class _Absent:
             self._wants[instance] = self._look(instance)
         missing, unproven = self._wants[instance]
         op, root = int(self._matching.op[event]), int(self._matching.peer[event])
-        # the others may be late as well, but these are needed
+        # others may be missing as well, but only the root is needed
         if op in (Op.BCAST, Op.SCATTER) and root in missing:
             missing = (root,)
         return Want(event, missing, unproven=unproven)
 
     def _look(self, instance: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the members that have not entered a collective: those that are proven missing, and the others."""
         trace, groups = self._trace, self._matching.collectives
         comm = int(groups.comm[instance])
         calls = groups.calls(instance)
@@ -445,8 +471,8 @@ class _Absent:
         return tuple(missing), tuple(unproven)
 
     def _passed(self, rank: int, instance: int) -> bool:
-        """It has made a later call of that communicator, or a later start of that request: the record of this one is
-        lost."""
+        """Return whether a rank has made a later call of that communicator, or a later start of that request. Then the
+        record of this call is lost."""
         m, groups = self._matching, self._matching.collectives
         lo, hi = m.of_rank(rank)
         seq, turn = groups.seq[instance], groups.turn[instance]
@@ -455,11 +481,11 @@ class _Absent:
         return bool((theirs & later).any())
 
 
-# ---- who could go on, and knots ----
+# ---- ranks that could go on, and knots ----
 
 
 def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
-    """Fills in free, deadlocked and knots."""
+    """Fill in free, deadlocked and knots."""
     needs: dict[int, list[int]] = {}
     any_of: set[int] = set()
     shared: dict[tuple[tuple[int, ...], bool], int] = {}
@@ -472,7 +498,7 @@ def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
             if want.ranks:
                 nodes.append(_node(want, shared, needs, any_of, size))
             elif call.any or want.unproven:
-                open_ended = True  # something else may end it
+                open_ended = True  # something else may end the call
         if nodes and not (open_ended and call.any) and not call.free:
             needs[rank] = nodes
             if call.any:
@@ -508,7 +534,7 @@ def _node(
     any_of: set[int],
     size: int,
 ) -> int:
-    """The node that represents a want: a rank, or a node of its own for many ranks."""
+    """Return the node that represents a want: a rank, or a separate node for many ranks."""
     if len(want.ranks) == 1:
         return want.ranks[0]
     key = (want.ranks, want.any)
@@ -521,7 +547,7 @@ def _node(
 
 
 def _components(edges: dict[int, list[int]]) -> list[list[int]]:
-    """Strongly connected components (Tarjan 1972, without recursion)."""
+    """Return the strongly connected components (Tarjan 1972, without recursion)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

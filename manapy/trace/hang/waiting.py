@@ -8,7 +8,7 @@ from .waitfor import Graph, Open, Want
 
 
 class Waiting:
-    """The ranks that wait for a rank, directly or behind others. Calls with the same wants are stored once."""
+    """Finds the ranks that wait for a rank. Calls with the same wants are stored once."""
 
     def __init__(self, graph: Graph) -> None:
         self._direct: dict[int, list[list[tuple[Open, Want]]]] = {}
@@ -26,24 +26,24 @@ class Waiting:
                 shared[want.ranks].append((call, want))
 
     def add(self, rank: int, call: Open, want: Want) -> None:
-        """One rank that waits for a rank although all calls have been made."""
+        """Add a call that waits for a rank although all calls have been made."""
         self._extra.setdefault(rank, []).append((call, want))
 
     def ranks(self) -> Iterable[int]:
-        """All ranks for which others wait."""
+        """Return all ranks for which others wait."""
         return {*self._direct, *self._extra}
 
     def on(self, rank: int) -> list[tuple[Open, Want]]:
-        """Direct waiters, the longest first."""
+        """Return the calls that wait directly for a rank, the longest wait first."""
         found = [one for group in self._direct.get(rank, ()) for one in group if one[0].rank != rank]
         return sorted([*found, *self._extra.get(rank, ())], key=lambda one: one[0].since)
 
     def has(self, rank: int, call: Open) -> bool:
-        """Does this call wait for `rank` although `rank` has made its own call?"""
+        """Return whether this call waits for `rank` although `rank` has made its own call."""
         return any(one is call for one, _ in self._extra.get(rank, ()))
 
     def behind(self, rank: int) -> set[int]:
-        """All ranks that wait for a rank, directly or behind others."""
+        """Return all ranks that wait for a rank, directly or behind others."""
         found: set[int] = set()
         groups: set[int] = set()
         todo = [rank]
@@ -62,7 +62,7 @@ class Waiting:
 
 
 def cycle_in(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, Want, int]]:
-    """A cycle inside a knot: (rank, the event that it waits for, the rank that it waits for)."""
+    """Return a cycle inside a knot: (rank, what it waits for, the rank that it waits for)."""
     inside, seen, path = set(knot), {}, []
     at = knot[0]
     while at not in seen:

@@ -1,5 +1,5 @@
-"""The activity of suspects' processes beside MPI: they compute, read, write, wait for storage, or do nothing. A rank
-that does any of this is late, not hung.
+"""The activity of suspects' processes besides MPI: they compute, read, write, wait for storage, or do nothing. A rank
+that does any of the former is late, not hung.
 
 A rank is its process with all its threads and descendants. Two looks are compared; a watch compares each look with the
 previous one.
@@ -9,7 +9,7 @@ Invariants
     nothing.
  2. Threads of manapy itself, and threads in an MPI call (`inside`), prove nothing: they wake up, or wait busily,
     whatever the program does.
- 3. Reading does not disturb the job: only /proc, and only of suspects.
+ 3. Reading does not disturb the job: only /proc is read, and only for suspects.
  4. A process counts as doing nothing only after QUIET seconds without activity: programs read slow pipes, and sleep
     between two tries.
  5. A process that is ready to run at two looks, and has not run between them, had no processor. This is not doing
@@ -28,10 +28,10 @@ from . import proc
 from .proc import BUSY
 
 INTERVAL = 0.5  # seconds between two looks, if there was none before
-QUIET = 5.0  # seconds without anything done, from which on that is called nothing
-STEP = 0.05  # seconds: what a process waits for is seen only at the moment of a look
-RUNS = 1e-4  # of a processor: less is the heartbeat of some library, if the main thread has not run at all
-OWN = ("manapy-control", "manapy-worker")  # names of threads
+QUIET = 5.0  # after so many seconds without activity, a process counts as doing nothing
+STEP = 0.05  # seconds between looks; a wait for storage is seen only at the moment of a look
+RUNS = 1e-4  # share of a processor; less is the heartbeat of a library, if the main thread has not run at all
+OWN = ("manapy-control", "manapy-worker")  # names of manapy's own threads
 NOTHING = ""
 
 COMPUTES, READS, WRITES, STORAGE, MOVES = "computes", "reads", "writes", "waits for storage", "runs now and then"
@@ -40,7 +40,11 @@ READY = "waits for a processor"
 
 @dataclass(frozen=True)
 class Suspect:
-    """A process, and its threads that are in an MPI call."""
+    """A process, and its threads that are in an MPI call.
+
+    start: start time of the process (proc.py); 0: not known.
+    inside: kernel ids of these threads.
+    """
 
     pid: int
     start: int = 0
@@ -49,7 +53,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Doing:
-    """what: NOTHING, or what it was seen to do. still: for so many seconds it has done nothing."""
+    """what: the activity that was seen, or NOTHING. still: for how many seconds the process has done nothing."""
 
     what: str
     still: float = 0.0
@@ -57,8 +61,15 @@ class Doing:
 
 @dataclass
 class Sight:
-    """Of each thread, by process and thread: processor time, ns, and bytes read and written; which are running or ready
-    to run; and whether one waits for storage. main: the main thread, if it is in no MPI call."""
+    """What one look saw of a process and its descendants. Keys are (process id, thread id).
+
+    at: when, seconds of the monotonic clock.
+    main: the main thread, if it is in no MPI call.
+    ran: processor time of each thread, ns.
+    read, written: bytes that each thread has read and written.
+    ready: threads that are running or ready to run.
+    stored: whether a thread waits for storage.
+    """
 
     at: float
     main: tuple[int, int] | None = None
@@ -71,7 +82,12 @@ class Sight:
 
 @dataclass
 class _Known:
-    """Of one process: the look before, what it was last seen to do, and when, or since when it is looked at."""
+    """What is known of one process.
+
+    sight: the look before.
+    since: when it was last seen to do something, or first looked at.
+    what: what it was last seen to do.
+    """
 
     sight: Sight
     since: float
@@ -79,14 +95,16 @@ class _Known:
 
 
 class Activity:
-    """Looks at suspects; each look tells what they have done since the one before, or in INTERVAL seconds."""
+    """Looks at suspects. Each look returns what they have done since the look before, or in INTERVAL seconds if there
+    was none."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], _Known] = {}
 
     def look(self, suspects: Mapping[int, Suspect]) -> dict[int, Doing]:
-        """By rank; nothing of one whose process can't be looked at. Takes INTERVAL seconds at most, or until a process
-        that was never seen to do anything has done nothing for QUIET seconds."""
+        """Return the activity of suspects, by rank. Ranks whose processes can't be looked at are left out. This takes
+        INTERVAL seconds for new processes. A process that was never seen to do anything is watched until it does
+        something, or has done nothing for QUIET seconds."""
         keys = {rank: (suspect.pid, suspect.start) for rank, suspect in suspects.items()}
         sights = {rank: sight for rank, suspect in suspects.items() if (sight := _sight(suspect)) is not None}
         fresh = {keys[rank] for rank in sights} - self._known.keys()
@@ -101,7 +119,7 @@ class Activity:
         return {rank: self._compared(keys[rank], sight, rank in stored) for rank, sight in sights.items()}
 
     def _undecided(self, key: tuple[int, int], now: Sight, fresh: bool) -> bool:
-        """Is it too early to say what it does?"""
+        """Return whether it is too early to say what a process does."""
         known = self._known[key]
         if fresh and now.at - known.sight.at < INTERVAL:
             return True
@@ -117,7 +135,8 @@ class Activity:
 
 
 def done(before: Sight, now: Sight) -> str:
-    """Between two looks. What a process or thread that is new has done counts whole, if another was there before."""
+    """Return what was done between two looks. Bytes and processor time of a process or thread that is new count from
+    zero."""
     took = max(now.at - before.at, 1e-3)
     share = sum(max(ran - before.ran.get(task, 0), 0) for task, ran in now.ran.items()) / 1e9 / took
     if share >= BUSY:
@@ -132,7 +151,7 @@ def done(before: Sight, now: Sight) -> str:
 
 
 def _sight(suspect: Suspect) -> Sight | None:
-    """None: it can't be looked at, or isn't there."""
+    """Look at a suspect. Returns None if it is gone, or can't be looked at."""
     if proc.look(suspect.pid, suspect.start).state == proc.DEAD:
         return None
     main = suspect.pid, suspect.pid
@@ -146,7 +165,7 @@ def _sight(suspect: Suspect) -> Sight | None:
 
 
 def _add(found: Sight, pid: int, inside: Collection[int]) -> None:
-    """One process. What can't be read of it ends the look, unless the process has just ended."""
+    """Add one process to a look. An error in reading it ends the whole look, unless the process has just ended."""
     base = Path(f"/proc/{pid}")
     try:
         for task in (base / "task").iterdir():
@@ -166,7 +185,7 @@ def _add(found: Sight, pid: int, inside: Collection[int]) -> None:
 
 
 def _family(pid: int) -> Iterable[int]:
-    """A process and its descendants."""
+    """Yield a process and its descendants."""
     todo = [pid]
     while todo:
         yield (at := todo.pop())

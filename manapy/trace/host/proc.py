@@ -1,5 +1,5 @@
-"""The state of the ranks' processes by /proc: alive, stopped, busy or asleep. Only for processes of this host that are
-still the ones that recorded.
+"""The state of the ranks' processes by /proc: alive, stopped, busy or asleep. This works only for processes of this
+host that are still the ones that recorded.
 
 A process is identified by its id and its start time (proc(5), field 22 of stat). If another process has the id now, the
 recorded process is dead.
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 DEAD, STOPPED, ZOMBIE = "dead", ("T", "t"), "Z"  # in Rank.process
 INTERVAL = 0.2  # seconds over which processor time is measured, in ticks of 10 ms
-BUSY = 0.05  # of a processor: little may be left of one where many spin
+BUSY = 0.05  # share of a processor; it is low because many spinning threads may leave little of it
 
 
 @dataclass(frozen=True)
 class Seen:
-    """state: as in stat(5), or "dead". ticks: processor time of all threads. wchan: of the main thread, if one may see
-    it."""
+    """What was seen of a process.
+
+    state: as in /proc/PID/stat, or "dead"; "": it can't be read.
+    ticks: processor time of all threads, in clock ticks.
+    wchan: where the main thread waits in the kernel, if this may be read.
+    """
 
     state: str
     ticks: int = 0
@@ -36,7 +40,7 @@ class Seen:
 
 
 def look(pid: int, start: int = 0) -> Seen:
-    """One process now. start 0: not known."""
+    """Look at one process now. start: its start time; 0: not known."""
     base = Path("/proc") / str(pid)
     try:
         found = stat_fields(base)
@@ -50,7 +54,7 @@ def look(pid: int, start: int = 0) -> Seen:
 
 
 def _word(path: Path) -> str:
-    """A file of one line that one may not be allowed to read."""
+    """Return the text of a file of one line, or "" if it may not be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -58,27 +62,27 @@ def _word(path: Path) -> str:
 
 
 def here(trace: Trace) -> list[int]:
-    """Ranks whose processes are on this host."""
+    """Return the ranks whose processes are on this host."""
     own = socket.gethostname()
     return [rank for rank, known in trace.ranks.items() if known.pid and known.host == own]
 
 
 @dataclass(frozen=True)
 class Sight:
-    """Processes of ranks, all looked at in one moment: seconds of the monotonic clock."""
+    """Processes of ranks, all looked at in one moment. at: seconds of the monotonic clock."""
 
     at: float
     seen: dict[int, Seen]
 
 
 def sight(trace: Trace, ranks: Iterable[int] | None = None) -> Sight:
-    """Those of this host, unless said otherwise."""
+    """Look at these ranks, or at all ranks of this host."""
     which = here(trace) if ranks is None else ranks
     return Sight(time.monotonic(), {rank: look(trace.ranks[rank].pid, trace.ranks[rank].pid_start) for rank in which})
 
 
 def described(trace: Trace, before: Sight, now: Sight) -> Trace:
-    """The trace with `process` of its ranks as they are now, and `cpu_share` since before."""
+    """Return the trace with `process` of its ranks as they are now, and `cpu_share` since the look before."""
     known, took = dict(trace.ranks), now.at - before.at
     for rank, seen in now.seen.items():
         measured = rank in before.seen and seen.state != DEAD and took > 0
@@ -90,7 +94,7 @@ def described(trace: Trace, before: Sight, now: Sight) -> Trace:
 
 
 def examine(trace: Trace, ranks: Iterable[int] | None = None, interval: float = INTERVAL) -> Trace:
-    """The trace with `process` and `cpu_share` of its ranks on this host; takes `interval` seconds."""
+    """Return the trace with `process` and `cpu_share` of its ranks on this host. This takes `interval` seconds."""
     before = sight(trace, ranks)
     if any(seen.state != DEAD for seen in before.seen.values()):
         time.sleep(interval)

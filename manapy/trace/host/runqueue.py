@@ -1,13 +1,13 @@
-"""How long the ranks' processes were ready to run and had no processor: samples of the run queue's waits, and how much
-of a delay they explain.
+"""How long the ranks' processes were ready to run and had no processor: samples of their waits in the run queue, and
+how much of a delay these explain.
 
-A rank without a processor, or the network to it, looks slow; its records do not show the reason. The kernel does:
+A rank without a processor looks slow, or the network to it does; its records do not show the reason. The kernel does:
 /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst: time on a processor, time waiting for one). The
-values must be sampled while the job runs; for a time without samples they are unknown.
+values must be sampled while the job runs. For a time without samples they are unknown.
 
 Invariants
- 1. Of a rank's threads the one that waits longest counts: a call, or a parallel loop, is as late as its last thread.
- 2. The time of a wait between two samples is unknown: a stretch of time is given all waits of the intervals that it
+ 1. The thread of a rank that waits longest counts: a call, or a parallel loop, is as late as its last thread.
+ 2. When a wait happened between two samples is unknown. A stretch of time is given all waits of the intervals that it
     touches. So a delay is attributed to the run queue wherever that is possible.
  3. The kernel adds a wait when it ends. Until then, a thread that is ready and has not run since an earlier sample
     counts as waiting since that sample.
@@ -30,14 +30,19 @@ from ..model.events import Trace
 from . import proc
 
 EVERY = 0.05  # seconds between two samples
-KEEP = 12_000  # samples of a rank: ten minutes
-EXPLAINS = 0.5  # share of a delay that waits for a processor have to be, to be its cause
+KEEP = 12_000  # number of samples of a rank that are kept: ten minutes
+EXPLAINS = 0.5  # waits for a processor explain a delay if they are this share of it
 UNSAMPLED = "a rank had to wait for its processor: the recording alone doesn't tell that, `manapy why --watch` does"
 
 
 @dataclass
 class _Thread:
-    """ran: its time on a processor; since: the earliest sample that found it so; waited: up to the last sample."""
+    """What is known of a thread, ns.
+
+    ran: its time on a processor.
+    since: the earliest sample with this `ran`.
+    waited: its waits up to the last sample.
+    """
 
     ran: int
     since: int
@@ -46,22 +51,24 @@ class _Thread:
 
 @dataclass
 class _Process:
+    """What was sampled of a process. samples: moments, and the sum of its waits up to each, ns."""
+
     pid: int
     start: int
     threads: dict[int, _Thread] = field(default_factory=dict)
-    samples: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=KEEP))  # moment, sum of waits
+    samples: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=KEEP))
 
 
 @dataclass(frozen=True)
 class Delays:
-    """Waits of ranks for a processor, as sampled: of each rank the moments, ns on the job's clock, and the sum of its
-    waits up to each, ns."""
+    """Waits of ranks for a processor, as sampled. ranks: for each rank the moments, ns on the job's clock, and the sum
+    of its waits up to each, ns."""
 
     ranks: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def waited(self, rank: int, since: int, until: int) -> int | None:
-        """For how long at most it had to wait for a processor in that time, ns. None: not known, for lack of samples
-        before and after."""
+        """Return for how long at most a rank had to wait for a processor in this time, ns. None: not known, because
+        there are no samples before or after."""
         moments, sums = self.ranks.get(rank, _NOTHING)
         first, last = int(np.searchsorted(moments, since, "right")) - 1, int(np.searchsorted(moments, until))
         if first < 0 or last >= len(moments):
@@ -69,12 +76,12 @@ class Delays:
         return min(int(sums[last] - sums[first]), until - since)
 
     def share(self, rank: int) -> float:
-        """Of all the time sampled; 0 if there is none."""
+        """Return the share of the sampled time that a rank waited; 0 without samples."""
         moments, sums = self.ranks.get(rank, _NOTHING)
         return min(float(sums[-1] - sums[0]) / float(moments[-1] - moments[0]), 1.0) if len(moments) > 1 else 0.0
 
     def about(self, rank: int, since: int, until: int) -> int:
-        """As `waited`; where that isn't known, as if it had always been as in the samples."""
+        """Return the same as `waited`, ns. Where that isn't known, the average over the samples is assumed."""
         known = self.waited(rank, since, until)
         return known if known is not None else int(self.share(rank) * max(until - since, 0))
 
@@ -83,8 +90,8 @@ _NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 class Sampler:
-    """Looks at the ranks of this host: when it is asked to, and every EVERY seconds as long as it is open (a
-    context)."""
+    """Samples the ranks of this host: when it is asked to, and every EVERY seconds while it is open (as a context
+    manager)."""
 
     def __init__(self) -> None:
         self._processes: dict[int, _Process] = {}
@@ -103,7 +110,7 @@ class Sampler:
         self._thread.join()
 
     def watch(self, trace: Trace) -> None:
-        """From now on look at these ranks, if they run here."""
+        """Sample these ranks from now on, if they run here."""
         with self._lock:
             for rank in proc.here(trace):
                 known = trace.ranks[rank]
@@ -112,13 +119,13 @@ class Sampler:
                     self._processes[rank] = _Process(known.pid, known.pid_start)
 
     def sample(self) -> None:
-        """Once."""
+        """Take one sample."""
         with self._lock:
             for process in self._processes.values():
                 _sample(process, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
 
     def delays(self, trace: Trace) -> Delays:
-        """What was sampled so far, on the trace's clock; here nothing of a job that doesn't run here."""
+        """Return what was sampled so far, on the trace's clock. Samples taken here count only if the job runs here."""
         if not trace.monotonic_ns:
             return Delays(trace.waits)
         shift = trace.now - trace.monotonic_ns
@@ -129,8 +136,8 @@ class Sampler:
         return Delays(trace.waits | {rank: (samples[:, 0] + shift, samples[:, 1]) for rank, samples in found.items()})
 
     def between(self, rank: int, after: int, until: int) -> list[tuple[int, int]]:
-        """The samples of one rank in that time, CLOCK_MONOTONIC: the moment of each, and the sum of its waits up to
-        it."""
+        """Return the samples of one rank in this time (CLOCK_MONOTONIC): the moment of each, and the sum of its waits
+        up to it."""
         with self._lock:
             process = self._processes.get(rank)
             return [sample for sample in process.samples if after < sample[0] <= until] if process is not None else []
@@ -153,14 +160,14 @@ def _sample(process: _Process, now: int) -> None:
                 ready = stat_fields(task)[STATE] == "R"
                 found = _Thread(ran, thread.since, max(thread.waited, waited + (now - thread.since) * ready))
         except (OSError, ValueError):
-            continue  # it has ended
+            continue  # the thread has ended
         process.threads[int(task.name)] = found
         longest = max(longest, found.waited - thread.waited)
     process.samples.append((now, (process.samples[-1][1] if process.samples else 0) + longest))
 
 
 def _tasks(process: _Process) -> list[Path]:
-    """Threads of a process that is still the one it was."""
+    """Return the threads of a process, if it is still the same process."""
     if proc.look(process.pid, process.start).state == proc.DEAD:
         return []
     try:

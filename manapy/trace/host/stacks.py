@@ -1,5 +1,5 @@
 """The stack of a suspect's process: its Python stack by py-spy if that is installed, else the kernel's information. No
-verdict needs it."""
+verdict depends on it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 
 from . import proc
 
-LINES = 12
-SECONDS = 10.0
+LINES = 12  # largest number of lines
+SECONDS = 10.0  # time limit of py-spy
 
 
 def of(pid: int, start: int = 0) -> list[str]:
-    """Evidence, one line each; empty if nothing can be learned (no such process, or not allowed)."""
+    """Return evidence, one line each. Empty if nothing can be learned (no such process, or no permission)."""
     seen = proc.look(pid, start)
     if seen.state == proc.DEAD:
         return []
-    # of one that runs, the kernel knows the last interrupt
+    # for a running process, the kernel shows only its last interrupt
     return _python(pid) or (_kernel(pid, seen) if seen.state != "R" else [])
 
 
 def _python(pid: int) -> list[str]:
-    """The innermost frames of each Python thread."""
+    """Return the innermost frames of each Python thread."""
     beside = Path(sys.executable).parent / "py-spy"
     program = str(beside) if beside.exists() else shutil.which("py-spy")
     if program is None:

@@ -24,8 +24,9 @@ from ..model.schedule import Schedule, ScheduleError
 from ..model.verdict import WAITING, State, Verdict
 from ..slow import slow
 
-STACKS = 4  # suspects
-TRAINS = 2  # iterations, from which on what looks like a schedule is one: a few messages look like many things
+STACKS = 4  # largest number of suspects whose stacks are taken
+# An inferred schedule counts only from this iteration on, because a few messages fit many schedules.
+TRAINS = 2
 
 
 class Judge(Protocol):
@@ -45,8 +46,8 @@ class Elsewhere(Protocol):
 
 @dataclass
 class Looked:
-    """Data that one look at a job keeps for the next one: the activity of its processes, and the usual times for which
-    others wait for a rank."""
+    """Data that one look at a job keeps for the next one: the activity of its processes, and how long ranks were late
+    that went on in the end."""
 
     activity: Activity = field(default_factory=Activity)
     memory: Memory = field(default_factory=Memory)
@@ -65,11 +66,19 @@ def diagnose(
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> list[Verdict]:
-    """Verdicts, the gravest first. live: the trace is current, so processes of this host are inspected, which takes
-    proc.INTERVAL seconds. died: for a job that is over, the rank that died first. others: the job's other hosts.
-    sampler: for a job that is inspected repeatedly, its samples of the processes so far. judge: judges slow iterations.
-    probe: of the network between hosts of a live job. looked: earlier looks. If a schedule doesn't fit, the evidence
-    says so, and the schedule is not used."""
+    """Return verdicts, the gravest first.
+
+    If a schedule doesn't fit, it is not used, and the evidence says so.
+
+    live: the trace is current, so processes of this host are inspected, which takes proc.INTERVAL seconds.
+    died: for a job that is over, the rank that died first.
+    parked: ranks that a checkpoint holds.
+    others: the job's other hosts.
+    sampler: for a job that is looked at repeatedly, its samples of the processes so far.
+    judge: judges slow iterations.
+    probe: a probe of the network between hosts of a live job.
+    looked: data of earlier looks; it is updated.
+    """
     if live:
         sampler = sampler or Sampler()
         sampler.watch(trace)
@@ -111,8 +120,8 @@ def diagnose(
 
 
 def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | None, str]:
-    """Labels of the calls, by the given schedule or, if the calls show one with pipeline stages, by that; and the
-    problem with the given one."""
+    """Return labels of the calls, and the reason why the given schedule doesn't fit. Without a given schedule, the
+    labels are those of the schedule that the calls show, if it has several pipeline stages."""
     try:
         if schedule is None:
             labels = stages.inferred(trace)
@@ -126,8 +135,8 @@ def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | 
 
 
 def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool) -> list[Verdict]:
-    """For a job that isn't stuck. If its speed can't be judged, it isn't known to be healthy, unless it has ended well.
-    A slow job without a known reason is reported as slow."""
+    """Return the verdicts on a job that isn't stuck. If its speed can't be judged, it isn't known to be healthy, unless
+    it has ended well. A slow job without a known reason is reported as slow."""
     if state(found) is State.UNKNOWN and not any(verdict.confidence for verdict in found):
         why = tuple(verdict.sentence for verdict in found)
         if ended:
@@ -145,7 +154,7 @@ def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool
 
 
 def state(verdicts: list[Verdict]) -> State:
-    """The gravest state of the verdicts."""
+    """Return the gravest state of the verdicts."""
     for grave in (State.HUNG, State.LATE, State.SLOW, State.UNKNOWN):
         if any(verdict.state is grave for verdict in verdicts):
             return grave
@@ -173,6 +182,7 @@ def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewh
 
 
 def _with_stack(verdict: Verdict, trace: Trace, others: Elsewhere | None) -> Verdict:
+    """Return the verdict with the stack of its rank's process as evidence."""
     known = trace.ranks.get(verdict.rank) if verdict.rank is not None else None
     if known is None:
         return verdict
@@ -184,7 +194,7 @@ def _with_stack(verdict: Verdict, trace: Trace, others: Elsewhere | None) -> Ver
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as data: enumerations by their values."""
+    """Return a verdict as data. Enumerations are given by their values."""
     return {
         name: value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
         for name, value in asdict(verdict).items()

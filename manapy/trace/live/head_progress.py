@@ -1,5 +1,5 @@
-"""Does every rank of a running job make progress? Reads only the heads of its rings, so that a watch need not analyse
-all records at each look.
+"""Finds out whether every rank of a running job makes progress. Reads only the heads of its rings, so that a watch need
+not analyse all records at each look.
 
 Invariants
  1. The answer is yes only if every recording thread has made a call since the last question: then no rank has been
@@ -17,7 +17,7 @@ from ..capture.tracefile import TraceFile
 
 
 class Pulse:
-    """Of the job that records in this folder."""
+    """Watches the progress of the job that records in this folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class Pulse:
         self._heads: dict[tuple[Path, int], int] = {}
 
     def beats(self) -> bool:
-        """Whether all have made a call since the last question."""
+        """Return whether all recording threads have made a call since the last question."""
         before = self._heads
         try:
             self._heads = self._look()
@@ -38,7 +38,7 @@ class Pulse:
         )
 
     def _look(self) -> dict[tuple[Path, int], int]:
-        """Number of the newest record, by file and ring that a thread has; of each rank's newest generation."""
+        """Return the number of the newest record, by file and used ring, for each rank's newest generation."""
         generations = {
             key: path for path in trace_files(self._folder) if (key := format.rank_and_generation(path)) is not None
         }

@@ -1,8 +1,8 @@
 """What each rank is doing now, and what it did since an earlier look: the rows of `manapy trace top`.
 
 Invariants
- 1. Nothing here accuses a rank. So pairs of messages that are only aligned by time (`sure`, match.py) count like
-    others; a wait found by them is never longer than its call.
+ 1. Nothing here accuses a rank. So pairs of messages that are only aligned by time (not `sure`, match.py) count like
+    others. A wait that is found by them is never longer than its call.
  2. Shares and rates refer to the time for which the rank's records are complete.
  3. A call that completes several requests has one wait: the longest.
 """
@@ -30,7 +30,7 @@ SECOND = 1e9
 class State(enum.Enum):
     """A rank's present activity, the most conspicuous first."""
 
-    DEAD = "dead"  # and had not finalized
+    DEAD = "dead"  # without having finalized
     STOPPED = "stopped"
     AWAITED = "awaited"  # outside MPI, and others wait for it
     UNRECORDED = "no trace"
@@ -46,8 +46,12 @@ _ORDER = {state: place for place, state in enumerate(State)}
 
 @dataclass(frozen=True)
 class Rdma:
-    """The activity of a rank's queue pairs. in_flight: work requests that were posted and have not completed; posted_s:
-    bytes of work requests posted each second."""
+    """The activity of a rank's queue pairs.
+
+    pairs: number of queue pairs.
+    in_flight: work requests that were posted and have not completed.
+    posted_s: bytes of work requests posted per second.
+    """
 
     pairs: int
     in_flight: int
@@ -56,10 +60,17 @@ class Rdma:
 
 @dataclass(frozen=True)
 class Row:
-    """One rank. since_ns: for how long it has been in this state at least, None: not known. call: the open one, or the
-    last one. waits_for: ranks; empty: none, or any. awaited_by: ranks that wait for it. iteration: None if no schedule
-    is known. calls_s, sent_s: calls and bytes each second; waited: share of the time that was spent waiting for others
-    in MPI, 0 to 1; None: nothing is known of that time. rdma: None if no queue pairs are recorded."""
+    """One rank.
+
+    since_ns: for how long it has been in this state at least, ns; None: not known.
+    call: the open call, or the last one.
+    waits_for: ranks; empty: none, or any of several.
+    awaited_by: number of ranks that wait for it.
+    iteration: None if no schedule is known.
+    calls_s, sent_s: calls and bytes per second; None: nothing is known of that time.
+    waited: share of the time that was spent waiting for others in MPI, 0 to 1; None: nothing is known of that time.
+    rdma: None if no queue pairs are recorded.
+    """
 
     rank: int
     host: str
@@ -76,13 +87,13 @@ class Row:
 
     @property
     def conspicuous(self) -> tuple[object, ...]:
-        """Sorts the most conspicuous first."""
+        """Sort key: the most conspicuous come first."""
         return _ORDER[self.state], -self.awaited_by, -(self.since_ns or 0), self.rank
 
 
 @dataclass(frozen=True)
 class Host:
-    """The ranks of one host. states: how many are in each; waited: mean share; sent_s: sum."""
+    """The ranks of one host. states: number of ranks in each; waited: mean share; sent_s: sum, bytes per second."""
 
     host: str
     ranks: int
@@ -92,7 +103,7 @@ class Host:
 
     @property
     def conspicuous(self) -> tuple[int, int]:
-        """Sorts the most conspicuous first."""
+        """Sort key: the most conspicuous come first."""
         worst = next(iter(self.states))
         return _ORDER[worst], -self.states[worst]
 
@@ -105,7 +116,8 @@ SORTS = {
 
 
 def rows(before: Trace | None, now: Trace, labels: Labels | None = None) -> list[Row]:
-    """All ranks, in order. before: an earlier look at the same job; None: since the first record. labels: of `now`."""
+    """Return the rows of all ranks, in order. before: an earlier look at the same job; None: the time since the first
+    record counts. labels: of `now`."""
     matching = match.match(now)
     halted = frozenset(rank for rank, known in now.ranks.items() if _halted(known))
     graph = waitfor.build(now, matching, halted)
@@ -138,7 +150,7 @@ def rows(before: Trace | None, now: Trace, labels: Labels | None = None) -> list
 
 
 def hosts(of: Sequence[Row]) -> list[Host]:
-    """Sums for each host, in the order of their first ranks."""
+    """Return sums for each host, in the order of their first ranks."""
     groups: dict[str, list[Row]] = {}
     for row in of:
         groups.setdefault(row.host, []).append(row)
@@ -146,7 +158,7 @@ def hosts(of: Sequence[Row]) -> list[Host]:
 
 
 def summary(name: str, group: Sequence[Row]) -> Host:
-    """Sums over some ranks."""
+    """Return sums over some ranks."""
     states = Counter(row.state for row in group)
     shares = [row.waited for row in group if row.waited is not None]
     ordered = {state: states[state] for state in State if states[state]}
@@ -160,7 +172,7 @@ def summary(name: str, group: Sequence[Row]) -> Host:
 
 
 def over(trace: Trace) -> bool:
-    """Have all ranks that can be seen from here ended?"""
+    """Return whether all ranks that can be seen from here have ended."""
     return all(known.ended or known.process == proc.DEAD for known in trace.ranks.values())
 
 
@@ -174,7 +186,7 @@ def _halted(known: Rank) -> bool:
 def _doing(
     trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited: int
 ) -> tuple[State, int | None, str, tuple[int, ...]]:
-    """State, since when, call, and the ranks that it waits for."""
+    """Return state, for how long, call, and the ranks that it waits for."""
     at, opened = graph.last.get(known.rank), graph.opened.get(known.rank)
     since = (
         int(trace.events["enter"][at] if trace.events["exit"][at] == OPEN else trace.events["exit"][at])
@@ -205,7 +217,8 @@ def _doing(
 
 
 def _awaited(graph: Graph, size: int, halted: frozenset[int]) -> np.ndarray:
-    """The number of ranks that wait for each rank. A rank for which any of several would suffice is not counted."""
+    """Return the number of ranks that wait for each rank. Calls for which any of several ranks would suffice are not
+    counted."""
     found = np.zeros(size, np.int64)
     opened = [
         call for rank, call in graph.opened.items() if rank not in halted and (not call.any or len(call.wants) == 1)
@@ -216,11 +229,11 @@ def _awaited(graph: Graph, size: int, halted: frozenset[int]) -> np.ndarray:
     return found
 
 
-# ---- what it did in the time since ----
+# ---- what it did since the earlier look ----
 
 
 def _begins(before: Trace | None, now: Trace) -> np.ndarray:
-    """From when on the records of each rank are whole, ns: not before the earlier look."""
+    """Return from when on the records of each rank are complete, ns, but not before the earlier look."""
     start = before.now if before is not None else int(now.events["enter"].min(initial=now.now))
     found = np.full(now.size, start, np.int64)
     for rank, known in now.ranks.items():
@@ -229,7 +242,7 @@ def _begins(before: Trace | None, now: Trace) -> np.ndarray:
 
 
 def _newest(trace: Trace) -> dict[tuple[int, int], int]:
-    """The seq of the newest record of each thread."""
+    """Return the seq of the newest record of each thread."""
     events = trace.events
     last = np.flatnonzero(
         np.r_[(events["rank"][1:] != events["rank"][:-1]) | (events["thread"][1:] != events["thread"][:-1]), True][
@@ -240,8 +253,8 @@ def _newest(trace: Trace) -> dict[tuple[int, int], int]:
 
 
 def _calls(before: Trace | None, now: Trace, begins: np.ndarray) -> np.ndarray:
-    """Calls of each rank a second. Since an earlier look, records are counted by their numbers: those that were
-    overwritten, too."""
+    """Return the calls per second of each rank. Since an earlier look, records are counted by their seqs, so that
+    overwritten records count, too."""
     if before is None:
         recent = now.events["rank"][now.events["enter"] >= begins[now.events["rank"]]]
         return np.bincount(recent, minlength=now.size) * SECOND / np.maximum(now.now - begins, 1)
@@ -252,7 +265,8 @@ def _calls(before: Trace | None, now: Trace, begins: np.ndarray) -> np.ndarray:
 
 
 def _waited(trace: Trace, matching: Matching, graph: Graph, begins: np.ndarray) -> np.ndarray:
-    """ns that each rank has waited for others since it began, in calls that have returned and in the open one."""
+    """Return how long each rank has waited for others since `begins`, ns: in calls that have returned and in the open
+    call."""
     events = trace.events
     found = np.zeros(trace.size)
     if not len(events):
@@ -269,7 +283,7 @@ def _waited(trace: Trace, matching: Matching, graph: Graph, begins: np.ndarray) 
 
 
 def _sent(trace: Trace, matching: Matching, begins: np.ndarray) -> np.ndarray:
-    """Bytes that each rank has given to sends and collectives since it began."""
+    """Return how many bytes each rank has given to sends and collectives since `begins`."""
     events = trace.events
     gives = (
         (IS_SEND[matching.op] | IS_COLLECTIVE[matching.op])
@@ -281,7 +295,8 @@ def _sent(trace: Trace, matching: Matching, begins: np.ndarray) -> np.ndarray:
 
 
 def _rdma(before: Trace | None, now: Trace, begins: np.ndarray) -> dict[int, Rdma]:
-    """Of ranks with queue pairs. One that wasn't seen earlier counts from its first record."""
+    """Return the activity of ranks with queue pairs. A queue pair that the earlier look did not see counts from its
+    first record."""
     events = now.rdma[now.rdma["rank"] < now.size]
     first = {(int(e["rank"]), int(e["comm"])): int(e["bytes"]) for e in events[_ends(events)[0]]}
     if before is not None:
@@ -302,7 +317,7 @@ def _rdma(before: Trace | None, now: Trace, begins: np.ndarray) -> dict[int, Rdm
 
 
 def _ends(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the oldest and of the newest record of each queue pair."""
+    """Return the indices of the oldest and of the newest record of each queue pair."""
     order = np.lexsort((events["enter"], events["comm"], events["rank"]))
     if not len(order):
         return order, order

@@ -18,17 +18,23 @@ from dataclasses import dataclass, field
 
 from ..model.verdict import PARKED, Cause, State, Verdict
 
-SURE = 0.9
-LOOKS = 3
+SURE = 0.9  # least confidence of a verdict to act on
+LOOKS = 3  # least number of looks in a row that have found it
 PROVEN = (Cause.DEAD, Cause.STOPPED, Cause.DEADLOCK)
-QUIET = 60.0  # seconds for which a verdict that comes and goes isn't said again
-SAME = 100_000_000  # ns: clocks of several hosts are compared again at each look
+QUIET = 60.0  # seconds for which a verdict that comes and goes isn't printed again
+SAME = 100_000_000  # ns; times of one fault differ between looks, because hosts' clocks are compared again each time
 
 
 @dataclass
 class _Stands:
-    """A finding. verdict: of the last look; said: of the first one. since: the time of the first one, in seconds;
-    looks: number of looks in a row that have found it. acted: was it handed on?"""
+    """A finding.
+
+    verdict: as the last look found it.
+    said: as the first look found it.
+    since: the time of the first look, seconds.
+    looks: number of looks in a row that have found it.
+    acted: it was handed on.
+    """
 
     verdict: Verdict
     said: Verdict
@@ -39,8 +45,12 @@ class _Stands:
 
 @dataclass(frozen=True)
 class News:
-    """The result of one look. new: to be printed; back: (verdict, seconds for which it stood) to be withdrawn; act: to
-    act on. Each comes once."""
+    """The result of one look. Each verdict comes once.
+
+    new: to be printed.
+    back: to be withdrawn: (verdict, seconds for which it stood).
+    act: to act on.
+    """
 
     new: tuple[Verdict, ...] = ()
     back: tuple[tuple[Verdict, float], ...] = ()
@@ -49,15 +59,15 @@ class News:
 
 @dataclass
 class Standing:
-    """The verdicts of one watch. patience: seconds. moments are of one clock, seconds."""
+    """The verdicts of one watch. patience: seconds. All moments are seconds of one clock."""
 
     patience: float
-    slow: bool = False  # has a verdict SLOW been said?
+    slow: bool = False  # a verdict SLOW was printed
     _stands: list[_Stands] = field(default_factory=list)
-    _said: list[tuple[float, Verdict]] = field(default_factory=list)  # when last found
+    _said: list[tuple[float, Verdict]] = field(default_factory=list)  # with the moment when each was last found
 
     def look(self, verdicts: list[Verdict], moment: float, last: bool = False) -> News:
-        """last: the job has ended, and there won't be another look."""
+        """Add the verdicts of a look. last: the job has ended, and there will be no other look."""
         if all(verdict.state is State.UNKNOWN or verdict.detail == PARKED for verdict in verdicts):
             return News()
         findings = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.LATE)]
@@ -71,7 +81,7 @@ class Standing:
             )
         accused = {
             verdict.rank for verdict in findings
-        }  # a rank that was late may be dead now; of a knot, no rank may be left that can be accused
+        }  # A rank that was late may now be dead. A verdict on a knot may accuse no rank.
         gone = [one for one in before if not any(_same(one.verdict, verdict) for verdict in findings)]
         gone = [
             one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)
@@ -100,12 +110,14 @@ class Standing:
         return State.LATE if State.LATE in states else State.SLOW if self.slow else State.HEALTHY
 
     def _due(self, one: _Stands, moment: float, last: bool) -> bool:
+        """Return whether the watch has to act on a finding (invariant 1)."""
         patience = 0.0 if one.verdict.cause in PROVEN else self.patience
         held = one.looks >= LOOKS and moment - one.since >= patience
         return one.verdict.confidence >= SURE and (held or last and one.verdict.state is State.HUNG)
 
     def _repeated(self, verdict: Verdict, moment: float) -> bool:
-        """Was it printed a short time ago? A repeated finding does not extend this time."""
+        """Return whether the verdict was found less than QUIET seconds ago, and so was printed before. Each time it is
+        found, this time begins again."""
         known = [i for i, (_, said) in enumerate(self._said) if _same(said, verdict)]
         for i in known:
             self._said[i] = moment, verdict
@@ -115,7 +127,7 @@ class Standing:
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
-    """Do both describe the same fault?"""
+    """Return whether both describe the same fault."""
     if (one.state, one.cause, one.rank, one.call) != (other.state, other.cause, other.rank, other.call):
         return False
     if one.since_ns is None or other.since_ns is None:

@@ -19,7 +19,7 @@ _EPOCHS = (Op.WIN_POST, Op.WIN_START, Op.WIN_COMPLETE, Op.WIN_WAIT)
 
 
 def name(op: int, nonblocking: bool = False) -> str:
-    """MPI_Recv, MPI_Ibarrier ..."""
+    """Return the name of a call: MPI_Recv, MPI_Ibarrier ..."""
     try:
         known = Op(op)
     except ValueError:
@@ -29,7 +29,8 @@ def name(op: int, nonblocking: bool = False) -> str:
 
 
 def communicator(trace: Trace, comm: int) -> str:
-    """A communicator for people: its name, or its members and, where several without a name have these, which one."""
+    """Return a communicator's name for people, or else its members. If several communicators without a name have these
+    members, the text also says which one it is."""
     if not 0 <= comm < len(trace.comms):
         return "an unknown communicator"
     known = trace.comms[comm]
@@ -45,15 +46,15 @@ def communicator(trace: Trace, comm: int) -> str:
 
 
 def is_window(trace: Trace, comm: int) -> bool:
-    """Was a call made on a window, not on a communicator? There are calls on it that only windows have, or its name
-    says so."""
+    """Return whether an index in Trace.comms is a window, not a communicator. A window has calls that only windows
+    have, or its name says so."""
     known = trace.comms[comm] if 0 <= comm < len(trace.comms) else None
     ops = trace.events["op"][trace.events["comm"] == comm]
     return known is not None and (known.name == "window" or bool(((ops >= Op.WIN_FENCE) & (ops <= Op.WIN_FLUSH)).any()))
 
 
 def window(trace: Trace, comm: int) -> str:
-    """A window for people: its name, or its members; the preloaded recorder calls all of them "window"."""
+    """Return a window's name for people, or else its members. The preloaded recorder calls all windows "window"."""
     known = trace.comms[comm] if 0 <= comm < len(trace.comms) else None
     if known is None or known.name and known.name != "window":
         return communicator(trace, comm)
@@ -61,7 +62,7 @@ def window(trace: Trace, comm: int) -> str:
 
 
 def ranks(members: object, limit: int = 6) -> str:
-    """0, 1, 2 and 13 more"""
+    """Return a list of ranks as text: `0, 1, 2 and 13 more`."""
     every = [int(m) for m in members]  # type: ignore[attr-defined]
     if len(every) <= limit:
         return ", ".join(map(str, every))
@@ -71,22 +72,22 @@ def ranks(members: object, limit: int = 6) -> str:
 
 
 def named(members: Collection[int]) -> str:
-    """`rank 1`, `ranks 0, 1`"""
+    """Return ranks as text: `rank 1`, `ranks 0, 1`."""
     return f"rank{'s' if len(members) != 1 else ''} {ranks(members)}"
 
 
 def count(number: int, what: str) -> str:
-    """`1 rank waits`, `3 ranks wait`"""
+    """Return how many wait, as text: `1 rank waits`, `3 ranks wait`."""
     return f"{number} {what}{'s wait' if number != 1 else ' waits'}"
 
 
 def other(trace: Trace, peer: int) -> str:
-    """`rank 13`, `any rank`."""
+    """Return a peer as text: `rank 13`, `any rank`."""
     return {ANY: "any rank", PROC_NULL: "no rank", NO_PEER: "an unknown rank"}.get(peer, f"rank {peer}")
 
 
 def describe(trace: Trace, matching: Matching, event: int) -> str:
-    """A call with what distinguishes it: `MPI_Recv from rank 13, tag 7`."""
+    """Describe a call with what distinguishes it: `MPI_Recv from rank 13, tag 7`."""
     post = int(matching.post[event])
     own = trace.events[event]
     if IS_COMPLETION[own["op"]]:
@@ -97,7 +98,8 @@ def describe(trace: Trace, matching: Matching, event: int) -> str:
 
 
 def _operation(trace: Trace, matching: Matching, event: int) -> str:
-    """The operation of a call; for the start of a persistent request, the call that made the request."""
+    """Describe the operation of a call. For the start of a persistent request, this is the call that made the
+    request."""
     own, turn = trace.events[event], int(matching.turn[event])
     op, peer, tag, seq = (int(array[event]) for array in (matching.op, matching.peer, matching.tag, matching.seq))
     called = name(op, bool(own["flags"] & Flag.NONBLOCKING)) + (
@@ -108,7 +110,7 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
         return f"{called} to {other(trace, peer)}{tags}"
     if IS_RECEIVE[op] or op in _PROBES:
         return f"{called} from {other(trace, peer)}{tags}"
-    if op == Op.WIN_CREATE and is_window(trace, int(matching.comm[event])):  # on the window itself it frees it
+    if op == Op.WIN_CREATE and is_window(trace, int(matching.comm[event])):  # this call on the window itself frees it
         return f"MPI_Win_free on {window(trace, int(matching.comm[event]))}"
     if IS_COLLECTIVE[op]:
         root = f" with root {peer}" if peer >= 0 else ""

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 OPEN = -1  # in `exit`: the call has not returned
-NEVER = 1 << 62  # in Rank.first_ns: of no time yet
+NEVER = 1 << 62  # in Rank.first_ns: absence cannot be claimed for any time yet
 
 NO_PEER, ANY, PROC_NULL = -32768, -32767, -32766
 
 
 class Op(enum.IntEnum):
-    """mpy_trace_op_t."""
+    """What a record is about: mpy_trace_op_t in trace.h."""
 
     NONE = 0
     SEND, BSEND, SSEND, RSEND, RECV, MRECV, PROBE, MPROBE = range(1, 9)
@@ -33,7 +33,7 @@ class Op(enum.IntEnum):
 
 
 class Flag(enum.IntFlag):
-    """MPY_TRACE_*."""
+    """Flags of a record: MPY_TRACE_* in trace.h."""
 
     NONBLOCKING = 1
     PERSISTENT = 2
@@ -45,7 +45,7 @@ class Flag(enum.IntFlag):
     PENDING = 128
 
 
-STARTS = 8  # in `flags` of a START: what it starts (Op, 0: not known) is in the bits from this one on
+STARTS = 8  # in `flags` of a START, the bits from this one on contain the operation that it starts (Op, 0: unknown)
 
 
 EVENT = np.dtype(
@@ -70,8 +70,13 @@ EVENT = np.dtype(
 
 @dataclass(frozen=True)
 class Communicator:
-    """members: world ranks in the communicator's order, int32; empty if they are unknown. remote: how many of them, at
-    the end, are the other group."""
+    """A communicator or window of the job.
+
+    cid: its identity over all ranks and generations.
+    ggid: identity of its group.
+    members: world ranks in the communicator's order, int32; empty if they are unknown.
+    remote: how many members, at the end of `members`, are the remote group of an inter-communicator.
+    """
 
     cid: int
     ggid: int
@@ -82,8 +87,12 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A call that has failed, and whose error handler has ended the job. error: its class, 0: it was called before
-    MPI_Init or after MPI_Finalize. at: ns."""
+    """A failed call whose error handler has ended the job.
+
+    call: the function's name.
+    error: the error class; 0: it was called before MPI_Init or after MPI_Finalize.
+    at: when, ns.
+    """
 
     call: str
     error: int
@@ -92,41 +101,41 @@ class Refusal:
 
 @dataclass
 class Rank:
-    """The information on one rank beside its calls."""
+    """What is known of one rank besides its calls."""
 
     rank: int
     host: str = ""
     pid: int = 0
-    pid_start: int = 0  # field 22 of /proc/PID/stat: whether PID is still that process
+    pid_start: int = 0  # field 22 of /proc/PID/stat: tells whether PID is still that process
     generation: int = 0
     ended: bool = False  # has finalized MPI
     lost: int = 0  # records that were overwritten before they were read, or torn
-    first_ns: int = 0  # time from which nothing is lost, and nothing paused: absence can be claimed after it only
-    uncertainty_ns: int = 0  # of its clock against rank 0's
-    polls: int = 0  # failing tests so far
-    polled_ns: int = OPEN  # the last of them
+    first_ns: int = 0  # after this time nothing is lost or paused; only there a missing record shows a missing call
+    uncertainty_ns: int = 0  # uncertainty of its clock relative to rank 0's
+    polls: int = 0  # failed tests so far
+    polled_ns: int = OPEN  # when the last of them was
     polled_request: int = 0
-    process: str = ""  # what /proc says of it at `now`: "R", "S", "T", "Z" ...; "dead": gone; "": not known
-    cpu_share: float = float("nan")  # processor time used per time over the last interval looked at
-    doing: str | None = None  # beside MPI, of a suspect: activity.py; "": nothing by any measure; None: not known
+    process: str = ""  # its state in /proc at `now`: "R", "S", "T", "Z" ...; "dead": gone; "": not known
+    cpu_share: float = float("nan")  # processor time per elapsed time in the last interval observed
+    doing: str | None = None  # what a suspect does besides MPI (activity.py); "": nothing; None: not known
     still_s: float = 0.0  # for how long it has done nothing
     threads: dict[int, int] = field(
         default_factory=dict
-    )  # kernel ids of those threads that record and live, by `thread` of events
+    )  # kernel ids of the live threads that record, by `thread` of events
     problems: list[str] = field(default_factory=list)
-    # from when to when its program has paused recording (MPI_Pcontrol), ns; the last one to OPEN, if it still is
+    # (begin, end) of each pause of recording (MPI_Pcontrol), ns; the last end is OPEN if the pause still lasts
     pauses: tuple[tuple[int, int], ...] = ()
 
     refused: Refusal | None = None
 
     @property
     def paused(self) -> bool:
-        """Is it not recorded at present?"""
+        """Return whether the rank is not recorded at present."""
         return bool(self.pauses) and self.pauses[-1][1] == OPEN
 
     @property
     def whole(self) -> bool:
-        """Does the trace have all of its calls?"""
+        """Return whether the trace has all calls of the rank."""
         return not self.lost and not self.pauses
 
 
@@ -134,10 +143,12 @@ class Rank:
 class Trace:
     """The calls of a job up to `now`.
 
-    events: array of EVENT sorted by (rank, thread, seq), without Op.PAUSE (Rank.pauses) and Op.REFUSED (Rank.refused).
-    size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but says how far queue
-    pairs have got (Op.RDMA_QP), sorted alike; there comm and peer are numbers of queue pairs (trace.h), and tag is an
-    index into `devices`, or -1.
+    events: array of EVENT sorted by (rank, thread, seq), without Op.PAUSE (see Rank.pauses) and Op.REFUSED (see
+        Rank.refused).
+    size: number of ranks of the job. `ranks` has those that are in this trace.
+    now: ns on the job's clock.
+    rdma: the records of progress of RDMA queue pairs (Op.RDMA_QP), sorted alike. There comm and peer are numbers of
+        queue pairs (trace.h), and tag is an index into `devices`, or -1.
     """
 
     events: np.ndarray
@@ -146,9 +157,9 @@ class Trace:
     ranks: dict[int, Rank]
     now: int
     job: str = ""
-    problems: list[str] = field(default_factory=list)  # files that could not be read, or not whole
-    monotonic_ns: int = 0  # CLOCK_MONOTONIC of this host at `now`, of a job that runs here; 0: of another one
+    problems: list[str] = field(default_factory=list)  # files that could not be read completely
+    monotonic_ns: int = 0  # CLOCK_MONOTONIC of this host at `now` if the job runs here; else 0
     rdma: np.ndarray = field(default_factory=lambda: np.empty(0, EVENT))
     devices: list[str] = field(default_factory=list)
-    # of ranks of other hosts for a processor, if they were sampled there: as runqueue.Delays
+    # waits for a processor of ranks on other hosts, if they were sampled there: as in runqueue.Delays
     waits: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)

@@ -1,18 +1,21 @@
-"""The blocks of one iteration as a graph, level by level, and what its longest path says.
+"""The blocks of one iteration as a graph: longest path, slack, critical path and counterfactuals.
 
-A vertex is a block (schedule.py) on all ranks of one tensor-parallel group. It waits for the block before it on its
-ranks and for the message of another stage; and before it sends its own, for the end of the one that its ranks sent
-before the same way, if that is synchronous, as MPI_Issend's and large messages are: the messages of a link follow each
-other. All replicas have the same graph, so one level of it is a few vertices, each an array over [replica, shard], and
-the longest path through 4096 ranks is some hundreds of numpy calls.
+A vertex is one block (schedule.py) on all ranks of one tensor-parallel group. A block waits for the block before it on
+its ranks, and for the message of another stage. If a stage's sends are synchronous (MPI_Issend, large messages), then a
+block also waits before it sends: the previous message from this stage to the same stage in the same direction must have
+been received first. All replicas have the same graph. So a level of the graph is a few vertices, each an array over
+[replica, shard], and the longest path through 4096 ranks takes some hundreds of numpy calls.
+
+A way is the sequence of messages from one stage to another in one direction (forward or backward). A message is
+identified by the vertex that waits for it.
 
 Invariants
  1. Times are seconds from the iteration's start, float64. numpy.inf: it never happens.
- 2. A block's work is cut by its TP collectives: compute[block, k, replica, shard] is what comes before its k-th one,
-    the last k what comes after the last. A collective begins when the last shard has come to it and takes
-    collective[block, k, replica].
- 3. After its last block a rank computes `closing`, joins the gradient reduction over its replicas, and then the norm
-    over all ranks, with which an iteration ends.
+ 2. A block's TP collectives divide its work into segments. compute[block, k, replica, shard] is the work before its
+    k-th collective; the last k is the work after the last collective. A collective begins when the last shard has
+    entered it, and takes collective[block, k, replica].
+ 3. After its last block a rank computes for `closing`. Then it joins the gradient reduction over its replicas, and then
+    the norm over all ranks. The norm ends the iteration.
 """
 
 from __future__ import annotations
@@ -27,31 +30,43 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes: message: [B, D, T], of the one that a block waits for; collective: [B, K - 1, D]; reduce: [S, T], of the
-    gradient reduction."""
+    """Bytes that are transferred.
+
+    message: [B, D, T], of the message that a block waits for.
+    collective: [B, K - 1, D].
+    reduce: [S, T], of the gradient reduction.
+    """
 
     message: np.ndarray
     collective: np.ndarray
     reduce: np.ndarray
 
     def replicas(self, which: np.ndarray | list[int]) -> Sizes:
-        """As Timing.replicas."""
+        """Return the sizes of these replicas only, as Timing.replicas does."""
         return Sizes(self.message[:, which], self.collective[:, :, which], self.reduce)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What the parts of one iteration took, in seconds. B = pp * blocks vertices, vertex = stage * blocks + place in
-    the stage's order; K = segments of a block.
+    """The durations of the parts of one iteration, in seconds.
 
-    compute: [B, K, D, T]; collective: [B, K - 1, D], after the last arrival; transfer: [B, D, T], of the message that a
-    block waits for, from its Send; landing: [B, D, T], of the same from its Recv, if it was sent before: 0 where it may
-    be there already (or there is none), as much as its transfer where it moves only then (rendezvous); send: [B, D, T],
-    in the call that passes its result on; ready: [S, D, T], when each rank was there for the first block; closing: [S,
-    D, T], work before the gradient reduction; reduce: [S, T], of the reduction after the last arrival; norm: of what
-    comes after it; release: [B, D, T], of the message that a block waits for, from its arrival to the end of its
-    sender's wait for that; -inf: the sender doesn't wait for it. None: nor for any. sizes: of what is transferred;
-    None: always the same.
+    B = pp * blocks vertices; vertex = stage * blocks + place in the stage's order. K: segments of a block. S: stages,
+    D: replicas, T: shards.
+
+    compute: [B, K, D, T], the work of each segment.
+    collective: [B, K - 1, D], from the last arrival to the end.
+    transfer: [B, D, T], of the message that a block waits for, from its Send.
+    landing: [B, D, T], of the same message from its Recv, if it was sent before the Recv. 0 if the message may have
+        arrived already, or if there is none. It equals the transfer if the message moves only after the Recv
+        (rendezvous).
+    send: [B, D, T], time in the call that passes the block's result on.
+    ready: [S, D, T], when each rank was ready for its first block.
+    closing: [S, D, T], work before the gradient reduction.
+    reduce: [S, T], of the reduction, from the last arrival to the end.
+    norm: of the calls after the reduction.
+    release: [B, D, T], of the message that a block waits for: from its arrival to the end of its sender's wait for it.
+        -inf: the sender doesn't wait for it. None: no sender waits for a message.
+    sizes: bytes of what is transferred. None: sizes are always the same.
     """
 
     compute: np.ndarray
@@ -67,7 +82,7 @@ class Timing:
     sizes: Sizes | None = None
 
     def replicas(self, which: np.ndarray | list[int]) -> Timing:
-        """Only these replicas, in this order; one may be there more than once."""
+        """Return the timing of these replicas only, in this order. A replica may be given more than once."""
         return replace(
             self, compute=self.compute[:, :, which], collective=self.collective[:, :, which],
             transfer=self.transfer[:, which], landing=self.landing[:, which],
@@ -79,8 +94,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Times:
-    """When a Timing's blocks begin (their ranks and their message are there) and end (their result is passed on): [B,
-    D, T]; end of each replica: [D]; of the iteration."""
+    """Begin and end of the blocks of a Timing.
+
+    begin: [B, D, T], when a block's ranks and its message are ready.
+    end: [B, D, T], when its result is passed on.
+    replicas: [D], the end of each replica.
+    makespan: the end of the iteration.
+    """
 
     begin: np.ndarray
     end: np.ndarray
@@ -90,9 +110,12 @@ class Times:
 
 @dataclass(frozen=True)
 class Step:
-    """One block of the critical path, on the rank that was the last to come to its first collective. begins, ends:
-    whether the path goes through its begin, and its end: only through one of them where a sender waits for its message
-    before: on from the begin of the block that takes it, to the end of the one whose message follows."""
+    """One block of the critical path, on the rank that entered the block's first collective last.
+
+    begins, ends: whether the path goes through the block's begin, and through its end. It goes through only one of them
+    where a sender waits for its previous message. There the path leaves the block that receives that message at its
+    begin, and enters the block that sends the next message at its end.
+    """
 
     vertex: int
     stage: int
@@ -104,15 +127,21 @@ class Step:
 
     @property
     def whole(self) -> bool:
-        """The block's work is on the path."""
+        """Return whether the block's work is on the path."""
         return self.begins and self.ends
 
 
 class Graph:
-    """The levels of a schedule's graph. source[vertex]: the vertex whose message it waits for, -1 for none; target:
-    which waits for its message. ways: of each stage the messages to another one in one direction, in order, by the
-    vertices that wait for them: arrays. held[vertex]: the message before its own on its way, or -1; holder[message]:
-    which vertex that is. final[stage]: the last of each way."""
+    """The graph of a schedule, in levels.
+
+    source[vertex]: the vertex whose message it waits for; -1: none.
+    target[vertex]: the vertex that waits for its message; -1: none.
+    ways: for each way its messages in the order of sending, as an array.
+    held[vertex]: the previous message on the way of this vertex's own message; -1: none.
+    holder[message]: the vertex that sends the next message on the same way; -1: none.
+    final[stage]: the last message of each way from this stage.
+    levels: arrays of vertices, in an order in which each vertex's predecessors come first.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -145,8 +174,8 @@ class Graph:
         self.levels = self._levels()
 
     def _levels(self) -> list[np.ndarray]:
-        """Vertices whose predecessors are all in the levels before; the one that takes the message before may begin in
-        the same."""
+        """Return the levels. The predecessors of a vertex are in levels before its own. One exception: the block that
+        receives the previous message of a way may be in the same level as the block that sends the next one."""
         level = np.full(self.count, -1)
         open_, current = np.arange(0, self.count, self.blocks), 0  # the next block of each stage
         levels = []
@@ -170,22 +199,22 @@ class Graph:
         return levels
 
     def times(self, timing: Timing) -> Times:
-        """The longest path to each block: one pass over the levels."""
+        """Compute the longest path to each block, in one pass over the levels."""
         begin, end = self._forward(timing)
         replicas = self._left(timing, begin, end).max(axis=(0, 2)) + timing.norm
         return Times(begin, end, replicas, float(replicas.max()))
 
     def replica_ends(self, timing: Timing) -> np.ndarray:
-        """Only the ends of the replicas, [D], as in `times`."""
+        """Return only the ends of the replicas, [D], as in `times`."""
         return self._left(timing, *self._forward(timing)).max(axis=(0, 2)) + timing.norm
 
     def come(self, timing: Timing, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """When each rank comes to the gradient reduction: [S, D, T]."""
+        """Return when each rank enters the gradient reduction: [S, D, T]."""
         return np.stack([times[-1] for times in self.sent(timing, begin, end)]) + timing.closing
 
     def sent(self, timing: Timing, begin: np.ndarray, end: np.ndarray) -> list[list[np.ndarray]]:
-        """Of each stage, when its ranks have sent their last message, and when they have waited for the last one of
-        each way (`final`): [D, T]."""
+        """Return for each stage a list of arrays [D, T]: when its ranks have sent their last message, and then when
+        they have also waited for the last message of each way (`final`)."""
         found = []
         for stage, messages in enumerate(self.final):
             last = (stage + 1) * self.blocks - 1
@@ -197,12 +226,12 @@ class Graph:
         return found
 
     def _left(self, timing: Timing, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """When each rank leaves the gradient reduction, were its replica the last to come: [S, D, T]."""
+        """Return when each rank would leave the gradient reduction if its replica were the last to enter: [S, D, T]."""
         return self.come(timing, begin, end) + timing.reduce[:, None, :]
 
     def _forward(self, timing: Timing) -> tuple[np.ndarray, np.ndarray]:
         begin = np.empty_like(timing.transfer)
-        # when its message leaves; `done`, when its ranks are free, is `send` later
+        # when its message leaves; its ranks are free `send` later (`done`)
         end = np.empty_like(timing.transfer)
         head, middle, tail = work(timing)
         release = timing.release
@@ -214,7 +243,8 @@ class Graph:
             waits = source >= 0
             if waits.any():
                 own = level[waits]
-                # a transfer of -inf: it isn't waited for, though it be never sent
+                # A transfer of -inf means that the block does not wait for the message. If the message is also never
+                # sent (end is inf), their sum is nan, which fmax ignores.
                 at[waits] = np.fmax(at[waits] + timing.landing[own], end[source[waits]] + timing.transfer[own])
             begin[level] = at
             at = at + head[level]
@@ -229,8 +259,9 @@ class Graph:
         return begin, end
 
     def remaining(self, timing: Timing) -> np.ndarray:
-        """The longest path from each block's begin to the end of the iteration: [B, D, T]."""
-        left, rest = np.empty_like(timing.transfer), np.empty_like(timing.transfer)  # from its begin, and from its end
+        """Return the longest path from each block's begin to the end of the iteration: [B, D, T]."""
+        # from each block's begin, and from its end
+        left, rest = np.empty_like(timing.transfer), np.empty_like(timing.transfer)
         head, middle, tail = work(timing)
         release = timing.release
         closing = timing.closing + timing.reduce[:, None, :] + timing.norm
@@ -268,13 +299,13 @@ class Graph:
         return left
 
     def slack(self, timing: Timing, times: Times | None = None) -> np.ndarray:
-        """By how much each block could begin later without a later end of the iteration: [B, D]. 0 on the critical
-        path."""
+        """Return by how much each block could begin later without delaying the end of the iteration: [B, D]. It is 0 on
+        the critical path."""
         times = times or self.times(timing)
         return (times.makespan - times.begin - self.remaining(timing)).min(axis=-1)
 
     def critical(self, timing: Timing, times: Times | None = None) -> list[Step]:
-        """The critical path from its first block to its last."""
+        """Return the critical path, from its first block to its last."""
         times = times or self.times(timing)
         last = self._left(timing, times.begin, times.end)
         stage, replica, shard = (int(i) for i in np.unravel_index(int(last.argmax()), last.shape))
@@ -313,15 +344,15 @@ class Graph:
             ends = True
 
     def without(self, times: Times, changed: Timing, replicas: np.ndarray | list[int]) -> float:
-        """The iteration's length if its replicas `replicas` were as in `changed` (which has those only): the
-        counterfactual."""
+        """Return the counterfactual: the length of the iteration if its replicas `replicas` were as in `changed`.
+        `changed` contains only those replicas."""
         others = np.delete(times.replicas, replicas)
         return float(max(self.replica_ends(changed).max(), others.max(initial=-np.inf)))
 
 
 def work(timing: Timing) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Of each block: before the first collective [B, D, T], from there to the end of the last one [B, D] (None without
-    collectives), after it [B, D, T]."""
+    """Return the work of each block in three parts: before its first collective [B, D, T]; from there to the end of its
+    last collective [B, D], None without collectives; after that [B, D, T]."""
     segments = timing.compute.shape[1]
     if segments == 1:
         return timing.compute[:, 0], None, np.zeros(())
@@ -332,16 +363,18 @@ def work(timing: Timing) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
 
 
 def _released(at: np.ndarray, arrived: np.ndarray, release: np.ndarray) -> np.ndarray:
-    """When ranks that wait, from `at` on, for a message of theirs to have been taken may go on."""
+    """Return when ranks may go on that wait, from `at` on, until their message was received. arrived: when the
+    receiving block began."""
     return np.maximum(at + np.maximum(release, 0), arrived + release)
 
 
 def _latest(times: np.ndarray) -> np.ndarray:
-    """Maximum over the last axis, which is short: column by column is ten times as fast as numpy's reduction."""
+    """Return the maximum over the last axis. That axis is short, so going column by column is ten times as fast as
+    numpy's reduction."""
     return functools.reduce(np.maximum, [times[..., shard] for shard in range(times.shape[-1])])
 
 
 @functools.lru_cache(maxsize=64)
 def graph_of(schedule: Schedule) -> Graph:
-    """Made once for each schedule."""
+    """Return the graph of a schedule. It is made once for each schedule."""
     return Graph(schedule)

@@ -1,12 +1,12 @@
 """From labelled calls to the times of the parts of each iteration: a Timing (graph.py) for each iteration that all
 ranks have ended.
 
-A caller that inspects one job repeatedly passes the Measured of the previous look. Then only new iterations are
+A caller that looks at one job repeatedly passes the Measured of the previous look. Then only new iterations are
 measured.
 
 Invariants
- 1. An iteration counts as measured if all measured properties of its calls are the same, except that times may differ
-    by SAME, because each look knows the rate of the clocks a little better.
+ 1. An iteration counts as measured if all measured properties of its calls are the same. Only times may differ, by at
+    most SAME, because each look knows the rate of the clocks a little better.
  2. Only iterations that the newest look has seen are kept.
 """
 
@@ -22,13 +22,17 @@ from .graph import Graph, Sizes, Timing, graph_of
 from .match import IS_COMPLETION
 from .stages import LAST, NONE, RECV, REDUCING, SEND, TP, Item, Labels, CallSequence
 
-SAME = 1_000  # ns: half of what a sample of the clocks may be wrong by (clocks.SAMPLE_ERROR)
+SAME = 1_000  # ns: half of the error that a sample of the clocks may have (clocks.SAMPLE_ERROR)
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """number: as counted in the labels. begin, end: ns on the job's clock: the end is that of the last rank, the begin
-    the end of the iteration before. first: there is none before it."""
+    """One measured iteration.
+
+    number: as counted in the labels.
+    begin, end: ns on the job's clock. The end is that of the last rank. The begin is the end of the iteration before.
+    first: there is no iteration before it.
+    """
 
     number: int
     timing: Timing
@@ -38,13 +42,13 @@ class Iteration:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """Its length, in seconds."""
         return (self.end - self.begin) * 1e-9
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Where in a rank's calls an iteration is: [first, last), and what its calls are."""
+    """Where an iteration is in a rank's calls, [first, last), and the item of each of these calls."""
 
     first: int
     last: int
@@ -52,11 +56,11 @@ class _Columns:
 
 
 class Measured:
-    """The iterations that the newest look has measured, by their numbers, each with its calls' times from its begin and
-    a hash of what else of them is measured."""
+    """The iterations that the newest look has measured, by number. Each is kept with the times of its calls, counted
+    from its begin, and with a hash of the other measured properties of its calls."""
 
     def __init__(self) -> None:
-        self._by: tuple[object, ...] = ()  # what they were measured by
+        self._by: tuple[object, ...] = ()  # the schedule and sequences that they were measured with
         self._before: dict[int, tuple[np.ndarray, int, Iteration]] = {}
         self._now: dict[int, tuple[np.ndarray, int, Iteration]] = {}
 
@@ -87,7 +91,7 @@ class Measured:
     def measure(
         self, labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int
     ) -> Iteration | None:
-        """As _measure."""
+        """Return the iteration as _measure does, from the previous look if it is the same."""
         if previous is None:
             return _measure(labels, columns, previous, number)
         parts = []
@@ -113,8 +117,8 @@ class Measured:
 
 
 def iterations(labels: Labels, measured: Measured | None = None) -> Iterator[Iteration]:
-    """The iterations, in order. Those that some rank has not ended, or of which calls are lost, are left out. measured:
-    at an earlier look."""
+    """Yield the iterations, in order. Iterations that some rank has not ended, or of which calls are lost, are left
+    out. measured: the results of the previous look; it is updated."""
     if measured is not None:
         measured.look(labels)
     measure = _measure if measured is None else measured.measure
@@ -124,7 +128,7 @@ def iterations(labels: Labels, measured: Measured | None = None) -> Iterator[Ite
     end: int | None = None
     for number in sorted(numbers):
         if any(ranges[id(s)][number].last > count for s, count in zip(labels.sequences, counts.tolist(), strict=True)):
-            break  # a rank has only begun it
+            break  # a rank has not ended this iteration
         previous = end if number - 1 in numbers else None
         found = measure(labels, {key: of[number] for key, of in ranges.items() if number in of}, previous, number)
         if found is None:
@@ -134,13 +138,13 @@ def iterations(labels: Labels, measured: Measured | None = None) -> Iterator[Ite
 
 
 def _stages(labels: Labels) -> list[tuple[int, CallSequence]]:
-    """Each sequence once, with its stage."""
+    """Return each sequence once, with its stage."""
     places = labels.schedule.places[:, 0]
     return list({id(s): (int(places[rank]), s) for rank, s in enumerate(labels.sequences) if s is not None}.values())
 
 
 def _ranges(sequence: CallSequence, labels: Labels, stage: int) -> dict[int, _Columns]:
-    """The whole iterations of a sequence."""
+    """Return the complete iterations of a sequence."""
     labelled = np.flatnonzero(sequence.iteration >= 0)
     if not len(labelled):
         return {}
@@ -160,13 +164,15 @@ def _ranges(sequence: CallSequence, labels: Labels, stage: int) -> dict[int, _Co
 
 
 def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int) -> Iteration | None:
+    """Measure one iteration. columns: by id of a sequence. previous: the end of the iteration before, ns, or None.
+    Returns None if one of the iteration's calls is open."""
     schedule, layers = labels.schedule, labels.layers
     graph = graph_of(schedule)
     count, shape = graph.count, (schedule.dp, schedule.tp)
     compute = np.zeros((count, layers + 1, *shape))
     tp_enter, tp_exit = np.zeros((2, count, layers, *shape))
     recv_enter, recv_exit, send_enter, send_exit = np.zeros((4, count, *shape))
-    # for the message that a block waits for, on its sender
+    # the sender's wait for the message that a block waits for
     wait_enter, wait_exit = np.full((2, count, *shape), -np.inf)
     ready, closing, come, left, end = np.zeros((5, schedule.pp, *shape))
     tp_bytes, send_bytes = np.zeros((count, layers, *shape)), np.zeros((count, *shape))
@@ -220,7 +226,7 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
                         cols
                     ]
             before_reduction = gaps[slice(*slots.closing)].sum(axis=0)
-            # no call is between the last block and what comes after it
+            # no call separates the last block from the work after it
             if labels.items[stage] and labels.items[stage][-1].kind == RECV:
                 whole[-1, -1][at] = before_reduction
             else:
@@ -254,15 +260,16 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
 
 
 def _closing(come: np.ndarray, closing: np.ndarray) -> np.ndarray:
-    """The work before the gradient reduction. Where no replica has come to it before the last one was through with its
-    blocks, all may have waited for that in a call that isn't recorded: their work is what came after it."""
+    """Return the work before the gradient reduction. If no replica of a stage entered the reduction before the last
+    replica had finished its blocks, all of them may have waited for that in a call that isn't recorded. Then only the
+    time after it counts as work."""
     through = (come - closing).max(axis=1, keepdims=True)
     return np.where((come >= through).all(axis=1, keepdims=True), come - through, closing)
 
 
 def _arrivals(come: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """When the last of those with whom each rank makes its first reduction has come to it, be they of other stages, as
-    where first and last share an embedding: [S, D, T]."""
+    """Return for each rank when the last rank of its first reduction entered it: [S, D, T]. These ranks may belong to
+    other stages, for example if the first and the last stage share an embedding."""
     found = np.broadcast_to(come.max(axis=1, keepdims=True), come.shape).copy()
     for comm in np.unique(group[group >= 0]).tolist():
         mine = group == comm
@@ -273,10 +280,14 @@ def _arrivals(come: np.ndarray, group: np.ndarray) -> np.ndarray:
 def _transfers(
     sent: np.ndarray, called: np.ndarray, received: np.ndarray, waits: np.ndarray | bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How long the messages of one way took, from their Send, and from their Recv. On each link those that were sent
-    before their Recv was called tell by their time, on average, whether they move only when both sides are there
-    (rendezvous); where only such ones are, or none, they do if senders wait for them. Where they don't, such a message
-    took at most the time since its Send, and as long as others where that is longer."""
+    """Return how long the messages of one way took, from their Send, and from their Recv.
+
+    On each link, the messages that were sent before their Recv was called show whether messages move only when both
+    sides are there (rendezvous): their average time is compared with that of the other messages. If a link has messages
+    of only one of these sorts, it counts as rendezvous if senders wait for their messages. On an eager link, the
+    transfer of a message that was sent before its Recv is not visible. It is taken to be the median of the others, but
+    at most the time from its Send to its Recv.
+    """
     took = np.maximum(received - np.maximum(sent, called), 0)
     late = called > sent
     count = late.sum(axis=0)
@@ -292,9 +303,9 @@ def _transfers(
 
 
 def _waits(labels: Labels, graph: Graph, stage: int, rank: int, where: _Columns) -> list[tuple[int, int]]:
-    """Where a rank completes the messages that it has started to send: before it sends the next one the same way, or
-    before the iteration's end after the last. Of each such message the block that takes it, and the completion's
-    column."""
+    """Return where a rank completes the sends that it has started, as pairs: the block that receives the message, and
+    the column of the completion. Only a completion before the next message on the same way counts, or, for the last
+    message of a way, a completion before the iteration's end."""
     events, items = (
         labels.trace.events[labels.starts[rank] + where.first : labels.starts[rank] + where.last],
         labels.items[stage],
@@ -322,6 +333,7 @@ def _waits(labels: Labels, graph: Graph, stage: int, rank: int, where: _Columns)
 
 
 def _latest(times: np.ndarray) -> np.ndarray:
+    """Return the maximum over the last axis."""
     result = times[..., 0]
     for shard in range(1, times.shape[-1]):
         result = np.maximum(result, times[..., shard])
@@ -331,8 +343,8 @@ def _latest(times: np.ndarray) -> np.ndarray:
 def _times(
     labels: Labels, ranks: np.ndarray, where: _Columns, origin: int
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Enter and exit of an iteration's calls in seconds from the origin, [calls, ranks] (no exits: a call is open); and
-    the exit of the call before, [1, ranks]."""
+    """Return enter and exit of an iteration's calls in seconds from the origin, [calls, ranks], and the exit of the
+    call before, [1, ranks]. The exits are None if a call is open."""
     events, starts = labels.trace.events, labels.starts[ranks]
     lengths = labels.starts[ranks + 1] - starts
     columns = slice(max(where.first - 1, 0), where.last)
@@ -348,15 +360,20 @@ def _times(
 
 
 def _fields(labels: Labels, name: str, ranks: np.ndarray, where: _Columns) -> np.ndarray:
-    """A field of an iteration's calls, [calls, ranks]."""
+    """Return one field of an iteration's calls, [calls, ranks]."""
     events, starts = labels.trace.events, labels.starts[ranks]
     return events[name][starts + np.arange(where.first, where.last)[:, None]].astype(np.int64)
 
 
 @dataclass(frozen=True)
 class _Slots:
-    """work: (place, segment) -> range of columns whose gaps before them are that work; tp, recv, send: places (of
-    collectives: place * layers + layer) and columns; closing: range of columns; reduce: first and last + 1."""
+    """Which columns of an iteration's calls belong to which part of its Timing.
+
+    work: (place, segment) -> range of columns; the gaps before these columns are that work.
+    tp, recv, send: places and columns. The place of a collective is place * layers + layer.
+    closing: range of columns.
+    reduce: range of columns, [first, last + 1).
+    """
 
     work: dict[tuple[int, int], tuple[int, int]]
     tp: tuple[np.ndarray, np.ndarray]

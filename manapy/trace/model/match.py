@@ -1,17 +1,19 @@
 """Matches records: the calls of one collective, a send and its receive, the post of a nonblocking operation and its
 completion.
 
-Collectives are matched by (communicator, SEQ of its collective clock), the starts of persistent ones by (communicator,
-SEQ of the call that made the request, number of the start; a start says all that itself, so that it doesn't matter how
-old the request is), messages by (communicator, source, destination, tag) in the order of the posts (MPI 4.1, 3.5:
-messages don't overtake each other), nonblocking posts and persistent starts with their completions by request serial.
+  - Collectives are matched by (communicator, SEQ of its collective clock).
+  - Starts of persistent collectives are matched by (communicator, SEQ of the call that made the request, number of the
+    start). The record of a start contains all of these. So the record of the call that made the request is not needed.
+  - Messages are matched by (communicator, source, destination, tag), in the order of the posts (MPI 4.1, section 3.5:
+    messages don't overtake each other).
+  - Nonblocking posts and persistent starts are matched with their completions by the serial of the request.
 
 Invariants
  1. Generations of a job are continuous: calls that a restart has undone are not in a Trace (rings.py), so SEQ and the
     order of messages continue across it.
- 2. If records of a sender or a receiver were lost, counting from the first message would pair wrong messages. Then
+ 2. If records of a sender or a receiver were lost, counting from the first message would pair the wrong messages. Then
     pairs are aligned so that no message is received before it was sent, as late as possible, and are not `sure`.
- 3. Everything is vectorised; only channels of invariant 2 are looked at one by one. 10^6 events take about a second.
+ 3. Everything is vectorised. Only channels of invariant 2 are handled one by one. 10^6 events take about a second.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from .events import OPEN, STARTS, Flag, Op, Trace
 SENDS = (Op.SEND, Op.BSEND, Op.SSEND, Op.RSEND)
 RECEIVES = (Op.RECV, Op.MRECV)
 COMPLETIONS = (Op.WAIT, Op.WAITALL, Op.WAITANY, Op.TEST)
-# in a key for requests: a serial is (ring << 48) + the seq of the record that made it
+# Shifts in the key of a request. Its serial is (ring << 48) + the seq of the record that made the request.
 _RANK_SHIFT, _RING_SHIFT = 44, 38
 
 
 def _table(ops: Iterable[int]) -> np.ndarray:
-    """bool[op]."""
+    """Return a table bool[op] that is true for these ops."""
     table = np.zeros(128, bool)
     table[[int(op) for op in ops]] = True
     return table
@@ -43,11 +45,19 @@ IS_COLLECTIVE = _table((*range(Op.BARRIER, Op.INIT), Op.WIN_FENCE))
 
 @dataclass(frozen=True)
 class Collectives:
-    """The instances of collectives, by (communicator, SEQ, turn). Arrays of one entry per instance:
+    """The instances of collectives, by (communicator, SEQ, turn).
 
-    comm, seq, turn: as in Matching. first, end: its calls are order[first:end], by time of entry. last: index of the
-    event that entered last. entered: how many ranks have. missing: members that have no record of it; -1 where the
-    members are not known. `of`: for each event its instance, or -1.
+    Arrays with one entry per instance:
+
+    comm, seq, turn: as in Matching.
+    first, end: its calls are order[first:end], by time of entry.
+    last: index of the event that entered last.
+    missing: number of members without a record of it; -1: the members are not known.
+
+    Arrays over events:
+
+    order: the events of all instances, instance by instance.
+    of: the instance of each event of the trace, or -1.
     """
 
     comm: np.ndarray
@@ -61,20 +71,24 @@ class Collectives:
     of: np.ndarray
 
     def calls(self, instance: int) -> np.ndarray:
-        """Indices of the events of an instance, by time of entry."""
+        """Return the indices of the events of an instance, by time of entry."""
         return self.order[self.first[instance] : self.end[instance]]
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Arrays of one entry per event; indices are of events, -1 is none.
+    """How the events of a trace belong together. Arrays with one entry per event; values are indices of events, -1
+    means none.
 
-    post: of a completion, what it completes or waits for. done: of an operation, the call that completed it: itself if
-    it blocks. partner: the send of a receive and the receive of a send. sure: the partner was found by counting from
-    the first message of the channel. op, comm, peer, tag: what is effective: of a persistent start its request's, of a
-    wildcard what came, or still ANY. seq: SEQ of a collective, of a persistent start that of the call which made its
-    request; 0: none, or not known. turn: which start of its request it is, from 1; 0: it is none. starts: the first
-    event of each rank, with the number of events last.
+    post: for a completion, the operation that it completes or waits for.
+    done: for an operation, the call that completed it. A blocking call completes itself.
+    partner: the send of a receive, and the receive of a send.
+    sure: the partner was found by counting from the first message of the channel.
+    op, comm, peer, tag: the effective values. A persistent start has those of its request. A wildcard has those of the
+        message that came, or still ANY.
+    seq: SEQ of a collective; for a persistent start, that of the call that made its request. 0: none, or not known.
+    turn: the number of this start of its request, from 1; 0: the event is no start of a collective.
+    starts: the first event of each rank; the number of events comes last.
     """
 
     collectives: Collectives
@@ -91,7 +105,7 @@ class Matching:
     starts: np.ndarray
 
     def of_rank(self, rank: int) -> tuple[int, int]:
-        """The first event of a rank, and the one after its last."""
+        """Return the index of the first event of a rank, and the index after its last event."""
         return int(self.starts[rank]), int(self.starts[rank + 1])
 
 
@@ -120,7 +134,7 @@ def match(trace: Trace) -> Matching:
 
 
 def first_of_call(events: np.ndarray) -> np.ndarray:
-    """Of the records of one call (Waitall, Sendrecv) the first: bool[events]."""
+    """Return which records are the first of their call (Waitall and Sendrecv have several): bool[events]."""
     first = np.ones(len(events), bool)
     if len(events) > 1:
         same = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
@@ -129,14 +143,14 @@ def first_of_call(events: np.ndarray) -> np.ndarray:
 
 
 def _by_time(events: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Order by a key, and of equal keys in the order of a rank's calls."""
+    """Order by a key. Equal keys are in the order of a rank's calls."""
     if len(events) and events["thread"].max() > 0:
         return np.lexsort((events["enter"], key))
     return np.argsort(key, kind="stable")  # the events of a rank are in order
 
 
 def _starts(events: np.ndarray, op: np.ndarray, tag: np.ndarray, seq: np.ndarray, turn: np.ndarray) -> None:
-    """Fills in what persistent requests' starts say of themselves."""
+    """Fill in what the starts of persistent requests record about their operation."""
     mine = np.flatnonzero(
         (op == Op.START) & (events["flags"] >> STARTS > 0) & (events["flags"] >> STARTS < len(IS_COLLECTIVE))
     )
@@ -148,13 +162,13 @@ def _starts(events: np.ndarray, op: np.ndarray, tag: np.ndarray, seq: np.ndarray
 def _requests(
     trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """post, done, and which posts were cancelled. Fills in what wildcards leave open."""
+    """Return post, done, and which posts were cancelled. Fill in the peers and tags of completed wildcards."""
     events = trace.events
     count = len(events)
     flags = events["flags"]
     starts = events["op"] == Op.START
     posts = (flags & Flag.NONBLOCKING != 0) & (flags & Flag.PERSISTENT == 0) | starts
-    # making a persistent collective is a collective call
+    # a call that makes a persistent collective is itself a collective call
     blocking = ~posts & ((flags & Flag.PERSISTENT == 0) | IS_COLLECTIVE[op]) & (events["exit"] != OPEN)
     done = np.where(blocking, np.arange(count), -1)
     post = np.full(count, -1)
@@ -174,7 +188,8 @@ def _requests(
     mine, key = mine[by], key[by]
     place = np.arange(len(mine))
     group = np.concatenate(([0], np.cumsum(key[1:] != key[:-1])))
-    begin = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))[group]  # of each record's request
+    # for each record, where the records of its request begin
+    begin = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))[group]
 
     seen = np.maximum.accumulate(np.where(posts[mine], place, -1))
     of = np.where(seen >= begin, mine[np.maximum(seen, 0)], -1)  # for each record, the latest post of its request
@@ -208,6 +223,7 @@ def _messages(
     done: np.ndarray,
     cancelled: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Return partner and sure."""
     events = trace.events
     partner, sure = np.full(len(events), -1), np.zeros(len(events), bool)
     real = (
@@ -255,7 +271,7 @@ def _messages(
 
 
 def _unsure(trace: Trace, events: np.ndarray, peer: np.ndarray, sure: np.ndarray, *calls: np.ndarray) -> None:
-    """Takes back `sure` where one side has lost records (invariant 2), or is not in the trace."""
+    """Set `sure` for these calls. It is false where one side has lost records (invariant 2) or is not in the trace."""
     size = max(trace.size, int(events["rank"].max(initial=0)) + 1, int(peer.max(initial=0)) + 1)
     lossy = np.ones(size, bool)
     for rank, known in trace.ranks.items():
@@ -265,8 +281,8 @@ def _unsure(trace: Trace, events: np.ndarray, peer: np.ndarray, sure: np.ndarray
 
 
 def _align(events: np.ndarray, sent: np.ndarray, received: np.ndarray, done: np.ndarray) -> int:
-    """The number by which receives of a channel are behind its sends: as large as it can be with no message received
-    before it was sent."""
+    """Return by how many places the receives of a channel are behind its sends. The number is as large as it can be
+    without a message that was received before it was sent."""
     complete = np.flatnonzero(done[received] >= 0)
     if not len(complete):
         return len(sent) - len(received) if len(sent) > len(received) else 0
@@ -286,7 +302,7 @@ def _collectives(trace: Trace, op: np.ndarray, on: np.ndarray, number: np.ndarra
     width, height = int(seq.max()) + 1, int(turn.max()) + 1
     if 0 < width < (1 << 62) // (int(comm.max()) + 1) // height and seq.min() > 0:
         key = (comm * width + seq) * height + turn
-    else:  # far-off numbers of a damaged record: more costly, the same result
+    else:  # a damaged record has huge numbers: this is slower and has the same result
         key = np.unique(np.stack((comm, seq, turn)), axis=1, return_inverse=True)[1].reshape(-1)
     by = np.lexsort((events["enter"][mine], key))
     order, key = mine[by], key[by]

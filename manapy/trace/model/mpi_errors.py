@@ -18,5 +18,5 @@ NAMES = {
 
 
 def name(error: int) -> str:
-    """MPI_ERR_TAG; a class that the program has added has only its number."""
+    """Return the name of an error class: MPI_ERR_TAG. A class that the program has added has only its number."""
     return f"MPI_{NAMES[error]}" if error in NAMES else f"error class {error}"

@@ -24,12 +24,12 @@ ORDERS = ("tp-dp-pp", "tp-pp-dp")
 
 
 class ScheduleError(ManapyError):
-    """A schedule is invalid, or does not fit the trace; has a one-line reason."""
+    """A schedule is invalid, or does not fit the trace. The message is a one-line reason."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One place in a stage's order."""
+    """One block: the forward or backward pass of one micro-batch through one chunk."""
 
     backward: bool
     chunk: int
@@ -38,8 +38,16 @@ class Block:
 
 @dataclass(frozen=True)
 class Schedule:
-    """tp, pp, dp: ranks in each direction. micro: micro-batches of one replica in an iteration. chunks: of the layers
-    of a stage (1 unless interleaved)."""
+    """The layout of a job and the order of its blocks.
+
+    tp, pp, dp: number of ranks in each direction.
+    micro: micro-batches of one replica in an iteration.
+    kind: one of KINDS.
+    chunks: chunks of a stage's layers (1 unless interleaved).
+    order: one of ORDERS.
+
+    Raises ScheduleError if the values are invalid.
+    """
 
     tp: int = 1
     pp: int = 1
@@ -70,18 +78,18 @@ class Schedule:
 
     @property
     def size(self) -> int:
-        """Ranks of the job."""
+        """Number of ranks of the job."""
         return self.tp * self.pp * self.dp
 
     @property
     def blocks(self) -> int:
-        """Of one stage in one iteration."""
+        """Number of blocks of one stage in one iteration."""
         return 2 * self.micro * self.chunks
 
     @property
     def flat(self) -> bool:
-        """All ranks do the same at the same time, as in TP alone or DP alone: no call tells one block or iteration from
-        the next."""
+        """Return whether all ranks do the same at the same time, as with TP alone or DP alone. Then no call separates
+        one block or iteration from the next."""
         return self.pp == 1 and 1 in (self.tp, self.dp)
 
     def __str__(self) -> str:
@@ -92,8 +100,8 @@ class Schedule:
 
     @functools.cached_property
     def ranks(self) -> np.ndarray:
-        """World ranks [stage, replica, shard], int32: a row along the last axis is a TP group, along the second a DP
-        group, along the first a PP group."""
+        """World ranks [stage, replica, shard], int32. A row along the last axis is a TP group, along the second axis a
+        DP group, along the first axis a PP group."""
         ranks = np.arange(self.size, dtype=np.int32)
         if self.order == "tp-dp-pp":
             return ranks.reshape(self.pp, self.dp, self.tp)
@@ -107,15 +115,15 @@ class Schedule:
         return places
 
     def blocks_of(self, stage: int) -> tuple[Block, ...]:
-        """The order in which a stage works, [blocks]."""
+        """Return the blocks of a stage in the order in which it works on them, [blocks]."""
         return _order(self, stage)
 
     def place_of(self, stage: int, block: Block) -> int:
-        """Where a block is in its stage's order."""
+        """Return the place of a block in its stage's order."""
         return _index(self, stage)[block]
 
     def source(self, stage: int, block: Block) -> tuple[int, Block] | None:
-        """Stage and block whose message this one waits for; None: there is none."""
+        """Return the stage and the block whose message this block waits for, or None."""
         last = self.pp - 1
         if not block.backward:
             if stage > 0:
@@ -126,7 +134,7 @@ class Schedule:
         return (0, Block(True, block.chunk + 1, block.micro)) if block.chunk < self.chunks - 1 else None
 
     def target(self, stage: int, block: Block) -> tuple[int, Block] | None:
-        """Stage and block that wait for this one's message; None: there are none."""
+        """Return the stage and the block that wait for this block's message, or None."""
         last = self.pp - 1
         if not block.backward:
             if stage < last:
@@ -138,7 +146,7 @@ class Schedule:
 
 
 def parse(text: str) -> Schedule:
-    """The schedule that `--schedule` names. Raises ScheduleError."""
+    """Return the schedule that the text of `--schedule` describes. Raises ScheduleError."""
     values: dict[str, int | str] = {}
     for item in text.replace(" ", "").split(","):
         name, equals, value = item.partition("=")
@@ -177,8 +185,8 @@ def _order(schedule: Schedule, stage: int) -> tuple[Block, ...]:
 
 
 def _virtual(schedule: Schedule, k: int, backward: bool) -> tuple[int, int]:
-    """Chunk and micro-batch of a stage's k-th forward or backward pass: interleaved ones take pp micro-batches through
-    each chunk in turn."""
+    """Return chunk and micro-batch of a stage's k-th forward or backward pass. In an interleaved schedule a stage takes
+    pp micro-batches through each chunk in turn."""
     if schedule.chunks == 1:
         return 0, k
     group, place = divmod(k, schedule.pp * schedule.chunks)

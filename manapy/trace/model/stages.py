@@ -1,12 +1,13 @@
-"""Labels each call of a training job with its iteration, micro-batch, phase and pipeline stage, by the schedule; and
-infers the schedule from the calls alone.
+"""Labels each call of a training job with its iteration, micro-batch, phase and pipeline stage, using the schedule.
+Infers the schedule from the calls if it is not given.
 
-A rank's calls are compared with the calls that its stage must make in an iteration: for each block a Recv, the
-collectives of its TP group, a Send (where it has them), and at the end collectives of larger groups. Only one rank of a
-stage is compared call by call. The other ranks are compared with this rank, and call by call only where they differ.
+A rank's calls are compared with the calls that its stage must make in an iteration. For each block these are a Recv,
+the collectives of its TP group, and a Send (where the block has them). Collectives of larger groups end the iteration.
+Only one rank of a stage is compared call by call. The other ranks are compared with this rank, and call by call only
+where they differ.
 
 Invariants
- 1. Calls outside the pattern (set-up, logging, a barrier now and then) have no label. A Recv that was left out does not
+ 1. Calls outside the pattern (set-up, logging, an occasional barrier) have no label. A Recv that was left out does not
     shift later labels.
  2. A rank whose first calls are lost gets labels from its first gradient reduction on; the communicator's SEQ counts
     its iterations. Calls before the last pause of its recording count as lost.
@@ -26,10 +27,10 @@ from .schedule import Schedule, ScheduleError
 from .verdict import Phase
 
 OTHER, RECV, TP, SEND, REDUCE = range(5)  # classes of calls
-NONE, REDUCING = -1, -2  # items that are no place in the stage's pattern
-LAST = -1  # of a block's pieces of work: what comes after its last collective
+NONE, REDUCING = -1, -2  # items outside the stage's pattern
+LAST = -1  # index of a block's last piece of work: the one after its last collective
 PHASES = (Phase.UNKNOWN, Phase.FORWARD, Phase.BACKWARD, Phase.TRANSFER, Phase.REDUCE, Phase.OPTIMIZER)
-STRAY = 0.05  # share of calls that may fit nowhere
+STRAY = 0.05  # share of calls that may have no place in the pattern
 
 _DATA = [
     Op.BARRIER,
@@ -50,7 +51,7 @@ _CLASS[_DATA] = REDUCE
 
 @dataclass(frozen=True)
 class Position:
-    """Where in the schedule a rank is now."""
+    """Where a rank is in the schedule now."""
 
     phase: Phase = Phase.UNKNOWN
     stage: int | None = None
@@ -60,8 +61,8 @@ class Position:
 
 @dataclass(frozen=True)
 class Item:
-    """A call of a stage at one place of its pattern. layer: index of the block's collective, or of the piece of work
-    before a Send."""
+    """A call of a stage at one place of its pattern. layer: the index of the collective in its block. For a Send: the
+    index of the piece of work before it (LAST)."""
 
     kind: int
     place: int
@@ -70,8 +71,13 @@ class Item:
 
 @dataclass(frozen=True)
 class CallSequence:
-    """The calls that some ranks of a stage have in common. iteration, item: of each call; strays: how many fit nowhere,
-    and the first of them."""
+    """The calls that some ranks of a stage have in common.
+
+    kinds: the class of each call.
+    iteration, item: the label of each call, or NONE.
+    strays: how many calls have no place in the pattern.
+    first_stray: the index of the first of them, or -1.
+    """
 
     kinds: np.ndarray
     iteration: np.ndarray
@@ -82,9 +88,14 @@ class CallSequence:
 
 @dataclass
 class Labels:
-    """layers: TP collectives of a block at most. starts: the first event of each rank, with the number of events last.
-    sequences: of each rank. iteration, item: aligned with the trace's events;
-    items are indices in `items[stage]`, or NONE, REDUCING."""
+    """The labels of all calls of a trace.
+
+    layers: the largest number of TP collectives in one block.
+    items: for each stage, its pattern of calls in an iteration.
+    starts: the first event of each rank; the number of events comes last.
+    sequences: the call sequence of each rank.
+    iteration, item: aligned with the trace's events. An item is an index into `items[stage]`, or NONE, or REDUCING.
+    """
 
     trace: Trace
     schedule: Schedule
@@ -107,15 +118,15 @@ class Labels:
 
     @functools.cached_property
     def phase(self) -> np.ndarray:
-        """Index in PHASES of each event."""
+        """Phase of each event, as an index into PHASES."""
         return self._looked_up(
             lambda stage, item: PHASES.index(self._phase(stage, item)), PHASES.index(Phase.REDUCE), 0
         )
 
     def now(self, rank: int) -> Position:
-        """A rank's place: its open call, or the way to the next one. If a stage receives nothing first, it is taken to
-        be in its first forward pass after an iteration's last call, because the optimizer and the data loader make no
-        calls that would show the difference."""
+        """Return where a rank is: in its open call, or on the way to its next call. After an iteration's last call, a
+        stage that receives nothing first is taken to be in its first forward pass. The optimizer and the data loader
+        make no calls that would show the difference."""
         stage = int(self.schedule.places[rank, 0])
         sequence = self.sequences[rank]
         labelled = np.flatnonzero(sequence.item != NONE) if sequence is not None else ()
@@ -130,7 +141,7 @@ class Labels:
         if item == REDUCING:
             if is_open:
                 return Position(Phase.REDUCE, stage, iteration)
-            if not items:  # nothing but reductions
+            if not items:  # the stage makes only reductions
                 return Position(Phase.UNKNOWN, stage, iteration + 1)
             if items[0].kind == RECV or self._reductions(sequence, iteration, at) < self._reductions(
                 sequence, iteration - 1, at
@@ -146,11 +157,12 @@ class Labels:
 
     @staticmethod
     def _reductions(sequence: CallSequence, iteration: int, until: int) -> int:
-        """Calls of an iteration's end that were made by then."""
+        """Count the calls that end an iteration (REDUCING), up to and including the call `until`."""
         return int(((sequence.item[: until + 1] == REDUCING) & (sequence.iteration[: until + 1] == iteration)).sum())
 
     def _phase(self, stage: int, item: Item, inside: bool = True) -> Phase:
-        """Of a call, or of what leads to it: without TP collectives, what comes before a Send is the block's work."""
+        """Return the phase of a call (inside), or of the time before it. Without TP collectives, the time before a Send
+        is the block's work."""
         if item.kind == TP or item.kind == SEND and not inside and not self.layers:
             return Phase.BACKWARD if self.schedule.blocks_of(stage)[item.place].backward else Phase.FORWARD
         return Phase.TRANSFER
@@ -165,7 +177,7 @@ class Labels:
 
 
 def check_size(trace: Trace, schedule: Schedule) -> None:
-    """Raises ScheduleError if the schedule is for more or fewer ranks."""
+    """Raise ScheduleError if the schedule is for more or fewer ranks than the trace."""
     if schedule.size != trace.size:
         raise ScheduleError(
             f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}"
@@ -173,7 +185,7 @@ def check_size(trace: Trace, schedule: Schedule) -> None:
 
 
 def label(trace: Trace, schedule: Schedule) -> Labels:
-    """Labels of all calls. Raises ScheduleError where the schedule can't be that of this trace."""
+    """Return the labels of all calls. Raises ScheduleError if the schedule cannot be that of this trace."""
     check_size(trace, schedule)
     events = trace.events
     starts = np.searchsorted(events["rank"], np.arange(trace.size + 1))
@@ -222,7 +234,7 @@ def _known(trace: Trace, ranks: np.ndarray) -> list:
 
 
 def _kinds(trace: Trace, schedule: Schedule) -> np.ndarray:
-    """The class of each call."""
+    """Return the class of each call."""
     events = trace.events
     kinds = _CLASS[events["op"]]
     is_tp = np.zeros(len(trace.comms) + 1, bool)
@@ -233,7 +245,7 @@ def _kinds(trace: Trace, schedule: Schedule) -> np.ndarray:
                 is_tp[i] = np.sort(comm.members.astype(np.int32)).tobytes() in groups
     kinds[is_tp[events["comm"]] & (kinds == REDUCE)] = TP
     started = np.flatnonzero((events["flags"] & Flag.NONBLOCKING).astype(bool) & (kinds == RECV))
-    if len(started):  # such a message is there when its request is completed
+    if len(started):  # a nonblocking receive has its message when its request is completed
         kinds[started] = OTHER
         completed = np.flatnonzero(np.isin(events["op"], (Op.WAIT, Op.WAITALL, Op.WAITANY, Op.TEST)))
         posts = _keys(events, started)
@@ -249,8 +261,8 @@ def _keys(events: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """TP collectives of each block, [stage][place], and last those after the last one. A stage of which no rank has got
-    through a block is taken to be as another one."""
+    """Return the number of TP collectives of each block, [stage][place]. The last entry of a stage is their number
+    after its last block. A stage in which no rank has completed a block gets the numbers of another stage."""
     if schedule.tp == 1:
         return ((0,) * (schedule.blocks + 1),) * schedule.pp
     found = [_layers_of(schedule, stage, kinds, starts) for stage in range(schedule.pp)]
@@ -266,10 +278,13 @@ def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> tuple[
 
 
 def _layers_of(schedule: Schedule, stage: int, kinds: np.ndarray, starts: np.ndarray) -> tuple[int, ...] | None:
-    """Of one stage's blocks. Forward and backward passes, and chunks, need not make as many (embedding, loss,
-    recomputation), but each of a kind does: their numbers are the solution of as many equations as there are pairs of
-    neighbouring messages. What several kinds only have together, as on the last stage, is shared equally. More before
-    an iteration's first message belongs to the first block."""
+    """Return the same for the blocks of one stage, or None if no rank has completed a block.
+
+    Forward and backward passes, and chunks, need not make the same number of TP collectives (embedding, loss,
+    recomputation). But all blocks of one kind make the same number. These numbers solve a system of equations, with one
+    equation for each pair of neighbouring messages. If an equation gives only the sum for several kinds, as on the last
+    stage, they share it equally. Additional collectives before an iteration's first message belong to its first block.
+    """
     blocks, items = schedule.blocks_of(stage), _items(schedule, stage, (0,) * (schedule.blocks + 1))
     of = {kind: i for i, kind in enumerate(dict.fromkeys((block.chunk, block.backward) for block in blocks))}
     places = [of[block.chunk, block.backward] for block in blocks]
@@ -286,7 +301,7 @@ def _layers_of(schedule: Schedule, stage: int, kinds: np.ndarray, starts: np.nda
         inner = seen & holds.any(axis=1)
         inner[[0, -1]] &= np.linalg.matrix_rank(holds[1:-1][seen[1:-1]]) < np.linalg.matrix_rank(holds[seen])
         each = np.floor(np.linalg.lstsq(holds[inner], counts[inner], rcond=None)[0] + 1e-6).astype(int)
-        for gap in np.flatnonzero(inner).tolist():  # an odd one of several kinds is the last one's
+        for gap in np.flatnonzero(inner).tolist():  # what cannot be shared equally is the last kind's
             last = np.flatnonzero(holds[gap])[-1]
             each[last] += (counts[gap] - holds[gap] @ each) // holds[gap, last]
         more = np.where(seen, counts - holds @ each, 0)
@@ -304,14 +319,14 @@ def _layers_of(schedule: Schedule, stage: int, kinds: np.ndarray, starts: np.nda
 
 
 def _between(kinds: np.ndarray, items: Sequence[Item]) -> np.ndarray:
-    """How many TP calls there are before each message of an iteration and after the last one, in the iteration that has
-    fewest; -1: none was recorded there. What is before the first iteration says nothing."""
+    """Return how many TP calls there are before each message of an iteration and after its last message. The iteration
+    with the fewest counts; -1: none was recorded there. Calls before the first iteration are not used."""
     sequence = _walk(np.where(kinds == TP, OTHER, kinds), items)
     at = np.flatnonzero(sequence.item != NONE)
     made = np.diff(np.cumsum(kinds == TP)[at])
     item = np.where(sequence.item[at] == REDUCING, len(items), sequence.item[at])
     before = np.where(item[:-1] == len(items), -1, item[:-1])
-    # without messages only reductions are told apart, by what is between them
+    # without messages there are only reductions, and the calls between them separate the iterations
     follows = item[1:] == before + 1 if items else made > 0
     found = np.full(len(items) + 1, np.iinfo(np.int64).max)
     np.minimum.at(found, item[1:][follows], made[follows])
@@ -332,8 +347,8 @@ def _items(schedule: Schedule, stage: int, layers: tuple[int, ...]) -> tuple[Ite
 
 
 def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> CallSequence:
-    """Hold calls against the pattern. synced: the first call is one of an iteration's begin; else the walk starts
-    behind the first reduction."""
+    """Compare calls with a stage's pattern. synced: the first call is at the begin of an iteration. Otherwise the walk
+    starts at the first reduction."""
     pattern = [item.kind for item in items]
     size = len(pattern)
     iterations, found = np.full(len(kinds), NONE, np.int32), np.full(len(kinds), NONE, np.int32)
@@ -366,8 +381,8 @@ def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> Call
 
 
 def _counted(trace: Trace, sequence: CallSequence, start: int, reduction: int) -> CallSequence:
-    """The iterations of a rank with lost calls, by the SEQ of its first reduction: an iteration has as many of them as
-    there are until its next call of another kind."""
+    """Return the sequence of a rank with lost calls, with its iterations numbered by the SEQ of its first reduction. An
+    iteration has as many calls on that communicator as there are until the rank's next call of another kind."""
     run = reduction
     while run < len(sequence.item) and sequence.item[run] == REDUCING:
         run += 1
@@ -380,7 +395,7 @@ def _counted(trace: Trace, sequence: CallSequence, start: int, reduction: int) -
 
 
 def _check(labels: Labels, kinds: np.ndarray) -> None:
-    """Check that the schedule fits: only few calls have no place in it."""
+    """Raise ScheduleError if the schedule does not fit, that is, if more than a few calls have no place in it."""
     seen = set()
     for rank, sequence in enumerate(labels.sequences):
         if sequence is None or id(sequence) in seen:
@@ -411,12 +426,12 @@ def _name(event: np.void) -> str:
 
 
 def infer(trace: Trace) -> Schedule:
-    """The schedule that fits the trace. Raises ScheduleError if none does."""
+    """Return the schedule that fits the trace. Raises ScheduleError if none fits."""
     return inferred(trace).schedule
 
 
 def inferred(trace: Trace) -> Labels:
-    """Labels of all calls by the schedule that fits the trace. Raises ScheduleError if none does."""
+    """Return the labels of all calls by the schedule that fits the trace. Raises ScheduleError if none fits."""
     events = trace.events
     sends = events[_CLASS[events["op"]] == SEND]
     sends = sends[sends["peer"] >= 0]
@@ -447,8 +462,8 @@ def inferred(trace: Trace) -> Labels:
 
 
 def _edges(schedule: Schedule) -> set[tuple[int, int]]:
-    """Which rank sends to which. A ring of messages, as in many programs, is no pipeline, although each rank receives,
-    sends and reduces like a stage."""
+    """Return which rank sends to which rank in a schedule. This excludes a ring of messages, which many programs have:
+    it is no pipeline, although each of its ranks receives, sends and reduces like a stage."""
     between = {
         (source[0], stage)
         for stage in range(schedule.pp)
@@ -463,7 +478,7 @@ def _edges(schedule: Schedule) -> set[tuple[int, int]]:
 
 
 def _components(size: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Ranks that are connected, each in ascending order."""
+    """Return the groups of connected ranks, each in ascending order."""
     root = list(range(size))
 
     def find(rank: int) -> int:
@@ -481,7 +496,7 @@ def _components(size: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
 
 
 def _tp_sizes(trace: Trace, pp: int) -> list[int]:
-    """Sizes of communicators on which collectives are called, by how often; and 1."""
+    """Return the sizes of communicators on which collectives are called, the most frequently used first, and then 1."""
     events = trace.events
     collective = np.isin(events["op"], (Op.ALLREDUCE, Op.ALLGATHER, Op.REDUCE_SCATTER))
     calls = np.bincount(events["comm"][collective & (events["comm"] >= 0)], minlength=len(trace.comms))
@@ -495,7 +510,7 @@ def _tp_sizes(trace: Trace, pp: int) -> list[int]:
 def _candidates(
     trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]], edges: Counter[tuple[int, int]]
 ) -> list[Schedule]:
-    """Schedules that could have these chains, the simplest first."""
+    """Return the schedules that could have these chains, the simplest first."""
     order = next(
         (
             o
@@ -510,7 +525,7 @@ def _candidates(
     if pp == 1:
         return [Schedule(tp, pp, dp, order=order)]
     first = Schedule(tp, pp, dp, order=order).ranks[:, 0, 0]
-    # question and answer are no pipeline
+    # one request and one reply are no pipeline
     micro = [count for count in _first_period(trace, int(first[0]), tp, pp) if count > 1 or tp > 1 or pp > 2]
     found = []
     if pp == 2 or not edges[int(first[0]), int(first[-1])]:
@@ -524,8 +539,9 @@ def _candidates(
 
 
 def _first_period(trace: Trace, rank: int, tp: int, pp: int) -> list[int]:
-    """How many messages the first stage sends in an iteration: between reductions, or until its sends and receives
-    repeat. Two ranks that do nothing but send to each other are no pipeline."""
+    """Return how many messages the first stage sends in an iteration: between reductions, or until its sends and
+    receives repeat. The list is empty if this cannot be seen. Two ranks that only send to each other are no
+    pipeline."""
     lo, hi = np.searchsorted(trace.events["rank"], [rank, rank + 1])
     events = trace.events[lo:hi]
     kinds = _CLASS[events["op"]].copy()

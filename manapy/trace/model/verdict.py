@@ -1,4 +1,5 @@
-"""The result of an analysis: one verdict per fault, or one that says healthy, or one that says why nothing is known.
+"""The result of an analysis: one verdict for each fault, or one verdict that says healthy, or one that says why nothing
+is known.
 
 A verdict accuses a rank only of what the trace proves. If records were lost or clocks are too uncertain, it abstains
 and says so.
@@ -11,38 +12,38 @@ from dataclasses import dataclass, field
 
 
 class State(enum.Enum):
-    """Exit codes of `manapy why`: HEALTHY 0, UNKNOWN 1, LATE and SLOW 3, HUNG 4."""
+    """What a verdict says of the job. Exit codes of `manapy why`: HEALTHY 0, UNKNOWN 1, LATE and SLOW 3, HUNG 4."""
 
     HEALTHY = "healthy"
-    # Others wait for it longer than ever before. It computes, reads or writes, or is not visible: it may go on.
+    # Others wait for it longer than ever before. It computes, reads or writes, or cannot be seen. It may go on.
     LATE = "late"
     SLOW = "slow"
-    HUNG = "hung"  # it can't go on, or does nothing by any measure
+    HUNG = "hung"  # it can't go on, or it does nothing by any measure
     UNKNOWN = "unknown"
 
 
 class Cause(enum.Enum):
-    """The cause, in the order in which a proof is searched for."""
+    """The cause of a fault. The order is that in which proofs are searched for."""
 
     NONE = "none"
     DEAD = "dead process"
     STOPPED = "stopped process"  # SIGSTOP, a debugger, a frozen cgroup
-    DEADLOCK = "deadlock"  # a cycle of calls that wait for each other; nobody is at fault alone
+    DEADLOCK = "deadlock"  # a cycle of calls that wait for each other; no single rank is at fault
     # different collectives, roots or sizes at the same place in the order of a communicator
     MISMATCH = "mismatched calls"
-    MISSING = "missing call"  # it went on, or is outside MPI for good, and never made the call others wait for
+    MISSING = "missing call"  # it never made the call that others wait for: it went on, or is outside MPI for good
     COMPUTE = "compute"  # it is in user code: busy (spinning, slow) or asleep; `detail` says which
-    STARVED = "starved processor"  # ready to run, and others run on its processors
+    STARVED = "starved processor"  # it is ready to run, but other processes run on its processors
     UNEQUAL = "unequal work"  # no rank is slow; stages, or micro-batches, have more work than others
-    NETWORK = "network"  # all that take part have entered, and the transfer doesn't end, or takes longer than it did
+    NETWORK = "network"  # all ranks have entered the call, and the transfer doesn't end, or takes longer than before
 
 
-PARKED = "a checkpoint is being taken"  # `detail` of a verdict on a job that is held for it
-WAITING = "ranks wait for others"  # ... that is healthy, as far as can be told so soon
+PARKED = "a checkpoint is being taken"  # `detail` of a verdict on a job that waits for its checkpoint
+WAITING = "ranks wait for others"  # `detail` of a verdict on a job that is healthy as far as can be told so soon
 
 
 class Phase(enum.Enum):
-    """Where in a training iteration, if a schedule is known."""
+    """The phase of a training iteration, if a schedule is known."""
 
     UNKNOWN = ""
     FORWARD = "forward"
@@ -54,10 +55,16 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """sentence: a complete one, for people. rank, peer: world ranks or None; an UNKNOWN verdict accuses no rank, and
-    its peer is a rank whose process may show more. iteration, micro: from 0. cost_ns: for a slow one, the time by which
-    the iteration would be shorter without the fault (counterfactual); without a schedule, the time that all collectives
-    together had to wait. confidence: 0 to 1. since_ns: its begin, on the job's clock."""
+    """One verdict.
+
+    sentence: a complete sentence, for people.
+    rank, peer: world ranks or None. An UNKNOWN verdict accuses no rank; its peer is a rank whose process may show more.
+    iteration, micro: counted from 0.
+    since_ns: when the fault began, on the job's clock.
+    cost_ns: for SLOW, the time by which the iteration would be shorter without the fault (counterfactual). Without a
+        schedule, the time that all collectives together had to wait.
+    confidence: 0 to 1.
+    """
 
     state: State
     sentence: str
@@ -79,7 +86,7 @@ class Verdict:
 
 
 def lines(verdict: Verdict) -> list[str]:
-    """A verdict for people: the sentence, then the details, indented."""
+    """Return a verdict as lines for people: the sentence, then the details, indented."""
     found = [verdict.sentence]
     found += [f"  {text}" for text in verdict.evidence]
     if verdict.state not in (State.HEALTHY, State.UNKNOWN) or verdict.cause is not Cause.NONE:

@@ -1,20 +1,22 @@
-"""Wait states: which part of a call was spent waiting for another rank to make its own call, and for whom.
+"""Wait states: which part of a call was spent waiting for another rank to make its own call, and for which rank.
 
-Scalasca's definitions (Geimer et al., "The Scalasca performance toolset architecture", 2010), each clipped to the call:
+The definitions are Scalasca's (Geimer et al., "The Scalasca performance toolset architecture", 2010). Each wait is
+clipped to the call:
 
     late sender      a receive was entered before its send
     late receiver    a send that blocked was entered before its receive
     wait at NxN      a collective in which everybody needs everybody: from the own arrival to the last one
-    late root        of a broadcast or scatter: from the own arrival to the root's
+    late root        of a broadcast or scatter: from the own arrival to the root's. Of a reduce or gather: the same, for
+                     ranks that were still in the call when the root came
     early root       of a reduce or gather: the root's, from its arrival to the last one
 
-For nonblocking operations the call is the one that completes them. What is left of a call after the last arrival is
+The call of a nonblocking operation is the one that completes it. The rest of a call, after the last arrival, is
 transfer.
 
 Invariants
  1. A wait is claimed only if all arrivals that it depends on are known: all members of a collective, a `sure` pair.
- 2. A wait that is not longer than the uncertainty of the two clocks does not count as a wait, but in `uncertain`. Ranks
-    of one host share a clock.
+ 2. A wait that is not longer than the uncertainty of the two clocks does not count as a wait; it counts in
+    `uncertain`. Ranks of one host share a clock.
  3. A call that a checkpoint interrupted (STOPPED), or that failed, is not used.
 """
 
@@ -42,9 +44,15 @@ class Wait(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Waits:
-    """Arrays of one entry per event. wait: ns, 0 for none. who: the rank waited for, or -1. kind: a Wait. transfer: ns
-    after the last arrival, 0 where arrivals aren't known. uncertain: how many waits were left out because clocks are
-    too uncertain."""
+    """Wait states. Arrays with one entry per event:
+
+    wait: ns, 0 for none.
+    who: the rank waited for, or -1.
+    kind: a Wait.
+    transfer: ns after the last arrival, 0 where arrivals aren't known.
+
+    uncertain: how many waits were left out because clocks are too uncertain.
+    """
 
     wait: np.ndarray
     who: np.ndarray
@@ -55,8 +63,8 @@ class Waits:
 
 @dataclass(frozen=True)
 class Row:
-    """Sums over the calls of one rank of one kind; times in ns. waits: by kind of wait state. culprit: the rank waited
-    for longest, or -1."""
+    """Sums over the calls of one kind of one rank; times in ns. waits: time by kind of wait state. culprit: the rank
+    waited for longest, or -1."""
 
     rank: int
     op: Op
@@ -74,7 +82,7 @@ _PARTIAL = (Op.SCAN, Op.EXSCAN, Op.NEIGHBOR, Op.COMM_CREATE)  # needs fewer than
 
 
 def classify(trace: Trace, matching: Matching) -> Waits:
-    """Wait states of all calls that have returned."""
+    """Return the wait states of all calls that have returned."""
     events = trace.events
     count = len(events)
     wait, transfer = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -91,7 +99,7 @@ def classify(trace: Trace, matching: Matching) -> Waits:
         doubt = (waited > 0) & (waited <= _uncertainty(trace, events["rank"][call], events["rank"][other]))
         uncertain += int(doubt.sum())
         waited[doubt] = 0
-        longest = waited >= wait[call]  # a Waitall has one record for each request, a call one wait
+        longest = waited >= wait[call]  # a Waitall has one record for each request; a call waits once
         call, other, waited, end, enter = call[longest], other[longest], waited[longest], end[longest], enter[longest]
         wait[call] = waited
         transfer[call] = end - enter - waited
@@ -108,7 +116,8 @@ def _receives(events: np.ndarray, matching: Matching) -> tuple[tuple[np.ndarray,
 
 
 def _sends(events: np.ndarray, matching: Matching) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Wait]:
-    """Only the sends that still blocked when the receive was posted; the others had already delivered their message."""
+    """Return only sends that still blocked when the receive was posted. The others had already delivered their
+    message."""
     posts = np.flatnonzero(IS_SEND[matching.op] & (matching.partner >= 0) & matching.sure & (matching.done >= 0))
     receives = matching.partner[posts]
     blocked = events["exit"][matching.done[posts]] >= events["enter"][receives]
@@ -120,7 +129,7 @@ def _collectives(
     events: np.ndarray, matching: Matching
 ) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Wait]]:
     groups = matching.collectives
-    # making one need not wait for anybody
+    # a call that makes a persistent collective need not wait for anybody
     mine = np.flatnonzero((groups.of >= 0) & (matching.done >= 0) & (events["flags"] & Flag.PERSISTENT == 0))
     if not len(mine):
         return []
@@ -144,7 +153,7 @@ def _collectives(
     found.append(((matching.done[mine[late]], at), events["enter"][at], Wait.LATE_ROOT))
     behind = (
         to_root & ~is_root & (roots[of] >= 0)
-    )  # what they give to the root may have to wait for it: those did that were still in the call when it came
+    )  # Sending to the root may have to wait for the root. Only ranks that were still in the call when it came waited.
     behind[behind] = events["exit"][matching.done[mine[behind]]] >= events["enter"][roots[of[behind]]]
     at = roots[of[behind]]
     found.append(((matching.done[mine[behind]], at), events["enter"][at], Wait.LATE_ROOT))
@@ -152,7 +161,7 @@ def _collectives(
 
 
 def _uncertainty(trace: Trace, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The uncertainty of the difference of two ranks' clocks, ns."""
+    """Return the uncertainty of the difference of two ranks' clocks, ns."""
     size = max(trace.size, 1 + max((int(ranks.max(initial=0)) for ranks in (one, other)), default=0))
     own, host = np.zeros(size, np.int64), np.arange(size)
     hosts: dict[str, int] = {}
@@ -164,13 +173,13 @@ def _uncertainty(trace: Trace, one: np.ndarray, other: np.ndarray) -> np.ndarray
 
 
 def one_per_call(trace: Trace, waits: Waits) -> np.ndarray:
-    """Of the records of each call (Waitall, Sendrecv) the one with its longest wait, as a call waits once: indices,
-    ascending."""
+    """Return one record for each call (Waitall and Sendrecv have several): the one with the call's longest wait,
+    because a call waits once. Indices, ascending."""
     return first_largest(waits.wait, np.flatnonzero(first_of_call(trace.events)))
 
 
 def first_largest(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """Where each run of values, the first of which are at `begins`, has its largest one."""
+    """Return the index of the first largest value in each run of values. begins: where the runs begin."""
     if not len(begins):
         return begins
     lengths = np.diff(np.r_[begins, len(values)])
@@ -180,7 +189,7 @@ def first_largest(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
 
 
 def table(trace: Trace, waits: Waits) -> list[Row]:
-    """Sums per rank and kind of call, by rank and then the longest wait first."""
+    """Return sums per rank and kind of call, sorted by rank, then the longest wait first."""
     events = trace.events
     calls = one_per_call(trace, waits)
     closed = calls[events["exit"][calls] != OPEN]
@@ -217,7 +226,7 @@ def table(trace: Trace, waits: Waits) -> list[Row]:
 
 
 def _culprits(of: np.ndarray, who: np.ndarray, wait: np.ndarray, count: int) -> np.ndarray:
-    """For each group of calls, the rank that it waited for longest."""
+    """Return for each group of calls the rank that it waited for longest."""
     found = np.full(count, -1)
     waited = who >= 0
     if waited.any():
@@ -225,13 +234,13 @@ def _culprits(of: np.ndarray, who: np.ndarray, wait: np.ndarray, count: int) -> 
         pairs, at = np.unique(of[waited] * width + who[waited], return_inverse=True)
         sums = np.bincount(at.reshape(-1), wait[waited].astype(np.float64))
         by = np.argsort(sums, kind="stable")
-        found[pairs[by] // width] = pairs[by] % width  # the longest comes last, and stays
+        found[pairs[by] // width] = pairs[by] % width  # the longest comes last and overwrites the others
     return found
 
 
 def blame(trace: Trace, waits: Waits) -> np.ndarray:
-    """int64[size, size], ns: how long each rank (row) has waited for each other (column). Not for thousands of
-    ranks."""
+    """Return how long each rank (row) has waited for each other rank (column): int64[size, size], ns. Not meant for
+    thousands of ranks."""
     calls = one_per_call(trace, waits)
     waited = calls[waits.who[calls] >= 0]
     found = np.zeros((trace.size, trace.size), np.int64)

@@ -1,18 +1,18 @@
-"""The waits of calls that synchronise on a window: for a lock's holders (MPI 4.1, section 12.5.3), or for the other
-side's call of post-start-complete-wait (12.5.2).
+"""The waits of calls that synchronise on a window: for the holders of a lock (MPI 4.1, section 12.5.3), or for the
+other side's call of post-start-complete-wait (section 12.5.2).
 
 Fences are collectives on the window's group, and are matched as such (match.py).
 
 Invariants
- 1. A rank holds a lock from the return of MPI_Win_lock until MPI_Win_unlock of the same target returns. Whether it is
-    shared isn't recorded: who waits for a shared one waits for an exclusive holder, or behind somebody who waits for
-    the shared ones.
- 2. A lock that was taken in lost records is not seen; then it is unknown for which rank its waiters wait.
- 3. A target need not call anything for a lock, an unlock or a flush; but MPI libraries make progress inside of calls
-    only. A target outside MPI is waited for.
- 4. Epochs of post-start-complete-wait are numbered for each pair of ranks on both sides (trace.h), so that the n-th
-    access belongs to the n-th exposure whatever records are lost. MPI_Win_start may return before the post (12.5.2):
-    MPI_Win_complete waits for it then.
+ 1. A rank holds a lock from the return of MPI_Win_lock until MPI_Win_unlock of the same target returns. The record does
+    not say whether a lock is shared. A rank that waits for a shared lock waits for an exclusive holder, or behind a
+    rank that waits for the shared holders.
+ 2. A lock that was taken in lost records is not seen. Then it is unknown for which rank its waiters wait.
+ 3. A target need not make a call for a lock, an unlock or a flush. But MPI libraries make progress only inside calls.
+    So ranks also wait for a target that is outside MPI.
+ 4. Epochs of post-start-complete-wait are numbered for each pair of ranks on both sides (trace.h). So the n-th access
+    belongs to the n-th exposure even if records are lost. MPI_Win_start may return before the post (section 12.5.2).
+    MPI_Win_complete waits for the post then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWERS = {Op.WIN_START: Op.WIN_POST, Op.WIN_COMPLETE: Op.WIN_POST, Op.WIN_WAIT:
 
 
 def holders(trace: Trace, matching: Matching, event: int) -> dict[int, int]:
-    """The ranks that hold the lock which an open MPI_Win_lock asks for, and since when, ns."""
+    """Return the ranks that hold the lock for which an open MPI_Win_lock asks, and since when each holds it, ns."""
     events = trace.events
     comm, target = int(matching.comm[event]), int(matching.peer[event])
     mine = (
@@ -37,7 +37,7 @@ def holders(trace: Trace, matching: Matching, event: int) -> dict[int, int]:
         & (events["exit"] != OPEN)
         & (events["flags"] & Flag.FAILED == 0)
     )
-    if target >= 0:  # without a peer: all targets
+    if target >= 0:  # a lock without a peer locks all targets
         mine &= (matching.peer == target) | (matching.peer == NO_PEER)
     newest: dict[tuple[int, int], int] = {}
     for i in np.flatnonzero(mine).tolist():
@@ -48,8 +48,8 @@ def holders(trace: Trace, matching: Matching, event: int) -> dict[int, int]:
 
 
 def newest(trace: Trace, matching: Matching, op: Op, rank: int, event: int) -> int:
-    """The last call `op` of `rank` to the rank, and on the window, of an event of post-start-complete-wait; -1: there
-    is none."""
+    """Return the index of the last call `op` of `rank` that belongs to an event of post-start-complete-wait: on the
+    same window, and with the event's rank as its peer. -1: there is none."""
     lo, hi = matching.of_rank(rank)
     events = trace.events
     mine = (

@@ -16,13 +16,13 @@ from ..model.verdict import State, Verdict
 from .heatmap import interrupted
 from .markup import Time, note, plural, table
 
-BLOCKS = 2_000  # drawn; of more, the longest on the path
-DEAREST = 8
-WIDTH, LEFT, ROW = 1200, 80, 26  # of the picture
+BLOCKS = 2_000  # largest number of blocks that are drawn; of more, the longest on the path are drawn
+DEAREST = 8  # number of blocks in the table of those that exceed their usual work most
+WIDTH, LEFT, ROW = 1200, 80, 26  # sizes in the picture
 
 
 def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Verdict]) -> str:
-    """HTML and SVG. measured: at least one."""
+    """Return the section as HTML and SVG. measured: at least one."""
     worst, blamed = _worst(labels, measured, verdicts)
     found = _Path(
         labels.schedule, worst.timing, np.median([one.timing.compute.sum(axis=1) for one in measured], axis=0)
@@ -54,8 +54,8 @@ def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ve
 
 
 def _worst(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Verdict]) -> tuple[Iteration, bool]:
-    """The iteration of the gravest verdict on a slow one (then True), or else the longest; the first is none to compare
-    with, nor one into which a checkpoint fell."""
+    """Return the iteration that the gravest verdict on a slow iteration names, and True; or else the longest one, and
+    False. The first iteration, and those that a checkpoint interrupted, are excluded if there are others."""
     stopped = interrupted(labels)
     fair = [one for one in measured if not one.first and one.number not in stopped] or list(measured)
     blamed = [
@@ -65,7 +65,7 @@ def _worst(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ver
 
 
 class _Path:
-    """The path through one iteration. usual: own work of all blocks, [B, D, T], seconds."""
+    """The critical path through one iteration. usual: own work of all blocks, [B, D, T], seconds."""
 
     def __init__(self, schedule: Schedule, timing: Timing, usual: np.ndarray) -> None:
         self.schedule, self.timing, self.usual = schedule, timing, usual
@@ -78,8 +78,8 @@ class _Path:
         self._scale = (WIDTH - LEFT - 10) / self.times.makespan
 
     def work(self, vertex: int) -> tuple[str, Time, Time]:
-        """What a block is called, its own work and what is usual; of the rank with most, where several work on it
-        together."""
+        """Return a block's name, its own work, and its usual work. If several ranks work on it together, it is the rank
+        with most work."""
         shard = int(self._own[vertex, self.replica].argmax())
         stage, place = divmod(vertex, self.graph.blocks)
         block = self.schedule.blocks_of(stage)[place]
@@ -96,7 +96,7 @@ class _Path:
         )
 
     def picture(self) -> str:
-        """SVG: stages one below the other, time to the right."""
+        """Return the picture as SVG: stages one below the other, time to the right."""
         if all_drawn := self.graph.count <= BLOCKS:
             vertices = list(range(self.graph.count))
         else:
@@ -134,7 +134,7 @@ class _Path:
         return shapes
 
     def sums(self) -> list[tuple[str, float]]:
-        """What the path is made of, seconds; they add up to the iteration."""
+        """Return the parts of the path, seconds. They add up to the iteration."""
         sums = dict.fromkeys(
             ("forward work", "backward work", "collectives of TP groups", "messages between stages", "sends"), 0.0
         )
@@ -162,11 +162,12 @@ class _Path:
         return [(what, seconds) for what, seconds in found if seconds > 0]
 
     def _since(self, step: Step) -> float:
-        """From when on the path is in it."""
+        """Return from when on the path is in this step, seconds."""
         times = self.times.begin if step.begins else self.times.end
         return float(times[step.vertex, self.replica, step.shard])
 
     def _until(self, step: Step) -> float:
+        """Return until when the path is in this step, seconds."""
         times = self.times.end if step.ends else self.times.begin
         return float(times[step.vertex, self.replica, step.shard])
 

@@ -1,8 +1,8 @@
 """The ranks' activity over time: each rank's own work in each iteration of a training job, or else the share of each
 stretch of time that it spent in MPI.
 
-Large maps are made coarser so that conspicuous cells remain visible: of the cells that are merged, the largest work
-counts, or the smallest share of MPI (the other ranks wait for this rank).
+Large maps are made coarser so that conspicuous cells remain visible. Of cells that are merged, the largest work counts,
+or the smallest share of MPI (the other ranks wait for this rank).
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ ROWS, COLUMNS = 128, 240
 
 @dataclass(frozen=True)
 class Heat:
-    """values: [rows, columns], seconds of own work or share of time in MPI (0 to 1); NaN: not known. ratio: own work
-    over what is usual in that stage; None for a share. rows: first and last rank of each; columns: first and last
-    iteration or stretch; begin, end: of each column, ns on the job's clock."""
+    """A heatmap.
+
+    values: [rows, columns], seconds of own work, or share of time in MPI (0 to 1); NaN: not known.
+    ratio: own work relative to the median of its stage; None for a share.
+    rows: first and last rank of each row.
+    columns: first and last iteration, or stretch, of each column.
+    begin, end: of each column, ns on the job's clock.
+    """
 
     values: np.ndarray
     ratio: np.ndarray | None
@@ -36,7 +41,8 @@ class Heat:
 
 
 def work(labels: Labels, measured: Sequence[Iteration]) -> Heat:
-    """Of iterations that all ranks have ended, at least one. One into which a checkpoint fell says nothing."""
+    """Return the heatmap of own work in iterations that all ranks have ended (at least one). Cells of iterations that a
+    checkpoint interrupted are unknown."""
     schedule = labels.schedule
     values = np.empty((schedule.size, len(measured)))
     for i, one in enumerate(measured):
@@ -61,12 +67,12 @@ def work(labels: Labels, measured: Sequence[Iteration]) -> Heat:
 
 
 def interrupted(labels: Labels) -> set[int]:
-    """Iterations into which a checkpoint or a restart fell."""
+    """Return the iterations in which a checkpoint or a restart happened."""
     return set(labels.iteration[labels.trace.events["flags"] & Flag.STOPPED > 0].tolist())
 
 
 def share(trace: Trace, begin: int, end: int) -> Heat:
-    """Of each rank's first thread, over the time from begin to end, ns."""
+    """Return the heatmap of the share of time in MPI, of the first thread of each rank. begin, end: ns."""
     events = trace.events
     calls = events[first_of_call(events) & ~np.isin(events["op"], NOT_CALLS)]
     edges = np.linspace(0, max(end - begin, 1), COLUMNS + 1)
@@ -100,7 +106,7 @@ def _coarse(
     end: np.ndarray,
     reduce: np.ufunc,
 ) -> Heat:
-    """In at most ROWS and COLUMNS."""
+    """Return the heatmap, merged into at most ROWS and COLUMNS."""
     rows, columns = (
         np.linspace(0, n, min(n, most) + 1).astype(int) for n, most in zip(values.shape, (ROWS, COLUMNS), strict=True)
     )

@@ -1,5 +1,5 @@
-"""Pieces of HTML for report.py. What is not said to be markup is escaped, and cut where it is longer than TEXT
-characters."""
+"""Pieces of HTML for report.py. Texts are escaped, and cut if they are longer than TEXT characters. Parameters called
+`markup` are HTML already."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from html import escape
 
 from ...core.units import span
 
-TEXT = 2_000
+TEXT = 2_000  # characters
 
 _RIGHT = ' class="number"'
 
 
 class Time(float):
-    """ns, for a cell of a table."""
+    """A time in ns, for a cell of a table."""
 
 
 def plural(number: int, what: str) -> str:
-    """1 rank, 1,024 ranks."""
+    """Return a number and a noun: `1 rank`, `1,024 ranks`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def cut(text: str) -> str:
-    """Not escaped."""
+    """Return a text, cut at TEXT characters. It is not escaped."""
     return text if len(text) <= TEXT else f"{text[:TEXT]} ..."
 
 
 def note(markup: str) -> str:
-    """A paragraph on what is shown."""
+    """Return a paragraph that explains what is shown."""
     return f'<p class="note">{markup}</p>\n'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Numbers and times to the right."""
+    """Return a table. Columns of numbers and times are right-aligned."""
     rows = list(rows)
     heads = "".join(
         f"<th{_RIGHT if rows and isinstance(rows[0][i], (int, float)) else ''}>{escape(name)}</th>"

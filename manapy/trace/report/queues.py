@@ -1,11 +1,11 @@
-"""RDMA queue pairs of one recorded job: how far each has got, and what went over each device when; as SVG and a table.
-Records: MPY_OP_RDMA_QP of trace.h.
+"""RDMA queue pairs of one recorded job, as SVG and a table: the progress of each, and the traffic of each device over
+time. Records: MPY_OP_RDMA_QP of trace.h.
 
 Invariants
- 1. Between two records of a queue pair its bytes are spread evenly over the time; they count for the device that the
-    later one names.
- 2. What was posted before the first record that is left is not drawn; totals are the queue pair's own counts and hold
-    in any case.
+ 1. Between two records of a queue pair its bytes are spread evenly over the time. They count for the device that the
+    later record names.
+ 2. What was posted before the first remaining record is not drawn. Totals are the queue pair's own counts, so they are
+    always right.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ...core.units import span
 from ..model.events import Trace
 from .markup import Time, cut, note, plural, table
 
-ROWS = 80  # queue pairs and devices that are shown
-WIDTH, LEFT, ROW, BINS = 1200, 160, 40, 400  # of the picture
+ROWS = 80  # largest number of queue pairs and of devices that are shown
+WIDTH, LEFT, ROW, BINS = 1200, 160, 40, 400  # sizes in the picture
 
 
 @dataclass(frozen=True)
 class QueuePair:
-    """records: its own, in order of time."""
+    """A queue pair. records: its records, in order of time."""
 
     rank: int
     number: int
@@ -34,18 +34,18 @@ class QueuePair:
 
     @property
     def in_flight(self) -> int:
-        """Work requests posted and not completed, at the end."""
+        """Number of work requests that are posted and not completed, at the end."""
         return max(int(self.records["request"][-1]) - int(self.records["context"][-1]), 0)
 
     @property
     def switches(self) -> int:
-        """How often it went over to another device."""
+        """How often it changed to another device."""
         devices = self.records["tag"]
         return int((devices[1:] != devices[:-1]).sum())
 
 
 def queue_pairs(trace: Trace) -> list[QueuePair]:
-    """All of a trace, by rank and number."""
+    """Return all queue pairs of a trace, by rank and number."""
     events = trace.rdma[np.lexsort((trace.rdma["seq"], trace.rdma["enter"], trace.rdma["comm"], trace.rdma["rank"]))]
     if not len(events):
         return []
@@ -56,7 +56,7 @@ def queue_pairs(trace: Trace) -> list[QueuePair]:
 
 
 def section(trace: Trace, begin: int, end: int) -> str:
-    """HTML; empty if there are no queue pairs. begin, end: ns that the page shows."""
+    """Return the section as HTML; empty if there are no queue pairs. begin, end: the time that the page shows, ns."""
     found = queue_pairs(trace)
     if not found:
         return ""
@@ -106,7 +106,7 @@ def _device(trace: Trace, index: int) -> str:
 
 
 def traffic(trace: Trace, found: list[QueuePair], begin: int, end: int, bins: int) -> dict[tuple[str, str], np.ndarray]:
-    """Bytes posted in each of `bins` equal parts of the time, [bins], by (host, device)."""
+    """Return the bytes posted in each of `bins` equal parts of the time, [bins], by (host, device)."""
     edges = np.linspace(begin, end, bins + 1)
     moved: dict[tuple[str, str], np.ndarray] = {}
     for pair in found:
@@ -120,7 +120,8 @@ def traffic(trace: Trace, found: list[QueuePair], begin: int, end: int, bins: in
 
 
 def _stretches(pair: QueuePair) -> Iterator[tuple[int, int, int]]:
-    """First and last record of each time on one device, the first being the last one before it; and the device."""
+    """Yield each stretch of time on one device: its first and last record, and the device. The first record is the last
+    one before the stretch, if there is one."""
     devices = pair.records["tag"]
     begins = [0, *(1 + np.flatnonzero(devices[1:] != devices[:-1])).tolist()]
     for begin, after in zip(begins, [*begins[1:], len(devices)], strict=True):
@@ -128,7 +129,7 @@ def _stretches(pair: QueuePair) -> Iterator[tuple[int, int, int]]:
 
 
 def _picture(trace: Trace, found: list[QueuePair], begin: int, end: int) -> str:
-    """A line for each device; all have one scale."""
+    """Return the picture: a line for each device, all on one scale."""
     moved = sorted(traffic(trace, found, begin, end, BINS).items())[:ROWS]
     most = max(float(values.max()) for _, values in moved)
     if not most:

@@ -1,11 +1,10 @@
-"""Writes one recorded job as a self-contained page of HTML: without network, other files or libraries.
+"""Writes one recorded job as a self-contained page of HTML: it needs no network, other files or libraries.
 
-The timeline and the heatmap are drawn by report.js from columns of numbers in the page; the rest is plain HTML, and
-SVG.
+report.js draws the timeline and the heatmap from columns of numbers in the page. The rest is plain HTML and SVG.
 
 Invariants
- 1. Names and texts of programs are escaped, in HTML and in the data of the script. The page's policy lets it load
-    nothing from anywhere.
+ 1. Names and texts of programs are escaped, in HTML and in the data of the script. The page's policy forbids it to load
+    anything.
  2. The page has a bounded size, however large the trace is: constants limit each part, and the page says what was left
     out.
 """
@@ -32,8 +31,8 @@ from . import critical, heatmap, queues
 from .markup import Time, cut, note, plural, table
 from .timeline_bins import NOT_CALLS, Marks, marks
 
-MARKS, LANES = 40_000, 128  # of the timeline
-VERDICTS, PROBLEMS, ROWS = 24, 60, 80
+MARKS, LANES = 40_000, 128  # limits of the timeline
+VERDICTS, PROBLEMS, ROWS = 24, 60, 80  # limits of lists and tables
 
 _KINDS = (
     ("send", "#2f6fb7", match.SENDS),
@@ -59,7 +58,7 @@ _IS_OPEN, _NONBLOCKING, _KNOWN, _FAILED, _STOPPED = 1, 2, 4, 8, 16  # bits of a 
 
 
 def page(trace: Trace, verdicts: Sequence[Verdict], labels: Labels | None = None) -> str:
-    """The page, whole. verdicts: as diagnose() finds them; labels: of the schedule, if one is known."""
+    """Return the complete page. verdicts: as diagnose() finds them. labels: of the schedule, if one is known."""
     matching = match.match(trace)
     found = waits.classify(trace, matching)
     measured = list(iterations(labels)) if labels is not None else []
@@ -120,7 +119,7 @@ style-src 'unsafe-inline'">
 
 
 def _end(trace: Trace, begin: int) -> int:
-    """Of what is shown: `now`, or where all ranks have finalized their last return."""
+    """Return the end of the time that is shown, ns: `now`, or the last return of a call if all ranks have finalized."""
     if trace.ranks and all(known.ended for known in trace.ranks.values()) and len(trace.events):
         return max(int(trace.events["exit"].max()), begin + 1)
     return max(trace.now, begin + 1)
@@ -157,14 +156,14 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _json(data: object) -> str:
-    """Inside a script element: no text can end it, nor begin a comment."""
+    """Return data for a script element: no text in it can end the element, or begin a comment."""
     return (
         json.dumps(data, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     )
 
 
 def _column(values: np.ndarray) -> dict[str, str]:
-    """An array for report.js: integers in the smallest type that has room for them."""
+    """Return an array for report.js: integers in the smallest type that has room for them."""
     if values.dtype.kind != "f":
         lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
         kinds = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
@@ -190,7 +189,7 @@ def _timeline_data(
     at = drawn.event
     events = trace.events[at]
     post = matching.post[at]
-    source = np.where(post >= 0, post, at)  # what a completion completes says more than itself
+    source = np.where(post >= 0, post, at)  # for a completion, the post is shown: it says more
     bits = (
         _IS_OPEN * (events["exit"] == OPEN) + _NONBLOCKING * (events["flags"] & Flag.NONBLOCKING != 0)
         + _KNOWN * ((found.wait[at] > 0) | (found.transfer[at] > 0))
@@ -313,7 +312,7 @@ def _open_calls(trace: Trace, matching: match.Matching) -> str:
 
 
 def _waits(trace: Trace, found: waits.Waits) -> str:
-    """Who waited for whom, and sums per rank and kind of call."""
+    """Return the tables of waits: which rank waited for which, and sums per rank and kind of call."""
     rows = [row for row in waits.table(trace, found) if row.op not in NOT_CALLS]
     if not rows:
         return ""
@@ -353,7 +352,7 @@ def _waits(trace: Trace, found: waits.Waits) -> str:
 
 
 def _who_for_whom(trace: Trace, found: waits.Waits) -> tuple[list[tuple[object, ...]], int]:
-    """Rows of the table, the longest waits first, and how many there would be."""
+    """Return the rows of the table, the longest waits first, and the number of rows without the limit."""
     at = waits.one_per_call(trace, found)
     at = at[found.who[at] >= 0]
     keys = np.stack([trace.events["rank"][at], found.who[at], trace.events["op"][at], found.kind[at]])
@@ -383,7 +382,7 @@ def _more(number: int) -> str:
 
 
 def _problems(trace: Trace, found: waits.Waits) -> str:
-    """What the records don't say."""
+    """Return the section on what the records don't show."""
     begin = int(trace.events["enter"].min()) if len(trace.events) else 0
     said = list(trace.problems)
     missing = sorted(set(range(trace.size)) - set(trace.ranks))

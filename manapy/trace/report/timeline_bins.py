@@ -1,12 +1,12 @@
-"""The marks by which a timeline draws the calls of a trace, however many they are.
+"""The marks with which a timeline draws the calls of a trace, however many calls there are.
 
-Each long call is a mark. Short calls share a mark with their neighbours in the same stretch of time, `grain` long; it
-has their sums. The grain is as short as the allowed number of marks permits; 0 if every call is a mark.
+Each long call is a mark. Short calls share a mark with their neighbours in the same stretch of time, `grain` long. The
+mark has their sums. The grain is as short as the allowed number of marks permits; 0 if every call is a mark.
 
 Invariants
- 1. Of the lanes that are drawn nothing is left out: calls, time in MPI and waiting of a lane's marks add up to those of
+ 1. Nothing is left out of the lanes that are drawn: calls, time in MPI and waiting of a lane's marks add up to those of
     its calls.
- 2. A call that has not returned, or is no shorter than the grain, is a mark of its own.
+ 2. A call that has not returned, or is no shorter than the grain, has its own mark.
 """
 
 from __future__ import annotations
@@ -25,11 +25,20 @@ NOT_CALLS = (Op.NONE, Op.MARK)
 
 @dataclass(frozen=True)
 class Marks:
-    """lanes: (rank, thread) of each row; left_out: how many more there are. grain: ns. The others have one entry for
-    each mark, by lane and time:
+    """The marks of a timeline.
 
-    lane. begin, end: ns on the job's clock, of an open call `now`. inside: ns of it in MPI. waited: of those, for other
-    ranks. calls: how many. event: the record of the longest of them.
+    lanes: (rank, thread) of each row.
+    left_out: number of lanes that are not drawn.
+    grain: ns.
+
+    Arrays with one entry per mark, by lane and time:
+
+    lane: index in `lanes`.
+    begin, end: ns on the job's clock; the end of an open call is `now`.
+    inside: time in MPI, ns.
+    waited: time of this that was spent waiting for other ranks, ns.
+    calls: number of calls.
+    event: the record of the longest call.
     """
 
     lanes: list[tuple[int, int]]
@@ -45,8 +54,8 @@ class Marks:
 
 
 def marks(trace: Trace, waits: Waits, limit: int, lanes: int, named: Iterable[int] = ()) -> Marks:
-    """At most `limit` marks (at least four for each lane) in at most so many lanes: those of the ranks named, and
-    others evenly from all."""
+    """Return at most `limit` marks (at least four for each lane) in at most `lanes` lanes: those of the named ranks,
+    and others, chosen evenly from all."""
     events = trace.events
     calls = one_per_call(trace, waits)
     calls = calls[~np.isin(events["op"][calls], NOT_CALLS)]
@@ -64,7 +73,7 @@ def marks(trace: Trace, waits: Waits, limit: int, lanes: int, named: Iterable[in
     since = begin - begin.min(initial=trace.now)
 
     def firsts(grain: int) -> np.ndarray:
-        """Of each mark its first call."""
+        """Return the first call of each mark."""
         alone = is_open | (length >= grain)
         stretch = since // max(grain, 1)
         new = np.ones(len(calls), bool)
@@ -92,7 +101,7 @@ def marks(trace: Trace, waits: Waits, limit: int, lanes: int, named: Iterable[in
 
 
 def _shown(ranks: np.ndarray, limit: int, named: list[int]) -> np.ndarray:
-    """Which lanes, given the rank of each."""
+    """Return which lanes are drawn. ranks: the rank of each lane."""
     if len(ranks) <= limit:
         return np.arange(len(ranks))
     wanted = np.flatnonzero(np.isin(ranks, named))[:limit]

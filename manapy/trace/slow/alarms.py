@@ -42,8 +42,8 @@ def verdicts(
     labels: Labels | None = None,
     looks: WatchState | None = None,
 ) -> list[Verdict]:
-    """As slow.verdicts, but only findings worth an alarm, and only of the newest iterations. looks: earlier ones at the
-    same job."""
+    """Return verdicts like slow.verdicts, but only on findings that are worth an alarm. looks: the state from earlier
+    looks at the same job; it is updated."""
     watched = slow.watch(trace, schedule, limits, delays, labels, looks)
     if not isinstance(watched, WatchResult):
         cheap = [
@@ -72,23 +72,23 @@ def verdicts(
 
 
 def _share(watched: WatchResult) -> float:
-    """The healthy time that a fault has to cost."""
+    """Return the share of the healthy time that a fault has to cost."""
     return 1 / watched.monitor.limits.performance - 1
 
 
 def _single(watched: WatchResult) -> list[Verdict]:
-    """Single iterations that one fault alone has made so much longer."""
+    """Return verdicts on single iterations that one fault alone has made longer by that share."""
     least = max(FLOOR * 1e-9, _share(watched) * watched.monitor.length)
     return [slow.tell(watched, [finding]) for finding in watched.found if not finding.chronic and finding.cost >= least]
 
 
-def _whom(finding: Finding) -> tuple[object, ...]:
-    """Findings that have the same fault: of a rank, or of a link in either direction."""
+def _fault(finding: Finding) -> tuple[object, ...]:
+    """Return a key that is equal for findings with the same fault: of one rank, or of one link in either direction."""
     return finding.cause, frozenset((finding.rank, finding.peer)) if finding.cause is Cause.NETWORK else finding.rank
 
 
 def _newest(measured: list[Iteration]) -> list[Iteration]:
-    """The window; nothing if there aren't enough."""
+    """Return the iterations of the window, or none if there are too few."""
     length = 0.0
     for count, one in enumerate(reversed(measured), 1):
         length += one.seconds
@@ -98,7 +98,7 @@ def _newest(measured: list[Iteration]) -> list[Iteration]:
 
 
 def _window(watched: WatchResult) -> list[Verdict]:
-    """Faults that together have made both halves of the newest iterations so much longer."""
+    """Return verdicts on faults that have made both halves of the window longer by that share."""
     window = _newest(watched.measured)
     if not window:
         return []
@@ -106,7 +106,7 @@ def _window(watched: WatchResult) -> list[Verdict]:
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in watched.found:
         if not finding.chronic and finding.iteration in numbers:
-            groups.setdefault(_whom(finding), []).append(finding)
+            groups.setdefault(_fault(finding), []).append(finding)
     middle = (window[0].begin + window[-1].end) // 2
     found = []
     for group in groups.values():
@@ -124,7 +124,7 @@ def _window(watched: WatchResult) -> list[Verdict]:
 
 
 def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]) -> Verdict:
-    """A permanent fault, named by its most expensive finding."""
+    """Return the verdict on a permanent fault. It is named by its most expensive finding."""
     said = slow.tell(watched, sorted(group, key=lambda finding: -finding.cost))
     cost, took = sum(finding.cost for finding in group), (window[-1].end - window[0].begin) * 1e-9
     slowed = len({finding.iteration for finding in group})
@@ -136,7 +136,7 @@ def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]
 
 
 def _chronic(watched: WatchResult) -> list[Verdict]:
-    """Ranks that are always a little slower, and have been for long enough to cost something."""
+    """Return verdicts on ranks that are always a little slower, and have been for long enough to cost FLOOR."""
     groups: dict[int, list[Finding]] = {}
     for finding in watched.found:
         if finding.chronic:

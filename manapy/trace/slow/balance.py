@@ -1,14 +1,15 @@
-"""The time that a training job loses because its work is unequal although no rank is slow: between stages, and between
-micro-batches (sequence lengths).
+"""The time that a training job loses because its work is unequal although no rank is slow: unequal between stages, or
+between micro-batches (sequence lengths).
 
-The same work is spread evenly in the graph of each iteration (graph.py): each block takes what it takes on average over
-iterations, replicas and shards, then each stage what stages take on average. What the iterations would be shorter by is
-what is lost. Real jobs: Lin et al., "Understanding stragglers in large model training using what-if analysis" (2025).
+The same work is spread evenly in the graph of each iteration (graph.py). First each block takes its average time over
+iterations, replicas and shards. Then each stage takes the average time of stages. The lost time is that by which the
+iterations would be shorter. For real jobs see Lin et al., "Understanding stragglers in large model training using
+what-if analysis" (2025).
 
 Invariants
- 1. No work goes away: means are taken, not minima.
- 2. Micro-batches are called unequal only where the data show: a micro-batch that is long in one block is so in others.
-    Scatter that no other block shares is the machine's.
+ 1. The total work stays the same: means are taken, not minima.
+ 2. Micro-batches are called unequal only if the data show it: a micro-batch that is long in one block is also long in
+    others. Scatter that only one block has comes from the machine.
  3. An optimizer or a data loader before the first block of a stage is not part of its balance.
 """
 
@@ -23,16 +24,22 @@ from ..model.graph import Graph, Timing, graph_of
 from ..model.iterations import Iteration
 from ..model.schedule import Schedule
 
-FEWEST = 8  # iterations
-MOST = 16  # that are taken, evenly over all of them
-SHARED = 0.5  # correlation of a micro-batch's blocks from which on it is the micro-batch that is long
+FEWEST = 8  # number of iterations that are needed
+MOST = 16  # number of iterations that are used; they are spread evenly over all
+SHARED = 0.5  # correlation of a micro-batch's blocks from which on the micro-batch itself counts as long
 
 
 @dataclass(frozen=True)
 class Balance:
-    """took, even: seconds of an iteration, as it is and were the same work spread evenly. micros, stages: shares of it
-    that are lost between micro-batches (0: none that is of the data), and between stages. work: own work of each
-    stage's ranks in an iteration, seconds. correlation: of a micro-batch's blocks."""
+    """The result of `balance`.
+
+    took: seconds of an iteration, with the same work on all shards of a TP group.
+    even: seconds of an iteration with the same work spread evenly.
+    micros: share of an iteration that is lost between micro-batches; 0 if the data do not cause it.
+    stages: share of an iteration that is lost between stages.
+    work: own work of each stage's ranks in an iteration, seconds.
+    correlation: of the blocks of a micro-batch.
+    """
 
     took: float
     even: float
@@ -43,12 +50,12 @@ class Balance:
 
     @property
     def lost(self) -> float:
-        """Share of an iteration."""
+        """The lost share of an iteration."""
         return self.micros + self.stages
 
 
 def balance(schedule: Schedule, measured: Sequence[Iteration]) -> Balance | None:
-    """Of these iterations; None: too few."""
+    """Compute the balance of these iterations. Returns None if they are too few."""
     if len(measured) < FEWEST:
         return None
     chosen = [measured[i] for i in np.unique(np.linspace(0, len(measured) - 1, MOST).astype(int)).tolist()]
@@ -81,9 +88,9 @@ def balance(schedule: Schedule, measured: Sequence[Iteration]) -> Balance | None
 
 
 def _with(timing: Timing, work: np.ndarray, closing: float) -> Timing:
-    """An iteration with this work: [B, K, D or 1]. Shards of a TP group have the same: by what they differ is no matter
-    of balance. Of the time before the gradient reduction only what all need is work for sure: a rank may wait there in
-    a call that isn't recorded."""
+    """Return an iteration's timing with this work, [B, K, D or 1], on all shards. Differences between the shards of a
+    TP group are not part of the balance. Of the time before the gradient reduction, only the minimum over all ranks is
+    certainly work: a rank may wait there in a call that isn't recorded."""
     return replace(
         timing,
         compute=np.broadcast_to(work[..., None], timing.compute.shape),
@@ -92,8 +99,8 @@ def _with(timing: Timing, work: np.ndarray, closing: float) -> Timing:
 
 
 def _correlation(schedule: Schedule, graph: Graph, timings: Sequence[Timing]) -> float:
-    """Of the work of two blocks of the same micro-batch, over iterations and replicas; the median over all
-    micro-batches."""
+    """Return the correlation between the work of two blocks of the same micro-batch, over iterations and replicas: the
+    median over all micro-batches."""
     # [B, iterations * replicas]
     own = np.stack([timing.compute.sum(axis=1).mean(axis=-1) for timing in timings], axis=1).reshape(graph.count, -1)
     found = []
@@ -110,15 +117,15 @@ def _correlation(schedule: Schedule, graph: Graph, timings: Sequence[Timing]) ->
 
 
 def micros(schedule: Schedule, vertex: int) -> set[int]:
-    """The micro-batches that are worked on between the calls around a block's work: where no call tells one block from
-    the next, it is the work of both."""
+    """Return the micro-batches that are worked on between the calls around a block's work. If no call separates one
+    block from the next, the work is that of both."""
     stage, place = divmod(vertex, schedule.blocks)
     return {schedule.blocks_of(stage)[one].micro for one in merged(schedule, stage, place)}
 
 
 def merged(schedule: Schedule, stage: int, place: int) -> list[int]:
-    """The places of a stage whose work can't be told from that of this one; those that it is part of. With TP,
-    collectives tell them apart."""
+    """Return the places of a stage whose work can't be told apart from that of this place, including the place itself.
+    With TP, collectives separate the blocks."""
     blocks, first = schedule.blocks_of(stage), place
     if schedule.tp > 1:
         return [place]

@@ -1,5 +1,5 @@
-"""How long the parts of an iteration are expected to take, and what stands out in one that is slow: Algorithm 2 of the
-MegaTrace paper, for slow.py.
+"""How long the parts of an iteration are expected to take, and which parts of a slow iteration exceed this: Algorithm 2
+of the MegaTrace paper, for slow.py.
 
 Invariants: those of slow.py.
 """
@@ -14,28 +14,32 @@ from ..model.graph import Graph, Sizes, Step, Timing, graph_of
 from ..model.schedule import Schedule
 from ..model.verdict import Cause, Phase
 
-PRIMED = 16  # iterations of which the first expectation is the median
-FAST = 0.2  # quantile of lengths that the first expectation is made of
+PRIMED = 16  # the first expectation is the median of at most so many iterations
+FAST = 0.2  # quantile of lengths; the first expectation is made from iterations about as short as that
 LEARN = 0.1  # weight of an iteration in the running averages
-DRIFT = 0.05  # by which they follow at most in one iteration
-CHANGE = 3  # iterations of another length in a row, on all ranks, that make it the expected one
-SHIFT = 0.1  # of own time: of most ranks, a change of the job; of one rank, a slow rank
-FAULTS = 8  # found in one iteration at most
-LEFT = 0.95  # performance above which what is left of an iteration isn't looked at any more
-# of the sequential test: own time above the peers' that isn't held against a rank; sum at which it is
+DRIFT = 0.05  # largest relative deviation from the running averages that is taken into account
+CHANGE = 3  # after so many iterations in a row with another length on all ranks, that length is expected
+SHIFT = 0.1  # relative excess of own time: on most ranks it is a change of the job, on one rank a slow rank
+FAULTS = 8  # largest number of faults found in one iteration
+LEFT = 0.95  # the search in an iteration ends when its remaining performance is above this
+# Sequential test: tolerated excess over the peers' own time; sum from which on a rank counts as slow.
 SMALL, CERTAIN = 0.0125, 25.0
-NOISE = 3.0  # times the noise of blocks, below which nothing is said
-NEARLY = 0.9  # of a gain
-MANY = 12  # iterations from which their own unsteadiness is known
-PATIENCE = 8  # iterations it takes at least
-ALIKE = 0.5  # of the largest excess on a host, that those who are slow alike have at least
-CHEAP = 0.004  # share of an iteration that a rank has to cost to be worth a word
+NOISE = 3.0  # an excess must be so many times the noise of blocks
+NEARLY = 0.9  # a gain of this share of another one counts as nearly as much
+MANY = 12  # number of iterations from which on their normal variation is known
+PATIENCE = 8  # least number of iterations for a finding of the sequential test
+ALIKE = 0.5  # ranks of a host with at least this share of its largest excess are slow alike
+CHEAP = 0.004  # a rank that costs less than this share of an iteration is not reported
 
 
 @dataclass(frozen=True)
 class Limits:
-    """performance: of an iteration against healthy ones, below which it is slow; node: excess of a block's own time
-    over the expected one; bandwidth: loss of a link's. As the paper's section V-C found them best."""
+    """Thresholds. The values are those that the MegaTrace paper (section V-C) found to be best.
+
+    performance: an iteration is slow if its performance is below this share of that of healthy iterations.
+    node: a block is slow if its own time exceeds the expected one by this share.
+    bandwidth: a link is slow if it has lost this share of its bandwidth.
+    """
 
     performance: float = 0.9
     node: float = 0.5
@@ -44,9 +48,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault in one iteration. vertex: of a single block, None if it is all of a rank's or a link's; cost, took,
-    expected: seconds; ranks: all that are alike (of one host); chronic: in so many iterations by the sequential test,
-    0: found in this slow iteration; sampled: its ranks' waits for a processor are known."""
+    """One fault in one iteration.
+
+    cost, took, expected, length: seconds. length: of the iteration.
+    vertex: of a single block. None: the fault is in a whole rank or link, the gradient reduction, or a whole iteration.
+    ranks: all ranks (of one host) that are slow alike.
+    chronic: number of iterations, if the sequential test found it; 0: found in this slow iteration.
+    sampled: the waits of its ranks for a processor are known.
+    """
 
     iteration: int
     cause: Cause
@@ -65,9 +74,13 @@ class Finding:
 
 @dataclass
 class Monitor:
-    """Expected times, and what was found in iterations fed in order. hosts: of each rank; uncertainty: of clocks,
-    seconds; disturbed: iterations in which a rank had to wait for a processor: that all ranks take longer then is no
-    change of the job."""
+    """Expected times, and the search for faults in iterations that are fed in order.
+
+    hosts: the host of each rank.
+    uncertainty: of clocks, seconds.
+    disturbed: iterations in which a rank had to wait for a processor. If all ranks take longer in them, this is not a
+        change of the job.
+    """
 
     schedule: Schedule
     limits: Limits = field(default_factory=Limits)
@@ -77,20 +90,21 @@ class Monitor:
 
     def __post_init__(self) -> None:
         self.graph: Graph = graph_of(self.schedule)
-        self.length = np.nan  # of a healthy iteration
-        self.unsteady = 0.0  # by how much healthy ones may be longer, as their neighbours differ: four deviations
-        self.own: np.ndarray | None = None  # [B], of a block
+        self.length = np.nan  # expected length of an iteration, seconds
+        # relative excess of healthy iterations: four deviations of the differences between neighbouring iterations
+        self.unsteady = 0.0
+        self.own: np.ndarray | None = None  # [B], expected own time of each block
         self._other: list[tuple[int, float]] = []  # iterations that may be the first of a change, with their lengths
         shape = (self.schedule.pp, self.schedule.dp, self.schedule.tp)
         self._sum, self._since, self._excess = np.zeros(shape), np.zeros(shape, int), np.zeros(shape)
         self._spread = np.nan
-        self._before: np.ndarray | None = None  # own time against the peers' in the iteration before
-        self.unexplained: list[int] = []  # slow iterations in which nobody is at fault
+        self._before: np.ndarray | None = None  # own time relative to the peers' in the iteration before
+        self.unexplained: list[int] = []  # slow iterations in which no rank or link is at fault
         self.changes: list[float] = []  # factors by which all iterations have become longer
 
     def prime(self, timings: list[Timing], lengths: list[float]) -> None:
-        """Expectations from some iterations: from the fast ones. What is slow is so because of something; nothing makes
-        an iteration faster than it is."""
+        """Compute the expectations from the fast ones of some iterations. A slow iteration is slow because of
+        something, but nothing makes an iteration faster than it is. lengths: seconds."""
         if len(lengths) >= MANY:
             steps = np.abs(np.diff(np.log(lengths)))
             self.unsteady = float(np.expm1(4 * 1.4826 * np.median(steps) / np.sqrt(2)))
@@ -120,13 +134,13 @@ class Monitor:
         )
 
     def feed(self, numbers: list[int], timing: Timing, lengths: np.ndarray) -> list[Finding]:
-        """Iterations in order, their replicas side by side: timing's D is the schedule's times their number. lengths:
-        [iterations], seconds."""
+        """Return the faults in iterations, and update the expectations. The iterations are in order, their replicas
+        side by side: D of `timing` is the schedule's D times their number. lengths: [iterations], seconds."""
         assert self.own is not None
         own = _own(timing)
         low = _low(own, len(numbers))
         found = []
-        may_be = (lengths > self.length * (1 / self.limits.performance)).any()  # slow: else noise tells nothing
+        may_be = (lengths > self.length * (1 / self.limits.performance)).any()  # noise matters only if one may be slow
         noise = _noise(own, self.own, self.schedule.pp, len(numbers)) if may_be else np.zeros(len(numbers))
         slow = lengths > self.length * np.maximum(
             1 / self.limits.performance, 1 + np.maximum(NOISE * noise, self.unsteady)
@@ -161,6 +175,7 @@ class Monitor:
     # ---- one slow iteration ----
 
     def _taken_apart(self, number: int, timing: Timing, low: np.ndarray, length: float, noise: float) -> list[Finding]:
+        """Return the faults in one slow iteration. low: [B], the lower median of each block's own time."""
         assert self.own is not None
         own = _own(timing)
         blocks = self.own > 0
@@ -172,7 +187,7 @@ class Monitor:
             )
             if len(mine):
                 per_rank[stage] = np.median(own[mine] / self.own[mine, None, None], axis=0)
-        # of few ranks that of one, nothing between one that is slow and one that isn't
+        # With few ranks this must be the value of one rank, not a value between a slow rank and a healthy one.
         everybody = max(float(np.quantile(per_rank, 0.25, method="lower")), 1.0)
         changes = len(self.changes)
         if everybody > 1 + SHIFT:
@@ -191,8 +206,8 @@ class Monitor:
         return _Search(self, number, timing, late, times.replicas, per_rank, length, everybody, noise).run()
 
     def _change(self, number: int, low: np.ndarray, length: float) -> None:
-        """One more iteration that is longer or shorter on all ranks: several of one length in a row are the expected
-        ones from now on."""
+        """Note one more iteration that is longer or shorter on all ranks. If CHANGE such iterations in a row have the
+        same length, that length is expected from now on."""
         if number in self.disturbed:
             return
         self._other = [*(one for one in self._other if abs(one[1] / length - 1) < SHIFT), (number, length)]
@@ -202,11 +217,12 @@ class Monitor:
             self.unexplained = [one for one in self.unexplained if one not in first]
             self.own, self.length, self._other = low.copy(), length, []
 
-    # ---- little, but always ----
+    # ---- ranks that are always a little slower ----
 
     def _sequential(self, numbers: list[int], work: np.ndarray, timing: Timing, lengths: np.ndarray) -> list[Finding]:
-        """A one-sided CUSUM (Page, 1954) over the logarithm of each rank's own time against its peers', in units of its
-        spread. work: [B, iterations, peers]."""
+        """Find ranks that are always a little slower than their peers, by a one-sided CUSUM (Page, 1954). It runs over
+        the logarithm of each rank's own time relative to its peers', in units of its scatter. work: [B, iterations,
+        peers]."""
         stages_, count = self.schedule.pp, len(numbers)
         peers = np.median(work, axis=-1, keepdims=True)
         ratio = np.divide(work, peers, out=np.ones_like(work), where=peers > 0)
@@ -216,7 +232,7 @@ class Monitor:
             .reshape(count, *self._sum.shape)
         )
         if work.shape[-1] == 2:
-            own = 2 * own  # the median of two is half way between them
+            own = 2 * own  # the median of two values is half way between them
         found = []
         for i, number in enumerate(numbers):
             own_i = own[i]
@@ -236,15 +252,17 @@ class Monitor:
         return found
 
     def _scatter(self, own: np.ndarray, peers: int) -> float:
-        """Of ranks' own time against their peers', robustly. Of two peers both are as far from the middle where one is
-        slow: theirs is that from one iteration to the next."""
+        """Return a robust estimate of the scatter of ranks' own time relative to their peers'. If there are only two
+        peers, both are equally far from the middle when one is slow. Then the change from one iteration to the next is
+        used."""
         before, self._before = self._before, own
         if peers > 2 or before is None:
             return 1.4826 * float(np.median(np.abs(own)))
         return 1.4826 * float(np.median(np.abs(own - before))) / np.sqrt(2)
 
     def _chronic(self, number: int, timing: Timing, length: float) -> list[Finding]:
-        """Of those whose sum is high enough, who costs something: all of one host together."""
+        """Return findings on ranks whose sum is high enough and that cost something. Ranks of one host that are about
+        as slow make one finding."""
         found = []
         before = self.graph.times(timing).makespan
         blocks = self.graph.blocks
@@ -256,13 +274,13 @@ class Monitor:
         excess = {place: float(np.exp(self._excess[place] / self._since[place])) for place in flagged}
         work = _own(timing).reshape(self.schedule.pp, blocks, *timing.compute.shape[2:]).sum(axis=1)
         for stage, replica, shard in flagged:
-            if sum(place[0] == stage for place in flagged) > 1:  # then what is in the middle of all isn't the norm
+            if sum(place[0] == stage for place in flagged) > 1:  # then the median of the stage isn't the norm
                 excess[stage, replica, shard] = max(
                     excess[stage, replica, shard], float(work[stage, replica, shard] / _low(work[stage], 1)[0])
                 )
         parts = [part for places in groups.values() for part in _parts(places, excess)]
         costs = [before - self._without(timing, {place: excess[place] for place in part}) for part in parts]
-        # they wait for each other: one gains nothing without the other
+        # If the parts wait for each other, repairing one alone gains nothing.
         if len(parts) > 1 and (together := before - self._without(timing, excess)) * NEARLY > 2 * sum(costs):
             parts, costs = [[place for part in parts for place in part]], [together]
         for places, cost in zip(parts, costs, strict=True):
@@ -290,21 +308,22 @@ class Monitor:
         return found
 
     def _without(self, timing: Timing, excess: dict[tuple[int, int, int], float]) -> float:
-        """An iteration's length if these ranks' work took so many times less."""
+        """Return the length of an iteration if the work of these ranks took less time by these factors."""
         compute = timing.compute.copy()
         for (stage, replica, shard), factor in excess.items():
             compute[stage * self.graph.blocks : (stage + 1) * self.graph.blocks, :, replica, shard] /= factor
         return self.graph.times(replace(timing, compute=compute)).makespan
 
     def lasting(self, rank: int) -> int:
-        """For how many of the newest iterations a rank has been slower than its peers, after it was last found so."""
+        """Return for how many of the newest iterations a rank has been slower than its peers since the last finding on
+        it."""
         return int(self._since[tuple(self.schedule.places[rank])])
 
 
 def _parts(
     places: list[tuple[int, int, int]], excess: dict[tuple[int, int, int], float]
 ) -> list[list[tuple[int, int, int]]]:
-    """Those that are about as slow, the slowest first."""
+    """Divide these ranks into parts that are about as slow, the slowest first."""
     parts: list[list[tuple[int, int, int]]] = []
     for place in sorted(places, key=lambda one: -excess[one]):
         if parts and excess[place] - 1 >= ALIKE * (excess[parts[-1][0]] - 1):
@@ -316,8 +335,12 @@ def _parts(
 
 @dataclass
 class _Suspect:
-    """edits: (field of Timing, index, ceiling) that make it as expected. joint: several hosts, whose ranks of one TP
-    group wait for each other: one gains nothing without the other."""
+    """A possible fault.
+
+    edits: (field of Timing, index, ceiling): changes that give its parts their expected times.
+    joint: it covers several groups of slow ranks, for example on several hosts, whose ranks of one TP group wait for
+        each other. Repairing one of them alone gains nothing.
+    """
 
     finding: Finding
     edits: list[tuple[str, tuple, np.ndarray | float]]
@@ -325,11 +348,11 @@ class _Suspect:
 
     @property
     def excess(self) -> float:
-        """What was too long, added up."""
+        """Time above the expected time, in total, seconds."""
         return self.finding.took - self.finding.expected
 
     def innocent(self, timing: Timing) -> Timing:
-        """The same without it."""
+        """Return the timing without this fault."""
         arrays = {name: getattr(timing, name).copy() for name in {name for name, _, _ in self.edits}}
         for name, index, ceiling in self.edits:
             arrays[name][index] = np.minimum(arrays[name][index], ceiling)
@@ -337,7 +360,8 @@ class _Suspect:
 
 
 class _Search:
-    """For what makes one iteration slow. Works on the late replicas only; those in time can't be to blame."""
+    """The search for what makes one iteration slow. It looks only at the late replicas; the others can't be the
+    cause."""
 
     def __init__(
         self,
@@ -381,7 +405,8 @@ class _Search:
         self.alike = self._alike(per_rank[:, late])
 
     def run(self) -> list[Finding]:
-        """Faults until the rest is no slower than others; the cost of each is that of it alone."""
+        """Find faults until the rest of the iteration is no slower than others. The cost of each fault is its cost
+        alone, with the other faults repaired."""
         found: list[_Suspect] = []
         timing = self.timing
         for _ in range(FAULTS):
@@ -423,7 +448,7 @@ class _Search:
         return max(float(self.graph.replica_ends(timing).max()), self.in_time)
 
     def _suspects(self, timing: Timing, path: list[Step]) -> list[_Suspect]:
-        """Blocks, slow ranks, collectives and messages on the critical path that took too long."""
+        """Return the blocks, slow ranks, collectives and messages on the critical path that took too long."""
         found: dict[object, _Suspect] = {}
         for step in path:
             groups = sorted({int(group) for group in self.alike[step.stage, step.replica] if group >= 0})
@@ -439,8 +464,8 @@ class _Search:
         return list(found.values())
 
     def _alike(self, factors: np.ndarray) -> np.ndarray:
-        """Of each slow rank the group of those that one cause may have: of the same host, and about as slow. -1: it
-        isn't slow. [S, late replicas, T]"""
+        """Return for each slow rank its group, [S, late replicas, T]: ranks of the same host that are about as slow may
+        have the same cause. -1: the rank isn't slow."""
         groups = np.full(factors.shape, -1)
         excess = np.where(self.slow_ranks, factors - 1, 0)
         for number in range(factors.size):
@@ -455,7 +480,7 @@ class _Search:
         return groups
 
     def _slow_ranks(self, timing: Timing, groups: tuple[int, ...]) -> _Suspect:
-        """All ranks of these groups."""
+        """Return the suspect that consists of all ranks of these groups."""
         edits, ranks, excess, usual = [], [], [], []
         for s, d, t in np.argwhere(np.isin(self.alike, groups)).tolist():
             own = slice(s * self.graph.blocks, (s + 1) * self.graph.blocks)
@@ -481,7 +506,8 @@ class _Search:
         )
 
     def _block(self, timing: Timing, step: Step) -> _Suspect | None:
-        """The shard whose own work was longest, if that was too long."""
+        """Return the suspect for a block's own work, or None. It is the shard whose work exceeds the expected work
+        most, if it exceeds it by too much."""
         own, expected = timing.compute[step.vertex, :, step.replica], self.expected[step.vertex]
         excess = own - expected[:, None]
         shard = int(np.maximum(excess, 0).sum(axis=0).argmax())
@@ -499,7 +525,7 @@ class _Search:
         )
         long = own.sum(axis=0) > usual * self.node
         finding = replace(self._finding(Cause.COMPUTE, step, shard, took, usual), vertex=step.vertex, phase=phase)
-        if long.sum() > 1:  # they wait for each other
+        if long.sum() > 1:  # these shards wait for each other
             finding = replace(
                 finding, ranks=tuple(self._rank(step.stage, step.replica, int(one)) for one in np.flatnonzero(long))
             )
@@ -524,8 +550,8 @@ class _Search:
         )
 
     def _message(self, timing: Timing, step: Step) -> _Suspect | None:
-        """The message that a block waited for. If most of those of one of its ends are slow, that is to blame with all
-        of them."""
+        """Return the suspect for the message that a block waited for, or None. If most messages of the rank at one end
+        are slow, the suspect is that rank's link, with all of its slow messages."""
         source = int(self.graph.source[step.vertex])
         if source < 0:
             return None
@@ -564,7 +590,7 @@ class _Search:
         )
 
     def _ends(self, timing: Timing, last: Step) -> list[_Suspect]:
-        """The work before the gradient reduction, and the reduction itself."""
+        """Return suspects for the work before the gradient reduction, and for the reduction itself."""
         found = []
         own, usual = timing.closing[last.stage, last.replica], float(self.monitor.closing[last.stage])
         shard = int(own.argmax())
@@ -585,8 +611,8 @@ class _Search:
 
 
 def _simplest(gains: list[tuple[float, _Suspect]]) -> tuple[float, _Suspect | None]:
-    """The one that explains most; but rather a single block than a whole rank or host that explains hardly more, as it
-    always does where there is noise."""
+    """Return the suspect that explains most, with its gain. A single block is preferred to a whole rank or host that
+    explains hardly more, because with noise a rank always explains a little more than one of its blocks."""
     gain, best = max(gains, key=lambda one: one[0], default=(0.0, None))
     if best is not None and best.finding.vertex is None:
         single = [one for one in gains if one[1].finding.vertex is not None and one[0] >= NEARLY * gain]
@@ -595,27 +621,28 @@ def _simplest(gains: list[tuple[float, _Suspect]]) -> tuple[float, _Suspect | No
 
 
 def _grown(sizes: np.ndarray, usual: np.ndarray) -> np.ndarray:
-    """How many times as large as usual: as much longer a transfer may take."""
+    """Return how many times as large as usual the sizes are, at least 1. A transfer may take longer by this factor."""
     usual = usual.reshape(*usual.shape, *(1,) * (sizes.ndim - usual.ndim))
     return np.maximum(np.divide(sizes, usual, out=np.ones(sizes.shape), where=usual > 0), 1.0)
 
 
 def _own(timing: Timing) -> np.ndarray:
-    """Work of each block: [B, D, T]."""
+    """Return the work of each block: [B, D, T]."""
     return timing.compute.sum(axis=1)
 
 
 def _low(array: np.ndarray, count: int) -> np.ndarray:
-    """Lower median over replicas and shards of `count` iterations side by side: [..., count]. Of two ranks the faster
-    is the norm."""
+    """Return the lower median over replicas and shards of `count` iterations side by side: [..., count]. Of two ranks
+    the faster one is the norm."""
     flat = array.reshape(*array.shape[:-2], count, -1)
     middle = (flat.shape[-1] - 1) // 2
     return np.partition(flat, middle, axis=-1)[..., middle]
 
 
 def _noise(took: np.ndarray, usual: np.ndarray, stages_: int, count: int) -> np.ndarray:
-    """How far the blocks of each rank, took[B, replicas, ...], are relatively from what they usually take, beside what
-    all of that rank are: [iterations], robustly. What is no further off proves nothing."""
+    """Return a robust estimate of how much blocks deviate from their usual time, as a share of it: [iterations].
+    Deviations that all blocks of a rank have in common do not count. A deviation that is no larger proves nothing.
+    took: [B, replicas, ...]."""
     off = []
     for mine in np.split(np.arange(len(usual)), stages_):
         mine = mine[usual[mine] > 0]

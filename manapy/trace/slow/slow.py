@@ -2,10 +2,10 @@
 ambiguities resolved.
 
 With a schedule, each iteration is compared with the expected times of its blocks (Monitor). An iteration that performs
-below 90 % of the healthy ones is analysed: on its critical path, the block, rank or link is sought whose own time
-exceeds the expected one, and without which the iteration would be shortest. Its time is then set to the expected one,
-and the search continues, so that several faults at once are all found. A sequential test finds ranks that are always a
-little slower than their peers, in slow iterations or not. Without a schedule, ranks are compared by their work before
+below 90 % of the healthy ones is analysed. The search looks on its critical path for a block, rank or link whose own
+time exceeds the expected one. It takes the one without which the iteration would be shortest, sets its time to the
+expected one, and continues. So it finds several faults at once. A sequential test finds ranks that are always a little
+slower than their peers, in slow iterations and in others. Without a schedule, ranks are compared by their work before
 collectives, where the last rank keeps all others waiting.
 
 Invariants
@@ -33,9 +33,9 @@ from ..model.verdict import Cause, Phase, State, Verdict
 from . import balance, stragglers
 from .monitor import MANY, Finding, Limits, Monitor
 
-DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
-WORTH = 0.01  # seconds that a fault costs at least, all of its iterations together, to be worth a word
-# share of the iterations that are new since the expectations were made, from which on they are made again
+DISTURBED = 0.05  # an iteration is disturbed if waits for a processor take this share of its length
+WORTH = 0.01  # seconds; a fault that costs less in all of its iterations together is not reported
+# if this share of the iterations is newer than the expectations, these are made again
 RENEWED = 0.5
 ALONE = "no stage has a second {}: one that is slow from the beginning on can't be told from a larger stage"
 ACTIONS = {
@@ -51,7 +51,7 @@ ACTIONS = {
 
 @dataclass(frozen=True)
 class WatchResult:
-    """Iterations that were looked at, and what was found in them."""
+    """The iterations that were looked at, and the findings in them."""
 
     trace: Trace
     monitor: Monitor
@@ -61,26 +61,37 @@ class WatchResult:
 
 @dataclass(frozen=True)
 class _SlowIteration:
-    """An iteration that stands out. faults: the faults found in it, each with the begin of the first iteration in which
-    it was found, ns; if there are none, the iteration is still slow. usual: the length of healthy ones then, seconds.
-    At each look it is decided again whether the ranks' waits for a processor explain it, because samples of other hosts
-    come late."""
+    """An iteration that stands out.
+
+    faults: the faults found in it, each with the begin (ns) of the first iteration in which it was found. Without
+        faults the iteration is still slow.
+    usual: the length of healthy iterations at that time, seconds.
+
+    Each look decides again whether the ranks' waits for a processor explain the iteration, because samples of other
+    hosts come late.
+    """
 
     iteration: Iteration
     faults: tuple[tuple[Finding, int], ...]
     usual: float
 
     def found(self, schedule: Schedule, delays: Delays) -> list[Finding]:
-        """Attribute it to its cause."""
+        """Return the iteration's findings, attributed to their causes."""
         if self.faults:
-            return [_put_down(finding, begin, self.iteration.end, schedule, delays) for finding, begin in self.faults]
+            return [_attributed(finding, begin, self.iteration.end, schedule, delays) for finding, begin in self.faults]
         return _starved(self.iteration, self.usual, delays)
 
 
 @dataclass
 class WatchState:
-    """Data that one look at a job keeps for the next one, which then adds only new iterations. fed: the newest
-    iteration that the monitor has been fed; primed: the number of the newest one when its expectations were made."""
+    """Data that one look at a job keeps for the next look, which then adds only new iterations.
+
+    measured: the measured iterations.
+    monitor: the expectations.
+    odd: the iterations that stand out.
+    fed: the newest iteration that was fed to the monitor.
+    primed: the number of the newest iteration when the expectations were made.
+    """
 
     measured: Measured = field(default_factory=Measured)
     monitor: Monitor | None = None
@@ -89,8 +100,9 @@ class WatchState:
     primed: int = -1
 
     def go_on(self, measured: list[Iteration], monitor: Monitor) -> bool:
-        """Whether the monitor can go on where it was, rather than this new one begin: it has been fed these iterations
-        (a restart may have taken them back), and not most of them by expectations that were made without them."""
+        """Return whether the kept monitor can continue, so that the new one is not needed. It must have been fed these
+        iterations (a restart may have undone some). And most of these iterations must not be newer than its
+        expectations."""
         if (
             self.monitor is None
             or self.fed is None
@@ -113,9 +125,14 @@ def verdicts(
     delays: Delays | None = None,
     labels: stages.Labels | None = None,
 ) -> list[Verdict]:
-    """One SLOW for each fault, the most expensive first; or one HEALTHY; or one UNKNOWN with the reason. delays: the
-    known waits of ranks for a processor. labels: of the calls, by the schedule, if they are known. Raises ScheduleError
-    if the given schedule doesn't fit."""
+    """Return one SLOW verdict for each fault, the most expensive first; or one HEALTHY; or one UNKNOWN with the reason.
+
+    schedule: found in the trace if it is not given.
+    delays: the known waits of ranks for a processor.
+    labels: the labels of the calls by the schedule, if they are known.
+
+    Raises ScheduleError if the given schedule doesn't fit.
+    """
     watched = watch(trace, schedule, limits, delays, labels)
     if not isinstance(watched, WatchResult):
         return watched
@@ -135,8 +152,8 @@ def watch(
     labels: stages.Labels | None = None,
     looks: WatchState | None = None,
 ) -> WatchResult | list[Verdict]:
-    """All iterations of a trace; of a job without any, or too few, what can be said of it. looks: earlier ones at the
-    same job; this one is added."""
+    """Look at all iterations of a trace. If it has none, or too few, return the verdicts that are possible without
+    them. looks: the state from earlier looks at the same job; it is updated."""
     delays, looks = delays or Delays(), looks or WatchState()
     if labels is None and schedule is None:
         try:
@@ -200,9 +217,9 @@ def watch(
 
 
 def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding]:
-    """Of an iteration that is slow, though no block or transfer stands out: waits for a processor hit all of a rank's,
-    and scatter. What they cost is known from above only: a wait costs nothing while the rank would have had to wait for
-    others anyway."""
+    """Return the finding on a slow iteration in which no block or transfer stands out, if waits for a processor explain
+    it. Such waits hit all blocks of a rank, and scatter. Only an upper limit of their cost is known: a wait costs
+    nothing while the rank would have had to wait for others anyway."""
     excess = iteration.seconds - usual
     waits = {
         rank: wait * 1e-9
@@ -227,15 +244,15 @@ def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding
 
 
 def _disturbed(iteration: Iteration, trace: Trace, delays: Delays) -> bool:
-    """Did a rank have to wait for a processor? The usual length of an iteration, and its variation, are computed from
-    the others."""
+    """Return whether a rank had to wait for a processor. The usual length of an iteration, and its variation, are
+    computed from the other iterations."""
     least = DISTURBED * (iteration.end - iteration.begin)
     return any((delays.waited(rank, iteration.begin, iteration.end) or 0) >= least for rank in trace.ranks)
 
 
-def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays: Delays) -> Finding:
-    """To what it is to be put down: to a rank's processor, if one of those that take part had to wait for one for so
-    long (invariant 5). begin, end: of its iterations, ns."""
+def _attributed(finding: Finding, begin: int, end: int, schedule: Schedule, delays: Delays) -> Finding:
+    """Return the finding attributed to its cause. The cause is a rank's processor if one of the ranks that take part
+    waited for a processor for long enough (invariant 5). begin, end: of the finding's iterations, ns."""
     if finding.cause is Cause.COMPUTE:
         parties = finding.ranks or (finding.rank,)
     else:
@@ -256,7 +273,7 @@ def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays
 
 
 def healthy(watched: WatchResult) -> Verdict:
-    """The verdict that nothing is wrong with the job."""
+    """Return the verdict that nothing is wrong with the job."""
     changes = tuple(
         f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that"
         for factor in watched.monitor.changes
@@ -266,19 +283,19 @@ def healthy(watched: WatchResult) -> Verdict:
         "because of a rank or link"
     )
     schedule = watched.monitor.schedule
-    odd = _odd(watched)
+    odd = _unexplained(watched)
     longer = (f"{_longer(watched.monitor, odd)}, because of no single rank or link",) if odd else ()
     return Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *_alone(schedule), *changes, *longer))
 
 
 def _alone(schedule: Schedule) -> list[str]:
-    """The limits of the verdict if no stage has peers for comparison."""
+    """Return the limits of the verdict if no stage has peers for comparison."""
     return [ALONE.format("replica" if schedule.tp > 1 else "rank")] if schedule.dp == 1 else []
 
 
 def uneven(watched: WatchResult) -> Verdict | None:
-    """That a good part of each iteration is lost to unequal work, if it is: a rank that is slow all the time would look
-    the same."""
+    """Return the verdict that a good part of each iteration is lost to unequal work, or None. There is none if a rank
+    is slow all the time, because that would look the same."""
     slow = {finding.iteration for finding in watched.found}.union(watched.monitor.unexplained)
     calm = [one for one in watched.measured if one.number not in slow]
     if any(finding.chronic for finding in watched.found) or len(calm) < len(watched.measured) / 2:
@@ -309,9 +326,10 @@ def uneven(watched: WatchResult) -> Verdict | None:
 
 
 def unexplained(watched: WatchResult) -> Verdict | None:
-    """That iterations are longer than others and no single rank explains it, if that has cost a tenth of the time."""
+    """Return the verdict that iterations are longer than others and no single rank explains it, or None if that has
+    cost less than a tenth of the time."""
     monitor = watched.monitor
-    mine = _odd(watched)
+    mine = _unexplained(watched)
     excess = sum(one.seconds - monitor.length for one in mine)
     if excess < max(WORTH, (1 - monitor.limits.performance) * sum(one.seconds for one in watched.measured)):
         return None
@@ -325,14 +343,14 @@ def unexplained(watched: WatchResult) -> Verdict | None:
     )
 
 
-def _odd(watched: WatchResult) -> list[Iteration]:
-    """Slow iterations without a rank that is at fault."""
+def _unexplained(watched: WatchResult) -> list[Iteration]:
+    """Return the slow iterations for which no rank or link is at fault."""
     explained = {finding.iteration for finding in watched.found}
     return [one for one in watched.measured if one.number in set(watched.monitor.unexplained) - explained]
 
 
 def _longer(monitor: Monitor, mine: list[Iteration]) -> str:
-    """Of iterations, by how much they are."""
+    """Return the text that says by how much these iterations are longer."""
     took = float(np.median([one.seconds for one in mine]))
     which = (
         f"{len(mine)} iterations from {mine[0].number} on are" if len(mine) > 1 else f"iteration {mine[0].number} is"
@@ -344,7 +362,7 @@ def _longer(monitor: Monitor, mine: list[Iteration]) -> str:
 
 
 def _told(watched: WatchResult) -> list[Verdict]:
-    """Findings as verdicts; findings of the same rank and kind in several iterations are one verdict."""
+    """Return findings as verdicts. Findings of the same rank and kind in several iterations make one verdict."""
     found = watched.found
     groups: dict[tuple[object, ...], list[Finding]] = {}
     slow = {rank for finding in found if not finding.chronic and finding.vertex is None for rank in finding.ranks}
@@ -357,7 +375,7 @@ def _told(watched: WatchResult) -> list[Verdict]:
             finding.vertex,
             finding.iteration if finding.vertex is not None else None,
         )
-        if finding.vertex is None and finding.ranks:  # of those that are slow together the worst isn't always the same
+        if finding.vertex is None and finding.ranks:  # of ranks that are slow together, the worst may change
             key = (
                 *key,
                 next(
@@ -381,7 +399,7 @@ def _told(watched: WatchResult) -> list[Verdict]:
 
 
 def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
-    """Findings of one kind as one verdict."""
+    """Return findings of one kind as one verdict."""
     first, monitor = group[0], watched.monitor
     schedule, graph = monitor.schedule, monitor.graph
     rank, host = first.rank, monitor.hosts.get(first.rank, "")
@@ -418,7 +436,7 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
     )
     ranks = sorted({r for f in group for r in f.ranks})
     usual = f"healthy ones take {span(int(monitor.length * 1e9))}"
-    if first.chronic:  # none was healthy
+    if first.chronic:  # no iteration was healthy
         usual = f"and would take {span(int((first.length - first.cost) * 1e9))} without that"
     if first.cause is Cause.NETWORK:
         whom = f"between {name} and rank {first.peer}" if first.peer is not None else f"of {name}'s group"

@@ -1,16 +1,18 @@
-"""Finds stragglers of programs without a known schedule: ranks that keep others waiting in collectives, by their own
-work before them.
+"""Finds stragglers of programs without a known schedule: ranks that keep others waiting in collectives because of their
+own work before them.
 
-In a collective in which all need all, all wait for the last rank. It is blamed for the time by which its own work
-before the collective (the time since its last call) was longer than that of the others (their median), at most for the
-time by which it came later than the last but one. A rank that is late because it waited elsewhere is not blamed.
+In a collective in which all ranks need all others, all wait for the last rank. That rank is blamed for its excess: the
+time by which its own work before the collective (the time since its last call) was longer than the median of the
+others'. It is blamed at most for the time by which it came later than the last but one. A rank that is late because it
+waited elsewhere is not blamed.
 
-Where the others have waited for it in messages, all come at once. So there is a second sum, if it is more: by how much
-one's own work since the collective before, between all calls, was longer than that of every other, less the time that
-it was in calls meanwhile, for it may have waited there. Time between calls that only look (Test, Iprobe) is nobody's
-work.
+If the others have already waited for a rank in messages, all come at once. So there is a second sum, which counts if it
+is larger. It compares each rank's own work since the collective before, between all calls. The rank with the most work
+is blamed for the time by which its work exceeded that of every other rank, less the time that it spent in calls
+meanwhile, because it may have waited there. Time before calls that only test (Test, Iprobe) does not count as work.
 
-What a few collectives have cost alone is told as the events that they are, and what is left without them as a habit.
+If a few collectives caused most of the cost, they are reported as single events; otherwise the cost is reported as a
+habit of the rank.
 """
 
 from __future__ import annotations
@@ -27,18 +29,23 @@ from ..model.verdict import Cause, State, Verdict
 
 NXN = (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL, Op.REDUCE_SCATTER)
 LOOKS = (Op.TEST, Op.PROBE, Op.MPROBE)
-FEWEST = 8  # collectives from which something can be said
-SHARE = 0.1  # of the time, that a straggler costs at least
-OFTEN = 3.0  # times what it costs to wait for others
-MOST = 0.9  # of what a rank has cost: if fewer than FEWEST collectives have, they are events
-WORTH = 10_000_000  # ns that a straggler costs at least
-DEAREST = 256  # collectives, for which it is asked whether their last rank had a processor
+FEWEST = 8  # number of collectives that are needed for a verdict
+SHARE = 0.1  # a straggler costs at least this share of the time
+OFTEN = 3.0  # a straggler costs at least so many times the median of the other ranks
+MOST = 0.9  # share of a rank's cost: if fewer than FEWEST collectives caused it, they are single events
+WORTH = 10_000_000  # ns; a straggler costs at least this
+DEAREST = 256  # number of most expensive collectives that are compared with waits for a processor
 
 
 @dataclass(frozen=True)
 class _Waits:
-    """Collectives in which others waited for one rank: the rank, how long, ns, its call (an event), and the time from
-    which on it was on its way to it, ns."""
+    """Collectives in which others waited for one rank, as arrays.
+
+    rank: the rank.
+    cost: how long the others waited, ns.
+    call: the rank's call, as an index of an event.
+    since, until: from when to when the rank was on its way to the call, ns.
+    """
 
     rank: np.ndarray
     cost: np.ndarray
@@ -48,8 +55,8 @@ class _Waits:
 
 
 def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[Verdict]:
-    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: the reason why no schedule was
-    found, for the evidence. delays: the known waits of ranks for a processor."""
+    """Return one SLOW verdict for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: the reason why no
+    schedule was found, for the evidence. delays: the known waits of ranks for a processor."""
     starts = max((known.first_ns for known in trace.ranks.values()), default=0)
     uncertainty = (
         max((r.uncertainty_ns for r in trace.ranks.values()), default=0)
@@ -130,8 +137,9 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
 
 
 def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> tuple[bool, bool]:
-    """Do a rank's waits for a processor explain what it has cost, in the collectives of which that is known? And is it
-    known for most of the cost? What its peers had to wait as well made it no later than them."""
+    """Return two answers. First: whether a rank's waits for a processor explain its cost, in the collectives for which
+    such waits are known. Second: whether they are known for most of the cost. Waits that its peers had as well did not
+    make it later than them."""
     known = explained = 0.0
     for cost, since, until in zip(
         waits.cost[dearest].tolist(), waits.since[dearest].tolist(), waits.until[dearest].tolist(), strict=True
@@ -149,8 +157,9 @@ def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> t
 
 
 def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int, float]:
-    """The rank for which others waited, the time looked at, the number of collectives, and the time that was lost to
-    unequal work before them (by how much the longest is longer than the mean, over all ranks), ns."""
+    """Return the ranks for which others waited; the length of the time looked at, ns; the number of collectives; and
+    the time that was lost to unequal work before them, ns. The lost time of a collective is by how much its longest
+    work exceeds the mean, weighted by its share of all ranks."""
     events = trace.events
     found, uneven = [np.zeros((5, 0), np.int64)], 0.0
     if not len(order):
@@ -187,11 +196,11 @@ def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int
 
 
 def _work(events: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each collective in `order`, nanoseconds: between it and the call before (0: not known); between all calls
-    since the rank's collective before, if that was the one before in the same communicator (-1: it wasn't, or records
-    are missing), and in calls meanwhile."""
+    """Return three times for each collective in `order`, ns. First: the time between the call before and this one (0:
+    not known). Second: the time between all calls since the rank's collective before, if that was the previous one in
+    the same communicator (-1: it wasn't, or records are missing). Third: the time in calls meanwhile."""
     follows = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
-    follows &= events["seq"][:-1] + 1 == events["seq"][1:]  # else there is more between them than own work
+    follows &= events["seq"][:-1] + 1 == events["seq"][1:]  # else records between them are missing
     between = np.r_[
         0,
         np.where(follows & (events["exit"][:-1] != OPEN), np.maximum(events["enter"][1:] - events["exit"][:-1], 0), 0),

@@ -1,5 +1,5 @@
-"""The training job in three directions (osu_bench/trace/pipeline.py): it gives the same results in every way of running
-it, it breaks as requested, and the verdicts on it are right."""
+"""The training job in three directions (osu_bench/trace/pipeline.py). It gives the same results however it is run, it
+breaks as requested, and the verdicts on it are right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 
 @pytest.fixture
 def traced(tmp_path: Path, trace_root: Path) -> Iterator[Callable[..., Job]]:
-    """Starts the job under manapy trace run."""
+    """Return a function that starts the job under `manapy trace run`."""
     started: list[Job] = []
 
     def start(ranks: int, *arguments: str) -> Job:
@@ -63,7 +63,7 @@ def traced(tmp_path: Path, trace_root: Path) -> Iterator[Callable[..., Job]]:
 def test_it_trains_as_a_whole(
     schedule: str, tmp_path: Path, traced: Callable[..., Job], make_job: Callable[..., Job]
 ) -> None:
-    """The same weights natively, recorded, and as a split process."""
+    """The weights are the same natively, recorded, and as a split process."""
     arguments = ["--schedule", schedule, "--iterations", "3", "--hidden", "32"]
     recorded = traced(4, *arguments).finish()
     launched = make_job(4, env=THREADS).start(sys.executable, PIPELINE, *arguments).finish()
@@ -103,8 +103,8 @@ def test_what_is_said_of_a_broken_one(
 
 @pytest.mark.parametrize("given", [True, False])
 def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -> None:
-    """One block takes three seconds longer, and an iteration takes a small part of that. Tested with the given
-    schedule, and with the one found in the calls."""
+    """One block takes three seconds longer, and an iteration normally takes a small part of that. Tested with the given
+    schedule, and with the one that is found in the calls."""
     schedule = "tp=2,pp=2,micro=4"
     traced(
         4,
@@ -127,10 +127,10 @@ def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -
 def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watched(
     tmp_path: Path, traced: Callable[..., Job]
 ) -> None:
-    """Its work, and the transfers to and from it, are slow only because of that. Whatever else runs on this machine, no
+    """Its work, and the transfers to and from it, are slow only for this reason. Whatever else runs on this machine, no
     rank is called stuck, or slow for another reason."""
     plan = "pp=2,micro=8"
-    # so many that it stands out even if all processes of the machine wait for processors
+    # enough busy processes that the rank stands out even if all processes of the machine wait for processors
     busy = 4 + 2 * int(os.getloadavg()[0])
     job = traced(
         2,
@@ -151,7 +151,7 @@ def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watc
 
 @pytest.mark.parametrize("recorder", ["profiler", "straggler"])
 def test_other_recorders_change_nothing(recorder: str) -> None:
-    """One process alone ends with the same weights."""
+    """A single process ends with the same weights."""
     arguments = ["--schedule", "micro=2", "--iterations", "2", "--hidden", "16"]
     alone, with_it = (
         subprocess.run(

@@ -1,4 +1,4 @@
-"""`manapy why` names rank, call and error class of a call that MPI has refused, and that has ended the job."""
+"""`manapy why` names the rank, the call and the error class if MPI has refused a call and this has ended the job."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("trace_root")
 
 
 def nobody_is_accused(job: Job) -> None:
-    """Wait until the verdict is that nothing can be said, with the reason."""
+    """Wait until the verdict is UNKNOWN, with the reason."""
     deadline = time.monotonic() + PATIENCE
     while True:
         done = manapy("why", job.dir, "--json")
@@ -79,7 +79,7 @@ def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
     late, start, done = after[1], after[2], after[4]
     assert matching.post[late] == -1, "what it completes was begun meanwhile"
     assert (events["peer"][start], events["tag"][start], matching.post[done]) == (0, 3, start)
-    # on the communicator made during the pause, and after a collective made during the pause
+    # one barrier is on the communicator made during the pause, one follows a collective made during the pause
     for barrier in (after[6], after[7]):
         assert len(matching.collectives.calls(int(matching.collectives.of[barrier]))) == 2
     assert not (events["flags"] & Flag.FAILED).any() and (events["exit"] != OPEN).all()

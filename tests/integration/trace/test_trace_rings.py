@@ -24,7 +24,7 @@ from waiting import until
 
 @pytest.fixture(autouse=True)
 def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A trace root for this test only."""
+    """Return a trace root for this test only."""
     where = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="manapy-test-"))
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(where))
     yield where
@@ -41,7 +41,7 @@ def read(job: Job) -> Trace:
 
 
 def calls(trace: Trace, rank: int, thread: int = 0) -> list[np.void]:
-    """The calls of one thread, in order."""
+    """Return the calls of one thread, in order."""
     return list(trace.events[(trace.events["rank"] == rank) & (trace.events["thread"] == thread)])
 
 

@@ -1,4 +1,4 @@
-"""manapy trace run: programs of four MPI libraries, whose records are compared call by call; and programs without
+"""`manapy trace run`: programs of four MPI libraries, whose records are compared call by call; and programs without
 records."""
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 
 @dataclass(frozen=True)
 class Stack:
-    """An MPI library: how programs for it are compiled and started. env: of the job. mpi4py: the environment of mpi4py.
-    version: the start of the library's version string."""
+    """An MPI library, and how programs for it are compiled and started.
+
+    env: the environment of the job.
+    mpi4py: the additional environment of mpi4py.
+    version: the start of the library's version string.
+    """
 
     mpirun: Path
     compiler: tuple[str, ...]
@@ -72,8 +76,8 @@ STACKS = {
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1",
             "OMPI_MCA_hwloc_base_binding_policy": "none",
-            # 4.1.4's windows in shared memory fail at about one start in five here, recorded or not: errno 2, or 14
-            # from the other process's memory
+            # Windows in shared memory of version 4.1.4 fail in about one of five starts here, recorded or not: with
+            # errno 2, or with errno 14 when they read the other process's memory.
             "OMPI_MCA_osc": "^sm",
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
         },
@@ -83,13 +87,13 @@ STACKS = {
 }
 
 
-# from PyPI: Intel MPI without its compilers; programs for it are built for MPICH's binary interface
+# Intel MPI from PyPI has no compilers. Programs for it are built for MPICH's binary interface.
 INTEL = "impi-rt==2021.18.1"
 
 
 @pytest.fixture(scope="session")
 def intel(tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    """In its own folder, because its files have the same names as MPICH's."""
+    """Install Intel MPI into its own folder, because its files have the same names as MPICH's."""
     where = tmp_path_factory.mktemp("intel")
     pip = [
         sys.executable,
@@ -146,7 +150,7 @@ def record(
 
 @dataclass(frozen=True)
 class Recorded:
-    """One rank's file. comms: (cid, members, first, stride, name)."""
+    """The file of one rank. comms: (cid, members, first, stride, name)."""
 
     records: np.ndarray
     comms: list[tuple[int, int, int, int, str]]
@@ -156,7 +160,7 @@ class Recorded:
 
 
 def read(path: Path) -> Recorded:
-    with path.open("rb") as stream:  # sparse and large: it isn't read as a whole
+    with path.open("rb") as stream:  # the file is sparse and large, so only parts of it are read
         data = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
     comms_offset, _, rings_offset, _ = struct.unpack_from("<4Q", data, 32)
     rings, comms, _, end = struct.unpack_from("<4I", data, 96)
@@ -174,7 +178,8 @@ def files(trace_root: Path) -> Iterator[Path]:
 
 
 def expected(rank: int, size: int) -> list[tuple[object, ...]]:
-    """Op, peer, tag, bytes, SEQ or 0, index of the record that made the request or -1, flags."""
+    """Return the expected records: op, peer, tag, bytes, SEQ or 0, index of the record that made the request or -1, and
+    flags."""
     n, p = (rank + 1) % size, (rank - 1) % size
     M, N, P, W = Flag.MORE, Flag.NONBLOCKING, Flag.PERSISTENT, Flag.WILDCARD
     rows: list[tuple[object, ...]] = [
@@ -450,7 +455,7 @@ def test_nothing_to_record(tmp_path: Path, trace_root: Path, command: list[str],
 
 
 def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, trace_root: Path) -> None:
-    """The job isn't called recorded before it is, and nothing is removed of a job that still runs."""
+    """The job isn't called recorded before it is, and files of a job that still runs are not removed."""
     place = ["--dir", tmp_path / "job", "--mpi", "mpich", "--"]
     first = manapy("trace", "run", *place, sys.executable, "-c", "from mpi4py import MPI")
     assert first.returncode == 0 and f"'manapy why {tmp_path / 'job'}' reports" in first.stderr, first.stderr
@@ -523,7 +528,7 @@ def test_a_smaller_job_of_the_same_name_leaves_no_ranks_of_the_larger_one(tmp_pa
 
 
 def test_no_room(tmp_path: Path, trace_root: Path) -> None:
-    """The program runs without being recorded."""
+    """If there is no room, the program runs without being recorded."""
     stack = STACKS["mpich 5"]
     (trace_root / f"manapy-trace-{os.getuid()}").write_text("in the way")
     done = record(tmp_path, stack, compiled(tmp_path, stack), ranks=2)

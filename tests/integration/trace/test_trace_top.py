@@ -1,4 +1,4 @@
-"""`manapy trace top` on a terminal, for a saved recording, for a job that runs until it ends, and for one that is
+"""`manapy trace top` on a terminal: for a saved recording, for a job that runs until it ends, and for one that is
 stuck."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ View = Callable[..., Terminal]
 
 @pytest.fixture
 def top() -> Iterator[View]:
-    """Start a view; several views may look at one job at the same time."""
+    """Return a function that starts a view. Several views may look at one job at the same time."""
     made: list[Terminal] = []
 
     def start(*arguments: str | Path) -> Terminal:
@@ -43,7 +43,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def ranks(lines: list[str]) -> dict[int, list[str]]:
-    """The words of each rank's line."""
+    """Return the words of each rank's line."""
     return {int(words[0]): words for line in lines if (words := line.split()) and words[0].isdigit()}
 
 
@@ -96,7 +96,7 @@ def test_a_rank_that_is_stuck(job: Job, top: View) -> None:
     job.wait_for("stuck")
     view = top(job.dir, "--sort", "state")
     shown = view.wait_for(lambda lines: any(line.startswith("why: rank 1 ") for line in lines))
-    assert "it has not called MPI_Recv" in shown[-1], shown  # as much as fits into a line
+    assert "it has not called MPI_Recv" in shown[-1], shown  # the sentence is cut to fit into a line
     first, *others = ranks(shown).values()
     assert first[:2] == ["1", "awaited"] and all(words[1] == "waiting" for words in others), shown
     said = json.loads(manapy("trace", "top", job.dir, "--json").stdout)

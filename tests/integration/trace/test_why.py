@@ -1,4 +1,5 @@
-"""`manapy why` on real jobs: it names the stuck rank and the cause, and no rank of a job that makes progress."""
+"""`manapy why` on real jobs: it names the stuck rank and the cause, and accuses no rank of a job that makes
+progress."""
 
 from __future__ import annotations
 
@@ -21,24 +22,24 @@ BENCH = Path(__file__).resolve().parents[3] / "osu_bench" / "trace"
 
 
 def why(job: Job, *options: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and data."""
+    """Return exit code and data."""
     code, said, _ = verdicts.why(job.dir, *options)
     return code, said
 
 
 def hung(job: Job, *options: str, state: str = "hung") -> dict[str, Any]:
-    """The verdict, as soon as it is HUNG."""
+    """Return the verdict, as soon as it is HUNG."""
     (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(job.dir, *options), state)
     return verdict
 
 
 def late(job: Job, *options: str) -> dict[str, Any]:
-    """The verdict, as soon as it is LATE."""
+    """Return the verdict, as soon as it is LATE."""
     return hung(job, *options, state="late")
 
 
 def watch(job: Job, *options: str) -> subprocess.CompletedProcess[str]:
-    """`manapy why --watch`, until it ends; commands run where the job does."""
+    """Run `manapy why --watch` until it ends, in the job's directory."""
     return manapy("why", job.dir, "--watch", *options, cwd=job.where)
 
 
@@ -114,7 +115,7 @@ def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> N
 
 
 def on_hang(job: Job, what: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a watch that does `what` when the job is stuck."""
+    """Return exit code, output and errors of a watch that does `what` when the job is stuck."""
     done = watch(job, "--patience", "0", "--on-hang", what)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
@@ -129,7 +130,7 @@ def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place
     saved = Path(said.split("checkpoint: ")[1].strip())
     job.kill()
     job.restart(saved)
-    # It is the killed job until the new ranks are there.
+    # Until the new ranks have started, the verdict is on the killed job.
     job.wait_for(lambda _: why(job)[1]["verdicts"][0]["cause"] != "dead process")
     assert hung(job)["cause"] == "deadlock"
 
@@ -221,7 +222,7 @@ def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
 def test_stopped_going_on_and_killed(job: Job) -> None:
     job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
-    # all its messages go from one rank to the other: no rank is stuck, and it can't be told which one is slow
+    # All messages go from one rank to the next. No rank is stuck, and they do not show whether one is slow.
     for _ in range(2):
         code, said = why(job)
         assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith(
@@ -240,7 +241,7 @@ def test_stopped_going_on_and_killed(job: Job) -> None:
 
 
 def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
-    """This happens twice; the second time it isn't reported again. No process is killed."""
+    """The rank writes twice. The second time the verdict isn't printed again. No process is killed."""
     job.start_python("trace/late.py")
     job.wait_for("late")
     done = watch(job, "--every", "200ms", "--patience", "0", "--on-hang", "kill", "--run", "touch seen")

@@ -22,12 +22,12 @@ from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "trace" / "pipeline.py"
 RSH = str(TOOLS / "nodes-launch")
 HERE, THERE = NODES
-RANKS = 3  # 0 here, 1 and 2 there
+RANKS = 3  # rank 0 is on the first node, ranks 1 and 2 on the other
 
 
 @pytest.fixture
 def make_job_there(make_job: Callable[..., Job], nodes: None) -> Callable[[int], Job]:
-    """Makes jobs with so many ranks; all except the first one are on the other node."""
+    """Return a function that makes a job with so many ranks. All except the first one are on the other node."""
     return lambda ranks: make_job(
         ranks,
         mpirun=[*emulated.mpirun(HERE, f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"],
@@ -42,13 +42,13 @@ def job(make_job_there: Callable[[int], Job]) -> Job:
 
 
 def why(job: Job, which: Path | None = None, rsh: str = RSH, *options: str) -> tuple[int, dict[str, Any], str]:
-    """The answer when asked on the first node: exit code, data, and additional messages."""
+    """Ask on the first node. Returns exit code, data, and additional messages."""
     return verdicts.why(which or job.dir, "--rsh", rsh, *options, inside=inside(HERE))
 
 
 def hung(job: Job, state: str = "hung") -> dict[str, Any]:
-    """The verdict, as soon as it is HUNG. The only other verdicts allowed are on ranks that MPI ends because one has
-    died."""
+    """Return the verdict, as soon as it is HUNG. The only other verdicts allowed are on ranks that MPI ends because one
+    has died."""
     first, *others = verdicts.until_hung(job, lambda: why(job), state)
     assert all(other["cause"] == first["cause"] == "dead process" for other in others), (first, others)
     return first
@@ -95,14 +95,14 @@ def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
     assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
     os.kill(job.pids()[2], signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
-    # until the coordinator has noted which rank died first: MPI may end another one of that host at once
+    # Wait until the coordinator has noted which rank died first. MPI may at once end another rank of that host.
     while (verdict := hung(job))["rank"] != 2:
         assert verdict["cause"] == "dead process" and time.monotonic() < deadline, verdict
     assert verdict["cause"] == "dead process", verdict
 
 
 def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
-    """A command on a host without processes of the job sees all of the job."""
+    """A command on a host without processes of the job sees the whole job."""
     name = job.where / "traced"
     program = [sys.executable, PROGRAMS / "trace/stuck.py", "sleep"]
     job.spawn(
@@ -130,8 +130,8 @@ def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
 def test_a_rank_that_waits_for_its_processor_on_the_other_host(
     make_job_there: Callable[[int], Job], tmp_path: Path
 ) -> None:
-    """It shares its processor with busy processes. Its waits are sampled on its host, and the user on the first node is
-    told. Neither the rank nor the network to it is called slow."""
+    """It shares its processor with busy processes. Its waits are sampled on its host, and the command on the first node
+    reports them. Neither the rank nor the network to it is called slow."""
     plan = "pp=2,micro=4"
     job = make_job_there(2)
     job.start(
@@ -156,9 +156,9 @@ def test_a_rank_that_waits_for_its_processor_on_the_other_host(
 @pytest.mark.parametrize(("ranks", "plan"), [(3, "pp=3,micro=1"), (2, "pp=2,micro=4")])
 def test_a_link_that_becomes_slow(ranks: int, plan: str, make_job_there: Callable[[int], Job]) -> None:
     """During training the network between the nodes becomes slow. Ranks 1 and 2 are on one node and aren't affected.
-    With several micro-batches each message waits for the one before it."""
+    With several micro-batches each message waits for the previous one."""
     job = make_job_there(ranks)
-    # 256 KB a message
+    # a message has 256 KB
     job.start(
         sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512"
     )

@@ -43,7 +43,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[Path]:
-    """A folder with an `ssh` that connects to the sshd that runs meanwhile."""
+    """Return a folder with an `ssh` that connects to a running sshd."""
     port, user = free_port(), subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
@@ -84,7 +84,8 @@ def ssh(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], ssh: Path) -> None:
-    """A host that can't be reached doesn't affect the other one. Processes started there end with the command."""
+    """A host that can't be reached doesn't affect the other one. Processes that were started there end with the
+    command."""
     job = make_job(2, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")

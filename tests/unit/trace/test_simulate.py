@@ -1,4 +1,4 @@
-"""The simulator's calls are those of a possible execution, and its truth agrees with them."""
+"""The simulator's calls are those of a possible execution, and its recorded truth agrees with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_iteration_is_as_long_as_its_longest_path(text: str, synchronous: boo
     graph = graph_of(run.model.schedule)
     assert [graph.times(timing).makespan for timing in run.timings] == pytest.approx(run.lengths.tolist())
     assert run.trace is not None
-    # the recorded calls are enough to compute it
+    # the recorded calls suffice to compute the same timings
     for one, timing in zip(iterations(stages.label(run.trace, run.model.schedule)), run.timings, strict=True):
         assert graph.times(one.timing).makespan == pytest.approx(one.seconds, abs=1e-7)
         if synchronous and run.model.schedule.pp > 1:
@@ -70,7 +70,7 @@ def test_a_synchronous_message_is_received_before_the_next_one_goes_the_same_way
 
 
 def messages(events: np.ndarray, op: Op) -> dict[tuple[int, int, int], list[np.void]]:
-    """Messages of (sender, receiver, tag), in order."""
+    """Return the messages of each (sender, receiver, tag), in order."""
     found: dict[tuple[int, int, int], list[np.void]] = {}
     for event in events[events["op"] == op]:
         pair = (event["peer"], event["rank"]) if op == Op.RECV else (event["rank"], event["peer"])
@@ -140,7 +140,7 @@ def test_a_skipped_recv_is_not_there_and_its_sender_waits(synchronous: bool) -> 
     )
     assert len(waiting) == 1 and sender["peer"].tolist() == [9]
     received = events[(events["rank"] == 9) & (events["op"] == Op.RECV) & (events["tag"] == sender["tag"][0])]
-    assert len(received) == 1  # of the iteration before
+    assert len(received) == 1  # only the message of the iteration before
 
 
 def test_a_throttled_node_slows_all_its_ranks() -> None:

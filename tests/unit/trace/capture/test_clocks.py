@@ -1,4 +1,4 @@
-"""Hosts that were asked for the time: the error of an offset is never greater than the stated bound."""
+"""Hosts that were asked for the time: the error of an offset never exceeds the stated bound."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ START = 1_700_000_000 * SECOND
 
 
 class Host:
-    """A host whose clock is `ahead` ns ahead, and gains `drift` for each ns of true time (ns since 0). Ticks are ns of
-    its monotonic clock."""
+    """A host whose clock is `ahead` ns ahead, and gains `drift` for each ns of true time (ns since 0). Its ticks are
+    the ns of its monotonic clock."""
 
     def __init__(self, name: str, ahead: int, drift: float) -> None:
         self.name, self.ahead, self.drift = name, ahead, drift
@@ -57,7 +57,7 @@ asked = st.lists(st.tuples(times, st.integers(1000, 10**6), st.floats(-1, 1)), m
 def test_the_uncertainty_holds(
     ahead: int, drift: float, other: float, asked: list, asked_base: list, calls: list[int], base_asks: bool, meet: bool
 ) -> None:
-    """This holds for any asking host, for any delay of an answer on its way, with or without collectives in between."""
+    """This holds for any asking host, for any delay of an answer, and with or without collectives in between."""
     base, there, asking = Host("base", 0, drift), Host("there", ahead, other), Host("asking", 77, 0.0)
     if base_asks:
         asking = base

@@ -1,5 +1,5 @@
-"""Recordings of other hosts: copied while they grow, given up when a host is lost, tried again. A "host" is a process
-of this host with its own trace root."""
+"""Recordings of other hosts are copied while they grow, dropped when a host is lost, and tried again. A "host" here is
+a process of this host with its own trace root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = socket.gethostname()
 
 
 def writer(folder: Path, rank: int, generation: int = 0) -> format.Writer:
-    """A writer for a running process: this one."""
+    """Return a writer for a running process: this one."""
     folder.mkdir(parents=True, exist_ok=True)
     start = int(stat_fields(Path("/proc/self"))[START])
     made = format.Writer(
@@ -50,14 +50,14 @@ def put(to: format.Writer, tag: int, exit: int = 1) -> int:
 
 @pytest.fixture
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which the other host keeps this job's files."""
+    """Return the folder in which the other host keeps this job's files."""
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
     return format.root() / "job"
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> list[str]:
-    """A remote shell that stays on this host. It writes down its process id."""
+    """Return a remote shell that stays on this host. It writes its process id to a file."""
     path = tmp_path / "shell"
     path.write_text(f'#!/bin/sh\necho $$ > "{tmp_path}/$1.pid"\nshift\nexec "$@"\n')
     path.chmod(0o700)
@@ -104,7 +104,7 @@ def test_waits_for_a_processor_are_sampled_there(tmp_path: Path, there: Path, sh
         reader.poll()
         trace = reader.trace()
         moments, sums = trace.waits.get(1, (np.zeros(0), np.zeros(0)))
-        if len(moments) >= 10:  # without being asked: it was asked less often
+        if len(moments) >= 10:  # it samples by itself: there are more samples than requests
             break
         assert time.monotonic() < deadline, moments
     assert (np.diff(moments) > 0).all() and (np.diff(sums) >= 0).all() and moments[-1] <= trace.now
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_host_is_said(
 def test_a_name_that_would_be_an_option_of_the_remote_shell_is_none(
     tmp_path: Path, there: Path, shell: list[str]
 ) -> None:
-    """The name may come from another user's job.json, and ssh would run the command after -oProxyCommand."""
+    """The name may come from another user's job.json, and ssh would run the command that follows -oProxyCommand."""
     put(writer(there, 1), 1)
     hosts = collect.Hosts(["-oProxyCommand=x", "a"], "job", shell)
     assert tags(rings.Reader(tmp_path / "nothing", others=hosts)) == [1]
@@ -175,7 +175,7 @@ def test_a_name_that_would_be_an_option_of_the_remote_shell_is_none(
 
 
 def test_nothing_else_than_trace_files_is_written(tmp_path: Path) -> None:
-    """Whatever the other side sends."""
+    """Only trace files are written, whatever the other side sends."""
     news = {
         "bytes": 1,
         "monotonic": 0,

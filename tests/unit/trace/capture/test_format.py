@@ -1,4 +1,4 @@
-"""manapy/trace/capture/format.py mirrors trace.h, and its names are those that the recorder uses."""
+"""manapy/trace/capture/format.py mirrors trace.h, and its file names are those of the recorder."""
 
 from __future__ import annotations
 

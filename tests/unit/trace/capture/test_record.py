@@ -1,4 +1,4 @@
-"""Rings kept on disk: the newest records within the limit, calls that were open and have returned, new generations, and
+"""Rings kept on disk: the newest records within the limit, calls that were open and then returned, new generations, and
 missed records."""
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def test_threads_without_room_are_counted(tmp_path: Path) -> None:
 
 
 class Asked:
-    """Other hosts, whose files are in the same folder. They were asked for the time."""
+    """Other hosts that were asked for the time. Their files are in the same folder."""
 
     mirrors: list[rings.Mirror] = []
     problems: list[str] = []
@@ -182,7 +182,7 @@ def test_files_that_are_none_cost_their_ranks_only(tmp_path: Path) -> None:
 
 @pytest.fixture
 def living(tmp_path: Path) -> format.Writer:
-    """The file of a running process: this one."""
+    """Return the file of a running process: this one."""
     root = tmp_path / f"manapy-trace-{os.getuid()}"
     root.mkdir()
     start = int(stat_fields(Path("/proc/self"))[START])

@@ -1,4 +1,4 @@
-"""Trace files that Python wrote, read as a Trace: lost, torn, damaged or retracted records; hosts with other clocks;
+"""Trace files that Python wrote are read as a Trace: lost, torn, damaged or undone records; hosts with other clocks;
 RDMA."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ START = 1_700_000_000 * 10**9  # ns since 1970 at tick 0
 
 
 def writer(folder: Path, rank: int = 0, size: int = 2, **more: int | str) -> format.Writer:
-    """A writer whose ticks are ns."""
+    """Return a writer whose ticks are ns."""
     made = format.Writer(folder, rank, size, **more)  # type: ignore[arg-type]
     made.sample(0, START, 5)
     made.sample(10**9, START + 10**9, 5 + 10**9)
@@ -117,10 +117,10 @@ def test_a_restart_takes_back_what_was_done_after_the_checkpoint(tmp_path: Path)
         old.put(op=Op.BARRIER, context=i + 1, enter=i * 10, exit=i * 10 + 1)
     old.put(op=Op.RECV, enter=100)
     old.ring(1)
-    old.put(1, op=Op.SEND, enter=5, exit=6)  # a call of a thread that the checkpoint doesn't know
+    old.put(1, op=Op.SEND, enter=5, exit=6)  # a call of a thread that began after the checkpoint
     new = writer(tmp_path, size=1, generation=1)
     new.head.past[0] = 4
-    new.ring().first = 0  # once more, after the past
+    new.ring().first = 0  # so that the ring is set up again, to continue after `past`
     new.put(op=Op.BARRIER, context=5, enter=2000, exit=2001, flags=Flag.STOPPED)
     trace = read(tmp_path)
     assert trace.events["seq"].tolist() == [1, 2, 3, 4, 5]
@@ -137,7 +137,7 @@ def test_without_its_past_a_restarted_rank_claims_nothing_before(tmp_path: Path)
 
 
 def test_pauses(tmp_path: Path) -> None:
-    """Pauses are no calls. They tell since when missing calls mean something."""
+    """Pauses are no calls. They show from when on a missing record means a missing call."""
     for rank, end in enumerate((7000, 0)):
         w = writer(tmp_path, rank)
         w.put(op=Op.PAUSE, enter=1000, exit=2000)
@@ -188,7 +188,7 @@ def test_names_of_error_classes(root: Path) -> None:
 
 
 def test_rdma_traffic(tmp_path: Path) -> None:
-    """A producer that reports a queue pair from time to time. The numbers are neither ranks nor communicators."""
+    """The producer reports a queue pair from time to time. Its numbers are neither ranks nor communicators."""
     w = writer(tmp_path, producer="shift")
     device = w.comm(0x77, [], name="rxa1")
     for done in range(5):
@@ -209,7 +209,7 @@ def test_rdma_traffic(tmp_path: Path) -> None:
     assert [trace.devices[i] for i in events["tag"]] == ["rxa1"] * 5 and "rxa1" not in [c.name for c in trace.comms]
     assert set(events["comm"]) == {0x11A} and set(events["peer"]) == {0x22B}
     assert (events["request"] - events["context"]).tolist() == [10] * 5  # in flight
-    assert (np.diff(events["bytes"]) / np.diff(events["enter"])).tolist() == [4.096] * 4  # bytes a ns
+    assert (np.diff(events["bytes"]) / np.diff(events["enter"])).tolist() == [4.096] * 4  # bytes per ns
 
 
 # ---- invalid files
@@ -246,7 +246,7 @@ def test_foreign_and_damaged_files(tmp_path: Path, fields: dict[str, int], said:
 
 
 def test_a_file_that_is_truncated_while_it_is_read(tmp_path: Path) -> None:
-    """The owner truncates it, and another user reads it: what was read before counts."""
+    """The owner truncates the file while another user reads it. The reader keeps what it has read before."""
     w = writer(tmp_path, capacity=64)
     world = w.comm(11, [0, 1], name="MPI_COMM_WORLD")
     for i in range(10):
@@ -294,8 +294,8 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_asked_for(tmp_path: Path) -> None:
-    """Records that are left out count as lost, so that no rank is accused of calls that can't be seen. The reader
-    forgets nothing because of that."""
+    """Records that are left out count as lost, so that no rank is accused of calls that can't be seen. The reader still
+    keeps them."""
     w = writer(tmp_path, capacity=64, size=1)
     for i in range(1, 41):
         w.put(op=Op.BARRIER, enter=100 * i, exit=100 * i + 1)
@@ -309,8 +309,8 @@ def test_only_the_newest_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_is_not_kept_is_lost(tmp_path: Path) -> None:
-    """However long a job is watched, the reader keeps never less than `keep`, and never more than twice as many plus
-    the newest ones."""
+    """However long a job is watched, the reader never keeps fewer than `keep` records, and never more than twice as
+    many plus the newest ones."""
     w = writer(tmp_path, capacity=64, size=1)
     reader = rings.Reader(tmp_path, keep=20)
     done = 0
@@ -335,8 +335,8 @@ def test_what_is_not_kept_is_lost(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.data())
 def test_whatever_is_overwritten_no_wrong_record_is_taken(steps: list[int], data: st.DataObject) -> None:
-    """A ring of 16. Between polls the writer makes some calls, and stops in the middle of a record. Every record
-    repeats its own seq in other fields."""
+    """A ring has 16 places. Between polls the writer makes some calls, and stops in the middle of a record. Every
+    record repeats its own seq in other fields."""
     capacity = 16
     places = np.zeros(capacity, format.RECORD)
     read = functools.partial(tracefile.taken, places.__getitem__, capacity)
@@ -395,8 +395,8 @@ def test_a_writer_that_never_stops(tmp_path: Path) -> None:
 
 
 def two_hosts(folder: Path, offset: int, meetings: int) -> None:
-    """Rank 1's host is `offset` ns ahead, and its ticks have another origin and rate. Every 10 ms both meet in a
-    barrier of about 20 us."""
+    """Return a trace of two hosts. Rank 1's host is `offset` ns ahead, and its ticks have another origin and rate.
+    Every 10 ms both ranks meet in a barrier of about 20 us."""
     a = writer(folder, 0)
     b = format.Writer(folder, 1, 2, host="other", ticks_per_second=2 * 10**9)
     for t in (0, 10**9):
@@ -447,7 +447,8 @@ def test_two_machines_of_one_name(tmp_path: Path) -> None:
 
 
 def test_a_running_job_is_seen_as_it_was_at_one_moment(tmp_path: Path) -> None:
-    """Calls that a rank has made since the look began are left out: other ranks may have been copied before them."""
+    """Calls that a rank has made since the look began are left out, because other ranks may have been copied before
+    them."""
     start = int(proc.stat_fields(Path("/proc/self"))[proc.START])
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     later = now + 3600 * 10**9

@@ -1,4 +1,4 @@
-"""Exports of a trace are read back: JSON, OpenMetrics, Perfetto's packets, OTF2."""
+"""Exports of a trace are read back: JSON, OpenMetrics, Perfetto packets, OTF2."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_openmetrics(trace: Trace, tmp_path: Path) -> None:
 
 
 def fields(data: bytes) -> list[tuple[int, int | bytes]]:
-    """The fields of a message of protocol buffers: (field, value)."""
+    """Return the fields of a message of protocol buffers: (field, value)."""
 
     def varint() -> int:
         nonlocal at
@@ -106,7 +106,7 @@ def test_otf2(trace: Trace, tmp_path: Path) -> None:
 
 
 def test_otf2_has_messages_and_collectives(tmp_path: Path) -> None:
-    """OTF2's own reader reads it back: ranks in communicators, tags, bytes, requests."""
+    """OTF2's own reader reads it back. Checked are ranks in communicators, tags, bytes and requests."""
     otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
     job = Builder(3)
     pair = job.comm(2, 0, name="a pair")

@@ -20,14 +20,14 @@ from manapy.trace.model.verdict import Cause, State, Verdict
 
 
 def hung(programs: list[list[Step]], **more: object) -> list[Verdict]:
-    """The verdicts on a model that must hang."""
+    """Return the verdicts on a model that must hang."""
     model = Model(programs, **more)  # type: ignore[arg-type]
     assert not model.run()
     return verdicts(model.trace())
 
 
 def only(found: list[Verdict]) -> Verdict:
-    """The one verdict."""
+    """Return the only verdict."""
     assert len(found) == 1, [v.sentence for v in found]
     return found[0]
 
@@ -79,7 +79,7 @@ def test_no_verdict_before_the_expected_time_and_one_after_it() -> None:
     for later, state in (
         (300 * STEP, State.HEALTHY),
         (500 * STEP, State.LATE),
-    ):  # measured from the victim's arrival, 400 ms after the other's last call
+    ):  # times count from the victim's arrival, 400 ms after the other rank's last call
         assert only(verdicts(model.trace(later))).state is state
 
 
@@ -142,7 +142,7 @@ def test_of_two_that_disagree_none_is_guilty_alone() -> None:
 
 
 def test_of_two_that_have_both_left_out_a_call_none_is_guilty_alone() -> None:
-    """Both have left out an Allreduce, long ago and together. That doesn't tell which rank is wrong now."""
+    """Both have left out an Allreduce, together and long ago. This does not show which rank is wrong now."""
     both = [allreduce(), barrier()] * 6 + [barrier()] + [allreduce(), barrier()] * 2
     found = only(hung([[*both, allreduce()], [*both, barrier()]]))
     assert (found.cause, found.rank) == (Cause.MISMATCH, None), found.sentence
@@ -271,8 +271,8 @@ ACCESS, EXPOSURE = (Op.WIN_START, Op.WIN_COMPLETE), (Op.WIN_POST, Op.WIN_WAIT)
 
 
 def epochs(lost: bool) -> Builder:
-    """Rank 0 has accessed the memory of ranks 1 and 2 once, and begins again. lost: only the last two records of rank 1
-    are left."""
+    """Return a job in which rank 0 has accessed the memory of ranks 1 and 2 once, and begins again. lost: only the last
+    two records of rank 1 are left."""
     job = Builder(3)
     for i, op in enumerate(ACCESS):
         for target in (1, 2):
@@ -393,7 +393,7 @@ def test_all_have_entered_and_it_does_not_end_is_the_network() -> None:
     assert only(verdicts(job.trace(5 * SECOND + 400 * STEP))).state is State.HEALTHY
     found = only(verdicts(job.trace(6 * SECOND)))
     assert found.cause is Cause.NETWORK and "all 4 ranks have entered" in found.sentence
-    assert found.state is State.LATE  # only because of the time
+    assert found.state is State.LATE  # only its duration shows the fault
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_waitall_needs_all_and_waitany_one() -> None:
         for peer in (1, 2):
             job.call(0, op, 3 * STEP, request=peer, flags=Flag.MORE if peer == 1 else 0)
         job.call(1, Op.RECV, 3 * STEP, peer=0, tag=0)  # waits for rank 0
-        job.call(2, Op.SEND, STEP, 2 * STEP, peer=1, tag=9)  # and is outside MPI then
+        job.call(2, Op.SEND, STEP, 2 * STEP, peer=1, tag=9)  # rank 2 is outside MPI afterwards
         job.ranks[2] = replace(job.ranks[2], process="S", cpu_share=0.0)
         return job
 
@@ -484,7 +484,7 @@ def test_a_rank_that_polls_waits() -> None:
     job.ranks[0] = replace(job.ranks[0], polls=10**6, polled_ns=now - STEP, polled_request=4)
     found = only(verdicts(job.trace(now)))
     assert found.cause is Cause.DEADLOCK and found.confidence < 0.9
-    # the thread may do other work
+    # the polling thread may do other work
     assert found.state is State.LATE and "perhaps a deadlock of ranks 0, 1" in found.sentence
     assert "what rank 0 does between two tests" in found.action
     assert any("has polled for 60.0 s: it is in MPI_Test" in text for text in found.evidence), found.evidence
@@ -578,7 +578,7 @@ def test_thousands_of_ranks() -> None:
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[list[Step]], int, str]:
-    """Programs of some ranks that end, with a fault in one of them: (programs, culprit, fault)."""
+    """Draw programs of some ranks that end, with a fault in one of them: (programs, culprit, fault)."""
     size = draw(st.integers(2, 5))
     body: list[list[Step]] = [[] for _ in range(size)]
     for _ in range(draw(st.integers(1, 5))):
@@ -620,7 +620,8 @@ def test_the_injected_culprit_is_named_and_nobody_else(case: tuple[list[list[Ste
     if not len(trace.events):
         return
     found = only(verdicts(trace))
-    proven = fault != "spin" or found.cause is Cause.MISSING and "went on to" in found.sentence  # in a knot
+    # a spinning rank is proven guilty only if it is in a knot
+    proven = fault != "spin" or found.cause is Cause.MISSING and "went on to" in found.sentence
     assert (found.state, found.rank) == (State.HUNG if proven else State.LATE, culprit), found.sentence
     assert (
         found.cause
@@ -650,7 +651,7 @@ def test_healthy_at_every_moment(size: int, rounds: int, moment: float) -> None:
 
 
 def waiting(job: Builder, how: str) -> None:
-    """Rank 0 waits for something that only rank 1 could end."""
+    """Let rank 0 wait for something that only rank 1 could end."""
     if how == "collective":
         job.call(0, Op.BARRIER, 3 * SECOND)
     elif how == "message":
@@ -664,7 +665,7 @@ def waiting(job: Builder, how: str) -> None:
         job.call(0, Op.WIN_LOCK, 3 * SECOND, peer=0)
     elif how == "flush":
         job.call(0, Op.WIN_FLUSH, 3 * SECOND, peer=1)
-    elif how == "transfer":  # rank 1 may have completed what it had begun
+    elif how == "transfer":  # rank 1 may have completed its receive during the pause
         job.call(1, Op.RECV, SECOND // 2, SECOND // 2 + 1, peer=0, tag=6, request=7, flags=Flag.NONBLOCKING)
         job.call(0, Op.SSEND, 3 * SECOND, peer=1, tag=6)
     else:
@@ -673,7 +674,7 @@ def waiting(job: Builder, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["collective", "message", "wildcard", "end", "lock", "flush", "transfer", "polling"])
 def test_nobody_is_accused_of_what_was_not_recorded(how: str) -> None:
-    """If it was recorded, the rank is accused at once."""
+    """Without the pause, the rank is accused at once."""
     for paused in (True, False):
         job = Builder(2)
         for rank in range(2):
@@ -736,7 +737,7 @@ def test_pauses_of_those_that_go_on_are_said() -> None:
 
 
 def phases(rounds: int, every: int, long: int) -> list[Step]:
-    """Steps; every `every`-th takes longer."""
+    """Return steps. Every `every`-th one takes longer."""
     return [step for i in range(1, rounds + 1) for step in (compute(long if i % every == 0 else STEP), allreduce())]
 
 
@@ -881,7 +882,7 @@ def test_a_dead_rank_whose_call_was_refused_while_others_go_on() -> None:
 
 
 def over(job: Builder, died: int) -> list[Verdict]:
-    """All processes have ended; rank `died` was seen to die first."""
+    """Return the verdicts after all processes have ended. Rank `died` was seen to die first."""
     for rank in job.ranks:
         process(trace := job.trace(60 * SECOND), rank, "dead")
     return verdicts(trace, died=died)
@@ -920,7 +921,7 @@ def test_a_call_that_failed_and_another_rank_that_died_first_are_both_said() -> 
 
 
 def test_of_a_rank_that_polls_it_is_not_said_to_be_in_a_call_that_has_returned() -> None:
-    """It may find other work, or end by itself what it tests for: no rank is called deadlocked."""
+    """It may find other work, or end by itself what it tests for. So no rank is called deadlocked."""
     job = Builder(2)
     for rank in range(2):
         job.call(rank, Op.ALLREDUCE, 0, STEP)
@@ -950,8 +951,8 @@ def test_a_rank_that_waits_for_itself() -> None:
 
 
 def threads(blocked: bool) -> Builder:
-    """Rank 1 has two threads, each with its own communicator; its second thread goes on. The other ranks wait for its
-    first thread in an Allreduce."""
+    """Return a job in which rank 1 has two threads, each with its own communicator. Its second thread goes on. The
+    other ranks wait for its first thread in an Allreduce."""
     job = Builder(3)
     other = job.comm(1)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, process="S", doing="")
@@ -1017,7 +1018,7 @@ def test_a_window_that_one_rank_frees_is_not_said_to_be_created() -> None:
 
 
 def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_call() -> None:
-    """For example after a barrier of threads that is never left."""
+    """An example is a barrier of threads that is never left."""
     job = Builder(2)
     for rank in range(2):
         job.ranks[rank] = replace(job.ranks[rank], threads={0: 11, 1: 12}, process="S", doing="")
@@ -1033,7 +1034,7 @@ def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_c
 
 def test_a_rank_with_a_busy_thread_in_a_call_may_seem_to_have_had_no_processor() -> None:
     """Its other thread is outside MPI. It isn't known whether that thread has waited for a processor, nor whether any
-    thread is stuck. The activity of its process tells."""
+    thread is stuck. The activity of the process shows it."""
     job = Builder(2)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, doing=None, cpu_share=0.01)
     job.call(0, Op.RECV, STEP, peer=1, tag=1)
@@ -1062,7 +1063,7 @@ def test_a_transfer_between_ranks_without_a_processor_can_not_be_told() -> None:
 
 
 def transfer() -> Trace:
-    """Two ranks in the same Allreduce."""
+    """Return a job with two ranks in the same Allreduce."""
     job = Builder(2)
     for rank in range(2):
         job.call(rank, Op.ALLREDUCE, STEP)
@@ -1109,7 +1110,7 @@ def test_a_fence_is_on_a_window() -> None:
 
 
 def test_a_rank_in_finalize_stands_for_no_other_thread_of_its_own() -> None:
-    """Its other thread, which made the earlier messages, rests: no thread may call MPI any more."""
+    """Its other thread, which sent the earlier messages, rests: no thread may call MPI any more."""
     job = Builder(2)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, process="S", doing="")
     job.call(1, Op.SEND, STEP, 2 * STEP, thread=1, peer=0, tag=1)

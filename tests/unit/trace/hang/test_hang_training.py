@@ -1,4 +1,5 @@
-"""Verdicts on simulated training jobs with one fault: rank, cause and place in the schedule; and on healthy jobs."""
+"""Verdicts on simulated training jobs: rank, cause and place in the schedule of one fault; and verdicts on healthy
+jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ HANGS = [kind for kind in Kind if kind.hangs]
 
 
 def draw(random: random.Random, model: Model, kind: Kind) -> Fault:
-    """A fault at any place of the run where it can happen."""
+    """Draw a fault at any place of the run where it can happen."""
     plan = model.schedule
     backward = random.random() < 0.5
     phase = Phase.TRANSFER if kind in (Kind.SKIP_RECV, Kind.DROP) else Phase.BACKWARD if backward else Phase.FORWARD
@@ -57,14 +58,14 @@ def test_rank_cause_and_place_are_right(kind: Kind) -> None:
         trace = simulate.simulate(model, (fault,), seed=seed).trace
         assert trace is not None
         (found,) = hang.verdicts(trace, labels=stages.label(trace, model.schedule))
-        state = State.LATE if kind in (Kind.SPIN, Kind.DROP) else State.HUNG  # these two only because of the time
+        state = State.LATE if kind in (Kind.SPIN, Kind.DROP) else State.HUNG  # only its duration shows a LATE fault
         assert found.state is state and found.cause is fault.cause, (fault, found.sentence)
         assert fault.rank in ((found.rank, found.peer) if kind is Kind.DROP else (found.rank,)), (fault, found.sentence)
         assert (found.phase, found.micro, found.iteration) == (fault.phase, fault.micro, fault.iteration), (
             fault,
             found.sentence,
         )
-        # without the schedule, it isn't known in the first iteration which rank should have received
+        # without the schedule, the first iteration does not show which rank should have received
         (blind,) = hang.verdicts(trace)
         assert blind.state is state
         assert blind.rank == found.rank or (kind is Kind.SKIP_RECV and fault.iteration == 0 and blind.rank is None), (
@@ -83,7 +84,7 @@ def test_between_two_iterations_the_first_forward_pass_is_named_and_the_optimize
 
 
 def test_a_message_on_a_dropped_link_is_named_not_the_one_after_it() -> None:
-    """Its sender has gone on to the Wait before the next message."""
+    """Its sender has already gone on to the Wait before the next message."""
     model = Model(schedule.parse(SCHEDULES[0]), synchronous=True)
     trace = simulate.simulate(model, (Fault(Kind.DROP, 10, 3, 5, Phase.TRANSFER),), seed=1).trace
     assert trace is not None
@@ -99,7 +100,7 @@ def test_healthy_ones_and_two_faults_at_once() -> None:
         assert trace is not None
         assert [v.state for v in hang.verdicts(trace)] == [State.HEALTHY]
     model = Model(schedule.parse("tp=1,pp=2,dp=2,micro=4"))
-    # in two replicas that meet only at the end
+    # the faults are in two replicas that meet only at the end
     faults = [Fault(Kind.SPIN, rank, 3, 1, Phase.BACKWARD) for rank in (2, 3)]
     trace = simulate.simulate(model, faults).trace
     assert trace is not None

@@ -1,4 +1,4 @@
-"""What is observed of processes that are busy, and of one that does nothing."""
+"""The observed activity of processes that are busy, and of one that does nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_threads_and_children_count(program: str, what: str) -> None:
         if program == "busy":
             assert (
                 Activity().look({7: Suspect(child.pid, inside=frozenset({child.pid}))})[7].what == NOTHING
-            )  # it waits in MPI
+            )  # its only thread counts as inside MPI
     finally:
         _end(child)
 

@@ -1,4 +1,4 @@
-"""What /proc tells about processes."""
+"""What /proc shows of processes."""
 
 from __future__ import annotations
 

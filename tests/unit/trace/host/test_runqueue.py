@@ -1,4 +1,4 @@
-"""Waits of real processes for a processor, and what they tell about an interval."""
+"""Waits of real processes for a processor, and the waits that samples give to an interval."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODES = {"busy": "while True: pass", "asleep": "import time; time.sleep(999)"}
 
 @pytest.fixture
 def children() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two busy processes on one processor, and one that sleeps; each has its own code."""
+    """Start two busy processes on one processor, and one that sleeps. Each has its own code."""
     here = min(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, {{{here}}}); print(flush=True); "
     started = [
@@ -45,7 +45,7 @@ def children() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def ranks_of(children: list[subprocess.Popen[bytes]]) -> Trace:
-    """A trace of the present, whose ranks are these processes."""
+    """Return a trace of the present whose ranks are these processes."""
     job = Builder(len(children))
     for rank, child in enumerate(children):
         start = int(stat_fields(Path(f"/proc/{child.pid}"))[START])

@@ -1,5 +1,5 @@
-"""The diagnosis of a trace: stuck, else slow, else healthy; labels by a schedule that is given, found, or doesn't
-fit."""
+"""The diagnosis of a trace: stuck, else slow, else healthy; with labels by a schedule that is given, that is found, or
+that doesn't fit."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_every_state() -> None:
         job.call(rank, Op.BARRIER, 0, SECOND)
     job.call(1, Op.RECV, 2 * SECOND, peer=0, tag=3)
     job.call(5, Op.RECV, 2 * SECOND, peer=3, tag=3)
-    job.call(3, Op.SEND, 3 * SECOND, peer=5, tag=3)  # its message is there: a transfer
+    job.call(3, Op.SEND, 3 * SECOND, peer=5, tag=3)  # the message has been sent, so only the transfer is left
     job.call(2, Op.RECV, 3 * SECOND, peer=0, tag=4)
     job.ranks[2] = replace(job.ranks[2], process="T")
     job.ranks[4] = replace(job.ranks[4], process="dead")
@@ -144,7 +144,7 @@ def test_nothing_recorded() -> None:
 
 
 def test_queue_pairs() -> None:
-    """One was there at the earlier look, one is new, and one rank has none."""
+    """The earlier look has seen one queue pair, one is new, and one rank has none."""
     job = Builder(2)
     job.call(0, Op.BARRIER, 0, 1, comm=job.comm(0))
     job.call(0, Op.RDMA_QP, SECOND, SECOND, thread=1, comm=71, request=90, context=64, bytes=10**6)
@@ -176,7 +176,7 @@ def test_a_training_job_that_hangs() -> None:
 
 
 def test_waits_that_are_only_aligned_are_those_that_were() -> None:
-    """A window into a job whose older records are gone shows the same shares as the whole."""
+    """A trace whose older records are gone shows the same shares as the complete trace."""
     trace = simulate(Model(PLAN, iterations=24), seed=3).trace
     assert trace is not None
     before = snapshot(trace, trace.now // 3 * 2)

@@ -1,4 +1,4 @@
-"""Whether every rank makes progress, judged by the heads of its rings."""
+"""Progress of all ranks, judged by the heads of their rings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ranks(tmp_path: Path) -> list[format.Writer]:
 
 @pytest.fixture
 def pulse(tmp_path: Path, ranks: list[format.Writer]) -> Pulse:
-    """A Pulse that has been asked once."""
+    """Return a Pulse that has been asked once."""
     found = Pulse(tmp_path)
     assert not found.beats()
     return found

@@ -1,4 +1,4 @@
-"""What a watch reports, retracts and acts on, look by look."""
+"""What a watch reports, withdraws and acts on, look by look."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW = Verdict(State.SLOW, "rank 1 is slow", Cause.COMPUTE, 1, confidence=0.8)
 
 
 def acted(standing: Standing, *looks: tuple[float, Verdict]) -> list[float]:
-    """The moments at which the watch acted."""
+    """Return the moments at which the watch acted."""
     return [moment for moment, verdict in looks if standing.look([verdict], moment).act]
 
 

@@ -1,4 +1,5 @@
-"""Longest path, slack, critical path and counterfactuals against brute force: every path of a small graph."""
+"""Longest path, slack, critical path and counterfactuals, compared with brute force over every path of a small
+graph."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 def timing(schedule: Schedule, layers: int, seed: int, synchronous: float = 0.0) -> Timing:
-    """synchronous: the share of messages for which their senders wait, in some cases until they have arrived; 0:
-    senders never wait."""
+    """Return a random timing. synchronous: the share of messages for which their senders wait, in some cases until they
+    have arrived; 0: senders never wait."""
     rng, blocks, stages, size = (
         np.random.default_rng(seed),
         schedule.pp * schedule.blocks,
@@ -54,7 +55,7 @@ def timing(schedule: Schedule, layers: int, seed: int, synchronous: float = 0.0)
 
 
 def brute(graph: Graph, t: Timing) -> float:
-    """Recursion over single ranks and calls, without levels."""
+    """Return the makespan by recursion over single ranks and calls, without levels."""
     s = graph.schedule
 
     def vertex_of(stage: int, block: Block) -> int:
@@ -90,7 +91,7 @@ def brute(graph: Graph, t: Timing) -> float:
         return released(at, ways[way], replica) if way in ways else at
 
     def messages(stage: int, until: int) -> dict[object, int]:
-        """For each link the last message before a place, given as the vertex for which it is."""
+        """Return for each way the last message before a place, as the vertex that waits for it."""
         found = {}
         for block in s.blocks_of(stage)[:until]:
             if (target := s.target(stage, block)) is not None:
@@ -147,7 +148,7 @@ def test_slack_is_what_a_block_can_lose_and_no_more(
 
 
 def later(graph: Graph, t: Timing, vertex: int, replica: int, seconds: float) -> Timing:
-    """The same timing, with one block that begins later on all its ranks."""
+    """Return the same timing, with one block that begins later on all its ranks."""
     changed = replace(t, transfer=t.transfer.copy(), landing=t.landing.copy(), ready=t.ready.copy(), send=t.send.copy())
     if graph.source[vertex] >= 0:
         changed.transfer[vertex, replica] += seconds

@@ -1,4 +1,4 @@
-"""Which records belong together."""
+"""Which records are matched with each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manapy.trace.model.match import match
 
 
 def index(trace: Trace, rank: int, place: int) -> int:
-    """The index of a rank's record."""
+    """Return the index of a rank's record."""
     return int(np.flatnonzero(trace.events["rank"] == rank)[place])
 
 
@@ -59,7 +59,7 @@ def test_each_start_of_a_persistent_request_is_an_operation() -> None:
 
 
 def persistent(job: Builder, rank: int, begins: list[int], request: int = 9) -> None:
-    """A persistent Allreduce that is made, and started at these times. Each Wait begins 2 ns later and takes 3 ns."""
+    """Make a persistent Allreduce, and start it at these times. Each Wait begins 2 ns later and takes 3 ns."""
     job.call(rank, Op.ALLREDUCE, 0, 1, request=request, flags=Flag.PERSISTENT)
     for i, begin in enumerate(begins):
         job.call(rank, Op.START, begin, begin + 1, request=request, flags=Op.ALLREDUCE << STARTS, context=1, tag=i + 1)
@@ -98,7 +98,7 @@ def test_starts_of_requests_that_were_made_in_lost_records() -> None:
     job = Builder(2)
     for rank in range(2):
         persistent(job, rank, [10, 20])
-    job.lose(1, 3)  # the call that made it, and its first start
+    job.lose(1, 3)  # the call that made the request, and its first start
     groups = match(job.trace(100)).collectives
     assert list(zip(groups.turn, groups.missing, strict=True)) == [(0, 1), (1, 1), (2, 0)]
 

@@ -43,10 +43,10 @@ def test_iterations_are_measured_as_they_were(text: str) -> None:
     graph = graph_of(run.model.schedule)
     for one, truth in zip(found[1:], run.timings[1:], strict=True):
         assert graph.times(one.timing).makespan == pytest.approx(one.seconds, rel=0.005)
-        # otherwise a last stage's forward and backward pass are one block, with no call between them
+        # without TP, a last stage's forward and backward pass are one block, because no call separates them
         if run.model.schedule.tp > 1:
-            # from vertex 1 on, because the optimizer is part of the first stage's first block; 20 us, because a block's
-            # end is part of the next block where nothing is sent
+            # From vertex 1 on, because the optimizer is part of the first stage's first block. The tolerance covers the
+            # 20 us at a block's end, which are part of the next block if nothing is sent.
             assert np.abs(one.timing.compute - truth.compute)[1:, :-1].max() < 3e-5
 
 
@@ -76,7 +76,7 @@ def test_the_position_of_a_hung_rank(kind: Kind, phase: Phase, backward: bool) -
 
 @pytest.mark.parametrize("text", ["tp=1,pp=1,dp=4,micro=1", "tp=2,pp=1,dp=2,micro=1"])
 def test_the_position_of_a_rank_without_pipeline_stages(text: str) -> None:
-    """Where only the reduction of gradients is called, only iterations can be counted."""
+    """If the only calls are gradient reductions, only iterations can be counted."""
     labels = stages.label(simulated(text, Fault(Kind.SPIN, 2, 2)), parse(text))
     where = labels.now(2)
     assert (where.phase, where.iteration, where.micro) == (
@@ -110,7 +110,7 @@ def test_calls_that_are_lost_at_the_begin_cost_one_iteration() -> None:
 
 
 def test_other_calls_are_left_alone() -> None:
-    """A barrier before the first iteration, and one in the middle of one."""
+    """There is a barrier before the first iteration, and one in the middle of an iteration."""
     text = "tp=2,pp=2,dp=2,micro=4"
     trace = simulated(text)
     parts = []
@@ -175,8 +175,8 @@ def test_a_ring_of_messages_is_no_pipeline() -> None:
 )
 @pytest.mark.parametrize("given", [True, False])
 def test_first_and_last_stage_have_more_calls(text: str, given: bool) -> None:
-    """As in Megatron-LM: there each forward pass begins with three Broadcasts of its data, and has an embedding or a
-    loss."""
+    """As in Megatron-LM, each forward pass of these stages begins with three Broadcasts of its data, and has an
+    embedding or a loss."""
     model = Model(parse(text), iterations=6, layers=24, data=3, embedding=1, loss=(3, 1))
     run = simulate(model, seed=3)
     assert run.trace is not None
@@ -194,7 +194,7 @@ def test_first_and_last_stage_have_more_calls(text: str, given: bool) -> None:
 
 
 def test_calls_on_a_tp_group_after_the_last_block_belong_to_it() -> None:
-    """For example the reduction of a layer norm's gradients: no iteration begins with it."""
+    """An example is the reduction of a layer norm's gradients. No iteration begins with such a call."""
     text = "tp=2,pp=2,dp=2,micro=4"
     trace = simulated(text)
     parts = []

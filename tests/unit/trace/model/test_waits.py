@@ -1,4 +1,4 @@
-"""Wait states: their length, the rank that is waited for, and what isn't claimed."""
+"""Wait states: their length, the rank that is waited for, and waits that are not claimed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_waits_of_collectives() -> None:
 
 def test_who_gives_to_a_root_that_is_late_waits_only_while_it_is_in_the_call() -> None:
     job = Builder(3)
-    # the last one has already made its contribution
+    # rank 2 has already made its contribution and left when the root comes
     for rank, (enter, end) in enumerate(((200, 230), (100, 220), (110, 120))):
         job.call(rank, Op.GATHER, enter, end, peer=0)
     w = classified(job)

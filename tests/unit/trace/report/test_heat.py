@@ -1,4 +1,5 @@
-"""Own work per rank and iteration, and the share of time in MPI: the numbers, and what a coarser picture preserves."""
+"""Own work per rank and iteration, and the share of time in MPI: the numbers, and which cells remain visible in a
+coarser picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timeline draws: every call while there is room, otherwise the same sums in fewer marks."""
+"""What a timeline draws: every call if there is room, otherwise the same sums in fewer marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of `manapy trace report`: its content, its escaping of foreign markup, its small size, and pages of traces
+"""The page of `manapy trace report`: its content, the escaping of foreign markup, its limited size, and pages of traces
 that contain little."""
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """text: all text that is shown; texts: by element; elements: (tag, attributes); data: of the script. Checks that
-    every element is closed."""
+    """Parses a page, and checks that every element is closed.
+
+    text: all text that is shown.
+    texts: texts by element.
+    elements: (tag, attributes).
+    data: the data of the script.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -72,7 +77,7 @@ def column(known: dict[str, str]) -> np.ndarray:
 
 
 def made(trace: Trace, schedule: Schedule | None = None) -> tuple[Page, str]:
-    """A page, made as the command makes it."""
+    """Make a page as the command makes it."""
     text = report.page(trace, diagnose(trace, schedule), labels_of(trace, schedule)[0])
     return Page(text), text
 
@@ -131,7 +136,7 @@ def test_the_critical_path_in_numbers() -> None:
 
 
 def test_a_link_on_the_critical_path() -> None:
-    """Where a sender waits for the message before, the path goes through the message, not through the sender's work."""
+    """If a sender waits for its previous message, the path goes through that message, not through the sender's work."""
     model = replace(MODEL, synchronous=True)
     page, _ = made(simulated(Fault(Kind.LINK, 5, 4, factor=200, until=5), model=model), model.schedule)
     sums = page.text.split("on the critical path\n")[1].split("dearest blocks on it")[0].split("\n")
@@ -283,8 +288,8 @@ def test_the_script_is_one() -> None:
 
 
 def with_queue_pairs() -> Trace:
-    """Rank 0 has a queue pair that switches to another device at 2 s and is slower afterwards; rank 1 has one that
-    doesn't."""
+    """Return a trace with two queue pairs. That of rank 0 switches to another device at 2 s and is slower afterwards;
+    that of rank 1 does not."""
     job = Builder(2, hosts=2)
     for rank in range(2):
         job.call(rank, Op.BARRIER, 0, 4 * SECOND)

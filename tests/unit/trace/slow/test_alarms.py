@@ -1,4 +1,4 @@
-"""Which slow iterations raise an alarm, and which are excused by a rank's waits for its processor."""
+"""Which slow iterations raise an alarm, and which are explained by a rank's waits for its processor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def trace_of(*faults: Fault, model: Model = SHORT, seed: int = 4) -> Trace:
 
 
 def waits(trace: Trace, rank: int, since: float = 0.0, until: float = 1.0, share: float = 0.5) -> Delays:
-    """Samples of all ranks every 50 ms. One rank waits `share` of the time between two parts of the trace."""
+    """Return samples of all ranks every 50 ms. One rank waits `share` of the time between two parts of the trace."""
     begin = int(trace.events["enter"].min()) - 10**9
     moments = np.arange(begin, trace.now + 10**8, 5 * 10**7)
     within = (moments - begin >= since * (trace.now - begin)) & (moments - begin < until * (trace.now - begin))

@@ -1,5 +1,5 @@
-"""A watch measures only iterations that are new since its last look, compares only these with what is expected, gives
-the same verdicts as a first look, and keeps no more than it sees."""
+"""A watch measures only iterations that are new since its last look, and compares only these with the expectations. It
+gives the same verdicts as a first look, and keeps no more than it sees."""
 
 from __future__ import annotations
 
@@ -48,18 +48,19 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def until(trace: Trace, moment: int) -> Trace:
-    """The part of a trace that had ended by then."""
+    """Return the part of a trace that had ended by then."""
     events = trace.events
     return replace(trace, events=events[events["exit"] <= moment], now=moment)
 
 
 def ends(trace: Trace) -> list[int]:
-    """When each iteration ended."""
+    """Return when each iteration ended."""
     return [one.end for one in iterations.iterations(stages.label(trace, SCHEDULE))]
 
 
 def gist(verdicts: list[Verdict]) -> list[tuple[State, Cause, int | None, int | None]]:
-    """The content of verdicts without figures: expectations made at another moment are slightly different."""
+    """Return verdicts without figures. Figures differ slightly, because the expectations were made at another
+    moment."""
     return [(said.state, said.cause, said.rank, said.iteration) for said in verdicts]
 
 
@@ -123,7 +124,7 @@ def test_a_restart_that_takes_back_iterations_is_looked_at_anew(trace: Trace) ->
 
 
 def test_samples_that_come_later_than_the_calls_count_at_the_next_look(trace: Trace) -> None:
-    """For example those of another host: until then it isn't known whether the rank had to wait for a processor."""
+    """Samples of another host come late. Until then it isn't known whether the rank had to wait for a processor."""
     at, looks = ends(trace), slow.WatchState()
 
     def sampled(until_: int) -> Delays:
@@ -141,7 +142,7 @@ def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(tra
     looks = slow.WatchState()
     before = looks.measured
     alarms.verdicts(trace, SCHEDULE, looks=looks)
-    # in the iteration itself, and in the next one, which begins at its end
+    # the large move changes the iteration itself and the next one, which begins at its end
     for moved, new in ((SAME // 2, 0), (100 * SAME, 2)):
         events = trace.events.copy()
         last = events["exit"] == ends(trace)[10]

@@ -1,5 +1,5 @@
-"""Verdicts on slow iterations: which rank, where, and the cost, compared with the simulator's truth; and no verdict
-where no rank is to blame."""
+"""Verdicts on slow iterations: rank, place and cost are compared with the simulator's truth. There is no verdict if no
+rank is to blame."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def judged(*faults: Fault, model: Model = MODEL, seed: int = 1, given: bool = Tr
 def saved(
     *faults: Fault, iteration: int, model: Model = MODEL, seed: int = 1, without: tuple[Fault, ...] = ()
 ) -> float:
-    """The difference to a replay without the faults, in ns."""
+    """Return the difference to a replay without the faults, ns."""
     return 1e9 * float(
         simulate(model, faults, seed, events=False).lengths[iteration]
         - simulate(model, without, seed, events=False).lengths[iteration]
@@ -104,7 +104,7 @@ def test_what_was_paused_is_held_against_nobody() -> None:
 
 
 def test_what_a_bubble_absorbs_is_held_against_nobody() -> None:
-    # the last stage's last micro-batch: the other stages make its backward passes later
+    # the last micro-batch on the last stage: the other stages make its backward passes later
     fault = Fault(Kind.COMPUTE, 12, 5, 7, Phase.BACKWARD, seconds=0.1)
     absorbed = Fault(Kind.COMPUTE, 0, 5, 3, Phase.FORWARD, seconds=0.1)  # before the first backward pass
     for one in (fault, absorbed):
@@ -121,7 +121,7 @@ def test_work_after_the_last_collective_is_part_of_the_transfer() -> None:
 
 
 def test_several_faults_at_once() -> None:
-    """All in one iteration: one on each of two replicas, and one more on the first."""
+    """All faults are in one iteration: one on each of two replicas, and a second one on the first replica."""
     faults = (
         Fault(Kind.COMPUTE, 15, 5, 0, Phase.FORWARD, seconds=0.6),
         Fault(Kind.COMPUTE, 2, 5, 5, Phase.BACKWARD, seconds=0.6),
@@ -139,7 +139,7 @@ def test_a_throttled_node_is_one_verdict_and_hides_nothing() -> None:
 
 
 def test_a_node_that_was_slow_from_the_first_iteration_on() -> None:
-    """The paper's second case: 256 ranks, one host with too few processors."""
+    """The MegaTrace paper's second case: 256 ranks, one host with too few processors."""
     model = Model(parse("tp=2,pp=4,dp=32,micro=8"), iterations=14)
     verdict = judged(Fault(Kind.NODE, 24 * 8, factor=1.6), model=model)[0]
     assert "node24" in verdict.sentence and verdict.rank in range(192, 200) and verdict.cause is Cause.COMPUTE
@@ -163,7 +163,7 @@ def test_a_throttled_link_is_the_networks_fault() -> None:
 @pytest.mark.parametrize("noise", [0.02, 0.2])
 def test_a_throttled_link_whose_messages_follow_each_other(text: str, noise: float) -> None:
     """Messages are shorter than blocks, but each one also delays the sender's next message. The whole length of an
-    iteration is explained, also where the work varies."""
+    iteration is explained, even if the work varies."""
     model = Model(parse(text), iterations=24, noise=noise, synchronous=True)
     fault = Fault(Kind.LINK, 1, 20, factor=100, until=21)
     (verdict,) = judged(fault, model=model)
@@ -174,7 +174,7 @@ def test_a_throttled_link_whose_messages_follow_each_other(text: str, noise: flo
 
 
 def test_a_wait_that_was_over_before_the_message_was_taken_is_no_edge() -> None:
-    """For example the wait of an Isend whose message was sent eagerly."""
+    """An example is the wait of an Isend whose message was sent eagerly."""
     model = Model(parse("pp=2,micro=4,kind=gpipe"), iterations=3, synchronous=True)
     trace = simulate(model, [Fault(Kind.COMPUTE, 1, 1, 0, Phase.FORWARD, seconds=1.0)], 1).trace
     assert trace is not None
@@ -192,7 +192,7 @@ def test_a_wait_that_was_over_before_the_message_was_taken_is_no_edge() -> None:
 
 @pytest.mark.parametrize("text", ["tp=2,pp=2,micro=4", "pp=2,dp=2,micro=4"])
 def test_of_two_peers_the_one_that_has_always_been_slow(text: str) -> None:
-    """Both are equally far from their median. The variation of each shows from one iteration to the next."""
+    """Both are equally far from their median. The change from one iteration to the next shows the variation of each."""
     model = Model(parse(text), iterations=20, layers=2)
     slower, healthy = (
         slow.verdicts(simulate(model, faults, 1).trace, model.schedule)
@@ -217,7 +217,7 @@ def test_healthy_iterations_are_found_healthy(given: bool) -> None:
 
 
 def test_nobody_is_accused_when_all_are_slower() -> None:
-    """For example because of longer sequences from one iteration on."""
+    """A possible reason is that sequences become longer from one iteration on."""
     faults = [Fault(Kind.RANK, rank, 6, factor=1.5) for rank in range(16)]
     (verdict,) = judged(*faults)
     assert verdict.state is State.HEALTHY and any("all ranks" in line for line in verdict.evidence)
@@ -255,7 +255,7 @@ def test_a_schedule_of_another_job_is_refused() -> None:
 
 
 def test_one_iteration_of_4096_ranks() -> None:
-    """From recorded calls to iterations, without a Python call for each of them."""
+    """Recorded calls become iterations without a Python call for each of them."""
     schedule = parse("tp=2,pp=4,dp=512,micro=8")
     trace = simulate(Model(schedule, iterations=1), (), 1).trace
     assert trace is not None
@@ -268,7 +268,8 @@ def test_one_iteration_of_4096_ranks() -> None:
 
 
 def program(work: np.ndarray) -> Trace:
-    """Ranks that do work[collective, rank] seconds of work and then an Allreduce of all ranks, which takes 10 us."""
+    """Return a trace of ranks that do work[collective, rank] seconds of work and then an Allreduce of all ranks, which
+    takes 10 us."""
     count, size = work.shape
     events = np.zeros((size, count), EVENT)
     exit_ = np.zeros(size)
@@ -301,7 +302,7 @@ def test_the_straggler_of_an_ordinary_program() -> None:
 
 
 def test_one_event_is_no_habit() -> None:
-    """Rank 2 reads a file for 20 s, once. It is slightly late at many other collectives."""
+    """Rank 2 reads a file for 20 s once. It is slightly late at many other collectives."""
     work = np.random.default_rng(1).uniform(0.009, 0.011, (140, 4))
     work[1::3, 2] += 0.002
     work[70, 2] += 20.0
@@ -359,8 +360,8 @@ def test_who_waits_elsewhere_is_not_the_straggler() -> None:
 
 
 def exchanged(work: np.ndarray, op: Op) -> Trace:
-    """Ranks that do work[round, rank] ns of work. Then all receive from their left neighbour, which sends when its work
-    is done, and meet in an Allreduce."""
+    """Return a trace of ranks that do work[round, rank] ns of work. Then each rank receives from its left neighbour,
+    which sends when its work is done, and all meet in an Allreduce."""
     builder = Builder(work.shape[1])
     moment = 1000
     for round_ in work.tolist():
@@ -379,7 +380,8 @@ def exchanged(work: np.ndarray, op: Op) -> Trace:
 
 @pytest.mark.parametrize("op", [Op.RECV, Op.TEST])
 def test_the_straggler_that_is_waited_for_in_messages(op: Op) -> None:
-    """Its neighbour comes to the collective equally late: its wait is in the receive before, or between its polls."""
+    """Its neighbour comes to the collective equally late, because it waits in the receive before, or between its
+    polls."""
     work = np.random.default_rng(4).integers(900_000, 1_000_000, (20, 3))
     assert [v.state for v in slow.verdicts(exchanged(work, op))] == [State.HEALTHY]
     work[:, 1] *= 3
@@ -389,7 +391,7 @@ def test_the_straggler_that_is_waited_for_in_messages(op: Op) -> None:
 
 
 def test_who_works_while_it_is_waited_for_and_waits_as_long_is_not_the_straggler() -> None:
-    """Rank 0 works for 1 ms, then rank 1 for 2 ms, each while the other one waits for it in a receive."""
+    """Rank 0 works for 1 ms, then rank 1 for 2 ms. Each of them waits in a receive while the other one works."""
     builder = Builder(2)
     for moment in range(0, 40_000_000, 4_000_000):
         builder.call(0, Op.SEND, moment + 1_000_000, moment + 1_000_100, peer=1, tag=1)
@@ -407,7 +409,7 @@ def test_too_few_collectives_say_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["tp=2,pp=2,micro=4", "tp=2,pp=4,dp=2,micro=8"])
 def test_a_noisy_machine(text: str) -> None:
-    """Where all work varies by 20 %, no rank is accused of that, and much larger delays are found."""
+    """If all work varies by 20 %, no rank is accused of that, and much larger delays are found."""
     model = Model(parse(text), iterations=30, noise=0.2)
     for seed in range(3):
         assert State.SLOW not in [v.state for v in judged(model=model, seed=seed)]
@@ -447,7 +449,7 @@ def test_tp_alone_and_dp_alone_of_another_size(text: str) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("factor", [1.3, 3.0])
 def test_of_two_stages_with_a_rank_each_one_that_becomes_slow(rank: int, factor: float) -> None:
-    """The slow rank isn't a change of all ranks' work, though it is half of them."""
+    """The slow rank doesn't count as a change of all ranks' work, although it is half of them."""
     model = Model(parse("pp=2,micro=4"), iterations=20)
     fault = Fault(Kind.RANK, rank, 8, factor=factor)
     (verdict,) = judged(fault, model=model)
@@ -474,7 +476,7 @@ def test_of_two_stages_with_a_rank_each_one_that_has_always_been_slow_is_not_cla
 
 @pytest.mark.parametrize("text", ["tp=2,pp=2,dp=1,micro=4", "tp=2,pp=4,dp=2,micro=8"])
 def test_two_that_wait_for_each_other_do_not_hide_each_other(text: str) -> None:
-    """They are in one TP group, on two hosts: repairing only one would gain nothing."""
+    """They are in one TP group, on two hosts. Repairing only one of them would gain nothing."""
     model = Model(parse(text), iterations=24, hosts=1)
     faults = [Fault(Kind.RANK, rank, 6, factor=1.8) for rank in (2, 3)]
     (verdict,) = judged(*faults, model=model)
@@ -514,8 +516,8 @@ def test_who_is_much_slower_is_not_slow_alike_with_who_is_a_little() -> None:
 
 
 def test_longer_iterations_that_no_rank_explains_are_not_healthy() -> None:
-    """All ranks are slower for two iterations, too few for a change of the job. This is a large part of the time, or
-    not."""
+    """All ranks are slower for two iterations, which are too few for a change of the job. In one case this is a large
+    part of the time, in the other it isn't."""
     for factor, state in ((4.0, State.UNKNOWN), (1.3, State.HEALTHY)):
         slower = [(rank, number) for rank in range(16) for number in (5, 8)]
         faults = [Fault(Kind.RANK, rank, number, factor=factor, until=number + 1) for rank, number in slower]
@@ -540,7 +542,7 @@ def test_a_larger_message_may_take_longer() -> None:
 
 
 def test_question_and_answer_of_two_ranks_are_no_pipeline() -> None:
-    """The messages become larger: their network isn't slow either."""
+    """The messages become larger. Their network isn't slow either."""
     job, moment = Builder(2), 1000
     for size in [1 << k for k in range(22)]:
         for _ in range(20):
@@ -570,8 +572,8 @@ def test_microseconds_are_no_finding() -> None:
     "text", ["tp=2,pp=4,dp=2,micro=8", "pp=4,dp=2,micro=8", "tp=2,pp=2,dp=2,micro=4,kind=interleaved"]
 )
 def test_unequal_work_is_told_with_its_share(text: str) -> None:
-    """The work of micro-batches (sequence lengths) and of stages is unequal. The share is the difference to a replay
-    with the same work, spread evenly."""
+    """The work of micro-batches (sequence lengths) and of stages is unequal. The share that is lost is the difference
+    to a replay with the same work spread evenly."""
     even = Model(parse(text), iterations=24)
     for unequal, where in (
         (replace(even, sequences=0.5), "between micro-batches"),
@@ -611,8 +613,8 @@ def test_blocks_between_which_no_call_is_are_told_together() -> None:
 
 
 def test_what_is_waited_for_in_a_call_that_is_not_recorded_is_no_work() -> None:
-    """Between its last block and the gradient reduction each rank of the last stage waits for the slowest one, in a
-    call that the trace lacks."""
+    """Between its last block and the gradient reduction, each rank of the last stage waits for the slowest rank, in a
+    call that is not in the trace."""
     model = Model(parse("pp=2,dp=3,micro=4"), iterations=14)
     fault = Fault(Kind.RANK, 1, factor=1.9)
     trace = simulate(model, [fault], 1).trace
