@@ -22,16 +22,18 @@ from .constants import Constant, read_constants
 from .function_table import Argument, Function, Table, read_table
 from .output import BANNER, write_files
 
-# lowerhalf/mpi/back/openmpi/written.c
+# lowerhalf/mpi/back/openmpi/{written,infos,errors}.c
 WRITTEN = set(
-    "Init Init_thread Op_create Op_create_c Op_free Comm_get_attr Win_get_attr Get_processor_name Open_port Lookup_name "
-    "Comm_idup Comm_idup_with_info Type_create_darray Type_create_darray_c Type_get_envelope Type_get_envelope_c "
-    "Type_get_contents Type_get_contents_c Get_count_c Type_get_value_index Register_datarep Register_datarep_c "
-    "Info_get_string Info_create_env Comm_spawn Comm_spawn_multiple Remove_error_class Remove_error_code "
-    "Remove_error_string Type_create_f90_real Type_create_f90_complex Type_create_f90_integer".split()
+    "Init Init_thread Finalize Op_create Op_create_c Op_free Comm_get_attr Win_get_attr Get_processor_name Open_port "
+    "Lookup_name Comm_idup Comm_idup_with_info Type_create_darray Type_create_darray_c Type_get_envelope "
+    "Type_get_envelope_c Type_get_contents Type_get_contents_c Get_count_c Type_get_value_index Register_datarep "
+    "Register_datarep_c Comm_spawn Comm_spawn_multiple Type_create_f90_real Type_create_f90_complex "
+    "Type_create_f90_integer T_cvar_handle_alloc T_pvar_handle_alloc Error_class Error_string Remove_error_class "
+    "Remove_error_code Remove_error_string".split()
 )
 # Families of which the core calls nothing in the real library.
 NEVER_CALLED = ("fortran", "extension", "grequest", "attr")
+INFOS = "info"  # the family that infos.c implements
 KINDS = ("COMM", "GROUP", "DATATYPE", "OP", "ERRHANDLER", "INFO", "REQUEST", "MESSAGE", "WIN", "SESSION")
 PAIRS = (
     "COMBINER ORDER DISTRIBUTE TYPECLASS SPLIT TOPOLOGY LOCK MODEL KEYVAL WIN_KEYVAL ASSERT ERROR T_BIND T_SCOPE "
@@ -44,14 +46,13 @@ IN = {
     ("Type_match_size", "typeclass"): "mpy_number_in(MPY_GROUP_TYPECLASS, {})",
     ("Win_lock", "lock_type"): "mpy_number_in(MPY_GROUP_LOCK, {})",
     ("T_pvar_get_index", "var_class"): "mpy_number_in(MPY_GROUP_T_CLASS, {})",
-    ("Error_class", "errorcode"): "mpy_code_in({})",
-    ("Error_string", "errorcode"): "mpy_code_in({})",
     ("Add_error_code", "errorclass"): "mpy_code_in({})",
     ("Add_error_string", "errorcode"): "mpy_code_in({})",
-} | {(name, "assert"): "mpy_assert_in({})" for name in ("Win_fence", "Win_lock", "Win_lock_all", "Win_post", "Win_start")}
+} | {
+    (name, "assert"): "mpy_assert_in({})" for name in ("Win_fence", "Win_lock", "Win_lock_all", "Win_post", "Win_start")
+}
 OUT = {
     ("Topo_test", "status"): "mpy_number_out(MPY_GROUP_TOPOLOGY, {})",
-    ("Error_class", "errorclass"): "mpy_class_out({})",
     ("Add_error_class", "errorclass"): "mpy_class_out({})",
     ("Add_error_code", "errorcode"): "mpy_class_out({})",
     ("Cart_shift", "rank_source"): "mpy_rank_out({})",
@@ -129,7 +130,8 @@ def handle(body: Body, a: Argument, kind: str, form: str) -> None:
     if form == "":
         body.add("void *", f"mpy_in({k}, {x})")
     elif form == "OUT":
-        after = f"if (rc == 0 && {x} != NULL) *{x} = mpy_out({k}, o_{x});"
+        made = f"mpy_info_out(o_{x})" if kind == "INFO" else f"mpy_out({k}, o_{x})"
+        after = f"if (rc == 0 && {x} != NULL) *{x} = {made};"
         body.add("void **", f"{x} != NULL ? &o_{x} : NULL", f"void *o_{x} = mpy_null[{k}];", after)
     elif form == "INOUT":
         before = f"void *o_{x} = {x} != NULL ? mpy_in({k}, *{x}) : NULL;"
@@ -279,7 +281,7 @@ def calls(table: Table, constants: list[Constant]) -> str:
     ]
     rows = []
     for f in table.functions:
-        if f.family in NEVER_CALLED or f.cls == "unsupported" or f.name in WRITTEN:
+        if f.family in (*NEVER_CALLED, INFOS) or f.cls == "unsupported" or f.name in WRITTEN:
             continue
         plain = f.name.removesuffix("_c")
         real = (by_name.get(f"{plain}_x") or by_name.get(plain)) if plain != f.name else f

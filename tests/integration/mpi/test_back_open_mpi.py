@@ -53,9 +53,7 @@ def test_library_is_open_mpi(make_job: Callable[..., Job], launcher: Launcher) -
 
 
 @pytest.mark.parametrize(("first", "second"), CHANGES, ids=lambda x: x.name)
-def test_restart_under(
-    make_job: Callable[..., Job], residuals: list[str], first: Launcher, second: Launcher
-) -> None:
+def test_restart_under(make_job: Callable[..., Job], residuals: list[str], first: Launcher, second: Launcher) -> None:
     """Messages, a derived datatype, reductions: each residual is that of the native run."""
     second.skip_if_missing()
     job = job_under(first, make_job, 2)
@@ -124,4 +122,6 @@ def test_open_mpi_under_mpichs_mpirun(tmp_path: Path) -> None:
     done = run([*MPICH.mpirun, "-n", "2", *launch, *program])
     lines = [line for line in done.stderr.splitlines() if line.startswith("manapy")]
     assert done.returncode == 1 and lines
-    assert all("each rank would be alone" in line and "use Open MPI's /usr/bin/mpirun.openmpi" in line for line in lines)
+    assert all(
+        "each rank would be alone" in line and "use Open MPI's /usr/bin/mpirun.openmpi" in line for line in lines
+    )

@@ -7,7 +7,7 @@
  * its arguments, calls the real one and translates its results. Values come from table/abi.txt.
  *
  * Invariants
- *  1. No function of Open MPI is linked: each is found in the library that load.c has opened (calls.c).
+ *  1. No function of Open MPI is linked: each is found in the library that load.c has opened (open.c).
  *  2. The core sees only MPICH's values: integer handles of MPICH's layout (bits 30-31: 1 predefined, 2 created; bits
  *     26-29: the kind), MPI_Status of 20 bytes, error classes of MPICH. So an image does not know which library ran.
  *  3. A created handle is an index into `made`. An entry is written before its handle is given out, and a handle is
@@ -31,7 +31,7 @@
 #define MPY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MPY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* ---- functions (calls.c) ---- */
+/* ---- functions (open.c) ---- */
 extern void *mpy_theirs[MPY_FN_COUNT]; /* Open MPI's functions in the order of the table; NULL: it lacks this one */
 
 /* Calls one of them: all arguments are words, as the ABI passes them. */
@@ -39,8 +39,10 @@ extern void *mpy_theirs[MPY_FN_COUNT]; /* Open MPI's functions in the order of t
 
 /* One function of the back. It can be used if Open MPI has the function `needs`. */
 typedef struct mpy_ours { int slot, needs; void *function; } mpy_ours_t;
-extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[];
-extern const size_t mpy_ours_generated_count, mpy_ours_written_count;
+extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[], mpy_ours_infos[], mpy_ours_errors[],
+    mpy_ours_sessions[];
+extern const size_t mpy_ours_generated_count, mpy_ours_written_count, mpy_ours_infos_count, mpy_ours_errors_count,
+    mpy_ours_sessions_count;
 
 /* ---- handles (handles.c) ---- */
 typedef enum {
@@ -91,6 +93,11 @@ static inline void mpy_inout(mpy_kind_t kind, int *handle, const void *theirs) {
 extern void *mpy_file_null;
 static inline void *mpy_file_in(MPI_File file) { return file == MPI_FILE_NULL ? mpy_file_null : (void *)file; }
 static inline MPI_File mpy_file_out(void *theirs) { return theirs == mpy_file_null ? MPI_FILE_NULL : theirs; }
+
+/* ---- infos (infos.c) ---- */
+MPI_Info mpy_info_out(void *theirs); /* an info that Open MPI has made */
+void mpy_infos_begin(void);          /* MPI_Init has succeeded */
+void mpy_infos_end(void);            /* before MPI_Finalize */
 
 /* ---- numbers ---- */
 /* MPI_PROC_NULL and MPI_ANY_SOURCE change places. */

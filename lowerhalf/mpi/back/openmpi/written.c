@@ -4,15 +4,24 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- begin ---- */
+/* ---- begin and end ---- */
 
 static int init_thread(int *argc, char ***argv, int required, int *provided) {
     int level = 0, rc = MPY_THEIRS(Init_thread, argc, argv, required, &level);
     mpy_threaded = level == MPI_THREAD_MULTIPLE;
+    if (rc == 0) mpy_infos_begin();
     if (provided != NULL) *provided = level;
     return mpy_code_out(rc);
 }
-static int init(int *argc, char ***argv) { return mpy_code_out(MPY_THEIRS(Init, argc, argv)); }
+static int init(int *argc, char ***argv) {
+    int rc = MPY_THEIRS(Init, argc, argv);
+    if (rc == 0) mpy_infos_begin();
+    return mpy_code_out(rc);
+}
+static int finalize(void) {
+    mpy_infos_end();
+    return mpy_code_out(MPY_THEIRS(Finalize));
+}
 
 /* ---- names: Open MPI's may be longer ---- */
 
@@ -244,25 +253,6 @@ static int op_create_c(MPI_User_function_c *function, int commute, MPI_Op *op) {
     return mpy_op_create((void *)function, true, commute, op);
 }
 
-/* ---- infos ---- */
-
-static int info_get_string(MPI_Info info, const char *key, int *length, char *value, int *flag) {
-    void *theirs = mpy_in(MPY_KIND_INFO, info);
-    int n = 0, rc = MPY_THEIRS(Info_get_valuelen, theirs, key, &n, flag);
-    if (rc == 0 && *flag && *length > 0) rc = MPY_THEIRS(Info_get, theirs, key, *length - 1, value, flag);
-    if (rc == 0 && *flag) *length = n + 1;
-    return mpy_code_out(rc);
-}
-
-static int info_create_env(int argc, char *argv[], MPI_Info *info) {
-    void *theirs = mpy_null[MPY_KIND_INFO];
-    int rc = mpy_theirs[MPY_FN_Info_create_env] != NULL
-                 ? MPY_THEIRS(Info_create_env, argc, argv, &theirs)
-                 : MPY_THEIRS(Info_dup, mpy_in(MPY_KIND_INFO, MPI_INFO_ENV), &theirs);
-    if (rc == 0) *info = mpy_out(MPY_KIND_INFO, theirs);
-    return mpy_code_out(rc);
-}
-
 /* ---- files ---- */
 
 /* Neither calls the function for the extent, whose argument would need translation. */
@@ -270,16 +260,40 @@ static int register_datarep(const char *name, void *read, void *write, void *ext
     return mpy_code_out(MPY_THEIRS(Register_datarep, name, read, write, extent, state));
 }
 
-/* Open MPI keeps what a program has added. */
-static int remove_error(int code) {
-    (void)code;
-    return MPI_SUCCESS;
+/* ---- MPI_T: what a variable is bound to ---- */
+
+static void *bound(int bind, const int *object) {
+    static const struct { int bind; mpy_kind_t kind; } kinds[] = {
+        {OPENMPI_T_BIND_MPI_COMM, MPY_KIND_COMM},   {OPENMPI_T_BIND_MPI_DATATYPE, MPY_KIND_DATATYPE},
+        {OPENMPI_T_BIND_MPI_GROUP, MPY_KIND_GROUP}, {OPENMPI_T_BIND_MPI_OP, MPY_KIND_OP},
+        {OPENMPI_T_BIND_MPI_WIN, MPY_KIND_WIN},     {OPENMPI_T_BIND_MPI_INFO, MPY_KIND_INFO},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].bind == bind) return mpy_in(kinds[i].kind, *object);
+    return NULL;
+}
+
+static int cvar_handle_alloc(int index, void *object, void *handle, int *count) {
+    int bind = 0;
+    if (object != NULL) MPY_THEIRS(T_cvar_get_info, index, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &bind, NULL);
+    void *theirs = object != NULL ? bound(bind, object) : NULL;
+    return mpy_code_out(MPY_THEIRS(T_cvar_handle_alloc, index, theirs != NULL ? &theirs : NULL, handle, count));
+}
+
+static int pvar_handle_alloc(void *session, int index, void *object, void *handle, int *count) {
+    int bind = 0;
+    if (object != NULL)
+        MPY_THEIRS(T_pvar_get_info, index, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &bind, NULL, NULL, NULL);
+    void *theirs = object != NULL ? bound(bind, object) : NULL;
+    return mpy_code_out(
+        MPY_THEIRS(T_pvar_handle_alloc, session, index, theirs != NULL ? &theirs : NULL, handle, count));
 }
 
 #define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_written[] = {
     OURS(Init, Init, init),
     OURS(Init_thread, Init_thread, init_thread),
+    OURS(Finalize, Finalize, finalize),
     OURS(Get_processor_name, Get_processor_name, get_processor_name),
     OURS(Open_port, Open_port, open_port),
     OURS(Lookup_name, Lookup_name, lookup_name),
@@ -303,12 +317,9 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Op_create, Op_create, op_create),
     OURS(Op_create_c, Op_create, op_create_c),
     OURS(Op_free, Op_free, mpy_op_free),
-    OURS(Info_get_string, Info_get, info_get_string),
-    OURS(Info_create_env, Info_dup, info_create_env),
+    OURS(T_cvar_handle_alloc, T_cvar_handle_alloc, cvar_handle_alloc),
+    OURS(T_pvar_handle_alloc, T_pvar_handle_alloc, pvar_handle_alloc),
     OURS(Register_datarep, Register_datarep, register_datarep),
     OURS(Register_datarep_c, Register_datarep, register_datarep),
-    OURS(Remove_error_class, Init, remove_error),
-    OURS(Remove_error_code, Init, remove_error),
-    OURS(Remove_error_string, Init, remove_error),
 };
 const size_t mpy_ours_written_count = sizeof mpy_ours_written / sizeof *mpy_ours_written;
