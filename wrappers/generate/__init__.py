@@ -27,6 +27,7 @@ Modules
     outside.py         calls before MPI_Init and after MPI_Finalize
     output.py          the generated files, each as one text
     recorder.py        the functions of the preloaded recorder: a second program over the same table
+    back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one
 """
 
 from .constants import Constant, read_constants

@@ -130,7 +130,8 @@ def handle(body: Body, a: Argument, kind: str, form: str) -> None:
     if form == "":
         body.add("void *", f"mpy_in({k}, {x})")
     elif form == "OUT":
-        made = f"mpy_info_out(o_{x})" if kind == "INFO" else f"mpy_out({k}, o_{x})"
+        special = kind in ("INFO", "WIN")
+        made = f"mpy_{kind.lower()}_out(o_{x})" if special else f"mpy_out({k}, o_{x})"
         after = f"if (rc == 0 && {x} != NULL) *{x} = {made};"
         body.add("void **", f"{x} != NULL ? &o_{x} : NULL", f"void *o_{x} = mpy_null[{k}];", after)
     elif form == "INOUT":
@@ -264,8 +265,9 @@ def call(table: Table, f: Function, real: Function) -> str:
     lines.append(f"    int rc = {called};")
     lines += [f"    {text}" for text in body.after]
     if body.arrays and request:
-        lines.append(f"    if (rc == 0 && *{request.name} != MPI_REQUEST_NULL) "
-                     f"mpy_request_keep(*{request.name}, arrays.blocks);\n    else mpy_arrays_end(&arrays);")  # fmt: skip
+        kept = f"mpy_request_keep(*{request.name}, arrays.blocks)"
+        lines.append(f"    if (rc == 0 && *{request.name} != MPI_REQUEST_NULL) {kept};")
+        lines.append("    else mpy_arrays_end(&arrays);")
     elif body.arrays:
         lines.append("    mpy_arrays_end(&arrays);")
     return "\n".join([*lines, "    return mpy_code_out(rc);", "}"]) + "\n"

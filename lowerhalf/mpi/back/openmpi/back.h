@@ -90,6 +90,8 @@ static inline void mpy_inout(mpy_kind_t kind, int *handle, const void *theirs) {
     *handle = mpy_null_handle[kind];
 }
 
+MPI_Win mpy_win_out(void *theirs);
+
 extern void *mpy_file_null;
 static inline void *mpy_file_in(MPI_File file) { return file == MPI_FILE_NULL ? mpy_file_null : (void *)file; }
 static inline MPI_File mpy_file_out(void *theirs) { return theirs == mpy_file_null ? MPI_FILE_NULL : theirs; }

@@ -81,6 +81,15 @@ static int win_get_attr(MPI_Win win, int keyval, void *value, int *flag) {
     return MPI_SUCCESS;
 }
 
+/* ---- windows ---- */
+
+/* The core asks for things that a window does not have before it sets the error handler. */
+MPI_Win mpy_win_out(void *theirs) {
+    if (theirs == mpy_null[MPY_KIND_WIN]) return MPI_WIN_NULL;
+    MPY_THEIRS(Win_set_errhandler, theirs, mpy_in(MPY_KIND_ERRHANDLER, MPI_ERRORS_RETURN));
+    return mpy_handle_add(MPY_KIND_WIN, theirs);
+}
+
 /* ---- communicators: Open MPI writes the new one when the request completes, into our table ---- */
 
 static int idup(int rc, MPI_Comm made, void *request, MPI_Comm *newcomm, MPI_Request *out) {
