@@ -16,6 +16,16 @@ from restarts import check, restart
 
 LAST = 400
 SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
+DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; or which are about MPICH's own behaviour
+    "surface_comm": "several MPI_Comm_idup at once can crash",
+    "surface_datatypes": "no counts above 2**31",
+    "surface_dynamic": "what it spawns runs natively, and is a program of MPICH",
+    "surface_intercomm": "a blocking constructor beside a pending MPI_Comm_idup hangs",
+    "surface_io": "no data representations of the program",
+    "surface_rma": "4.1 has no windows on MPI_COMM_SELF; page-sized parts of shared windows",
+    "surface_tools": "no events; other numbers of variables",
+    "surface_wrong_calls": "wrong arguments that it does not look at",
+}
 CHANGES = [
     (OPEN_MPI_4, OPEN_MPI_4),
     (OPEN_MPI_5, OPEN_MPI_5),
@@ -90,6 +100,8 @@ def test_surface(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path], launcher: Launcher, source: Path
 ) -> None:
     """Every function (test_surface.py): objects are the same after two restarts, the first one under MPICH."""
+    if source.stem in DIFFERENT:
+        pytest.skip(f"Open MPI: {DIFFERENT[source.stem]}")
     job = job_under(launcher, make_job, 4)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
