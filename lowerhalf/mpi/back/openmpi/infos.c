@@ -257,6 +257,6 @@ const mpy_ours_t mpy_ours_infos[] = {
     OURS(Info_set, set),               OURS(Info_delete, delete),
     OURS(Info_get_nkeys, get_nkeys),   OURS(Info_get_nthkey, get_nthkey),
     OURS(Info_get, get),               OURS(Info_get_valuelen, get_valuelen),
-    OURS(Info_get_string, get_string),
+    OURS(Info_get_string, get_string), OURS(Get_hw_resource_info, create), /* empty: it tells nothing */
 };
 const size_t mpy_ours_infos_count = sizeof mpy_ours_infos / sizeof *mpy_ours_infos;

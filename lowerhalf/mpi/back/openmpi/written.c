@@ -6,7 +6,12 @@
 
 /* ---- begin and end ---- */
 
+/* A second MPI_Init, which only fails in MPICH, ends the process in Open MPI. */
+static bool begun;
+
 static int init_thread(int *argc, char ***argv, int required, int *provided) {
+    if (begun) return MPI_ERR_OTHER;
+    begun = true;
     int level = 0, rc = MPY_THEIRS(Init_thread, argc, argv, required, &level);
     mpy_threaded = level == MPI_THREAD_MULTIPLE;
     if (rc == 0) mpy_infos_begin();
@@ -14,6 +19,8 @@ static int init_thread(int *argc, char ***argv, int required, int *provided) {
     return mpy_code_out(rc);
 }
 static int init(int *argc, char ***argv) {
+    if (begun) return MPI_ERR_OTHER;
+    begun = true;
     int rc = MPY_THEIRS(Init, argc, argv);
     if (rc == 0) mpy_infos_begin();
     return mpy_code_out(rc);
