@@ -98,6 +98,8 @@ static inline MPI_File mpy_file_out(void *theirs) { return theirs == mpy_file_nu
 
 /* ---- infos (infos.c) ---- */
 MPI_Info mpy_info_out(void *theirs); /* an info that Open MPI has made */
+typedef struct mpy_pair { const char *key, *value; } mpy_pair_t;
+int mpy_info_with(MPI_Info *info, int n, const mpy_pair_t *pairs); /* a new info */
 void mpy_infos_begin(void);          /* MPI_Init has succeeded */
 void mpy_infos_end(void);            /* before MPI_Finalize */
 

@@ -31,21 +31,13 @@ static int finalize(MPI_Session *session) {
     return MPI_SUCCESS;
 }
 
-static int info_with(const char *key, const char *value, MPI_Info *info) {
-    void *theirs = mpy_null[MPY_KIND_INFO];
-    int rc = MPY_THEIRS(Info_create, &theirs);
-    if (rc == 0) rc = MPY_THEIRS(Info_set, theirs, key, value);
-    if (rc == 0) *info = mpy_info_out(theirs);
-    return mpy_code_out(rc);
-}
-
 static int get_info(MPI_Session session, MPI_Info *info) {
     static const char *const levels[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED",
                                          "MPI_THREAD_MULTIPLE"};
     int level = 0;
     if (!is_open(session)) return MPI_ERR_SESSION;
     MPY_THEIRS(Query_thread, &level);
-    return info_with("thread_level", levels[level & 3], info);
+    return mpy_info_with(info, 1, &(mpy_pair_t){"thread_level", levels[level & 3]});
 }
 
 static int get_num_psets(MPI_Session session, MPI_Info info, int *n) {
@@ -70,7 +62,7 @@ static int get_pset_info(MPI_Session session, const char *name, MPI_Info *info) 
     if (set == SETS) return MPI_ERR_ARG;
     int rc = MPY_THEIRS(Comm_size, mpy_in(MPY_KIND_COMM, comms[set]), &n);
     snprintf(number, sizeof number, "%d", n);
-    return rc == 0 ? info_with("mpi_size", number, info) : mpy_code_out(rc);
+    return rc == 0 ? mpy_info_with(info, 1, &(mpy_pair_t){"mpi_size", number}) : mpy_code_out(rc);
 }
 
 static int group_from_pset(MPI_Session session, const char *name, MPI_Group *group) {

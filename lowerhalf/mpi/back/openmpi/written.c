@@ -30,6 +30,30 @@ static int finalize(void) {
     return mpy_code_out(MPY_THEIRS(Finalize));
 }
 
+/* Open MPI ends the process, whatever the communicator is. */
+static int abort_job(MPI_Comm comm, int code) {
+    void *theirs = mpy_in(MPY_KIND_COMM, comm);
+    return theirs == mpy_null[MPY_KIND_COMM] ? MPI_ERR_COMM : mpy_code_out(MPY_THEIRS(Abort, theirs, code));
+}
+
+/* ---- the binary interface: MPICH's, whose Fortran is gfortran's ---- */
+
+static int abi_info(MPI_Info *info) {
+    static const mpy_pair_t pairs[] = {{"mpi_aint_size", "8"}, {"mpi_count_size", "8"}, {"mpi_offset_size", "8"}};
+    return mpy_info_with(info, 3, pairs);
+}
+static int abi_fortran_info(MPI_Info *info) {
+    static const mpy_pair_t pairs[] = {
+        {"mpi_logical_size", "4"}, {"mpi_integer_size", "4"}, {"mpi_real_size", "4"}, {"mpi_double_precision_size", "8"}};
+    return mpy_info_with(info, 4, pairs);
+}
+static int abi_booleans(int size, void *true_value, void *false_value, int *set) {
+    *set = size == 4;
+    if (*set) *(int *)true_value = 1, *(int *)false_value = 0;
+    return MPI_SUCCESS;
+}
+static int abi_is_fixed(void) { return MPI_ERR_ABI; }
+
 /* ---- names: Open MPI's may be longer ---- */
 
 static int fitting(char *to, int size, const char *from, int *length) {
@@ -310,6 +334,12 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Init, Init, init),
     OURS(Init_thread, Init_thread, init_thread),
     OURS(Finalize, Finalize, finalize),
+    OURS(Abort, Abort, abort_job),
+    OURS(Abi_get_info, Init, abi_info),
+    OURS(Abi_get_fortran_info, Init, abi_fortran_info),
+    OURS(Abi_get_fortran_booleans, Init, abi_booleans),
+    OURS(Abi_set_fortran_info, Init, abi_is_fixed),
+    OURS(Abi_set_fortran_booleans, Init, abi_is_fixed),
     OURS(Get_processor_name, Get_processor_name, get_processor_name),
     OURS(Open_port, Open_port, open_port),
     OURS(Lookup_name, Lookup_name, lookup_name),
