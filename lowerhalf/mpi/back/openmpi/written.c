@@ -137,7 +137,8 @@ static void **place(MPI_Comm comm) { return &mpy_made[MPY_KIND_COMM][(uint32_t)c
 static int comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
     void *theirs = mpy_null[MPY_KIND_REQUEST];
     MPI_Comm made = mpy_handle_add(MPY_KIND_COMM, mpy_null[MPY_KIND_COMM]);
-    return idup(MPY_THEIRS(Comm_idup, mpy_in(MPY_KIND_COMM, comm), place(made), &theirs), made, theirs, newcomm, request);
+    int rc = MPY_THEIRS(Comm_idup, mpy_in(MPY_KIND_COMM, comm), place(made), &theirs);
+    return idup(rc, made, theirs, newcomm, request);
 }
 
 static int comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request) {
