@@ -17,6 +17,7 @@ from restarts import check, restart
 LAST = 400
 SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
 DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; or which are about MPICH's own behaviour
+    "surface_comm": "4.1 has no MPI_Comm_idup_with_info; other error classes",
     "surface_datatypes": "no counts above 2**31",
     "surface_dynamic": "what it spawns runs natively, and is a program of MPICH",
     "surface_intercomm": "a blocking constructor beside a pending MPI_Comm_idup hangs",

@@ -1,5 +1,5 @@
-/* back.h - what all files of Open MPI's back need: handles, statuses, ranks, error codes in both directions. Lower half,
- * lower TLS, libc; a library of its own (libmanapy-back-openmpi.so), because it is needed only under Open MPI.
+/* back.h - what all files of Open MPI's back need: handles, statuses, ranks, error codes in both directions. Lower
+ * half, lower TLS, libc; a library of its own (libmanapy-back-openmpi.so), because it is needed only under Open MPI.
  *
  *   core  -- MPICH's values -->  back  -- Open MPI's values -->  real library
  *
@@ -83,7 +83,8 @@ static inline uint32_t mpy_kind_bits(mpy_kind_t kind) {
     return bits[kind] >> 26;
 }
 
-/* A handle of the core as Open MPI's. Anything else becomes the null handle, for which Open MPI raises the same error. */
+/* A handle of the core as Open MPI's. Anything else becomes the null handle, for which Open MPI raises the same
+ * error. */
 static inline void *mpy_in(mpy_kind_t kind, int handle) {
     uint32_t h = (uint32_t)handle;
     if (MPY_LIKELY(h >> 26 == (1u << 4 | mpy_kind_bits(kind)))) return mpy_predefined[kind][h & 0xff];

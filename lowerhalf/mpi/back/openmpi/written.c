@@ -44,7 +44,8 @@ static int abi_info(MPI_Info *info) {
 }
 static int abi_fortran_info(MPI_Info *info) {
     static const mpy_pair_t pairs[] = {
-        {"mpi_logical_size", "4"}, {"mpi_integer_size", "4"}, {"mpi_real_size", "4"}, {"mpi_double_precision_size", "8"}};
+        {"mpi_logical_size", "4"}, {"mpi_integer_size", "4"}, {"mpi_real_size", "4"},
+        {"mpi_double_precision_size", "8"}};
     return mpy_info_with(info, 4, pairs);
 }
 static int abi_booleans(int size, void *true_value, void *false_value, int *set) {
@@ -104,7 +105,8 @@ static int comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag) {
 
 static int win_get_attr(MPI_Win win, int keyval, void *value, int *flag) {
     static int models[4];
-    int rc = MPY_THEIRS(Win_get_attr, mpy_in(MPY_KIND_WIN, win), mpy_number_in(MPY_GROUP_WIN_KEYVAL, keyval), value, flag);
+    int key = mpy_number_in(MPY_GROUP_WIN_KEYVAL, keyval);
+    int rc = MPY_THEIRS(Win_get_attr, mpy_in(MPY_KIND_WIN, win), key, value, flag);
     if (rc != 0 || !*flag || keyval != MPI_WIN_MODEL) return mpy_code_out(rc);
     int model = mpy_number_out(MPY_GROUP_MODEL, **(int **)value);
     models[model & 3] = model;
@@ -145,7 +147,8 @@ static int comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, 
     if (mpy_theirs[MPY_FN_Comm_idup_with_info] == NULL) return comm_idup(comm, newcomm, request); /* hints are advice */
     void *theirs = mpy_null[MPY_KIND_REQUEST];
     MPI_Comm made = mpy_handle_add(MPY_KIND_COMM, mpy_null[MPY_KIND_COMM]);
-    int rc = MPY_THEIRS(Comm_idup_with_info, mpy_in(MPY_KIND_COMM, comm), mpy_in(MPY_KIND_INFO, info), place(made), &theirs);
+    int rc = MPY_THEIRS(Comm_idup_with_info, mpy_in(MPY_KIND_COMM, comm), mpy_in(MPY_KIND_INFO, info), place(made),
+                        &theirs);
     return idup(rc, made, theirs, newcomm, request);
 }
 
