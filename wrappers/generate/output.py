@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .c_text import parameters, result_type
+from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
 from .function_table import Table, read_table
 from .null_checks import checked, nulls, unchecked
 from .outside import outside
@@ -108,17 +109,6 @@ def exports(table: Table) -> str:
     return "{ global:\n" + "".join(f"  {name};\n" for name in sorted(names)) + "local: *; };\n"
 
 
-def abi_table(path: Path) -> str:
-    """Rows `GROUP NAME STANDARD`, see abi.txt."""
-    lines = [BANNER]
-    for line in path.read_text().splitlines():
-        words = line.split("#")[0].split()
-        if words:
-            group, name, standard = words
-            lines.append(f"MPY_ABI({group}, {name}, {standard})")
-    return "\n".join(lines) + "\n"
-
-
 def write_files(output: Path, texts: dict[str, str], stamp: str) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -131,6 +121,7 @@ def write_files(output: Path, texts: dict[str, str], stamp: str) -> None:
 def main(arguments: list[str]) -> int:
     table_path, abi_path, output = Path(arguments[0]), Path(arguments[1]), Path(arguments[2])
     table = read_table(table_path)
+    constants = read_constants(abi_path)
     texts = {
         "function_index.h": function_index(table),
         "function_names.h": function_names(table),
@@ -139,7 +130,9 @@ def main(arguments: list[str]) -> int:
         "stubs.c": stubs(table),
         "aliases.ld": aliases(table),
         "exports.map": exports(table),
-        "abi_table.h": abi_table(abi_path),
+        "abi_table.h": BANNER + abi_table(constants),
+        "mpich_constants.h": BANNER + mpich_constants(constants),
+        "openmpi_constants.h": BANNER + openmpi_constants(constants),
     }
     write_files(output, texts, "generated.stamp")
     return 0
