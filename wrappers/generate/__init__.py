@@ -30,6 +30,7 @@ Modules
     front.py           the front for Open MPI
     front_arguments.py how it translates the arguments of a call
     recorder.py        the functions of the preloaded recorder: a second program over the same table
+    back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one
 """
 
 from .constants import Constant, read_constants
