@@ -21,13 +21,14 @@ GROUPS = {*HANDLES, *POINTERS, *RECORDED} | set(
 
 @dataclass(frozen=True)
 class Constant:
-    """One row. `openmpi` holds the values in Open MPI 4.1 and 5.0."""
+    """One row. `openmpi` holds the values in Open MPI 4.1 and 5.0, `fortran` a handle's value in Open MPI's Fortran."""
 
     group: str
     name: str
     mpich: Value
     standard: Value
     openmpi: tuple[Value, Value]
+    fortran: int | None = None
 
 
 def _value(text: str) -> Value:
@@ -43,11 +44,13 @@ def read_constants(path: Path) -> list[Constant]:
         words = line.split("#")[0].split()
         if not words:
             continue
-        if len(words) != 5 or words[0] not in GROUPS or any(row.name == words[1] for row in rows):
+        longest = 6 if words[0] in HANDLES else 5
+        if not 5 <= len(words) <= longest or words[0] not in GROUPS or any(row.name == words[1] for row in rows):
             raise TableError(f"{path}:{number}: can't read {line!r}")
-        group, name, mpich, standard, openmpi = words
+        group, name, mpich, standard, openmpi, *fortran = words
         older, _, newer = openmpi.partition("/")
-        rows.append(Constant(group, name, _value(mpich), _value(standard), (_value(older), _value(newer or older))))
+        both = (_value(older), _value(newer or older))
+        rows.append(Constant(group, name, _value(mpich), _value(standard), both, int(fortran[0]) if fortran else None))
     return rows
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .c_text import parameters, result_type
 from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
+from .front import front_files
 from .function_table import Table, read_table
 from .null_checks import checked, nulls, unchecked
 from .outside import outside
@@ -78,13 +79,19 @@ def functions(table: Table) -> str:
 def generated(table: Table) -> str:
     parts = [
         BANNER,
-        '#define MPY_CHECKS\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
+        '#define MPY_CHECKS\n#include "core/front.h"\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
         '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n',
     ]
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     parts += [checked(table, f) for f in table.functions if nulls(f)]
-    parts += [outside(table)]
+    parts += [outside(table), core_functions(table)]
     return "\n".join(parts)
+
+
+def core_functions(table: Table) -> str:
+    """What fronts call (core/front.h)."""
+    entries = "".join(f"    (void (*)(void))P{f.symbol},\n" for f in table.functions)
+    return f"void (*const mpy_core_functions[MPY_FN_COUNT])(void) = {{\n{entries}}};\n"
 
 
 def stubs(table: Table) -> str:
@@ -106,6 +113,7 @@ def aliases(table: Table) -> str:
 
 def exports(table: Table) -> str:
     names = [name for f in table.functions for name in (f.symbol, "P" + f.symbol)] + table.data + table.internal
+    names += [f"mpy_core_{name}" for name in ("above", "end", "functions", "members", "unsupported")]  # core/front.h
     return "{ global:\n" + "".join(f"  {name};\n" for name in sorted(names)) + "local: *; };\n"
 
 
@@ -134,5 +142,6 @@ def main(arguments: list[str]) -> int:
         "mpich_constants.h": BANNER + mpich_constants(constants),
         "openmpi_constants.h": BANNER + openmpi_constants(constants),
     }
+    texts |= {name: BANNER + text for name, text in front_files(table, constants).items()}
     write_files(output, texts, "generated.stamp")
     return 0
