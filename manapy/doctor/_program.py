@@ -21,9 +21,21 @@ SYSTEM_DIRECTORIES = (
     "/lib",
     "/usr/lib",
 )
-OPEN_MPI = ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12.openmpi")
+OPEN_MPI = ("libmpi.so.40",)
+OLD_OPEN_MPI = ("libmpi.so.20", "libmpi.so.12.openmpi")
 STANDARD_ABI = ("libmpi_abi.so.0", "libmpi_abi.so.1", "libmpi_abi.so")
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
+MPI_LIBRARIES = {
+    library: family
+    for family, libraries in {
+        "MPICH": MPICH,
+        "Open MPI": OPEN_MPI,
+        "an old Open MPI": OLD_OPEN_MPI,
+        "the MPI-5 standard ABI": STANDARD_ABI,
+    }.items()
+    for library in libraries
+}
+SERVED = {"MPICH": "MPICH's ABI", "Open MPI": "Open MPI's ABI"}  # a library in lib/manapy/upper takes their place
 
 # What a needed library means for checkpoints of the program.
 OBSTACLES = {
@@ -136,29 +148,14 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
 
 
 def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) -> list[Finding]:
-    findings = []
-    for library in libraries:
-        if library in OPEN_MPI:
-            findings.append(
-                Finding(
-                    library,
-                    Level.BAD,
-                    "linked to Open MPI, whose ABI is not supported yet: build it with MPICH or Intel MPI",
-                )
-            )
-        elif library in STANDARD_ABI:
-            findings.append(
-                Finding(
-                    library,
-                    Level.BAD,
-                    "the MPI-5 standard ABI, which is not supported yet: build it with MPICH or Intel MPI",
-                )
-            )
-        elif library in MPICH:
-            findings.append(Finding(library, Level.OK, "MPICH's ABI: manapy's library takes its place"))
+    findings = [_interface(library) for library in libraries if library in MPI_LIBRARIES]
+    families = {family for library in libraries if (family := MPI_LIBRARIES.get(library))}
+    if len(families) > 1:
+        text = f"linked to two MPIs ({' and '.join(sorted(families))}): link everything with one of them"
+        findings.append(Finding(name, Level.BAD, text))
     for directory in elf.rpath if not elf.runpath else []:
         place = Path(directory.replace("$ORIGIN", str(Path(name).resolve().parent)))
-        if any((place / library).exists() for library in (*MPICH, *OPEN_MPI)):
+        if any((place / library).exists() for library in MPI_LIBRARIES):
             findings.append(
                 Finding(
                     name,
@@ -170,6 +167,14 @@ def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) ->
                 )
             )
     return findings
+
+
+def _interface(library: str) -> Finding:
+    family = MPI_LIBRARIES[library]
+    if family in SERVED:
+        return Finding(library, Level.OK, f"{SERVED[family]}: manapy's library takes its place")
+    text = f"{family}, which is not supported: build it with MPICH, Intel MPI, or Open MPI 4 or 5"
+    return Finding(library, Level.BAD, text)
 
 
 def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
@@ -185,7 +190,7 @@ def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
             where = _search(library, owner, current)
             yield library, where
             # The libraries that an MPI library needs are loaded only in the lower half.
-            if where is not None and not library.startswith(("libmpi.so", "libmpich.so")):
+            if where is not None and library not in MPI_LIBRARIES:
                 try:
                     queue.append((where, _elf.read(where)))
                 except (_elf.NotElf, OSError):
@@ -228,10 +233,13 @@ def _mpi4py(package: Path, python: Path) -> Finding:
             found.update(_elf.read(module).needed)
         except (_elf.NotElf, OSError):
             continue
-    if found.isdisjoint(MPICH) and (wrong := found.intersection(OPEN_MPI + STANDARD_ABI)):
+    families = {MPI_LIBRARIES[library] for library in found if library in MPI_LIBRARIES}
+    if families and families.isdisjoint(SERVED):
         text = (
-            f"{package} is made for {', '.join(sorted(wrong))}, not for MPICH's ABI: 'pip install mpi4py' in a virtual "
-            "environment gives one that is"
+            f"{package} is made for {', '.join(sorted(families))}, which is not supported: 'pip install mpi4py' in a "
+            "virtual environment gives one that is"
         )
         return Finding("mpi4py", Level.BAD, text)
+    if families == {"Open MPI"}:
+        return Finding("mpi4py", Level.OK, f"{package} for {python}, built for Open MPI's ABI")
     return Finding("mpi4py", Level.OK, f"{package} for {python}")

@@ -3,6 +3,18 @@
  * Upper half, no libc.
  */
 #include "comm.h"
+#include "core/front.h"
+
+int mpy_core_members(MPI_Comm comm, mpy_members_t which) {
+    const mpy_comm_t *c = mpy_comm(comm);
+    if (c == NULL) return 0;
+    switch (which) {
+    case MPY_PEERS: return c->remote_size != 0 ? c->remote_size : c->size;
+    case MPY_SOURCES: return c->indegree;
+    case MPY_DESTINATIONS: return c->outdegree;
+    }
+    return 0;
+}
 
 int PMPI_Comm_rank(MPI_Comm comm, int *rank) {
     const mpy_comm_t *c = mpy_comm(comm);

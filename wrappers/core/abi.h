@@ -5,10 +5,7 @@
 
 #include "runtime.h"
 
-typedef enum {
-    MPY_ABI_COMM, MPY_ABI_GROUP, MPY_ABI_DATATYPE, MPY_ABI_OP, MPY_ABI_ERRHANDLER, MPY_ABI_INFO, MPY_ABI_REQUEST,
-    MPY_ABI_COMBINER, MPY_ABI_ORDER, MPY_ABI_DISTRIBUTE, MPY_ABI_RANK, MPY_ABI_TAG, MPY_ABI_THREAD, MPY_ABI_SPLIT,
-} mpy_abi_group_t;
+typedef enum { MPY_ABI_DATATYPE, MPY_ABI_COMBINER, MPY_ABI_ORDER, MPY_ABI_DISTRIBUTE } mpy_abi_group_t;
 
 MPY_HIDDEN int mpy_abi_standard(mpy_abi_group_t group, int mpich);
 MPY_HIDDEN int mpy_abi_mpich(mpy_abi_group_t group, int standard);

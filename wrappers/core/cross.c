@@ -12,6 +12,7 @@
  *     pointer, the slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
  */
+#include "front.h"
 #include "objects.h"
 
 #include <dlfcn.h>
@@ -131,6 +132,8 @@ void mpy_unsupported(const char *function) {
     mpy_require_boundary();
     mpy_die("%s is not supported by this version of manapy", function);
 }
+
+void mpy_core_unsupported(const char *function) { mpy_unsupported(function); }
 
 /* ---- threads ---- */
 

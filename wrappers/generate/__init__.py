@@ -12,10 +12,13 @@ Output (in the build tree; never edited)
     stubs.c            weak PMPI_ functions for the rest: unsupported ones, and manual ones that nobody has written yet
     aliases.ld         MPI_X = PMPI_X for every function (linker script)
     exports.map        the symbols of libmpi.so.12
-    abi_table.h        MPICH constants and their values in the MPI-5 standard ABI
+    abi_table.h        MPICH's constants that records hold, and their values in the MPI-5 standard ABI
+    mpich_constants.h  MPICH's constants, for mpich.h
+    openmpi_constants.h  Open MPI's numbers, for those who speak with it
 
 Modules
     function_table.py  reads table/functions.txt
+    constants.py       reads table/abi.txt
     c_text.py          prototypes; the call of the real function with translated handles
     trace_record.py    how a call is recorded in the trace
     wrappers.py        the wrapper of a generated function; its body comes from one of the next four
@@ -26,8 +29,11 @@ Modules
     recorder.py        the functions of the preloaded recorder: a second program over the same table
 """
 
+from .constants import Constant, read_constants
 from .function_table import Argument, Function, Table, TableError, read_table
 from .output import main
 from .wrappers import wrapper
 
-__all__ = ["Argument", "Function", "Table", "TableError", "main", "read_table", "wrapper"]
+__all__ = [
+    "Argument", "Constant", "Function", "Table", "TableError", "main", "read_constants", "read_table", "wrapper",
+]  # fmt: skip

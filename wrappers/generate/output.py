@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from .c_text import parameters, result_type
+from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
+from .front import front_files
 from .function_table import Table, read_table
 from .null_checks import checked, nulls, unchecked
 from .outside import outside
@@ -77,13 +79,19 @@ def functions(table: Table) -> str:
 def generated(table: Table) -> str:
     parts = [
         BANNER,
-        '#define MPY_CHECKS\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
+        '#define MPY_CHECKS\n#include "core/front.h"\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
         '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n',
     ]
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     parts += [checked(table, f) for f in table.functions if nulls(f)]
-    parts += [outside(table)]
+    parts += [outside(table), core_functions(table)]
     return "\n".join(parts)
+
+
+def core_functions(table: Table) -> str:
+    """What fronts call (core/front.h)."""
+    entries = "".join(f"    (void (*)(void))P{f.symbol},\n" for f in table.functions)
+    return f"void (*const mpy_core_functions[MPY_FN_COUNT])(void) = {{\n{entries}}};\n"
 
 
 def stubs(table: Table) -> str:
@@ -105,18 +113,8 @@ def aliases(table: Table) -> str:
 
 def exports(table: Table) -> str:
     names = [name for f in table.functions for name in (f.symbol, "P" + f.symbol)] + table.data + table.internal
+    names += ["mpy_core_functions", "mpy_core_members", "mpy_core_unsupported"]  # core/front.h
     return "{ global:\n" + "".join(f"  {name};\n" for name in sorted(names)) + "local: *; };\n"
-
-
-def abi_table(path: Path) -> str:
-    """Rows `GROUP NAME STANDARD`, see abi.txt."""
-    lines = [BANNER]
-    for line in path.read_text().splitlines():
-        words = line.split("#")[0].split()
-        if words:
-            group, name, standard = words
-            lines.append(f"MPY_ABI({group}, {name}, {standard})")
-    return "\n".join(lines) + "\n"
 
 
 def write_files(output: Path, texts: dict[str, str], stamp: str) -> None:
@@ -131,6 +129,7 @@ def write_files(output: Path, texts: dict[str, str], stamp: str) -> None:
 def main(arguments: list[str]) -> int:
     table_path, abi_path, output = Path(arguments[0]), Path(arguments[1]), Path(arguments[2])
     table = read_table(table_path)
+    constants = read_constants(abi_path)
     texts = {
         "function_index.h": function_index(table),
         "function_names.h": function_names(table),
@@ -139,7 +138,10 @@ def main(arguments: list[str]) -> int:
         "stubs.c": stubs(table),
         "aliases.ld": aliases(table),
         "exports.map": exports(table),
-        "abi_table.h": abi_table(abi_path),
+        "abi_table.h": BANNER + abi_table(constants),
+        "mpich_constants.h": BANNER + mpich_constants(constants),
+        "openmpi_constants.h": BANNER + openmpi_constants(constants),
     }
+    texts |= {name: BANNER + text for name, text in front_files(table, constants).items()}
     write_files(output, texts, "generated.stamp")
     return 0

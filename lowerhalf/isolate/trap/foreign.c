@@ -3,8 +3,9 @@
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may
  * contain code; the program's loader makes these for libraries, at its start and in dlopen.
  *
- * manapy's own library replaces libmpi.so.12 (lib/manapy/upper). With any other library the program would run without
- * manapy: Open MPI's ranks under another launcher are all rank 0, and a checkpoint sees nothing of the library.
+ * manapy's own libraries replace libmpi.so.12 and libmpi.so.40 (lib/manapy/upper). With any other library the program
+ * would run without manapy: Open MPI's ranks under another launcher are all rank 0, and a checkpoint sees nothing of
+ * the library.
  */
 #include "foreign.h"
 #include "base/sys.h"
@@ -38,9 +39,12 @@ static const char *advice(const char *path) {
     if (after(name, "libmpi_abi.so") != NULL)
         return ": a library of the MPI-5 standard ABI, which this version of manapy does not support; build the "
                "program with MPICH or Intel MPI";
-    if ((number = after(name, "libmpi.so.")) != NULL && after(number, "12") == NULL)
-        return ": Open MPI, or another library without MPICH's ABI, which this version of manapy does not support; "
-               "build the program with MPICH or Intel MPI";
+    if ((number = after(name, "libmpi.so.")) != NULL && after(number, "40") != NULL)
+        return " by its path or a DT_RPATH; manapy's own library takes the place of Open MPI's, and is found as "
+               "libmpi.so.40 without a path (`manapy doctor PROGRAM`)";
+    if (number != NULL && after(number, "12") == NULL)
+        return ": an MPI whose ABI this version of manapy does not support; build the program with MPICH, Intel MPI, "
+               "or Open MPI 4 or 5";
     if (number != NULL || after(name, "libmpich.so.") != NULL)
         return " by its path or a DT_RPATH; manapy's own library takes its place, and is found as libmpi.so.12 without "
                "a path (`manapy doctor PROGRAM`)";

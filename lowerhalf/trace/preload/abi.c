@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "mpich.h"
+#include "openmpi_constants.h"
 
 mpy_abi_t mpy_abi;
 static void *library; /* handle of the MPI library */
@@ -68,8 +69,9 @@ static const mpy_abi_t mpich = {
  * the library uses these, too. */
 static const mpy_abi_t open_mpi = {
     .handle_mask = UINT64_MAX, .handle_size = 8,
-    .any_source = -1, .any_tag = -1, .proc_null = -2, .root = -4, .cart = 1, .graph = 2, .dist_graph = 3,
-    .in_place = (const void *)1, .status_ignore = (const void *)0,
+    .any_source = OPENMPI_ANY_SOURCE, .any_tag = OPENMPI_ANY_TAG, .proc_null = OPENMPI_PROC_NULL,
+    .root = OPENMPI_ROOT, .cart = OPENMPI_CART, .graph = OPENMPI_GRAPH, .dist_graph = OPENMPI_DIST_GRAPH,
+    .in_place = (const void *)OPENMPI_IN_PLACE, .status_ignore = (const void *)OPENMPI_STATUS_IGNORE,
     .status_size = 24, .status_source = 0, .status_tag = 4,
 };
 

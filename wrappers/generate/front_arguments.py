@@ -1,0 +1,227 @@
+"""How the arguments of one call are translated between Open MPI's binary interface and MPICH's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .c_text import declaration
+from .constants import Constant
+from .function_table import Argument, Function, Table
+
+# Integers that are constants, by the argument's name, or by FUNCTION.ARGUMENT where only this one is.
+CONSTANTS = {
+    "split_type": "SPLIT", "order": "ORDER", "typeclass": "TYPECLASS", "assert": "ASSERT", "lock_type": "LOCK",
+    "errorcode": "ERROR", "errorclass": "ERROR", "combiner": "COMBINER", "rank_source": "RANK", "rank_dest": "RANK",
+    "Topo_test.status": "TOPOLOGY", "bind": "T_BIND", "scope": "T_SCOPE", "verbosity": "T_VERBOSITY",
+    "var_class": "T_CLASS",
+}  # fmt: skip
+RAW = {"Abort.errorcode"}  # the exit status of the job
+# Texts that may be longer in the core than the program's array: the constants that say how long.
+LIMITS = {
+    "comm_name": "MAX_OBJECT_NAME", "type_name": "MAX_OBJECT_NAME", "win_name": "MAX_OBJECT_NAME",
+    "Error_string.string": "MAX_ERROR_STRING", "Info_get_nthkey.key": "MAX_INFO_KEY",
+}  # fmt: skip
+HANDLE = re.compile(r"(COMM|GROUP|DATATYPE|OP|ERRHANDLER|INFO|REQUEST|MESSAGE|WIN|SESSION|FILE)(_OUT|_INOUT)?")
+ARRAY = re.compile(r"(DATATYPE|INFO|REQUEST)_ARRAY(_MUT|_OUT|_INOUT)?")
+STATUS = re.compile(r"STATUS(_ARRAY)?(_OUT|_INOUT)?")
+WITH_IN_PLACE = ("collective", "nbc", "persistent", "topo")
+
+
+@dataclass
+class Translation:
+    """One argument: what is declared before the call, what the core gets, and what follows the call."""
+
+    given: str
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+
+def group_translations(rows: list[Constant]) -> dict[str, list[tuple[int, int]]]:
+    """For each group of numbers that differ between the two interfaces: pairs (MPICH's, Open MPI's)."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for row in rows:
+        theirs = row.openmpi[1]
+        if row.group in {*CONSTANTS.values(), "ERROR", "KEYVAL", "MODEL", "DISTRIBUTE"}:
+            if isinstance(row.mpich, int) and isinstance(theirs, int):
+                found.setdefault(row.group, []).append((row.mpich, theirs))
+    return {group: pairs for group, pairs in found.items() if any(a != b for a, b in pairs)}
+
+
+# ---- types
+
+
+def c_type(a: Argument) -> str | None:
+    """The argument's type in Open MPI's interface, "[]" behind the name; None: as in MPICH's."""
+    if m := HANDLE.fullmatch(a.kind):
+        return "front_handle_t *" if m[2] else "front_handle_t"
+    if m := ARRAY.fullmatch(a.kind):
+        return "front_handle_t[]" if m[2] in ("_OUT", "_INOUT", "_MUT") else "const front_handle_t[]"
+    if m := STATUS.fullmatch(a.kind):
+        return "front_status_t *" if m[2] else "const front_status_t *"
+    if a.kind.startswith("FN_"):
+        return "mpy_opaque_function *"
+    if a.kind.startswith("F08_STATUS"):
+        return "front_status_t *" if a.kind.endswith("_OUT") else "const front_status_t *"
+    return None
+
+
+def parameter(table: Table, a: Argument) -> str:
+    own = c_type(a)
+    if own is None:
+        return declaration(table, a)
+    base, bracket, dimensions = own.partition("[")
+    return f"{base}{'' if base.endswith('*') else ' '}{a.name}{bracket}{dimensions}"
+
+
+def prototype(table: Table, f: Function) -> str:
+    result = "front_handle_t" if HANDLE.fullmatch(f.result) else table.kinds[f.result]
+    return f"{result} front_{f.name}({', '.join(parameter(table, a) for a in f.arguments) or 'void'})"
+
+
+# ---- arguments
+
+
+def of_function(names: Mapping[str, str], f: Function, a: Argument) -> str | None:
+    qualified = f"{f.name}.{a.name}"
+    return None if qualified in RAW else names.get(qualified, names.get(a.name))
+
+
+def handle(kind: str, form: str | None, a: Argument) -> Translation:
+    """The program's handle changes only if the core has changed its own: an output that isn't written stays."""
+    name, core = a.name, f"{a.name}_core"
+    if kind == "FILE":
+        into, out, ctype, none = f"core_file(*{name})", f"front_file({core})", "MPI_File", "(MPI_File)-1"
+        single = f"core_file({name})"
+    else:
+        into, out, ctype, none = f"core_handle(*{name})", f"front_handle(FRONT_{kind}, {core})", "int", "0"
+        single = f"core_handle({name})"
+    if form is None:
+        return Translation(single)
+    before = [f"{ctype} {core} = {none};"]
+    changed = f"{core} != {none}"
+    if form == "_INOUT":
+        before = [f"{ctype} {core} = {name} != NULL ? {into} : 0, {name}_given = {core};"]
+        changed = f"{core} != {name}_given"
+    return Translation(f"{name} != NULL ? &{core} : NULL", before, [f"if (LIKELY({changed})) *{name} = {out};"])
+
+
+def status(f: Function, a: Argument) -> Translation:
+    name, core = a.name, f"{a.name}_core"
+    given = f"{name} != NULL ? &{core} : {'NULL' if a.kind != 'STATUS_OUT' else 'MPI_STATUS_IGNORE'}"
+    if a.kind != "STATUS_OUT":
+        after = [f"if (rc == MPI_SUCCESS && {name} != NULL) front_status_put({name}, &{core});"]
+        unset = [f"MPI_Status {core} = {name} != NULL ? core_status({name}) : CORE_STATUS_EMPTY;"]
+        return Translation(given, unset, after if a.kind == "STATUS_INOUT" else [])
+    written = "rc == MPI_SUCCESS" if f.family == "io" else f"{core}.MPI_SOURCE != STATUS_UNWRITTEN"
+    after = [f"if ({name} != NULL && LIKELY({written})) front_status_put({name}, &{core});"]
+    return Translation(given, [f"MPI_Status {core} = CORE_STATUS_EMPTY;"], after)
+
+
+def array(a: Argument, f: Function) -> Translation:
+    name = a.name
+    comm = f.argument("COMM")
+    lengths = {
+        "size(comm)": "MPY_PEERS", "indegree(comm)": "MPY_SOURCES", "outdegree(comm)": "MPY_DESTINATIONS",
+    }  # fmt: skip
+    length = str(a.count)
+    if comm and length in lengths:
+        length = f"mpy_core_members(core_handle({comm.name}), {lengths[length]})"
+    # With MPI_IN_PLACE the types to send are ignored and may be no array at all.
+    ignored = f"{name}"
+    if name == "sendtypes":
+        ignored = f"sendbuf == (const void *)OPENMPI_IN_PLACE ? NULL : {name}"
+    return Translation(
+        f"{name}_core",
+        [f"int {name}_local[LOCAL_ITEMS], *{name}_core = core_handles({ignored}, {length}, {name}_local);"],
+        [f"core_handles_free({name}_core, {name}_local);"],
+    )
+
+
+def number(group: str, a: Argument, table: Table) -> Translation:
+    """A constant, given or returned."""
+    low = group.lower()
+    if not a.kind.endswith("_OUT"):
+        return Translation(f"core_{low}({a.name})")
+    return Translation(a.name, after=[f"if (rc == MPI_SUCCESS && {a.name} != NULL) *{a.name} = front_{low}(*{a.name});"])
+
+
+def text(limit: str, f: Function, a: Argument) -> Translation:
+    length = next((b.name for b in f.arguments if b.name == "resultlen"), "NULL")
+    return Translation(
+        f"{a.name} != NULL ? {a.name}_core : NULL",
+        [f"char {a.name}_core[MPI_{limit} + 1];"],
+        [f"if (rc == MPI_SUCCESS) front_text({a.name}, OPENMPI_{limit}, {a.name}_core, {length});"],
+    )
+
+
+def translation(table: Table, f: Function, a: Argument, differing: Mapping[str, object]) -> Translation:
+    name, group = a.name, of_function(CONSTANTS, f, a)
+    limit = of_function(LIMITS, f, a)
+    if m := HANDLE.fullmatch(a.kind):
+        return handle(m[1], m[2], a)
+    if ARRAY.fullmatch(a.kind):
+        return array(a, f)
+    if STATUS.fullmatch(a.kind):
+        return status(f, a)
+    if limit and a.kind == "STRING_OUT":
+        return text(limit, f, a)
+    if group in differing and a.kind in ("INT", "INT_OUT"):
+        return number(str(group), a, table)
+    if a.kind in ("RANK", "ROOT"):
+        return Translation(f"core_rank({name})")
+    if a.kind in ("KEYVAL", "KEYVAL_OUT", "KEYVAL_INOUT"):
+        return keyval(a)
+    if a.kind in ("BUFFER", "BUFFER_IN") and f.family in WITH_IN_PLACE:
+        return Translation(f"core_buffer({name})")
+    if a.kind.startswith("WEIGHTS_ARRAY"):
+        return Translation(f"core_weights({name})")
+    if a.kind == "T_PVAR_HANDLE":
+        return Translation(f"{name} == (void *)OPENMPI_T_PVAR_ALL_HANDLES ? MPI_T_PVAR_ALL_HANDLES : {name}")
+    if a.kind == "DATATYPE_ARRAY_OUT" or a.kind.startswith("F08_"):
+        raise NotImplementedError(f"{f.symbol}: {name}")
+    return Translation(name)
+
+
+def keyval(a: Argument) -> Translation:
+    name = a.name
+    if a.kind == "KEYVAL":
+        return Translation(f"core_keyval({name})")
+    before = f"int {name}_core = {name} != NULL ? core_keyval(*{name}) : 0;"
+    return Translation(
+        f"{name} != NULL ? &{name}_core : NULL",
+        [before],
+        [f"if (rc == MPI_SUCCESS && {name} != NULL) *{name} = front_keyval({name}_core);"],
+    )
+
+
+def handle_in_fortran(f: Function) -> list[str] | None:
+    """MPI_X_c2f and MPI_X_f2c. Those of files are the core's: its numbers count from 1, and 0 is the null handle."""
+    a = f.arguments[0] if f.arguments else None
+    if a is None or not f.name.endswith(("_c2f", "_f2c")):
+        return None
+    if "FILE" in (a.kind, f.result):
+        return [f"return {'front_file' if f.result == 'FILE' else ''}(MPY_CORE({f.name})("
+                f"{a.name if f.result == 'FILE' else f'core_file({a.name})'}));"]  # fmt: skip
+    if f.result == "FINT":
+        return [f"return front_fortran({a.name});"]
+    return [f"return front_of_fortran(FRONT_{f.result}, {a.name});"]
+
+
+def front_function(table: Table, f: Function, differing: Mapping[str, object]) -> str:
+    """The whole function front_X."""
+    body = handle_in_fortran(f)
+    if body is None:
+        arguments = [translation(table, f, a, differing) for a in f.arguments if a.kind != "VARARGS"]
+        call = f"MPY_CORE({f.name})({', '.join(t.given for t in arguments)})"
+        before = [line for t in arguments for line in t.before]
+        after = [line for t in arguments for line in t.after]
+        if f.result != "INT":
+            body = [f"return {call};"]
+        elif not after:
+            body = [*before, f"return front_error({call});"]
+        else:
+            body = [*before, f"int rc = {call};", *after, "return front_error(rc);"]
+    lines = "".join(f"    {line}\n" for line in body)
+    return f"{prototype(table, f)} {{\n{lines}}}\n"
