@@ -3,7 +3,10 @@
  * Half: lower; mpy_mpi_load is called on the lower TLS, from the program's MPI_Init (or by the restore).
  *
  * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix in which manapy is
- * installed.
+ * installed; for Open MPI then the dynamic linker's. What has started us decides which family is looked for: a library of
+ * another one would not find the other ranks.
+ *
+ * A library with MPICH's ABI fills the table itself. For Open MPI a back does it (back/back.h).
  *
  * Invariants
  *  1. No slot of the table is NULL: a function that an older library lacks gets a stub that returns an error.
@@ -12,16 +15,20 @@
  *     library do not interfere with the program.
  */
 #include "load.h"
+#include "back/back.h"
 #include "base/rank.h"
 #include "isolate/fdguard.h"
 #include "join/manager/pmi.h"
+#include "join/manager/pmix.h"
 #include "rdma.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <malloc.h>
 #include <manapy/proc_stat.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,21 +50,29 @@ static int try_file(const char *path) {
     return realpath(path, found) != NULL;
 }
 
-static int try_prefix(const char *prefix) {
-    static const char *const places[] = {"lib/libmpi.so.12",
-                                         "lib64/libmpi.so.12",
-                                         "lib/libmpich.so.12",
-                                         "lib/x86_64-linux-gnu/libmpich.so.12",
-                                         "lib/x86_64-linux-gnu/libmpi.so.12",
-                                         "lib/release/libmpi.so.12",
-                                         "lib/libmpi.so.40",
-                                         "lib/x86_64-linux-gnu/libmpi.so.40"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+typedef enum { FAMILY_MPICH, FAMILY_OPEN_MPI } family_t;
+
+static int try_family(const char *prefix, family_t family) {
+    static const char *const places[][7] = {
+        [FAMILY_MPICH] = {"lib/libmpi.so.12", "lib64/libmpi.so.12", "lib/libmpich.so.12",
+                          "lib/x86_64-linux-gnu/libmpich.so.12", "lib/x86_64-linux-gnu/libmpi.so.12",
+                          "lib/release/libmpi.so.12"},
+        [FAMILY_OPEN_MPI] = {"lib/libmpi.so.40", "lib64/libmpi.so.40", "lib/x86_64-linux-gnu/libmpi.so.40",
+                             "lib64/openmpi/lib/libmpi.so.40"}};
+    for (size_t i = 0; places[family][i]; i++) {
         char path[PATH_MAX + 64];
-        snprintf(path, sizeof path, "%s/%s", prefix, places[i]);
+        snprintf(path, sizeof path, "%s/%s", prefix, places[family][i]);
         if (try_file(path)) return 1;
     }
     return 0;
+}
+
+/* The family that can find the other ranks. */
+static family_t wanted_family(void) { return mpy_pmix_is_there() ? FAMILY_OPEN_MPI : FAMILY_MPICH; }
+
+static int try_prefix(const char *prefix) {
+    family_t first = wanted_family();
+    return try_family(prefix, first) || try_family(prefix, first == FAMILY_MPICH ? FAMILY_OPEN_MPI : FAMILY_MPICH);
 }
 
 static int try_any(const char *path) { /* path: a file, or a prefix */
@@ -80,7 +95,7 @@ static int try_ancestors(void) {
                     *name = 0;
                     char *bin = strrchr(exe, '/');
                     if (bin) *bin = 0;
-                    return try_prefix(exe[0] ? exe : "/");
+                    return try_family(exe[0] ? exe : "/", wanted_family());
                 }
         }
         mpy_proc_stat_t stat;
@@ -94,7 +109,14 @@ static int try_own_prefix(void) {
     char prefix[PATH_MAX];
     snprintf(prefix, sizeof prefix, "%s", mpy_self_path());
     for (int i = 0; i < 2; i++) *strrchr(prefix, '/') = 0;
-    return try_prefix(prefix);
+    return try_family(prefix, wanted_family());
+}
+
+/* What programs linked to Open MPI would get. */
+static int try_linker(void) {
+    struct link_map *map;
+    void *library = wanted_family() == FAMILY_OPEN_MPI ? dlopen("libmpi.so.40", RTLD_LAZY | RTLD_LOCAL) : NULL;
+    return library && !dlinfo(library, RTLD_DI_LINKMAP, &map) && try_file(map->l_name);
 }
 
 const char *mpy_mpi_path(void) {
@@ -102,14 +124,18 @@ const char *mpy_mpi_path(void) {
     const char *env = getenv("MANAPY_LIBMPI");
     if (mpy_options.mpi) return try_any(mpy_options.mpi) ? found : NULL; /* exactly the requested one, or none */
     if (env && *env) return try_any(env) ? found : NULL;
-    return try_ancestors() || try_own_prefix() ? found : NULL;
+    return try_ancestors() || try_own_prefix() || try_linker() ? found : NULL;
 }
 
-/* Invariant 2. Variables that the launcher has changed for the program keep our values. */
+/* Invariant 2. Variables that the launcher has changed for the program, and those by which mpirun tells the library its
+ * place in the job, keep our values. */
 static void adopt_environment(char **env) {
     static const char *const ours[] = {
-        "LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=",   "MPI4PY_MPIABI=",   "LD_PRELOAD=",  "PMI_", "PMIX_", "HYDI_",
-        "HYDRA_",           "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=", "MANAPY_SHIFT_"};
+        "LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=",    "MPI4PY_MPIABI=",   "LD_PRELOAD=",        "PMI_",
+        "PMIX_",            "HYDI_",             "HYDRA_",           "MPI_LOCALRANKID=",   "MPI_LOCALNRANKS=",
+        "MANAPY_SHIFT_",    "OMPI_COMM_WORLD_",  "OMPI_MCA_orte_",   "OMPI_MCA_ess_",      "OMPI_FILE_LOCATION=",
+        "OMPI_APP_CTX_",    "OMPI_FIRST_RANKS=", "OMPI_NUM_APP_",    "OMPI_UNIVERSE_SIZE", "ORTE_",
+        "PRTE_"};
     for (; env && *env; env++) {
         int skip = 0;
         for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) skip |= !strncmp(*env, ours[i], strlen(ours[i]));
@@ -162,63 +188,53 @@ void mpy_mpi_segments(char *out, size_t n) {
     if (!used) snprintf(out, n, "-");
 }
 
-/* ---- a launcher under which no library that we can load works ---- */
+/* ---- a library that cannot find the other ranks ---- */
 
-static const char *forbidding;
+static mpy_manager_t manager;
 
-void mpy_mpi_forbid(const char *launcher) { forbidding = launcher; }
+void mpy_mpi_started_by(mpy_manager_t by) { manager = by; }
 
-static void advise(char *out, size_t n) {
-    char mpirun[PATH_MAX];
-    snprintf(mpirun, sizeof mpirun, "%s", mpy_self_path());
-    strcpy(strrchr(mpirun, '/') + 1, "mpirun");
-    if (!strncmp(forbidding, "srun", 4)) snprintf(out, n, "use srun --mpi=pmi2");
-    else if (access(mpirun, X_OK) == 0) snprintf(out, n, "use MPICH's mpirun: %s", mpirun);
-    else snprintf(out, n, "use MPICH's mpirun");
-}
-
-static void refuse(void) {
-    char line[PATH_MAX + 256], advice[PATH_MAX + 64];
-    advise(advice, sizeof advice);
-    snprintf(line, sizeof line, "the program calls MPI, which manapy does not support under %s yet: %s", forbidding,
-             advice);
-    mpy_pmi_let_rank0_speak(MPY_MANAGER_PMIX, MPY_LOWER->rank);
+static __attribute__((format(printf, 1, 2))) void refuse(const char *format, ...) {
+    char line[2 * PATH_MAX + 512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    if (manager == MPY_MANAGER_PMIX) mpy_pmix_let_rank0_speak(MPY_LOWER->rank);
     MPY_LOWER->svc->die(line, 1);
 }
 
-void mpy_mpi_load(char **env) {
-    static int loaded;
-    if (loaded) return;
-    if (forbidding) refuse();
-    adopt_environment(env);
-    mallopt(M_MMAP_THRESHOLD, MALLOC_MMAPS_FROM);
-    mallopt(M_TRIM_THRESHOLD, MALLOC_TRIMS_FROM);
-    const char *path = mpy_mpi_path();
-    char line[PATH_MAX + 256];
-    if (!path) {
-        const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
-        if (asked && *asked)
-            snprintf(line, sizeof line, "no MPI library at %s (from %s); give a libmpi.so.12 or an installation prefix",
-                     asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
-        else
-            snprintf(line, sizeof line,
-                     "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or "
-                     "MANAPY_LIBMPI (see `manapy doctor`)");
-        MPY_LOWER->svc->die(line, 1);
+/* The mpirun beside a library, if there is one: PREFIX/lib/libmpi.so. */
+static void mpirun_of(const char *library, char *out, size_t n) {
+    char prefix[PATH_MAX];
+    snprintf(prefix, sizeof prefix, "%s", library);
+    for (char *slash; (slash = strrchr(prefix, '/')) != NULL && slash != prefix;) {
+        *slash = 0;
+        static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich", "mpirun"};
+        for (size_t i = strstr(library, "mpich") ? 1 : strstr(library, ".so.40") ? 0 : 2; i < 3; i++) {
+            snprintf(out, n, "%s/bin/%s", prefix, names[i]);
+            if (access(out, X_OK) == 0) return;
+        }
     }
-    mpy_rdma_load();
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!library) {
-        snprintf(line, sizeof line, "cannot load the MPI library: %s", dlerror());
-        MPY_LOWER->svc->die(line, 1);
-    }
-    if (dlsym(library, "ompi_mpi_comm_world")) {
-        snprintf(line, sizeof line,
-                 "%s is Open MPI, but this version of manapy needs a library with MPICH's ABI (MPICH, Intel MPI, "
-                 "MVAPICH); name one with --mpi PATH",
-                 path);
-        MPY_LOWER->svc->die(line, 1);
-    }
+    snprintf(out, n, "mpirun");
+}
+
+/* Each rank would be alone. */
+static void refuse_strangers(const char *path, family_t family) {
+    char mpirun[PATH_MAX + 32];
+    mpirun_of(path, mpirun, sizeof mpirun);
+    if (family == FAMILY_MPICH && manager == MPY_MANAGER_PMIX)
+        refuse("%s has started this rank, but the MPI library is MPICH's: each rank would be alone; use MPICH's %s, or "
+               "name an Open MPI with --mpi PATH (%s)", mpy_pmix_launcher(), mpirun, path);
+    if (family == FAMILY_OPEN_MPI && manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1)
+        refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open MPI's %s, "
+               "or name an MPICH with --mpi PATH (%s)", mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2",
+               mpirun, path);
+}
+
+/* ---- the function table ---- */
+
+static void fill_directly(void *library) {
     for (int i = 0; i < MPY_FN_COUNT; i++) {
         void *f = dlsym(library, mpy_function_names[i]);
         MPY_LOWER->mpi[i] = f ? f : (void *)missing;
@@ -227,6 +243,49 @@ void mpy_mpi_load(char **env) {
         void **symbol = dlsym(library, mpy_data_names[i]);
         MPY_LOWER->mpi_data[i] = symbol ? *symbol : NULL;
     }
+}
+
+static void fill_from_back(void *library, const char *path, const char *name) {
+    char file[PATH_MAX + 64], error[512];
+    snprintf(file, sizeof file, "%s/../back/%s", mpy_upper_dir(), name);
+    void *back = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    mpy_back_open_t *fill = back ? (mpy_back_open_t *)dlsym(back, MPY_BACK_OPEN) : NULL;
+    if (!fill) refuse("cannot load the part of manapy for this MPI: %s", dlerror());
+    if (!fill(library, MPY_LOWER->mpi, MPY_LOWER->mpi_data, (void *)missing, error, sizeof error))
+        refuse("%s cannot be used: %s", path, error);
+}
+
+void mpy_mpi_load(char **env) {
+    static int loaded;
+    if (loaded) return;
+    adopt_environment(env);
+    mallopt(M_MMAP_THRESHOLD, MALLOC_MMAPS_FROM);
+    mallopt(M_TRIM_THRESHOLD, MALLOC_TRIMS_FROM);
+    const char *path = mpy_mpi_path();
+    char line[PATH_MAX + 256];
+    if (!path) {
+        const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
+        if (asked && *asked)
+            snprintf(line, sizeof line, "no MPI library at %s (from %s); give a libmpi.so.12, a libmpi.so.40 or an "
+                     "installation prefix",
+                     asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
+        else
+            snprintf(line, sizeof line,
+                     "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or "
+                     "MANAPY_LIBMPI (see `manapy doctor`)");
+        MPY_LOWER->svc->die(line, 1);
+    }
+    mpy_rdma_load();
+    mpy_pmix_make_way();
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
+        snprintf(line, sizeof line, "cannot load the MPI library: %s", dlerror());
+        MPY_LOWER->svc->die(line, 1);
+    }
+    family_t family = dlsym(library, "ompi_mpi_comm_world") ? FAMILY_OPEN_MPI : FAMILY_MPICH;
+    refuse_strangers(path, family);
+    if (family == FAMILY_OPEN_MPI) fill_from_back(library, path, "libmanapy-back-openmpi.so");
+    else fill_directly(library);
     real_init = (int (*)(int *, char ***))MPY_LOWER->mpi[MPY_FN_Init];
     real_init_thread = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
     MPY_LOWER->mpi[MPY_FN_Init] = (void *)init;

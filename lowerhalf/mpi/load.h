@@ -3,9 +3,11 @@
 #define MANAPY_MPI_LOAD_H
 #include <stddef.h>
 
+#include "join/manager/pmi.h"
+
 void mpy_mpi_load(char **env);
-/* No MPI library that we can load works under this launcher: mpy_mpi_load ends the program with a line that says so. */
-void mpy_mpi_forbid(const char *launcher);
+/* What has started this rank: mpy_mpi_load ends a program whose library would not find the other ranks. */
+void mpy_mpi_started_by(mpy_manager_t manager);
 const char *mpy_mpi_path(void); /* the library that is loaded or would be loaded; NULL if none was found */
 void mpy_mpi_segments(char *out, size_t n); /* files in /dev/shm that it has mapped: comma-separated paths, or "-" */
 #endif

@@ -18,7 +18,6 @@
 #include "join/jobdir.h"
 #include "join/manager/pmi.h"
 #include "join/manager/pmi_again.h"
-#include "join/manager/pmix.h"
 #include "mpi/load.h"
 #include "mpi/rdma.h"
 #include "mpi/tcp_bytes.h"
@@ -184,8 +183,8 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
         _exit(job.step.code);
     }
     if (job.step.verdict == MPY_CHAIN_RESUME) resume = job.step.path, generation = 1;
-    if (job.manager == MPY_MANAGER_PMIX) mpy_mpi_forbid(mpy_pmix_launcher());
-    else if (!mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
+    mpy_mpi_started_by(job.manager);
+    if (job.manager != MPY_MANAGER_PMIX && !mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
     if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
     mpy_lower_t *b = MPY_LOWER;
     b->generation = generation;

@@ -23,7 +23,9 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "join/manager": "base isolate",
     "join": "base isolate join/manager wire",
     "control": "base isolate join wire",
-    "mpi": "base isolate join join/manager",
+    "mpi/back": "",
+    "mpi/back/openmpi": "mpi/back",
+    "mpi": "base isolate join join/manager mpi/back",
     "image/file": "base",
     "image": "base control image/file isolate isolate/trap join mpi process process/fds trace",
     "start": "base control image image/file isolate isolate/trap join join/manager mpi process process/fds trace wire",
@@ -50,7 +52,7 @@ TABLE = {
 # Made by wrappers/, in the build directory.
 GENERATED = {
     "abi_table.h", "function_index.h", "function_names.h", "functions.h", "mpich.h", "mpich_constants.h",
-    "openmpi_constants.h", "recorder_calls.h",
+    "openmpi_constants.h", "openmpi_pairs.h", "recorder_calls.h",
 }  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)
 MOST_FILES = 15  # of a room, in C; more files are hard to survey

@@ -134,6 +134,8 @@ void mpy_unsupported(const char *function) {
 }
 
 void mpy_core_unsupported(const char *function) { mpy_unsupported(function); }
+void mpy_core_end(const char *line) { mpy_die("%s", line); }
+int mpy_core_above(void) { return mpy_above; }
 
 /* ---- threads ---- */
 

@@ -23,8 +23,11 @@ extern MPY_OFFERED void (*const mpy_core_functions[MPY_FN_COUNT])(void);
 typedef enum { MPY_PEERS, MPY_SOURCES, MPY_DESTINATIONS } mpy_members_t;
 MPY_OFFERED int mpy_core_members(MPI_Comm comm, mpy_members_t which);
 
-/* Ends the job with one line that names the function, which this version of manapy does not support. */
+/* Ends the job with one line. _unsupported: the line names a function that this version of manapy does not support. */
 MPY_OFFERED void mpy_core_unsupported(const char *function) __attribute__((noreturn));
+MPY_OFFERED void mpy_core_end(const char *line) __attribute__((noreturn));
+/* Is this process a rank under manapy-launch? */
+MPY_OFFERED int mpy_core_above(void);
 
 /* How this library calls a function of the program whose arguments look different. MPICH's C++ and Fortran libraries
  * use these, too: a front sets its own function right after MPI_Op_create, MPI_X_create_errhandler or

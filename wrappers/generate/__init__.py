@@ -15,6 +15,7 @@ Output (in the build tree; never edited)
     abi_table.h        MPICH's constants that records hold, and their values in the MPI-5 standard ABI
     mpich_constants.h  MPICH's constants, for mpich.h
     openmpi_constants.h  Open MPI's numbers, for those who speak with it
+    front_*            of libmpi.so.40 (front.py lists them)
 
 Modules
     function_table.py  reads table/functions.txt
@@ -26,14 +27,19 @@ Modules
     null_checks.py     checks of arguments: NULL where a manual function writes a value
     outside.py         calls before MPI_Init and after MPI_Finalize
     output.py          the generated files, each as one text
+    front.py           the front for Open MPI
+    front_arguments.py how it translates the arguments of a call
     recorder.py        the functions of the preloaded recorder: a second program over the same table
+    back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one
 """
 
 from .constants import Constant, read_constants
+from .front_arguments import front_function, group_translations
 from .function_table import Argument, Function, Table, TableError, read_table
 from .output import main
 from .wrappers import wrapper
 
 __all__ = [
-    "Argument", "Constant", "Function", "Table", "TableError", "main", "read_constants", "read_table", "wrapper",
+    "Argument", "Constant", "Function", "Table", "TableError", "front_function", "group_translations", "main",
+    "read_constants", "read_table", "wrapper",
 ]  # fmt: skip

@@ -50,9 +50,7 @@ def read_constants(path: Path) -> list[Constant]:
         group, name, mpich, standard, openmpi, *fortran = words
         older, _, newer = openmpi.partition("/")
         both = (_value(older), _value(newer or older))
-        rows.append(
-            Constant(group, name, _value(mpich), _value(standard), both, int(fortran[0]) if fortran else None)
-        )
+        rows.append(Constant(group, name, _value(mpich), _value(standard), both, int(fortran[0]) if fortran else None))
     return rows
 
 

@@ -57,6 +57,9 @@ ALONE = [
 # Objects that mpi.h hides, with names of the core's constants and the values in Fortran.
 HIDDEN = {"MPI_LB": ("ompi_mpi_lb", 4), "MPI_UB": ("ompi_mpi_ub", 3), "MPI_INTEGER16": ("ompi_mpi_integer16", 12),
           "MPI_REAL2": ("ompi_mpi_real2", 28)}  # fmt: skip
+# Objects for which mpi.h has no constant; other handles of the core's types. A query returns none of them.
+NAMELESS = {"ompi_mpi_ldblcplex": "MPI_C_LONG_DOUBLE_COMPLEX", "ompi_mpi_c_complex": "MPI_C_FLOAT_COMPLEX",
+            "ompi_mpi_complex4": "MPI_COMPLEX4"}  # fmt: skip
 
 
 def offered(table: Table) -> list[Function]:
@@ -76,7 +79,7 @@ def objects(rows: Iterable[Constant]) -> list[tuple[str, str, str, int]]:
         if isinstance(symbol, str) and (symbol not in found or found[symbol][2] == "0"):
             core = "0" if row.mpich is None or row.group == "FILE" else row.name
             found[symbol] = (symbol, f"FRONT_{row.group}", core, -1 if fortran is None else fortran)
-    return list(found.values())
+    return [*found.values(), *((symbol, "FRONT_DATATYPE", core, -1) for symbol, core in NAMELESS.items())]
 
 
 def front_objects(rows: list[Constant]) -> str:
@@ -115,10 +118,7 @@ def front_generated(table: Table, rows: list[Constant]) -> str:
             switch(f"front_{name}", pairs, "UNKNOWN_CONSTANT" if name == "error_class" else "value"),
         ]
     parts += [front_function(table, f, differing) for f in offered(table) if f.name not in MANUAL]
-    parts += [
-        f'void front_{name}(void) {{ mpy_core_unsupported("{name}"); }}\n'
-        for name in UNSUPPORTED
-    ]
+    parts += [f'void front_{name}(void) {{ mpy_core_unsupported("{name}"); }}\n' for name in UNSUPPORTED]
     return "\n".join(parts)
 
 

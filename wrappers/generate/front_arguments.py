@@ -144,7 +144,9 @@ def number(group: str, a: Argument, table: Table) -> Translation:
     low = group.lower()
     if not a.kind.endswith("_OUT"):
         return Translation(f"core_{low}({a.name})")
-    return Translation(a.name, after=[f"if (rc == MPI_SUCCESS && {a.name} != NULL) *{a.name} = front_{low}(*{a.name});"])
+    return Translation(
+        a.name, after=[f"if (rc == MPI_SUCCESS && {a.name} != NULL) *{a.name} = front_{low}(*{a.name});"]
+    )
 
 
 def text(limit: str, f: Function, a: Argument) -> Translation:

@@ -113,7 +113,7 @@ def aliases(table: Table) -> str:
 
 def exports(table: Table) -> str:
     names = [name for f in table.functions for name in (f.symbol, "P" + f.symbol)] + table.data + table.internal
-    names += ["mpy_core_functions", "mpy_core_members", "mpy_core_unsupported"]  # core/front.h
+    names += [f"mpy_core_{name}" for name in ("above", "end", "functions", "members", "unsupported")]  # core/front.h
     return "{ global:\n" + "".join(f"  {name};\n" for name in sorted(names)) + "local: *; };\n"
 
 

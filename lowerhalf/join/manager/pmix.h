@@ -13,4 +13,7 @@ const char *mpy_pmix_launcher(void);
 bool mpy_pmix_open(mpy_pmi_t *p, char *error, size_t n);
 void mpy_pmix_close(mpy_pmi_t *p);
 
+/* Before the MPI library is loaded, which begins a conversation of its own. */
+void mpy_pmix_make_way(void);
+
 #endif

@@ -1,0 +1,69 @@
+/* errors.c - error codes of Open MPI as MPICH's, and their classes and texts. See back.h.
+ *
+ * Open MPI's codes up to MPI_ERR_LASTCODE are classes; codes that a program adds follow. MPICH's classes end below 128,
+ * and its added codes are above.
+ *
+ * Invariants
+ *  1. An added code is shown as ADDED + the code, which is no class of MPICH.
+ */
+#include "back.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ADDED = 0x10000, CLASSES = 128 };
+
+/* Classes of MPICH that Open MPI lacks, or version 4.1 does. */
+static const struct { int class; const char *text; } texts[] = {
+    {MPI_ERR_PROC_ABORTED, "MPI_ERR_PROC_ABORTED: a peer process has aborted"},
+    {MPI_ERR_SESSION, "MPI_ERR_SESSION: invalid session"},
+    {MPI_ERR_VALUE_TOO_LARGE,
+     "MPI_ERR_VALUE_TOO_LARGE: a count or displacement is too large for an int, and the MPI library (Open MPI) has no "
+     "functions for larger ones"},
+    {MPI_ERR_ERRHANDLER, "MPI_ERR_ERRHANDLER: invalid error handler"},
+    {MPI_ERR_ABI, "MPI_ERR_ABI: error of the binary interface"},
+    {MPI_ERR_UNSUPPORTED_OPERATION,
+     "MPI_ERR_UNSUPPORTED_OPERATION: the MPI library (Open MPI) does not support this operation"},
+};
+
+int mpy_class_out(int class) {
+    if (class > OPENMPI_ERR_LASTCODE) return ADDED + class;
+    int ours = mpy_number_out(MPY_GROUP_ERROR, class);
+    return ours != class || mpy_number_in(MPY_GROUP_ERROR, class) == class ? ours : MPI_ERR_OTHER;
+}
+
+int mpy_code_out_slow(int code) { return mpy_class_out(code); }
+
+int mpy_code_in(int code) { return code > ADDED ? code - ADDED : mpy_number_in(MPY_GROUP_ERROR, code); }
+
+static int error_class(int code, int *class) {
+    if (code >= 0 && code < CLASSES) {
+        *class = code;
+        return MPI_SUCCESS;
+    }
+    int theirs = 0, rc = code > ADDED ? MPY_THEIRS(Error_class, code - ADDED, &theirs) : OPENMPI_ERR_ARG;
+    if (rc == 0) *class = mpy_class_out(theirs);
+    return mpy_code_out(rc);
+}
+
+static int error_string(int code, char *text, int *length) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].class == code) {
+            snprintf(text, MPI_MAX_ERROR_STRING, "%s", texts[i].text);
+            *length = (int)strlen(text);
+            return MPI_SUCCESS;
+        }
+    if (code < 0 || (code >= CLASSES && code <= ADDED)) return MPI_ERR_ARG;
+    return mpy_code_out(MPY_THEIRS(Error_string, mpy_code_in(code), text, length));
+}
+
+/* Open MPI keeps what a program has added; predefined ones can't be removed (MPI-4.1 9.5). */
+static int remove_added(int code) { return code > ADDED ? MPI_SUCCESS : MPI_ERR_OTHER; }
+
+#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_Error_class, (void *)(FUNCTION)}
+const mpy_ours_t mpy_ours_errors[] = {
+    OURS(Error_class, error_class),           OURS(Error_string, error_string),
+    OURS(Remove_error_class, remove_added),   OURS(Remove_error_code, remove_added),
+    OURS(Remove_error_string, remove_added),
+};
+const size_t mpy_ours_errors_count = sizeof mpy_ours_errors / sizeof *mpy_ours_errors;

@@ -1,0 +1,144 @@
+/* handles.c - MPICH's integers for Open MPI's objects. See back.h; invariants 2 and 3 there.
+ *
+ * Free indices are a stack, so that a request gets the index that was freed last: its entry is in the cache. A lock is
+ * taken only if several threads may call.
+ *
+ * Invariants
+ *  1. Indices that look like MPICH's predefined pair types (MPI_FLOAT_INT ...) are never given out.
+ *  2. An entry that is free holds the null handle.
+ */
+#include "back.h"
+
+#include <dlfcn.h>
+#include <manapy/lock.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+void *mpy_null[MPY_KINDS];
+void *mpy_predefined[MPY_KINDS][MPY_PREDEFINED];
+void **mpy_made[MPY_KINDS];
+void *mpy_file_null;
+bool mpy_threaded;
+
+const int mpy_null_handle[MPY_KINDS] = {
+    [MPY_KIND_COMM] = MPI_COMM_NULL,       [MPY_KIND_GROUP] = MPI_GROUP_NULL,
+    [MPY_KIND_DATATYPE] = MPI_DATATYPE_NULL, [MPY_KIND_OP] = MPI_OP_NULL,
+    [MPY_KIND_ERRHANDLER] = MPI_ERRHANDLER_NULL, [MPY_KIND_INFO] = MPI_INFO_NULL,
+    [MPY_KIND_REQUEST] = MPI_REQUEST_NULL, [MPY_KIND_MESSAGE] = MPI_MESSAGE_NULL,
+    [MPY_KIND_WIN] = MPI_WIN_NULL,         [MPY_KIND_SESSION] = MPI_SESSION_NULL,
+};
+
+enum { PAIR_TYPES = 5 };
+
+typedef struct pool {
+    uint32_t lock;
+    uint32_t ever; /* indices below were given out once */
+    uint32_t nfree;
+    uint32_t *stack;
+} pool_t;
+static pool_t pools[MPY_KINDS];
+static mpy_block_t **kept; /* by the index of a request: memory to free with it */
+
+static void *reserve(size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void *symbol_of(void *library, const char *name) {
+    return name == NULL ? NULL : dlsym(library, name);
+}
+
+bool mpy_handles_open(void *library, char *error, size_t n) {
+    for (size_t i = 0; i < mpy_rows_count; i++)
+        if (mpy_rows[i].handle == mpy_null_handle[mpy_rows[i].kind])
+            mpy_null[mpy_rows[i].kind] = symbol_of(library, mpy_rows[i].symbol);
+    for (int kind = 0; kind < MPY_KINDS; kind++) {
+        pool_t *p = &pools[kind];
+        mpy_made[kind] = reserve(MPY_MADE * sizeof(void *));
+        p->stack = reserve(MPY_MADE * sizeof *p->stack);
+        p->ever = kind == MPY_KIND_DATATYPE ? PAIR_TYPES : 0;
+        if (mpy_made[kind] == NULL || p->stack == NULL) {
+            snprintf(error, n, "out of address space for handles");
+            return false;
+        }
+        for (int i = 0; i < MPY_PREDEFINED; i++) mpy_predefined[kind][i] = mpy_null[kind];
+    }
+    kept = reserve(MPY_MADE * sizeof *kept);
+    for (size_t i = 0; i < mpy_rows_count; i++) {
+        const mpy_row_t *row = &mpy_rows[i];
+        void *theirs = symbol_of(library, row->symbol);
+        if (theirs == NULL) theirs = mpy_null[row->kind];
+        uint32_t h = (uint32_t)row->handle;
+        if (h >> 30 == 1 && mpy_predefined[row->kind][h & 0xff] == mpy_null[row->kind])
+            mpy_predefined[row->kind][h & 0xff] = theirs;
+        if (h >> 30 == 2) mpy_made[row->kind][h & (MPY_MADE - 1)] = theirs;
+    }
+    mpy_file_null = dlsym(library, "ompi_mpi_file_null");
+    if (mpy_null[MPY_KIND_COMM] != NULL && mpy_null[MPY_KIND_REQUEST] != NULL && mpy_file_null != NULL && kept != NULL)
+        return true;
+    snprintf(error, n, "it lacks predefined objects of Open MPI");
+    return false;
+}
+
+static void enter(pool_t *p) {
+    if (mpy_threaded) mpy_lock_acquire(&p->lock);
+}
+static void leave(pool_t *p) {
+    if (mpy_threaded) mpy_lock_release(&p->lock);
+}
+
+int mpy_handle_add(mpy_kind_t kind, void *theirs) {
+    pool_t *p = &pools[kind];
+    enter(p);
+    uint32_t index = MPY_LIKELY(p->nfree > 0) ? p->stack[--p->nfree] : p->ever++;
+    leave(p);
+    if (MPY_UNLIKELY(index >= MPY_MADE)) {
+        fputs("manapy: too many MPI objects of one kind at once\n", stderr);
+        abort();
+    }
+    mpy_made[kind][index] = theirs;
+    return (int)(0x80000000u | ((uint32_t)mpy_null_handle[kind] & 0x3c000000u) | index);
+}
+
+void mpy_handle_remove(mpy_kind_t kind, int handle) {
+    uint32_t h = (uint32_t)handle, index = h & (MPY_MADE - 1);
+    if (h >> 30 != 2 || (kind == MPY_KIND_DATATYPE && index < PAIR_TYPES)) return;
+    pool_t *p = &pools[kind];
+    mpy_made[kind][index] = mpy_null[kind];
+    if (kind == MPY_KIND_REQUEST && MPY_UNLIKELY(kept[index] != NULL)) {
+        mpy_blocks_free(kept[index]);
+        kept[index] = NULL;
+    }
+    enter(p);
+    p->stack[p->nfree++] = index;
+    leave(p);
+}
+
+static int predefined(mpy_kind_t kind, const void *theirs) {
+    for (size_t i = 0; i < mpy_rows_count; i++) {
+        const mpy_row_t *row = &mpy_rows[i];
+        if (row->kind == kind && mpy_in(kind, row->handle) == theirs) return row->handle;
+    }
+    return mpy_null_handle[kind];
+}
+
+int mpy_handle_of(mpy_kind_t kind, void *theirs) {
+    if (MPY_LIKELY(kind == MPY_KIND_REQUEST)) return mpy_handle_add(kind, theirs);
+    int handle = predefined(kind, theirs);
+    return handle != mpy_null_handle[kind] ? handle : mpy_handle_add(kind, theirs);
+}
+
+int mpy_handle_find(mpy_kind_t kind, void *theirs) {
+    int handle = predefined(kind, theirs);
+    if (handle != mpy_null_handle[kind]) return handle;
+    uint32_t ever = pools[kind].ever;
+    for (uint32_t i = 0; i < ever; i++)
+        if (mpy_made[kind][i] == theirs)
+            return (int)(0x80000000u | ((uint32_t)mpy_null_handle[kind] & 0x3c000000u) | i);
+    return mpy_null_handle[kind];
+}
+
+void mpy_request_keep(int request, mpy_block_t *blocks) {
+    kept[(uint32_t)request & (MPY_MADE - 1)] = blocks;
+}

@@ -1,0 +1,47 @@
+/* open.c - the way into the back: finds Open MPI's functions, and fills the function table of the lower block. See
+ * ../back.h and back.h. */
+#include "mpi/back/back.h"
+
+#include "back.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "function_names.h"
+
+void *mpy_theirs[MPY_FN_COUNT];
+
+/* Open MPI 4.1 has persistent collectives as an extension: MPIX_Barrier_init. */
+static void *find(void *library, const char *name) {
+    char extension[128];
+    void *found = dlsym(library, name);
+    if (found != NULL || strncmp(name, "MPI_", 4) != 0) return found;
+    snprintf(extension, sizeof extension, "MPIX_%s", name + 4);
+    return dlsym(library, extension);
+}
+
+static void fill(void **functions, const mpy_ours_t *ours, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (mpy_theirs[ours[i].needs] != NULL) functions[ours[i].slot] = ours[i].function;
+}
+
+__attribute__((visibility("default"))) mpy_back_open_t mpy_back_open;
+
+bool mpy_back_open(void *library, void **functions, void **data, void *missing, char *error, size_t n) {
+    for (int i = 0; i < MPY_FN_COUNT; i++) {
+        mpy_theirs[i] = find(library, mpy_function_names[i]);
+        functions[i] = missing;
+    }
+    if (!mpy_handles_open(library, error, n)) return false;
+    fill(functions, mpy_ours_generated, mpy_ours_generated_count);
+    fill(functions, mpy_ours_written, mpy_ours_written_count);
+    fill(functions, mpy_ours_infos, mpy_ours_infos_count);
+    fill(functions, mpy_ours_errors, mpy_ours_errors_count);
+    if (mpy_theirs[MPY_FN_Session_init] == NULL) fill(functions, mpy_ours_sessions, mpy_ours_sessions_count);
+    for (int i = 0; i < MPY_DATA_COUNT; i++) data[i] = NULL;
+    data[MPY_DATA_UNWEIGHTED] = (void *)OPENMPI_UNWEIGHTED;
+    data[MPY_DATA_WEIGHTS_EMPTY] = (void *)OPENMPI_WEIGHTS_EMPTY;
+    data[MPY_DATA_T_PVAR_ALL_HANDLES] = (void *)OPENMPI_T_PVAR_ALL_HANDLES;
+    return true;
+}

@@ -1,0 +1,94 @@
+/* sessions.c - sessions for Open MPI 4.1, which has none. The core makes everything of the world; of the library it
+ * wants only the names of process sets and their groups. See back.h. */
+#include "back.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static char open_session; /* its address stands for each of them */
+static const char *const names[] = {"mpi://WORLD", "mpi://SELF"};
+static const MPI_Comm comms[] = {MPI_COMM_WORLD, MPI_COMM_SELF};
+enum { SETS = sizeof names / sizeof *names };
+
+static bool is_open(MPI_Session session) { return mpy_in(MPY_KIND_SESSION, session) == &open_session; }
+
+static int set_of(const char *name) {
+    int i = 0;
+    while (i < SETS && strcasecmp(name, names[i]) != 0) i++;
+    return i;
+}
+
+static int init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session) {
+    (void)info, (void)errhandler; /* the core has both */
+    *session = mpy_handle_add(MPY_KIND_SESSION, &open_session);
+    return MPI_SUCCESS;
+}
+
+static int finalize(MPI_Session *session) {
+    if (!is_open(*session)) return MPI_ERR_SESSION;
+    mpy_handle_remove(MPY_KIND_SESSION, *session);
+    *session = MPI_SESSION_NULL;
+    return MPI_SUCCESS;
+}
+
+static int new_info(MPI_Info *info) {
+    void *theirs = mpy_null[MPY_KIND_INFO];
+    int rc = MPY_THEIRS(Info_create, &theirs);
+    if (rc == 0) *info = mpy_info_out(theirs);
+    return mpy_code_out(rc);
+}
+
+static int get_info(MPI_Session session, MPI_Info *info) {
+    return is_open(session) ? new_info(info) : MPI_ERR_SESSION;
+}
+
+static int get_num_psets(MPI_Session session, MPI_Info info, int *n) {
+    (void)info;
+    *n = SETS;
+    return is_open(session) ? MPI_SUCCESS : MPI_ERR_SESSION;
+}
+
+static int get_nth_pset(MPI_Session session, MPI_Info info, int n, int *length, char *name) {
+    (void)info;
+    if (!is_open(session)) return MPI_ERR_SESSION;
+    if (n < 0 || n >= SETS) return MPI_ERR_ARG;
+    if (*length > 0) snprintf(name, (size_t)*length, "%s", names[n]);
+    *length = (int)strlen(names[n]) + 1;
+    return MPI_SUCCESS;
+}
+
+static int get_pset_info(MPI_Session session, const char *name, MPI_Info *info) {
+    char number[16];
+    int set = set_of(name), n = 0;
+    if (!is_open(session)) return MPI_ERR_SESSION;
+    if (set == SETS) return MPI_ERR_ARG;
+    int rc = MPY_THEIRS(Comm_size, mpy_in(MPY_KIND_COMM, comms[set]), &n);
+    void *theirs = mpy_null[MPY_KIND_INFO];
+    if (rc == 0) rc = MPY_THEIRS(Info_create, &theirs);
+    snprintf(number, sizeof number, "%d", n);
+    if (rc == 0) rc = MPY_THEIRS(Info_set, theirs, "mpi_size", number);
+    if (rc == 0) *info = mpy_info_out(theirs);
+    return mpy_code_out(rc);
+}
+
+static int group_from_pset(MPI_Session session, const char *name, MPI_Group *group) {
+    int set = set_of(name);
+    if (!is_open(session)) return MPI_ERR_SESSION;
+    if (set == SETS) return MPI_ERR_ARG;
+    void *theirs = mpy_null[MPY_KIND_GROUP];
+    int rc = MPY_THEIRS(Comm_group, mpy_in(MPY_KIND_COMM, comms[set]), &theirs);
+    if (rc == 0) *group = mpy_out(MPY_KIND_GROUP, theirs);
+    return mpy_code_out(rc);
+}
+
+#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_Init, (void *)(FUNCTION)}
+const mpy_ours_t mpy_ours_sessions[] = {
+    OURS(Session_init, init),
+    OURS(Session_finalize, finalize),
+    OURS(Session_get_info, get_info),
+    OURS(Session_get_num_psets, get_num_psets),
+    OURS(Session_get_nth_pset, get_nth_pset),
+    OURS(Session_get_pset_info, get_pset_info),
+    OURS(Group_from_session_pset, group_from_pset),
+};
+const size_t mpy_ours_sessions_count = sizeof mpy_ours_sessions / sizeof *mpy_ours_sessions;

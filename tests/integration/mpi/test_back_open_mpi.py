@@ -1,0 +1,127 @@
+"""Programs for MPICH's ABI (mpi4py's wheel, C) on Open MPI: run, checkpoint, SIGKILL, restart under the same MPI or
+another one; the same results as natively."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PROGRAMS, Job, run
+from open_mpi import ENVIRONMENT, MPICH, OPEN_MPI_4, OPEN_MPI_5, OPEN_MPIS, Launcher
+from restarts import check, restart
+
+LAST = 400
+SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
+CHANGES = [
+    (OPEN_MPI_4, OPEN_MPI_4),
+    (OPEN_MPI_5, OPEN_MPI_5),
+    (OPEN_MPI_4, MPICH),
+    (MPICH, OPEN_MPI_4),
+    (OPEN_MPI_4, OPEN_MPI_5),
+    (OPEN_MPI_5, MPICH),
+]
+
+
+def name_of(launcher: Launcher) -> str:
+    return launcher.name
+
+
+def job_under(launcher: Launcher, make_job: Callable[..., Job], ranks: int) -> Job:
+    launcher.skip_if_missing()
+    return make_job(ranks, mpirun=launcher.mpirun, env=dict(ENVIRONMENT))
+
+
+@pytest.fixture(scope="module")
+def residuals(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What heat2d prints without manapy."""
+    program = [sys.executable, PROGRAMS / "steps/heat2d.py", "--n", "96", "--steps", str(LAST), "--every", "20"]
+    done = run([BIN / "mpirun", "-n", "2", *program], cwd=tmp_path_factory.mktemp("native"))
+    assert done.returncode == 0, done.stderr
+    return re.findall(r"step \d+ residual \S+", done.stdout)
+
+
+@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
+def test_library_is_open_mpi(make_job: Callable[..., Job], launcher: Launcher) -> None:
+    job = job_under(launcher, make_job, 2)
+    job.start(sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version(), MPI.COMM_WORLD.size)")
+    text = job.finish()
+    assert text.count("Open MPI v") == 2 and "manapy" not in text
+
+
+@pytest.mark.parametrize(("first", "second"), CHANGES, ids=lambda x: x.name)
+def test_restart_under(make_job: Callable[..., Job], residuals: list[str], first: Launcher, second: Launcher) -> None:
+    """Messages, a derived datatype, reductions: each residual is that of the native run."""
+    second.skip_if_missing()
+    job = job_under(first, make_job, 2)
+    go = job.hold(LAST - 20)
+    job.start_python("steps/heat2d.py", "--n", "96", "--steps", str(LAST), "--every", "20", "--pause", "0.005")
+    job.wait_for("step 60 ")
+    job.checkpoint()
+    job.kill()
+    job.mpirun = second.mpirun
+    job.restart()
+    job.wait_until_it_runs()
+    job.checkpoint()
+    go.touch()
+    job.finish()
+    seen = {line for i in range(len(job.runs)) for line in re.findall(r"step \d+ residual \S+", job.output(i))}
+    assert sorted(seen) == sorted(residuals)
+
+
+@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
+def test_restart_by_command(make_job: Callable[..., Job], residuals: list[str], launcher: Launcher) -> None:
+    """`manapy restart` takes the mpirun that fits the library."""
+    job = job_under(launcher, make_job, 2)
+    job.start_python("steps/heat2d.py", "--n", "96", "--steps", str(LAST), "--every", "20", "--pause", "0.005")
+    job.wait_for("step 60 ")
+    job.checkpoint()
+    job.kill()
+    job.restart_by_command()
+    assert job.finish().count(residuals[-1]) == 1
+
+
+@pytest.mark.parametrize("source", SURFACE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
+def test_surface(
+    make_job: Callable[..., Job], c_program: Callable[[Path], Path], launcher: Launcher, source: Path
+) -> None:
+    """Every function (test_surface.py): objects are the same after two restarts, the first one under MPICH."""
+    job = job_under(launcher, make_job, 4)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")  # for what the program spawns, which runs natively
+    job.start(c_program(source))
+    job.wait_for(lambda text: text.count("ready") == 4)
+    for there in (MPICH, launcher):
+        job.checkpoint()
+        job.mpirun = there.mpirun
+        restart(job)
+    check(job, go, 4)
+
+
+def test_mpich_under_open_mpis_mpirun(tmp_path: Path) -> None:
+    """Each rank would be alone."""
+    OPEN_MPI_4.skip_if_missing()
+    program = [sys.executable, "-c", "from mpi4py import MPI"]
+    launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", sys.prefix]
+    done = run([*OPEN_MPI_4.mpirun, "-n", "2", *launch, *program], env={**os.environ, **ENVIRONMENT})
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("manapy")]
+    assert done.returncode == 1
+    assert "each rank would be alone" in line and f"use MPICH's {BIN}/mpirun" in line
+
+
+def test_open_mpi_under_mpichs_mpirun(tmp_path: Path) -> None:
+    OPEN_MPI_4.skip_if_missing()
+    program = [sys.executable, "-c", "from mpi4py import MPI"]
+    library = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
+    launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", library]
+    done = run([*MPICH.mpirun, "-n", "2", *launch, *program])
+    lines = [line for line in done.stderr.splitlines() if line.startswith("manapy")]
+    assert done.returncode == 1 and lines
+    assert all(
+        "each rank would be alone" in line and "use Open MPI's /usr/bin/mpirun.openmpi" in line for line in lines
+    )

@@ -1,0 +1,6 @@
+int front_Comm_split_type(front_handle_t comm, int split_type, int key, front_handle_t info, front_handle_t *newcomm) {
+    int newcomm_core = 0;
+    int rc = MPY_CORE(Comm_split_type)(core_handle(comm), core_split(split_type), key, core_handle(info), newcomm != NULL ? &newcomm_core : NULL);
+    if (LIKELY(newcomm_core != 0)) *newcomm = front_handle(FRONT_COMM, newcomm_core);
+    return front_error(rc);
+}

@@ -1,0 +1,106 @@
+"""The front for Open MPI: what mpi.h of Open MPI 4.1 and 5.0 declares is exported, and each argument is translated."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from manapy.core.installation import library
+from mpich_wheel import ABI, TABLE, dynamic_symbols, generator
+from test_constants import OpenMpi, debians, newer
+
+FUNCTION = re.compile(r"\b(P?MPIX?_[A-Z]\w*|OMPI_C_\w+)\s*\(")
+OBJECT = re.compile(r"^ *extern [^;(]*?\b(ompi_\w+|MPI_F\w+);", re.M)
+# Macros of mpi.h. In 4.1 their functions are exported for Fortran only.
+MACROS = {"MPI_Aint_add", "MPI_Aint_diff", "PMPI_Aint_add", "PMPI_Aint_diff"}
+GOLDEN = Path(__file__).with_name("golden")
+NAMES = ("MPI_Send", "MPI_Wait", "MPI_Irecv", "MPI_Alltoallw", "MPI_Comm_split_type", "MPI_Comm_get_name",
+         "MPI_Cart_shift", "MPI_File_open", "MPI_Type_get_envelope", "MPI_Comm_free_keyval", "MPI_Group_c2f")  # fmt: skip
+
+
+def built(name: str) -> Path:
+    path = library(f"upper/{name}")
+    if path is None:
+        pytest.skip("manapy is not installed")
+    return path
+
+
+def ours() -> Path:
+    return built("libmpi.so.40")
+
+
+def declared(mpi: OpenMpi, header: str) -> tuple[set[str], set[str]]:
+    """The functions and the objects that a header declares."""
+    command = ["gcc", "-E", "-P", "-x", "c", *mpi.options, "-"]
+    text = subprocess.run(command, input=f"#include <{header}>\n", check=True, capture_output=True, text=True).stdout
+    names = re.sub(r"__attribute__\s*\(\(.*?\)\)\s*\)?", " ", text)
+    return set(FUNCTION.findall(names)) - MACROS, set(OBJECT.findall(names))
+
+
+def sizes(path: Path) -> dict[str, int]:
+    """The sizes of exported objects."""
+    command = ["nm", "-D", "-S", "--defined-only", str(path)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    words = [line.split() for line in lines]
+    return {w[3].split("@")[0]: int(w[1], 16) for w in words if len(w) == 4 and w[2] in "BDRVd"}
+
+
+@pytest.mark.parametrize("find", [debians, newer])
+@pytest.mark.parametrize(("header", "n_functions", "n_objects"), [("mpi.h", 700, 90), ("mpi-ext.h", 10, 0)])
+def test_everything_declared_is_exported(find, header: str, n_functions: int, n_objects: int) -> None:  # type: ignore[no-untyped-def]
+    functions, objects = declared(find(), header)
+    assert len(functions) > n_functions and len(objects) >= n_objects
+    symbols = dynamic_symbols(ours())
+    assert {name for name in functions if symbols.get(name) not in ("T", "W")} == set()
+    assert {name for name in objects if symbols.get(name) not in ("B", "D")} == set()
+
+
+@pytest.mark.parametrize("find", [debians, newer])
+def test_no_object_is_larger_than_the_programs(find) -> None:  # type: ignore[no-untyped-def]
+    """The loader complains if it can't copy a whole object into the program's (ld.so(8), LD_VERBOSE)."""
+    real, own = sizes(find().library), sizes(ours())
+    _, objects = declared(find(), "mpi.h")
+    assert {name: (own[name], real[name]) for name in objects if own[name] > real[name]} == {}
+
+
+def test_objects_can_be_in_the_program() -> None:
+    """A program that isn't compiled with -fPIC has them. So the library finds them through its global offset table."""
+    dynamic = subprocess.run(["readelf", "-dW", str(ours())], check=True, capture_output=True, text=True).stdout
+    assert "SYMBOLIC" not in dynamic
+    relocations = subprocess.run(["readelf", "-rW", str(ours())], check=True, capture_output=True, text=True).stdout
+    assert re.search(r"R_X86_64_GLOB_DAT .* ompi_request_null", relocations)
+
+
+def test_the_core_binds_its_own_calls() -> None:
+    """The front's functions of the same names come first in the loader's search."""
+    core = built("libmpi.so.12")
+    relocations = subprocess.run(["readelf", "-rW", str(core)], check=True, capture_output=True, text=True).stdout
+    assert re.findall(r"R_X86_64_(?:GLOB_DAT|JUMP_SLO\w*|64) .* (P?MPI_[A-Z][a-z]\w*)", relocations) == []
+
+
+def test_handles_in_fortran() -> None:
+    """The column FORTRAN is what Open MPI's mpif.h says."""
+    text = "".join(p.read_text() for p in (debians().library.parent / "openmpi/include").glob("mpif*handles.h"))
+    real = {name: int(value) for name, value in re.findall(r"parameter \((\w+)=(\d+)\)", text)}
+    assert len(real) > 80
+    rows = {row.name: row.fortran for row in generator().read_constants(ABI) if row.fortran is not None}
+    assert {name: (value, real.get(name)) for name, value in rows.items() if real.get(name) != value} == {}
+
+
+def function(symbol: str) -> str:
+    g = generator()
+    table = g.read_table(TABLE)
+    f = next(f for f in table.functions if f.symbol == symbol)
+    return str(g.front_function(table, f, g.group_translations(g.read_constants(ABI))))
+
+
+@pytest.mark.parametrize("symbol", NAMES)
+def test_golden(symbol: str) -> None:
+    assert function(symbol) == (GOLDEN / f"openmpi_{symbol}.c").read_text()
+
+
+if __name__ == "__main__":
+    for each in NAMES:
+        (GOLDEN / f"openmpi_{each}.c").write_text(function(each))
