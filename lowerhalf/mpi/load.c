@@ -200,7 +200,7 @@ static __attribute__((format(printf, 1, 2))) void refuse(const char *format, ...
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
-    if (manager == MPY_MANAGER_PMIX) mpy_pmix_let_rank0_speak(MPY_LOWER->rank);
+    if (manager == MPY_MANAGER_PMIX) mpy_pmi_let_rank0_speak(MPY_MANAGER_PMIX, MPY_LOWER->rank);
     MPY_LOWER->svc->die(line, 1);
 }
 

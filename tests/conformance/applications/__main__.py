@@ -17,14 +17,14 @@ from .record import Record, Records
 from .running import Settings, run
 
 
-def arguments(argv: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+def arguments(argv: list[str] | None, names: list[str]) -> argparse.Namespace:
+    """The command line. names: of all applications."""
     parser = argparse.ArgumentParser(
         prog="applications",
         description="Real MPI applications natively, under manapy, and through checkpoints, SIGKILL and restarts",
     )
     add = parser.add_argument
-    add("--only", metavar="LIST", help=f"of {','.join(app.name for app in APPLICATIONS)} (default: all)")
+    add("--only", metavar="LIST", help=f"of {','.join(names)} (default: all)")
     add("--repeat", type=int, default=3, metavar="N", help="pairs of a native run and one under manapy (default 3)")
     add("--moments", type=int, default=3, metavar="N", help="checkpoints, kills and restarts of one run (default 3)")
     add("--limit", type=float, default=120.0, metavar="S", help="seconds for one run (default 120)")
@@ -34,7 +34,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="keep the results in FILE, or go on with those")
     add("--markdown", type=Path, metavar="FILE", help="write the table to FILE, too")
     options = parser.parse_args(argv)
-    names = [app.name for app in APPLICATIONS]
     options.only = options.only.split(",") if options.only else names
     if unknown := [name for name in options.only if name not in names]:
         parser.error(f"unknown application {unknown[0]!r}: choose of {', '.join(names)}")
@@ -48,7 +47,7 @@ def available(others: tuple[Mpi, ...]) -> list[Mpi]:
 
 def main(argv: list[str] | None = None, applications: tuple[Application, ...] = APPLICATIONS) -> int:
     """argv: as in main() of argparse. applications: those to choose from."""
-    options = arguments(argv)
+    options = arguments(argv, [app.name for app in applications])
     console = Console()
     wanted = [app for app in applications if app.name in options.only]
     if not options.no_install:

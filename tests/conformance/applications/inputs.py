@@ -15,7 +15,7 @@ SI8 = """\
   tprnfor = .true., tstress = .true.
 /
 &system
-  ibrav = 1, celldm(1) = 10.20, nat = 8, ntyp = 1, ecutwfc = 18.0
+  ibrav = 1, celldm(1) = 10.20, nat = 8, ntyp = 1, ecutwfc = 20.0
 /
 &electrons
   conv_thr = 1.0d-9, mixing_beta = 0.5
@@ -32,7 +32,7 @@ ATOMIC_POSITIONS alat
   Si 0.75 0.25 0.75
   Si 0.75 0.75 0.25
 K_POINTS automatic
-  2 2 2 1 1 1
+  1 1 1 1 1 1
 """
 
 # A Lennard-Jones liquid. Energy and momentum are summed over the ranks; the forces are not.
@@ -40,7 +40,7 @@ LENNARD_JONES = """\
 units lj
 atom_style atomic
 lattice fcc 0.8442
-region box block 0 12 0 12 0 12
+region box block 0 6 0 6 0 6
 create_box 1 box
 create_atoms 1 box
 mass 1 1.0
@@ -92,9 +92,6 @@ geometry units angstroms noautosym
   O  0.0000  0.0000  0.1173
   H  0.0000  0.7572 -0.4692
   H  0.0000 -0.7572 -0.4692
-  O  0.0000  0.0000  3.0173
-  H  0.0000  0.7572  2.4308
-  H  0.0000 -0.7572  2.4308
 end
 basis spherical
   * library {basis}
@@ -152,14 +149,14 @@ def silicon(where: Path) -> None:
     _write(where, si8__in=SI8)
 
 
-def lennard_jones(where: Path, steps: int = 1500) -> None:
-    """A Lennard-Jones liquid of 6912 atoms."""
+def lennard_jones(where: Path, steps: int = 1000) -> None:
+    """A Lennard-Jones liquid of 864 atoms."""
     _write(where, in__lj=LENNARD_JONES.format(steps=steps))
 
 
-def water_box(where: Path, steps: int = 3000) -> None:
+def water_box(where: Path, steps: int = 600) -> None:
     """A box of water, made with gmx solvate and gmx grompp."""
-    _gmx(where, "solvate", "-cs", "spc216", "-box", "2.4", "2.4", "2.4", "-o", "box.gro")
+    _gmx(where, "solvate", "-cs", "spc216", "-box", "2.0", "2.0", "2.0", "-o", "box.gro")
     molecules = sum(" OW" in line or "SOL     OW" in line for line in (where / "box.gro").read_text().splitlines())
     _write(where, topol__top=TOPOLOGY.format(molecules=molecules), md__mdp=MOLECULAR_DYNAMICS.format(steps=steps))
     _gmx(where, "grompp", "-f", "md.mdp", "-c", "box.gro", "-p", "topol.top", "-o", "topol.tpr", "-maxwarn", "2")
@@ -173,7 +170,7 @@ def _gmx(where: Path, *arguments: str) -> None:
 
 
 def water_molecules(where: Path) -> None:
-    """Hartree-Fock and MP2 of two molecules of water."""
+    """Hartree-Fock and MP2 of a molecule of water."""
     _write(where, water__nw=WATER_SCF.format(basis="cc-pvtz"))
 
 
@@ -182,7 +179,7 @@ def poisson(where: Path) -> None:
     _write(where, **{"poisson.py": POISSON})
 
 
-def matrix_for_mumps(where: Path, n: int = 5) -> None:
+def matrix_for_mumps(where: Path) -> None:
     """The matrix of MUMPS' own example."""
     _write(where, input=Path("/usr/lib/mumps/input_simpletest_real").read_text())
 
@@ -198,10 +195,10 @@ LU = """\
 'LU.out'                output file name (if any)
 6                       device out
 3                       number of problems sizes
-600 900 1300            values of M
-600 900 1300            values of N
-2                       number of NB's
-16 40                   values of NB
+200 300 400             values of M
+200 300 400             values of N
+1                       number of NB's
+16                      values of NB
 1                       number of NRHS's
 3                       values of NRHS
 1                       number of NBRHS's
@@ -225,7 +222,7 @@ Innovative Computing Laboratory, University of Tennessee
 HPL.out      output file name (if any)
 8            device out (6=stdout,7=stderr,file)
 1            # of problems sizes (N)
-700          Ns
+300          Ns
 1            # of NBs
 64           NBs
 0            PMAP process mapping (0=Row-,1=Column-major)
@@ -274,3 +271,8 @@ def intel_program(name: str) -> str:
 def beside_python(name: str) -> str:
     """A program of this environment."""
     return str(Path(sys.executable).parent / name)
+
+
+def newest(pattern: str) -> str:
+    """The last path that matches an absolute pattern; an empty text if there is none."""
+    return max(map(str, Path("/").glob(pattern.lstrip("/"))), default="")

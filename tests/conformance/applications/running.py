@@ -6,7 +6,6 @@ a change of the machine's load meets both.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -18,12 +17,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration"))
 
-from jobs import BIN, Job, JobError  # noqa: E402
+from jobs import Job, JobError  # noqa: E402
 
 from .packages import missing
 from .programs import MPICH, Application, Mpi
 from .record import Moment, Record, Run
-from .results import Result, ResultError
+from .results import ResultError
 
 NOISE = re.compile(
     r"\s*$|\[?-+\]?$|=+\s|\[(mpiexec|proxy)|.*(exited on signal|mpirun noticed|YOUR APPLICATION TERMINATED)"
@@ -31,7 +30,7 @@ NOISE = re.compile(
 )
 WHY = re.compile(r"manapy(-launch|-restart)?: |.*(error|undefined symbol|cannot open|Abort\(|FATAL|SIG[A-Z]{3,4}\b)")
 SHOWN = 240  # characters of a cause
-FIRST, LAST = 0.1, 0.85  # the part of the running time in which checkpoints are taken
+FIRST, LAST = 0.1, 0.7  # the part of the running time in which checkpoints are taken
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,9 @@ def run(app: Application, where: Path, settings: Settings, said: Callable[[str],
     if shutil.which(app.mpi.mpirun[0]) is None:
         return replace(record, missing=f"no {app.mpi.mpirun[0]}")
     for number in range(settings.repeat):
-        said(f"{app.name}: native run {number + 1}")
-        record.native.append(native(app, where / f"native-{number}", settings))
-        if record.native[-1].result is None:
-            return record
+        if all(run.result for run in record.native):
+            said(f"{app.name}: native run {number + 1}")
+            record.native.append(native(app, where / f"native-{number}", settings))
         said(f"{app.name}: run under manapy {number + 1}")
         record.manapy.append(under_manapy(app, where / f"manapy-{number}", settings))
         if record.manapy[-1].result is None:
@@ -88,13 +86,15 @@ def through_restarts(app: Application, where: Path, settings: Settings, span: fl
     """The application under manapy, killed after each of its checkpoints. span: how long it runs in all."""
     chance = random.Random(f"{settings.seed} {app.name}")
     waits = sorted(chance.uniform(FIRST * span, LAST * span) for _ in range(settings.moments))
-    job, done, began, before = prepare(app, where, MPICH), [], time.monotonic(), 0.0
+    others = [mpi for mpi in settings.others if mpi not in app.not_under]
+    done: list[Moment] = []
+    job, began, before = prepare(app, where, MPICH), time.monotonic(), 0.0
     try:
         job.start(*app.command)
         for number, moment in enumerate(waits):
             job.wait_until_it_runs()
             time.sleep(moment - before)
-            under, before = settings.others[number % len(settings.others)], moment
+            under, before = others[number % len(others)], moment
             try:
                 job.checkpoint(timeout=settings.limit)
             except JobError as error:
@@ -144,8 +144,6 @@ def _ended(app: Application, job: Job, code: int, seconds: float) -> Run:
         return Run(seconds, None, f"{error}; {_cause(job)}")
 
 
-
-
 def _first(text: str) -> str:
     return text.splitlines()[0][:SHOWN] if text else ""
 
@@ -155,5 +153,3 @@ def _cause(job: Job) -> str:
     lines = [line.strip() for line in job.output().splitlines() if not NOISE.match(line)] if job.runs else []
     told = [line for line in lines if WHY.match(line)]
     return (told or lines or ["no output"])[-1][:SHOWN]
-
-

@@ -59,10 +59,12 @@ def verdict(record: Record, tolerance: float) -> tuple[str, bool]:
     A program whose native runs are equal bit for bit must give the same result in each run under manapy, too, and after
     a restart. MPICH may add up in another order than the program's own MPI, so between these the tolerance counts.
     """
-    first = record.native[0].result if record.native else None
-    runs = [*record.native, *record.manapy, *([record.restarted] if record.restarted else [])]
-    if first is None or not record.manapy or any(run.result is None for run in runs):
+    runs = [*record.manapy, *([record.restarted] if record.restarted else [])]
+    if not record.manapy or any(run.result is None for run in runs):
         return "", False
+    if any(run.result is None for run in record.native):
+        here = _worst(runs[1:], runs[0], tolerance)
+        return f"under manapy {here[0]}", here[0] is not Agreement.DIFFERENT
     own = _worst(record.native[1:], record.native[0], tolerance)
     across = _worst(record.manapy, record.native[0], tolerance)
     again = [*record.manapy[1:], *([record.restarted] if record.restarted else [])]
