@@ -1,0 +1,84 @@
+"""tools/applications: runs the applications, prints the table, and exits with 1 if anything is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from . import table
+from .packages import install
+from .programs import APPLICATIONS, MPICH, OTHERS, Application, Mpi
+from .record import Record, Records
+from .running import Settings, run
+
+
+def arguments(argv: list[str] | None, names: list[str]) -> argparse.Namespace:
+    """The command line. names: of all applications."""
+    parser = argparse.ArgumentParser(
+        prog="applications",
+        description="Real MPI applications natively, under manapy, and through checkpoints, SIGKILL and restarts",
+    )
+    add = parser.add_argument
+    add("--only", metavar="LIST", help=f"of {','.join(names)} (default: all)")
+    add("--repeat", type=int, default=3, metavar="N", help="pairs of a native run and one under manapy (default 3)")
+    add("--moments", type=int, default=3, metavar="N", help="checkpoints, kills and restarts of one run (default 3)")
+    add("--limit", type=float, default=120.0, metavar="S", help="seconds for one run (default 120)")
+    add("--seed", type=int, default=1, help="of the moments of checkpoints (default 1)")
+    add("--no-install", action="store_true", help="install no Debian packages, also as root")
+    add("--dir", type=Path, help="keep directories and results there, or go on with those (default: a temporary one)")
+    add("--json", type=Path, metavar="FILE", help="keep the results in FILE, or go on with those")
+    add("--markdown", type=Path, metavar="FILE", help="write the table to FILE, too")
+    options = parser.parse_args(argv)
+    options.only = options.only.split(",") if options.only else names
+    if unknown := [name for name in options.only if name not in names]:
+        parser.error(f"unknown application {unknown[0]!r}: choose of {', '.join(names)}")
+    return options
+
+
+def available(others: tuple[Mpi, ...]) -> list[Mpi]:
+    """MPIs for restarts in turn: the one that has started the job, and the first other one that is here."""
+    return [MPICH, *[mpi for mpi in others if shutil.which(mpi.mpirun[0])][:1]]
+
+
+def main(argv: list[str] | None = None, applications: tuple[Application, ...] = APPLICATIONS) -> int:
+    """argv: as in main() of argparse. applications: those to choose from."""
+    options = arguments(argv, [app.name for app in applications])
+    console = Console()
+    wanted = [app for app in applications if app.name in options.only]
+    if not options.no_install:
+        install(dict.fromkeys(package for app in wanted for package in app.packages))
+    base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-applications-"))
+    base.mkdir(parents=True, exist_ok=True)
+    records = Records(options.json or base / "results.json")
+    settings = Settings(available(OTHERS), options.repeat, options.moments, options.limit, options.seed)
+    said = Console(stderr=True)
+    for app in wanted:
+        if app.name not in records.of or records.of[app.name].missing:
+            records.add(run(app, base / app.name, settings, said.print))
+    shown = [records.of[app.name] for app in wanted]
+    return report(console, shown, {app.name: app.tolerance for app in wanted}, options, base)
+
+
+def report(
+    console: Console, shown: list[Record], tolerances: dict[str, float], options: argparse.Namespace, base: Path
+) -> int:
+    """Print the table. The exit code."""
+    rows = table.rows(shown, tolerances)
+    console.print(table.table(rows))
+    if options.markdown:
+        options.markdown.write_text(table.markdown(rows))
+    wrong = any(not row.good for row in rows)
+    if wrong or options.dir:
+        console.print(f"the directories of the runs are in {base}", soft_wrap=True)
+    else:
+        shutil.rmtree(base)
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

