@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from compiling import build
 from jobs import BIN, Job, manapy, run
+from open_mpi import DEBIANS
 from slurm import Cluster
 from waiting import until, until_gone
 
-MPIRUN = Path("/usr/bin/mpirun.openmpi")
+MPIRUN = DEBIANS
 RANKS = 4
 OVERSUBSCRIBED = (MPIRUN, "--oversubscribe")
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
