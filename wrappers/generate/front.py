@@ -62,6 +62,10 @@ NAMELESS = {"ompi_mpi_ldblcplex": "MPI_C_LONG_DOUBLE_COMPLEX", "ompi_mpi_c_compl
             "ompi_mpi_complex4": "MPI_COMPLEX4"}  # fmt: skip
 
 
+# A value that Open MPI doesn't define may be one of the core's: the core gets one that nobody defines.
+UNDEFINED = "value == MPI_UNDEFINED ? value : UNKNOWN_CONSTANT"
+
+
 def offered(table: Table) -> list[Function]:
     return [f for f in table.functions if not LACKING.fullmatch(f.symbol)]
 
@@ -112,9 +116,8 @@ def front_generated(table: Table, rows: list[Constant]) -> str:
     differing = group_translations(rows)
     parts = ['#include "front/openmpi/openmpi.h"\n']
     for name, pairs in translated(rows).items():
-        # A value that Open MPI doesn't define may be one of the core's: the core gets one that nobody defines.
         parts += [
-            switch(f"core_{name}", [(theirs, core) for core, theirs in pairs], "UNKNOWN_CONSTANT"),
+            switch(f"core_{name}", [(theirs, core) for core, theirs in pairs], UNDEFINED),
             switch(f"front_{name}", pairs, "UNKNOWN_CONSTANT" if name == "error_class" else "value"),
         ]
     parts += [front_function(table, f, differing) for f in offered(table) if f.name not in MANUAL]

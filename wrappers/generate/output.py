@@ -76,11 +76,16 @@ def functions(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+INCLUDED = (
+    "core/front.h", "core/objects.h", "core/request.h", "collective/persistent.h", "file/file.h", "tools/trace.h",
+    "window/win.h",
+)  # fmt: skip
+
+
 def generated(table: Table) -> str:
     parts = [
         BANNER,
-        '#define MPY_CHECKS\n#include "core/front.h"\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
-        '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n',
+        "#define MPY_CHECKS\n" + "".join(f'#include "{name}"\n' for name in INCLUDED),
     ]
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     parts += [checked(table, f) for f in table.functions if nulls(f)]

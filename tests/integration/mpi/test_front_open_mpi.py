@@ -112,14 +112,14 @@ def test_a_program_with_two_mpis(make_job: Callable[..., Job], tmp_path: Path, f
         build(tmp_path / name, f"int in_{name.replace('.', '_')};", *SHARED, f"-Wl,-soname,{name}")
         for name in ("libmpi.so.12", "libmpi.so.40")
     ]
-    text = '#include <stdio.h>\nint main(void) { return puts("ran") < 0; }'
+    text = '#include <stdio.h>\nint main(void) { return puts("it has started") < 0; }'
     order = sorted(libraries, key=lambda library: library.name != first)
     program = build(tmp_path / "program", text, "-Wl,--no-as-needed", *order)
     job = make_job(2).start(program)
     assert job.wait() != 0
     said = [line for line in job.output().splitlines() if "link everything with one MPI" in line]
     assert said and all(re.search(r"needs libmpi.so.12 .* loads libmpi.so.40", line) for line in said), job.output()
-    assert "ran" not in job.output()
+    assert "it has started" not in job.output()
 
 
 def test_calls_before_init(make_job: Callable[..., Job], tmp_path: Path) -> None:
