@@ -53,6 +53,8 @@ ALONE = [
       for name in ("DUP_FN", "NULL_COPY_FN", "NULL_DELETE_FN")),
     "MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPI_F_STATUS_IGNORE", "MPI_F_STATUSES_IGNORE",
     "MPI_F08_STATUS_IGNORE", "MPI_F08_STATUSES_IGNORE",
+    "ompi_mpi_errors_throw_exceptions", "ompi_attr_create_keyval", "ompi_errhandler_create", "ompi_errhandler_invoke",
+    "ompi_op_set_cxx_callback", "ompi_errcode_intern_lastused", "ompi_errcodes_intern", "ompi_registered_datareps",
 ]  # fmt: skip
 # Objects that mpi.h hides, with names of the core's constants and the values in Fortran.
 HIDDEN = {"MPI_LB": ("ompi_mpi_lb", 4), "MPI_UB": ("ompi_mpi_ub", 3), "MPI_INTEGER16": ("ompi_mpi_integer16", 12),

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/front.h"
+#include "front/front.h"
 #include "openmpi_constants.h"
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
