@@ -44,7 +44,7 @@ OPEN_MPI = Mpi(
         "OMPI_MCA_hwloc_base_binding_policy": "none",
     },
 )
-OTHERS = (DEBIAN_MPICH,)  # for restarts under another MPI; the first that is here
+OTHERS = (DEBIAN_MPICH, OPEN_MPI)  # for restarts under another MPI
 
 
 @dataclass(frozen=True)

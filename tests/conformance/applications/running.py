@@ -175,6 +175,6 @@ def _first(text: str) -> str:
 
 def _cause(job: Job) -> str:
     """The last line of manapy or of an error, else the last line of the program."""
-    lines = [line.strip() for line in job.output().splitlines() if not NOISE.match(line)] if job.runs else []
+    lines: list[str] = [line.strip() for line in job.output().splitlines() if not NOISE.match(line)] if job.runs else []
     told = [line for line in lines if WHY.match(line)]
     return (told or lines or ["no output"])[-1][:SHOWN]
