@@ -1,4 +1,4 @@
-"""What libmpi.so.40 exports besides MPI, for Open MPI's own Fortran and C++ libraries; front/openmpi/fortran.c has it."""
+"""What libmpi.so.40 exports besides MPI, for Open MPI's Fortran and C++ libraries: see front/openmpi/fortran.c."""
 
 from __future__ import annotations
 

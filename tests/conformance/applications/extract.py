@@ -84,7 +84,7 @@ def gromacs(where: Path, output: str) -> Result:
     if not blocks:
         raise ResultError("no energies in md.log")
     lines = blocks[-1].splitlines()
-    numbers = {}
+    numbers: dict[str, float] = {}
     for names, values in zip(lines[::2], lines[1::2], strict=True):
         found = [names[i : i + 15].strip() for i in range(0, len(names), 15)]
         numbers.update(zip(found, map(number, values.split()), strict=True))

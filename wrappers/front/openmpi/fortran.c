@@ -25,7 +25,7 @@ double mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 bool ompi_mpi_param_check = false;
 int ompi_mpi_state, ompi_errcode_intern_lastused;
 front_status_t ompi_status_empty = {.source = OPENMPI_ANY_SOURCE, .tag = OPENMPI_ANY_TAG};
-/* Open MPI's lists and objects; nothing here or there reads them before one of the functions below has ended the job. */
+/* Open MPI's lists and objects. Nothing reads them before a function below has ended the job. */
 char ompi_errcodes_intern[0x78], ompi_registered_datareps[0x40], ompi_mpi_errors_throw_exceptions[0x400];
 
 void mpi_conversion_fn_null_(void);
