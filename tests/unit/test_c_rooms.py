@@ -33,7 +33,8 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
 # The upper half meets the lower half only at lowerhalf/include. Functions of higher rooms that core calls are declared
 # by core.
 WRAPPERS = {
-    "core": "",
+    "front": "",  # the contract of libmpi.so.12 with the fronts
+    "core": "front",
     "tools": "core",
     "messages": "core",
     "datatype": "core",
@@ -41,8 +42,9 @@ WRAPPERS = {
     "file": "core tools",
     "p2p": "core messages tools",
     "environment": "core p2p tools",
-    "comm": "core p2p tools window",  # window: for its attributes
+    "comm": "core front p2p tools window",  # window: for its attributes
     "collective": "comm core messages p2p tools",
+    "front/openmpi": "front",  # a library of its own
 }
 TABLE = {
     f"{half}/{room}": {f"{half}/{to}" for to in rooms.split()}
@@ -51,8 +53,8 @@ TABLE = {
 }
 # Made by wrappers/, in the build directory.
 GENERATED = {
-    "abi_table.h", "function_index.h", "function_names.h", "functions.h", "mpich.h", "mpich_constants.h",
-    "openmpi_constants.h", "openmpi_pairs.h", "recorder_calls.h",
+    "abi_table.h", "front_functions.h", "front_objects.h", "function_index.h", "function_names.h", "functions.h",
+    "mpich.h", "mpich_constants.h", "openmpi_constants.h", "openmpi_pairs.h", "recorder_calls.h",
 }  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)
 MOST_FILES = 15  # of a room, in C; more files are hard to survey

@@ -3,7 +3,7 @@
  * Upper half, no libc.
  */
 #include "comm.h"
-#include "core/front.h"
+#include "front/front.h"
 
 int mpy_core_members(MPI_Comm comm, mpy_members_t which) {
     const mpy_comm_t *c = mpy_comm(comm);

@@ -12,7 +12,7 @@
  *     pointer, the slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
  */
-#include "front.h"
+#include "front/front.h"
 #include "objects.h"
 
 #include <dlfcn.h>

@@ -53,6 +53,8 @@ ALONE = [
       for name in ("DUP_FN", "NULL_COPY_FN", "NULL_DELETE_FN")),
     "MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPI_F_STATUS_IGNORE", "MPI_F_STATUSES_IGNORE",
     "MPI_F08_STATUS_IGNORE", "MPI_F08_STATUSES_IGNORE",
+    "ompi_mpi_errors_throw_exceptions", "ompi_attr_create_keyval", "ompi_errhandler_create", "ompi_errhandler_invoke",
+    "ompi_op_set_cxx_callback", "ompi_errcode_intern_lastused", "ompi_errcodes_intern", "ompi_registered_datareps",
 ]  # fmt: skip
 # Objects that mpi.h hides, with names of the core's constants and the values in Fortran.
 HIDDEN = {"MPI_LB": ("ompi_mpi_lb", 4), "MPI_UB": ("ompi_mpi_ub", 3), "MPI_INTEGER16": ("ompi_mpi_integer16", 12),
@@ -60,6 +62,10 @@ HIDDEN = {"MPI_LB": ("ompi_mpi_lb", 4), "MPI_UB": ("ompi_mpi_ub", 3), "MPI_INTEG
 # Objects for which mpi.h has no constant; other handles of the core's types. A query returns none of them.
 NAMELESS = {"ompi_mpi_ldblcplex": "MPI_C_LONG_DOUBLE_COMPLEX", "ompi_mpi_c_complex": "MPI_C_FLOAT_COMPLEX",
             "ompi_mpi_complex4": "MPI_COMPLEX4"}  # fmt: skip
+
+
+# A value that Open MPI doesn't define may be one of the core's: the core gets one that nobody defines.
+UNDEFINED = "value == MPI_UNDEFINED ? value : UNKNOWN_CONSTANT"
 
 
 def offered(table: Table) -> list[Function]:
@@ -112,9 +118,8 @@ def front_generated(table: Table, rows: list[Constant]) -> str:
     differing = group_translations(rows)
     parts = ['#include "front/openmpi/openmpi.h"\n']
     for name, pairs in translated(rows).items():
-        # A value that Open MPI doesn't define may be one of the core's: the core gets one that nobody defines.
         parts += [
-            switch(f"core_{name}", [(theirs, core) for core, theirs in pairs], "UNKNOWN_CONSTANT"),
+            switch(f"core_{name}", [(theirs, core) for core, theirs in pairs], UNDEFINED),
             switch(f"front_{name}", pairs, "UNKNOWN_CONSTANT" if name == "error_class" else "value"),
         ]
     parts += [front_function(table, f, differing) for f in offered(table) if f.name not in MANUAL]

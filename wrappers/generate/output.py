@@ -77,11 +77,16 @@ def functions(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+INCLUDED = (
+    "front/front.h", "core/objects.h", "core/request.h", "collective/persistent.h", "file/file.h", "tools/trace.h",
+    "window/win.h",
+)  # fmt: skip
+
+
 def generated(table: Table) -> str:
     parts = [
         BANNER,
-        '#define MPY_CHECKS\n#include "core/front.h"\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
-        '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n',
+        "#define MPY_CHECKS\n" + "".join(f'#include "{name}"\n' for name in INCLUDED),
     ]
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     parts += [checked(table, f) for f in table.functions if nulls(f)]
@@ -90,7 +95,7 @@ def generated(table: Table) -> str:
 
 
 def core_functions(table: Table) -> str:
-    """What fronts call (core/front.h)."""
+    """What fronts call (front/front.h)."""
     entries = "".join(f"    (void (*)(void))P{f.symbol},\n" for f in table.functions)
     return f"void (*const mpy_core_functions[MPY_FN_COUNT])(void) = {{\n{entries}}};\n"
 
@@ -114,7 +119,7 @@ def aliases(table: Table) -> str:
 
 def exports(table: Table) -> str:
     names = [name for f in table.functions for name in (f.symbol, "P" + f.symbol)] + table.data + table.internal
-    names += [f"mpy_core_{name}" for name in ("above", "end", "functions", "members", "unsupported")]  # core/front.h
+    names += [f"mpy_core_{name}" for name in ("above", "end", "functions", "members", "unsupported")]  # front/front.h
     return "{ global:\n" + "".join(f"  {name};\n" for name in sorted(names)) + "local: *; };\n"
 
 

@@ -16,8 +16,10 @@ OBJECT = re.compile(r"^ *extern [^;(]*?\b(ompi_\w+|MPI_F\w+);", re.M)
 # Macros of mpi.h. In 4.1 their functions are exported for Fortran only.
 MACROS = {"MPI_Aint_add", "MPI_Aint_diff", "PMPI_Aint_add", "PMPI_Aint_diff"}
 GOLDEN = Path(__file__).with_name("golden")
-NAMES = ("MPI_Send", "MPI_Wait", "MPI_Irecv", "MPI_Alltoallw", "MPI_Comm_split_type", "MPI_Comm_get_name",
-         "MPI_Cart_shift", "MPI_File_open", "MPI_Type_get_envelope", "MPI_Comm_free_keyval", "MPI_Group_c2f")  # fmt: skip
+NAMES = (
+    "MPI_Send", "MPI_Wait", "MPI_Irecv", "MPI_Alltoallw", "MPI_Comm_split_type", "MPI_Comm_get_name", "MPI_Cart_shift",
+    "MPI_File_open", "MPI_Type_get_envelope", "MPI_Comm_free_keyval", "MPI_Group_c2f",
+)  # fmt: skip
 
 
 def built(name: str) -> Path:

@@ -73,7 +73,8 @@ def test_installed_library_defines_all_and_implements_what_the_table_says(table)
     listed = (
         {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
     )
-    assert set(symbols) == listed
+    offered = {"mpy_core_above", "mpy_core_end", "mpy_core_functions", "mpy_core_members", "mpy_core_unsupported"}
+    assert set(symbols) == listed | offered  # front/front.h
     # Stubs are weak (generate/output.py): only "unsupported" functions may remain stubs.
     assert [f.symbol for f in table.functions if f.cls != "unsupported" and symbols["P" + f.symbol] == "W"] == []
     assert [f.symbol for f in table.functions if f.cls == "unsupported" and symbols["P" + f.symbol] != "W"] == []
@@ -82,6 +83,13 @@ def test_installed_library_defines_all_and_implements_what_the_table_says(table)
 def test_readme_names_no_missing_file() -> None:
     text = (ROOT / "wrappers/README.md").read_text()
     for name in re.findall(r"\b(\w+\.(?:c|h|S|py|txt))\b", text):
-        places = ("wrappers", "wrappers/*", "lowerhalf/include/manapy", "tests/unit", "tests/unit/wrappers")
+        places = (
+            "wrappers",
+            "wrappers/*",
+            "wrappers/front/*",
+            "lowerhalf/include/manapy",
+            "tests/unit",
+            "tests/unit/wrappers",
+        )
         generated = ("functions.h", "function_names.h", "function_index.h", "generated.c", "stubs.c", "mpi.h")
         assert name in generated or any(list(ROOT.glob(f"{place}/{name}")) for place in places), name

@@ -1,6 +1,6 @@
 /* callbacks.c - functions of the program that the core calls. They expect Open MPI's handles, statuses and errors.
  *
- * The core keeps the program's function, as in its own interface, and a proxy of this file that calls it (core/front.h):
+ * The core keeps the program's function, as in its own interface, and a proxy of this file that calls it (front/front.h):
  * so an operation or a keyval needs nothing here. A generalized request has no such place in the core. It keeps its
  * functions in memory that is freed with the request.
  *

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/front.h"
+#include "front/front.h"
 #include "openmpi_constants.h"
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
@@ -106,19 +106,20 @@ static inline int *core_weights(const int *weights) {
 void front_text(char *text, size_t size, const char *core, int *length);
 
 /* ---- statuses ---- */
-/* Left by a call that writes no status (MPI_Test of a request that isn't complete). */
+/* Left in the fields of a status that a call doesn't write: in all if the request of MPI_Test isn't complete, and in
+ * MPI_ERROR by most calls (MPI-4 3.2.5). */
 enum { STATUS_UNWRITTEN = INT_MIN };
-#define CORE_STATUS_EMPTY ((MPI_Status){0, 0, STATUS_UNWRITTEN, 0, 0})
+#define CORE_STATUS_EMPTY ((MPI_Status){0, 0, STATUS_UNWRITTEN, 0, STATUS_UNWRITTEN})
 
 static inline size_t core_status_bytes(const MPI_Status *s) {
     return (size_t)(unsigned)s->count_lo | (size_t)((unsigned)s->count_hi_and_cancelled >> 1) << 32;
 }
-/* All fields except the error, which a call for one request leaves alone (MPI-4 3.2.5). */
 static inline void front_status_put(front_status_t *status, const MPI_Status *core) {
     if (LIKELY(core->MPI_SOURCE != STATUS_UNWRITTEN)) {
         status->source = LIKELY(core->MPI_SOURCE >= 0) ? core->MPI_SOURCE : front_rank(core->MPI_SOURCE);
         status->tag = core->MPI_TAG;
     }
+    if (core->MPI_ERROR != STATUS_UNWRITTEN) status->error = front_error(core->MPI_ERROR);
     status->cancelled = core->count_hi_and_cancelled & 1;
     status->bytes = core_status_bytes(core);
 }
