@@ -4,9 +4,10 @@
  * Invariants
  *  1. ompi_mpi_param_check is 0: these libraries then never look at ompi_mpi_state, and the core checks arguments.
  *  2. The constants of mpif.h are common blocks. Only their addresses count, and a program has them in its own memory.
- *  3. Some Fortran functions of Open MPI read fields of the object behind a handle: MPI_X_get_attr, MPI_X_set_attr,
- *     MPI_Attr_get, MPI_Attr_put, MPI_Alltoallw and MPI_Ialltoallw. They are not supported. Where the library calls a
- *     function of this file, the job ends with a line that says so.
+ *  3. Some of Open MPI's Fortran functions read or write fields of the object behind a handle: MPI_X_get_attr,
+ *     MPI_X_set_attr, MPI_Attr_get, MPI_Attr_put, MPI_Alltoallw, MPI_Ialltoallw, MPI_Op_create and MPI_Grequest_start.
+ *     They are not supported. On a predefined object they get to a function of this file, and the job ends with a line
+ *     that says so. The handle of a created object is no address, so there they end with SIGSEGV.
  */
 #include "openmpi.h"
 
