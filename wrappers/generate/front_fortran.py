@@ -1,4 +1,4 @@
-"""What libmpi.so.40 exports besides MPI, for Open MPI's Fortran and C++ libraries: see front/openmpi/fortran.c."""
+"""What libmpi.so.40 exports besides MPI, for Open MPI's Fortran library: see front/openmpi/fortran.c."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ INTERNALS = [
         "argv_blank_f2c argv_count_f2c multiple_argvs_f2c string_c2f string_f2c"
     ).split()),
     *(f"ompi_attr_{name}" for name in (
-        "create_keyval create_keyval_aint create_keyval_fint get_aint get_fint set_aint set_fint"
+        "create_keyval_aint create_keyval_fint get_aint get_fint set_aint set_fint"
     ).split()),
     *(f"ompi_{name}" for name in (
-        "datatype_match_size errcode_intern_lastused errcodes_intern errhandler_create errhandler_invoke "
-        "mpi_errors_are_fatal_comm_handler mpi_errors_throw_exceptions mpi_param_check mpi_state "
-        "op_set_cxx_callback registered_datareps status_empty"
+        "datatype_match_size mpi_errors_are_fatal_comm_handler mpi_param_check mpi_state status_empty"
     ).split()),
 ]  # fmt: skip
 

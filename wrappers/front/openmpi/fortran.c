@@ -1,17 +1,16 @@
-/* fortran.c - what Open MPI's own Fortran library (libmpi_mpifh.so.40) and C++ library (libmpi_cxx.so.40) take from
- * libmpi.so.40 besides MPI. They run in the upper half, unchanged, on top of this library.
+/* fortran.c - what Open MPI's own Fortran library (libmpi_mpifh.so.40) takes from libmpi.so.40 besides MPI, and besides
+ * what cxx.c has. It runs in the upper half, unchanged, on top of this library.
  *
  * Invariants
  *  1. ompi_mpi_param_check is 0: these libraries then never look at ompi_mpi_state, and the core checks arguments.
  *  2. The constants of mpif.h are common blocks. Only their addresses count, and a program has them in its own memory.
  *  3. Some of Open MPI's Fortran functions read or write fields of the object behind a handle: MPI_X_get_attr,
- *     MPI_X_set_attr, MPI_Attr_get, MPI_Attr_put, MPI_Alltoallw, MPI_Ialltoallw, MPI_Op_create and MPI_Grequest_start.
- *     They are not supported. On a predefined object they get to a function of this file, and the job ends with a line
- *     that says so. The handle of a created object is no address, so there they end with SIGSEGV.
+ *     MPI_X_set_attr, MPI_Attr_get, MPI_Attr_put, MPI_Alltoallw, MPI_Ialltoallw, MPI_Op_create, MPI_Grequest_start and
+ *     the constructors of error handlers. They are not supported. On a predefined object most of them get to a function
+ *     that ends the job with a line. The handle of a created object is no address, so there they end with SIGSEGV.
  */
 #include "openmpi.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,10 +23,8 @@ char mpi_fortran_argv_null_, mpi_fortran_argvs_null_;
 double mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 
 bool ompi_mpi_param_check = false;
-int ompi_mpi_state, ompi_errcode_intern_lastused;
+int ompi_mpi_state;
 front_status_t ompi_status_empty = {.source = OPENMPI_ANY_SOURCE, .tag = OPENMPI_ANY_TAG};
-/* Open MPI's lists and objects. Nothing reads them before a function below has ended the job. */
-char ompi_errcodes_intern[0x78], ompi_registered_datareps[0x40], ompi_mpi_errors_throw_exceptions[0x400];
 
 void mpi_conversion_fn_null_(void);
 int ompi_fortran_string_f2c(const char *fortran, int length, char **c);
@@ -36,7 +33,6 @@ int ompi_fortran_argv_blank_f2c(const char *array, int length, int advance, char
 int ompi_fortran_argv_count_f2c(const char *array, int count, int length, int advance, char ***argv);
 int ompi_fortran_multiple_argvs_f2c(int commands, const char *array, int length, char ****argvs);
 front_handle_t ompi_datatype_match_size(int size, uint16_t kind, uint16_t language);
-int ompi_errhandler_invoke(void *handler, void *object, int kind, int error, const char *message);
 
 /* Never called: its address says that a data representation has no conversion. */
 void mpi_conversion_fn_null_(void) {}
@@ -109,28 +105,17 @@ front_handle_t ompi_datatype_match_size(int size, uint16_t kind, uint16_t langua
     return front_handle(FRONT_DATATYPE, core);
 }
 
-/* ---- errors and what is not supported (invariant 3) ---- */
-
-/* The object and its handler are unknown here, so each error ends the job. */
-int ompi_errhandler_invoke(void *handler, void *object, int kind, int error, const char *message) {
-    char line[256];
-    (void)handler, (void)object, (void)kind;
-    snprintf(line, sizeof line, "error %d in a Fortran call of MPI: %s", error, message != NULL ? message : "");
-    mpy_core_end(line);
-}
+/* ---- what is not supported (invariant 3) ---- */
 
 #define NOT_FROM_FORTRAN(NAME, FUNCTIONS) \
     void NAME(void); \
-    void NAME(void) { mpy_core_unsupported(FUNCTIONS " from Fortran or C++ of Open MPI"); }
+    void NAME(void) { mpy_core_unsupported(FUNCTIONS " (Fortran of Open MPI)"); }
 NOT_FROM_FORTRAN(ompi_attr_create_keyval_fint, "MPI_Keyval_create")
 NOT_FROM_FORTRAN(ompi_attr_create_keyval_aint, "MPI_X_create_keyval")
-NOT_FROM_FORTRAN(ompi_attr_create_keyval, "MPI_X_create_keyval")
 NOT_FROM_FORTRAN(ompi_attr_get_fint, "MPI_Attr_get")
 NOT_FROM_FORTRAN(ompi_attr_get_aint, "MPI_X_get_attr")
 NOT_FROM_FORTRAN(ompi_attr_set_fint, "MPI_Attr_put")
 NOT_FROM_FORTRAN(ompi_attr_set_aint, "MPI_X_set_attr")
-NOT_FROM_FORTRAN(ompi_errhandler_create, "MPI_X_create_errhandler")
-NOT_FROM_FORTRAN(ompi_op_set_cxx_callback, "MPI_Op_create")
 NOT_FROM_FORTRAN(ompi_mpi_errors_are_fatal_comm_handler, "an error handler")
 
 #pragma GCC visibility pop
