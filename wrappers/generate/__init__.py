@@ -28,6 +28,7 @@ Modules
     outside.py         calls before MPI_Init and after MPI_Finalize
     output.py          the generated files, each as one text
     front.py           the front for Open MPI
+    front_fortran.py   what it exports for Open MPI's Fortran library
     front_arguments.py how it translates the arguments of a call
     recorder.py        the functions of the preloaded recorder: a second program over the same table
     back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one

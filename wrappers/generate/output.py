@@ -7,6 +7,7 @@ from pathlib import Path
 from .c_text import parameters, result_type
 from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
 from .front import front_files
+from .front_fortran import with_internals
 from .function_table import Table, read_table
 from .null_checks import checked, nulls, unchecked
 from .outside import outside
@@ -148,5 +149,6 @@ def main(arguments: list[str]) -> int:
         "openmpi_constants.h": BANNER + openmpi_constants(constants),
     }
     texts |= {name: BANNER + text for name, text in front_files(table, constants).items()}
+    texts["front_exports.map"] = with_internals(texts["front_exports.map"])
     write_files(output, texts, "generated.stamp")
     return 0

@@ -39,9 +39,6 @@ static const char *advice(const char *path) {
     if (after(name, "libmpi_abi.so") != NULL)
         return ": a library of the MPI-5 standard ABI, which this version of manapy does not support; build the "
                "program with MPICH or Intel MPI";
-    if (after(name, "libmpi_mpifh.so.") != NULL)
-        return ": Fortran over Open MPI, which this version of manapy does not support; build the program with MPICH or "
-               "Intel MPI";
     if ((number = after(name, "libmpi.so.")) != NULL && after(number, "40") != NULL)
         return " by its path or a DT_RPATH; manapy's own library takes the place of Open MPI's, and is found as "
                "libmpi.so.40 without a path (`manapy doctor PROGRAM`)";

@@ -41,8 +41,8 @@ def arguments(argv: list[str] | None, names: list[str]) -> argparse.Namespace:
 
 
 def available(others: tuple[Mpi, ...]) -> list[Mpi]:
-    """MPIs for restarts in turn: the one that has started the job, and the first other one that is here."""
-    return [MPICH, *[mpi for mpi in others if shutil.which(mpi.mpirun[0])][:1]]
+    """MPIs for restarts in turn: the one that has started the job, and the other ones that are here."""
+    return [MPICH, *(mpi for mpi in others if shutil.which(mpi.mpirun[0]))]
 
 
 def main(argv: list[str] | None = None, applications: tuple[Application, ...] = APPLICATIONS) -> int:

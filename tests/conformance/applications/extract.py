@@ -7,6 +7,7 @@ there twice, so the last one counts. ResultError: there is no result.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def gromacs(where: Path, output: str) -> Result:
     if not blocks:
         raise ResultError("no energies in md.log")
     lines = blocks[-1].splitlines()
-    numbers = {}
+    numbers: dict[str, float] = {}
     for names, values in zip(lines[::2], lines[1::2], strict=True):
         found = [names[i : i + 15].strip() for i in range(0, len(names), 15)]
         numbers.update(zip(found, map(number, values.split()), strict=True))
@@ -111,10 +112,11 @@ def named_values(where: Path, output: str) -> Result:
 
 
 def mumps(where: Path, output: str) -> Result:
-    """The solution of the test driver."""
+    """The solution of the test driver: its sums and all its digits."""
     solution = last(r"Solution is\s*:?\s*((?:.*\d.*\n?)+)", output, "solution")
-    values = re.findall(NUMBER, solution)
-    return Result(numbers={f"x{i}": number(value) for i, value in enumerate(values)})
+    values = [number(value) for value in re.findall(NUMBER, solution)]
+    sums = {"values": float(len(values)), "sum": math.fsum(values), "squares": math.fsum(x * x for x in values)}
+    return Result(numbers=sums, digests={"solution": digest(repr(values).encode())})
 
 
 def scalapack(where: Path, output: str) -> Result:

@@ -149,12 +149,12 @@ def silicon(where: Path) -> None:
     _write(where, si8__in=SI8)
 
 
-def lennard_jones(where: Path, steps: int = 1000) -> None:
+def lennard_jones(where: Path, steps: int = 2500) -> None:
     """A Lennard-Jones liquid of 864 atoms."""
     _write(where, in__lj=LENNARD_JONES.format(steps=steps))
 
 
-def water_box(where: Path, steps: int = 600) -> None:
+def water_box(where: Path, steps: int = 2000) -> None:
     """A box of water, made with gmx solvate and gmx grompp."""
     _gmx(where, "solvate", "-cs", "spc216", "-box", "2.0", "2.0", "2.0", "-o", "box.gro")
     molecules = sum(" OW" in line or "SOL     OW" in line for line in (where / "box.gro").read_text().splitlines())
@@ -171,7 +171,7 @@ def _gmx(where: Path, *arguments: str) -> None:
 
 def water_molecules(where: Path) -> None:
     """Hartree-Fock and MP2 of a molecule of water."""
-    _write(where, water__nw=WATER_SCF.format(basis="cc-pvtz"))
+    _write(where, water__nw=WATER_SCF.format(basis="cc-pvdz"))
 
 
 def poisson(where: Path) -> None:
@@ -179,9 +179,16 @@ def poisson(where: Path) -> None:
     _write(where, **{"poisson.py": POISSON})
 
 
-def matrix_for_mumps(where: Path) -> None:
-    """The matrix of MUMPS' own example."""
-    _write(where, input=Path("/usr/lib/mumps/input_simpletest_real").read_text())
+def matrix_for_mumps(where: Path, side: int = 100) -> None:
+    """The Laplace operator on a square, and a right-hand side, in the format of MUMPS' own example."""
+    n = side * side
+    entries = [f"{k} {k} 4.0" for k in range(1, n + 1)]
+    for k in range(1, n + 1):
+        for neighbour, is_one in ((k + 1, k % side), (k + side, k + side <= n)):
+            if is_one:
+                entries += [f"{k} {neighbour} -1.0", f"{neighbour} {k} -1.0"]
+    right = [f"{1 + k % 7}.0" for k in range(n)]
+    _write(where, input="\n".join([f"{n} :N", f"{len(entries)} :NZ", *entries, *right]) + "\n")
 
 
 def matrices_for_scalapack(where: Path) -> None:
@@ -195,8 +202,8 @@ LU = """\
 'LU.out'                output file name (if any)
 6                       device out
 3                       number of problems sizes
-200 300 400             values of M
-200 300 400             values of N
+300 400 500             values of M
+300 400 500             values of N
 1                       number of NB's
 16                      values of NB
 1                       number of NRHS's
@@ -222,7 +229,7 @@ Innovative Computing Laboratory, University of Tennessee
 HPL.out      output file name (if any)
 8            device out (6=stdout,7=stderr,file)
 1            # of problems sizes (N)
-300          Ns
+500          Ns
 1            # of NBs
 64           NBs
 0            PMAP process mapping (0=Row-,1=Column-major)

@@ -16,6 +16,7 @@ from pathlib import Path
 from . import extract, inputs
 from .results import Result
 
+IMB = "PingPong Exchange Allreduce Alltoall Bcast"
 SCALAPACK = "/usr/lib/x86_64-linux-gnu/scalapack"
 
 
@@ -43,7 +44,7 @@ OPEN_MPI = Mpi(
         "OMPI_MCA_hwloc_base_binding_policy": "none",
     },
 )
-OTHERS = (DEBIAN_MPICH,)  # for restarts under another MPI; the first that is here
+OTHERS = (DEBIAN_MPICH, OPEN_MPI)  # for restarts under another MPI
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ APPLICATIONS = (
     Application(
         "imb-mpi1",
         MPICH,
-        (inputs.intel_program("IMB-MPI1"), "-npmin", "2", "-iter", "20000", "-time", "0.1", "-msglog", "3:6"),
+        (inputs.intel_program("IMB-MPI1"), *"-npmin 2 -iter 20000 -time 0.3 -msglog 3:6".split(), *IMB.split()),
         extract.imb,
         0.0,
         "the results are times: the list of benchmarks is compared",

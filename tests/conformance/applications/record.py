@@ -66,10 +66,10 @@ class Records:
         self._file = file
         self.of: dict[str, Record] = {}
         for data in json.loads(file.read_text()) if file.exists() else []:
-            runs = {kind: [_run(run) for run in data.pop(kind)] for kind in ("native", "manapy")}
-            restarted = data.pop("restarted")
-            moments = [Moment(**moment) for moment in data.pop("moments")]
-            record = Record(**data, **runs, restarted=restarted and _run(restarted), moments=moments)
+            data |= {kind: [_run(run) for run in data[kind]] for kind in ("native", "manapy")}
+            data["restarted"] = data["restarted"] and _run(data["restarted"])
+            data["moments"] = [Moment(**moment) for moment in data["moments"]]
+            record = Record(**data)
             self.of[record.name] = record
 
     def add(self, record: Record) -> None:

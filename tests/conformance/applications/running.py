@@ -6,9 +6,11 @@ a change of the machine's load meets both.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +32,8 @@ NOISE = re.compile(
 )
 WHY = re.compile(r"manapy(-launch|-restart)?: |.*(error|undefined symbol|cannot open|Abort\(|FATAL|SIG[A-Z]{3,4}\b)")
 SHOWN = 240  # characters of a cause
-FIRST, LAST = 0.1, 0.7  # the part of the running time in which checkpoints are taken
+TRIES, SHORTER = 4, 0.6  # of a run through restarts, each with its moments in a shorter span
+FIRST, LAST = 0.05, 0.8  # the part of the running time in which checkpoints are taken
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,20 @@ def under_manapy(app: Application, where: Path, settings: Settings) -> Run:
 
 
 def through_restarts(app: Application, where: Path, settings: Settings, span: float) -> tuple[Run, list[Moment]]:
-    """The application under manapy, killed after each of its checkpoints. span: how long it runs in all."""
-    chance = random.Random(f"{settings.seed} {app.name}")
+    """The application under manapy, killed after each of its checkpoints. span: how long it runs in all.
+
+    On a busy machine a run may be over before its last moment. Then the next try takes earlier ones.
+    """
+    tries = [_through_restarts(app, where, settings, span)]
+    while tries[-1][0].result and len(tries[-1][1]) < settings.moments and len(tries) < TRIES:
+        span *= SHORTER
+        tries.append(_through_restarts(app, where, settings, span))
+    run, done = tries[-1] if tries[-1][0].result is None else max(tries, key=lambda one: len(one[1]))
+    return (run, done) if done or not run.result else (Run(run.seconds, None, "over before each checkpoint"), done)
+
+
+def _through_restarts(app: Application, where: Path, settings: Settings, span: float) -> tuple[Run, list[Moment]]:
+    chance = random.Random(f"{settings.seed} {app.name} {span}")
     waits = sorted(chance.uniform(FIRST * span, LAST * span) for _ in range(settings.moments))
     others = [mpi for mpi in settings.others if mpi not in app.not_under]
     done: list[Moment] = []
@@ -92,25 +107,35 @@ def through_restarts(app: Application, where: Path, settings: Settings, span: fl
     try:
         job.start(*app.command)
         for number, moment in enumerate(waits):
-            job.wait_until_it_runs()
+            if not _runs(job):
+                break
             time.sleep(moment - before)
-            under, before = others[number % len(others)], moment
             try:
                 job.checkpoint(timeout=settings.limit)
             except JobError as error:
-                if job.process is not None and job.process.poll() == 0 and done:
-                    break  # it has ended before this moment
+                if not _runs(job):
+                    break
                 return Run(time.monotonic() - began, None, f"checkpoint: {_first(str(error))}"), done
             job.kill()
+            under, before = others[number % len(others)], moment
             job.mpirun, job.env = list(under.mpirun), {**job.env, **under.environment}
             job.restart()
             done.append(Moment(moment, under.name))
-        code = job.wait(settings.limit)
-        return _ended(app, job, code, time.monotonic() - began), done
+        return _ended(app, job, job.wait(settings.limit), time.monotonic() - began), done
     except JobError as error:
         return Run(time.monotonic() - began, None, _cause(job) or _first(str(error))), done
     finally:
         job.end()
+
+
+def _runs(job: Job) -> bool:
+    """Wait until the job runs; False if it ends, or has ended."""
+    assert job.process is not None
+    with contextlib.suppress(JobError):
+        job.wait_until_it_runs()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it may be ending at this moment
+        job.process.wait(0.5)
+    return job.process.poll() is None
 
 
 def prepare(app: Application, where: Path, mpi: Mpi) -> Job:
@@ -150,6 +175,6 @@ def _first(text: str) -> str:
 
 def _cause(job: Job) -> str:
     """The last line of manapy or of an error, else the last line of the program."""
-    lines = [line.strip() for line in job.output().splitlines() if not NOISE.match(line)] if job.runs else []
+    lines: list[str] = [line.strip() for line in job.output().splitlines() if not NOISE.match(line)] if job.runs else []
     told = [line for line in lines if WHY.match(line)]
     return (told or lines or ["no output"])[-1][:SHOWN]

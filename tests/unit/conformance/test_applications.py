@@ -101,7 +101,6 @@ def test_hpcc(tmp_path: Path) -> None:
     ("of", "output", "numbers", "texts"),
     [
         (extract.nwchem, NWCHEM, {"energy": -76.057127425196, "MP2 energy": -76.332244405248}, {}),
-        (extract.mumps, SOLUTION, {"x0": 0.99999999999999878, "x1": 2.0000000000000004, "x2": 3.0}, {}),
         (
             extract.scalapack,
             XDLU,
@@ -130,6 +129,12 @@ def test_results_in_the_output(
     texts: dict[str, str],
 ) -> None:
     assert of(tmp_path, output) == Result(numbers, texts)
+
+
+def test_mumps(tmp_path: Path) -> None:
+    found = extract.mumps(tmp_path, SOLUTION)
+    assert found.numbers == pytest.approx({"values": 3.0, "sum": 6.0, "squares": 14.0})
+    assert found.digests != extract.mumps(tmp_path, SOLUTION.replace("0000000000004", "0000000000009")).digests
 
 
 EXTRACTORS = ("quantum_espresso", "lammps", "gromacs", "nwchem", "named_values", "mumps", "scalapack", "hpcc", "imb")

@@ -37,7 +37,13 @@ int main(int argc, char **argv) {
 """
 
 
-def test_a_small_program(tmp_path: Path, c_program: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_program(
+    tmp_path: Path,
+    c_program: Callable[[Path], Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
     source = tmp_path / "small.c"
     source.write_text(PROGRAM)
     program = str(c_program(source))
