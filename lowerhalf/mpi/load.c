@@ -3,8 +3,8 @@
  * Half: lower; mpy_mpi_load is called on the lower TLS, from the program's MPI_Init (or by the restore).
  *
  * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix in which manapy is
- * installed; for Open MPI then the dynamic linker's. What has started us decides which family is looked for: a library of
- * another one would not find the other ranks.
+ * installed; for Open MPI then the dynamic linker's. What has started us decides which family is looked for: a library
+ * of another one would not find the other ranks.
  *
  * A library with MPICH's ABI fills the table itself. For Open MPI a back does it (back/back.h).
  *
@@ -227,8 +227,8 @@ static void refuse_strangers(const char *path, family_t family) {
         refuse("%s has started this rank, but the MPI library is MPICH's: each rank would be alone; use MPICH's %s, or "
                "name an Open MPI with --mpi PATH (%s)", mpy_pmix_launcher(), mpirun, path);
     if (family == FAMILY_OPEN_MPI && manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1)
-        refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open MPI's %s, "
-               "or name an MPICH with --mpi PATH (%s)", mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2",
+        refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open MPI's "
+               "%s, or name an MPICH with --mpi PATH (%s)", mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2",
                mpirun, path);
 }
 

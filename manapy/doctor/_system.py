@@ -149,12 +149,12 @@ def _mpi(option: str | None) -> list[Finding]:
             continue
         family, text = family_of(candidate.path)
         used = _user_of(candidate, chosen)
-        if family is Family.MPICH:
-            findings.append(Finding(name, Level.OK, f"{candidate.path}: {family.value}, {text}{used}"))
-        else:
-            what = "not supported yet" if family is Family.OPENMPI else "can't be used"
+        if family is Family.UNKNOWN:
             level = Level.BAD if not chosen else Level.NOTE
-            findings.append(Finding(name, level, f"{candidate.path}: {family.value} {what}: {text}{used}"))
+            findings.append(Finding(name, level, f"{candidate.path}: {family.value} can't be used: {text}{used}"))
+        else:
+            whose = "; its ranks need Open MPI's mpirun" if family is Family.OPENMPI else ""
+            findings.append(Finding(name, Level.OK, f"{candidate.path}: {family.value}, {text}{whose}{used}"))
         chosen = True
     if not chosen:
         findings.append(

@@ -29,7 +29,9 @@ PLACES = (
     "lib/x86_64-linux-gnu/libmpi.so.12",
     "lib/release/libmpi.so.12",
     "lib/libmpi.so.40",
+    "lib64/libmpi.so.40",
     "lib/x86_64-linux-gnu/libmpi.so.40",
+    "lib64/openmpi/lib/libmpi.so.40",
 )
 
 _PROBE = """

@@ -29,7 +29,8 @@ WRITTEN = set(
     "Type_get_envelope_c Type_get_contents Type_get_contents_c Get_count_c Type_get_value_index Register_datarep "
     "Register_datarep_c Comm_spawn Comm_spawn_multiple Type_create_f90_real Type_create_f90_complex "
     "Type_create_f90_integer T_cvar_handle_alloc T_pvar_handle_alloc Error_class Error_string Remove_error_class "
-    "Remove_error_code Remove_error_string".split()
+    "Remove_error_code Remove_error_string Get_hw_resource_info Abort Abi_get_info Abi_get_fortran_info "
+    "Abi_get_fortran_booleans Abi_set_fortran_info Abi_set_fortran_booleans".split()
 )
 # Families of which the core calls nothing in the real library.
 NEVER_CALLED = ("fortran", "extension", "grequest", "attr")

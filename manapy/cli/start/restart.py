@@ -5,8 +5,8 @@ code is the job's. Arguments after '--' go to mpirun.
 
 manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
 one on PATH. The last two are never Open MPI's. The mpirun may be a command with options: a job that srun has started
-continues under `srun --mpi=pmi2`, and one of Open MPI's mpirun with its --oversubscribe. Programs that call MPI need
-the mpirun of MPICH or one of its relatives.
+continues under `srun --mpi=pmi2`, and one of Open MPI's mpirun with its --oversubscribe. The mpirun decides which MPI
+library the ranks get: it may be of another family than the one that ran before.
 """
 
 from __future__ import annotations

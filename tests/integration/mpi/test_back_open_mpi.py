@@ -16,6 +16,16 @@ from restarts import check, restart
 
 LAST = 400
 SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
+DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; or which are about MPICH's own behaviour
+    "surface_comm": "4.1 has no MPI_Comm_idup_with_info; other error classes",
+    "surface_datatypes": "no counts above 2**31",
+    "surface_dynamic": "what it spawns runs natively, and is a program of MPICH",
+    "surface_intercomm": "a blocking constructor beside a pending MPI_Comm_idup hangs",
+    "surface_io": "no data representations of the program",
+    "surface_rma": "4.1 has no windows on MPI_COMM_SELF; page-sized parts of shared windows",
+    "surface_tools": "no events; other numbers of variables",
+    "surface_wrong_calls": "wrong arguments that it does not look at",
+}
 CHANGES = [
     (OPEN_MPI_4, OPEN_MPI_4),
     (OPEN_MPI_5, OPEN_MPI_5),
@@ -84,12 +94,52 @@ def test_restart_by_command(make_job: Callable[..., Job], residuals: list[str], 
     assert job.finish().count(residuals[-1]) == 1
 
 
+def digest(output: str) -> set[str]:
+    return {line for line in output.splitlines() if line.startswith("digest ")}
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks", "steps"),
+    [
+        ("p2p_ring", 3, 300),
+        ("p2p_wildcards", 4, 200),
+        ("p2p_probes", 3, 200),
+        ("p2p_many", 3, 60),
+        ("p2p_modes", 4, 80),
+        ("p2p_threads", 2, 150),
+    ],
+)
+@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
+def test_messages_in_flight(
+    make_job: Callable[..., Job], launcher: Launcher, program: str, ranks: int, steps: int
+) -> None:
+    """A drain probes and receives through the back: nothing is lost, in the running job and in two restarted ones."""
+    script = PROGRAMS / "steps" / f"{program}.py"
+    native = run([BIN / "mpirun", "-n", str(ranks), sys.executable, script, str(steps)])
+    assert len(digest(native.stdout)) == 1, native.stderr
+    job = job_under(launcher, make_job, ranks)
+    go = job.hold(steps - 1)
+    job.start_python(f"steps/{program}.py", str(steps), "--pause", "0.005")
+    job.wait_for("step")
+    for there in (launcher, MPICH, launcher):
+        job.checkpoint("--then", "continue")
+        job.checkpoint()
+        job.kill()
+        job.mpirun = there.mpirun
+        job.restart()
+        job.wait_until_it_runs()
+    go.touch()
+    assert digest(job.finish()) == digest(native.stdout)
+
+
 @pytest.mark.parametrize("source", SURFACE, ids=lambda path: path.stem)
 @pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
 def test_surface(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path], launcher: Launcher, source: Path
 ) -> None:
     """Every function (test_surface.py): objects are the same after two restarts, the first one under MPICH."""
+    if source.stem in DIFFERENT:
+        pytest.skip(f"Open MPI: {DIFFERENT[source.stem]}")
     job = job_under(launcher, make_job, 4)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)

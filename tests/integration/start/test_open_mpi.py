@@ -1,5 +1,5 @@
 """Programs that call no MPI, under the mpirun of Debian's Open MPI, which speaks PMIx: run, checkpoint, kill, restart
-under the same mpirun or MPICH's, and end as natively."""
+under the same mpirun or MPICH's, and end as natively. Those that call MPI: mpi/test_back_open_mpi.py."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 from compiling import build
 from jobs import BIN, Job, manapy, run
+from open_mpi import DEBIANS
 from slurm import Cluster
 from waiting import until, until_gone
 
-MPIRUN = Path("/usr/bin/mpirun.openmpi")
+MPIRUN = DEBIANS
 RANKS = 4
 OVERSUBSCRIBED = (MPIRUN, "--oversubscribe")
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -184,29 +185,6 @@ def test_rank_dies_without_its_mpirun(counting: Callable[[Sequence[str | Path]],
     with contextlib.suppress(ProcessLookupError):
         os.kill(pids[0], signal.SIGKILL)
     until_gone(pids)
-
-
-def test_a_program_that_calls_mpi(tmp_path: Path) -> None:
-    done = mpirun(BIN / "manapy-launch", "--dir", tmp_path / "job", sys.executable, "-c", "from mpi4py import MPI")
-    assert done.returncode == 1
-    (line,) = said(done)
-    assert line.startswith("manapy: rank 0: the program calls MPI") and f"use MPICH's mpirun: {BIN / 'mpirun'}" in line
-
-
-def test_a_checkpoint_with_mpi(make_job: Callable[..., Job]) -> None:
-    """It needs MPICH's mpirun."""
-    job = make_job(2)
-    go = job.hold(1980)
-    job.start_python("steps/heat2d.py", "--n", "96", "--steps", "2000", "--every", "20", "--pause", "0.01")
-    job.wait_for("step 20 ")
-    job.checkpoint()
-    job.kill()
-    job.env |= ROOT
-    job.restart_by_command("--mpirun", f"{MPIRUN} --oversubscribe")
-    assert job.wait() == 1
-    assert job.output().count("the program calls MPI, which manapy does not support under Open MPI's mpirun yet") == 1
-    go.touch()
-    job.restart().finish()
 
 
 def test_a_program_of_open_mpi(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-/* back.h - what all files of Open MPI's back need: handles, statuses, ranks, error codes in both directions. Lower half,
- * lower TLS, libc; a library of its own (libmanapy-back-openmpi.so), because it is needed only under Open MPI.
+/* back.h - what all files of Open MPI's back need: handles, statuses, ranks, error codes in both directions. Lower
+ * half, lower TLS, libc; a library of its own (libmanapy-back-openmpi.so), because it is needed only under Open MPI.
  *
  *   core  -- MPICH's values -->  back  -- Open MPI's values -->  real library
  *
@@ -73,11 +73,22 @@ int mpy_handle_find(mpy_kind_t kind, void *theirs); /* the handle of an object t
 struct mpy_block;
 void mpy_request_keep(int request, struct mpy_block *blocks);
 
-/* A handle of the core as Open MPI's. Anything else becomes the null handle, for which Open MPI raises the same error. */
+/* Bits 26-29 of a kind's handles. */
+static inline uint32_t mpy_kind_bits(mpy_kind_t kind) {
+    static const uint32_t bits[MPY_KINDS] = {
+        [MPY_KIND_COMM] = MPI_COMM_NULL, [MPY_KIND_GROUP] = MPI_GROUP_NULL, [MPY_KIND_DATATYPE] = MPI_DATATYPE_NULL,
+        [MPY_KIND_OP] = MPI_OP_NULL, [MPY_KIND_ERRHANDLER] = MPI_ERRHANDLER_NULL, [MPY_KIND_INFO] = MPI_INFO_NULL,
+        [MPY_KIND_REQUEST] = MPI_REQUEST_NULL, [MPY_KIND_MESSAGE] = MPI_MESSAGE_NULL, [MPY_KIND_WIN] = MPI_WIN_NULL,
+        [MPY_KIND_SESSION] = MPI_SESSION_NULL};
+    return bits[kind] >> 26;
+}
+
+/* A handle of the core as Open MPI's. Anything else becomes the null handle, for which Open MPI raises the same
+ * error. */
 static inline void *mpy_in(mpy_kind_t kind, int handle) {
     uint32_t h = (uint32_t)handle;
-    if (MPY_LIKELY(h >> 30 == 1)) return mpy_predefined[kind][h & 0xff];
-    return MPY_LIKELY(h >> 30 == 2) ? mpy_made[kind][h & (MPY_MADE - 1)] : mpy_null[kind];
+    if (MPY_LIKELY(h >> 26 == (1u << 4 | mpy_kind_bits(kind)))) return mpy_predefined[kind][h & 0xff];
+    return MPY_LIKELY(h >> 26 == (2u << 4 | mpy_kind_bits(kind))) ? mpy_made[kind][h & (MPY_MADE - 1)] : mpy_null[kind];
 }
 /* A new object of Open MPI as the core's handle. */
 static inline int mpy_out(mpy_kind_t kind, void *theirs) {
@@ -98,6 +109,8 @@ static inline MPI_File mpy_file_out(void *theirs) { return theirs == mpy_file_nu
 
 /* ---- infos (infos.c) ---- */
 MPI_Info mpy_info_out(void *theirs); /* an info that Open MPI has made */
+typedef struct mpy_pair { const char *key, *value; } mpy_pair_t;
+int mpy_info_with(MPI_Info *info, int n, const mpy_pair_t *pairs); /* a new info */
 void mpy_infos_begin(void);          /* MPI_Init has succeeded */
 void mpy_infos_end(void);            /* before MPI_Finalize */
 

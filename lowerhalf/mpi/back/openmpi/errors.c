@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ADDED = 0x10000, CLASSES = 128 };
+enum { ADDED = 0x40000000, CLASSES = 128 }; /* more than MPI_ERR_LASTCODE */
 
 /* Classes of MPICH that Open MPI lacks, or version 4.1 does. */
 static const struct { int class; const char *text; } texts[] = {

@@ -127,6 +127,8 @@ MPI_Info mpy_info_out(void *theirs) {
 
 /* ---- the functions ---- */
 
+static int set(MPI_Info info, const char *key, const char *value);
+
 static int check_key(const char *key) {
     size_t n = key == NULL ? 0 : strlen(key);
     return n == 0 || n > MPI_MAX_INFO_KEY ? MPI_ERR_INFO_KEY : MPI_SUCCESS;
@@ -136,6 +138,12 @@ static int create(MPI_Info *info) {
     *info = add(mpy_null[MPY_KIND_INFO]);
     make_theirs(index_of(*info));
     return MPI_SUCCESS;
+}
+
+int mpy_info_with(MPI_Info *info, int n, const mpy_pair_t *pairs) {
+    int rc = create(info);
+    for (int i = 0; rc == 0 && i < n; i++) rc = set(*info, pairs[i].key, pairs[i].value);
+    return rc;
 }
 
 static int dup(MPI_Info info, MPI_Info *new) {
@@ -257,6 +265,6 @@ const mpy_ours_t mpy_ours_infos[] = {
     OURS(Info_set, set),               OURS(Info_delete, delete),
     OURS(Info_get_nkeys, get_nkeys),   OURS(Info_get_nthkey, get_nthkey),
     OURS(Info_get, get),               OURS(Info_get_valuelen, get_valuelen),
-    OURS(Info_get_string, get_string),
+    OURS(Info_get_string, get_string), OURS(Get_hw_resource_info, create), /* it tells nothing */
 };
 const size_t mpy_ours_infos_count = sizeof mpy_ours_infos / sizeof *mpy_ours_infos;

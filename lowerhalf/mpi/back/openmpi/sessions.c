@@ -31,15 +31,13 @@ static int finalize(MPI_Session *session) {
     return MPI_SUCCESS;
 }
 
-static int new_info(MPI_Info *info) {
-    void *theirs = mpy_null[MPY_KIND_INFO];
-    int rc = MPY_THEIRS(Info_create, &theirs);
-    if (rc == 0) *info = mpy_info_out(theirs);
-    return mpy_code_out(rc);
-}
-
 static int get_info(MPI_Session session, MPI_Info *info) {
-    return is_open(session) ? new_info(info) : MPI_ERR_SESSION;
+    static const char *const levels[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED",
+                                         "MPI_THREAD_MULTIPLE"};
+    int level = 0;
+    if (!is_open(session)) return MPI_ERR_SESSION;
+    MPY_THEIRS(Query_thread, &level);
+    return mpy_info_with(info, 1, &(mpy_pair_t){"thread_level", levels[level & 3]});
 }
 
 static int get_num_psets(MPI_Session session, MPI_Info info, int *n) {
@@ -63,12 +61,8 @@ static int get_pset_info(MPI_Session session, const char *name, MPI_Info *info) 
     if (!is_open(session)) return MPI_ERR_SESSION;
     if (set == SETS) return MPI_ERR_ARG;
     int rc = MPY_THEIRS(Comm_size, mpy_in(MPY_KIND_COMM, comms[set]), &n);
-    void *theirs = mpy_null[MPY_KIND_INFO];
-    if (rc == 0) rc = MPY_THEIRS(Info_create, &theirs);
     snprintf(number, sizeof number, "%d", n);
-    if (rc == 0) rc = MPY_THEIRS(Info_set, theirs, "mpi_size", number);
-    if (rc == 0) *info = mpy_info_out(theirs);
-    return mpy_code_out(rc);
+    return rc == 0 ? mpy_info_with(info, 1, &(mpy_pair_t){"mpi_size", number}) : mpy_code_out(rc);
 }
 
 static int group_from_pset(MPI_Session session, const char *name, MPI_Group *group) {

@@ -6,7 +6,12 @@
 
 /* ---- begin and end ---- */
 
+/* A second MPI_Init, which only fails in MPICH, ends the process in Open MPI. */
+static bool begun;
+
 static int init_thread(int *argc, char ***argv, int required, int *provided) {
+    if (begun) return MPI_ERR_OTHER;
+    begun = true;
     int level = 0, rc = MPY_THEIRS(Init_thread, argc, argv, required, &level);
     mpy_threaded = level == MPI_THREAD_MULTIPLE;
     if (rc == 0) mpy_infos_begin();
@@ -14,6 +19,8 @@ static int init_thread(int *argc, char ***argv, int required, int *provided) {
     return mpy_code_out(rc);
 }
 static int init(int *argc, char ***argv) {
+    if (begun) return MPI_ERR_OTHER;
+    begun = true;
     int rc = MPY_THEIRS(Init, argc, argv);
     if (rc == 0) mpy_infos_begin();
     return mpy_code_out(rc);
@@ -22,6 +29,31 @@ static int finalize(void) {
     mpy_infos_end();
     return mpy_code_out(MPY_THEIRS(Finalize));
 }
+
+/* Open MPI ends the process, whatever the communicator is. */
+static int abort_job(MPI_Comm comm, int code) {
+    void *theirs = mpy_in(MPY_KIND_COMM, comm);
+    return theirs == mpy_null[MPY_KIND_COMM] ? MPI_ERR_COMM : mpy_code_out(MPY_THEIRS(Abort, theirs, code));
+}
+
+/* ---- the binary interface: MPICH's, whose Fortran is gfortran's ---- */
+
+static int abi_info(MPI_Info *info) {
+    static const mpy_pair_t pairs[] = {{"mpi_aint_size", "8"}, {"mpi_count_size", "8"}, {"mpi_offset_size", "8"}};
+    return mpy_info_with(info, 3, pairs);
+}
+static int abi_fortran_info(MPI_Info *info) {
+    static const mpy_pair_t pairs[] = {
+        {"mpi_logical_size", "4"}, {"mpi_integer_size", "4"}, {"mpi_real_size", "4"},
+        {"mpi_double_precision_size", "8"}};
+    return mpy_info_with(info, 4, pairs);
+}
+static int abi_booleans(int size, void *true_value, void *false_value, int *set) {
+    *set = size == 4;
+    if (*set) *(int *)true_value = 1, *(int *)false_value = 0;
+    return MPI_SUCCESS;
+}
+static int abi_is_fixed(void) { return MPI_ERR_ABI; }
 
 /* ---- names: Open MPI's may be longer ---- */
 
@@ -73,7 +105,8 @@ static int comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag) {
 
 static int win_get_attr(MPI_Win win, int keyval, void *value, int *flag) {
     static int models[4];
-    int rc = MPY_THEIRS(Win_get_attr, mpy_in(MPY_KIND_WIN, win), mpy_number_in(MPY_GROUP_WIN_KEYVAL, keyval), value, flag);
+    int key = mpy_number_in(MPY_GROUP_WIN_KEYVAL, keyval);
+    int rc = MPY_THEIRS(Win_get_attr, mpy_in(MPY_KIND_WIN, win), key, value, flag);
     if (rc != 0 || !*flag || keyval != MPI_WIN_MODEL) return mpy_code_out(rc);
     int model = mpy_number_out(MPY_GROUP_MODEL, **(int **)value);
     models[model & 3] = model;
@@ -106,14 +139,16 @@ static void **place(MPI_Comm comm) { return &mpy_made[MPY_KIND_COMM][(uint32_t)c
 static int comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
     void *theirs = mpy_null[MPY_KIND_REQUEST];
     MPI_Comm made = mpy_handle_add(MPY_KIND_COMM, mpy_null[MPY_KIND_COMM]);
-    return idup(MPY_THEIRS(Comm_idup, mpy_in(MPY_KIND_COMM, comm), place(made), &theirs), made, theirs, newcomm, request);
+    int rc = MPY_THEIRS(Comm_idup, mpy_in(MPY_KIND_COMM, comm), place(made), &theirs);
+    return idup(rc, made, theirs, newcomm, request);
 }
 
 static int comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request) {
     if (mpy_theirs[MPY_FN_Comm_idup_with_info] == NULL) return comm_idup(comm, newcomm, request); /* hints are advice */
     void *theirs = mpy_null[MPY_KIND_REQUEST];
     MPI_Comm made = mpy_handle_add(MPY_KIND_COMM, mpy_null[MPY_KIND_COMM]);
-    int rc = MPY_THEIRS(Comm_idup_with_info, mpy_in(MPY_KIND_COMM, comm), mpy_in(MPY_KIND_INFO, info), place(made), &theirs);
+    int rc = MPY_THEIRS(Comm_idup_with_info, mpy_in(MPY_KIND_COMM, comm), mpy_in(MPY_KIND_INFO, info), place(made),
+                        &theirs);
     return idup(rc, made, theirs, newcomm, request);
 }
 
@@ -303,6 +338,12 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Init, Init, init),
     OURS(Init_thread, Init_thread, init_thread),
     OURS(Finalize, Finalize, finalize),
+    OURS(Abort, Abort, abort_job),
+    OURS(Abi_get_info, Init, abi_info),
+    OURS(Abi_get_fortran_info, Init, abi_fortran_info),
+    OURS(Abi_get_fortran_booleans, Init, abi_booleans),
+    OURS(Abi_set_fortran_info, Init, abi_is_fixed),
+    OURS(Abi_set_fortran_booleans, Init, abi_is_fixed),
     OURS(Get_processor_name, Get_processor_name, get_processor_name),
     OURS(Open_port, Open_port, open_port),
     OURS(Lookup_name, Lookup_name, lookup_name),

@@ -174,6 +174,23 @@ static void threads_check(void) {
 
 static void errors_set_up(void) {}
 
+/* Waits for two requests of which the library completes the first one with an error. */
+static void wait_for_truncated(void) {
+    MPI_Request both[2];
+    MPI_Status statuses[2];
+    int class;
+    int two[2] = {1, 2}, first, second = -1;
+    MPI_Irecv(&first, 1, MPI_INT, 0, 1, MPI_COMM_SELF, &both[0]);
+    MPI_Irecv(&second, 1, MPI_INT, 0, 2, MPI_COMM_SELF, &both[1]);
+    MPI_Send(two, 2, MPI_INT, 0, 1, MPI_COMM_SELF);
+    MPI_Send(two, 1, MPI_INT, 0, 2, MPI_COMM_SELF);
+    CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS);
+    MPI_Error_class(statuses[0].MPI_ERROR, &class);
+    CHECK(class == MPI_ERR_TRUNCATE && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[0] == MPI_REQUEST_NULL &&
+          both[1] != MPI_REQUEST_NULL);
+    CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && second == 1 && statuses[0].MPI_TAG == 2);
+}
+
 static void errors_check(void) {
     counts_t counts = {.result = MPI_ERR_ARG};
     MPI_Request r;
@@ -195,16 +212,7 @@ static void errors_check(void) {
           statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[1] != MPI_REQUEST_NULL);
     counts.result = MPI_SUCCESS;
     CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && counts.frees == 2);
-    int two[2] = {1, 2}, first, second = -1; /* the same for one that the library completes */
-    MPI_Irecv(&first, 1, MPI_INT, 0, 1, MPI_COMM_SELF, &both[0]);
-    MPI_Irecv(&second, 1, MPI_INT, 0, 2, MPI_COMM_SELF, &both[1]);
-    MPI_Send(two, 2, MPI_INT, 0, 1, MPI_COMM_SELF);
-    MPI_Send(two, 1, MPI_INT, 0, 2, MPI_COMM_SELF);
-    CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS);
-    MPI_Error_class(statuses[0].MPI_ERROR, &class);
-    CHECK(class == MPI_ERR_TRUNCATE && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[0] == MPI_REQUEST_NULL &&
-          both[1] != MPI_REQUEST_NULL);
-    CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && second == 1 && statuses[0].MPI_TAG == 2);
+    if (!is_open_mpi()) wait_for_truncated(); /* which reports nothing of messages to itself */
     counts.free_result = MPI_ERR_TAG;
     MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &r);
     MPI_Grequest_complete(r);
