@@ -1,5 +1,5 @@
-"""Programs that are compiled for Open MPI (libmpi.so.40), under MPICH: what they print natively, under Open MPI's own
-mpirun, and through checkpoints, SIGKILL and restarts."""
+"""Programs that are compiled for Open MPI (libmpi.so.40), mostly under MPICH: natively under Open MPI's own mpirun, and
+through checkpoints, SIGKILL and restarts, also under another MPI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from compiling import SHARED, build
 from jobs import PROGRAMS, Job, run
-from open_mpi import DEBIANS, ENVIRONMENT
+from open_mpi import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
 from restarts import check, restart
 
 COMPILER = Path("/usr/bin/mpicc.openmpi")
@@ -59,13 +59,25 @@ def test_predefined_handles(make_job: Callable[..., Job], tmp_path: Path, kind: 
     through_restart(make_job(RANKS), program)
 
 
-def through_restart(job: Job, program: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [(OPEN_MPI_4, OPEN_MPI_4), (OPEN_MPI_4, MPICH), (MPICH, OPEN_MPI_4)], ids=lambda m: m.name
+)
+def test_restart_under_another_mpi(
+    make_job: Callable[..., Job], tmp_path: Path, first: Launcher, second: Launcher
+) -> None:
+    OPEN_MPI_4.skip_if_missing()
+    job = make_job(RANKS, mpirun=first.mpirun, env=dict(ENVIRONMENT))
+    through_restart(job, compiled(tmp_path / "program", SOURCES[0]), second)
+
+
+def through_restart(job: Job, program: Path, second: Launcher | None = None) -> None:
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
     job.start(program)
     job.wait_for(lambda text: text.count("ready") == RANKS)
     for _ in range(2):
         job.checkpoint()
+        job.mpirun = second.mpirun if second else job.mpirun
         restart(job)
     check(job, go, RANKS)
 
