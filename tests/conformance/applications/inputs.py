@@ -179,7 +179,7 @@ def poisson(where: Path) -> None:
     _write(where, **{"poisson.py": POISSON})
 
 
-def matrix_for_mumps(where: Path, side: int = 100) -> None:
+def matrix_for_mumps(where: Path, side: int = 250) -> None:
     """The Laplace operator on a square, and a right-hand side, in the format of MUMPS' own example."""
     n = side * side
     entries = [f"{k} {k} 4.0" for k in range(1, n + 1)]

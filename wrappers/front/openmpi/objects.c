@@ -8,7 +8,7 @@
 /* One definition for each object of the table of constants. */
 #define FRONT_OBJECT(SYMBOL, KIND, CORE, FORTRAN) \
     extern EXPORTED front_object_t SYMBOL; \
-    front_object_t SYMBOL = {CORE, FORTRAN};
+    front_object_t SYMBOL = {CORE, FORTRAN, {0}};
 #include "front_objects.h"
 #undef FRONT_OBJECT
 

@@ -40,6 +40,8 @@ typedef struct {
 typedef struct {
     int core;    /* the core's handle, MPICH's predefined one */
     int fortran; /* Open MPI's handle in Fortran */
+    /* Zero. Open MPI's Fortran library reads MPI_REQUEST_NULL's number in Fortran (0) at offset 0x68. */
+    int rest[25];
 } front_object_t;
 
 typedef enum {
