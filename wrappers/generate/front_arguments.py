@@ -114,7 +114,9 @@ def status(f: Function, a: Argument) -> Translation:
         after = [f"if (rc == MPI_SUCCESS && {name} != NULL) front_status_put({name}, &{core});"]
         unset = [f"MPI_Status {core} = {name} != NULL ? core_status({name}) : CORE_STATUS_EMPTY;"]
         return Translation(given, unset, after if a.kind == "STATUS_INOUT" else [])
-    written = "rc == MPI_SUCCESS" if f.family == "io" else f"{core}.MPI_SOURCE != STATUS_UNWRITTEN"
+    # A call for a send writes no source, but whether it was cancelled; a call that fails may have written everything.
+    flag = " && *flag" if any(b.name == "flag" for b in f.arguments) else ""
+    written = f"(rc == MPI_SUCCESS{flag}) || {core}.MPI_SOURCE != STATUS_UNWRITTEN"
     after = [f"if ({name} != NULL && LIKELY({written})) front_status_put({name}, &{core});"]
     return Translation(given, [f"MPI_Status {core} = CORE_STATUS_EMPTY;"], after)
 

@@ -62,6 +62,9 @@ static void ring(MPI_Comm comm) {
     CHECK(one.MPI_SOURCE == MPI_PROC_NULL && one.MPI_TAG == MPI_ANY_TAG);
     CHECK(!MPI_Sendrecv(out, 1, pair, right(), 1, got, 2, MPI_INT, left(), 1, comm, MPI_STATUS_IGNORE));
     CHECK(got[0] == left() && got[1] == 7);
+    memset(&one, 0xff, sizeof one); /* of a send: only whether it was cancelled */
+    CHECK(!MPI_Isend(out, 1, MPI_INT, MPI_PROC_NULL, 1, comm, &both[0]) && !MPI_Wait(&both[0], &one));
+    CHECK(!MPI_Test_cancelled(&one, &n) && !n);
     CHECK(!MPI_Wait(&both[0], &one) && one.MPI_SOURCE == MPI_ANY_SOURCE && one.MPI_TAG == MPI_ANY_TAG);
 }
 

@@ -1,8 +1,8 @@
 /* callbacks.c - functions of the program that the core calls. They expect Open MPI's handles, statuses and errors.
  *
- * The core keeps the program's function, as in its own interface, and a proxy of this file that calls it (front/front.h):
- * so an operation or a keyval needs nothing here. A generalized request has no such place in the core. It keeps its
- * functions in memory that is freed with the request.
+ * The core keeps the program's function, as in its own interface, and a proxy of this file that calls it
+ * (front/front.h). So an operation or a keyval needs nothing here. A generalized request has no such place in the core:
+ * it keeps its functions in memory that is freed with the request.
  *
  * Proxies are called on the upper TLS.
  */
@@ -72,7 +72,8 @@ typedef int delete_function_t(front_handle_t, int, void *, void *);
     static int delete_##KIND(MPI_Comm_delete_attr_function *function, int object, int keyval, int type, void *value, \
                              void *extra) { \
         (void)type; \
-        return core_error(((delete_function_t *)(function_t)function)(front_handle(FRONT_##KIND, object), keyval, value, extra)); \
+        front_handle_t h = front_handle(FRONT_##KIND, object); \
+        return core_error(((delete_function_t *)(function_t)function)(h, keyval, value, extra)); \
     }
 KEYVAL_PROXIES(COMM)
 KEYVAL_PROXIES(DATATYPE)

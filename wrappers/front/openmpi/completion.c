@@ -61,7 +61,7 @@ int front_Waitany(int count, front_handle_t requests[], int *index, front_status
     MPI_Status core = CORE_STATUS_EMPTY;
     open_arrays(&a, count, requests, NULL);
     int rc = MPY_CORE(Waitany)(count, a.requests, index, status != NULL ? &core : MPI_STATUS_IGNORE);
-    if (status != NULL && core.MPI_SOURCE != STATUS_UNWRITTEN) front_status_put(status, &core);
+    if (status != NULL && (rc == MPI_SUCCESS || core.MPI_SOURCE != STATUS_UNWRITTEN)) front_status_put(status, &core);
     close_arrays(&a, count, requests);
     return front_error(rc);
 }
@@ -71,7 +71,8 @@ int front_Testany(int count, front_handle_t requests[], int *index, int *flag, f
     MPI_Status core = CORE_STATUS_EMPTY;
     open_arrays(&a, count, requests, NULL);
     int rc = MPY_CORE(Testany)(count, a.requests, index, flag, status != NULL ? &core : MPI_STATUS_IGNORE);
-    if (status != NULL && core.MPI_SOURCE != STATUS_UNWRITTEN) front_status_put(status, &core);
+    if (status != NULL && ((rc == MPI_SUCCESS && *flag) || core.MPI_SOURCE != STATUS_UNWRITTEN))
+        front_status_put(status, &core);
     close_arrays(&a, count, requests);
     return front_error(rc);
 }

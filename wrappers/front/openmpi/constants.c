@@ -49,7 +49,8 @@ int front_rank(int core) {
 int front_Group_translate_ranks(front_handle_t group1, int n, const int ranks1[], front_handle_t group2, int ranks2[]) {
     int local[LOCAL_ITEMS], rc = MPI_SUCCESS;
     if (n <= 0 || ranks1 == NULL || ranks2 == NULL)
-        return front_error(MPY_CORE(Group_translate_ranks)(core_handle(group1), n, ranks1, core_handle(group2), ranks2));
+        return front_error(
+            MPY_CORE(Group_translate_ranks)(core_handle(group1), n, ranks1, core_handle(group2), ranks2));
     for (int done = 0; done < n && rc == MPI_SUCCESS; done += LOCAL_ITEMS) {
         int part = n - done < LOCAL_ITEMS ? n - done : LOCAL_ITEMS;
         for (int i = 0; i < part; i++) local[i] = core_rank(ranks1[done + i]);

@@ -29,8 +29,8 @@ static const char *needs(const struct link_map *object) {
 
 static void refuse(const char *who, const char *what) {
     char line[512];
-    snprintf(line, sizeof line, "%s %s, and the program also loads libmpi.so.40 (Open MPI): link everything with one MPI",
-             who, what);
+    snprintf(line, sizeof line,
+             "%s %s, and the program also loads libmpi.so.40 (Open MPI): link everything with one MPI", who, what);
     mpy_core_end(line);
 }
 

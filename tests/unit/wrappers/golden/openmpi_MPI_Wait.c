@@ -3,6 +3,6 @@ int front_Wait(front_handle_t *request, front_status_t *status) {
     MPI_Status status_core = CORE_STATUS_EMPTY;
     int rc = MPY_CORE(Wait)(request != NULL ? &request_core : NULL, status != NULL ? &status_core : MPI_STATUS_IGNORE);
     if (LIKELY(request_core != request_given)) *request = front_handle(FRONT_REQUEST, request_core);
-    if (status != NULL && LIKELY(status_core.MPI_SOURCE != STATUS_UNWRITTEN)) front_status_put(status, &status_core);
+    if (status != NULL && LIKELY((rc == MPI_SUCCESS) || status_core.MPI_SOURCE != STATUS_UNWRITTEN)) front_status_put(status, &status_core);
     return front_error(rc);
 }
