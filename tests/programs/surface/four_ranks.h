@@ -9,10 +9,10 @@ enum { RANKS = 4 };
 /* Calls a function's form with big counts (_c), or the one with int counts. Arrays of counts and displacements are
  * passed as void *. */
 #ifdef OPEN_MPI /* until 5.0 it has no big counts */
-enum { FORMS = 1 };
+enum { COUNT_FORMS = 1 };
 #define FORM(big, name, ...) ((void)(big), name(__VA_ARGS__))
 #else
-enum { FORMS = 2 };
+enum { COUNT_FORMS = 2 };
 #define FORM(big, name, ...) ((big) ? name##_c(__VA_ARGS__) : name(__VA_ARGS__))
 #endif
 

@@ -70,7 +70,7 @@ static void regular(int big, MPI_Comm comm) {
 /* Cases run with both forms, one on the world and one on a communicator made before the checkpoint. After it they are
  * exchanged. */
 static void each_form(void (*collectives)(int big, MPI_Comm comm), int after) {
-    for (int big = 0; big < FORMS; big++) {
+    for (int big = 0; big < COUNT_FORMS; big++) {
         root = 2 * after + big;
         collectives(big, big == after ? MPI_COMM_WORLD : twin);
     }

@@ -89,7 +89,7 @@ static void receive(int big, way_t way, kind_t kind, int sender, MPI_Comm comm) 
 
 /* For each form, and for each kind less than `end`. */
 #define EACH(big, kind, end)          \
-    for (int big = 0; big < FORMS; big++) \
+    for (int big = 0; big < COUNT_FORMS; big++) \
         for (kind_t kind = 0; kind < (end); kind++)
 
 /* ---- sent before, received after: over all ranks every kind of send meets every way to receive ---- */
@@ -208,7 +208,7 @@ static void sendrecv_set_up(void) {
         CHECK(!MPI_Isendrecv_replace(&other, 1, MPI_INT, right, COMPLETED, left, COMPLETED, MPI_COMM_WORLD, &done));
         CHECK(!MPI_Wait(&done, MPI_STATUS_IGNORE) && other == left);
     }
-    for (int big = 0; big < FORMS; big++) {
+    for (int big = 0; big < COUNT_FORMS; big++) {
         exchanges[big].mine = 10 * rank + big, exchanges[big].got = -1;
         for (int i = 0; i < LONG; i++) exchanges[big].replaced[i] = LONG * rank + i + big;
         if (rank % 2) continue;
@@ -222,7 +222,7 @@ static void sendrecv_set_up(void) {
 static void sendrecv_check(void) {
     int partner = rank ^ 1, n, wrong = 0;
     MPI_Status status[2];
-    for (int big = 0; big < FORMS; big++) {
+    for (int big = 0; big < COUNT_FORMS; big++) {
         if (rank % 2) {
             CHECK(!FORM(big, MPI_Sendrecv_replace, exchanges[big].replaced, LONG, MPI_INT, partner, REPLACING + big,
                         partner, REPLACING + big, MPI_COMM_WORLD, &status[1]));
@@ -301,7 +301,7 @@ static void refused_check(void) {
     CHECK(!MPI_Improbe(MPI_PROC_NULL, 5, lenient, &flag, &nobody, &status) && flag && nobody == MPI_MESSAGE_NO_PROC);
     CHECK(!MPI_Imrecv(data, 1, MPI_INT, &nobody, &request) && !MPI_Wait(&request, &status) &&
           status.MPI_TAG == MPI_ANY_TAG);
-    for (int big = 0; big < FORMS; big++) {
+    for (int big = 0; big < COUNT_FORMS; big++) {
         CHECK(!FORM(big, MPI_Ssend, data, 1, MPI_INT, MPI_PROC_NULL, 0, lenient));
         REFUSED(MPI_ERR_RANK, MPI_Send, data, 1, MPI_INT, RANKS, 0, lenient);
         REFUSED(MPI_ERR_RANK, MPI_Recv, data, 1, MPI_INT, RANKS, 0, lenient, &status);
