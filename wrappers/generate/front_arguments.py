@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .c_text import declaration
 from .constants import Constant
-from .function_table import Argument, Function, Table
+from .function_table import Argument, Function, Table, TableError
 
 # Integers that are constants, by the argument's name, or by FUNCTION.ARGUMENT where only this one is.
 CONSTANTS = {
@@ -184,7 +184,7 @@ def translation(table: Table, f: Function, a: Argument, differing: Mapping[str, 
     if a.kind == "T_PVAR_HANDLE":
         return Translation(f"{name} == (void *)OPENMPI_T_PVAR_ALL_HANDLES ? MPI_T_PVAR_ALL_HANDLES : {name}")
     if a.kind == "DATATYPE_ARRAY_OUT" or a.kind.startswith("F08_"):
-        raise NotImplementedError(f"{f.symbol}: {name}")
+        raise TableError(f"{f.symbol}: no rule translates {name}")
     return Translation(name)
 
 

@@ -113,9 +113,6 @@ void front_text(char *text, size_t size, const char *core, int *length);
 enum { STATUS_UNWRITTEN = INT_MIN };
 #define CORE_STATUS_EMPTY ((MPI_Status){0, 0, STATUS_UNWRITTEN, 0, STATUS_UNWRITTEN})
 
-static inline size_t core_status_bytes(const MPI_Status *s) {
-    return (size_t)(unsigned)s->count_lo | (size_t)((unsigned)s->count_hi_and_cancelled >> 1) << 32;
-}
 static inline void front_status_put(front_status_t *status, const MPI_Status *core) {
     if (LIKELY(core->MPI_SOURCE != STATUS_UNWRITTEN)) {
         status->source = LIKELY(core->MPI_SOURCE >= 0) ? core->MPI_SOURCE : front_rank(core->MPI_SOURCE);
@@ -123,7 +120,7 @@ static inline void front_status_put(front_status_t *status, const MPI_Status *co
     }
     if (core->MPI_ERROR != STATUS_UNWRITTEN) status->error = front_error(core->MPI_ERROR);
     status->cancelled = core->count_hi_and_cancelled & 1;
-    status->bytes = core_status_bytes(core);
+    status->bytes = mpy_status_bytes(core);
 }
 static inline MPI_Status core_status(const front_status_t *status) {
     return (MPI_Status){(int)(unsigned)status->bytes,

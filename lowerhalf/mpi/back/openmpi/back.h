@@ -83,12 +83,16 @@ static inline uint32_t mpy_kind_bits(mpy_kind_t kind) {
     return bits[kind] >> 26;
 }
 
+/* The index of a created handle, also in arrays beside `mpy_made`. */
+static inline uint32_t mpy_made_index(int handle) { return (uint32_t)handle & (MPY_MADE - 1); }
+
 /* A handle of the core as Open MPI's. Anything else becomes the null handle, for which Open MPI raises the same
  * error. */
 static inline void *mpy_in(mpy_kind_t kind, int handle) {
     uint32_t h = (uint32_t)handle;
     if (MPY_LIKELY(h >> 26 == (1u << 4 | mpy_kind_bits(kind)))) return mpy_predefined[kind][h & 0xff];
-    return MPY_LIKELY(h >> 26 == (2u << 4 | mpy_kind_bits(kind))) ? mpy_made[kind][h & (MPY_MADE - 1)] : mpy_null[kind];
+    bool made = h >> 26 == (2u << 4 | mpy_kind_bits(kind));
+    return MPY_LIKELY(made) ? mpy_made[kind][mpy_made_index(handle)] : mpy_null[kind];
 }
 /* A new object of Open MPI as the core's handle. */
 static inline int mpy_out(mpy_kind_t kind, void *theirs) {

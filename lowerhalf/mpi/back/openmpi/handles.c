@@ -72,7 +72,7 @@ bool mpy_handles_open(void *library, char *error, size_t n) {
         uint32_t h = (uint32_t)row->handle;
         if (h >> 30 == 1 && mpy_predefined[row->kind][h & 0xff] == mpy_null[row->kind])
             mpy_predefined[row->kind][h & 0xff] = theirs;
-        if (h >> 30 == 2) mpy_made[row->kind][h & (MPY_MADE - 1)] = theirs;
+        if (h >> 30 == 2) mpy_made[row->kind][mpy_made_index(row->handle)] = theirs;
     }
     mpy_file_null = dlsym(library, "ompi_mpi_file_null");
     if (mpy_null[MPY_KIND_COMM] != NULL && mpy_null[MPY_KIND_REQUEST] != NULL && mpy_file_null != NULL && kept != NULL)
@@ -88,6 +88,10 @@ static void leave(pool_t *p) {
     if (mpy_threaded) mpy_lock_release(&p->lock);
 }
 
+static int made_handle(mpy_kind_t kind, uint32_t index) {
+    return (int)(2u << 30 | mpy_kind_bits(kind) << 26 | index);
+}
+
 int mpy_handle_add(mpy_kind_t kind, void *theirs) {
     pool_t *p = &pools[kind];
     enter(p);
@@ -98,11 +102,11 @@ int mpy_handle_add(mpy_kind_t kind, void *theirs) {
         abort();
     }
     mpy_made[kind][index] = theirs;
-    return (int)(0x80000000u | ((uint32_t)mpy_null_handle[kind] & 0x3c000000u) | index);
+    return made_handle(kind, index);
 }
 
 void mpy_handle_remove(mpy_kind_t kind, int handle) {
-    uint32_t h = (uint32_t)handle, index = h & (MPY_MADE - 1);
+    uint32_t h = (uint32_t)handle, index = mpy_made_index(handle);
     if (h >> 30 != 2 || (kind == MPY_KIND_DATATYPE && index < PAIR_TYPES)) return;
     pool_t *p = &pools[kind];
     mpy_made[kind][index] = mpy_null[kind];
@@ -134,11 +138,10 @@ int mpy_handle_find(mpy_kind_t kind, void *theirs) {
     if (handle != mpy_null_handle[kind]) return handle;
     uint32_t ever = pools[kind].ever;
     for (uint32_t i = 0; i < ever; i++)
-        if (mpy_made[kind][i] == theirs)
-            return (int)(0x80000000u | ((uint32_t)mpy_null_handle[kind] & 0x3c000000u) | i);
+        if (mpy_made[kind][i] == theirs) return made_handle(kind, i);
     return mpy_null_handle[kind];
 }
 
 void mpy_request_keep(int request, mpy_block_t *blocks) {
-    kept[(uint32_t)request & (MPY_MADE - 1)] = blocks;
+    kept[mpy_made_index(request)] = blocks;
 }

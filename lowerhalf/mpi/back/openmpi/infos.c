@@ -23,8 +23,6 @@ static uint32_t highest, lock; /* the lock guards lists and `highest` */
 
 enum { KEYS_FIT = OPENMPI_MAX_INFO_KEY, VALUES_FIT = OPENMPI_MAX_INFO_VAL }; /* with the end of the string */
 
-static uint32_t index_of(MPI_Info handle) { return (uint32_t)handle & (MPY_MADE - 1); }
-
 /* ---- lists of pairs ---- */
 
 static pair_t **find(info_t *info, const char *key) {
@@ -80,7 +78,7 @@ static info_t *info_of(MPI_Info handle) {
         environment_read |= up;
         return &environment;
     }
-    return (uint32_t)handle >> 30 == 2 && ours != NULL ? ours[index_of(handle)] : NULL;
+    return (uint32_t)handle >> 30 == 2 && ours != NULL ? ours[mpy_made_index(handle)] : NULL;
 }
 
 /* ---- Open MPI's infos beside ours ---- */
@@ -110,7 +108,7 @@ static MPI_Info add(void *theirs) {
     if (ours == NULL || info == NULL) abort();
     mpy_lock_release(&lock);
     MPI_Info handle = mpy_handle_add(MPY_KIND_INFO, theirs);
-    uint32_t i = index_of(handle);
+    uint32_t i = mpy_made_index(handle);
     mpy_lock_acquire(&lock);
     if (i > highest) highest = i;
     ours[i] = info;
@@ -121,7 +119,7 @@ static MPI_Info add(void *theirs) {
 MPI_Info mpy_info_out(void *theirs) {
     if (theirs == mpy_null[MPY_KIND_INFO]) return MPI_INFO_NULL;
     MPI_Info handle = add(theirs);
-    read_theirs(ours[index_of(handle)], theirs);
+    read_theirs(ours[mpy_made_index(handle)], theirs);
     return handle;
 }
 
@@ -136,7 +134,7 @@ static int check_key(const char *key) {
 
 static int create(MPI_Info *info) {
     *info = add(mpy_null[MPY_KIND_INFO]);
-    make_theirs(index_of(*info));
+    make_theirs(mpy_made_index(*info));
     return MPI_SUCCESS;
 }
 
@@ -152,8 +150,8 @@ static int dup(MPI_Info info, MPI_Info *new) {
     MPI_Info handle = add(mpy_null[MPY_KIND_INFO]);
     bool done = true;
     for (const pair_t *p = from->first; p != NULL; p = p->next)
-        done &= put(ours[index_of(handle)], p->key, p->value);
-    make_theirs(index_of(handle));
+        done &= put(ours[mpy_made_index(handle)], p->key, p->value);
+    make_theirs(mpy_made_index(handle));
     *new = handle;
     return done ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
@@ -170,7 +168,7 @@ static int free_info(MPI_Info *info) {
     if (up && theirs != mpy_null[MPY_KIND_INFO]) MPY_THEIRS(Info_free, &theirs);
     while (i->first != NULL) drop(&i->first);
     mpy_lock_acquire(&lock);
-    ours[index_of(*info)] = NULL;
+    ours[mpy_made_index(*info)] = NULL;
     mpy_lock_release(&lock);
     free(i);
     mpy_handle_remove(MPY_KIND_INFO, *info);

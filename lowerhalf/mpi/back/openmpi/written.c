@@ -134,7 +134,7 @@ static int idup(int rc, MPI_Comm made, void *request, MPI_Comm *newcomm, MPI_Req
     *out = mpy_out(MPY_KIND_REQUEST, request);
     return MPI_SUCCESS;
 }
-static void **place(MPI_Comm comm) { return &mpy_made[MPY_KIND_COMM][(uint32_t)comm & (MPY_MADE - 1)]; }
+static void **place(MPI_Comm comm) { return &mpy_made[MPY_KIND_COMM][mpy_made_index(comm)]; }
 
 static int comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
     void *theirs = mpy_null[MPY_KIND_REQUEST];
