@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -70,6 +71,13 @@ static int process_manager_listens(void) {
            now.st_dev == WORDS->pmi_device;
 }
 
+/* Without a signal, if there is nobody at the other end. */
+static int tell_process_manager(const char *request, size_t n) {
+    long sent = mpy_sys(SYS_sendto, WORDS->pmi_fd, request, n, MSG_NOSIGNAL, 0, 0);
+    if (sent == -ENOTSOCK) sent = mpy_sys(SYS_write, WORDS->pmi_fd, request, n);
+    return sent == (long)n;
+}
+
 /* Hydra treats a process that has spoken PMI and ends without finalize as crashed: it kills the other ranks and loses
  * exit codes. MPICH 4 finalizes in MPI_Finalize. MPICH 5 finalizes in an exit handler of its libc, which never runs,
  * because the program exits through its own libc. So we send finalize here, unless the library has closed the
@@ -78,7 +86,7 @@ void mpy_control_leave_process_manager(void) {
     static const char request[] = "cmd=finalize\n";
     static volatile uint32_t left;
     if (!process_manager_listens() || __atomic_exchange_n(&left, 1, __ATOMIC_SEQ_CST)) return;
-    if (mpy_sys(SYS_write, WORDS->pmi_fd, request, sizeof request - 1) < 0) return;
+    if (!tell_process_manager(request, sizeof request - 1)) return;
     char c = 0;
     while (c != '\n' && mpy_sys(SYS_read, WORDS->pmi_fd, &c, 1) == 1) {}
 }
@@ -100,7 +108,7 @@ void mpy_control_abort(int code) {
     if ((WORDS->pid != 0 && !ours()) || !process_manager_listens()) return;
     wait_until_read();
     request[sizeof request - 3] = (char)('0' + code % 10);
-    mpy_sys(SYS_write, WORDS->pmi_fd, request, sizeof request - 1);
+    tell_process_manager(request, sizeof request - 1);
 }
 
 static void tell_coordinator(void);

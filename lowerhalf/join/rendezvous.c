@@ -113,9 +113,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 
 /* In the grandchild, from here to exec. 0, 1, 2: log; 3: socket; 4: lock. Invariant 3. */
 static void become_coordinator(char *const argv[], int log, int listener, int lock) {
-    static const int warnings[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
-    for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
-    for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) signal(warnings[i], SIG_IGN);
+    mpy_helper_ignore_warnings();
     int descriptors[] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log, listener, lock};
     mpy_helper_become(argv, descriptors, 5);
 }
@@ -285,7 +283,6 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.local_size, job->manager = pmi.manager;
     if (job->manager == MPY_MANAGER_PMI && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
     bool ok = agree(options, &pmi, job, say, error, n);
-    mpy_pmi_close(&pmi);
     job->pmi_fd = pmi.fd;
     return ok;
 }
@@ -306,11 +303,9 @@ bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
     job->protocol = (mpy_protocol_t)protocol;
     strcpy(job->dir, text + at);
     if (job->pmi_fd >= 0) { /* the exec has kept it open */
-        char number[16];
         fcntl(job->pmi_fd, F_SETFD, FD_CLOEXEC);
         mpy_fd_lower_add(job->pmi_fd);
-        snprintf(number, sizeof number, "%d", job->pmi_fd);
-        setenv("PMI_FD", number, 1);
+        mpy_pmi_note_fd(job->manager, job->pmi_fd);
     }
     return mpy_secret_read(job->dir, job->secret, error, n);
 }

@@ -146,27 +146,42 @@ static void adopt_environment(char **env) {
     }
 }
 
-/* ---- Init with precautions (invariant 3) ---- */
+/* ---- what initializes MPI, with precautions (invariant 3) ---- */
 
 static int (*real_init)(int *, char ***);
 static int (*real_init_thread)(int *, char ***, int, int *);
+static int (*real_session_init)(MPI_Info, MPI_Errhandler, MPI_Session *);
 
-static int guarded(int required, int *provided, int *argc, char ***argv, int threaded) {
+static sigset_t begin(void) {
     sigset_t all, old;
     sigfillset(&all);
     sigdelset(&all, SIGSYS);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     mpy_fds_scan_begin();
     mpy_fds_occupy_low();
-    int rc = threaded ? real_init_thread(argc, argv, required, provided) : real_init(argc, argv);
+    return old;
+}
+
+static int end(sigset_t old, int rc) {
     mpy_fds_release_low();
     mpy_fds_scan_end();
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;
 }
-static int init(int *argc, char ***argv) { return guarded(0, NULL, argc, argv, 0); }
+
+static int init(int *argc, char ***argv) {
+    sigset_t old = begin();
+    return end(old, real_init(argc, argv));
+}
+
 static int init_thread(int *argc, char ***argv, int required, int *provided) {
-    return guarded(required, provided, argc, argv, 1);
+    sigset_t old = begin();
+    return end(old, real_init_thread(argc, argv, required, provided));
+}
+
+static int session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session) {
+    sigset_t old = begin();
+    return end(old, real_session_init(info, errhandler, session));
 }
 
 void mpy_mpi_segments(char *out, size_t n) {
@@ -255,6 +270,11 @@ static void fill_from_back(void *library, const char *path, const char *name) {
         refuse("%s cannot be used: %s", path, error);
 }
 
+static void guard(int slot, void **real, void *ours) {
+    *real = MPY_LOWER->mpi[slot];
+    MPY_LOWER->mpi[slot] = ours;
+}
+
 void mpy_mpi_load(char **env) {
     static int loaded;
     if (loaded) return;
@@ -286,9 +306,8 @@ void mpy_mpi_load(char **env) {
     refuse_strangers(path, family);
     if (family == FAMILY_OPEN_MPI) fill_from_back(library, path, "libmanapy-back-openmpi.so");
     else fill_directly(library);
-    real_init = (int (*)(int *, char ***))MPY_LOWER->mpi[MPY_FN_Init];
-    real_init_thread = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
-    MPY_LOWER->mpi[MPY_FN_Init] = (void *)init;
-    MPY_LOWER->mpi[MPY_FN_Init_thread] = (void *)init_thread;
+    guard(MPY_FN_Init, (void **)&real_init, (void *)init);
+    guard(MPY_FN_Init_thread, (void **)&real_init_thread, (void *)init_thread);
+    guard(MPY_FN_Session_init, (void **)&real_session_init, (void *)session_init);
     loaded = 1;
 }

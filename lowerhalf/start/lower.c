@@ -208,11 +208,9 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
 }
 
 void mpy_lower_make_way(void) {
-    char number[16];
     if (job.pmi_fd < 0) return;
     job.pmi_fd = mpy_fd_high(job.pmi_fd);
-    snprintf(number, sizeof number, "%d", job.pmi_fd);
-    setenv("PMI_FD", number, 1);
+    mpy_pmi_note_fd(job.manager, job.pmi_fd);
     mpy_control_note_process_manager(job.pmi_fd);
 }
 

@@ -1,5 +1,5 @@
 /* pmi.c - client of the process manager's PMI-1 service, used before the MPI library is loaded. Where the process
- * manager speaks PMIx, our own child offers that service (pmix.c). Lower half; libc.
+ * manager speaks PMIx, a process of our own offers that service (pmix.c). Lower half; libc.
  *
  * Invariants
  *  1. MPI_Init later opens its own dialogue on the same descriptor (cmd=init again). Hydra answers as if it were the
@@ -95,9 +95,8 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     if (p->fd < 0)
         return mpy_refuse(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit "
                           "-n is too low)", fd, mpy_fd_base(), strerror(errno));
-    char text[16], line[LINE_MAX_BYTES * 4];
-    snprintf(text, sizeof text, "%d", p->fd);
-    setenv("PMI_FD", text, 1);
+    char line[LINE_MAX_BYTES * 4];
+    mpy_pmi_note_fd(p->manager, p->fd);
     p->local_size = env_number("MPI_LOCALNRANKS", env_number("SLURM_STEP_NUM_NODES", 0) == 1 ? p->size : 0);
 
     snprintf(line, sizeof line, "cmd=init pmi_version=1 pmi_subversion=1\n");
@@ -137,6 +136,8 @@ void mpy_pmi_let_rank0_speak(mpy_manager_t manager, int rank) {
     if (rank != 0) usleep((manager == MPY_MANAGER_PMIX ? PMIX_SPEAKER_MS : SPEAKER_MS) * 1000);
 }
 
-void mpy_pmi_close(mpy_pmi_t *p) {
-    if (p->manager == MPY_MANAGER_PMIX) mpy_pmix_close(p);
+void mpy_pmi_note_fd(mpy_manager_t manager, int fd) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", fd);
+    if (manager == MPY_MANAGER_PMI) setenv("PMI_FD", text, 1);
 }

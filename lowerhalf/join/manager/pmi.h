@@ -11,7 +11,6 @@ typedef enum { MPY_MANAGER_NONE, MPY_MANAGER_PMI, MPY_MANAGER_PMIX } mpy_manager
 typedef struct mpy_pmi {
     mpy_manager_t manager;
     int fd; /* -1: no connection */
-    int agent; /* PMIX: process id of our child at the other end of fd */
     int rank, size;
     int local_size; /* number of ranks on this host; 0: unknown, but not all */
     size_t value_max; /* longest value that can safely be put under one key */
@@ -21,8 +20,8 @@ typedef struct mpy_pmi {
 /* Were we started by hydra's mpirun (of MPICH or Intel MPI)? */
 bool mpy_pmi_is_hydra(void);
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
-/* The rendezvous is over. PMI: fd stays open, for the MPI library. */
-void mpy_pmi_close(mpy_pmi_t *p);
+/* Its fd has this number now. PMI: tells the MPI library, in the environment. */
+void mpy_pmi_note_fd(mpy_manager_t manager, int fd);
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);
 bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n);
 /* Called before this rank ends with an error that all ranks have. Rank 0 reports it and ends, and the process manager

@@ -1,12 +1,13 @@
 /* pmix.c - a rank whose process manager speaks PMIx: Open MPI's mpirun, `srun --mpi=pmix`. Lower half; libc; still one
  * thread.
  *
- * A child of the rank speaks PMIx (pmix_agent.c says why), and the rank speaks PMI-1 with it, as with hydra (pmi.c).
+ * A process beside the rank speaks PMIx (pmix_agent.c says why), and the rank speaks PMI-1 with it, as with hydra
+ * (pmi.c). It stays until the rank ends.
  *
  * Invariants
  *  1. A library that crashes and a server that does not answer cost ANSWER_SECONDS at most, then one line.
  *  2. Ranks that fail alike say so once. Open MPI 4's mpirun takes 1.6 s to end the others.
- *  3. After mpy_pmix_close there is no child, no descriptor and no thread of this conversation.
+ *  3. This conversation leaves one descriptor in the rank, but no child and no thread.
  *
  * For tests MANAPY_PMIX_SECONDS, a whole number, replaces ANSWER_SECONDS.
  */
@@ -47,12 +48,10 @@ static int answer_seconds(void) {
 
 static int64_t answer_deadline(void) { return mpy_now_ms() + answer_seconds() * INT64_C(1000); }
 
-static int end_agent(mpy_pmi_t *p, bool kill_it) {
+static int end_child(pid_t child, bool kill_it) {
     int status = 0;
-    if (kill_it) kill(p->agent, SIGKILL);
-    while (waitpid(p->agent, &status, 0) < 0 && errno == EINTR) {}
-    mpy_fd_close(p->fd);
-    p->fd = -1;
+    if (kill_it) kill(child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     return status;
 }
 
@@ -67,8 +66,8 @@ static bool explain(mpy_line_result_t got, int status, const char *library, char
                       "libpmix with MANAPY_LIBPMIX)", mpy_pmix_launcher(), library);
 }
 
-/* The lines with which an agent begins. */
-static bool greet(mpy_pmi_t *p, char *error, size_t n) {
+/* The lines with which an agent begins. child: its parent. */
+static bool greet(mpy_pmi_t *p, pid_t child, char *error, size_t n) {
     char line[LINE_MAX_BYTES], library[LINE_MAX_BYTES] = "libpmix";
     int64_t deadline = answer_deadline();
     mpy_line_result_t got = mpy_line_read(p->fd, line, sizeof line, deadline);
@@ -77,8 +76,11 @@ static bool greet(mpy_pmi_t *p, char *error, size_t n) {
         got = mpy_line_read(p->fd, line, sizeof line, deadline);
     }
     bool is_read = got == MPY_LINE_READ;
-    if (is_read && sscanf(line, "rank %d size %d local %d", &p->rank, &p->size, &p->local_size) == 3) return true;
-    int status = end_agent(p, got != MPY_LINE_ENDED);
+    if (is_read && sscanf(line, "rank %d size %d local %d", &p->rank, &p->size, &p->local_size) == 3) {
+        end_child(child, true);
+        return true;
+    }
+    int status = end_child(child, got != MPY_LINE_ENDED);
     if (is_read) return mpy_refuse(error, n, "%s has started this rank, but %s", mpy_pmix_launcher(), line + 6);
     return explain(got, status, library, error, n);
 }
@@ -87,18 +89,17 @@ static bool start_agent(mpy_pmi_t *p, int rank, char *error, size_t n) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return mpy_refuse(error, n, "socketpair: %s", strerror(errno));
-    p->agent = fork();
-    if (p->agent == 0) {
-        close(ends[0]);
-        mpy_pmix_agent(ends[1], rank);
-    }
+    pid_t child = fork();
+    if (child == 0) mpy_pmix_agent(ends[1], rank, answer_seconds());
     int cause = errno;
     close(ends[1]);
     p->fd = mpy_fd_high(ends[0]);
-    if (p->agent > 0) return true;
+    if (child > 0 ? greet(p, child, error, n)
+                  : mpy_refuse(error, n, "cannot start the process that speaks PMIx: fork: %s", strerror(cause)))
+        return true;
     mpy_fd_close(p->fd);
     p->fd = -1;
-    return mpy_refuse(error, n, "cannot start the process that speaks PMIx: fork: %s", strerror(cause));
+    return false;
 }
 
 bool mpy_pmix_open(mpy_pmi_t *p, char *error, size_t n) {
@@ -108,22 +109,13 @@ bool mpy_pmix_open(mpy_pmi_t *p, char *error, size_t n) {
         return mpy_refuse(error, n, "PMIX_RANK=%s is no rank", text);
     p->manager = MPY_MANAGER_PMIX;
     strcpy(p->kvsname, "pmix");
-    if (start_agent(p, (int)rank, error, n) && greet(p, error, n)) return true;
+    if (start_agent(p, (int)rank, error, n)) return true;
     mpy_pmi_let_rank0_speak(MPY_MANAGER_PMIX, (int)rank);
     return false;
 }
 
-void mpy_pmix_close(mpy_pmi_t *p) {
-    static const char request[] = "cmd=finalize\n";
-    char line[LINE_MAX_BYTES];
-    bool asked = send(p->fd, request, sizeof request - 1, MSG_NOSIGNAL) == sizeof request - 1;
-    bool done = asked && mpy_line_read(p->fd, line, sizeof line, answer_deadline()) == MPY_LINE_READ;
-    if (done) shutdown(p->fd, SHUT_RDWR);
-    end_agent(p, !done);
-}
-
-/* A second PMIx_Init with the id of a rank that has finalized finds the shared memory of the first one gone: Open MPI
- * 4.1 and Slurm then wait for ever, or fail. Without shared memory (component "hash") it succeeds. */
+/* A second client of one rank does not get the job's data by shared memory: Open MPI 4.1 and Slurm then fail, or wait for
+ * ever. Without shared memory (component "hash") it gets them. */
 void mpy_pmix_make_way(void) {
     if (mpy_pmix_is_there()) setenv("PMIX_MCA_gds", "hash", 0);
 }

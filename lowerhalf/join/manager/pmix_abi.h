@@ -53,6 +53,7 @@ typedef pmix_status_t pmix_commit_t(void);
 typedef pmix_status_t pmix_fence_t(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo);
 typedef pmix_status_t pmix_get_t(const pmix_proc_t *proc, const char key[], const pmix_info_t info[], size_t ninfo,
                                  pmix_value_t **value);
+typedef pmix_status_t pmix_abort_t(int status, const char msg[], pmix_proc_t procs[], size_t nprocs);
 typedef const char *pmix_error_string_t(pmix_status_t status);
 
 #endif

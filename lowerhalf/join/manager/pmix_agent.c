@@ -4,47 +4,65 @@
  *        <- library PATH            opens libpmix
  *        <- rank R size S local L   PMIx_Init, PMIx_Get of the sizes      <->
  *        put, barrier_in, get <->   PMIx_Put, PMIx_Commit, PMIx_Fence, PMIx_Get <->
- *        finalize <->               PMIx_Finalize                         <->
+ *        abort ->                   PMIx_Abort, under Slurm               ->
+ *        finalize, or the end <->   PMIx_Finalize                         <->
  *
  * An error before the second line is `error TEXT`.
  *
  * Why a process: libpmix leaves a thread and descriptors in its process until PMIx_Finalize, and a server takes a rank
  * that ends without PMIx_Finalize for a crash. And an MPI library that later initializes PMIx in the same process fails
- * (Open MPI 5.0.11, whether or not we have finalized it before). Here all of it ends with the rendezvous, a library
- * that crashes or waits for ever does so beside the rank, and the rank stays one thread.
+ * (Open MPI 5.0.11, whether or not we have finalized it before). Here a library that crashes or waits for ever does so
+ * beside the rank, and the rank stays one thread.
+ *
+ * Why until the end of the rank, not only for the rendezvous: PMIx's server takes a lost connection for the loss of its
+ * rank, finalized or not. If other ranks wait in the fence of their MPI_Init at that moment, they go on without this
+ * rank, whose own fence then never ends (OpenPMIx, lost_connection() in ptl_base_sendrecv.c). And files that the MPI
+ * library asks the server to remove at the end of its rank are removed at the end of the first connection.
  *
  * Invariants
  *  1. The agent ends with its rank.
  *  2. It writes nothing to the rank's standard streams: libpmix's own messages would stand beside our one line.
  *  3. Only rank 0 puts keys.
+ *  4. It is no child of the rank: the program's wait(2) never sees it. Its parent, a child of the rank, ends as it ends
+ *     while the rank waits for its first lines; the rank then kills the parent.
+ *  5. Signals that schedulers send to all processes of a job as a warning do not end it.
  */
 #define _GNU_SOURCE
 #include "pmix_agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "../helper.h"
+#include "line.h"
 #include "pmix_library.h"
 
 enum { LINE_MAX_BYTES = 4096 };
+/* The agent has no other descriptors of its rank: mpirun waits until those are closed. FD: the conversation.
+ * RANK_PROCESS: pidfd of the rank, or closed. */
+enum { FD = 3, RANK_PROCESS = 4, AFTER = 5 };
 
 static mpy_pmix_library_t pmix;
 static char nspace[256];
 
-__attribute__((format(printf, 2, 3))) static _Noreturn void fail(int fd, const char *format, ...) {
+__attribute__((format(printf, 1, 2))) static _Noreturn void fail(const char *format, ...) {
     char text[1200];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    dprintf(fd, "error %s\n", text);
+    dprintf(FD, "error %s\n", text);
     _exit(1);
 }
 
@@ -77,32 +95,46 @@ static pmix_status_t fence(void) {
     return status == PMIX_SUCCESS ? pmix.fence(NULL, 0, &collect, 1) : status;
 }
 
-static void get(int fd, const char *key) {
+static void get(const char *key) {
     const pmix_proc_t first = process(0);
     pmix_value_t *value = NULL;
     pmix_status_t status = pmix.get(&first, key, NULL, 0, &value);
-    if (status != PMIX_SUCCESS) dprintf(fd, "cmd=get_result rc=-1 msg=%s\n", pmix.error_string(status));
-    else if (value->type != PMIX_STRING) dprintf(fd, "cmd=get_result rc=-1 msg=no_text\n");
-    else dprintf(fd, "cmd=get_result rc=0 value=%s\n", value->data.string);
+    if (status != PMIX_SUCCESS) dprintf(FD, "cmd=get_result rc=-1 msg=%s\n", pmix.error_string(status));
+    else if (value->type != PMIX_STRING) dprintf(FD, "cmd=get_result rc=-1 msg=no_text\n");
+    else dprintf(FD, "cmd=get_result rc=0 value=%s\n", value->data.string);
 }
 
-static void answer_status(int fd, const char *command, pmix_status_t status) {
-    if (status == PMIX_SUCCESS) dprintf(fd, "cmd=%s rc=0\n", command);
-    else dprintf(fd, "cmd=%s rc=-1 msg=%s\n", command, pmix.error_string(status));
+static void answer_status(const char *command, pmix_status_t status) {
+    if (status == PMIX_SUCCESS) dprintf(FD, "cmd=%s rc=0\n", command);
+    else dprintf(FD, "cmd=%s rc=-1 msg=%s\n", command, pmix.error_string(status));
 }
 
-/* PMI-1 as pmi.c speaks it, until the rank is gone. */
-static void serve(int fd) {
+/* Open MPI's mpirun ends the other ranks by itself and would add a message of its own. srun does not. */
+static void abort_job(int code) {
+    if (strncmp(nspace, "slurm.", 6) == 0) pmix.abort(code, "", NULL, 0);
+}
+
+/* The next line. Programs that the rank has started may hold the connection open, so it is not enough to wait for its
+ * end. */
+static bool next_line(char line[LINE_MAX_BYTES]) {
+    struct pollfd ready[] = {{.fd = FD, .events = POLLIN}, {.fd = RANK_PROCESS, .events = POLLIN}};
+    while (poll(ready, 2, -1) < 0 && errno == EINTR) {}
+    return ready[0].revents != 0 && mpy_line_read(FD, line, LINE_MAX_BYTES, MPY_LINE_NO_DEADLINE) == MPY_LINE_READ;
+}
+
+/* PMI-1 as pmi.c speaks it, until the rank ends it or is gone. */
+static void serve(int patience_s) {
     char line[LINE_MAX_BYTES], key[64], value[LINE_MAX_BYTES];
-    FILE *stream = fdopen(fd, "r");
-    while (stream != NULL && fgets(line, sizeof line, stream) != NULL) {
+    int code;
+    while (next_line(line) && strcmp(line, "cmd=finalize") != 0) {
         if (sscanf(line, "cmd=put kvsname=%*s key=%63s value=%4095s", key, value) == 2)
-            answer_status(fd, "put_result", put(key, value));
-        else if (sscanf(line, "cmd=get kvsname=%*s key=%63s", key) == 1) get(fd, key);
-        else if (strcmp(line, "cmd=barrier_in\n") == 0) answer_status(fd, "barrier_out", fence());
-        else if (strcmp(line, "cmd=finalize\n") == 0)
-            answer_status(fd, "finalize_ack", pmix.finalize(NULL, 0));
+            answer_status("put_result", put(key, value));
+        else if (sscanf(line, "cmd=get kvsname=%*s key=%63s", key) == 1) get(key);
+        else if (strcmp(line, "cmd=barrier_in") == 0) answer_status("barrier_out", fence());
+        else if (sscanf(line, "cmd=abort exitcode=%d", &code) == 1) abort_job(code);
     }
+    alarm((unsigned)patience_s); /* the rank waits for the answer */
+    answer_status("finalize_ack", pmix.finalize(NULL, 0));
 }
 
 /* Invariant 2. */
@@ -111,22 +143,58 @@ static void silence(void) {
     for (int fd = 0; fd < 3 && null >= 0; fd++) dup2(null, fd);
 }
 
-_Noreturn void mpy_pmix_agent(int fd, int rank) {
+static void keep_only(int fd, int rank_process) {
+    int a = fcntl(fd, F_DUPFD_CLOEXEC, AFTER), b = fcntl(rank_process, F_DUPFD_CLOEXEC, AFTER);
+    dup2(a, FD);
+    if (b >= 0) dup2(b, RANK_PROCESS);
+    else close(RANK_PROCESS);
+    close_range(AFTER, ~0u, 0);
+}
+
+/* Invariant 4. */
+static _Noreturn void end_as(pid_t agent) {
+    int status = 0;
+    while (waitpid(agent, &status, 0) < 0 && errno == EINTR) {}
+    if (WIFSIGNALED(status)) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        raise(WTERMSIG(status));
+    }
+    _exit(WEXITSTATUS(status));
+}
+
+static _Noreturn void speak(int rank, int patience_s) {
     char error[1024];
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* invariant 1; one that has died before leaves an end of file */
-    silence();
-    if (!mpy_pmix_library_open(&pmix, error, sizeof error)) fail(fd, "%s", error);
-    dprintf(fd, "library %s\n", pmix.path);
+    if (!mpy_pmix_library_open(&pmix, error, sizeof error)) fail("%s", error);
+    dprintf(FD, "library %s\n", pmix.path);
 
     pmix_proc_t self;
     pmix_status_t status = pmix.init(&self, NULL, 0);
-    if (status != PMIX_SUCCESS) fail(fd, "PMIx_Init of %s fails: %s", pmix.path, pmix.error_string(status));
+    if (status != PMIX_SUCCESS) fail("PMIx_Init of %s fails: %s", pmix.path, pmix.error_string(status));
     memcpy(nspace, self.nspace, sizeof nspace);
     uint32_t size = number_of_job(PMIX_JOB_SIZE);
     if (self.rank != (pmix_rank_t)rank || self.rank >= size)
-        fail(fd, "the PMIx server and PMIX_RANK contradict each other: rank %u of %u, PMIX_RANK %d", self.rank,
-             size, rank);
-    dprintf(fd, "rank %u size %u local %u\n", self.rank, size, number_of_job(PMIX_LOCAL_SIZE));
-    serve(fd);
+        fail("the PMIx server and PMIX_RANK contradict each other: rank %u of %u, PMIX_RANK %d", self.rank, size,
+             rank);
+    prctl(PR_SET_PDEATHSIG, 0); /* the rank kills the parent now */
+    dprintf(FD, "rank %u size %u local %u\n", self.rank, size, number_of_job(PMIX_LOCAL_SIZE));
+    serve(patience_s);
     _exit(0);
+}
+
+_Noreturn void mpy_pmix_agent(int fd, int rank, int patience_s) {
+    int rank_process = (int)syscall(SYS_pidfd_open, getppid(), 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    mpy_helper_ignore_warnings();
+    signal(SIGPIPE, SIG_IGN);
+    silence();
+    keep_only(fd, rank_process);
+    pid_t agent = fork();
+    if (agent == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setsid();
+        speak(rank, patience_s);
+    }
+    if (agent < 0) fail("fork for it fails: %s", strerror(errno));
+    close_range(FD, ~0u, 0);
+    end_as(agent);
 }

@@ -2,7 +2,8 @@
 #ifndef MANAPY_PMIX_AGENT_H
 #define MANAPY_PMIX_AGENT_H
 
-/* In a forked child of rank `rank`: serve it at the other end of `fd` until it ends the conversation, then exit. */
-_Noreturn void mpy_pmix_agent(int fd, int rank);
+/* In a forked child of rank `rank`: start the agent, which serves the rank at the other end of `fd` until it ends the
+ * conversation. The child ends as the agent does. patience_s: for the server's answer to PMIx_Finalize. */
+_Noreturn void mpy_pmix_agent(int fd, int rank, int patience_s);
 
 #endif

@@ -69,7 +69,7 @@ bool mpy_pmix_library_open(mpy_pmix_library_t *l, char *error, size_t n) {
         {"PMIx_Init", (void **)&l->init},     {"PMIx_Finalize", (void **)&l->finalize},
         {"PMIx_Put", (void **)&l->put},       {"PMIx_Commit", (void **)&l->commit},
         {"PMIx_Fence", (void **)&l->fence},   {"PMIx_Get", (void **)&l->get},
-        {"PMIx_Error_string", (void **)&l->error_string}};
+        {"PMIx_Abort", (void **)&l->abort},   {"PMIx_Error_string", (void **)&l->error_string}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         *wanted[i].function = dlsym(library, wanted[i].name);
         if (*wanted[i].function == NULL)

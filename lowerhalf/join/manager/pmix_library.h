@@ -16,6 +16,7 @@ typedef struct mpy_pmix_library {
     pmix_commit_t *commit;
     pmix_fence_t *fence;
     pmix_get_t *get;
+    pmix_abort_t *abort;
     pmix_error_string_t *error_string;
 } mpy_pmix_library_t;
 

@@ -3,7 +3,9 @@ interface that pmix_abi.h declares."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from compiling import LOWER, SHARED, build, c_values
 from test_rank import PATIENCE, Process
+from waiting import until
 
 # MANAPY_PMIX_SECONDS (pmix.c): with NEVER a rank that waits for the limit of its server's answers makes its test fail
 NEVER, SOON = str(int(10 * PATIENCE)), "1"
@@ -99,21 +102,46 @@ def test_a_library_that_fails_later(
         assert done.returncode == 1 and text in done.stderr and done.stderr.count("\n") == 1, done
 
 
+def agents(library: Path) -> list[int]:
+    """Process ids of those that have this libpmix open."""
+    found = []
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(library) in maps.read_text():
+                found.append(int(maps.parent.name))
+    return found
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 @pytest.mark.parametrize("how", ["fine", "hang in finalize"])
-def test_nothing_is_left_of_the_conversation(
-    driver: Callable[[str], Path], fake: Path, environment: dict[str, str], tmp_path: Path, how: str
+@pytest.mark.parametrize("end", ["asked", "dead"])
+def test_the_conversation(
+    driver: Callable[[str], Path], fake: Path, environment: dict[str, str], tmp_path: Path, how: str, end: str
 ) -> None:
-    """No child, no descriptor, no output of the library. A server that stops answering now does no harm."""
+    """It goes on beside the rank, in a process that is no child of it, until the rank ends it or is killed. A server
+    that no longer answers then does no harm."""
     env = environment | {"MANAPY_LIBPMIX": str(fake), "FAKE_PMIX": how}
     if how == "hang in finalize":
         env["MANAPY_PMIX_SECONDS"] = SOON
     process = Process([str(driver("rank"))], env=env, cwd=tmp_path)
     try:
         assert process.expect("joined ").startswith("joined 0 1 1 ")
-        proc = Path(f"/proc/{process.process.pid}")
-        children = (proc / "task" / proc.name / "children").read_text().split()
-        assert [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "rank\n"] == []
-        assert "libpmix" not in (proc / "maps").read_text()
+        [agent] = agents(fake)
+        assert agent not in (process.process.pid, *map(int, children(process.process.pid)))
+        for warning in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            os.kill(agent, warning)
+        open_ones = [os.readlink(fd) for fd in Path(f"/proc/{agent}/fd").iterdir()]
+        assert open_ones.count("/dev/null") == 3 and len(open_ones) == 5, "it has descriptors of its rank"
+        if end == "asked":
+            process.order("leave")
+        else:
+            process.kill()
+        until(lambda: agent not in agents(fake), "the agent's end")
+        if end == "asked":
+            process.order("leave")  # nobody is there: nothing happens
     finally:
         process.kill()
     assert process.process.stderr.read() == ""
@@ -148,7 +176,7 @@ def test_declarations(tmp_path: Path) -> None:
 @pytest.mark.skipif(not HEADER.exists(), reason="no pmix.h (apt install libpmix-dev)")
 def test_functions(tmp_path: Path) -> None:
     """Each function is of our type."""
-    names = ("init", "finalize", "put", "commit", "fence", "get", "error_string")
+    names = ("init", "finalize", "put", "commit", "fence", "get", "abort", "error_string")
     ours = {name: f"pmix_{name}_t" for name in names}
     text = (LOWER / "join/manager/pmix_abi.h").read_text()
     declared = "\n".join(

@@ -152,6 +152,8 @@ static void order(char *line) {
         event("done %" PRId64, mpy_control_request_done());
     } else if (strcmp(word, "finished") == 0) {
         mpy_control_finished(0);
+    } else if (strcmp(word, "leave") == 0) {
+        mpy_control_leave_process_manager();
     } else if (strcmp(word, "patience") == 0) {
         /* patience SECONDS: how long the end of the program waits for the coordinator at most */
         mpy_control_words.finish_wait_s = (uint32_t)atoi(rest);
