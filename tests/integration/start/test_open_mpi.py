@@ -238,3 +238,15 @@ def test_srun_with_pmix(counting: Callable[..., Job], allocation: dict[str, str]
     job.wait_until_it_runs()
     assert json.loads((job.dir / "job.json").read_text())["mpirun"] == "srun --mpi=pmix --kill-on-bad-exit"
     finish(job)
+
+
+@pytest.mark.slurm
+def test_srun_with_pmix_and_a_damaged_image(counting: Callable[..., Job], allocation: dict[str, str]) -> None:
+    """srun itself does not end the other ranks, which would wait for ever."""
+    job = counting(("srun", "--mpi=pmix"), allocation)
+    checkpoint = job.checkpoint()
+    job.kill()
+    os.truncate(checkpoint / "rank-00002.img", 100)
+    job.restart()
+    assert job.wait() != 0
+    assert job.output().count("rank-00002.img") == 1
