@@ -187,6 +187,7 @@ typedef struct mpy_session {
     mpy_object_t obj;
     int errhandler;
     int info;             /* as given to MPI_Session_init, or MPI_INFO_NULL */
+    char level[24];       /* the thread level that the library has given it then, in words; may be empty */
     int strict;           /* can't be finalized while an object made from it exists */
     mpy_buffer_t *buffer; /* MPI_Session_attach_buffer */
 } mpy_session_t;

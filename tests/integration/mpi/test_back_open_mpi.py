@@ -23,7 +23,6 @@ DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; o
     "surface_intercomm": "a blocking constructor beside a pending MPI_Comm_idup hangs",
     "surface_io": "no data representations of the program",
     "surface_rma": "4.1 has no windows on MPI_COMM_SELF; page-sized parts of shared windows",
-    "surface_session": "after a restart on 4.1 a session's info has the library's thread level: a defect of the back",
     "surface_tools": "no events; other numbers of variables",
     "surface_wrong_calls": "wrong arguments that it does not look at",
 }
