@@ -193,7 +193,7 @@ int PMPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI
 
 /* ---- communicators ---- */
 
-/* Converts a string tag into an integer tag below MPICH's bound, as MPICH does. */
+/* Converts a string tag into an integer tag below the program's bound, as MPICH does. */
 static int number_of(const char *stringtag) {
     int *bound, set;
     uint32_t hash = 2166136261u; /* FNV-1a */
