@@ -38,13 +38,14 @@ def objects(rows: Iterable[Constant], family: Family) -> list[tuple[str, str, st
         if row.group not in HANDLES:
             continue
         value, fortran = family.value(row), row.fortran
-        if isinstance(value, int):
-            value, fortran = str(value), value
         if value is None and row.name in family.hidden:
             value, fortran = family.hidden[row.name]
-        if value is not None and (value not in found or found[value][2] == "0"):
+        if isinstance(value, int):
+            fortran = value
+        handle = str(value)
+        if value is not None and (handle not in found or found[handle][2] == "0"):
             core = "0" if row.mpich is None or row.group == "FILE" else row.name
-            found[value] = (value, f"FRONT_{row.group}", core, -1 if fortran is None else fortran)
+            found[handle] = (handle, f"FRONT_{row.group}", core, -1 if fortran is None else fortran)
     return [*found.values(), *((symbol, "FRONT_DATATYPE", core, -1) for symbol, core in family.nameless.items())]
 
 

@@ -152,24 +152,29 @@ def status(f: Function, a: Argument) -> Translation:
     return Translation(given, [f"MPI_Status {core} = CORE_STATUS_EMPTY;"], after)
 
 
-def array(a: Argument, f: Function) -> Translation:
-    name = a.name
+def length_of(a: Argument, f: Function) -> str:
     comm = f.argument("COMM")
     lengths = {
         "size(comm)": "MPY_PEERS", "indegree(comm)": "MPY_SOURCES", "outdegree(comm)": "MPY_DESTINATIONS",
     }  # fmt: skip
-    length = str(a.count)
-    if comm and length in lengths:
-        length = f"mpy_core_members(core_handle({comm.name}), {lengths[length]})"
+    if comm and a.count in lengths:
+        return f"mpy_core_members(core_handle({comm.name}), {lengths[a.count]})"
+    return str(a.count)
+
+
+def array(a: Argument, f: Function) -> Translation:
+    name, length = a.name, length_of(a, f)
     # With MPI_IN_PLACE the types to send are ignored and may be no array at all.
     ignored = f"{name}"
     if name == "sendtypes":
         ignored = f"sendbuf == (const void *)FRONT_IN_PLACE ? NULL : {name}"
-    return Translation(
-        f"{name}_core",
-        [f"int {name}_local[LOCAL_ITEMS], *{name}_core = core_handles({ignored}, {length}, {name}_local);"],
-        [f"core_handles_free({name}_core, {name}_local);"],
-    )
+    core, local = f"{name}_core", f"{name}_local"
+    copy, release = f"core_handles({ignored}, {length}, {local})", f"core_handles_free({core}, {local});"
+    # MPICH takes buffers as the same only if the arrays of types are the same, too.
+    if name == "recvtypes" and a.count == "size(comm)":
+        copy = f"{name} == sendtypes && sendtypes_core != NULL ? sendtypes_core : {copy}"
+        release = f"if ({core} != sendtypes_core) {release}"
+    return Translation(core, [f"int {local}[LOCAL_ITEMS], *{core} = {copy};"], [release])
 
 
 def number(group: str, a: Argument, table: Table) -> Translation:
