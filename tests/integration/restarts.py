@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from jobs import PATIENCE, Job, JobError
+from open_mpi import Launcher
 
 
 def check(job: Job, go: Path, ranks: int) -> None:
@@ -31,3 +32,16 @@ def restart(job: Job) -> None:
             pass
         assert job.process is not None and job.process.poll() is None and time.monotonic() < deadline, job.report()
         time.sleep(0.05)
+
+
+def through_restart(job: Job, program: Path, second: Launcher | None = None) -> None:
+    """Start a program that waits for STATE_GO, kill and restart it twice (second: under this MPI), and let it check."""
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.start(program)
+    job.wait_for(lambda text: text.count("ready") == job.ranks)
+    for _ in range(2):
+        job.checkpoint()
+        job.mpirun = second.mpirun if second else job.mpirun
+        restart(job)
+    check(job, go, job.ranks)

@@ -44,7 +44,9 @@ WRAPPERS = {
     "environment": "core p2p tools",
     "comm": "core front p2p tools window",  # window: for its attributes
     "collective": "comm core messages p2p tools",
-    "front/openmpi": "front",  # a library of its own
+    "front/shared": "front",  # compiled into each front
+    "front/openmpi": "front/shared",  # a library of its own, as is the next one
+    "front/standard": "front/shared",
 }
 TABLE = {
     f"{half}/{room}": {f"{half}/{to}" for to in rooms.split()}
@@ -53,7 +55,7 @@ TABLE = {
 }
 # Made by wrappers/, in the build directory.
 GENERATED = {
-    "abi_table.h", "front_functions.h", "front_objects.h", "function_index.h", "function_names.h", "functions.h",
+    "abi_table.h", "front_constants.h", "front_functions.h", "front_interface.h", "front_objects.h", "function_index.h", "function_names.h", "functions.h",
     "mpich.h", "mpich_constants.h", "openmpi_constants.h", "openmpi_pairs.h", "recorder_calls.h",
 }  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)

@@ -17,7 +17,7 @@ static mpy_op_t *by_thunk[THUNKS];
 
 void mpy_op_apply(const mpy_op_t *op, void *in, void *inout, void *count, int *datatype) {
     if (op->proxy != NULL)
-        op->proxy(in, inout, *(int *)count, *datatype, op->function);
+        op->proxy(in, inout, op->big ? *(MPI_Count *)count : *(int *)count, *datatype, op->function);
     else
         ((void (*)(void *, void *, void *, int *))op->function)(in, inout, count, datatype);
 }

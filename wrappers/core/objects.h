@@ -139,11 +139,12 @@ MPY_HIDDEN int *mpy_real_datatypes(const int *handles, int64_t n, int *local);
 MPY_HIDDEN void mpy_real_datatypes_free(int *real, int64_t n, int *local);
 
 /* ---- operations ---- */
-typedef void mpy_op_proxy_t(const void *in, void *inout, int count, MPI_Datatype datatype, void *function);
+/* The C++ library's takes an int, in the same register. */
+typedef void mpy_op_proxy_t(const void *in, void *inout, MPI_Count count, MPI_Datatype datatype, void *function);
 typedef struct mpy_op {
     mpy_object_t obj;
     void *function;
-    /* MPICH's C++ library's proxy, which calls the function; NULL: a function of C, called directly */
+    /* The proxy of a front or of MPICH's C++ library, which calls the function; NULL: it is called directly */
     mpy_op_proxy_t *proxy;
     bool big;
     int commute;

@@ -15,7 +15,8 @@ Output (in the build tree; never edited)
     abi_table.h        MPICH's constants that records hold, and their values in the MPI-5 standard ABI
     mpich_constants.h  MPICH's constants, for mpich.h
     openmpi_constants.h  Open MPI's numbers, for those who speak with it
-    front_*            of libmpi.so.40 (front.py lists them)
+    openmpi/front_*    of libmpi.so.40 (front.py lists them)
+    standard/front_*   of libmpi_abi.so.1
 
 Modules
     function_table.py  reads table/functions.txt
@@ -27,20 +28,22 @@ Modules
     null_checks.py     checks of arguments: NULL where a manual function writes a value
     outside.py         calls before MPI_Init and after MPI_Finalize
     output.py          the generated files, each as one text
-    front.py           the front for Open MPI
-    front_fortran.py   what it exports for Open MPI's Fortran library
-    front_arguments.py how it translates the arguments of a call
+    front.py           the fronts for other binary interfaces
+    front_families.py  what the library of each one offers
+    front_fortran.py   what Open MPI's exports for Open MPI's Fortran library
+    front_arguments.py how they translate the arguments of a call
     recorder.py        the functions of the preloaded recorder: a second program over the same table
     back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one
 """
 
 from .constants import Constant, read_constants
-from .front_arguments import front_function, group_translations
+from .front_arguments import differences, front_function
+from .front_families import FAMILIES
 from .function_table import Argument, Function, Table, TableError, read_table
 from .output import main
 from .wrappers import wrapper
 
 __all__ = [
-    "Argument", "Constant", "Function", "Table", "TableError", "front_function", "group_translations", "main",
+    "FAMILIES", "Argument", "Constant", "Function", "Table", "TableError", "differences", "front_function", "main",
     "read_constants", "read_table", "wrapper",
 ]  # fmt: skip

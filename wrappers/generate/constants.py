@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,16 +73,25 @@ def mpich_constants(rows: list[Constant]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def openmpi_constants(rows: list[Constant]) -> str:
-    """C definitions of Open MPI's numbers: OPENMPI_X for MPI_X. Only the newer version may have one; no two versions
-    have different ones."""
-    numbers = [(row.name, row.openmpi[1]) for row in rows]
-    prefix = "OPENMPI_"
+def _numbers(rows: list[Constant], value: Callable[[Constant], Value], prefix: str) -> str:
+    """C definitions of an interface's numbers: PREFIX_X for MPI_X."""
+    numbers = [(row.name, value(row)) for row in rows]
     return "".join(
-        f"#define {prefix}{name.removeprefix('MPI_')} {f'({value})' if value < 0 else value}\n"
+        f"#define {prefix}_{name.removeprefix('MPI_')} {f'({value})' if value < 0 else value}\n"
         for name, value in numbers
         if isinstance(value, int)
     )
+
+
+def openmpi_constants(rows: list[Constant]) -> str:
+    """Open MPI's numbers: OPENMPI_X for MPI_X. Only the newer version may have one; no two versions have different
+    ones."""
+    return _numbers(rows, lambda row: row.openmpi[1], "OPENMPI")
+
+
+def front_constants(rows: list[Constant], value: Callable[[Constant], Value]) -> str:
+    """The numbers of a front's interface, for what all fronts share: FRONT_X for MPI_X."""
+    return _numbers(rows, value, "FRONT")
 
 
 def abi_table(rows: list[Constant]) -> str:

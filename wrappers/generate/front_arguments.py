@@ -1,4 +1,4 @@
-"""How the arguments of one call are translated between Open MPI's binary interface and MPICH's."""
+"""How the arguments of one call are translated between a front's binary interface and MPICH's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .c_text import declaration
 from .constants import Constant
+from .front_families import Family
 from .function_table import Argument, Function, Table, TableError
 
 # Integers that are constants, by the argument's name, or by FUNCTION.ARGUMENT where only this one is.
@@ -15,7 +16,9 @@ CONSTANTS = {
     "split_type": "SPLIT", "order": "ORDER", "typeclass": "TYPECLASS", "assert": "ASSERT", "lock_type": "LOCK",
     "errorcode": "ERROR", "errorclass": "ERROR", "combiner": "COMBINER", "rank_source": "RANK", "rank_dest": "RANK",
     "Topo_test.status": "TOPOLOGY", "bind": "T_BIND", "scope": "T_SCOPE", "verbosity": "T_VERBOSITY",
-    "var_class": "T_CLASS",
+    "var_class": "T_CLASS", "cb_safety": "T_SAFETY", "result": "COMPARE", "required": "THREAD", "provided": "THREAD",
+    "amode": "AMODE", "whence": "SEEK", "tag": "TAG", "sendtag": "TAG", "recvtag": "TAG",
+    "Status_get_source.source": "RANK", "Status_get_error.error": "ERROR", "Status_set_error.error": "ERROR",
 }  # fmt: skip
 RAW = {"Abort.errorcode"}  # the exit status of the job
 # Texts that may be longer in the core than the program's array: the constants that say how long.
@@ -27,6 +30,18 @@ HANDLE = re.compile(r"(COMM|GROUP|DATATYPE|OP|ERRHANDLER|INFO|REQUEST|MESSAGE|WI
 ARRAY = re.compile(r"(DATATYPE|INFO|REQUEST)_ARRAY(_MUT|_OUT|_INOUT)?")
 STATUS = re.compile(r"STATUS(_ARRAY)?(_OUT|_INOUT)?")
 WITH_IN_PLACE = ("collective", "nbc", "persistent", "topo")
+# Groups that front/shared/*.c translates, also where they are the same.
+ALWAYS = ("DISTRIBUTE", "ORDER")
+NUMBERS = {*CONSTANTS.values(), *ALWAYS, "KEYVAL", "WIN_KEYVAL", "OFFSET", "T_ORDER"}
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What the interface of a front has that the core's has not."""
+
+    groups: Mapping[str, list[tuple[int, int]]]  # numbers that differ: pairs (the core's, the interface's)
+    shorter: frozenset[str]  # constants of LIMITS that are smaller
+    automatic: bool  # MPI_BUFFER_AUTOMATIC
 
 
 @dataclass
@@ -38,22 +53,38 @@ class Translation:
     after: list[str] = field(default_factory=list)
 
 
-def group_translations(rows: list[Constant]) -> dict[str, list[tuple[int, int]]]:
-    """For each group of numbers that differ between the two interfaces: pairs (MPICH's, Open MPI's)."""
+def group_translations(
+    rows: list[Constant], family: Family, always: tuple[str, ...] = ()
+) -> dict[str, list[tuple[int, int]]]:
+    """For each group of numbers that differ between the two interfaces, and for those in `always`: pairs (MPICH's, the
+    front's)."""
     found: dict[str, list[tuple[int, int]]] = {}
     for row in rows:
-        theirs = row.openmpi[1]
-        if row.group in {*CONSTANTS.values(), "ERROR", "KEYVAL", "MODEL", "DISTRIBUTE"}:
-            if isinstance(row.mpich, int) and isinstance(theirs, int):
-                found.setdefault(row.group, []).append((row.mpich, theirs))
-    return {group: pairs for group, pairs in found.items() if any(a != b for a, b in pairs)}
+        theirs = family.value(row)
+        if row.group in NUMBERS and isinstance(row.mpich, int) and isinstance(theirs, int):
+            found.setdefault(row.group, []).append((row.mpich, theirs))
+    return {group: pairs for group, pairs in found.items() if group in always or any(a != b for a, b in pairs)}
+
+
+def differences(rows: list[Constant], family: Family) -> Differences:
+    values = {row.name: (row.mpich, family.value(row)) for row in rows}
+    shorter = {
+        limit
+        for limit in LIMITS.values()
+        if isinstance(core := values[f"MPI_{limit}"][0], int)
+        and isinstance(theirs := values[f"MPI_{limit}"][1], int)
+        and theirs < core
+    }
+    return Differences(
+        group_translations(rows, family), frozenset(shorter), values["MPI_BUFFER_AUTOMATIC"][1] is not None
+    )
 
 
 # ---- types
 
 
 def c_type(a: Argument) -> str | None:
-    """The argument's type in Open MPI's interface, "[]" behind the name; None: as in MPICH's."""
+    """The argument's type in the front's interface, "[]" behind the name; None: as in MPICH's."""
     if m := HANDLE.fullmatch(a.kind):
         return "front_handle_t *" if m[2] else "front_handle_t"
     if m := ARRAY.fullmatch(a.kind):
@@ -121,24 +152,29 @@ def status(f: Function, a: Argument) -> Translation:
     return Translation(given, [f"MPI_Status {core} = CORE_STATUS_EMPTY;"], after)
 
 
-def array(a: Argument, f: Function) -> Translation:
-    name = a.name
+def length_of(a: Argument, f: Function) -> str:
     comm = f.argument("COMM")
     lengths = {
         "size(comm)": "MPY_PEERS", "indegree(comm)": "MPY_SOURCES", "outdegree(comm)": "MPY_DESTINATIONS",
     }  # fmt: skip
-    length = str(a.count)
-    if comm and length in lengths:
-        length = f"mpy_core_members(core_handle({comm.name}), {lengths[length]})"
+    if comm and a.count in lengths:
+        return f"mpy_core_members(core_handle({comm.name}), {lengths[a.count]})"
+    return str(a.count)
+
+
+def array(a: Argument, f: Function) -> Translation:
+    name, length = a.name, length_of(a, f)
     # With MPI_IN_PLACE the types to send are ignored and may be no array at all.
     ignored = f"{name}"
     if name == "sendtypes":
-        ignored = f"sendbuf == (const void *)OPENMPI_IN_PLACE ? NULL : {name}"
-    return Translation(
-        f"{name}_core",
-        [f"int {name}_local[LOCAL_ITEMS], *{name}_core = core_handles({ignored}, {length}, {name}_local);"],
-        [f"core_handles_free({name}_core, {name}_local);"],
-    )
+        ignored = f"sendbuf == (const void *)FRONT_IN_PLACE ? NULL : {name}"
+    core, local = f"{name}_core", f"{name}_local"
+    copy, release = f"core_handles({ignored}, {length}, {local})", f"core_handles_free({core}, {local});"
+    # MPICH takes buffers as the same only if the arrays of types are the same, too.
+    if name == "recvtypes" and a.count == "size(comm)":
+        copy = f"{name} == sendtypes && sendtypes_core != NULL ? sendtypes_core : {copy}"
+        release = f"if ({core} != sendtypes_core) {release}"
+    return Translation(core, [f"int {local}[LOCAL_ITEMS], *{core} = {copy};"], [release])
 
 
 def number(group: str, a: Argument, table: Table) -> Translation:
@@ -156,11 +192,11 @@ def text(limit: str, f: Function, a: Argument) -> Translation:
     return Translation(
         f"{a.name} != NULL ? {a.name}_core : NULL",
         [f"char {a.name}_core[MPI_{limit} + 1];"],
-        [f"if (rc == MPI_SUCCESS) front_text({a.name}, OPENMPI_{limit}, {a.name}_core, {length});"],
+        [f"if (rc == MPI_SUCCESS) front_text({a.name}, FRONT_{limit}, {a.name}_core, {length});"],
     )
 
 
-def translation(table: Table, f: Function, a: Argument, differing: Mapping[str, object]) -> Translation:
+def translation(table: Table, f: Function, a: Argument, differ: Differences) -> Translation:
     name, group = a.name, of_function(CONSTANTS, f, a)
     limit = of_function(LIMITS, f, a)
     if m := HANDLE.fullmatch(a.kind):
@@ -169,9 +205,9 @@ def translation(table: Table, f: Function, a: Argument, differing: Mapping[str, 
         return array(a, f)
     if STATUS.fullmatch(a.kind):
         return status(f, a)
-    if limit and a.kind == "STRING_OUT":
-        return text(limit, f, a)
-    if group in differing and a.kind in ("INT", "INT_OUT"):
+    if limit in differ.shorter and a.kind == "STRING_OUT":
+        return text(str(limit), f, a)
+    if group in differ.groups and a.kind in ("INT", "INT_OUT", "TAG", "T_CB_SAFETY"):
         return number(str(group), a, table)
     if a.kind in ("RANK", "ROOT"):
         return Translation(f"core_rank({name})")
@@ -182,10 +218,26 @@ def translation(table: Table, f: Function, a: Argument, differing: Mapping[str, 
     if a.kind.startswith("WEIGHTS_ARRAY"):
         return Translation(f"core_weights({name})")
     if a.kind == "T_PVAR_HANDLE":
-        return Translation(f"{name} == (void *)OPENMPI_T_PVAR_ALL_HANDLES ? MPI_T_PVAR_ALL_HANDLES : {name}")
+        return Translation(f"{name} == (void *)FRONT_T_PVAR_ALL_HANDLES ? MPI_T_PVAR_ALL_HANDLES : {name}")
+    if a.kind == "T_SOURCE_ORDER_P" and "T_ORDER" in differ.groups:
+        return number("T_ORDER", Argument(f"(int *){name}", "INT_OUT", None), table)
+    if f"{f.name}.{name}" == "File_set_view.disp" and "OFFSET" in differ.groups:
+        return Translation(f"{name} == FRONT_DISPLACEMENT_CURRENT ? MPI_DISPLACEMENT_CURRENT : {name}")
+    if differ.automatic and re.fullmatch(r"buffer(_addr)?", name) and re.search("(at|de)tach", f.name):
+        return attached(a)
     if a.kind == "DATATYPE_ARRAY_OUT" or a.kind.startswith("F08_"):
         raise TableError(f"{f.symbol}: no rule translates {name}")
     return Translation(name)
+
+
+def attached(a: Argument) -> Translation:
+    """The address of a buffer for MPI_Bsend."""
+    if a.kind == "BUFFER":
+        return Translation(f"{a.name} == (void *)FRONT_BUFFER_AUTOMATIC ? MPI_BUFFER_AUTOMATIC : {a.name}")
+    given = f"*(void **){a.name}"
+    automatic = f"{given} == MPI_BUFFER_AUTOMATIC"
+    after = f"if (rc == MPI_SUCCESS && {a.name} != NULL && {automatic}) {given} = (void *)FRONT_BUFFER_AUTOMATIC;"
+    return Translation(a.name, after=[after])
 
 
 def keyval(a: Argument) -> Translation:
@@ -200,24 +252,25 @@ def keyval(a: Argument) -> Translation:
     )
 
 
-def handle_in_fortran(f: Function) -> list[str] | None:
-    """MPI_X_c2f and MPI_X_f2c. Those of files are the core's: its numbers count from 1, and 0 is the null handle."""
+def handle_as_number(f: Function) -> list[str] | None:
+    """MPI_X_c2f, MPI_X_f2c, MPI_X_toint and MPI_X_fromint."""
     a = f.arguments[0] if f.arguments else None
-    if a is None or not f.name.endswith(("_c2f", "_f2c")):
+    if a is None or f.name.startswith("Status_") or not f.name.endswith(("_c2f", "_f2c", "_toint", "_fromint")):
         return None
-    if "FILE" in (a.kind, f.result):
-        return [f"return {'front_file' if f.result == 'FILE' else ''}(MPY_CORE({f.name})("
-                f"{a.name if f.result == 'FILE' else f'core_file({a.name})'}));"]  # fmt: skip
-    if f.result == "FINT":
+    if a.kind == "FILE":
+        return [f"return front_file_number(MPY_CORE({f.name})(core_file({a.name})));"]
+    if f.result == "FILE":
+        return [f"return front_file(MPY_CORE({f.name})(core_file_number({a.name})));"]
+    if f.result in ("FINT", "INT"):
         return [f"return front_fortran({a.name});"]
     return [f"return front_of_fortran(FRONT_{f.result}, {a.name});"]
 
 
-def front_function(table: Table, f: Function, differing: Mapping[str, object]) -> str:
+def front_function(table: Table, f: Function, differ: Differences) -> str:
     """The whole function front_X."""
-    body = handle_in_fortran(f)
+    body = handle_as_number(f)
     if body is None:
-        arguments = [translation(table, f, a, differing) for a in f.arguments if a.kind != "VARARGS"]
+        arguments = [translation(table, f, a, differ) for a in f.arguments if a.kind != "VARARGS"]
         call = f"MPY_CORE({f.name})({', '.join(t.given for t in arguments)})"
         before = [line for t in arguments for line in t.before]
         after = [line for t in arguments for line in t.after]

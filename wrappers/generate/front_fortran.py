@@ -18,8 +18,3 @@ INTERNALS = [
         "datatype_match_size mpi_errors_are_fatal_comm_handler mpi_param_check mpi_state status_empty"
     ).split()),
 ]  # fmt: skip
-
-
-def with_internals(exports: str) -> str:
-    """The version script of libmpi.so.40 with these symbols."""
-    return exports.replace("local: *;", "".join(f"  {name};\n" for name in INTERNALS) + "local: *;")

@@ -7,7 +7,7 @@ from pathlib import Path
 from .c_text import parameters, result_type
 from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
 from .front import front_files
-from .front_fortran import with_internals
+from .front_families import FAMILIES
 from .function_table import Table, read_table
 from .null_checks import checked, nulls, unchecked
 from .outside import outside
@@ -127,6 +127,7 @@ def write_files(output: Path, texts: dict[str, str], stamp: str) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         file = output / name
+        file.parent.mkdir(exist_ok=True)
         if not file.exists() or file.read_text() != text:  # keep time stamps: unchanged headers rebuild nothing
             file.write_text(text)
     (output / stamp).touch()
@@ -148,7 +149,7 @@ def main(arguments: list[str]) -> int:
         "mpich_constants.h": BANNER + mpich_constants(constants),
         "openmpi_constants.h": BANNER + openmpi_constants(constants),
     }
-    texts |= {name: BANNER + text for name, text in front_files(table, constants).items()}
-    texts["front_exports.map"] = with_internals(texts["front_exports.map"])
+    for family in FAMILIES:
+        texts |= {name: BANNER + text for name, text in front_files(table, constants, family).items()}
     write_files(output, texts, "generated.stamp")
     return 0

@@ -14,12 +14,12 @@ import pytest
 from compiling import SHARED, build
 from jobs import PROGRAMS, Job, run
 from open_mpi import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
-from restarts import check, restart
+from restarts import through_restart
 
 COMPILER = Path("/usr/bin/mpicc.openmpi")
 STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wno-deprecated-declarations", "-pthread")
 SOURCES = [  # those that Open MPI 4.1 can compile
-    PROGRAMS / "mpi/open_mpi_front.c",
+    PROGRAMS / "mpi/front.c",
     PROGRAMS / "surface/messages/surface_collectives.c",
     PROGRAMS / "surface/messages/surface_grequest.c",
     PROGRAMS / "surface/objects/surface_io_requests.c",
@@ -68,18 +68,6 @@ def test_restart_under_another_mpi(
     OPEN_MPI_4.skip_if_missing()
     job = make_job(RANKS, mpirun=first.mpirun, env=dict(ENVIRONMENT))
     through_restart(job, compiled(tmp_path / "program", SOURCES[0]), second)
-
-
-def through_restart(job: Job, program: Path, second: Launcher | None = None) -> None:
-    go = job.where / "go"
-    job.env["STATE_GO"] = str(go)
-    job.start(program)
-    job.wait_for(lambda text: text.count("ready") == RANKS)
-    for _ in range(2):
-        job.checkpoint()
-        job.mpirun = second.mpirun if second else job.mpirun
-        restart(job)
-    check(job, go, RANKS)
 
 
 def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:

@@ -83,12 +83,15 @@ def test_setuid(tmp_path: Path) -> None:
     assert worst(path)[0] is Level.NOTE
 
 
-def test_open_mpi(tmp_path: Path) -> None:
-    stub_library(tmp_path, "libmpi.so.40")
-    path = compile_program(tmp_path, "-Wl,--no-as-needed", str(tmp_path / "libmpi.so.40"))
+@pytest.mark.parametrize(
+    ("library", "interface"), [("libmpi.so.40", "Open MPI's ABI"), ("libmpi_abi.so.1", "the MPI-5 standard ABI")]
+)
+def test_interfaces_with_a_front(tmp_path: Path, library: str, interface: str) -> None:
+    stub_library(tmp_path, library)
+    path = compile_program(tmp_path, "-Wl,--no-as-needed", str(tmp_path / library))
     findings = check_program(str(path))
     assert worst(path)[0] is not Level.BAD
-    assert any(f.level is Level.OK and "Open MPI's ABI" in f.text for f in findings)
+    assert any(f.level is Level.OK and f"{interface}: manapy's library" in f.text for f in findings)
 
 
 def test_fortran_over_open_mpi(tmp_path: Path) -> None:
@@ -105,7 +108,13 @@ def test_two_mpis(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "level"), [("libmpi.so.40", Level.OK), ("libmpi_abi.so.1", Level.BAD), ("libmpi.so.12", Level.OK)]
+    ("library", "level"),
+    [
+        ("libmpi.so.40", Level.OK),
+        ("libmpi_abi.so.1", Level.OK),
+        ("libmpi_abi.so.0", Level.BAD),
+        ("libmpi.so.12", Level.OK),
+    ],
 )
 def test_python_with_an_mpi4py_for_another_mpi(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, level: Level

@@ -1,4 +1,5 @@
-"""The front for Open MPI: what mpi.h of Open MPI 4.1 and 5.0 declares is exported, and each argument is translated."""
+"""The fronts: what mpi.h of Open MPI 4.1 and 5.0, and of the standard ABI, declares is exported, and each argument is
+translated."""
 
 from __future__ import annotations
 
@@ -8,18 +9,24 @@ from pathlib import Path
 
 import pytest
 from manapy.core.installation import library
-from mpich_wheel import ABI, TABLE, dynamic_symbols, generator
-from test_constants import OpenMpi, debians, newer
+from mpich_wheel import ABI, TABLE, dynamic_symbols, generator, prefix
+from test_constants import debians, newer
 
 FUNCTION = re.compile(r"\b(P?MPIX?_[A-Z]\w*|OMPI_C_\w+)\s*\(")
 OBJECT = re.compile(r"^ *extern [^;(]*?\b(ompi_\w+|MPI_F\w+);", re.M)
 # Macros of mpi.h. In 4.1 their functions are exported for Fortran only.
 MACROS = {"MPI_Aint_add", "MPI_Aint_diff", "PMPI_Aint_add", "PMPI_Aint_diff"}
 GOLDEN = Path(__file__).with_name("golden")
-NAMES = (
-    "MPI_Send", "MPI_Wait", "MPI_Irecv", "MPI_Alltoallw", "MPI_Comm_split_type", "MPI_Comm_get_name", "MPI_Cart_shift",
-    "MPI_File_open", "MPI_Type_get_envelope", "MPI_Comm_free_keyval", "MPI_Group_c2f",
-)  # fmt: skip
+NAMES = [
+    *(("openmpi", f"MPI_{name}") for name in (
+        "Send", "Wait", "Irecv", "Alltoallw", "Comm_split_type", "Comm_get_name", "Cart_shift", "File_open",
+        "Type_get_envelope", "Comm_free_keyval", "Group_c2f",
+    )),
+    *(("standard", f"MPI_{name}") for name in (
+        "Recv", "Comm_get_name", "File_open", "File_set_view", "File_seek", "Buffer_attach", "Buffer_detach",
+        "Comm_compare", "Init_thread", "Type_toint", "File_fromint", "Status_get_source", "T_source_get_info",
+    )),
+]  # fmt: skip
 
 
 def built(name: str) -> Path:
@@ -33,9 +40,9 @@ def ours() -> Path:
     return built("libmpi.so.40")
 
 
-def declared(mpi: OpenMpi, header: str) -> tuple[set[str], set[str]]:
+def declared(options: list[str], header: str) -> tuple[set[str], set[str]]:
     """The functions and the objects that a header declares."""
-    command = ["gcc", "-E", "-P", "-x", "c", *mpi.options, "-"]
+    command = ["gcc", "-E", "-P", "-x", "c", *options, "-"]
     text = subprocess.run(command, input=f"#include <{header}>\n", check=True, capture_output=True, text=True).stdout
     names = re.sub(r"__attribute__\s*\(\(.*?\)\)\s*\)?", " ", text)
     return set(FUNCTION.findall(names)) - MACROS, set(OBJECT.findall(names))
@@ -52,18 +59,32 @@ def sizes(path: Path) -> dict[str, int]:
 @pytest.mark.parametrize("find", [debians, newer])
 @pytest.mark.parametrize(("header", "n_functions", "n_objects"), [("mpi.h", 700, 90), ("mpi-ext.h", 10, 0)])
 def test_everything_declared_is_exported(find, header: str, n_functions: int, n_objects: int) -> None:  # type: ignore[no-untyped-def]
-    functions, objects = declared(find(), header)
+    functions, objects = declared(find().options, header)
     assert len(functions) > n_functions and len(objects) >= n_objects
     symbols = dynamic_symbols(ours())
     assert {name for name in functions if symbols.get(name) not in ("T", "W")} == set()
     assert {name for name in objects if symbols.get(name) not in ("B", "D")} == set()
 
 
+def test_the_standard_abi_is_exported() -> None:
+    """mpi_abi.h of MPICH 5.0 declares extensions that the library lacks (MPIX_Op_create_x). Our library has what it
+    has, and the conversions of handles for Fortran."""
+    functions, objects = declared([f"-I{prefix()}/include", "-DMPI_ABI"], "mpi.h")
+    real, own = dynamic_symbols(prefix() / "lib/libmpi_abi.so.1"), dynamic_symbols(built("libmpi_abi.so.1"))
+    assert len(functions) > 600 and not objects
+    missing = {name for name in functions if own.get(name) not in ("T", "W")}
+    assert {name for name in missing if not name.startswith(("MPIX_", "PMPIX_")) or name in real} == set()
+    assert {name for name in real if re.match("P?MPIX?_[A-Z]", name)} - own.keys() == set()
+    assert {name.rpartition("_")[2] for name in own.keys() - real.keys() if name.startswith("MPI_")} == set(
+        "c2f f2c c2f08 f082c f082f f2f08 IGNORE".split()
+    )
+
+
 @pytest.mark.parametrize("find", [debians, newer])
 def test_no_object_is_larger_than_the_programs(find) -> None:  # type: ignore[no-untyped-def]
     """The loader complains if it can't copy a whole object into the program's (ld.so(8), LD_VERBOSE)."""
     real, own = sizes(find().library), sizes(ours())
-    _, objects = declared(find(), "mpi.h")
+    _, objects = declared(find().options, "mpi.h")
     assert {name: (own[name], real[name]) for name in objects if own[name] > real[name]} == {}
 
 
@@ -91,18 +112,19 @@ def test_handles_in_fortran() -> None:
     assert {name: (value, real.get(name)) for name, value in rows.items() if real.get(name) != value} == {}
 
 
-def function(symbol: str) -> str:
+def function(folder: str, symbol: str) -> str:
     g = generator()
     table = g.read_table(TABLE)
     f = next(f for f in table.functions if f.symbol == symbol)
-    return str(g.front_function(table, f, g.group_translations(g.read_constants(ABI))))
+    family = next(family for family in g.FAMILIES if family.folder == folder)
+    return str(g.front_function(table, f, g.differences(g.read_constants(ABI), family)))
 
 
-@pytest.mark.parametrize("symbol", NAMES)
-def test_golden(symbol: str) -> None:
-    assert function(symbol) == (GOLDEN / f"openmpi_{symbol}.c").read_text()
+@pytest.mark.parametrize(("folder", "symbol"), NAMES)
+def test_golden(folder: str, symbol: str) -> None:
+    assert function(folder, symbol) == (GOLDEN / f"{folder}_{symbol}.c").read_text()
 
 
 if __name__ == "__main__":
     for each in NAMES:
-        (GOLDEN / f"openmpi_{each}.c").write_text(function(each))
+        (GOLDEN / f"{'_'.join(each)}.c").write_text(function(*each))

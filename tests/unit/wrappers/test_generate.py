@@ -32,8 +32,8 @@ def test_output_is_reproducible_and_compiles(tmp_path: Path, include: Path) -> N
     g = generator()
     for name in ("a", "b"):
         assert g.main([str(TABLE), str(ABI), str(tmp_path / name)]) == 0
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+    for file in (path for path in (tmp_path / "a").rglob("*") if path.is_file()):
+        assert file.read_bytes() == (tmp_path / "b" / file.relative_to(tmp_path / "a")).read_bytes()
     paths = [f"-I{ROOT}/wrappers", f"-I{ROOT}/wrappers/core", f"-I{tmp_path}/a", f"-I{include}"]
     flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", *paths]
     subprocess.run(["gcc", *flags, str(tmp_path / "a/generated.c"), str(tmp_path / "a/stubs.c")], check=True)

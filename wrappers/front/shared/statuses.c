@@ -1,5 +1,5 @@
 /* statuses.c - a status in Fortran is the status of C: six integers, and in mpi_f08 a type of the same layout. */
-#include "openmpi.h"
+#include "front_interface.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@ MPI_Fint *MPI_F_STATUS_IGNORE, *MPI_F_STATUSES_IGNORE;
 front_status_t *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
 
 static int copy(void *to, const void *from, const void *ignored, const void *all_ignored) {
-    if (to == NULL || from == NULL || from == ignored || from == all_ignored) return OPENMPI_ERR_IN_STATUS;
+    if (to == NULL || from == NULL || from == ignored || from == all_ignored) return FRONT_ERR_IN_STATUS;
     memcpy(to, from, sizeof(front_status_t));
     return MPI_SUCCESS;
 }

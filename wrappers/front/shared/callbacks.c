@@ -1,4 +1,5 @@
-/* callbacks.c - functions of the program that the core calls. They expect Open MPI's handles, statuses and errors.
+/* callbacks.c - functions of the program that the core calls. They expect handles, statuses and errors of the
+ * front's interface.
  *
  * The core keeps the program's function, as in its own interface, and a proxy of this file that calls it
  * (front/front.h). So an operation or a keyval needs nothing here. A generalized request has no such place in the core:
@@ -6,25 +7,28 @@
  *
  * Proxies are called on the upper TLS.
  */
-#include "openmpi.h"
+#include "front_interface.h"
 
 #include <stdlib.h>
-
-typedef void (*function_t)(void); /* any function, between two casts */
 
 /* ---- operations ---- */
 
 typedef void user_function_t(void *, void *, int *, front_handle_t *);
 
-static void op_proxy(const void *in, void *inout, int count, MPI_Datatype datatype, void *function) {
+static void op_proxy(const void *in, void *inout, MPI_Count count, MPI_Datatype datatype, void *function) {
     front_handle_t type = front_handle(FRONT_DATATYPE, datatype);
-    ((user_function_t *)function)((void *)in, inout, &count, &type);
+    int n = (int)count;
+    ((user_function_t *)function)((void *)in, inout, &n, &type);
 }
 
 int front_Op_create(mpy_opaque_function *function, int commute, front_handle_t *op) {
     int core = 0;
     int rc = MPY_CORE(Op_create)((MPI_User_function *)function, commute, op != NULL ? &core : NULL);
-    if (rc == MPI_SUCCESS) MPII_Op_set_cxx(core, (function_t)op_proxy);
+    return front_op_created(rc, core, (front_function_t)op_proxy, op);
+}
+
+int front_op_created(int rc, int core, front_function_t proxy, front_handle_t *op) {
+    if (rc == MPI_SUCCESS) MPII_Op_set_cxx(core, proxy);
     if (core != 0) *op = front_handle(FRONT_OP, core);
     return front_error(rc);
 }
@@ -46,7 +50,7 @@ static void errhandler_proxy(int kind, void *object, int *code, void *function) 
     int front_##NAME(mpy_opaque_function *function, front_handle_t *errhandler) { \
         int core = 0; \
         int rc = MPY_CORE(NAME)((TYPE *)function, errhandler != NULL ? &core : NULL); \
-        if (rc == MPI_SUCCESS) MPII_Errhandler_set_cxx(core, (function_t)errhandler_proxy); \
+        if (rc == MPI_SUCCESS) MPII_Errhandler_set_cxx(core, (front_function_t)errhandler_proxy); \
         if (core != 0) *errhandler = front_handle(FRONT_ERRHANDLER, core); \
         return front_error(rc); \
     }
@@ -67,13 +71,13 @@ typedef int delete_function_t(front_handle_t, int, void *, void *);
                            void *value, void **copy, int *flag) { \
         (void)type; \
         front_handle_t h = front_handle(FRONT_##KIND, object); \
-        return core_error(((copy_function_t *)(function_t)function)(h, keyval, extra, value, copy, flag)); \
+        return core_error(((copy_function_t *)(front_function_t)function)(h, keyval, extra, value, copy, flag)); \
     } \
     static int delete_##KIND(MPI_Comm_delete_attr_function *function, int object, int keyval, int type, void *value, \
                              void *extra) { \
         (void)type; \
         front_handle_t h = front_handle(FRONT_##KIND, object); \
-        return core_error(((delete_function_t *)(function_t)function)(h, keyval, value, extra)); \
+        return core_error(((delete_function_t *)(front_function_t)function)(h, keyval, value, extra)); \
     }
 KEYVAL_PROXIES(COMM)
 KEYVAL_PROXIES(DATATYPE)
@@ -81,8 +85,8 @@ KEYVAL_PROXIES(WIN)
 
 #define CREATE_KEYVAL(NAME, KIND) \
     int front_##NAME(mpy_opaque_function *copy, mpy_opaque_function *delete, int *keyval, void *extra) { \
-        int rc = MPY_CORE(NAME)((MPI_Comm_copy_attr_function *)copy, (MPI_Comm_delete_attr_function *)delete, keyval, \
-                                extra); \
+        int rc = MPY_CORE(NAME)((MPI_Comm_copy_attr_function *)front_copy_function(copy), \
+                                (MPI_Comm_delete_attr_function *)delete, keyval, extra); \
         if (rc == MPI_SUCCESS) MPII_Keyval_set_proxy(*keyval, copy_##KIND, delete_##KIND); \
         return front_error(rc); \
     }
@@ -90,31 +94,6 @@ CREATE_KEYVAL(Comm_create_keyval, COMM)
 CREATE_KEYVAL(Keyval_create, COMM)
 CREATE_KEYVAL(Type_create_keyval, DATATYPE)
 CREATE_KEYVAL(Win_create_keyval, WIN)
-
-/* The predefined functions of Open MPI are functions, of one type for all kinds of objects. */
-#define PREDEFINED(KIND) \
-    EXPORTED int OMPI_C_MPI_##KIND##DUP_FN(front_handle_t, int, void *, void *, void *, int *); \
-    EXPORTED int OMPI_C_MPI_##KIND##NULL_COPY_FN(front_handle_t, int, void *, void *, void *, int *); \
-    EXPORTED int OMPI_C_MPI_##KIND##NULL_DELETE_FN(front_handle_t, int, void *, void *); \
-    int OMPI_C_MPI_##KIND##DUP_FN(front_handle_t h, int keyval, void *extra, void *in, void *out, int *flag) { \
-        (void)h, (void)keyval, (void)extra; \
-        *(void **)out = in; \
-        *flag = 1; \
-        return MPI_SUCCESS; \
-    } \
-    int OMPI_C_MPI_##KIND##NULL_COPY_FN(front_handle_t h, int keyval, void *extra, void *in, void *out, int *flag) { \
-        (void)h, (void)keyval, (void)extra, (void)in, (void)out; \
-        *flag = 0; \
-        return MPI_SUCCESS; \
-    } \
-    int OMPI_C_MPI_##KIND##NULL_DELETE_FN(front_handle_t h, int keyval, void *value, void *extra) { \
-        (void)h, (void)keyval, (void)value, (void)extra; \
-        return MPI_SUCCESS; \
-    }
-PREDEFINED()
-PREDEFINED(COMM_)
-PREDEFINED(TYPE_)
-PREDEFINED(WIN_)
 
 /* ---- generalized requests ---- */
 
@@ -128,7 +107,7 @@ typedef struct {
 /* The program fills in the status with MPI_Status_set_elements and others, or writes its fields. */
 static int query_grequest(void *extra, MPI_Status *status) {
     const grequest_t *g = extra;
-    front_status_t own = {.source = OPENMPI_ANY_SOURCE, .tag = OPENMPI_ANY_TAG};
+    front_status_t own = {.source = FRONT_ANY_SOURCE, .tag = FRONT_ANY_TAG};
     int rc = core_error(g->query(g->extra, &own));
     int error = status->MPI_ERROR;
     *status = core_status(&own);
@@ -151,7 +130,7 @@ static int cancel_grequest(void *extra, int complete) {
 int front_Grequest_start(mpy_opaque_function *query, mpy_opaque_function *release, mpy_opaque_function *cancel,
                          void *extra, front_handle_t *request) {
     grequest_t *g = malloc(sizeof *g);
-    if (g == NULL) return OPENMPI_ERR_NO_MEM;
+    if (g == NULL) return FRONT_ERR_NO_MEM;
     *g = (grequest_t){(int (*)(void *, front_status_t *))query, (MPI_Grequest_free_function *)release,
                       (MPI_Grequest_cancel_function *)cancel, extra};
     int core = 0;

@@ -1,19 +1,9 @@
-/* tools.c - MPI_T, Open MPI's own questions, and calls that start processes. */
-#include "openmpi.h"
+/* tools.c - MPI_T, and calls that start processes. */
+#include "front_interface.h"
 
-EXPORTED int MPIX_Query_cuda_support(void);
-EXPORTED int MPIX_Query_rocm_support(void);
-int MPIX_Query_cuda_support(void) { return 0; }
-int MPIX_Query_rocm_support(void) { return 0; }
-
-/* The object that a variable is bound to is given by the address of its handle. Without an object the address means
- * nothing. The core reads an int there, or the pointer of a file. */
-typedef union {
-    int handle;
-    MPI_File file;
-} bound_t;
-
-static void *bind(bound_t *bound, int core_bind, void *object) {
+/* The object is given by the address of its handle. Without an object the address means nothing. The core reads an int
+ * there, or the pointer of a file. */
+void *front_bind(front_bound_t *bound, int core_bind, void *object) {
     if (core_bind == MPI_T_BIND_NO_OBJECT || object == NULL) return NULL;
     if (core_bind == MPI_T_BIND_MPI_FILE)
         bound->file = core_file(*(front_handle_t *)object);
@@ -23,22 +13,23 @@ static void *bind(bound_t *bound, int core_bind, void *object) {
 }
 
 int front_T_cvar_handle_alloc(int index, void *object, void *handle, int *count) {
-    bound_t bound;
+    front_bound_t bound;
     int name_length = 0, desc_length = 0, verbosity, to, scope;
     MPI_Datatype datatype;
     int rc = MPY_CORE(T_cvar_get_info)(index, NULL, &name_length, &verbosity, &datatype, NULL, NULL, &desc_length, &to,
                                        &scope);
-    if (rc == MPI_SUCCESS) rc = MPY_CORE(T_cvar_handle_alloc)(index, bind(&bound, to, object), handle, count);
+    if (rc == MPI_SUCCESS) rc = MPY_CORE(T_cvar_handle_alloc)(index, front_bind(&bound, to, object), handle, count);
     return front_error(rc);
 }
 
 int front_T_pvar_handle_alloc(void *session, int index, void *object, void *handle, int *count) {
-    bound_t bound;
+    front_bound_t bound;
     int name_length = 0, desc_length = 0, verbosity, class, to, readonly, continuous, atomic;
     MPI_Datatype datatype;
     int rc = MPY_CORE(T_pvar_get_info)(index, NULL, &name_length, &verbosity, &class, &datatype, NULL, NULL,
                                        &desc_length, &to, &readonly, &continuous, &atomic);
-    if (rc == MPI_SUCCESS) rc = MPY_CORE(T_pvar_handle_alloc)(session, index, bind(&bound, to, object), handle, count);
+    if (rc == MPI_SUCCESS)
+        rc = MPY_CORE(T_pvar_handle_alloc)(session, index, front_bind(&bound, to, object), handle, count);
     return front_error(rc);
 }
 

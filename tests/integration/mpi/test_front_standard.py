@@ -1,0 +1,179 @@
+"""Programs of the MPI-5 standard ABI (libmpi_abi.so.1): natively on MPICH 5, and through checkpoints, SIGKILL and
+restarts on each MPI, also under another one."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from compiling import SHARED, build
+from jobs import BIN, PROGRAMS, Job, run
+from open_mpi import ENVIRONMENT, MPICH, MPICH_4, OPEN_MPI_4, OPEN_MPI_5, Launcher
+from restarts import through_restart
+
+COMPILER = BIN / "mpicc_abi"
+STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread")
+STATES = [PROGRAMS / "mpi/front.c", PROGRAMS / "mpi/front_standard.c"]
+OUTSIDE = ("surface_io", "surface_query", "surface_rma")  # use MPI_Fint, which mpi_abi.h doesn't have
+SURFACE = sorted(
+    (path for path in (PROGRAMS / "surface").rglob("surface_*.c") if path.stem not in OUTSIDE),
+    key=lambda path: path.stem,
+)
+# MPICH 5.0.2's library of this ABI ends these with SIGSEGV.
+BROKEN = (
+    "surface_comm", "surface_errors", "surface_nbc", "surface_partitioned", "surface_persistent_p2p", "surface_tools",
+)  # fmt: skip
+RANKS = 4
+CHANGES = [
+    (MPICH_4, MPICH_4),
+    (OPEN_MPI_4, OPEN_MPI_4),
+    (OPEN_MPI_5, OPEN_MPI_5),
+    (MPICH, OPEN_MPI_4),
+    (OPEN_MPI_4, MPICH),
+    (MPICH_4, OPEN_MPI_5),
+    (OPEN_MPI_5, MPICH_4),
+    (MPICH, MPICH_4),
+    (MPICH_4, MPICH),
+]
+
+
+def compiled(where: Path, source: Path | str, *options: str | Path) -> Path:
+    return build(where, source, *STRICT, *options, "-lm", compiler=COMPILER)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Compiles a source once."""
+    where = tmp_path_factory.mktemp("programs")
+
+    def of(source: Path) -> Path:
+        made = where / source.stem
+        return made if made.exists() else compiled(made, source)
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "source", STATES + [path for path in SURFACE if path.stem not in BROKEN], ids=lambda path: path.stem
+)
+def test_native(make_job: Callable[..., Job], program: Callable[[Path], Path], source: Path) -> None:
+    """What the states expect is what MPICH's library of this ABI does."""
+    job = make_job(RANKS)
+    (job.where / "go").touch()
+    job.env |= {"STATE_GO": str(job.where / "go"), "STATE_NATIVE": "1"}
+    job.spawn([BIN / "mpirun", "-n", str(RANKS), program(source)])
+    output = job.finish()
+    assert output.count("ok") == RANKS and "FAILED" not in output, output
+
+
+@pytest.mark.parametrize("source", STATES + SURFACE, ids=lambda path: path.stem)
+def test_restart(make_job: Callable[..., Job], program: Callable[[Path], Path], source: Path) -> None:
+    through_restart(make_job(RANKS), program(source))
+
+
+@pytest.mark.parametrize(("first", "second"), CHANGES, ids=lambda m: m.name)
+@pytest.mark.parametrize("source", STATES, ids=lambda path: path.stem)
+def test_restart_under_another_mpi(
+    make_job: Callable[..., Job],
+    program: Callable[[Path], Path],
+    source: Path,
+    first: Launcher,
+    second: Launcher,
+) -> None:
+    first.skip_if_missing()
+    second.skip_if_missing()
+    through_restart(make_job(RANKS, mpirun=first.mpirun, env=dict(ENVIRONMENT)), program(source), second)
+
+
+def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    """It defines MPI_Barrier and calls PMPI_Barrier (MPI-5 15.2)."""
+    tool = """
+        #include <mpi.h>
+        #include <stdio.h>
+        int MPI_Barrier(MPI_Comm comm) {
+            printf("counted %d\\n", comm == MPI_COMM_WORLD);
+            return PMPI_Barrier(comm);
+        }"""
+    text = """
+        #include <mpi.h>
+        int main(int argc, char **argv) {
+            MPI_Init(&argc, &argv);
+            MPI_Barrier(MPI_COMM_WORLD);
+            return MPI_Finalize();
+        }"""
+    library = compiled(tmp_path / "libtool.so", tool, *SHARED)
+    job = make_job(2, env={"LD_PRELOAD": str(library)}).start(compiled(tmp_path / "program", text))
+    assert job.finish().count("counted 1") == 2
+
+
+@pytest.mark.parametrize("other", ["libmpi.so.12", "libmpi.so.40"])
+def test_a_program_with_two_mpis(make_job: Callable[..., Job], tmp_path: Path, other: str) -> None:
+    libraries = [
+        build(tmp_path / name, f"int in_{re.sub(r'[^a-z0-9]', '_', name)};", *SHARED, f"-Wl,-soname,{name}")
+        for name in (other, "libmpi_abi.so.1")
+    ]
+    text = '#include <stdio.h>\nint main(void) { return puts("it has started") < 0; }'
+    program = build(tmp_path / "program", text, "-Wl,--no-as-needed", *libraries)
+    job = make_job(2).start(program)
+    assert job.wait() != 0
+    said = [line for line in job.output().splitlines() if "link everything with one MPI" in line]
+    assert said and all("libmpi_abi.so.1" in line and other in line for line in said), job.output()
+    assert "it has started" not in job.output()
+
+
+def test_a_function_that_is_not_supported(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    """An extension of MPICH's library."""
+    text = """
+        #include <mpi.h>
+        int MPIX_Type_iov_len(MPI_Datatype, MPI_Count, MPI_Count *, MPI_Count *);
+        int main(int argc, char **argv) {
+            MPI_Count n, bytes;
+            return MPI_Init(&argc, &argv) || MPIX_Type_iov_len(MPI_INT, -1, &n, &bytes);
+        }"""
+    job = make_job(2).start(compiled(tmp_path / "program", text))
+    assert job.wait() != 0
+    assert "MPIX_Type_iov_len is not supported by this version of manapy" in job.output()
+
+
+def test_calls_before_init(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    text = """
+        #include <mpi.h>
+        int main(void) {
+            int major, minor, version, subversion, flag;
+            MPI_Abi_get_version(&major, &minor);
+            MPI_Get_version(&version, &subversion);
+            MPI_Initialized(&flag);
+            if (major != 1 || minor != 0 || version != MPI_VERSION || subversion != MPI_SUBVERSION || flag) return 1;
+            return MPI_Barrier(MPI_COMM_WORLD);
+        }"""
+    job = make_job(1).start(compiled(tmp_path / "program", text))
+    assert job.wait() != 0
+    assert "(internal_Barrier) before initializing" in job.output()
+
+
+@pytest.mark.parametrize(("wish", "library"), [("mpiabi", "libmpi_abi.so.1"), ("MPI ABI", "libmpi_abi.so.1"),
+                                               ("openmpi", "libmpi.so.12"), (None, "libmpi.so.12")])  # fmt: skip
+def test_what_mpi4py_is_told(make_job: Callable[..., Job], wish: str | None, library: str) -> None:
+    """Its wheel has a module for each ABI. The user may ask for the standard one."""
+    text = (
+        "import ctypes, os; name = os.environ['MPI4PY_LIBMPI']; print(os.environ['MPI4PY_MPIABI'], name); "
+        "version = ctypes.c_int(); ctypes.CDLL(name).MPI_Abi_get_version(ctypes.byref(version), "
+        "ctypes.byref(ctypes.c_int())); print('version', version.value)"
+    )
+    env = {} if wish is None else {"MPI4PY_MPIABI": wish}
+    output = make_job(1, env=env).start(sys.executable, "-c", text).finish()
+    standard = library == "libmpi_abi.so.1"
+    assert f"{'mpiabi' if standard else 'mpich'} {Path(sys.prefix) / 'lib/manapy/upper' / library}" in output
+    assert f"version {1 if standard else -1}" in output
+
+
+def test_doctor(tmp_path: Path) -> None:
+    program = compiled(tmp_path / "program", "#include <mpi.h>\nint main(void) { return MPI_Init(0, 0); }")
+    done = run([BIN / "manapy", "doctor", program], env={**os.environ, "COLUMNS": "200"})
+    assert (
+        "libmpi_abi.so.1" in done.stdout and "the MPI-5 standard ABI: manapy's library takes its place" in done.stdout
+    )
