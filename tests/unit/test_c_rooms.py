@@ -45,6 +45,7 @@ WRAPPERS = {
     "comm": "core front p2p tools window",  # window: for its attributes
     "collective": "comm core messages p2p tools",
     "front/openmpi": "front",  # a library of its own
+    "front/openmpi/fortran": "front/openmpi",
 }
 TABLE = {
     f"{half}/{room}": {f"{half}/{to}" for to in rooms.split()}
@@ -53,8 +54,9 @@ TABLE = {
 }
 # Made by wrappers/, in the build directory.
 GENERATED = {
-    "abi_table.h", "front_functions.h", "front_objects.h", "function_index.h", "function_names.h", "functions.h",
-    "mpich.h", "mpich_constants.h", "openmpi_constants.h", "openmpi_pairs.h", "recorder_calls.h",
+    "abi_table.h", "fortran_functions.h", "fortran_numbers.h", "front_functions.h", "front_objects.h",
+    "function_index.h", "function_names.h", "functions.h", "mpich.h", "mpich_constants.h", "openmpi_constants.h",
+    "openmpi_pairs.h", "recorder_calls.h",
 }  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)
 MOST_FILES = 15  # of a room, in C; more files are hard to survey

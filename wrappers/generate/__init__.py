@@ -15,7 +15,7 @@ Output (in the build tree; never edited)
     abi_table.h        MPICH's constants that records hold, and their values in the MPI-5 standard ABI
     mpich_constants.h  MPICH's constants, for mpich.h
     openmpi_constants.h  Open MPI's numbers, for those who speak with it
-    front_*            of libmpi.so.40 (front.py lists them)
+    front_* fortran_*  of libmpi.so.40 (front.py and front_fortran.py list them)
 
 Modules
     function_table.py  reads table/functions.txt
@@ -28,7 +28,7 @@ Modules
     outside.py         calls before MPI_Init and after MPI_Finalize
     output.py          the generated files, each as one text
     front.py           the front for Open MPI
-    front_fortran.py   what it exports for Open MPI's Fortran library
+    front_fortran.py   the front for Open MPI's programs in Fortran
     front_arguments.py how it translates the arguments of a call
     recorder.py        the functions of the preloaded recorder: a second program over the same table
     back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one
@@ -36,11 +36,12 @@ Modules
 
 from .constants import Constant, read_constants
 from .front_arguments import front_function, group_translations
+from .front_fortran import fortran_function
 from .function_table import Argument, Function, Table, TableError, read_table
 from .output import main
 from .wrappers import wrapper
 
 __all__ = [
-    "Argument", "Constant", "Function", "Table", "TableError", "front_function", "group_translations", "main",
-    "read_constants", "read_table", "wrapper",
+    "Argument", "Constant", "Function", "Table", "TableError", "fortran_function", "front_function",
+    "group_translations", "main", "read_constants", "read_table", "wrapper",
 ]  # fmt: skip

@@ -201,15 +201,12 @@ def keyval(a: Argument) -> Translation:
 
 
 def handle_in_fortran(f: Function) -> list[str] | None:
-    """MPI_X_c2f and MPI_X_f2c. Those of files are the core's: its numbers count from 1, and 0 is the null handle."""
+    """MPI_X_c2f and MPI_X_f2c."""
     a = f.arguments[0] if f.arguments else None
     if a is None or not f.name.endswith(("_c2f", "_f2c")):
         return None
-    if "FILE" in (a.kind, f.result):
-        return [f"return {'front_file' if f.result == 'FILE' else ''}(MPY_CORE({f.name})("
-                f"{a.name if f.result == 'FILE' else f'core_file({a.name})'}));"]  # fmt: skip
     if f.result == "FINT":
-        return [f"return front_fortran({a.name});"]
+        return [f"return front_fortran(FRONT_{a.kind}, {a.name});"]
     return [f"return front_of_fortran(FRONT_{f.result}, {a.name});"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from .c_text import parameters, result_type
 from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
 from .front import front_files
-from .front_fortran import with_internals
+from .front_fortran import fortran_files, with_fortran
 from .function_table import Table, read_table
 from .null_checks import checked, nulls, unchecked
 from .outside import outside
@@ -148,7 +148,8 @@ def main(arguments: list[str]) -> int:
         "mpich_constants.h": BANNER + mpich_constants(constants),
         "openmpi_constants.h": BANNER + openmpi_constants(constants),
     }
-    texts |= {name: BANNER + text for name, text in front_files(table, constants).items()}
-    texts["front_exports.map"] = with_internals(texts["front_exports.map"])
+    front = front_files(table, constants) | fortran_files(table, constants)
+    front["front_exports.map"] = with_fortran(front["front_exports.map"], table)
+    texts |= {name: BANNER + text for name, text in front.items()}
     write_files(output, texts, "generated.stamp")
     return 0

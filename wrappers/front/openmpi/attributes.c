@@ -26,22 +26,33 @@ int core_keyval(int keyval) {
     return keyval == OPENMPI_KEYVAL_INVALID ? MPI_KEYVAL_INVALID : keyval;
 }
 
-/* The values that the program gets a pointer to: they are the same in every call. */
+bool front_keyval_unknown(int keyval) { return keyval >= IMPI_CLIENT_SIZE && keyval <= IMPI_HOST_COLOR; }
+
+intptr_t front_attribute(int keyval, intptr_t core) {
+    switch (keyval) {
+    case OPENMPI_HOST:
+    case OPENMPI_IO: return front_rank((int)core);
+    case OPENMPI_WIN_MODEL: return front_model((int)core);
+    default: return core;
+    }
+}
+
+/* The values that the program of C gets a pointer to: they are the same in every call. */
 static void translate(int keyval, void *value) {
     static int host, io, model;
-    int *own, translated;
+    int *own;
     switch (keyval) {
-    case OPENMPI_HOST: own = &host, translated = front_rank(**(int **)value); break;
-    case OPENMPI_IO: own = &io, translated = front_rank(**(int **)value); break;
-    case OPENMPI_WIN_MODEL: own = &model, translated = front_model(**(int **)value); break;
+    case OPENMPI_HOST: own = &host; break;
+    case OPENMPI_IO: own = &io; break;
+    case OPENMPI_WIN_MODEL: own = &model; break;
     default: return;
     }
-    __atomic_store_n(own, translated, __ATOMIC_RELAXED);
+    __atomic_store_n(own, (int)front_attribute(keyval, **(int **)value), __ATOMIC_RELAXED);
     *(int **)value = own;
 }
 
 int front_Comm_get_attr(front_handle_t comm, int keyval, void *value, int *flag) {
-    if (keyval >= IMPI_CLIENT_SIZE && keyval <= IMPI_HOST_COLOR && flag != NULL) {
+    if (front_keyval_unknown(keyval) && flag != NULL) {
         *flag = 0;
         return MPI_SUCCESS;
     }

@@ -40,8 +40,6 @@ typedef struct {
 typedef struct {
     int core;    /* the core's handle, MPICH's predefined one */
     int fortran; /* Open MPI's handle in Fortran */
-    /* Zero. Open MPI's Fortran library reads MPI_REQUEST_NULL's number in Fortran (0) at offset 0x68. */
-    int rest[25];
 } front_object_t;
 
 typedef enum {
@@ -70,7 +68,7 @@ static inline front_handle_t front_handle(front_kind_t kind, int core) {
     return front_handle_slow(kind, core);
 }
 /* The handle in Fortran (MPI_X_c2f), and back. */
-MPI_Fint front_fortran(front_handle_t h);
+MPI_Fint front_fortran(front_kind_t kind, front_handle_t h);
 front_handle_t front_of_fortran(front_kind_t kind, MPI_Fint number);
 static inline MPI_File core_file(front_handle_t h) {
     return h == (front_handle_t)&ompi_mpi_file_null ? MPI_FILE_NULL : (MPI_File)h;
@@ -104,10 +102,18 @@ static inline int *core_weights(const int *weights) {
     if (weights == (const int *)OPENMPI_WEIGHTS_EMPTY) return MPI_WEIGHTS_EMPTY;
     return (int *)weights;
 }
+/* attributes.c: a keyval without an attribute; the value of an attribute, which may be a constant. */
+bool front_keyval_unknown(int keyval);
+intptr_t front_attribute(int keyval, intptr_t core);
+/* callbacks.c: what an error handler's proxy is called for: an object of the core, of a kind of the core. */
+front_handle_t front_failed_object(int of, void *object, front_kind_t *kind);
 /* Copies a text of the core, which may be longer than the program's array; *length is that of the copy. */
 void front_text(char *text, size_t size, const char *core, int *length);
 
 /* ---- statuses ---- */
+/* fortran/constants.c: the addresses of these constants of Fortran */
+extern EXPORTED MPI_Fint *MPI_F_STATUS_IGNORE, *MPI_F_STATUSES_IGNORE;
+extern EXPORTED front_status_t *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
 /* Left in the fields of a status that a call doesn't write: in all if the request of MPI_Test isn't complete, and in
  * MPI_ERROR by most calls (MPI-4 3.2.5). */
 enum { STATUS_UNWRITTEN = INT_MIN };
