@@ -80,8 +80,8 @@ class BuildError(Exception):
 class Builder:
     """Builds into `where` and keeps the results. Safe to use from several threads. Raises BuildError."""
 
-    def __init__(self, suite: Path, where: Path) -> None:
-        self.suite, self.where = suite, where
+    def __init__(self, suite: Path, where: Path, open_mpi: bool = False) -> None:
+        self.suite, self.where, self.open_mpi = suite, where, open_mpi
         self._lock = threading.Lock()
         self._programs: dict[str, threading.Lock] = {}
         prefix = Path(sys.prefix)
@@ -110,7 +110,7 @@ class Builder:
             return target
 
     def _build(self, case: Case, target: Path) -> None:
-        folder, of = self.suite / case.folder, language(case.folder)
+        folder, of = self.suite / case.folder, language(case.folder, self.open_mpi)
         if of.missing:
             raise BuildError(f"no compiler: apt install {of.missing}")
         recipes = [folder / name for name in RECIPES if (folder / name).exists()]
@@ -179,7 +179,7 @@ class Builder:
         for source in sources:
             objects.append(str(where / f"{source.name}.o"))
             c = source.suffix == C.suffix
-            more = ["-std=gnu11"] if c else [f"-J{where}"] if of.is_fortran else ["-fpermissive"]
+            more = ["-std=gnu11"] if c else [f"-J{where}", *of.flags] if of.is_fortran else ["-fpermissive"]
             mpi = self._mpi if of is C else []
             arguments = [*self._flags, *more, *flags, *mpi, "-c", str(source), "-o", objects[-1]]
             _compile(of.c_compiler if c else of.compiler, arguments)

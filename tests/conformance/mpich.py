@@ -2,6 +2,7 @@
 
     python tests/conformance/mpich.py DIR                          all folders of DIR that FOLDERS names
     python tests/conformance/mpich.py DIR --only attr,comm/cmfree  folders, or programs
+    python tests/conformance/mpich.py DIR --open-mpi               those in Fortran, compiled for Open MPI, on Open MPI
     python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
 
 Nothing of the suite is part of manapy: DIR is somebody's copy of MPICH's test/mpi, which is read and never written to.
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from building import Builder, BuildError  # noqa: E402
 from results import WAYS, Found, Results, complete, report, restartable  # noqa: E402
+from languages import FORTRAN, language_name  # noqa: E402
 from running import Settings, memory_available, native, through_restart, under_manapy  # noqa: E402
 from testlist import LISTS, Case, ListError, cases  # noqa: E402
 from verdict import Outcome, Shown, differs  # noqa: E402
@@ -128,7 +130,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("suite", type=Path, metavar="DIR", help="a copy of MPICH's test/mpi")
-    add("--only", metavar="LIST", default=FOLDERS, help=f"folders and programs: attr,comm/dup (default: {FOLDERS})")
+    add("--only", metavar="LIST", help=f"folders and programs: attr,comm/dup (default: {FOLDERS})")
+    add("--open-mpi", action="store_true", help="only programs in Fortran, compiled for Open MPI, and on Open MPI")
     add("--way", metavar="LIST", default=",".join(WAYS), help=f"of {','.join(WAYS)} (default: all)")
     add("--ranks", type=int, default=16, metavar="N", help="leave out what wants more ranks (default 16)")
     add("--jobs", type=int, default=1, metavar="N", help="programs at a time (default 1)")
@@ -146,6 +149,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="keep results there, or go on with those (default: a temporary one, removed if all is equal)",
     )
     options = parser.parse_args(argv)
+    options.only = options.only or (",".join(FORTRAN) if options.open_mpi else FOLDERS)
     options.way = tuple(options.way.split(","))
     if unknown := set(options.way) - set(WAYS):
         parser.error(f"unknown way {unknown.pop()!r}: choose of {', '.join(WAYS)}")
@@ -161,13 +165,15 @@ def main(argv: list[str] | None = None) -> int:
     base.mkdir(parents=True, exist_ok=True)
     try:
         asked = asked_for(suite, options.only.split(","))
+        if options.open_mpi:
+            asked = [case for case in asked if language_name(case.folder) in FORTRAN]
         wanted = chosen(asked, options.ranks)
-        builder = Builder(suite, base / "build")
+        builder = Builder(suite, base / "build", options.open_mpi)
     except (ListError, BuildError) as error:
         print(f"conformance --mpich: {error}", file=sys.stderr)
         return 2
     results = Results(base / "results.json")
-    settings = Settings(suite, options.limit, seed=options.seed)
+    settings = Settings(suite, options.open_mpi, options.limit, seed=options.seed)
     left = [case for case in wanted if not complete(case, results.found.get(case.name, {}), options.way)]
 
     def one(number: int, case: Case) -> str:

@@ -44,6 +44,7 @@ class Settings:
     times as many."""
 
     suite: Path
+    open_mpi: bool = False  # for programs in Fortran
     limit: float = 180.0
     slower: float = 3.0
     seed: int = 1
@@ -109,8 +110,9 @@ def _job(case: Case, program: Path, where: Path, settings: Settings, **env: str)
             shutil.copy(file, where)
     (where / case.program).symlink_to(program)
     (where / "traces").mkdir()
-    env = {**dict(case.env), "MANAPY_TRACE_ROOT": str(where / "traces"), **env}
-    return Job(where, case.ranks, [language(case.folder).mpirun], env=env)
+    of = language(case.folder, settings.open_mpi)
+    env = {**dict(of.env), **dict(case.env), "MANAPY_TRACE_ROOT": str(where / "traces"), **env}
+    return Job(where, case.ranks, of.mpirun, env=env)
 
 
 def _makes_files(case: Case) -> bool:

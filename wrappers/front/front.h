@@ -39,6 +39,14 @@ MPY_OFFERED void MPII_Keyval_set_proxy(int keyval,
                                                    void **, int *),
                                        int (*remove)(MPI_Comm_delete_attr_function *, int, int, int, void *, void *));
 
+/* Attributes in Fortran; `type`: mpy_attr_type_t of comm/attr.c. */
+MPY_OFFERED int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type);
+MPY_OFFERED int MPII_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag, int type);
+MPY_OFFERED int MPII_Type_set_attr(MPI_Datatype datatype, int keyval, void *value, int type);
+MPY_OFFERED int MPII_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag, int type);
+MPY_OFFERED int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int type);
+MPY_OFFERED int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int type);
+
 extern MPY_OFFERED int *const MPI_UNWEIGHTED, *const MPI_WEIGHTS_EMPTY;
 extern MPY_OFFERED void *const MPI_T_PVAR_ALL_HANDLES;
 

@@ -15,7 +15,7 @@ Output (in the build tree; never edited)
     abi_table.h        MPICH's constants that records hold, and their values in the MPI-5 standard ABI
     mpich_constants.h  MPICH's constants, for mpich.h
     openmpi_constants.h  Open MPI's numbers, for those who speak with it
-    openmpi/front_*    of libmpi.so.40 (front.py lists them)
+    openmpi/front_* openmpi/fortran_*   of libmpi.so.40 (front.py and front_fortran.py list them)
     standard/front_*   of libmpi_abi.so.1
 
 Modules
@@ -30,8 +30,8 @@ Modules
     output.py          the generated files, each as one text
     front.py           the fronts for other binary interfaces
     front_families.py  what the library of each one offers
-    front_fortran.py   what Open MPI's exports for Open MPI's Fortran library
     front_arguments.py how they translate the arguments of a call
+    front_fortran.py   the front for Open MPI's programs in Fortran
     recorder.py        the functions of the preloaded recorder: a second program over the same table
     back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one
 """
@@ -39,11 +39,12 @@ Modules
 from .constants import Constant, read_constants
 from .front_arguments import differences, front_function
 from .front_families import FAMILIES
+from .front_fortran import fortran_function
 from .function_table import Argument, Function, Table, TableError, read_table
 from .output import main
 from .wrappers import wrapper
 
 __all__ = [
-    "FAMILIES", "Argument", "Constant", "Function", "Table", "TableError", "differences", "front_function", "main",
-    "read_constants", "read_table", "wrapper",
+    "FAMILIES", "Argument", "Constant", "Function", "Table", "TableError", "differences", "fortran_function",
+    "front_function", "main", "read_constants", "read_table", "wrapper",
 ]  # fmt: skip

@@ -257,12 +257,8 @@ def handle_as_number(f: Function) -> list[str] | None:
     a = f.arguments[0] if f.arguments else None
     if a is None or f.name.startswith("Status_") or not f.name.endswith(("_c2f", "_f2c", "_toint", "_fromint")):
         return None
-    if a.kind == "FILE":
-        return [f"return front_file_number(MPY_CORE({f.name})(core_file({a.name})));"]
-    if f.result == "FILE":
-        return [f"return front_file(MPY_CORE({f.name})(core_file_number({a.name})));"]
     if f.result in ("FINT", "INT"):
-        return [f"return front_fortran({a.name});"]
+        return [f"return front_fortran(FRONT_{a.kind}, {a.name});"]
     return [f"return front_of_fortran(FRONT_{f.result}, {a.name});"]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .constants import Constant, Value
-from .front_fortran import INTERNALS
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ OPEN_MPI = Family(
         "MPIX_Query_cuda_support", "MPIX_Query_rocm_support", *IGNORED_STATUSES,
         "ompi_mpi_errors_throw_exceptions", "ompi_attr_create_keyval", "ompi_errhandler_create",
         "ompi_errhandler_invoke", "ompi_op_set_cxx_callback", "ompi_errcode_intern_lastused", "ompi_errcodes_intern",
-        "ompi_registered_datareps", *INTERNALS,
+        "ompi_registered_datareps",
     ),
     {"MPI_LB": ("ompi_mpi_lb", 4), "MPI_UB": ("ompi_mpi_ub", 3), "MPI_INTEGER16": ("ompi_mpi_integer16", 12),
      "MPI_REAL2": ("ompi_mpi_real2", 28)},

@@ -8,6 +8,7 @@ from .c_text import parameters, result_type
 from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
 from .front import front_files
 from .front_families import FAMILIES
+from .front_fortran import fortran_files, with_fortran
 from .function_table import Table, read_table
 from .null_checks import checked, nulls, unchecked
 from .outside import outside
@@ -149,7 +150,11 @@ def main(arguments: list[str]) -> int:
         "mpich_constants.h": BANNER + mpich_constants(constants),
         "openmpi_constants.h": BANNER + openmpi_constants(constants),
     }
+    fronts = fortran_files(table, constants)
     for family in FAMILIES:
-        texts |= {name: BANNER + text for name, text in front_files(table, constants, family).items()}
+        fronts |= front_files(table, constants, family)
+    exports_openmpi = "openmpi/front_exports.map"
+    fronts[exports_openmpi] = with_fortran(fronts[exports_openmpi], table)
+    texts |= {name: BANNER + text for name, text in fronts.items()}
     write_files(output, texts, "generated.stamp")
     return 0

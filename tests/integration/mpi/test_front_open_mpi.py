@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -123,46 +122,6 @@ def test_cxx(make_job: Callable[..., Job], tmp_path: Path) -> None:
     program = build(tmp_path / "program", source, "-w", compiler=COMPILER.with_name("mpicxx.openmpi"))
     assert "libmpi_cxx.so.40" in run(["readelf", "-d", program]).stdout
     assert make_job(2).start(program).finish().count("sum 2 of 2") == 2
-
-
-FORTRAN = """program p
-  {use}
-  integer e, r, x, got, match
-  integer(kind=MPI_ADDRESS_KIND) bound
-  logical found
-  call MPI_Init(e)
-  call MPI_Comm_rank(MPI_COMM_WORLD, r, e)
-  x = r + 1
-  call MPI_Allreduce(MPI_IN_PLACE, x, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, e)
-  call MPI_Sendrecv(r, 1, MPI_INTEGER, 1 - r, 3, got, 1, MPI_INTEGER, 1 - r, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE, e)
-  if (x == 3 .and. got == 1 - r) print *, "ok"
-  flush (6)
-  {last}
-  call MPI_Finalize(e)
-end program
-"""
-ATTRIBUTE = "call MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, bound, found, e)"
-
-
-@pytest.mark.parametrize("use", ["use mpi", "use mpi_f08", "implicit integer (i-n)\n  include 'mpif.h'"])
-def test_fortran(make_job: Callable[..., Job], tmp_path: Path, use: str) -> None:
-    """Open MPI's Fortran libraries run over ours."""
-    assert make_job(2).start(fortran(tmp_path, FORTRAN.format(use=use, last=""))).finish().count("ok") == 2
-
-
-def test_attributes_in_fortran_are_refused(make_job: Callable[..., Job], tmp_path: Path) -> None:
-    job = make_job(2).start(fortran(tmp_path, FORTRAN.format(use="use mpi", last=ATTRIBUTE)))
-    assert job.wait() != 0 and "MPI_X_get_attr (Fortran of Open MPI) is not supported" in job.output()
-
-
-def fortran(where: Path, text: str) -> Path:
-    """A program of Open MPI's compiler."""
-    compiler = COMPILER.with_name("mpif90.openmpi")
-    if not compiler.exists() or shutil.which("gfortran") is None:
-        pytest.skip("no Fortran compiler of Open MPI (apt install libopenmpi-dev gfortran)")
-    source = where / "program.f90"
-    source.write_text(text)
-    return build(where / "program", source, compiler=compiler)
 
 
 @pytest.mark.parametrize("first", ["libmpi.so.12", "libmpi.so.40"])

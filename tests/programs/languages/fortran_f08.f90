@@ -3,7 +3,7 @@ program fortran_f08
   use mpi_f08
   use, intrinsic :: iso_c_binding
   implicit none
-  integer :: rank, size, next, before, keyval, i, got, handled = 0, failures = 0, deleted = 0
+  integer :: rank, size, next, before, keyval, i, got, handled = 0, failures = 0, deleted = 0, released = 0
   integer(MPI_ADDRESS_KIND) :: value, found, extra = 7
   integer, asynchronous :: received = -1
   logical :: flag
@@ -16,6 +16,9 @@ program fortran_f08
   type(MPI_Status) :: status
   type(MPI_Errhandler) :: handler
   type(MPI_Win) :: window
+  type(MPI_File) :: file
+  type(MPI_Request) :: general
+  type(MPI_Datatype) :: types(3)
   integer :: a(3), b(3), matrix(4, 4), column_in(4), weights(1), out_weights(1), none(0)
   integer(MPI_ADDRESS_KIND) :: address
   character(len=20) :: text
@@ -42,6 +45,11 @@ program fortran_f08
   call MPI_Info_set(info, 'language', 'Fortran')
   call MPI_Win_create(column_in, 16_MPI_ADDRESS_KIND, 4, MPI_INFO_NULL, comm, window)
   call MPI_Irecv(received, 1, MPI_INTEGER, before, 5, comm, request)
+  call MPI_Grequest_start(query, release, cancel, extra, general)
+  call MPI_File_open(comm, 'fortran.data', MPI_MODE_CREATE + MPI_MODE_RDWR, MPI_INFO_NULL, file)
+  call MPI_File_create_errhandler(on_file_error, handler)
+  call MPI_File_set_errhandler(file, handler)
+  call MPI_File_write_at_all(file, int(4 * rank, MPI_OFFSET_KIND), rank, 1, MPI_INTEGER, MPI_STATUS_IGNORE)
 
   call get_environment_variable('STATE_GO', go)
   print '(a)', 'ready'
@@ -83,6 +91,24 @@ program fortran_f08
   call MPI_Win_free(window)
   call MPI_Send(rank, 1, MPI_INTEGER, size + 1, 0, comm, i)
   call check(handled == 1, 'error handler')
+  call MPI_File_sync(file)
+  call MPI_Barrier(comm)
+  call MPI_File_sync(file)
+  call MPI_File_read_at(file, int(4 * next, MPI_OFFSET_KIND), got, 1, MPI_INTEGER, status)
+  call MPI_Get_count(status, MPI_INTEGER, i)
+  call check(got == next .and. i == 1, 'file')
+  call MPI_File_call_errhandler(file, MPI_ERR_IO)
+  call check(handled == 101, 'error handler of a file')
+  call MPI_File_close(file)
+  call check(file == MPI_FILE_NULL, 'closed file')
+  types = MPI_INTEGER
+  a = rank
+  call MPI_Alltoallw(a, [1, 1, 1], [0, 4, 8], types, b, [1, 1, 1], [0, 4, 8], types, comm)
+  call check(all(b == [0, 1, 2]), 'alltoallw')
+  call MPI_Grequest_complete(general)
+  call MPI_Wait(general, status)
+  call check(status%MPI_TAG == 77 .and. released == 1, 'generalized request')
+  call check(general == MPI_REQUEST_NULL, 'complete request')
   call MPI_Status_set_elements(status, MPI_INTEGER, 3)
   call MPI_Get_count(status, MPI_INTEGER, got)
   call check(got == 3, 'status')
@@ -176,6 +202,38 @@ contains
     integer :: code, class
     call MPI_Error_class(code, class)
     if (class == MPI_ERR_RANK .and. c == comm) handled = handled + 1
+  end subroutine
+
+  subroutine on_file_error(f, code)
+    type(MPI_File) :: f ! in MPICH 4.0 another handle
+    integer :: code, class
+    call MPI_Error_class(code, class)
+    if (class == MPI_ERR_IO) handled = handled + 100
+  end subroutine
+
+  subroutine query(ex, s, ierror)
+    integer(MPI_ADDRESS_KIND) :: ex
+    type(MPI_Status) :: s
+    integer :: ierror
+    call MPI_Status_set_elements(s, MPI_INTEGER, 1)
+    call MPI_Status_set_cancelled(s, .false.)
+    s%MPI_TAG = int(70 + ex)
+    ierror = MPI_SUCCESS
+  end subroutine
+
+  subroutine release(ex, ierror)
+    integer(MPI_ADDRESS_KIND) :: ex
+    integer :: ierror
+    if (ex == 7) released = released + 1
+    ierror = MPI_SUCCESS
+  end subroutine
+
+  subroutine cancel(ex, complete, ierror)
+    integer(MPI_ADDRESS_KIND) :: ex
+    logical :: complete
+    integer :: ierror
+    ierror = MPI_SUCCESS
+    if (ex /= 7 .or. complete) ierror = MPI_ERR_OTHER
   end subroutine
 
   subroutine add(in, inout, length, type)

@@ -1,5 +1,5 @@
 ! MPI from Fortran with integer handles over a checkpoint and restart: test_languages.py. With MPIFH by mpif.h,
-! else by "use mpi".
+! else by "use mpi". Open MPI gives the error handler of a file its handle; MPICH 4.0 gives it another number.
 program fortran_mpi
 #ifndef MPIFH
   use mpi
@@ -11,18 +11,20 @@ program fortran_mpi
   integer :: rank, size, next, before, keyval, old_keyval, i, ierror, comm, copy, column, group, info, op, request
   integer :: window, ring, absolute, sources(1), destinations(1), weights(1), out_weights(1), none(1)
   integer :: received, failures, requests(2), pair(2), simple, general
-  integer :: released
-  common /callbacks/ released
+  integer :: released, handled, file, guarded, handler, file_handler, ones(3), offsets(3), types(3)
+  common /callbacks/ released, handled
+  integer(kind=MPI_OFFSET_KIND) :: place
   integer :: a(3), b(3), matrix(4, 4), column_in(4), status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2)
   integer(kind=MPI_ADDRESS_KIND) :: value, found, extra, address, addresses(1)
   logical :: flag
   character(len=20) :: text
   character(len=1024) :: go
-  external :: add, query, release, cancel
+  external :: add, query, release, cancel, on_error, on_file_error
 
   failures = 0
   received = -1
   released = 0
+  handled = 0
   call MPI_INIT(ierror)
   call MPI_COMM_RANK(MPI_COMM_WORLD, rank, ierror)
   call MPI_COMM_SIZE(MPI_COMM_WORLD, size, ierror)
@@ -46,6 +48,14 @@ program fortran_mpi
   call MPI_WIN_CREATE(column_in, 16_MPI_ADDRESS_KIND, 4, MPI_INFO_NULL, comm, window, ierror)
   call MPI_IRECV(received, 1, MPI_INTEGER, before, 5, comm, request, ierror)
   call MPI_GREQUEST_START(query, release, cancel, extra, general, ierror)
+  call MPI_COMM_DUP(MPI_COMM_WORLD, guarded, ierror)
+  call MPI_COMM_CREATE_ERRHANDLER(on_error, handler, ierror)
+  call MPI_COMM_SET_ERRHANDLER(guarded, handler, ierror)
+  call MPI_FILE_OPEN(comm, 'fortran.data', ior(MPI_MODE_CREATE, MPI_MODE_RDWR), MPI_INFO_NULL, file, ierror)
+  call MPI_FILE_CREATE_ERRHANDLER(on_file_error, file_handler, ierror)
+  call MPI_FILE_SET_ERRHANDLER(file, file_handler, ierror)
+  place = 4 * rank
+  call MPI_FILE_WRITE_AT_ALL(file, place, rank, 1, MPI_INTEGER, status, ierror)
 
   call get_environment_variable('STATE_GO', go)
   print '(a)', 'ready'
@@ -98,6 +108,31 @@ program fortran_mpi
   call MPI_SEND(rank, 1, MPI_INTEGER, size + 1, 0, comm, ierror)
   call MPI_ERROR_CLASS(ierror, i, ierror)
   call check(i == MPI_ERR_RANK, 'error')
+  call MPI_SEND(rank, 1, MPI_INTEGER, size + 1, 0, guarded, ierror)
+  call check(handled == 1, 'error handler')
+  place = 4 * next
+  call MPI_FILE_SYNC(file, ierror)
+  call MPI_BARRIER(comm, ierror)
+  call MPI_FILE_SYNC(file, ierror)
+  call MPI_FILE_READ_AT(file, place, i, 1, MPI_INTEGER, status, ierror)
+  call MPI_GET_COUNT(status, MPI_INTEGER, simple, ierror)
+  call check(i == next .and. simple == 1, 'file')
+  call MPI_FILE_CALL_ERRHANDLER(file, MPI_ERR_IO, ierror)
+  call check(handled == 101, 'error handler of a file')
+  call MPI_FILE_CLOSE(file, ierror)
+  call check(file == MPI_FILE_NULL, 'closed file')
+  ones = 1
+  offsets = (/ 0, 4, 8 /)
+  types = MPI_INTEGER
+  a = rank
+  call MPI_ALLTOALLW(a, ones, offsets, types, b, ones, offsets, types, comm, ierror)
+  call check(all(b == (/ 0, 1, 2 /)), 'alltoallw')
+  call MPI_ALLTOALLW(MPI_IN_PLACE, ones, ones, ones, b, ones, offsets, types, comm, ierror)
+  call check(all(b == rank), 'alltoallw in place')
+  call MPI_IALLTOALLW(a, ones, offsets, types, b, ones, offsets, types, comm, request, ierror)
+  requests(1) = request
+  call MPI_WAITANY(1, requests, i, status, ierror)
+  call check(i == 1 .and. all(b == (/ 0, 1, 2 /)), 'nonblocking alltoallw, index')
   call MPI_TEST(general, flag, status, ierror)
   call check(.not. flag, 'generalized request that is not complete')
   call MPI_GREQUEST_COMPLETE(general, ierror)
@@ -186,8 +221,8 @@ subroutine release(extra, ierror)
   include 'mpif.h'
 #endif
   integer(kind=MPI_ADDRESS_KIND) :: extra
-  integer :: ierror, released
-  common /callbacks/ released
+  integer :: ierror, released, handled
+  common /callbacks/ released, handled
   if (extra == 7) released = released + 1
   ierror = MPI_SUCCESS
 end subroutine
@@ -205,4 +240,37 @@ subroutine cancel(extra, complete, ierror)
   integer :: ierror
   ierror = MPI_SUCCESS
   if (extra /= 7 .or. complete) ierror = MPI_ERR_OTHER
+end subroutine
+
+subroutine on_error(comm, code)
+#ifndef MPIFH
+  use mpi
+  implicit none
+#else
+  implicit none
+  include 'mpif.h'
+#endif
+  integer :: comm, code, class, size, ierror, released, handled
+  common /callbacks/ released, handled
+  call MPI_ERROR_CLASS(code, class, ierror)
+  call MPI_COMM_SIZE(comm, size, ierror)
+  if (class == MPI_ERR_RANK .and. size == 3) handled = handled + 1
+end subroutine
+
+subroutine on_file_error(file, code)
+#ifndef MPIFH
+  use mpi
+  implicit none
+#else
+  implicit none
+  include 'mpif.h'
+#endif
+  integer :: file, code, class, mode, ierror, released, handled
+  common /callbacks/ released, handled
+  mode = ior(MPI_MODE_CREATE, MPI_MODE_RDWR)
+#ifdef OPEN_MPI
+  call MPI_FILE_GET_AMODE(file, mode, ierror)
+#endif
+  call MPI_ERROR_CLASS(code, class, ierror)
+  if (class == MPI_ERR_IO .and. mode == ior(MPI_MODE_CREATE, MPI_MODE_RDWR)) handled = handled + 100
 end subroutine

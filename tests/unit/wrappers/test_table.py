@@ -87,6 +87,7 @@ def test_readme_names_no_missing_file() -> None:
             "wrappers",
             "wrappers/*",
             "wrappers/front/*",
+            "wrappers/front/*/*",
             "lowerhalf/include/manapy",
             "tests/unit",
             "tests/unit/wrappers",

@@ -8,7 +8,7 @@
 
 /* The C++ library throws if a communicator has this error handler. */
 extern EXPORTED front_object_t ompi_mpi_errors_throw_exceptions;
-front_object_t ompi_mpi_errors_throw_exceptions = {0x54000002, -1, {0}}; /* MPICH's MPI::ERRORS_THROW_EXCEPTIONS */
+front_object_t ompi_mpi_errors_throw_exceptions = {0x54000002, -1}; /* MPICH's MPI::ERRORS_THROW_EXCEPTIONS */
 
 #define INSIDE(NAME) \
     EXPORTED void NAME(void) __attribute__((noreturn)); \

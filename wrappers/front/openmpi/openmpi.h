@@ -13,7 +13,6 @@
 
 #include "front/shared/handle.h"
 #include "front_constants.h"
-#include "openmpi_constants.h"
 
 #define FAMILY "Open MPI"
 #define LIBRARY "libmpi.so.40"
@@ -27,8 +26,6 @@ typedef struct {
 typedef struct {
     int core;    /* the core's handle, MPICH's predefined one */
     int fortran; /* Open MPI's handle in Fortran */
-    /* Zero. Open MPI's Fortran library reads MPI_REQUEST_NULL's number in Fortran (0) at offset 0x68. */
-    int rest[25];
 } front_object_t;
 
 /* One object for each row of the table of constants. */
@@ -41,8 +38,9 @@ typedef struct {
 #define NULL_FILE HANDLE_OF(ompi_mpi_file_null)
 enum { CODES_HAVE_DETAILS = false }; /* programs compare a code with a class */
 
+enum { FIRST_PAGE = 4096 }; /* no object is there */
+
 static inline int core_handle(front_handle_t h) {
-    enum { FIRST_PAGE = 4096 };
     if (LIKELY(h >> 32 == HANDLE_CREATED >> 32)) return (int)h;
     return LIKELY(h >= FIRST_PAGE) ? ((const front_object_t *)h)->core : 0; /* NULL: no handle of the core either */
 }
@@ -56,7 +54,7 @@ static inline mpy_opaque_function *front_copy_function(mpy_opaque_function *copy
 
 /* Kept for interoperable MPI; the core has no such attributes. */
 static inline bool front_has_no_value(int keyval) {
-    enum { IMPI_CLIENT_SIZE = OPENMPI_WIN_MODEL + 1, IMPI_HOST_COLOR = IMPI_CLIENT_SIZE + 3 };
+    enum { IMPI_CLIENT_SIZE = FRONT_WIN_MODEL + 1, IMPI_HOST_COLOR = IMPI_CLIENT_SIZE + 3 };
     return keyval >= IMPI_CLIENT_SIZE && keyval <= IMPI_HOST_COLOR;
 }
 

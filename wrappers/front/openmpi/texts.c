@@ -6,7 +6,7 @@
 int front_Get_library_version(char *version, int *resultlen) {
     char core[MPI_MAX_LIBRARY_VERSION_STRING + 1];
     int rc = MPY_CORE(Get_library_version)(version != NULL ? core : NULL, resultlen);
-    if (rc == MPI_SUCCESS) front_text(version, OPENMPI_MAX_LIBRARY_VERSION_STRING, core, resultlen);
+    if (rc == MPI_SUCCESS) front_text(version, FRONT_MAX_LIBRARY_VERSION_STRING, core, resultlen);
     return front_error(rc);
 }
 

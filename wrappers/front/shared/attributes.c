@@ -14,19 +14,30 @@ static int flavors[] = {
 };
 static int models[] = {[MPI_WIN_SEPARATE] = FRONT_WIN_SEPARATE, [MPI_WIN_UNIFIED] = FRONT_WIN_UNIFIED};
 
-/* The program gets a pointer. What it points to is the same in every call, except for the last code. */
+intptr_t front_attribute(int keyval, intptr_t core) {
+    switch (keyval) {
+    case FRONT_HOST:
+    case FRONT_IO: return front_rank((int)core);
+    case FRONT_LASTUSEDCODE: return front_last_code((int)core);
+    case FRONT_WIN_CREATE_FLAVOR: return flavors[core];
+    case FRONT_WIN_MODEL: return models[core];
+    default: return core;
+    }
+}
+
+/* A program in C gets a pointer. What it points to is the same in every call, except for the last code. */
 static void translate(int keyval, void *value) {
     static int host, io, last;
-    int *own, translated;
+    int *own;
     switch (keyval) {
-    case FRONT_HOST: own = &host, translated = front_rank(**(int **)value); break;
-    case FRONT_IO: own = &io, translated = front_rank(**(int **)value); break;
-    case FRONT_LASTUSEDCODE: own = &last, translated = front_last_code(**(int **)value); break;
+    case FRONT_HOST: own = &host; break;
+    case FRONT_IO: own = &io; break;
+    case FRONT_LASTUSEDCODE: own = &last; break;
     case FRONT_WIN_CREATE_FLAVOR: *(int **)value = &flavors[**(int **)value]; return;
     case FRONT_WIN_MODEL: *(int **)value = &models[**(int **)value]; return;
     default: return;
     }
-    __atomic_store_n(own, translated, __ATOMIC_RELAXED);
+    __atomic_store_n(own, (int)front_attribute(keyval, **(int **)value), __ATOMIC_RELAXED);
     *(int **)value = own;
 }
 

@@ -38,10 +38,17 @@ int front_op_created(int rc, int core, front_function_t proxy, front_handle_t *o
 typedef void errhandler_function_t(front_handle_t *, int *, ...);
 enum { OF_COMM, OF_FILE, OF_WIN, OF_SESSION }; /* mpy_errhandler_kind_t of the core */
 
-static void errhandler_proxy(int kind, void *object, int *code, void *function) {
-    static const front_kind_t kinds[] = {[OF_COMM] = FRONT_COMM, [OF_WIN] = FRONT_WIN, [OF_SESSION] = FRONT_SESSION};
-    front_handle_t h = kind == OF_FILE ? front_file(object != NULL ? *(MPI_File *)object : MPI_FILE_NULL)
-                                       : front_handle(kinds[kind], object != NULL ? *(int *)object : 0);
+front_handle_t front_failed_object(int of, void *object, front_kind_t *kind) {
+    static const front_kind_t kinds[] = {
+        [OF_COMM] = FRONT_COMM, [OF_FILE] = FRONT_FILE, [OF_WIN] = FRONT_WIN, [OF_SESSION] = FRONT_SESSION};
+    *kind = kinds[of];
+    if (of == OF_FILE) return front_file(object != NULL ? *(MPI_File *)object : MPI_FILE_NULL);
+    return front_handle(*kind, object != NULL ? *(int *)object : 0);
+}
+
+static void errhandler_proxy(int of, void *object, int *code, void *function) {
+    front_kind_t kind;
+    front_handle_t h = front_failed_object(of, object, &kind);
     int error = front_error(*code);
     ((errhandler_function_t *)function)(&h, &error, "manapy", (char *)NULL);
 }

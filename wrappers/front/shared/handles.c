@@ -7,9 +7,9 @@
 static const struct {
     front_handle_t handle;
     front_kind_t kind;
-    int core, fortran; /* -1: as the core's */
+    int core;
 } predefined[] = {
-#define FRONT_OBJECT(HANDLE, KIND, CORE, FORTRAN) {HANDLE_OF(HANDLE), KIND, CORE, FORTRAN},
+#define FRONT_OBJECT(HANDLE, KIND, CORE, FORTRAN) {HANDLE_OF(HANDLE), KIND, CORE},
 #include "front_objects.h"
 #undef FRONT_OBJECT
 };
@@ -22,16 +22,15 @@ front_handle_t front_handle_slow(front_kind_t kind, int core) {
 }
 
 /* As a number, a predefined handle is the interface's, and any other one is the core's. */
-MPI_Fint front_fortran(front_handle_t h) {
-    if (h >> 32 == HANDLE_CREATED >> 32) return (int)h;
-    for (int i = 0; i < COUNT; i++)
-        if (predefined[i].handle == h) return predefined[i].fortran >= 0 ? predefined[i].fortran : predefined[i].core;
-    return -1; /* no handle: as Open MPI does */
+MPI_Fint front_fortran(front_kind_t kind, front_handle_t h) {
+    if (kind == FRONT_FILE) return front_file_number(MPY_CORE(File_c2f)(core_file(h)));
+    return h >> 32 == HANDLE_CREATED >> 32 ? (int)h : front_predefined_number(h);
 }
 
 front_handle_t front_of_fortran(front_kind_t kind, MPI_Fint number) {
-    for (int i = 0; i < COUNT; i++)
-        if (predefined[i].kind == kind && predefined[i].fortran == number) return predefined[i].handle;
+    if (kind == FRONT_FILE) return front_file(MPY_CORE(File_f2c)(core_file_number(number)));
+    front_handle_t h = front_predefined(kind, number);
+    if (h != 0) return h;
     return number == -1 ? 0 : front_handle(kind, number);
 }
 

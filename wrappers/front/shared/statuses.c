@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-/* Set by the Fortran library, to the addresses of the constants there. */
-extern EXPORTED MPI_Fint *MPI_F_STATUS_IGNORE, *MPI_F_STATUSES_IGNORE;
-extern EXPORTED front_status_t *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
-MPI_Fint *MPI_F_STATUS_IGNORE, *MPI_F_STATUSES_IGNORE;
-front_status_t *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
-
 static int copy(void *to, const void *from, const void *ignored, const void *all_ignored) {
     if (to == NULL || from == NULL || from == ignored || from == all_ignored) return FRONT_ERR_IN_STATUS;
     memcpy(to, from, sizeof(front_status_t));

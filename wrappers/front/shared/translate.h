@@ -9,7 +9,9 @@
  *   NULL_REQUEST, NULL_FILE        handles that are null
  *   front_status_t                 source, tag, error, cancelled and bytes of a status, at their places
  *   CODES_HAVE_DETAILS             is a code more than its class?
- *   front_file_number(), core_file_number()  numbers of files in Fortran
+ *   front_predefined_number()      the number of a handle that isn't created, and not of a file (MPI_X_c2f, MPI_X_toint)
+ *   front_predefined()             the predefined handle of a number, or 0
+ *   front_file_number(), core_file_number()  numbers of files
  *   front_copy_function()          a predefined function that copies attributes is a function
  *   front_has_no_value()           a predefined attribute that is never set
  *   FAMILY, LIBRARY                names
@@ -50,8 +52,10 @@ static inline front_handle_t front_handle(front_kind_t kind, int core) {
     return front_handle_slow(kind, core);
 }
 /* The handle as a number (MPI_X_c2f, MPI_X_toint), and back. */
-MPI_Fint front_fortran(front_handle_t h);
+MPI_Fint front_fortran(front_kind_t kind, front_handle_t h);
 front_handle_t front_of_fortran(front_kind_t kind, MPI_Fint number);
+MPI_Fint front_predefined_number(front_handle_t h);
+front_handle_t front_predefined(front_kind_t kind, MPI_Fint number);
 static inline MPI_File core_file(front_handle_t h) { return h == NULL_FILE ? MPI_FILE_NULL : (MPI_File)h; }
 static inline front_handle_t front_file(MPI_File file) {
     return file == MPI_FILE_NULL ? NULL_FILE : (front_handle_t)file;
@@ -85,7 +89,13 @@ static inline int *core_weights(const int *weights) {
     return (int *)weights;
 }
 
+/* attributes.c: the value of an attribute, which may be a constant */
+intptr_t front_attribute(int keyval, intptr_t core);
+
 /* ---- statuses ---- */
+/* The addresses of these constants of Fortran; each front has them in one of its files. */
+extern EXPORTED MPI_Fint *MPI_F_STATUS_IGNORE, *MPI_F_STATUSES_IGNORE;
+extern EXPORTED front_status_t *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
 /* Left in the fields of a status that a call doesn't write: in all if the request of MPI_Test isn't complete, and in
  * MPI_ERROR by most calls (MPI-4 3.2.5). */
 enum { STATUS_UNWRITTEN = INT_MIN };
@@ -117,7 +127,10 @@ void front_arrays_close(front_arrays_t *a, int n, front_handle_t *requests);
 /* The first n statuses, after a call that returned rc. */
 void front_arrays_statuses(const front_arrays_t *a, int n, front_status_t *statuses, int rc);
 
-/* ---- what two forms of a call share: with int, and with MPI_Count ---- */
+/* ---- what several forms of a call share: with int, with MPI_Count, and in Fortran ---- */
+
+/* What the proxy of an error handler is called for: an object of the core, of a kind of the core (callbacks.c). */
+front_handle_t front_failed_object(int of, void *object, front_kind_t *kind);
 
 /* After MPI_Op_create or MPI_Op_create_c, with the function that the core calls for the program's (callbacks.c). */
 typedef void (*front_function_t)(void); /* any function, between two casts */

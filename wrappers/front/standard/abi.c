@@ -7,6 +7,10 @@
 
 #include <string.h>
 
+/* Set by the Fortran library, to the addresses of the constants there. */
+MPI_Fint *MPI_F_STATUS_IGNORE, *MPI_F_STATUSES_IGNORE;
+front_status_t *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
+
 int front_Abi_get_version(int *abi_major, int *abi_minor) {
     *abi_major = 1;
     *abi_minor = 0;

@@ -7,6 +7,13 @@ const int standard_handles[PREDEFINED_END] = {
 #undef FRONT_OBJECT
 };
 
+MPI_Fint front_predefined_number(front_handle_t h) { return h < PREDEFINED_END ? (MPI_Fint)h : -1; }
+
+front_handle_t front_predefined(front_kind_t kind, MPI_Fint number) {
+    (void)kind;
+    return number >= 0 && number < PREDEFINED_END ? (front_handle_t)number : 0;
+}
+
 static int copy_value(front_handle_t h, int keyval, void *extra, void *in, void *out, int *flag) {
     (void)h, (void)keyval, (void)extra;
     *(void **)out = in;

@@ -4,3 +4,7 @@ int front_Comm_free_keyval(int *comm_keyval) {
     if (rc == MPI_SUCCESS && comm_keyval != NULL) *comm_keyval = front_keyval(comm_keyval_core);
     return front_error(rc);
 }
+
+void fortran_Comm_free_keyval(int *comm_keyval, MPI_Fint *ierror) {
+    *ierror = front_Comm_free_keyval(comm_keyval);
+}
