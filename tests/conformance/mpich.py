@@ -3,6 +3,7 @@
     python tests/conformance/mpich.py DIR                          all folders of DIR that FOLDERS names
     python tests/conformance/mpich.py DIR --only attr,comm/cmfree  folders, or programs
     python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
+    python tests/conformance/mpich.py DIR --standard               programs of the MPI-5 standard ABI
 
 Nothing of the suite is part of manapy: DIR is somebody's copy of MPICH's test/mpi, which is read and never written to.
 Exit status 1 if anything differs that exceptions.py doesn't explain. What the suite has and this doesn't run, is told
@@ -131,6 +132,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--only", metavar="LIST", default=FOLDERS, help=f"folders and programs: attr,comm/dup (default: {FOLDERS})")
     add("--way", metavar="LIST", default=",".join(WAYS), help=f"of {','.join(WAYS)} (default: all)")
     add("--ranks", type=int, default=16, metavar="N", help="leave out what wants more ranks (default 16)")
+    add("--standard", action="store_true", help="programs in C become programs of the MPI-5 standard ABI")
     add("--jobs", type=int, default=1, metavar="N", help="programs at a time (default 1)")
     add(
         "--limit",
@@ -162,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         asked = asked_for(suite, options.only.split(","))
         wanted = chosen(asked, options.ranks)
-        builder = Builder(suite, base / "build")
+        builder = Builder(suite, base / "build", options.standard)
     except (ListError, BuildError) as error:
         print(f"conformance --mpich: {error}", file=sys.stderr)
         return 2
