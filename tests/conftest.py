@@ -14,11 +14,19 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 # seconds since the epoch: no test starts later (tools/test says why)
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
-# Several processes share the whole suite (tools/test). They take whole files in this order: first the files that take
-# longest, then those that mostly wait; unit tests fill the gaps at the end. The tests of a file stay together, because
-# they share what its fixtures have started. All files that use the RDMA machine also stay together: two of them at once
-# would take all processors from the other tests.
-ORDER = ("rdma/", "integration/chain/test_slurm", "integration/conformance/test_conformance", "integration/", "unit/")
+# Several processes share the whole suite (tools/test). They take whole files in this order: first the RDMA machine, which
+# takes longest and needs more than one processor, beside it tests that mostly wait, and unit tests. Then the jobs of
+# several ranks: ranks wait actively for each other, so beside the machine they would burn twice the time. The tests of a
+# file stay together, because they share what its fixtures have started. All files that use the RDMA machine also stay
+# together: two of them at once would take all processors from the other tests.
+ORDER = (
+    "rdma/",
+    "integration/chain/test_slurm",
+    "unit/",
+    "integration/conformance/test_conformance",
+    "integration/fcdp/",
+    "integration/",
+)
 TOGETHER = "tests/rdma/"
 
 

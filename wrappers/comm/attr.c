@@ -246,11 +246,27 @@ static struct { int keyval, value, set;
     {MPI_UNIVERSE_SIZE, 0, 0}, {MPI_LASTUSEDCODE, 0, 0}, {MPI_APPNUM, 0, 0},
 };
 
+/* The largest tag that every known library accepts, so that a program that asks can be restarted under another one: PETSc
+ * takes its tags from the top. Intel MPI 2021.18 on OFI's tcp provider has this bound, MPICH 4.0.2 has 2^28 - 1, MPICH
+ * 5.0.2 2^29 - 1, Open MPI 2^31 - 1. */
+enum { PORTABLE_TAG_BOUND = (1 << 19) - 1 };
+
+static int for_program(int keyval, int value) {
+    if (keyval == MPI_LASTUSEDCODE) return mpy_error_virtual(value);
+    return keyval == MPI_TAG_UB && value > PORTABLE_TAG_BOUND ? PORTABLE_TAG_BOUND : value;
+}
+
 static void read_predefined(size_t i) {
     int *value = NULL, set = 0;
     if (MPY_REAL(Comm_get_attr)(MPI_COMM_WORLD, predefined[i].keyval, &value, &set) != 0) return;
     predefined[i].set = set;
-    if (set) predefined[i].value = predefined[i].keyval == MPI_LASTUSEDCODE ? mpy_error_virtual(*value) : *value;
+    if (set) predefined[i].value = for_program(predefined[i].keyval, *value);
+}
+
+int mpy_real_tag_bound(void) {
+    int *value = NULL, set = 0;
+    bool known = MPY_REAL(Comm_get_attr)(MPI_COMM_WORLD, MPI_TAG_UB, &value, &set) == 0 && set;
+    return known ? *value : 32767; /* the least that MPI-4 9.1.2 allows */
 }
 
 void mpy_attr_read_predefined(void) {

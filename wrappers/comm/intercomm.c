@@ -73,10 +73,12 @@ static uint64_t identity(const mpy_comm_t *local, const side_t *remote, int tag)
 /* True for errors that the real library finds before it communicates. Then the real library reports them at once, and
  * no other rank is involved. */
 static bool wrong(const mpy_comm_t *local, int leader, const mpy_comm_t *peer, int remote_leader, int tag) {
-    int *tag_bound, set;
     if (local == NULL || local->remote_world != NULL || leader < 0 || leader >= local->size) return true;
-    PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_bound, &set);
-    if (tag < 0 || tag > *tag_bound) return true;
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    int tag_bound = mpy_real_tag_bound();
+    mpy_cross_out(t);
+    if (tag < 0 || tag > tag_bound) return true;
     if (local->rank != leader) return false;
     if (remote_leader < 0) return true;
     return peer->remote_world != NULL ? remote_leader >= peer->remote_size

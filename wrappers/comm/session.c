@@ -51,6 +51,14 @@ static int is_strict(int real_info) {
     return found && (mpy_text_equal(value, "1") || mpy_text_equal(value, "true"));
 }
 
+/* After a restart the library has another level: that of the restarted process. */
+static void note_level(mpy_session_t *s) {
+    int real, found;
+    if (MPY_REAL(Session_get_info)(s->obj.real, &real) != 0) return;
+    MPY_REAL(Info_get)(real, "thread_level", sizeof s->level - 1, s->level, &found);
+    MPY_REAL(Info_free)(&real);
+}
+
 int PMPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session) {
     static const char name[] = "MPI_Session_init";
     mpy_require_boundary();
@@ -75,6 +83,7 @@ int PMPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
         s->errhandler = errhandler;
         mpy_errhandler_ref(errhandler);
         mpy_info_merge(&s->info, info);
+        note_level(s);
         *session = mpy_object_add(MPY_SESSION, &s->obj);
         __atomic_add_fetch(&open_sessions, 1, __ATOMIC_RELAXED);
     }
@@ -124,13 +133,15 @@ int PMPI_Session_finalize(MPI_Session *session) {
 /* ---- queries, which the real session answers ---- */
 
 int PMPI_Session_get_info(MPI_Session session, MPI_Info *info_used) {
+    mpy_session_t *s = mpy_session(session);
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
     int rc = MPY_REAL(Session_get_info)(real_session(session), &real);
+    if (rc == 0 && s != NULL && s->level[0]) rc = MPY_REAL(Info_set)(real, "thread_level", s->level);
     if (rc == 0) *info_used = mpy_info_adopt(real);
     mpy_cross_out(t);
-    return mpy_session_error(mpy_session(session), rc, "MPI_Session_get_info");
+    return mpy_session_error(s, rc, "MPI_Session_get_info");
 }
 
 int PMPI_Session_get_num_psets(MPI_Session session, MPI_Info info, int *npset_names) {
@@ -182,7 +193,7 @@ int PMPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI
 
 /* ---- communicators ---- */
 
-/* Converts a string tag into an integer tag below MPICH's bound, as MPICH does. */
+/* Converts a string tag into an integer tag below the program's bound, as MPICH does. */
 static int number_of(const char *stringtag) {
     int *bound, set;
     uint32_t hash = 2166136261u; /* FNV-1a */

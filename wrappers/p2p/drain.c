@@ -461,6 +461,16 @@ static int repost(mpy_request_t *r) {
     return mpy_real_irecv(r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
 }
 
+static int largest_tag(void) {
+    int largest = 0;
+    for (uint32_t i = 0; i < mpy_request_limit; i++) {
+        const mpy_request_t *r = mpy_request_at(i);
+        bool has_tag = r->kind != MPY_REQ_FREE && r->kind != MPY_REQ_OTHER && r->kind != MPY_REQ_FAMILY;
+        if (has_tag && r->tag > largest) largest = r->tag;
+    }
+    return largest;
+}
+
 static int rebuild(void) {
     int rc = mpy_p2p_init();
     uint32_t n = 0;
@@ -481,9 +491,15 @@ int mpy_request_rebuild(char *error, uint64_t n) {
     if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     mpy_thread_t *t = hook_thread();
     mpy_hook_in(t);
-    int rc = rebuild();
+    int tag = largest_tag(), bound = mpy_real_tag_bound(), length;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int rc = tag > bound ? MPI_ERR_TAG : rebuild();
+    if (rc != MPI_SUCCESS && tag <= bound) MPY_REAL(Error_string)(rc, text, &length);
     mpy_hook_out(t);
-    if (rc == MPI_SUCCESS) return 0;
-    mpy_text_format(error, n, "a pending receive could not be posted again (MPI error %d)", rc);
-    return -1;
+    if (tag > bound)
+        mpy_text_format(error, n, "a request of the program has the tag %d, but this MPI library has tags up to %d only: "
+                        "restart under the MPI library of before", tag, bound);
+    else if (rc != MPI_SUCCESS)
+        mpy_text_format(error, n, "a pending receive could not be posted again: %s", text);
+    return rc == MPI_SUCCESS ? 0 : -1;
 }

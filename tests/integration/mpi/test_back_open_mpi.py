@@ -23,12 +23,9 @@ DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; o
     "surface_intercomm": "a blocking constructor beside a pending MPI_Comm_idup hangs",
     "surface_io": "no data representations of the program",
     "surface_rma": "4.1 has no windows on MPI_COMM_SELF; page-sized parts of shared windows",
-    "surface_session": "after a restart on 4.1 a session's info has the library's thread level: a defect of the back",
     "surface_tools": "no events; other numbers of variables",
     "surface_wrong_calls": "wrong arguments that it does not look at",
 }
-# LIMITATIONS.md has this defect.
-TRUNCATION = pytest.mark.xfail(reason="beside a checkpoint a truncated receive may return no error", strict=False)
 CHANGES = [
     (OPEN_MPI_4, OPEN_MPI_4),
     (OPEN_MPI_5, OPEN_MPI_5),
@@ -108,7 +105,7 @@ def digest(output: str) -> set[str]:
         ("p2p_wildcards", 4, 200),
         ("p2p_probes", 3, 200),
         ("p2p_many", 3, 60),
-        pytest.param("p2p_modes", 4, 80, marks=TRUNCATION),
+        ("p2p_modes", 4, 80),
         ("p2p_threads", 2, 150),
     ],
 )

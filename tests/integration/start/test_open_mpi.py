@@ -1,6 +1,5 @@
-"""Programs that call no MPI, under the mpirun of Debian's Open MPI, which speaks PMIx: run, checkpoint, kill, restart
-under the same mpirun or MPICH's, and end as natively. Those that call MPI: mpi/test_back_open_mpi.py."""
-
+"""Programs that call no MPI, under the mpirun of Debian's Open MPI and srun --mpi=pmix, which speak PMIx: run, checkpoint,
+kill, restart under the same mpirun or MPICH's, and end as natively. MPI programs: mpi/, but for the one under srun."""
 from __future__ import annotations
 
 import contextlib
@@ -238,3 +237,37 @@ def test_srun_with_pmix(counting: Callable[..., Job], allocation: dict[str, str]
     job.wait_until_it_runs()
     assert json.loads((job.dir / "job.json").read_text())["mpirun"] == "srun --mpi=pmix --kill-on-bad-exit"
     finish(job)
+
+
+@pytest.mark.slurm
+def test_srun_with_pmix_and_a_damaged_image(counting: Callable[..., Job], allocation: dict[str, str]) -> None:
+    """srun itself does not end the other ranks, which would wait for ever."""
+    job = counting(("srun", "--mpi=pmix"), allocation)
+    checkpoint = job.checkpoint()
+    job.kill()
+    os.truncate(checkpoint / "rank-00002.img", 100)
+    job.restart()
+    assert job.wait() != 0
+    assert job.output().count("rank-00002.img") == 1
+
+
+@pytest.mark.slurm
+def test_mpi_under_srun_with_pmix(make_job: Callable[..., Job], allocation: dict[str, str]) -> None:
+    """An MPI program for MPICH's ABI, on Debian's Open MPI."""
+    steps = ("--n", "64", "--steps", "200", "--every", "20")
+    native = make_job(2)
+    native.start_python("steps/heat2d.py", *steps)
+    expected = re.findall(r"step \d+ residual \S+", native.finish())
+    job = make_job(2, mpirun=("srun", "--mpi=pmix"), env=allocation)
+    go = job.hold(180)
+    job.start_python("steps/heat2d.py", *steps, "--pause", "0.005")
+    job.wait_for("step 60 ")
+    assert "libmpi.so.40" in json.loads((job.dir / "job.json").read_text())["mpi"]
+    job.checkpoint()
+    job.kill()
+    job.restart_by_command()
+    job.wait_until_it_runs()
+    go.touch()
+    job.finish()
+    seen = {line for i in range(len(job.runs)) for line in re.findall(r"step \d+ residual \S+", job.output(i))}
+    assert sorted(seen) == sorted(expected)

@@ -252,6 +252,47 @@ static void sendrecv_check(void) {
     CHECK(wrong == 0);
 }
 
+/* ---- messages that are longer than the buffer into which they are received ---- */
+
+enum { ROOM = 4, LENGTHS = 3, TRUNCATED_WAYS = 3 };
+static const int lengths[LENGTHS] = {ROOM + 1, 2000, 100000}; /* inline, eager, by rendezvous */
+static int too_long[100000];
+static MPI_Request long_sends[LENGTHS][TRUNCATED_WAYS];
+static MPI_Comm returning;
+
+static void truncated_set_up(void) {
+    for (int i = 0; i < lengths[LENGTHS - 1]; i++) too_long[i] = rank + i;
+    MPI_Comm_dup(MPI_COMM_WORLD, &returning);
+    MPI_Comm_set_errhandler(returning, MPI_ERRORS_RETURN);
+    for (int i = 0; i < LENGTHS; i++)
+        for (int way = 0; way < TRUNCATED_WAYS; way++)
+            MPI_Isend(too_long, lengths[i], MPI_INT, right, 10 * i + way, returning, &long_sends[i][way]);
+}
+
+/* way: MPI_Recv, MPI_Irecv, MPI_Mrecv */
+static int receive_truncated(int *data, int tag, int way) {
+    MPI_Request request;
+    MPI_Message matched_one;
+    if (way == 0) return MPI_Recv(data, ROOM, MPI_INT, left, tag, returning, MPI_STATUS_IGNORE);
+    if (way == 1) {
+        MPI_Irecv(data, ROOM, MPI_INT, left, tag, returning, &request);
+        return MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Mprobe(left, tag, returning, &matched_one, MPI_STATUS_IGNORE);
+    return MPI_Mrecv(data, ROOM, MPI_INT, &matched_one, MPI_STATUS_IGNORE);
+}
+
+static void truncated_check(void) {
+    for (int i = 0; i < LENGTHS; i++)
+        for (int way = 0; way < TRUNCATED_WAYS; way++) {
+            int data[2 * ROOM] = {0};
+            CHECK(class_of(receive_truncated(data, 10 * i + way, way)) == MPI_ERR_TRUNCATE);
+            for (int k = 0; k < ROOM; k++) CHECK(data[k] == left + k && data[ROOM + k] == 0);
+        }
+    for (int i = 0; i < LENGTHS; i++) MPI_Waitall(TRUNCATED_WAYS, long_sends[i], MPI_STATUSES_IGNORE);
+    MPI_Comm_free(&returning);
+}
+
 /* ---- MPI_PROC_NULL, and calls that are refused ---- */
 
 static MPI_Message nobody;
@@ -325,6 +366,7 @@ static void refused_check(void) {
 }
 
 int main(int argc, char **argv) {
-    static const state_t states[] = {STATE(unreceived), STATE(posted), STATE(matched), STATE(sendrecv), STATE(refused)};
+    static const state_t states[] = {STATE(unreceived), STATE(posted),    STATE(matched),
+                                     STATE(sendrecv),   STATE(truncated), STATE(refused)};
     return run_four_ranks(argc, argv, states, sizeof states / sizeof *states);
 }
