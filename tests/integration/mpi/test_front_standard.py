@@ -108,7 +108,7 @@ def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:
             return MPI_Finalize();
         }"""
     library = compiled(tmp_path / "libtool.so", tool, *SHARED)
-    job = make_job(2, env={"LD_PRELOAD": str(library)}).start(compiled(tmp_path / "program", text))
+    job = make_job(2).start(compiled(tmp_path / "program", text, library, f"-Wl,-rpath,{tmp_path}"))
     assert job.finish().count("counted 1") == 2
 
 
