@@ -78,17 +78,20 @@ class BuildError(Exception):
 
 
 class Builder:
-    """Builds into `where` and keeps the results. Safe to use from several threads. Raises BuildError."""
+    """Builds into `where` and keeps the results. Safe to use from several threads. Raises BuildError.
 
-    def __init__(self, suite: Path, where: Path, open_mpi: bool = False) -> None:
+    open_mpi: programs in Fortran become programs of Open MPI; standard: programs in C become programs of the MPI-5
+    standard ABI."""
+
+    def __init__(self, suite: Path, where: Path, open_mpi: bool = False, standard: bool = False) -> None:
         self.suite, self.where, self.open_mpi = suite, where, open_mpi
         self._lock = threading.Lock()
         self._programs: dict[str, threading.Lock] = {}
         prefix = Path(sys.prefix)
-        library = prefix / "lib" / "libmpi.so.12"
+        library = prefix / "lib" / ("libmpi_abi.so.1" if standard else "libmpi.so.12")
         if not (prefix / "include" / "mpi.h").exists() or not library.exists():
             raise BuildError(f"{prefix} has no MPI to compile with: pip install mpich")
-        self._mpi = [f"-I{prefix / 'include'}"]
+        self._mpi = [f"-I{prefix / 'include'}", *(["-DMPI_ABI"] if standard else [])]
         found = f"-Wl,--enable-new-dtags,-rpath,{library.parent}"  # searched after LD_LIBRARY_PATH, as with mpicc
         self._library = [str(library), found, "-Wl,--allow-shlib-undefined"]
         include = where / "include"

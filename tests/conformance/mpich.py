@@ -4,6 +4,7 @@
     python tests/conformance/mpich.py DIR --only attr,comm/cmfree  folders, or programs
     python tests/conformance/mpich.py DIR --open-mpi               those in Fortran, compiled for Open MPI, on Open MPI
     python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
+    python tests/conformance/mpich.py DIR --standard               programs of the MPI-5 standard ABI
 
 Nothing of the suite is part of manapy: DIR is somebody's copy of MPICH's test/mpi, which is read and never written to.
 Exit status 1 if anything differs that exceptions.py doesn't explain. What the suite has and this doesn't run, is told
@@ -134,6 +135,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--open-mpi", action="store_true", help="only programs in Fortran, compiled for Open MPI, and on Open MPI")
     add("--way", metavar="LIST", default=",".join(WAYS), help=f"of {','.join(WAYS)} (default: all)")
     add("--ranks", type=int, default=16, metavar="N", help="leave out what wants more ranks (default 16)")
+    add("--standard", action="store_true", help="programs in C become programs of the MPI-5 standard ABI")
     add("--jobs", type=int, default=1, metavar="N", help="programs at a time (default 1)")
     add(
         "--limit",
@@ -168,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.open_mpi:
             asked = [case for case in asked if language_name(case.folder) in FORTRAN]
         wanted = chosen(asked, options.ranks)
-        builder = Builder(suite, base / "build", options.open_mpi)
+        builder = Builder(suite, base / "build", options.open_mpi, options.standard)
     except (ListError, BuildError) as error:
         print(f"conformance --mpich: {error}", file=sys.stderr)
         return 2

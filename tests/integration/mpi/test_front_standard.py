@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from compiling import SHARED, build
 from jobs import BIN, PROGRAMS, Job, run
 from open_mpi import ENVIRONMENT, MPICH, MPICH_4, OPEN_MPI_4, OPEN_MPI_5, Launcher
 from restarts import through_restart
+from solver import SOLVER, after
 
 COMPILER = BIN / "mpicc_abi"
 STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread")
@@ -106,7 +108,7 @@ def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:
             return MPI_Finalize();
         }"""
     library = compiled(tmp_path / "libtool.so", tool, *SHARED)
-    job = make_job(2, env={"LD_PRELOAD": str(library)}).start(compiled(tmp_path / "program", text))
+    job = make_job(2).start(compiled(tmp_path / "program", text, library, f"-Wl,-rpath,{tmp_path}"))
     assert job.finish().count("counted 1") == 2
 
 
@@ -169,6 +171,43 @@ def test_what_mpi4py_is_told(make_job: Callable[..., Job], wish: str | None, lib
     standard = library == "libmpi_abi.so.1"
     assert f"{'mpiabi' if standard else 'mpich'} {Path(sys.prefix) / 'lib/manapy/upper' / library}" in output
     assert f"version {1 if standard else -1}" in output
+
+
+@pytest.fixture(scope="module")
+def mpi4py(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with mpi4py, built from its source for this ABI."""
+    where = tmp_path_factory.mktemp("mpi4py")
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-cache-dir", "--no-binary", "mpi4py"]
+    env = {**os.environ, "MPICC": str(COMPILER), "CFLAGS": "-O0"}
+    done = run([*pip, "--target", where, f"mpi4py=={version('mpi4py')}"], env=env, timeout=900)
+    if done.returncode != 0:
+        pytest.skip(f"pip cannot build mpi4py: {done.stderr.strip().splitlines()[-1]}")
+    return where
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("first", "second"), [(MPICH, OPEN_MPI_4), (OPEN_MPI_5, MPICH_4), (MPICH_4, MPICH)], ids=lambda m: m.name
+)
+def test_mpi4py_of_this_abi(
+    make_job: Callable[..., Job], undisturbed: bytes, mpi4py: Path, first: Launcher, second: Launcher
+) -> None:
+    first.skip_if_missing()
+    second.skip_if_missing()
+    job = make_job(2, mpirun=first.mpirun, env={**ENVIRONMENT, "PYTHONPATH": str(mpi4py)})
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    job.wait_for(after(100))
+    maps = Path(f"/proc/{job.pids()[0]}/maps").read_text()
+    assert str(mpi4py) in maps and "upper/libmpi_abi.so.1" in maps
+    for mpirun in (second.mpirun, first.mpirun):
+        job.checkpoint()
+        job.kill()
+        job.mpirun = mpirun
+        job.restart()
+        job.wait_for(after(0))
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
 def test_doctor(tmp_path: Path) -> None:

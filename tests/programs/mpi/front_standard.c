@@ -63,9 +63,9 @@ static void messages_check(void) {
     CHECK(!MPI_Status_set_source(&one, MPI_PROC_NULL) && !MPI_Status_get_source(&one, &n) && n == MPI_PROC_NULL);
     CHECK(!MPI_Status_set_tag(&one, MPI_ANY_TAG) && !MPI_Status_get_tag(&one, &n) && one.MPI_TAG == MPI_ANY_TAG);
     CHECK(n == MPI_ANY_TAG && !MPI_Status_set_error(&one, MPI_ERR_TRUNCATE) && one.MPI_ERROR == MPI_ERR_TRUNCATE);
-    CHECK(!MPI_Status_set_elements_c(&one, MPI_INT, (MPI_Count)1 << 33));
+    CHECK(!MPI_Status_set_elements_x(&one, MPI_INT, (MPI_Count)1 << 33));
     MPI_Count count;
-    CHECK(!MPI_Get_elements_c(&one, MPI_INT, &count) && count == (MPI_Count)1 << 33);
+    CHECK(!MPI_Get_elements_x(&one, MPI_INT, &count) && count == (MPI_Count)1 << 33);
     CHECK(!MPI_Buffer_detach(&address, &n) && address == MPI_BUFFER_AUTOMATIC);
     CHECK(!MPI_Isend(&rank, 1, MPI_INT, right(), 5, MPI_COMM_WORLD, &pending[0]));
     CHECK(!MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &one) && one.MPI_TAG == 5);
