@@ -156,12 +156,6 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
 
 def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) -> list[Finding]:
     findings = [_interface(library) for library in libraries if library in MPI_LIBRARIES]
-    if any(library.startswith("libmpi_mpifh.so") for library in libraries):
-        text = (
-            "Fortran over Open MPI: attributes, error handlers, operations and generalized requests of the program, "
-            "and MPI_Alltoallw, are not supported"
-        )
-        findings.append(Finding("libmpi_mpifh.so", Level.NOTE, text))
     families = {family for library in libraries if (family := MPI_LIBRARIES.get(library))}
     if len(families) > 1:
         text = f"linked to two MPIs ({' and '.join(sorted(families))}): link everything with one of them"

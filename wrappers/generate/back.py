@@ -19,6 +19,7 @@ from pathlib import Path
 
 from .c_text import parameters
 from .constants import Constant, read_constants
+from .front_families import OPEN_MPI
 from .function_table import Argument, Function, Table, read_table
 from .output import BANNER, write_files
 
@@ -297,8 +298,9 @@ def calls(table: Table, constants: list[Constant]) -> str:
     parts.append("const size_t mpy_ours_generated_count = sizeof mpy_ours_generated / sizeof *mpy_ours_generated;\n")
     parts.append("const mpy_row_t mpy_rows[] = {")
     for row in constants:
-        if row.group in KINDS and isinstance(row.mpich, int) and isinstance(row.openmpi[1], str):
-            parts.append(f'    {{MPY_KIND_{row.group}, {row.name}, "{row.openmpi[1]}"}},')
+        symbol = row.openmpi[1] or OPEN_MPI.hidden.get(row.name, (None,))[0]
+        if row.group in KINDS and isinstance(row.mpich, int) and isinstance(symbol, str):
+            parts.append(f'    {{MPY_KIND_{row.group}, {row.name}, "{symbol}"}},')
     parts += ["};", "const size_t mpy_rows_count = sizeof mpy_rows / sizeof *mpy_rows;"]
     return "\n".join(parts) + "\n"
 

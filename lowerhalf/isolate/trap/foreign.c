@@ -3,9 +3,9 @@
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may
  * contain code; the program's loader makes these for libraries, at its start and in dlopen.
  *
- * manapy's own libraries replace libmpi.so.12, libmpi.so.40 and libmpi_abi.so.1 (lib/manapy/upper). With any other
- * library the program would run without manapy: Open MPI's ranks under another launcher are all rank 0, and a
- * checkpoint sees nothing of the library.
+ * manapy's own libraries replace libmpi.so.12, libmpi.so.40, libmpi_mpifh.so.40 and libmpi_abi.so.1 (lib/manapy/upper).
+ * With any other library the program would run without manapy: Open MPI's ranks under another launcher are all rank 0,
+ * and a checkpoint sees nothing of the library.
  */
 #include "foreign.h"
 #include "base/sys.h"
@@ -42,9 +42,10 @@ static const char *advice(const char *path) {
     if (number != NULL)
         return ": a draft of the standard ABI, which this version of manapy does not support; build the program with "
                "MPICH 5 (mpicc_abi)";
-    if ((number = after(name, "libmpi.so.")) != NULL && after(number, "40") != NULL)
-        return " by its path or a DT_RPATH; manapy's own library takes the place of Open MPI's, and is found as "
-               "libmpi.so.40 without a path (`manapy doctor PROGRAM`)";
+    number = after(name, "libmpi.so.");
+    if ((number != NULL && after(number, "40") != NULL) || after(name, "libmpi_mpifh") != NULL)
+        return " by its path or a DT_RPATH; manapy's own library takes the place of Open MPI's, and is found by "
+               "its name without a path (`manapy doctor PROGRAM`)";
     if (number != NULL && after(number, "12") == NULL)
         return ": an MPI whose ABI this version of manapy does not support; build the program with MPICH, Intel MPI, "
                "or Open MPI 4 or 5";

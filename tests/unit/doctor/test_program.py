@@ -94,12 +94,6 @@ def test_interfaces_with_a_front(tmp_path: Path, library: str, interface: str) -
     assert any(f.level is Level.OK and f"{interface}: manapy's library" in f.text for f in findings)
 
 
-def test_fortran_over_open_mpi(tmp_path: Path) -> None:
-    stub_library(tmp_path, "libmpi_mpifh.so.40")
-    path = compile_program(tmp_path, "-Wl,--no-as-needed", str(tmp_path / "libmpi_mpifh.so.40"))
-    assert worst(path)[0] is Level.NOTE and "Fortran over Open MPI" in worst(path)[1]
-
-
 def test_two_mpis(tmp_path: Path) -> None:
     for name in ("libmpi.so.40", "libmpi.so.12"):
         stub_library(tmp_path, name)

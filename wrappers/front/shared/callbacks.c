@@ -72,19 +72,22 @@ CREATE_ERRHANDLER(Session_create_errhandler, MPI_Session_errhandler_function)
 typedef int copy_function_t(front_handle_t, int, void *, void *, void *, int *);
 typedef int delete_function_t(front_handle_t, int, void *, void *);
 
-/* The value's type matters to Fortran only; a function of C gets the value as it is. */
+/* A function of C gets the address of a value that Fortran has set (MPI-4 19.3.7): its type is odd. If the function's
+ * copy is that address, the copy is the same value. */
 #define KEYVAL_PROXIES(KIND) \
     static int copy_##KIND(MPI_Comm_copy_attr_function *function, int object, int keyval, void *extra, int type, \
                            void *value, void **copy, int *flag) { \
-        (void)type; \
         front_handle_t h = front_handle(FRONT_##KIND, object); \
-        return core_error(((copy_function_t *)(front_function_t)function)(h, keyval, extra, value, copy, flag)); \
+        void *seen = type & 1 ? &value : value; \
+        int rc = ((copy_function_t *)(front_function_t)function)(h, keyval, extra, seen, copy, flag); \
+        if (*copy == (void *)&value) *copy = value; \
+        return core_error(rc); \
     } \
     static int delete_##KIND(MPI_Comm_delete_attr_function *function, int object, int keyval, int type, void *value, \
                              void *extra) { \
-        (void)type; \
         front_handle_t h = front_handle(FRONT_##KIND, object); \
-        return core_error(((delete_function_t *)(front_function_t)function)(h, keyval, value, extra)); \
+        void *seen = type & 1 ? &value : value; \
+        return core_error(((delete_function_t *)(front_function_t)function)(h, keyval, seen, extra)); \
     }
 KEYVAL_PROXIES(COMM)
 KEYVAL_PROXIES(DATATYPE)

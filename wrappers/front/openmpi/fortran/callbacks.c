@@ -51,26 +51,27 @@ CREATE_ERRHANDLER(Win_create_errhandler)
 CREATE_ERRHANDLER(File_create_errhandler)
 CREATE_ERRHANDLER(Session_create_errhandler)
 
-/* ---- generalized requests: their functions are kept in memory that is freed with the request ---- */
+/* ---- generalized requests: their functions are kept in memory that is freed with the request. They get the program's
+ * variable for the extra state, as in Open MPI and MPICH, and may change it. ---- */
 
 typedef struct {
     void (*query)(MPI_Aint *, MPI_Fint *, int *);
     void (*free)(MPI_Aint *, int *);
     void (*cancel)(MPI_Aint *, int *, int *);
-    MPI_Aint extra;
+    MPI_Aint *extra;
 } grequest_t;
 
 static int query_grequest(void *extra, front_status_t *status) {
     grequest_t *g = extra;
     int rc = MPI_SUCCESS;
-    g->query(&g->extra, (MPI_Fint *)status, &rc);
+    g->query(g->extra, (MPI_Fint *)status, &rc);
     return rc;
 }
 
 static int free_grequest(void *extra) {
     grequest_t *g = extra;
     int rc = MPI_SUCCESS;
-    g->free(&g->extra, &rc);
+    g->free(g->extra, &rc);
     free(g);
     return rc;
 }
@@ -78,7 +79,7 @@ static int free_grequest(void *extra) {
 static int cancel_grequest(void *extra, int complete) {
     grequest_t *g = extra;
     int rc = MPI_SUCCESS;
-    g->cancel(&g->extra, &complete, &rc);
+    g->cancel(g->extra, &complete, &rc);
     return rc;
 }
 
@@ -87,7 +88,7 @@ void fortran_Grequest_start(mpy_opaque_function *query, mpy_opaque_function *rel
     grequest_t *g = malloc(sizeof *g);
     if (g == NULL) abort();
     *g = (grequest_t){(void (*)(MPI_Aint *, MPI_Fint *, int *))query, (void (*)(MPI_Aint *, int *))release,
-                      (void (*)(MPI_Aint *, int *, int *))cancel, *extra};
+                      (void (*)(MPI_Aint *, int *, int *))cancel, extra};
     front_handle_t own = 0;
     *ierror = front_Grequest_start((mpy_opaque_function *)(front_function_t)query_grequest,
                                    (mpy_opaque_function *)(front_function_t)free_grequest,
