@@ -14,11 +14,11 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 # seconds since the epoch: no test starts later (tools/test says why)
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
-# Several processes share the whole suite (tools/test). They take whole files in this order: first the RDMA machine, which
-# takes longest and needs more than one processor, beside it tests that mostly wait, and unit tests. Then the jobs of
-# several ranks: ranks wait actively for each other, so beside the machine they would burn twice the time. The tests of a
-# file stay together, because they share what its fixtures have started. All files that use the RDMA machine also stay
-# together: two of them at once would take all processors from the other tests.
+# Several processes share the whole suite (tools/test). They take whole files in this order: first the RDMA machine,
+# which takes longest and needs more than one processor; beside it tests that mostly wait, and unit tests. Then the jobs
+# of several ranks: ranks wait actively for each other, so beside the machine they would burn twice the time. The tests
+# of a file stay together, because they share what its fixtures have started. All files that use the RDMA machine also
+# stay together: two of them at once would take all processors from the other tests.
 ORDER = (
     "rdma/",
     "integration/chain/test_slurm",

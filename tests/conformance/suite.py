@@ -3,6 +3,7 @@ and restarts, at random moments.
 
     python tests/conformance/suite.py                           everything: 1 to 4 ranks, plain, checkpoints, restarts
     python tests/conformance/suite.py --ranks 2 --mode restart --only 'win|rma' --seed 7
+    python tests/conformance/suite.py --mpirun 'mpirun.openmpi --oversubscribe' --native-env MPI4PY_MPIABI=openmpi
 
 The suite isn't part of manapy. pip fetches the source distribution of the installed mpi4py's version into a cache
 directory (or --sdist names it). Spawning tests are left out (LIMITATIONS.md: dynamic processes).
@@ -30,6 +31,7 @@ import importlib.util
 import json
 import random
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -224,11 +226,29 @@ def expected(native: dict[int, list[Outcome]], mode: str, only: str | None = Non
     return {rank: [(name, outcome) for name, outcome in found if runs(name)] for rank, found in native.items()}
 
 
-def native(where: Path, ranks: int, main: Path, only: str | None, say: Callable[[str], None] | None = None) -> Run:
+@dataclass(frozen=True)
+class Mpi:
+    """Under which MPI the suite runs: mpirun, None for the environment's own, and variables of the environment."""
+
+    mpirun: tuple[str, ...] | None = None
+    native_env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)  # under manapy
+
+    def job(self, where: Path, ranks: int, env: dict[str, str]) -> Job:
+        """A job that has not been started."""
+        return Job(where, ranks, env=env, **({"mpirun": self.mpirun} if self.mpirun else {}))
+
+
+OWN = Mpi()
+
+
+def native(
+    where: Path, ranks: int, main: Path, only: str | None, say: Callable[[str], None] | None = None, mpi: Mpi = OWN
+) -> Run:
     """The suite without manapy. Raises JobError if it hangs."""
     where.mkdir(parents=True, exist_ok=True)
     run = Run(where, ranks, "native", say)
-    job = Job(where, ranks)
+    job = mpi.job(where, ranks, mpi.native_env)
     job.spawn([*job.mpirun, "-n", str(ranks), *arguments(run, main, only)])
     try:
         run.ends(job)
@@ -298,11 +318,12 @@ def under_manapy(
     interval: float,
     launch: tuple[str, ...] = (),
     say: Callable[[str], None] | None = None,
+    mpi: Mpi = OWN,
 ) -> Run:
     """The suite under manapy-launch in one of MODES. Raises JobError if a run hangs."""
     where.mkdir(parents=True, exist_ok=True)
     run = Run(where, ranks, mode, say)
-    job = Job(where, ranks)
+    job = mpi.job(where, ranks, mpi.env)
     job.start(*arguments(run, main, only, WITH_FILES if mode == "restart" else None), options=["--keep", "2", *launch])
     try:
         if mode != "plain":
@@ -334,6 +355,14 @@ def table(rows: list[tuple[Run, int, str]]) -> str:
     return "\n".join(lines)
 
 
+def variable(text: str) -> tuple[str, str]:
+    """NAME and VALUE. Raises ArgumentTypeError."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="conformance", description="mpi4py's test suite natively and under manapy, compared test by test"
@@ -349,7 +378,15 @@ def main(argv: list[str] | None = None) -> int:
         type=Path,
         help="new directory for the runs, which are kept (default: a temporary one, removed if all is equal)",
     )
+    parser.add_argument("--mpirun", metavar="COMMAND", help="of another MPI, with its options")
+    for name, of in (("native-env", "the native runs"), ("env", "the runs under manapy")):
+        parser.add_argument(
+            f"--{name}", metavar="NAME=VALUE", action="append", default=[], type=variable, help=f"for {of}; repeatable"
+        )
     options = parser.parse_args(argv)
+    mpi = Mpi(
+        tuple(shlex.split(options.mpirun)) if options.mpirun else None, dict(options.native_env), dict(options.env)
+    )
     modes = options.mode.split(",")
     if unknown := set(modes) - set(MODES):
         parser.error(f"unknown mode {unknown.pop()!r}: choose of {', '.join(MODES)}")
@@ -365,7 +402,7 @@ def main(argv: list[str] | None = None) -> int:
     rows: list[tuple[Run, int, str]] = []
     for n in ranks:
         try:
-            reference = native(base / f"native-{n}", n, suite, options.only, say)
+            reference = native(base / f"native-{n}", n, suite, options.only, say, mpi)
         except JobError as error:
             say(f"{n} ranks, native: {error}")
             rows.append((Run(base, n, "native"), 0, "hangs"))
@@ -380,7 +417,7 @@ def main(argv: list[str] | None = None) -> int:
             wanted = expected(native_outcomes, mode)
             compared = sum(map(len, wanted.values()))
             try:
-                run = under_manapy(where, n, suite, options.only, mode, options.seed, options.interval, say=say)
+                run = under_manapy(where, n, suite, options.only, mode, options.seed, options.interval, (), say, mpi)
             except JobError as error:
                 say(f"{n} ranks, {mode}: {error}")
                 rows.append((Run(where, n, mode), compared, "hangs"))

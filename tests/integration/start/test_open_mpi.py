@@ -1,5 +1,6 @@
-"""Programs that call no MPI, under the mpirun of Debian's Open MPI and srun --mpi=pmix, which speak PMIx: run, checkpoint,
-kill, restart under the same mpirun or MPICH's, and end as natively. MPI programs: mpi/, but for the one under srun."""
+"""Programs that call no MPI, under the mpirun of Debian's Open MPI and `srun --mpi=pmix`, which speak PMIx: run,
+checkpoint, kill, restart under the same mpirun or MPICH's, and end as natively. MPI programs: mpi/."""
+
 from __future__ import annotations
 
 import contextlib
