@@ -55,8 +55,9 @@ TABLE = {
 }
 # Made by wrappers/, in the build directory.
 GENERATED = {
-    "abi_table.h", "front_constants.h", "front_functions.h", "front_interface.h", "front_objects.h", "function_index.h", "function_names.h", "functions.h",
-    "mpich.h", "mpich_constants.h", "openmpi_constants.h", "openmpi_pairs.h", "recorder_calls.h",
+    "abi_table.h", "front_constants.h", "front_functions.h", "front_interface.h", "front_objects.h",
+    "function_index.h", "function_names.h", "functions.h", "mpich.h", "mpich_constants.h", "openmpi_constants.h",
+    "openmpi_pairs.h", "recorder_calls.h",
 }  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)
 MOST_FILES = 15  # of a room, in C; more files are hard to survey
