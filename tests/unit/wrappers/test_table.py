@@ -92,5 +92,7 @@ def test_readme_names_no_missing_file() -> None:
             "tests/unit",
             "tests/unit/wrappers",
         )
-        generated = ("functions.h", "function_names.h", "function_index.h", "front_interface.h", "generated.c", "stubs.c")
+        generated = (
+            "functions.h", "function_names.h", "function_index.h", "front_interface.h", "generated.c", "stubs.c",
+        )  # fmt: skip
         assert name in generated or any(list(ROOT.glob(f"{place}/{name}")) for place in places), name
