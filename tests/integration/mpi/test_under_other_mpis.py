@@ -1,5 +1,5 @@
-"""Programs for MPICH's ABI (mpi4py's wheel, C) on Open MPI: run, checkpoint, SIGKILL, restart under the same MPI or
-another one; the same results as natively."""
+"""Programs for MPICH's ABI (mpi4py's wheel, C) on Open MPI and Intel MPI: run, checkpoint, SIGKILL, restart under the
+same MPI or another one; the same results as natively."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job, run
-from open_mpi import ENVIRONMENT, MPICH, OPEN_MPI_4, OPEN_MPI_5, OPEN_MPIS, Launcher
+from launchers import ENVIRONMENT, INTEL_MPI, MPICH, OPEN_MPI_4, OPEN_MPI_5, OPEN_MPIS, Launcher
 from restarts import check, restart
 
 LAST = 400
 SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
+OTHERS = (*OPEN_MPIS, INTEL_MPI)
 DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; or which are about MPICH's own behaviour
     "surface_comm": "4.1 has no MPI_Comm_idup_with_info; other error classes",
     "surface_datatypes": "no counts above 2**31",
@@ -36,7 +37,13 @@ CHANGES = [
     (MPICH, OPEN_MPI_4),
     (OPEN_MPI_4, OPEN_MPI_5),
     (OPEN_MPI_5, MPICH),
+    (INTEL_MPI, INTEL_MPI),
+    (INTEL_MPI, MPICH),
+    (MPICH, INTEL_MPI),
+    (INTEL_MPI, OPEN_MPI_4),
+    (OPEN_MPI_4, INTEL_MPI),
 ]
+VERSIONS = {"openmpi4": "Open MPI v4", "openmpi5": "Open MPI v5", "intelmpi": "Intel(R) MPI Library"}
 
 
 def name_of(launcher: Launcher) -> str:
@@ -57,12 +64,12 @@ def residuals(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return re.findall(r"step \d+ residual \S+", done.stdout)
 
 
-@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
-def test_library_is_open_mpi(make_job: Callable[..., Job], launcher: Launcher) -> None:
+@pytest.mark.parametrize("launcher", OTHERS, ids=name_of)
+def test_library(make_job: Callable[..., Job], launcher: Launcher) -> None:
     job = job_under(launcher, make_job, 2)
     job.start(sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version(), MPI.COMM_WORLD.size)")
     text = job.finish()
-    assert text.count("Open MPI v") == 2 and "manapy" not in text
+    assert text.count(VERSIONS[launcher.name]) == 2 and "manapy" not in text
 
 
 @pytest.mark.parametrize(("first", "second"), CHANGES, ids=lambda x: x.name)
@@ -85,7 +92,7 @@ def test_restart_under(make_job: Callable[..., Job], residuals: list[str], first
     assert sorted(seen) == sorted(residuals)
 
 
-@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
+@pytest.mark.parametrize("launcher", OTHERS, ids=name_of)
 def test_restart_by_command(make_job: Callable[..., Job], residuals: list[str], launcher: Launcher) -> None:
     """`manapy restart` takes the mpirun that fits the library."""
     job = job_under(launcher, make_job, 2)
@@ -112,7 +119,7 @@ def digest(output: str) -> set[str]:
         ("p2p_threads", 2, 150),
     ],
 )
-@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
+@pytest.mark.parametrize("launcher", OTHERS, ids=name_of)
 def test_messages_in_flight(
     make_job: Callable[..., Job], launcher: Launcher, program: str, ranks: int, steps: int
 ) -> None:
@@ -136,12 +143,12 @@ def test_messages_in_flight(
 
 
 @pytest.mark.parametrize("source", SURFACE, ids=lambda path: path.stem)
-@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=name_of)
+@pytest.mark.parametrize("launcher", OTHERS, ids=name_of)
 def test_surface(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path], launcher: Launcher, source: Path
 ) -> None:
     """Every function (test_surface.py): objects are the same after two restarts, the first one under MPICH."""
-    if source.stem in DIFFERENT:
+    if launcher.abi == "Open MPI" and source.stem in DIFFERENT:
         pytest.skip(f"Open MPI: {DIFFERENT[source.stem]}")
     job = job_under(launcher, make_job, 4)
     go = job.where / "go"
