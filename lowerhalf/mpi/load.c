@@ -219,14 +219,21 @@ static __attribute__((format(printf, 1, 2))) void refuse(const char *format, ...
     MPY_LOWER->svc->die(line, 1);
 }
 
+/* Intel MPI's mpirun is a script that starts the mpiexec.hydra on PATH. */
+static int is_intels(void *library) {
+    static char text[1 << 14]; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH's ABI is 8192 */
+    int length = 0, (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
+    return version && version(text, &length) == 0 && strstr(text, "Intel") != NULL;
+}
+
 /* The mpirun beside a library, if there is one: PREFIX/lib/libmpi.so. */
-static void mpirun_of(const char *library, char *out, size_t n) {
+static void mpirun_of(const char *library, int intels, char *out, size_t n) {
     char prefix[PATH_MAX];
     snprintf(prefix, sizeof prefix, "%s", library);
     for (char *slash; (slash = strrchr(prefix, '/')) != NULL && slash != prefix;) {
         *slash = 0;
-        static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich", "mpirun"};
-        for (size_t i = strstr(library, "mpich") ? 1 : strstr(library, ".so.40") ? 0 : 2; i < 3; i++) {
+        static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra", "mpirun"};
+        for (size_t i = strstr(library, ".so.40") ? 0 : strstr(library, "mpich") ? 1 : intels ? 2 : 3; i < 4; i++) {
             snprintf(out, n, "%s/bin/%s", prefix, names[i]);
             if (access(out, X_OK) == 0) return;
         }
@@ -235,16 +242,26 @@ static void mpirun_of(const char *library, char *out, size_t n) {
 }
 
 /* Each rank would be alone. */
-static void refuse_strangers(const char *path, family_t family) {
+static void refuse_strangers(void *library, const char *path, family_t family) {
     char mpirun[PATH_MAX + 32];
-    mpirun_of(path, mpirun, sizeof mpirun);
+    int intels = family == FAMILY_MPICH && is_intels(library);
+    const char *whose = intels ? "Intel MPI's" : "MPICH's";
+    mpirun_of(path, intels, mpirun, sizeof mpirun);
     if (family == FAMILY_MPICH && manager == MPY_MANAGER_PMIX)
-        refuse("%s has started this rank, but the MPI library is MPICH's: each rank would be alone; use MPICH's %s, or "
-               "name an Open MPI with --mpi PATH (%s)", mpy_pmix_launcher(), mpirun, path);
+        refuse("%s has started this rank, but the MPI library is %s: each rank would be alone; use %s %s, or name an "
+               "Open MPI with --mpi PATH (%s)", mpy_pmix_launcher(), whose, whose, mpirun, path);
     if (family == FAMILY_OPEN_MPI && manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1)
         refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open MPI's "
                "%s, or name an MPICH with --mpi PATH (%s)", mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2",
                mpirun, path);
+}
+
+/* Its handles and constants are others than MPICH's, and no back translates them. */
+static void refuse_standard_abi(void *library, const char *path) {
+    int major = 0, minor = 0, (*version)(int *, int *) = (int (*)(int *, int *))dlsym(library, "MPI_Abi_get_version");
+    if (version && version(&major, &minor) == 0 && major > 0)
+        refuse("%s has the MPI-5 standard ABI, under which this version of manapy cannot run; name the libmpi.so.12 "
+               "beside it, or another MPI, with --mpi PATH", path);
 }
 
 /* ---- the function table ---- */
@@ -303,7 +320,8 @@ void mpy_mpi_load(char **env) {
         MPY_LOWER->svc->die(line, 1);
     }
     family_t family = dlsym(library, "ompi_mpi_comm_world") ? FAMILY_OPEN_MPI : FAMILY_MPICH;
-    refuse_strangers(path, family);
+    refuse_standard_abi(library, path);
+    refuse_strangers(library, path, family);
     if (family == FAMILY_OPEN_MPI) fill_from_back(library, path, "libmanapy-back-openmpi.so");
     else fill_directly(library);
     guard(MPY_FN_Init, (void **)&real_init, (void *)init);

@@ -40,6 +40,10 @@ try:
     lib = ctypes.CDLL(sys.argv[1])
     text, length = ctypes.create_string_buffer(16384), ctypes.c_int()
     lib.MPI_Get_library_version(text, ctypes.byref(length))
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    if hasattr(lib, "MPI_Abi_get_version") and not lib.MPI_Abi_get_version(*map(ctypes.byref, (major, minor))):
+        if major.value > 0:
+            sys.exit("it has the MPI-5 standard ABI, which is not supported below a program")
     print(text.value.decode(errors="replace"))
 except (OSError, AttributeError) as error:
     sys.exit(str(error))

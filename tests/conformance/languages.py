@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
-from open_mpi import ENVIRONMENT, OPEN_MPI_4  # noqa: E402
+from launchers import ENVIRONMENT, OPEN_MPI_4  # noqa: E402
 
 
 @dataclass(frozen=True)

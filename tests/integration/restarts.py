@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from jobs import PATIENCE, Job, JobError
-from open_mpi import Launcher
+from launchers import Launcher
 
 
 def check(job: Job, go: Path, ranks: int) -> None:

@@ -6,6 +6,13 @@ packages.py   installs Debian packages; says which ones are missing
 results.py    a result: numbers, texts and digests; how well two results agree
 extract.py    takes the result out of an application's output
 running.py    the runs: native, under manapy, through restarts
+cause.py      why a run has no result
 record.py     what an application has shown, and the file that keeps it
 table.py      the table for people and for the README
 """
+
+import sys
+from pathlib import Path
+
+# jobs.py and launchers.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration"))

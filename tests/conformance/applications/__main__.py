@@ -8,11 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from launchers import MPICH, Launcher
 from rich.console import Console
 
 from . import table
 from .packages import install
-from .programs import APPLICATIONS, MPICH, OTHERS, Application, Mpi
+from .programs import APPLICATIONS, OTHERS, Application
 from .record import Record, Records
 from .running import Settings, run
 
@@ -40,9 +41,9 @@ def arguments(argv: list[str] | None, names: list[str]) -> argparse.Namespace:
     return options
 
 
-def available(others: tuple[Mpi, ...]) -> list[Mpi]:
+def available(others: tuple[Launcher, ...]) -> list[Launcher]:
     """MPIs for restarts in turn: the one that has started the job, and the other ones that are here."""
-    return [MPICH, *(mpi for mpi in others if shutil.which(mpi.mpirun[0]))]
+    return [MPICH, *(mpi for mpi in others if mpi.is_there)]
 
 
 def main(argv: list[str] | None = None, applications: tuple[Application, ...] = APPLICATIONS) -> int:

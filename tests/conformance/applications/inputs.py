@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 PATIENCE = 120.0  # seconds for a tool that prepares an input
@@ -273,11 +272,6 @@ def intel_program(name: str) -> str:
     from manapy.bench.shared.packages import cache
 
     return str(cache(imb.PACKAGE) / name)
-
-
-def beside_python(name: str) -> str:
-    """A program of this environment."""
-    return str(Path(sys.executable).parent / name)
 
 
 def newest(pattern: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launchers import DEBIAN_MPICH, MPICH, OPEN_MPI_4, Launcher
+
 from . import extract, inputs
 from .results import Result
 
@@ -20,31 +22,7 @@ IMB = "PingPong Exchange Allreduce Alltoall Bcast"
 SCALAPACK = "/usr/lib/x86_64-linux-gnu/scalapack"
 
 
-@dataclass(frozen=True)
-class Mpi:
-    """An MPI with the mpirun that starts programs under it."""
-
-    name: str
-    abi: str
-    mpirun: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-# mpirun of the wheel, beside manapy. Its library has to be found natively; under manapy the launcher sees to this.
-MPICH = Mpi("MPICH 5.0", "MPICH", (inputs.beside_python("mpirun"),), {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")})
-DEBIAN_MPICH = Mpi("MPICH 4.0", "MPICH", ("mpirun.mpich",))
-OPEN_MPI = Mpi(
-    "Open MPI 4.1",
-    "Open MPI",
-    ("mpirun.openmpi", "--oversubscribe"),
-    {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-    },
-)
-OTHERS = (DEBIAN_MPICH, OPEN_MPI)  # for restarts under another MPI
+OTHERS = (DEBIAN_MPICH, OPEN_MPI_4)  # for restarts under another MPI
 
 
 @dataclass(frozen=True)
@@ -57,7 +35,7 @@ class Application:
     """
 
     name: str
-    mpi: Mpi
+    mpi: Launcher
     command: tuple[str, ...]
     extract: Callable[[Path, str], Result]
     tolerance: float
@@ -66,7 +44,7 @@ class Application:
     packages: tuple[str, ...] = ()
     ranks: int = 2
     environment: Mapping[str, str] = field(default_factory=dict)
-    not_under: tuple[Mpi, ...] = ()
+    not_under: tuple[Launcher, ...] = ()
 
 
 def _reading(program: str, file: str) -> tuple[str, ...]:
@@ -77,7 +55,7 @@ def _reading(program: str, file: str) -> tuple[str, ...]:
 APPLICATIONS = (
     Application(
         "quantum-espresso",
-        OPEN_MPI,
+        OPEN_MPI_4,
         ("/usr/bin/pw.x", "-in", "si8.in"),
         extract.quantum_espresso,
         1e-6,
@@ -87,7 +65,7 @@ APPLICATIONS = (
     ),
     Application(
         "lammps",
-        OPEN_MPI,
+        OPEN_MPI_4,
         ("/usr/bin/lmp", "-in", "in.lj"),
         extract.lammps,
         1e-9,
@@ -97,7 +75,7 @@ APPLICATIONS = (
     ),
     Application(
         "gromacs",
-        OPEN_MPI,
+        OPEN_MPI_4,
         (
             "/usr/bin/gmx_mpi",
             "mdrun",
@@ -119,7 +97,7 @@ APPLICATIONS = (
     ),
     Application(
         "nwchem-openmpi",
-        OPEN_MPI,
+        OPEN_MPI_4,
         ("/usr/bin/nwchem.openmpi", "water.nw"),
         extract.nwchem,
         1e-7,
@@ -129,7 +107,7 @@ APPLICATIONS = (
     ),
     Application(
         "petsc4py",
-        OPEN_MPI,
+        OPEN_MPI_4,
         ("/usr/bin/python3", "poisson.py", "120", "20"),
         extract.named_values,
         1e-8,
@@ -140,7 +118,7 @@ APPLICATIONS = (
     ),
     Application(
         "mumps",
-        OPEN_MPI,
+        OPEN_MPI_4,
         _reading("/usr/lib/mumps/dsimpletest", "input"),
         extract.mumps,
         1e-9,
@@ -150,7 +128,7 @@ APPLICATIONS = (
     ),
     Application(
         "scalapack-openmpi",
-        OPEN_MPI,
+        OPEN_MPI_4,
         (f"{SCALAPACK}/openmpi-tests/xdlu",),
         extract.scalapack,
         0.0,
@@ -160,7 +138,7 @@ APPLICATIONS = (
     ),
     Application(
         "hpcc",
-        OPEN_MPI,
+        OPEN_MPI_4,
         ("/usr/bin/hpcc",),
         extract.hpcc,
         1e-6,

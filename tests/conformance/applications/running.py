@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration"))
+from jobs import Job, JobError
+from launchers import MPICH, Launcher
 
-from jobs import Job, JobError  # noqa: E402
-
+from .cause import cause, first_line
 from .packages import missing
-from .programs import MPICH, Application, Mpi
+from .programs import Application
 from .record import Moment, Record, Run
 from .results import ResultError
 
-NOISE = re.compile(
-    r"\s*$|\[?-+\]?$|=+\s|\[(mpiexec|proxy)|.*(exited on signal|mpirun noticed|YOUR APPLICATION TERMINATED)"
-    r"|.*(BAD TERMINATION|CLEANUP STRINGS|KILLED BY SIGNAL: 9|EXIT CODE: (9|13)\b)|\s+\S+\(.*\) \[0x"
-)
-WHY = re.compile(r"manapy(-launch|-restart)?: |.*(error|undefined symbol|cannot open|Abort\(|FATAL|SIG[A-Z]{3,4}\b)")
-SHOWN = 240  # characters of a cause
 TRIES, SHORTER = 4, 0.6  # of a run through restarts, each with its moments in a shorter span
 FIRST, LAST = 0.05, 0.8  # the part of the running time in which checkpoints are taken
 
@@ -40,7 +32,7 @@ FIRST, LAST = 0.05, 0.8  # the part of the running time in which checkpoints are
 class Settings:
     """What all runs share. others: the MPIs for the restarts in turn; limit: seconds for one run."""
 
-    others: Sequence[Mpi] = (MPICH,)
+    others: Sequence[Launcher] = (MPICH,)
     repeat: int = 1
     moments: int = 3
     limit: float = 120.0
@@ -55,7 +47,7 @@ def run(app: Application, where: Path, settings: Settings, said: Callable[[str],
         return replace(record, missing=f"apt install {' '.join(lacking)}")
     if shutil.which(app.command[0]) is None:
         return replace(record, missing=f"no program {app.command[0]}")
-    if shutil.which(app.mpi.mpirun[0]) is None:
+    if not app.mpi.is_there:
         return replace(record, missing=f"no {app.mpi.mpirun[0]}")
     for number in range(settings.repeat):
         if all(run.result for run in record.native):
@@ -115,15 +107,15 @@ def _through_restarts(app: Application, where: Path, settings: Settings, span: f
             except JobError as error:
                 if not _runs(job):
                     break
-                return Run(time.monotonic() - began, None, f"checkpoint: {_first(str(error))}"), done
+                return Run(time.monotonic() - began, None, f"checkpoint: {first_line(str(error))}"), done
             job.kill()
             under, before = others[number % len(others)], moment
-            job.mpirun, job.env = list(under.mpirun), {**job.env, **under.environment}
+            job.mpirun = under.mpirun
             job.restart()
-            done.append(Moment(moment, under.name))
+            done.append(Moment(moment, under.title))
         return _ended(app, job, job.wait(settings.limit), time.monotonic() - began), done
     except JobError as error:
-        return Run(time.monotonic() - began, None, _cause(job) or _first(str(error))), done
+        return Run(time.monotonic() - began, None, cause(job) or first_line(str(error))), done
     finally:
         job.end()
 
@@ -138,13 +130,13 @@ def _runs(job: Job) -> bool:
     return job.process.poll() is None
 
 
-def prepare(app: Application, where: Path, mpi: Mpi) -> Job:
+def prepare(app: Application, where: Path, mpi: Launcher) -> Job:
     """A job in a new directory with the application's input."""
     shutil.rmtree(where, ignore_errors=True)
     where.mkdir(parents=True)
     app.prepare(where)
-    environment = {"OMP_NUM_THREADS": "1", "MANAPY_TRACE_ROOT": str(where), **mpi.environment, **app.environment}
-    return Job(where, app.ranks, list(mpi.mpirun), env=environment)
+    environment = {"OMP_NUM_THREADS": "1", "MANAPY_TRACE_ROOT": str(where), **mpi.native, **app.environment}
+    return Job(where, app.ranks, mpi.mpirun, env=environment)
 
 
 def _to_the_end(app: Application, job: Job, settings: Settings, start: Callable[[], object]) -> Run:
@@ -154,7 +146,7 @@ def _to_the_end(app: Application, job: Job, settings: Settings, start: Callable[
         code = job.wait(settings.limit)
         return _ended(app, job, code, time.monotonic() - began)
     except JobError as error:
-        return Run(time.monotonic() - began, None, f"{_first(str(error))} {_cause(job)}")
+        return Run(time.monotonic() - began, None, f"{first_line(str(error))} {cause(job)}")
     finally:
         job.end()
 
@@ -162,19 +154,8 @@ def _to_the_end(app: Application, job: Job, settings: Settings, start: Callable[
 def _ended(app: Application, job: Job, code: int, seconds: float) -> Run:
     output = "\n".join(job.output(number) for number in range(len(job.runs)))
     if code:
-        return Run(seconds, None, f"exit code {code}: {_cause(job)}")
+        return Run(seconds, None, f"exit code {code}: {cause(job)}")
     try:
         return Run(seconds, app.extract(job.where, output))
     except ResultError as error:
-        return Run(seconds, None, f"{error}; {_cause(job)}")
-
-
-def _first(text: str) -> str:
-    return text.splitlines()[0][:SHOWN] if text else ""
-
-
-def _cause(job: Job) -> str:
-    """The last line of manapy or of an error, else the last line of the program."""
-    lines: list[str] = [line.strip() for line in job.output().splitlines() if not NOISE.match(line)] if job.runs else []
-    told = [line for line in lines if WHY.match(line)]
-    return (told or lines or ["no output"])[-1][:SHOWN]
+        return Run(seconds, None, f"{error}; {cause(job)}")

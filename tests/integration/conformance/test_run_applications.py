@@ -13,8 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "conformance"))
 
 from applications import __main__ as tool  # noqa: E402
 from applications import extract  # noqa: E402
-from applications.programs import MPICH, Application  # noqa: E402
+from applications.programs import Application  # noqa: E402
 from applications.record import Records  # noqa: E402
+from launchers import MPICH  # noqa: E402
 
 PROGRAM = r"""#include <mpi.h>
 #include <stdio.h>

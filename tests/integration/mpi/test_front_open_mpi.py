@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from compiling import SHARED, build
 from jobs import PROGRAMS, Job, run
-from open_mpi import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
+from launchers import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
 from restarts import through_restart
 
 COMPILER = Path("/usr/bin/mpicc.openmpi")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from compiling import SHARED, build
 from jobs import BIN, PROGRAMS, Job, run
-from open_mpi import ENVIRONMENT, MPICH, MPICH_4, OPEN_MPI_4, OPEN_MPI_5, Launcher
+from launchers import ENVIRONMENT, MPICH, DEBIAN_MPICH, OPEN_MPI_4, OPEN_MPI_5, Launcher
 from restarts import through_restart
 from solver import SOLVER, after
 
@@ -31,15 +31,15 @@ BROKEN = (
 )  # fmt: skip
 RANKS = 4
 CHANGES = [
-    (MPICH_4, MPICH_4),
+    (DEBIAN_MPICH, DEBIAN_MPICH),
     (OPEN_MPI_4, OPEN_MPI_4),
     (OPEN_MPI_5, OPEN_MPI_5),
     (MPICH, OPEN_MPI_4),
     (OPEN_MPI_4, MPICH),
-    (MPICH_4, OPEN_MPI_5),
-    (OPEN_MPI_5, MPICH_4),
-    (MPICH, MPICH_4),
-    (MPICH_4, MPICH),
+    (DEBIAN_MPICH, OPEN_MPI_5),
+    (OPEN_MPI_5, DEBIAN_MPICH),
+    (MPICH, DEBIAN_MPICH),
+    (DEBIAN_MPICH, MPICH),
 ]
 
 
@@ -188,7 +188,7 @@ def mpi4py(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    ("first", "second"), [(MPICH, OPEN_MPI_4), (OPEN_MPI_5, MPICH_4), (MPICH_4, MPICH)], ids=lambda m: m.name
+    ("first", "second"), [(MPICH, OPEN_MPI_4), (OPEN_MPI_5, DEBIAN_MPICH), (DEBIAN_MPICH, MPICH)], ids=lambda m: m.name
 )
 def test_mpi4py_of_this_abi(
     make_job: Callable[..., Job], undisturbed: bytes, mpi4py: Path, first: Launcher, second: Launcher

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from compiling import build
 from jobs import PROGRAMS, Job
-from open_mpi import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
+from launchers import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
 from restarts import check, restart
 
 RANKS = 3

@@ -1,5 +1,6 @@
 """Programs that call no MPI, under the mpirun of Debian's Open MPI and `srun --mpi=pmix`, which speak PMIx: run,
-checkpoint, kill, restart under the same mpirun or MPICH's, and end as natively. MPI programs: mpi/."""
+checkpoint, kill, restart under the same mpirun or MPICH's, and end as natively. Those that call MPI:
+mpi/test_under_other_mpis.py."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from compiling import build
 from jobs import BIN, Job, manapy, run
-from open_mpi import DEBIANS
+from launchers import DEBIANS
 from slurm import Cluster
 from waiting import until, until_gone
 
