@@ -18,7 +18,6 @@ CONSTANTS = {
     "Topo_test.status": "TOPOLOGY", "bind": "T_BIND", "scope": "T_SCOPE", "verbosity": "T_VERBOSITY",
     "var_class": "T_CLASS", "cb_safety": "T_SAFETY", "result": "COMPARE", "required": "THREAD", "provided": "THREAD",
     "amode": "AMODE", "whence": "SEEK", "tag": "TAG", "sendtag": "TAG", "recvtag": "TAG",
-    "Status_get_source.source": "RANK", "Status_get_error.error": "ERROR", "Status_set_error.error": "ERROR",
 }  # fmt: skip
 RAW = {"Abort.errorcode"}  # the exit status of the job
 # Texts that may be longer in the core than the program's array: the constants that say how long.
@@ -142,7 +141,8 @@ def status(f: Function, a: Argument) -> Translation:
     name, core = a.name, f"{a.name}_core"
     given = f"{name} != NULL ? &{core} : {'NULL' if a.kind != 'STATUS_OUT' else 'MPI_STATUS_IGNORE'}"
     if a.kind != "STATUS_OUT":
-        after = [f"if (rc == MPI_SUCCESS && {name} != NULL) front_status_put({name}, &{core});"]
+        # The calls that change a status of the program leave its source, tag and error as they are.
+        after = [f"if (rc == MPI_SUCCESS && {name} != NULL) front_status_count({name}, &{core});"]
         unset = [f"MPI_Status {core} = {name} != NULL ? core_status({name}) : CORE_STATUS_EMPTY;"]
         return Translation(given, unset, after if a.kind == "STATUS_INOUT" else [])
     # A call for a send writes no source, but whether it was cancelled; a call that fails may have written everything.

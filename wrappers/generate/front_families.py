@@ -87,7 +87,8 @@ STANDARD = Family(
     | frozenset(
         "Op_create_c Type_create_darray_c Type_get_contents_c Request_get_status_all Request_get_status_any "
         "Request_get_status_some Abi_get_version Abi_get_info Abi_get_fortran_info Abi_set_fortran_info "
-        "Abi_get_fortran_booleans Abi_set_fortran_booleans T_event_get_info".split()
+        "Abi_get_fortran_booleans Abi_set_fortran_booleans T_event_get_info "
+        "Status_get_source Status_get_tag Status_get_error Status_set_source Status_set_tag Status_set_error".split()
     ),
     unsupported=(  # MPICH's library has them
         "MPIX_Grequest_class_allocate", "MPIX_Grequest_class_create", "MPIX_Grequest_start", "MPIX_Type_iov",

@@ -64,6 +64,7 @@ static void messages_check(void) {
     CHECK(!MPI_Status_set_tag(&one, MPI_ANY_TAG) && !MPI_Status_get_tag(&one, &n) && one.MPI_TAG == MPI_ANY_TAG);
     CHECK(n == MPI_ANY_TAG && !MPI_Status_set_error(&one, MPI_ERR_TRUNCATE) && one.MPI_ERROR == MPI_ERR_TRUNCATE);
     CHECK(!MPI_Status_set_elements_x(&one, MPI_INT, (MPI_Count)1 << 33));
+    CHECK(!MPI_Status_set_error(&one, 333) && !MPI_Status_set_cancelled(&one, 0) && one.MPI_ERROR == 333);
     MPI_Count count;
     CHECK(!MPI_Get_elements_x(&one, MPI_INT, &count) && count == (MPI_Count)1 << 33);
     CHECK(!MPI_Buffer_detach(&address, &n) && address == MPI_BUFFER_AUTOMATIC);

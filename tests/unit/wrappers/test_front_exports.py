@@ -24,7 +24,7 @@ NAMES = [
     )),
     *(("standard", f"MPI_{name}") for name in (
         "Recv", "Comm_get_name", "File_open", "File_set_view", "File_seek", "Buffer_attach", "Buffer_detach",
-        "Comm_compare", "Init_thread", "Type_toint", "File_fromint", "Status_get_source", "T_source_get_info",
+        "Comm_compare", "Init_thread", "Type_toint", "File_fromint", "Status_set_elements", "T_source_get_info",
     )),
 ]  # fmt: skip
 

@@ -101,14 +101,17 @@ extern EXPORTED front_status_t *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
 enum { STATUS_UNWRITTEN = INT_MIN };
 #define CORE_STATUS_EMPTY ((MPI_Status){0, 0, STATUS_UNWRITTEN, 0, STATUS_UNWRITTEN})
 
+static inline void front_status_count(front_status_t *status, const MPI_Status *core) {
+    status->cancelled = core->count_hi_and_cancelled & 1;
+    status->bytes = mpy_status_bytes(core);
+}
 static inline void front_status_put(front_status_t *status, const MPI_Status *core) {
     if (LIKELY(core->MPI_SOURCE != STATUS_UNWRITTEN)) {
         status->source = LIKELY(core->MPI_SOURCE >= 0) ? core->MPI_SOURCE : front_rank(core->MPI_SOURCE);
         status->tag = front_tag(core->MPI_TAG);
     }
     if (core->MPI_ERROR != STATUS_UNWRITTEN) status->error = front_error(core->MPI_ERROR);
-    status->cancelled = core->count_hi_and_cancelled & 1;
-    status->bytes = mpy_status_bytes(core);
+    front_status_count(status, core);
 }
 static inline MPI_Status core_status(const front_status_t *status) {
     return (MPI_Status){(int)(unsigned)status->bytes,
