@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from building import Builder, BuildError  # noqa: E402
 from results import WAYS, Found, Results, complete, report, restartable  # noqa: E402
+from exceptions import KNOWN, KNOWN_OPEN_MPI  # noqa: E402
 from languages import FORTRAN, language_name  # noqa: E402
 from running import Settings, memory_available, native, through_restart, under_manapy  # noqa: E402
 from testlist import LISTS, Case, ListError, cases  # noqa: E402
@@ -191,7 +192,7 @@ def main(argv: list[str] | None = None) -> int:
         except BaseException:  # Ctrl-C: running cases end, the others wait for the next time
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    text, unexplained = report(wanted, results)
+    text, unexplained = report(wanted, results, KNOWN_OPEN_MPI if options.open_mpi else KNOWN)
     print(text, *left_out(suite, asked, options.ranks), sep="\n")
     if unexplained or options.dir:
         print(f"results are in {base}")

@@ -9,10 +9,9 @@ import collections
 import dataclasses
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from exceptions import KNOWN
 from testlist import Case
 from verdict import Outcome, Shown, differs
 
@@ -81,8 +80,8 @@ def not_built(cases: list[Case], results: Results) -> Iterator[str]:
         yield f"{len(paths)} not built, {why}: {', '.join(paths)}"
 
 
-def report(cases: list[Case], results: Results) -> tuple[str, bool]:
-    """The table and totals; and whether anything differs without an explanation."""
+def report(cases: list[Case], results: Results, exceptions: Mapping[str, str]) -> tuple[str, bool]:
+    """The table and totals; and whether anything differs that `exceptions` (by path) don't explain."""
     lines, unexplained = [], False
     different = list(differing(cases, results))
     if different:
@@ -90,7 +89,7 @@ def report(cases: list[Case], results: Results) -> tuple[str, bool]:
         lines.append(f"{'program, ranks, arguments':<{width}}  {'way':<7}  {'native':<8}  shows")
     for case, way in different:
         found = results.found[case.name]
-        known = KNOWN.get(case.path)
+        known = exceptions.get(case.path)
         unexplained |= known is None
         because = f"known: {known}" if known else found[way].detail
         lines.append(f"{case.name:<{width}}  {way:<7}  {found['native'].outcome:<8}  {found[way].outcome}: {because}")
