@@ -160,7 +160,7 @@ def test_surface(
     if launcher == INTEL_MPI and source.stem in DIFFERENT_ON_INTEL:
         pytest.skip(f"Intel MPI: {DIFFERENT_ON_INTEL[source.stem]}")
     if launcher == INTEL_MPI and source.stem in DEFECTS_ON_INTEL:
-        pytest.xfail("LIMITATIONS.md: not mended on Intel MPI")
+        pytest.xfail("LIMITATIONS.md: fails on Intel MPI, natively too")
     job = job_under(launcher, make_job, 4)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
