@@ -51,15 +51,6 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     _exit(127);
 }
 
-void mpy_helper_ignore_warnings(void) {
-    static const int warnings[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
-    sigset_t none;
-    for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
-    for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) signal(warnings[i], SIG_IGN);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) return mpy_refuse(error, n, "pipe: %s", strerror(errno));

@@ -12,10 +12,6 @@ bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n);
 /* In a forked child: becomes the command argv[0], with `count` descriptors as 0, 1, 2 ... and no others. */
 _Noreturn void mpy_helper_become(char *const argv[], const int *descriptors, int count);
 
-/* In a forked child that stays: default actions for signals and no mask, but ignore the signals that schedulers send to
- * all processes of a job as a warning (SIGTERM, the signal of `sbatch --signal`). */
-void mpy_helper_ignore_warnings(void);
-
 /* Runs the command `argv` to its end. answer: the first line of its output, at most size - 1 characters. Its standard
  * error is ours. */
 bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, size_t n);

@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #include "base/reason.h"
+#include "base/warnings.h"
 #include "helper.h"
 #include "isolate/fdguard.h"
 #include "jobdir.h"
@@ -113,7 +114,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 
 /* In the grandchild, from here to exec. 0, 1, 2: log; 3: socket; 4: lock. Invariant 3. */
 static void become_coordinator(char *const argv[], int log, int listener, int lock) {
-    mpy_helper_ignore_warnings();
+    mpy_ignore_warnings();
     int descriptors[] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log, listener, lock};
     mpy_helper_become(argv, descriptors, 5);
 }

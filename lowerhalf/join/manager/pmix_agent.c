@@ -44,7 +44,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../helper.h"
+#include "base/warnings.h"
 #include "line.h"
 #include "pmix_library.h"
 
@@ -184,7 +184,7 @@ static _Noreturn void speak(int rank, int patience_s) {
 _Noreturn void mpy_pmix_agent(int fd, int rank, int patience_s) {
     int rank_process = (int)syscall(SYS_pidfd_open, getppid(), 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    mpy_helper_ignore_warnings();
+    mpy_ignore_warnings();
     signal(SIGPIPE, SIG_IGN);
     silence();
     keep_only(fd, rank_process);
