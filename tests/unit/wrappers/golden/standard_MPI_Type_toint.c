@@ -1,3 +1,3 @@
 int front_Type_toint(front_handle_t datatype) {
-    return front_fortran(datatype);
+    return front_fortran(FRONT_DATATYPE, datatype);
 }
