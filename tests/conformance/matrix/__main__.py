@@ -16,7 +16,7 @@ from rich.console import Console
 
 from . import table
 from .cells import Cell, native, run
-from .programs import Program, known
+from .programs import KNOWN, Program
 
 Chosen = tuple[Program, Launcher, Launcher]
 
@@ -27,7 +27,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="matrix",
         description="Programs of each binary interface, launched under each MPI and restarted under each MPI",
         epilog=f"MPIs: {', '.join(f'{mpi.name} ({mpi.title})' for mpi in LAUNCHERS)}. "
-        f"Programs: {', '.join(program.name for program in known())}.",
+        f"Programs: {', '.join(program.name for program in KNOWN)}.",
     )
     add = parser.add_argument
     add(
@@ -50,7 +50,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def chosen(only: Sequence[str]) -> list[Chosen]:
     """The cells that match one of the patterns, in the order of the table. ValueError: a pattern is wrong."""
-    programs, mpis = {one.name: one for one in known()}, {one.name: one for one in LAUNCHERS}
+    programs, mpis = {one.name: one for one in KNOWN}, {one.name: one for one in LAUNCHERS}
     found = set()
     for pattern in only:
         parts = pattern.split(":")

@@ -20,7 +20,6 @@ from launchers import DEBIAN_MPICH, MPICH, OPEN_MPI_4, Launcher
 
 LANGUAGES = PROGRAMS / "languages"
 PREFIX = Path(sys.prefix)
-UPPER = PREFIX / "lib/manapy/upper"
 LAST = 400  # step of all programs; they print "step K" before, and the result after it
 
 
@@ -74,24 +73,18 @@ def _fortran(name: str, *options: str) -> Program:
 
 
 C = ("gcc", "-std=gnu11")
-ALWAYS = (
+KNOWN = (
     Program("mpi4py wheel", MPICH, extract=heat2d),
     Program("C for MPICH", MPICH, "plate_c.c", (*C, f"-I{PREFIX}/include"), PREFIX / "lib/libmpi.so.12"),
     Program("C for Open MPI", OPEN_MPI_4, "plate_c.c", ("mpicc.openmpi", "-std=gnu11")),
+    Program(
+        "C for the standard ABI",
+        MPICH,
+        "plate_c.c",
+        (*C, f"-I{PREFIX}/include", "-DMPI_ABI"),
+        PREFIX / "lib/libmpi_abi.so.1",
+    ),
     _fortran("mpif.h", "-DMPIFH"),
     _fortran("use mpi"),
     _fortran("use mpi_f08", "-DF08"),
 )
-# In the matrix where manapy has a front for it.
-STANDARD = Program(
-    "C for the standard ABI",
-    MPICH,
-    "plate_c.c",
-    (*C, f"-I{PREFIX}/include", "-DMPI_ABI"),
-    PREFIX / "lib/libmpi_abi.so.1",
-)
-
-
-def known() -> tuple[Program, ...]:
-    """The programs that this manapy can run."""
-    return (*ALWAYS, STANDARD) if (UPPER / "libmpi_abi.so.1").exists() else ALWAYS
