@@ -184,8 +184,10 @@ class Cluster:
     def reboot(self, node: str) -> None:
         """Do what RebootProgram would do after Slurm has run it on the node: all processes of the node end, and its
         slurmd starts again."""
-        self._wait((self.where / f"reboot-{node}").exists, f"reboot of {node}")
-        (self.where / f"reboot-{node}").unlink()
+        asked = self.where / f"reboot-{node}"
+        # The node reports that it is up for a second. If this is before Slurm's request, it waits for another boot.
+        self._wait(lambda: asked.exists() and time.time() - asked.stat().st_mtime > 2, f"reboot of {node}")
+        asked.unlink()
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
