@@ -152,6 +152,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="keep results there, or go on with those (default: a temporary one, removed if all is equal)",
     )
     options = parser.parse_args(argv)
+    if options.open_mpi and options.standard:
+        parser.error("--open-mpi is for Fortran, --standard for C: choose one of them")
     options.only = options.only or (",".join(FORTRAN) if options.open_mpi else FOLDERS)
     options.way = tuple(options.way.split(","))
     if unknown := set(options.way) - set(WAYS):

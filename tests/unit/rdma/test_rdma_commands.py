@@ -151,6 +151,7 @@ def test_agent_whose_directory_was_removed_ends(agent: Start, env: Environment) 
     assert old.process.wait(PATIENCE) == 0
     assert new.status()["pid"] == new.process.pid
     other = agent("elsewhere")
+    assert other.status()["pid"] == other.process.pid  # it handles signals by then
     subprocess.run(["rm", "-r", str(other.place.dir)], check=True)
     other.process.terminate()
     assert other.process.wait(PATIENCE) == 0
