@@ -139,7 +139,9 @@ class Job:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 cwd=self.where,
-                env={**os.environ, WHOSE: str(self.where), **self.env},
+                # An mpirun of Open MPI 5 that is killed leaves a folder of its process id, and the next one of that id
+                # does not start: each job has its own place for it.
+                env={**os.environ, WHOSE: str(self.where), "PRTE_MCA_prte_tmpdir_base": str(self.where), **self.env},
             )
         return self
 
