@@ -243,17 +243,19 @@ static void mpirun_of(const char *library, int intels, char *out, size_t n) {
 
 /* Each rank would be alone. */
 static void refuse_strangers(void *library, const char *path, family_t family) {
+    bool strange = family == FAMILY_MPICH ? manager == MPY_MANAGER_PMIX
+                                          : manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1;
+    if (!strange) return;
     char mpirun[PATH_MAX + 32];
-    int intels = family == FAMILY_MPICH && is_intels(library);
+    bool intels = family == FAMILY_MPICH && is_intels(library);
     const char *whose = intels ? "Intel MPI's" : "MPICH's";
     mpirun_of(path, intels, mpirun, sizeof mpirun);
-    if (family == FAMILY_MPICH && manager == MPY_MANAGER_PMIX)
+    if (family == FAMILY_MPICH)
         refuse("%s has started this rank, but the MPI library is %s: each rank would be alone; use %s %s, or name an "
                "Open MPI with --mpi PATH (%s)", mpy_pmix_launcher(), whose, whose, mpirun, path);
-    if (family == FAMILY_OPEN_MPI && manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1)
-        refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open MPI's "
-               "%s, or name an MPICH with --mpi PATH (%s)", mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2",
-               mpirun, path);
+    refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open MPI's %s, or "
+           "name an MPICH with --mpi PATH (%s)", mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2", mpirun,
+           path);
 }
 
 /* Its handles and constants are others than MPICH's, and no back translates them. */

@@ -223,7 +223,7 @@ typedef struct mpy_keyval {
 MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to);
 MPY_HIDDEN int mpy_attrs_delete(int handle, mpy_attr_t **attrs);
 MPY_HIDDEN void mpy_attr_read_predefined(void); /* in the lower half, after the real MPI_Init */
-MPY_HIDDEN int mpy_real_tag_bound(void);           /* in the lower half: of the library that is there now */
+MPY_HIDDEN int mpy_real_tag_bound(void);        /* in the lower half: of the library that is there now */
 MPY_HIDDEN void mpy_attr_read_last_code(void);  /* in the lower half: MPI_LASTUSEDCODE has changed */
 
 /* ---- communicators (comm.h says more) ---- */

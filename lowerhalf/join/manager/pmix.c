@@ -37,7 +37,7 @@ bool mpy_pmix_is_there(void) { return getenv("PMIX_NAMESPACE") != NULL && getenv
 
 const char *mpy_pmix_launcher(void) {
     const char *space = getenv("PMIX_NAMESPACE");
-    return space != NULL && strncmp(space, "slurm.", 6) == 0 ? "srun --mpi=pmix" : "Open MPI's mpirun";
+    return space != NULL && mpy_pmix_is_slurms(space) ? "srun --mpi=pmix" : "Open MPI's mpirun";
 }
 
 static int answer_seconds(void) {
@@ -114,8 +114,8 @@ bool mpy_pmix_open(mpy_pmi_t *p, char *error, size_t n) {
     return false;
 }
 
-/* A second client of one rank does not get the job's data by shared memory: Open MPI 4.1 and Slurm then fail, or wait for
- * ever. Without shared memory (component "hash") it gets them. */
+/* A second client of one rank does not get the job's data by shared memory: Open MPI 4.1 and Slurm then fail, or wait
+ * for ever. Without shared memory (component "hash") it gets them. */
 void mpy_pmix_make_way(void) {
     if (mpy_pmix_is_there()) setenv("PMIX_MCA_gds", "hash", 0);
 }

@@ -111,7 +111,7 @@ static void answer_status(const char *command, pmix_status_t status) {
 
 /* Open MPI's mpirun ends the other ranks by itself and would add a message of its own. srun does not. */
 static void abort_job(int code) {
-    if (strncmp(nspace, "slurm.", 6) == 0) pmix.abort(code, "", NULL, 0);
+    if (mpy_pmix_is_slurms(nspace)) pmix.abort(code, "", NULL, 0);
 }
 
 /* The next line. Programs that the rank has started may hold the connection open, so it is not enough to wait for its

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from launchers import MPICH, Launcher
 from rich.console import Console
 
-from . import table
+from . import place, table
 from .packages import install
 from .programs import APPLICATIONS, OTHERS, Application
 from .record import Record, Records
@@ -53,8 +51,7 @@ def main(argv: list[str] | None = None, applications: tuple[Application, ...] = 
     wanted = [app for app in applications if app.name in options.only]
     if not options.no_install:
         install(dict.fromkeys(package for app in wanted for package in app.packages))
-    base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-applications-"))
-    base.mkdir(parents=True, exist_ok=True)
+    base = place.make(options.dir, "applications")
     records = Records(options.json or base / "results.json")
     settings = Settings(available(OTHERS), options.repeat, options.moments, options.limit, options.seed)
     said = Console(stderr=True)
@@ -74,10 +71,7 @@ def report(
     if options.markdown:
         options.markdown.write_text(table.markdown(rows))
     wrong = any(not row.good for row in rows)
-    if wrong or options.dir:
-        console.print(f"the directories of the runs are in {base}", soft_wrap=True)
-    else:
-        shutil.rmtree(base)
+    place.leave(base, wrong or options.dir is not None, console, "the directories of the runs")
     return int(wrong)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from applications import place
 from applications.results import ResultError
 from launchers import LAUNCHERS, Launcher
 from rich.console import Console
@@ -94,8 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     """argv: as in main() of argparse."""
     options = arguments(argv)
     console, said = Console(), Console(stderr=True)
-    base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-matrix-"))
-    base.mkdir(parents=True, exist_ok=True)
+    base = place.make(options.dir, "matrix")
     shown: list[Cell] = []
     for cell in cells(options.cells, base, options.limit, said):
         shown.append(cell)
@@ -110,10 +108,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.markdown:
         options.markdown.write_text(table.markdown(shown))
     wrong = bool(table.failures(shown))
-    if wrong or options.dir:
-        console.print(f"the directories of failed cells are in {base}", soft_wrap=True)
-    else:
-        shutil.rmtree(base)
+    place.leave(base, wrong or options.dir is not None, console, "the directories of failed cells")
     return int(wrong)
 
 

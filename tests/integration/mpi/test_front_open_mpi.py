@@ -71,22 +71,8 @@ def test_restart_under_another_mpi(
 
 def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:
     """It defines MPI_Barrier and calls PMPI_Barrier (MPI-4 15.2)."""
-    tool = """
-        #include <mpi.h>
-        #include <stdio.h>
-        int MPI_Barrier(MPI_Comm comm) {
-            printf("counted %d\\n", comm == MPI_COMM_WORLD);
-            return PMPI_Barrier(comm);
-        }"""
-    text = """
-        #include <mpi.h>
-        int main(int argc, char **argv) {
-            MPI_Init(&argc, &argv);
-            MPI_Barrier(MPI_COMM_WORLD);
-            return MPI_Finalize();
-        }"""
-    library = compiled(tmp_path / "libtool.so", tool, *SHARED)
-    program = compiled(tmp_path / "program", text)
+    library = compiled(tmp_path / "libtool.so", PROGRAMS / "mpi/counting_tool.c", *SHARED)
+    program = compiled(tmp_path / "program", PROGRAMS / "mpi/counted_barrier.c")
     for job in (make_job(2, env={"LD_PRELOAD": str(library)}), make_job(2)):
         job.start(program)
         assert job.finish().count("counted 1") == (2 if job.env.get("LD_PRELOAD") else 0)

@@ -93,22 +93,10 @@ def test_restart_under_another_mpi(
 
 def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:
     """It defines MPI_Barrier and calls PMPI_Barrier (MPI-5 15.2)."""
-    tool = """
-        #include <mpi.h>
-        #include <stdio.h>
-        int MPI_Barrier(MPI_Comm comm) {
-            printf("counted %d\\n", comm == MPI_COMM_WORLD);
-            return PMPI_Barrier(comm);
-        }"""
-    text = """
-        #include <mpi.h>
-        int main(int argc, char **argv) {
-            MPI_Init(&argc, &argv);
-            MPI_Barrier(MPI_COMM_WORLD);
-            return MPI_Finalize();
-        }"""
-    library = compiled(tmp_path / "libtool.so", tool, *SHARED)
-    job = make_job(2).start(compiled(tmp_path / "program", text, library, f"-Wl,-rpath,{tmp_path}"))
+    library = compiled(tmp_path / "libtool.so", PROGRAMS / "mpi/counting_tool.c", *SHARED)
+    job = make_job(2).start(
+        compiled(tmp_path / "program", PROGRAMS / "mpi/counted_barrier.c", library, f"-Wl,-rpath,{tmp_path}")
+    )
     assert job.finish().count("counted 1") == 2
 
 

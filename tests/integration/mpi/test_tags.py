@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Job
+from launchers import DEBIAN_MPICH
 from restarts import check, restart
 
-DEBIANS = Path("/usr/bin/mpiexec.mpich")  # MPICH 4.0: up to 2**28 - 1, the environment's up to 2**29 - 1
-TAG = 2**28 + 5
+TAG = 2**28 + 5  # Debian's MPICH 4.0 has tags up to 2**28 - 1, the environment's up to 2**29 - 1
 
 
 @pytest.fixture
 def tagged(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> Callable[..., Job]:
     """Starts the program on two ranks and waits until its receives are posted."""
-    if not DEBIANS.exists():
-        pytest.skip("no MPICH of Debian (apt install mpich)")
+    DEBIAN_MPICH.skip_if_missing()
 
     def start(*arguments: str) -> Job:
         job = make_job(2)
@@ -32,7 +31,7 @@ def tagged(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> C
 
 def test_the_largest_tag(tagged: Callable[..., Job]) -> None:
     job = tagged()
-    job.mpirun = (DEBIANS,)
+    job.mpirun = DEBIAN_MPICH.mpirun
     restart(job)
     check(job, job.where / "go", 2)
 
@@ -42,7 +41,7 @@ def test_a_tag_that_the_other_library_lacks(tagged: Callable[..., Job]) -> None:
     job = tagged(str(TAG))
     here = job.mpirun
     job.kill()
-    job.mpirun = (DEBIANS,)
+    job.mpirun = DEBIAN_MPICH.mpirun
     job.restart()
     assert job.wait() == 1
     assert f"has the tag {TAG}, but this MPI library has tags up to {2**28 - 1} only" in job.output()

@@ -19,6 +19,7 @@ from compiling import build
 from jobs import BIN, Job, manapy, run
 from launchers import DEBIANS
 from slurm import Cluster
+from solver import residuals, residuals_of_all_runs
 from waiting import until, until_gone
 
 MPIRUN = DEBIANS
@@ -259,7 +260,7 @@ def test_mpi_under_srun_with_pmix(make_job: Callable[..., Job], allocation: dict
     steps = ("--n", "64", "--steps", "200", "--every", "20")
     native = make_job(2)
     native.start_python("steps/heat2d.py", *steps)
-    expected = re.findall(r"step \d+ residual \S+", native.finish())
+    expected = residuals(native.finish())
     job = make_job(2, mpirun=("srun", "--mpi=pmix"), env=allocation)
     go = job.hold(180)
     job.start_python("steps/heat2d.py", *steps, "--pause", "0.005")
@@ -271,5 +272,4 @@ def test_mpi_under_srun_with_pmix(make_job: Callable[..., Job], allocation: dict
     job.wait_until_it_runs()
     go.touch()
     job.finish()
-    seen = {line for i in range(len(job.runs)) for line in re.findall(r"step \d+ residual \S+", job.output(i))}
-    assert sorted(seen) == sorted(expected)
+    assert residuals_of_all_runs(job) == sorted(expected)

@@ -1,13 +1,7 @@
 ! MPI from Fortran with integer handles over a checkpoint and restart: test_languages.py. With MPIFH by mpif.h,
 ! else by "use mpi". Open MPI gives the error handler of a file its handle; MPICH 4.0 gives it another number.
 program fortran_mpi
-#ifndef MPIFH
-  use mpi
-#endif
-  implicit none
-#ifdef MPIFH
-  include 'mpif.h'
-#endif
+#include "declare_mpi.h"
   integer :: rank, size, next, before, keyval, old_keyval, i, ierror, comm, copy, column, group, info, op, request
   integer :: window, ring, absolute, sources(1), destinations(1), weights(1), out_weights(1), none(1)
   integer :: received, failures, requests(2), pair(2), simple, general
@@ -197,13 +191,7 @@ subroutine add(in, inout, length, type)
 end subroutine
 
 subroutine query(extra, status, ierror)
-#ifndef MPIFH
-  use mpi
-  implicit none
-#else
-  implicit none
-  include 'mpif.h'
-#endif
+#include "declare_mpi.h"
   integer(kind=MPI_ADDRESS_KIND) :: extra
   integer :: status(MPI_STATUS_SIZE), ierror
   call MPI_STATUS_SET_ELEMENTS(status, MPI_INTEGER, 1, ierror)
@@ -213,13 +201,7 @@ subroutine query(extra, status, ierror)
 end subroutine
 
 subroutine release(extra, ierror)
-#ifndef MPIFH
-  use mpi
-  implicit none
-#else
-  implicit none
-  include 'mpif.h'
-#endif
+#include "declare_mpi.h"
   integer(kind=MPI_ADDRESS_KIND) :: extra
   integer :: ierror, released, handled
   common /callbacks/ released, handled
@@ -228,13 +210,7 @@ subroutine release(extra, ierror)
 end subroutine
 
 subroutine cancel(extra, complete, ierror)
-#ifndef MPIFH
-  use mpi
-  implicit none
-#else
-  implicit none
-  include 'mpif.h'
-#endif
+#include "declare_mpi.h"
   integer(kind=MPI_ADDRESS_KIND) :: extra
   logical :: complete
   integer :: ierror
@@ -243,13 +219,7 @@ subroutine cancel(extra, complete, ierror)
 end subroutine
 
 subroutine on_error(comm, code)
-#ifndef MPIFH
-  use mpi
-  implicit none
-#else
-  implicit none
-  include 'mpif.h'
-#endif
+#include "declare_mpi.h"
   integer :: comm, code, class, size, ierror, released, handled
   common /callbacks/ released, handled
   call MPI_ERROR_CLASS(code, class, ierror)
@@ -258,13 +228,7 @@ subroutine on_error(comm, code)
 end subroutine
 
 subroutine on_file_error(file, code)
-#ifndef MPIFH
-  use mpi
-  implicit none
-#else
-  implicit none
-  include 'mpif.h'
-#endif
+#include "declare_mpi.h"
   integer :: file, code, class, mode, ierror, released, handled
   common /callbacks/ released, handled
   mode = ior(MPI_MODE_CREATE, MPI_MODE_RDWR)

@@ -29,7 +29,7 @@ _Static_assert(sizeof(front_status_t) == 8 * sizeof(int), "the standard's MPI_St
 enum { CODES_HAVE_DETAILS = true }; /* as in MPICH's library of this ABI */
 
 enum { PREDEFINED_END = 4096 };
-extern const int standard_handles[PREDEFINED_END]; /* the core's; 0: none (handles.c) */
+extern const int standard_handles[PREDEFINED_END]; /* the core's; 0: none (predefined.c) */
 
 static inline int core_handle(front_handle_t h) {
     if (LIKELY(h >> 32 == HANDLE_CREATED >> 32)) return (int)h;

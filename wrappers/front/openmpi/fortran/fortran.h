@@ -12,8 +12,8 @@
  *     address for a size_t in C. This code is for x86-64, where that makes no difference.
  *  3. The constants that are no numbers are common blocks (constants.c). Only their addresses count. The program has
  *     them in its own memory, so the address is taken through the GOT.
- *  4. A handle is Open MPI's number if the object is predefined, and the core's number otherwise (front/shared/handles.c). Both are
- *     the same after a restart.
+ *  4. A handle is Open MPI's number if the object is predefined, and the core's number otherwise
+ *     (front/shared/handles.c). Both are the same after a restart.
  *  5. A text ends with blanks. The compiler passes its length by value behind all other arguments.
  */
 #ifndef MANAPY_OPENMPI_FORTRAN_H
