@@ -5,6 +5,7 @@
  *  1. This thread never runs a step of the engine itself (worker.c does), so that it always receives ABORT and KILL.
  *  2. After a request for engine->stop, engine->resume always follows, after the phase is NONE again.
  *  3. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
+ *     Without its node's agent (join/node.c) the rank ends, because the coordinator takes the whole node for lost.
  *     At the start, this thread tries to connect for minutes.
  */
 #define _GNU_SOURCE
@@ -31,6 +32,7 @@
 #include "clockside.h"
 #include "isolate/fdguard.h"
 #include "join/chain.h"
+#include "join/node.h"
 #include "notify.h"
 #include "wire/wire.h"
 #include "worker.h"
@@ -67,6 +69,7 @@ static struct {
     uint32_t place_sent;     /* the version of the place that was sent */
     bool in_chain;
     bool done_sent;
+    bool unled;              /* the agent of this node has lost the coordinator */
     pthread_mutex_t go_lock;
     pthread_cond_t go_changed;
     go_t go;
@@ -307,6 +310,7 @@ static void on_line(char *line) {
     if (strcmp(kind, "GO") == 0) set_go(GO_GIVEN);
     else if (strcmp(kind, "NOTED") == 0) set_finish_taken();
     else if (strcmp(kind, "KILL") == 0) on_kill(line);
+    else if (strcmp(kind, "UNLED") == 0) plane.unled = plane.wire.closed = true;
     else if (strcmp(kind, "TICKET") == 0) on_ticket(line);
     else {
         uint64_t epoch = number(&line);
@@ -339,8 +343,11 @@ static void on_line(char *line) {
 static bool connect_once(char *error, size_t n) {
     const mpy_job_t *job = plane.config.job;
     mpy_fds_low_lock(); /* a restart may be moving the program's descriptors into place */
-    int fd = mpy_wire_connect(job->host, job->port, CONNECT_MS);
+    char agent[MPY_NODE_NAME];
+    if (job->through_agent) mpy_node_name(job, agent);
+    int fd = job->through_agent ? mpy_wire_connect_local(agent) : mpy_wire_connect(job->host, job->port, CONNECT_MS);
     mpy_fds_low_unlock();
+    if (fd < 0 && job->through_agent) return mpy_refuse(error, n, "the agent of this node: %s", strerror(errno));
     if (fd < 0) return mpy_refuse(error, n, "%s port %d: %s", job->host, job->port, strerror(errno));
     mpy_wire_open(&plane.wire, fd);
     if (mpy_wire_authenticate(&plane.wire, "rank", job->secret, CONNECT_MS, error, n)) return true;
@@ -420,6 +427,13 @@ static void fail_tickets(void) {
 /* Invariant 3. The thread continues: a step may still run, and tickets must fail. */
 static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
+    if (plane.config.job->through_agent && was_connected && !plane.unled && !WORDS->finish_asked) {
+        char host[256] = "", text[1600];
+        gethostname(host, sizeof host - 1);
+        snprintf(text, sizeof text, "the agent of host %s is lost (see %s/node-%s.log): the job ends", host,
+                 plane.config.job->dir, host);
+        plane.config.engine->abort_job(1, text);
+    }
     /* Print this before the coordinator notices, because it may then end the job. */
     if (plane.wire.tampered)
         say("the connection to the coordinator was changed on the network and is closed; "

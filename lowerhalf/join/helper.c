@@ -1,4 +1,5 @@
-/* helper.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _step`, `manapy _shift`.
+/* helper.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _node`, `manapy
+ * _step`, `manapy _shift`.
  * Lower half; libc; still one thread.
  *
  * Invariants
@@ -8,6 +9,7 @@
 #define _GNU_SOURCE
 #include "helper.h"
 #include "base/reason.h"
+#include "base/warnings.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,6 +51,28 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     execv(argv[0], argv);
     dprintf(2, "cannot execute %s: %s\n", argv[0], strerror(errno));
     _exit(127);
+}
+
+bool mpy_helper_detach(char *const argv[], const char *log_path, const int *descriptors, int count, char *error,
+                       size_t n) {
+    int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (log < 0) return mpy_refuse(error, n, "%s: %s", log_path, strerror(errno));
+    pid_t child = fork();
+    if (child == 0) {
+        setsid();
+        if (fork() == 0) {
+            int all[DESCRIPTORS_MAX] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log};
+            memcpy(all + 3, descriptors, (size_t)count * sizeof *all);
+            mpy_ignore_warnings();
+            mpy_helper_become(argv, all, 3 + count);
+        }
+        _exit(0);
+    }
+    int cause = errno;
+    close(log);
+    if (child < 0) return mpy_refuse(error, n, "cannot start `manapy %s`: fork: %s", argv[1], strerror(cause));
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    return true;
 }
 
 bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {

@@ -11,7 +11,7 @@
  *  3. The coordinator has none of the ranks' descriptors (mpirun waits until the ranks' pipes are closed). It is in a
  *     session of its own, so signals sent to mpirun's process group do not reach it. But schedulers find it as a
  *     process of the job. It ignores the signals that they send as a warning (SIGTERM, the signal of `sbatch
- *     --signal`), because it is needed most at that time. It ends with the ranks.
+ *     --signal`), because it is needed most at that time. It ends with the ranks. The same holds for agents (node.c).
  */
 #define _GNU_SOURCE
 #include "rendezvous.h"
@@ -24,20 +24,18 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/reason.h"
-#include "base/warnings.h"
 #include "helper.h"
 #include "isolate/fdguard.h"
 #include "jobdir.h"
 #include "leftovers.h"
+#include "node.h"
 #include "wire/wire.h"
 
 #define CHUNKS_MAX 8
@@ -112,20 +110,11 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 
 /* ---- the coordinator ---- */
 
-/* In the grandchild, from here to exec. 0, 1, 2: log; 3: socket; 4: lock. Invariant 3. */
-static void become_coordinator(char *const argv[], int log, int listener, int lock) {
-    mpy_ignore_warnings();
-    int descriptors[] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log, listener, lock};
-    mpy_helper_become(argv, descriptors, 5);
-}
-
 static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy_job_t *job, int listener, int lock,
                               char *error, size_t n) {
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
-    int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (log < 0) return mpy_refuse(error, n, "%s: %s", log_path, strerror(errno));
     snprintf(ranks, sizeof ranks, "%d", job->size);
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     const char *argv[32] = {path, "_coordinator", "--dir", job->dir, "--fd", "3", "--ranks", ranks, "--rank0-pid", pid};
@@ -140,18 +129,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
         snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms",
                                                                       argv[argc++] = grace;
     argv[argc] = NULL;
-
-    pid_t child = fork();
-    if (child == 0) {
-        setsid();
-        if (fork() == 0) become_coordinator((char *const *)argv, log, listener, lock);
-        _exit(0);
-    }
-    int cause = errno;
-    close(log);
-    if (child < 0) return mpy_refuse(error, n, "cannot start the coordinator: fork: %s", strerror(cause));
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
-    return true;
+    return mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock}, 2, error, n);
 }
 
 static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
@@ -284,6 +262,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.local_size, job->manager = pmi.manager;
     if (job->manager == MPY_MANAGER_PMI && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
     bool ok = agree(options, &pmi, job, say, error, n);
+    if (ok && job->step.verdict != MPY_CHAIN_DONE) ok = mpy_node_join(job, error, n);
     job->pmi_fd = pmi.fd;
     return ok;
 }
@@ -308,5 +287,6 @@ bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
         mpy_fd_lower_add(job->pmi_fd);
         mpy_pmi_note_fd(job->manager, job->pmi_fd);
     }
+    job->through_agent = mpy_node_needs_agent(job);
     return mpy_secret_read(job->dir, job->secret, error, n);
 }

@@ -33,6 +33,7 @@ typedef struct mpy_job {
     char dir[1024];             /* job directory, absolute */
     char host[256];             /* coordinator's address and port */
     int port;
+    bool through_agent;         /* the ranks of this host speak to the agent of their node (node.c) */
     mpy_protocol_t protocol;
     uint8_t secret[MPY_SECRET_BYTES];
     /* in a chain: what this job must do. DONE: only rank, size and pmi_fd are valid besides it */

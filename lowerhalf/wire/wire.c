@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <manapy/own.h>
@@ -280,6 +281,35 @@ int mpy_wire_connect(const char *host, int port, int timeout_ms) {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     int flags = fcntl(fd, F_GETFL);
     fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    return fd;
+}
+
+/* A Unix socket with a name in the abstract name space, after `use` (bind or connect). */
+static int open_local(const char *name, int (*use)(int, const struct sockaddr *, socklen_t)) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(name);
+    if (length + 1 >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(address.sun_path + 1, name, length);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+    int fd = mpy_fd_high(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (fd < 0 || use(fd, (const struct sockaddr *)&address, size) == 0) return fd;
+    int cause = errno;
+    mpy_fd_close(fd);
+    errno = cause;
+    return -1;
+}
+
+int mpy_wire_connect_local(const char *name) { return open_local(name, connect); }
+
+int mpy_wire_listen_local(const char *name) {
+    int fd = open_local(name, bind);
+    if (fd >= 0 && listen(fd, SOMAXCONN) < 0) {
+        mpy_fd_close(fd);
+        return -1;
+    }
     return fd;
 }
 

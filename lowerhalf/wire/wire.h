@@ -55,6 +55,10 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
                            char *error, size_t n);
 /* Connects to a numeric or resolvable address. The descriptor belongs to the lower half. -1 with errno. */
 int mpy_wire_connect(const char *host, int port, int timeout_ms);
+/* The same for a Unix socket with a name in the abstract name space. */
+int mpy_wire_connect_local(const char *name);
+/* Opens such a socket for connections. -1 with errno; EADDRINUSE: another process has the name. */
+int mpy_wire_listen_local(const char *name);
 /* Reads DIR/secret, if no other user can have written it. */
 bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n);
 

@@ -14,10 +14,12 @@ __all__ = [
     "ANSWER_MAX",
     "EXIT_CHECKPOINTED",
     "FROM_COMMAND",
+    "FROM_NODE",
     "FROM_RANK",
     "LINE_MAX",
     "SECRET_BYTES",
     "TO_COMMAND",
+    "TO_NODE",
     "TO_RANK",
     "VERSION",
     "decode_text",
@@ -37,9 +39,12 @@ FROM_RANK = frozenset(
 )
 TO_RANK = frozenset(
     (
-        "CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED KILL"
+        "CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED KILL "
+        "UNLED"
     ).split()
 )
+FROM_NODE = frozenset("NODE LINES LOST".split())
+TO_NODE = frozenset("LINES".split())
 FROM_COMMAND = frozenset("CHECKPOINT RECENT STATUS STOP".split())
 TO_COMMAND = frozenset("PROGRESS RESULT JSON".split())
 

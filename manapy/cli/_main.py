@@ -50,6 +50,7 @@ GROUPS = {  # in the order of the help text; each is a folder
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 HIDDEN = {  # the module of `_step` is hidden/step.py
     "_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)",
+    "_node": "the agent of a node of a job (started by manapy-launch)",
     "_step": "tells a manapy-launch in a chain what to do (started by manapy-launch)",
     "_collect": "sends what one host of a job knows to `manapy why` on another host",
     "_shift": "backup RNICs and an agent for the MPI of one rank (started by manapy-launch)",

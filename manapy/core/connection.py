@@ -13,7 +13,7 @@ from .wire_text import decode_text
 
 
 class Connection:
-    """An authenticated connection in the role of a command. Failures raise the service's error with a one-line reason.
+    """An authenticated connection, in the role of a command if no other is named. Failures raise the service's error with a one-line reason.
 
     what: the beginning of this line, which names the service; lost: the message for the end of the connection; limit:
     bytes of the longest line.
@@ -30,6 +30,7 @@ class Connection:
         secret_path: object,
         timeout: float,
         limit: int,
+        role: str = "command",
     ) -> None:
         self._socket, self._service, self._what, self._lost_text, self._limit = connected, service, what, lost, limit
         self._stream = connected.makefile("rb")
@@ -37,7 +38,7 @@ class Connection:
         connected.settimeout(timeout)
         try:
             greeting = self.receive()
-            line, expected = handshake.answer(secret, greeting, "command", service)
+            line, expected = handshake.answer(secret, greeting, role, service)
             self.send(line)
             reply = self.receive()
             if reply.startswith("BUSY "):
@@ -93,6 +94,13 @@ class Connection:
         if isinstance(error, TimeoutError):
             return self._service.error(f"{self._what}: the {self._service.name} does not answer")
         return self._service.error(f"{self._what}: {self._lost_text}")
+
+    def detach(self) -> tuple[socket.socket, handshake.Seals | None]:
+        """The socket and the seals, for a caller that receives by itself. The server must not have sent lines yet."""
+        detached = self._socket.dup()
+        detached.settimeout(None)
+        self.close()
+        return detached, self._seals
 
     def close(self) -> None:
         """Close the connection. Further calls do nothing."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from collections.abc import Callable
 
-VERSION = 5  # of the control protocol (control.h)
+VERSION = 6  # of the control protocol (control.h)
 SECRET_BYTES = 32
 _NONCE = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -42,7 +42,7 @@ class Service(NamedTuple):
     sealed: bool
 
 
-COORDINATOR = Service("MANAPY", VERSION, ("rank", "command"), "coordinator", CoordinatorError, sealed=True)
+COORDINATOR = Service("MANAPY", VERSION, ("rank", "command", "node"), "coordinator", CoordinatorError, sealed=True)
 SEAL_HEX = 32  # digits of a line's seal
 
 

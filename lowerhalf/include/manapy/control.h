@@ -2,14 +2,16 @@
  * source: manapy/ckpt/protocol.py mirrors it and a test compares both.
  *
  * Transport: one TCP connection per rank, and one per command (`manapy checkpoint` ...), to the coordinator's socket,
- * which is bound to loopback, or to the job's interface if the job spans hosts. Text lines, '\n'-terminated, at most
+ * which is bound to loopback, or to the job's interface if the job spans hosts. The ranks of each other host connect to
+ * the agent of their node instead, by a Unix socket (lowerhalf/join/node.c), and the agent has one connection to the
+ * coordinator. Ranks speak with it as with the coordinator. Text lines, '\n'-terminated, at most
  * MPY_LINE_MAX bytes without their seal (JSON may be longer); fields separated by one blank; integers decimal,
  * identities 16 hex digits; strings percent-encoded (bytes <= 0x20, '%' and >= 0x7f), the empty string is "%"; lists
  * comma-separated without blanks ("-" = empty).
  *
  * Authentication (both directions, HMAC-SHA-256 with the 32-byte secret of DIR/secret, mode 0600):
  *   server: MANAPY <protocol version> <server nonce: 32 hex>
- *   client: AUTH <role: rank|command> <client nonce: 32 hex>
+ *   client: AUTH <role: rank|command|node> <client nonce: 32 hex>
  *           <HMAC("client" | server nonce | client nonce | role): 64 hex>
  *   server: OK <HMAC("server" | client nonce | server nonce): 64 hex>          or  DENIED, or BUSY reason (and closes)
  * ("|" is plain concatenation of the ASCII texts.) BUSY: the coordinator can't take a rank now; it may try again.
@@ -77,6 +79,18 @@
  *                                                             has ended; in a chain a rank waits for this before it
  *                                                             ends
  *   KILL code reason                                          another rank died or the job is stopped
+ *   UNLED                                                     from the agent of a node: the coordinator is lost. If the
+ *                                                             connection with an agent ends without it, the agent is
+ *                                                             lost
+ *
+ * node -> coordinator
+ *   NODE host pid                                             first line of an agent
+ *   LINES ranks line (TAB ranks line)...                      lines that these ranks have sent (rank -> coordinator);
+ *                                                             up to 2 MPY_LINE_MAX long. Each rank's lines are in
+ *                                                             order. LOST in place of a line: the connection of these
+ *                                                             ranks has ended
+ * coordinator -> node
+ *   LINES ranks line (TAB ranks line)...                      lines for these ranks (coordinator -> rank)
  *
  * command -> coordinator: one request line, then answers until the server closes
  *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
@@ -90,7 +104,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 5
+#define MPY_PROTOCOL_VERSION 6
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 /* Exit code of the ranks after `manapy checkpoint --then exit`. */

@@ -23,19 +23,23 @@ class Channel:
 
     async def receive(self) -> tuple[str, list[str], str]:
         """Receive one line, as (kind, fields, line). Returns ("", [], "") at the end of the connection."""
+        line = await self.receive_line()
+        kind, *fields = line.split(" ")
+        return kind, fields, line
+
+    async def receive_line(self) -> str:
+        """Receive one line. Empty at the end of the connection."""
         try:
             data = await self._reader.readline()
         except (ConnectionError, ValueError):  # ValueError: longer than it may be
             data = b""
         if not data.endswith(b"\n"):
-            return "", [], ""
+            return ""
         try:
-            line = self._seals.open(data[:-1]).decode("utf-8", "surrogateescape")
+            return self._seals.open(data[:-1]).decode("utf-8", "surrogateescape")
         except handshake.AlteredError as error:
             log.error("connection from %s given up: %s", self._writer.get_extra_info("peername"), error)
-            return "", [], ""
-        kind, *fields = line.split(" ")
-        return kind, fields, line
+            return ""
 
     def send(self, line: str) -> None:
         """Send one line. Does nothing if the connection is gone."""

@@ -31,10 +31,12 @@ from typing import Any
 from ... import __version__
 from ...core import handshake, launchers, processes
 from ...core.errors import CheckpointError, why
-from .. import protocol
+from .. import bundle, protocol
+from ..segments import Segments
 from ..store import job, known, publish
 from .channel import Channel
 from .flow import Flow, Phase, name_ranks
+from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
 
@@ -105,7 +107,8 @@ class Coordinator:
         self._last: publish.Checkpoint | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._commands: set[asyncio.Task[Any]] = set()
-        self._segments: set[str] = set()  # shared memory of the real MPI on this host
+        self._nodes: set[Node] = set()
+        self._segments = Segments()  # of the real MPI on this host
         self._begun = time.monotonic()
         self._busy = ""  # why a rank's connection was refused
         self._noting = asyncio.Event()  # set when ranks have ended and job.json must say so
@@ -118,12 +121,19 @@ class Coordinator:
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until the job ends."""
+        try:
+            await self._serve(listener)
+        finally:
+            for node in self._nodes:  # this ends their agents
+                node.close()
+
+    async def _serve(self, listener: socket.socket) -> None:
         self._load()
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid)
         server = await asyncio.start_server(
-            self._accept, sock=listener, limit=protocol.LINE_MAX + handshake.SEAL_HEX + 1, backlog=BACKLOG
+            self._accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG
         )
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
@@ -147,7 +157,7 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await loop.shutdown_default_executor()
-        self._remove_segments()
+        self._segments.remove()
         log.info("the job has ended: %s", self.state)
 
     def _load(self) -> None:
@@ -171,13 +181,6 @@ class Coordinator:
             "mpirun": launchers.command(self.settings.rank0_pid),
         }
         self._set_state("starting")
-
-    def _remove_segments(self) -> None:
-        """Remove MPICH's files in /dev/shm of this host. MPICH does so in MPI_Finalize, which a killed job never
-        calls."""
-        for segment in self._segments:
-            if Path(segment).parent == Path("/dev/shm"):
-                Path(segment).unlink(missing_ok=True)
 
     def _set_state(self, state: str) -> None:
         self.state = state
@@ -216,29 +219,74 @@ class Coordinator:
 
     async def _serve_rank(self, channel: Channel) -> None:
         kind, fields, _ = await channel.receive()
-        if kind != "HELLO" or len(fields) != 6:
-            log.error("a rank did not say HELLO but %s", kind)
-            return
-        rank = self.ranks.admit(fields, channel)
+        rank = self._admit_rank(kind, fields, channel)
         if rank is None:
             return
-        self._look_whether_started()
         try:
             while True:
                 kind, fields, line = await channel.receive()
                 if not kind:
                     break
-                self._on_rank_line(rank, kind, fields, line)
+                if not self.flow.on_line((rank.number,), kind, fields, line):
+                    self._on_rank_line(rank, kind, fields, line)
         finally:
             self.ranks.on_connection_lost(rank)
 
-    def _on_rank_line(self, rank: Rank, kind: str, fields: list[str], line: str) -> None:
-        if self.flow.on_line(rank.number, kind, fields, line):
+    def _admit_rank(self, kind: str, fields: list[str], channel: Channel | NodeChannel) -> Rank | None:
+        if kind != "HELLO" or len(fields) != 6:
+            log.error("a rank did not say HELLO but %s", kind)
+            return None
+        rank = self.ranks.admit(fields, channel)
+        if rank is not None:
+            self._look_whether_started()
+        return rank
+
+    async def _serve_node(self, channel: Channel) -> None:
+        kind, fields, _ = await channel.receive()
+        if kind != "NODE" or len(fields) != 2:
+            log.error("the agent of a node did not say NODE but %s", kind)
             return
+        node = Node(protocol.decode_text(fields[0]), channel)
+        self._nodes.add(node)
+        log.info("host %s: its agent is process %s", node.host, fields[1])
+        try:
+            while message := await channel.receive_line():
+                for numbers, line in bundle.read(message):
+                    self._on_node_line(node, numbers, line)
+        finally:
+            self._nodes.discard(node)
+            self._on_node_lost(node)
+
+    def _on_node_line(self, node: Node, numbers: tuple[int, ...], line: str) -> None:
+        kind, *fields = line.split(" ")
+        if kind == "HELLO":
+            (number,) = numbers
+            self._admit_rank(kind, fields, NodeChannel(node, number))
+            return
+        if not node.ranks.issuperset(numbers):  # left over from ranks that are gone or were refused
+            numbers = tuple(number for number in numbers if number in node.ranks)
+        if self.flow.on_line(numbers, kind, fields, line):
+            return
+        for number in numbers:
+            if kind == "LOST":
+                self.ranks.on_connection_lost(self.ranks.known[number])
+            else:
+                self._on_rank_line(self.ranks.known[number], kind, fields, line)
+
+    def _on_node_lost(self, node: Node) -> None:
+        """The connection with an agent has ended: its ranks can't be saved or ended through it any more."""
+        lost = sorted(node.ranks)
+        if lost and not self.ranks.over.is_set():
+            reason = f"host {node.host} is lost, and {name_ranks(lost)} with it: its agent has ended"
+            log.error("%s", reason)
+            self.flow.fail(reason)
+            self.ranks.lose(lost, reason)
+
+    def _on_rank_line(self, rank: Rank, kind: str, fields: list[str], line: str) -> None:
         if kind == "PROGRAM":
             rank.mpi, rank.program = fields[0], protocol.decode_text(fields[1])
-            if rank.here and fields[2] != "-":
-                self._segments.update(fields[2].split(","))
+            if rank.here:
+                self._segments.add(fields[2])
         elif kind == "DONE":
             self.ranks.on_done(rank, int(fields[0]))
             self.flow.on_done(rank.number)
@@ -375,6 +423,8 @@ class Coordinator:
             channel = Channel(reader, writer, seals)
             if role == "rank":
                 await self._serve_rank(channel)
+            elif role == "node":
+                await self._serve_node(channel)
             else:
                 assert task is not None
                 self._commands.add(task)
@@ -393,7 +443,7 @@ class Coordinator:
         waits for the lock."""
         if role == "command" and self.ranks.leaving:
             return "its processes have ended"
-        if role != "rank" or not (reason := processes.is_scarce(fd)):
+        if role == "command" or not (reason := processes.is_scarce(fd)):
             return ""
         if reason != self._busy:
             log.error("%s", reason)

@@ -21,7 +21,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -121,20 +121,20 @@ class Flow:
         await self._resume(then(), path)
         return path
 
-    def on_line(self, rank: int, kind: str, fields: list[str], line: str) -> bool:
-        """A line of a rank; False if it isn't for a checkpoint."""
+    def on_line(self, ranks: Sequence[int], kind: str, fields: list[str], line: str) -> bool:
+        """A line that each of these ranks has sent; False if it isn't for a checkpoint."""
         self._heard = time.monotonic()
         if kind in CLOCK_KINDS:
-            self._on_clock(rank, kind, line)
+            self._on_clock(ranks, kind, line)
         elif kind in ("REFUSED", "FAILED"):
             if fields and fields[0] == str(self.epoch):
-                self.fail(f"rank {rank}: {protocol.decode_text(fields[1])}")
+                self.fail(f"{name_ranks(ranks)}: {protocol.decode_text(fields[1])}")
         elif kind == "DISABLED":
             if self.phase is Phase.CHECK and fields and fields[0] == str(self.epoch):
-                self.disabled.add(rank)
+                self.disabled.update(ranks)
         elif kind in ("CHECKED", "STOPPED", "DRAINED", "WRITTEN", "RESUMED"):
             if kind == self._answer and fields and fields[0] == str(self.epoch):
-                self._answers[rank] = fields[1:]
+                self._answers.update(dict.fromkeys(ranks, fields[1:]))
                 if len(self._answers) == self.size:
                     self._finish_step(None)
         else:
@@ -260,17 +260,21 @@ class Flow:
                 patience *= 2
         step.result()
 
-    def _on_clock(self, rank: int, kind: str, line: str) -> None:
+    def _on_clock(self, ranks: Sequence[int], kind: str, line: str) -> None:
         if self.phase is not Phase.CLOCK:
             return
-        if kind == "STATE":
-            self.state_since[rank] = self._heard
         try:
-            self._send_all(self.controller.on_message(rank, from_wire(line)))  # type: ignore[arg-type]
+            message = from_wire(line)
+            for rank in ranks:
+                if kind == "STATE":
+                    self.state_since[rank] = self._heard
+                self._send_all(self.controller.on_message(rank, message))  # type: ignore[arg-type]
+                self._look_at_clock(rank)
         except (WireError, LookupError, ValueError) as error:
-            log.exception("rank %d sent %r", rank, line[:500])
-            self.fail(f"rank {rank} sent an invalid report ({error})")
-            return
+            log.exception("%s sent %r", name_ranks(ranks), line[:500])
+            self.fail(f"{name_ranks(ranks)} sent an invalid report ({error})")
+
+    def _look_at_clock(self, rank: int) -> None:
         if self.controller.epoch != self.epoch:
             text = "checkpoint %d continues as %d: a collective call of rank %d failed on its arguments"
             log.info(text, self.epoch, self.controller.epoch, rank)
@@ -356,7 +360,7 @@ def _bytes_in(directory: Path) -> int:
     return total
 
 
-def name_ranks(ranks: list[int]) -> str:
+def name_ranks(ranks: Sequence[int]) -> str:
     """The names of ranks for a message; of many ranks only the first."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

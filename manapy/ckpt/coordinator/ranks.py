@@ -24,6 +24,7 @@ from typing import Any
 from ...core import processes
 from .. import protocol
 from .channel import Channel
+from .nodes import NodeChannel
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Rank:
     host: str
     pid: int
     generation: int
-    channel: Channel
+    channel: Channel | NodeChannel
     mpi: str = "none"
     program: str = ""
     done: bool = False
@@ -117,7 +118,7 @@ class Ranks:
 
     # ---- coming and going
 
-    def admit(self, fields: list[str], channel: Channel) -> Rank | None:
+    def admit(self, fields: list[str], channel: Channel | NodeChannel) -> Rank | None:
         """The rank that has sent HELLO; None if it does not belong to this job."""
         number, size = int(fields[0]), int(fields[1])
         before = self.known.get(number)
@@ -165,6 +166,17 @@ class Ranks:
             self._on_gone(rank)
         else:
             asyncio.get_running_loop().call_later(EXEC_SECONDS, self._on_gone, rank)
+
+    def lose(self, numbers: list[int], reason: str) -> None:
+        """The connections of these ranks are lost for good, for one reason."""
+        if not self.killed and not self.all_done:
+            self.kill(reason, after=GRACE_SECONDS)
+        for number in numbers:
+            rank = self.known[number]
+            if rank.connected and not rank.done:
+                self._failures[rank] = None
+                self._on_lost(number)
+            self._on_gone(rank)
 
     def kill(self, reason: str, code: int = 1, after: float = 0.0) -> None:
         """End all ranks with this exit code, after so many seconds."""

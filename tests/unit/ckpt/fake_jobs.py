@@ -8,11 +8,13 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from manapy.ckpt import protocol
 from manapy.ckpt.coordinator.coordinator import Coordinator, Settings
+from manapy.ckpt.node import agent
 from manapy.ckpt.store import job
 from manapy.clock import RankClock, from_wire
 from manapy.core import handshake
@@ -47,9 +49,13 @@ class FakeRank:
         self.writer: asyncio.StreamWriter
         self.task: asyncio.Task[None]
 
-    async def connect(self, directory: Path) -> FakeRank:
+    async def connect(self, directory: Path, agent: str = "") -> FakeRank:
+        """Connect to the coordinator, or to the agent with this socket."""
         record = job.read(directory)
-        reader, self.writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
+        if agent:
+            reader, self.writer = await asyncio.open_unix_connection(agent, limit=protocol.LINE_MAX)
+        else:
+            reader, self.writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
         self.seals = await shake_hands(reader, self.writer, record.secret(), "rank")
         self.send(protocol.join("HELLO", self.number, self.size, "elsewhere", 100 + self.number, self.generation, ""))
         self.send(protocol.join("PROGRAM", "up", "a program", "-"))
@@ -156,8 +162,10 @@ class Command:
 class FakeJob:
     """A coordinator in this process, with its ranks."""
 
-    def __init__(self, directory: Path, settings: Settings) -> None:
+    def __init__(self, directory: Path, settings: Settings, agent: bool = False) -> None:
         self.dir, self.settings = directory, settings
+        self.agent = str(directory.parent / "agent") if agent else ""  # the socket of ranks 1, 2 ...
+        self.served: asyncio.Future[None]
         self.ranks: list[FakeRank] = []
         self.coordinator: Coordinator
         self.task: asyncio.Task[None]
@@ -184,14 +192,26 @@ class FakeJob:
         self.coordinator = Coordinator(self.dir, self.settings)
         self.task = asyncio.create_task(self.coordinator.run(listener))
         self.ranks = [FakeRank(n, self.settings.ranks) for n in range(self.settings.ranks)]
+        if self.agent:
+            await self._start_agent(listener.getsockname()[1])
         if connect:
             await self.join(*self.ranks)
         return self
 
+    async def _start_agent(self, port: int) -> None:
+        secret = (self.dir / "secret").read_bytes()
+        up = await asyncio.to_thread(agent.connect, "127.0.0.1", port, secret)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self.agent)
+        listener.listen()
+        # not the loop's executor: the coordinator waits for its threads
+        loop, own = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+        self.served = loop.run_in_executor(own, agent.Agent(listener, secret, up).serve)
+
     async def join(self, *ranks: FakeRank) -> None:
         """Connect the ranks, and wait until the coordinator has admitted them."""
         for rank in ranks:
-            await rank.connect(self.dir)
+            await rank.connect(self.dir, self.agent if rank.number else "")
         await self.until(lambda: all(rank.number in self.coordinator.ranks.known for rank in ranks))
 
     async def until(self, condition: Callable[[], Any]) -> Any:
@@ -238,9 +258,12 @@ class FakeJob:
 
 
 @contextlib.asynccontextmanager
-async def fake_job(directory: Path, ranks: int = 3, connect: bool = True, **settings: object) -> AsyncIterator[FakeJob]:
-    """A running job. The coordinator has ended afterwards, whatever happened."""
-    fake = await FakeJob(directory, Settings(ranks, **settings)).start(connect)  # type: ignore[arg-type]
+async def fake_job(
+    directory: Path, ranks: int = 3, connect: bool = True, agent: bool = False, **settings: object
+) -> AsyncIterator[FakeJob]:
+    """A running job. The coordinator has ended afterwards, whatever happened. agent: all ranks but 0 are on another
+    node, behind its agent."""
+    fake = await FakeJob(directory, Settings(ranks, **settings), agent).start(connect)  # type: ignore[arg-type]
     try:
         yield fake
     finally:
@@ -250,3 +273,5 @@ async def fake_job(directory: Path, ranks: int = 3, connect: bool = True, **sett
                 rank.die()
         with contextlib.suppress(asyncio.CancelledError):
             await fake.task
+        if agent:
+            await fake.served

@@ -25,9 +25,19 @@ Test = Callable[[FakeJob], Awaitable[None]]
 NEVER = 10 * PATIENCE  # seconds: longer than the test lasts
 
 
+@pytest.fixture(params=["direct", "agent"], autouse=True)
+def through(request: pytest.FixtureRequest) -> str:
+    """Each test runs with ranks that are connected directly, and with all but rank 0 behind the agent of a node."""
+    _through[:] = [request.param]
+    return str(request.param)
+
+
+_through = ["direct"]
+
+
 def play(directory: Path, test: Test, **settings: Any) -> None:
     async def run() -> None:
-        async with fake_job(directory / "job", **settings) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(directory / "job", agent=_through == ["agent"], **settings) as fake, asyncio.timeout(2 * PATIENCE):
             await test(fake)
 
     asyncio.run(run())
