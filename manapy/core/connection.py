@@ -13,10 +13,10 @@ from .wire_text import decode_text
 
 
 class Connection:
-    """An authenticated connection, in the role of a command if no other is named. Failures raise the service's error with a one-line reason.
+    """An authenticated connection. Failures raise the service's error with a one-line reason.
 
     what: the beginning of this line, which names the service; lost: the message for the end of the connection; limit:
-    bytes of the longest line.
+    bytes of the longest line; role: the client's.
     """
 
     def __init__(

@@ -132,9 +132,7 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid)
-        server = await asyncio.start_server(
-            self._accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG
-        )
+        server = await asyncio.start_server(self._accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG)
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
         if self.settings.interval > 0:

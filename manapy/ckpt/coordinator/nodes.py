@@ -1,4 +1,4 @@
-"""The coordinator's end of the connections with the agents of nodes (ckpt/node/agent.py): ranks that share a connection.
+"""Ranks that share a connection: the coordinator's end of the connections with the agents of nodes (node/agent.py).
 
 Invariants
  1. An agent speaks only for ranks whose HELLO came through it.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +36,25 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, 
     assert [r["host"] for r in job.status()["ranks"]] == [NODES[1]] * 3 + [NODES[0]]
     job.finish()
     # The field, not the residuals: MPICH adds in a different order when the ranks are placed differently.
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_agent_lost(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:
+    """The agent of a node is killed: the job ends at once, says why, and can be restarted."""
+    job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    job.wait_for(after(100))
+    job.checkpoint()
+    last = step(job.output())
+    (agent,) = re.findall(rf"host {NODES[1]}: its agent is process (\d+)", (job.dir / "coordinator.log").read_text())
+    os.kill(int(agent), signal.SIGKILL)
+    assert job.wait() != 0
+    assert f"the agent of host {NODES[1]} is lost (see {job.dir}/node-{NODES[1]}.log): the job ends" in job.output()
+    job.restart()  # waits for the end of the coordinator
+    lost = f"host {NODES[1]} is lost, and ranks 2, 3 with it: its agent has ended"
+    assert lost in (job.dir / "coordinator.log").read_text()
+    job.wait_for(after(last))
+    job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 

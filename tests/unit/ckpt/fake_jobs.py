@@ -14,11 +14,12 @@ from typing import Any
 
 from manapy.ckpt import protocol
 from manapy.ckpt.coordinator.coordinator import Coordinator, Settings
-from manapy.ckpt.node import agent
+from manapy.ckpt.node import agent as agent_module
 from manapy.ckpt.store import job
 from manapy.clock import RankClock, from_wire
 from manapy.core import handshake
 
+AGENT = False
 PATIENCE = 120.0  # seconds to wait for an event that must happen, on a very busy machine
 
 
@@ -165,6 +166,7 @@ class FakeJob:
     def __init__(self, directory: Path, settings: Settings, agent: bool = False) -> None:
         self.dir, self.settings = directory, settings
         self.agent = str(directory.parent / "agent") if agent else ""  # the socket of ranks 1, 2 ...
+        self.up: agent_module.Peer  # the agent's connection to the coordinator
         self.served: asyncio.Future[None]
         self.ranks: list[FakeRank] = []
         self.coordinator: Coordinator
@@ -200,13 +202,13 @@ class FakeJob:
 
     async def _start_agent(self, port: int) -> None:
         secret = (self.dir / "secret").read_bytes()
-        up = await asyncio.to_thread(agent.connect, "127.0.0.1", port, secret)
+        self.up = await asyncio.to_thread(agent_module.connect, "127.0.0.1", port, secret)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.agent)
         listener.listen()
         # not the loop's executor: the coordinator waits for its threads
         loop, own = asyncio.get_running_loop(), ThreadPoolExecutor(1)
-        self.served = loop.run_in_executor(own, agent.Agent(listener, secret, up).serve)
+        self.served = loop.run_in_executor(own, agent_module.Agent(listener, secret, self.up).serve)
 
     async def join(self, *ranks: FakeRank) -> None:
         """Connect the ranks, and wait until the coordinator has admitted them."""
@@ -259,10 +261,11 @@ class FakeJob:
 
 @contextlib.asynccontextmanager
 async def fake_job(
-    directory: Path, ranks: int = 3, connect: bool = True, agent: bool = False, **settings: object
+    directory: Path, ranks: int = 3, connect: bool = True, agent: bool | None = None, **settings: object
 ) -> AsyncIterator[FakeJob]:
-    """A running job. The coordinator has ended afterwards, whatever happened. agent: all ranks but 0 are on another
-    node, behind its agent."""
+    """A running job. The coordinator has ended afterwards, whatever happened. agent: are all ranks but 0 on
+    another node, behind its agent? (default: AGENT)"""
+    agent = AGENT if agent is None else agent
     fake = await FakeJob(directory, Settings(ranks, **settings), agent).start(connect)  # type: ignore[arg-type]
     try:
         yield fake

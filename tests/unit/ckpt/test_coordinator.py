@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import fake_jobs
 import pytest
 from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
 from manapy.ckpt import command
@@ -25,19 +26,15 @@ Test = Callable[[FakeJob], Awaitable[None]]
 NEVER = 10 * PATIENCE  # seconds: longer than the test lasts
 
 
-@pytest.fixture(params=["direct", "agent"], autouse=True)
-def through(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=[False, True], ids=["direct", "agent"], autouse=True)
+def through_agent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test runs with ranks that are connected directly, and with all but rank 0 behind the agent of a node."""
-    _through[:] = [request.param]
-    return str(request.param)
-
-
-_through = ["direct"]
+    monkeypatch.setattr(fake_jobs, "AGENT", request.param)
 
 
 def play(directory: Path, test: Test, **settings: Any) -> None:
     async def run() -> None:
-        async with fake_job(directory / "job", agent=_through == ["agent"], **settings) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(directory / "job", **settings) as fake, asyncio.timeout(2 * PATIENCE):
             await test(fake)
 
     asyncio.run(run())
