@@ -10,6 +10,7 @@ from functools import partial
 from .calls import apps, imb, latency
 from .checkpoints import images, messages
 from .rdma import connections, fallback, storm, throughput, training, verbs
+from .scale import load
 from .shared.commands import BenchError, LeftOutError, Setting
 from .shared.samples import CLOCK, FCDP, MANAPY, SHIFT, Row
 from .trace import overhead
@@ -49,6 +50,7 @@ JOBS: dict[str, Job] = {
     "messages": Job(
         "messages and rounds of a checkpoint over the number of ranks, in the model", 20, messages.messages
     ),
+    "scale": Job("checkpoints with many ranks, which are stubs, and the agents of their nodes", 60, load.scale),
     "imb": Job("the Intel MPI Benchmarks, as Intel built them", 60, imb.imb),
     "verbs": Job("one data verb through libmanapy_shift.so, over a provider that does nothing", 30, verbs.verbs),
     **{

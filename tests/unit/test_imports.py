@@ -13,11 +13,12 @@ from pathlib import Path
 
 # Folder: the folders that it may import. "top" is manapy/ itself. Every folder may import itself and core.
 ALLOWED = {
-    "bench": "bench.calls bench.checkpoints bench.rdma bench.shared bench.trace",
+    "bench": "bench.calls bench.checkpoints bench.rdma bench.scale bench.shared bench.trace",
     "bench.calls": "bench.shared",
     "bench.checkpoints": "bench.shared clock.model",
     "bench.fcdp": "bench.shared fcdp fcdp.engine",
     "bench.rdma": "bench.shared",
+    "bench.scale": "bench.shared ckpt ckpt.node ckpt.store clock",
     "bench.shared": "mpi top trace.capture",
     "bench.trace": "bench.shared trace trace.capture trace.hang trace.host trace.live trace.model trace.slow",
     "chain": "ckpt ckpt.store",

@@ -46,6 +46,11 @@ ROWS = {
         "2 × 2 MB: restart, images in the page cache",
     ],
     "messages": ["world, 16 ranks: control messages a rank", "ring, 64 ranks: rounds"],
+    "scale": [
+        "64 ranks, 4 nodes: request to writing, last image to RESUME",
+        "64 ranks, 4 nodes: memory of the coordinator",
+        "64 ranks, 4 nodes: manapy status",
+    ],
     "verbs": [
         "post_send",
         "post_recv",

@@ -1,0 +1,1 @@
+"""Checkpoints of jobs with many more ranks than this machine could run."""

@@ -1,0 +1,48 @@
+"""Agents of many nodes on one machine: the real agent (ckpt/node), each in a process of its own.
+
+    python -m manapy.bench.scale.agents DIR NODES SOCKETS
+
+The processes are forked from this one, so that the interpreter starts once. At their end one line of JSON on standard
+output says what they have used: seconds of a processor, all together, and bytes of the largest one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import sys
+from pathlib import Path
+
+from ...ckpt.node import agent
+from ...ckpt.store import job
+from ...core import processes
+
+
+def main() -> None:
+    """See the head of this file."""
+    directory, nodes, sockets = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    processes.raise_limit()
+    record = job.read(directory)
+    secret = record.secret()
+    children = []
+    for node in range(1, nodes):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"\0{sockets}-{node}")
+        listener.listen(socket.SOMAXCONN)
+        child = os.fork()
+        if child == 0:
+            agent.Agent(listener, secret, agent.connect(record.host, record.port, secret)).serve()
+            os._exit(0)
+        listener.close()
+        children.append(child)
+    print("started", flush=True)
+    for child in children:
+        os.waitpid(child, 0)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(json.dumps({"seconds": used.ru_utime + used.ru_stime, "bytes": used.ru_maxrss * 1024}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Checkpoints with many ranks: the real coordinator and the real agents of nodes, ranks that are stubs (ranks.py).
+
+Times are those of the protocol: from the request to the safe state, and from the last image to the last RESUME. The
+images are small files. Everything runs on this machine, the stubs too, so times are upper limits for the coordinator
+and its agents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...ckpt.store import job
+from ..shared.commands import BenchError, Setting
+from ..shared.samples import CLOCK, Row, Rows
+
+SIZES = ((64, 4), (1000, 16), (4000, 40), (10_000, 100), (100_000, 1000))  # (ranks, nodes)
+GOALS = {1000: "≤ 300", 10_000: "≤ 2000", 100_000: "≤ 20000"}  # ms, both times together
+
+
+def scale(setting: Setting) -> list[Row]:
+    """Several checkpoints for each number of ranks up to ``setting.simulated``."""
+    rows = Rows("scale")
+    sizes = [(ranks, nodes) for ranks, nodes in SIZES if ranks <= setting.simulated]
+    for i, (ranks, nodes) in enumerate(sizes):
+        setting.progress(i / len(sizes), f"{ranks} ranks on {nodes} nodes")
+        _measure(setting, rows, ranks, nodes)
+    return rows.all()
+
+
+def _measure(setting: Setting, rows: Rows, ranks: int, nodes: int) -> None:
+    name = f"{ranks} ranks, {nodes} nodes"
+    directory = setting.fresh("scale")
+    with _job(setting, directory, ranks, nodes) as (coordinator, stubs, agents):
+        for number in range(setting.rounds):
+            setting.run([setting.tools.manapy, "checkpoint", directory])
+            times = json.loads(_line(stubs, setting.limit))
+            both = times["to_safe"] + times["to_write"] + times["to_resume"]
+            rows.add(
+                f"{name}: request to writing, last image to RESUME",
+                "ms",
+                CLOCK,
+                number,
+                1e3 * both,
+                GOALS.get(ranks, ""),
+            )
+            rows.add(f"{name}: request to safe state", "ms", CLOCK, number, 1e3 * times["to_safe"])
+        rows.add(f"{name}: memory of the coordinator", "MB", CLOCK, 0, _peak(coordinator.pid) / 1e6)
+        begin = time.monotonic()
+        setting.run([setting.tools.manapy, "status", directory, "--json"])
+        rows.add(f"{name}: manapy status", "ms", CLOCK, 0, 1e3 * (time.monotonic() - begin))
+        stubs.terminate()
+        used = json.loads(_line(agents, setting.limit))
+        rows.add(f"{name}: memory of the largest agent", "MB", CLOCK, 0, used["bytes"] / 1e6)
+    shutil.rmtree(directory)
+
+
+@contextlib.contextmanager
+def _job(setting: Setting, directory: Path, ranks: int, nodes: int) -> Iterator[tuple[Any, Any, Any]]:
+    directory.mkdir(mode=0o700)
+    secret = directory / "secret"
+    secret.touch(0o600)
+    secret.write_bytes(os.urandom(32))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
+    listener.set_inheritable(True)
+    address = listener.getsockname()
+    record = {"format": 1, "id": directory.name, "state": "starting", "host": address[0], "port": address[1]}
+    job.write(
+        directory,
+        record | {"ranks": ranks, "argv": ["stubs"], "cwd": "/", "started": time.time(), "mpi": None, "protocol": "cc"},
+    )
+    sockets = f"manapy-scale-{os.getpid()}-{address[1]}"
+    per_node = str(-(-ranks // nodes))
+    coordinate = ["_coordinator", "--dir", directory, "--fd", str(listener.fileno()), "--ranks", str(ranks)]
+    with contextlib.ExitStack() as stack:
+        coordinator = stack.enter_context(
+            _process([setting.tools.manapy, *coordinate], directory / "coordinator.log", listener.fileno())
+        )
+        listener.close()
+        log = directory / "stubs.log"
+        agents = stack.enter_context(_process([*_module("agents"), directory, str(nodes), sockets], log))
+        _expect(agents, "started", setting.limit)
+        stubs = stack.enter_context(_process([*_module("ranks"), directory, str(ranks), per_node, sockets], log))
+        _expect(stubs, "connected", setting.limit)
+        yield coordinator, stubs, agents
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"{__package__}.{name}"]
+
+
+@contextlib.contextmanager
+def _process(command: list[Any], log: Path, *descriptors: int) -> Iterator[subprocess.Popen[str]]:
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            pass_fds=descriptors,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _line(process: Any, limit: float) -> str:
+    """The next line of its output. Raises BenchError."""
+    if not select.select([process.stdout], [], [], limit)[0]:
+        raise BenchError(f"{process.args[2]} says nothing for {limit:.0f} s")
+    line: str = process.stdout.readline()
+    if not line:
+        raise BenchError(f"{process.args[2]} has ended")
+    return line.strip()
+
+
+def _expect(process: Any, word: str, limit: float) -> None:
+    if (line := _line(process, limit)) != word:
+        raise BenchError(f"{process.args[2]} says {line!r}")
+
+
+def _peak(pid: int) -> float:
+    """The largest resident memory of a process so far, in bytes."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return float(text.partition("VmHWM:")[2].split()[0]) * 1024
