@@ -97,9 +97,11 @@ static shadow_t *shadow_of(uint32_t index) {
 static void add_ranks(mpy_text_t *t, const int32_t *ranks, uint32_t n) {
     if (n == 0) mpy_text_add(t, "-");
     for (uint32_t i = 0, j; i < n; i = j + 1) {
-        for (j = i; j + 1 < n && ranks[j + 1] == ranks[j] + 1; j++) {}
-        if (j - i < 2) j = i; /* first-last stands for three or more */
+        int32_t step = i + 1 < n ? ranks[i + 1] - ranks[i] : 0;
+        for (j = i + 1; j + 1 < n && ranks[j + 1] - ranks[j] == step; j++) {}
+        if (step <= 0 || j - i < 2) j = i; /* first-last/step stands for three or more */
         mpy_text_add(t, j > i ? "%s%d-%d" : "%s%d", i > 0 ? "," : "", ranks[i], ranks[j]);
+        if (j > i && step > 1) mpy_text_add(t, "/%d", step);
     }
 }
 

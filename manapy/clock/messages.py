@@ -25,17 +25,19 @@ class WireError(ValueError):
 
 
 def encode_ranks(ranks: Sequence[int]) -> str:
-    """Comma list; three or more consecutive ascending ranks become first-last. Empty: '-'."""
+    """Comma list. Three or more ascending ranks with the same distance become first-last/distance, or first-last if
+    the distance is 1. Empty: '-'."""
     if not ranks:
         return "-"
     parts: list[str] = []
     i = 0
     while i < len(ranks):
-        j = i
-        while j + 1 < len(ranks) and ranks[j + 1] == ranks[j] + 1:
+        j = i + 1
+        step = ranks[j] - ranks[i] if j < len(ranks) else 0
+        while j + 1 < len(ranks) and ranks[j + 1] - ranks[j] == step:
             j += 1
-        if j - i >= 2:
-            parts.append(f"{ranks[i]}-{ranks[j]}")
+        if step > 0 and j - i >= 2:
+            parts.append(f"{ranks[i]}-{ranks[j]}" + (f"/{step}" if step > 1 else ""))
             i = j + 1
         else:
             parts.append(str(ranks[i]))
@@ -48,8 +50,9 @@ def decode_ranks(text: str) -> tuple[int, ...]:
         return ()
     ranks: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        ranks.extend(range(int(first), int(last) + 1) if dash else (int(first),))
+        first, dash, rest = part.partition("-")
+        last, _, step = rest.partition("/")
+        ranks.extend(range(int(first), int(last) + 1, int(step or 1)) if dash else (int(first),))
     return tuple(ranks)
 
 
@@ -57,9 +60,20 @@ def encode_row(row: Row) -> str:
     return f"{row.cid:016x}:{row.ggid:016x}:{row.seq}:{encode_ranks(row.members)}:{row.handle}:{encode_text(row.name)}"
 
 
-def decode_row(text: str) -> Row:
+Members: TypeAlias = dict[str, tuple[str, tuple[int, ...]]]  # of each cid: its member list, as text and decoded
+
+
+def decode_row(text: str, known: Members | None = None) -> Row:
+    """known: member lists that were decoded before, because all members of a communicator send the same list."""
     cid, group, seq, members, handle, name = text.split(":")
-    return Row(int(cid, 16), int(group, 16), int(seq), decode_ranks(members), int(handle), decode_text(name))
+    if known is None:
+        ranks = decode_ranks(members)
+    elif cid in known and known[cid][0] == members:
+        ranks = known[cid][1]
+    else:
+        ranks = decode_ranks(members)
+        known[cid] = members, ranks
+    return Row(int(cid, 16), int(group, 16), int(seq), ranks, int(handle), decode_text(name))
 
 
 # ---- rank -> coordinator
@@ -260,13 +274,14 @@ _FLAG = {"0": False, "1": True}
 KINDS = frozenset({"ROWS", "RAISE", "STATE", "DONE", "TARGETS", "TARGET", "RESUME", "ABORT", *_VERSIONED, *_BARE})
 
 
-def from_wire(line: str) -> Message:
-    """Read one line. Raises WireError with the line if it isn't one of the kinds in ``KINDS`` or is malformed."""
+def from_wire(line: str, known: Members | None = None) -> Message:
+    """Read one line. Raises WireError with the line if it isn't one of the kinds in ``KINDS`` or is malformed.
+    ``known``: see decode_row."""
     kind, *f = line.split(" ")
     try:
         match kind:
             case "ROWS":
-                rows = tuple(map(decode_row, f[4:]))
+                rows = tuple(decode_row(row, known) for row in f[4:])
                 if len(rows) != int(f[3]):
                     raise ValueError("row count")
                 return Rows(int(f[0]), int(f[1]), rows, _FLAG[f[2]])

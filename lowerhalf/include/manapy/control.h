@@ -30,8 +30,8 @@
  *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED
  *                                                             follow when it has enabled them
  *   ROWS epoch version more n row...                          row = cid:ggid:seq:members:handle:name; members = list,
- *                                                             a-b = consecutive ranks. The first time: all rows;
- *                                                             later: rows made since. handle 0: under construction.
+ *                                                             a-b = consecutive ranks, a-b/s = every s-th of them. The
+ *                                                             first time: all rows; later: rows made since. handle 0: under construction.
  *                                                             more = 1: the next line continues the list, so that no
  *                                                             line is too long
  *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)

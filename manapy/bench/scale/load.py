@@ -22,10 +22,13 @@ from typing import Any
 
 from ...ckpt.store import job
 from ..shared.commands import BenchError, Setting
+from ..shared.plots import available
 from ..shared.samples import CLOCK, Row, Rows
 
 SIZES = ((64, 4), (1000, 16), (4000, 40), (10_000, 100), (100_000, 1000))  # (ranks, nodes)
-GOALS = {1000: "≤ 300", 10_000: "≤ 2000", 100_000: "≤ 20000"}  # ms, both times together
+GOALS = {1000: 300, 10_000: 2000, 100_000: 20_000}  # ms, of WHOLE
+WHOLE = "request to writing, last image to RESUME"
+SAFE = "request to safe state"
 
 
 def scale(setting: Setting) -> list[Row]:
@@ -35,6 +38,8 @@ def scale(setting: Setting) -> list[Row]:
     for i, (ranks, nodes) in enumerate(sizes):
         setting.progress(i / len(sizes), f"{ranks} ranks on {nodes} nodes")
         _measure(setting, rows, ranks, nodes)
+    if available() and sizes:
+        _plot(rows.all(), setting.pictures / "scale.png")
     return rows.all()
 
 
@@ -46,15 +51,9 @@ def _measure(setting: Setting, rows: Rows, ranks: int, nodes: int) -> None:
             setting.run([setting.tools.manapy, "checkpoint", directory])
             times = json.loads(_line(stubs, setting.limit))
             both = times["to_safe"] + times["to_write"] + times["to_resume"]
-            rows.add(
-                f"{name}: request to writing, last image to RESUME",
-                "ms",
-                CLOCK,
-                number,
-                1e3 * both,
-                GOALS.get(ranks, ""),
-            )
-            rows.add(f"{name}: request to safe state", "ms", CLOCK, number, 1e3 * times["to_safe"])
+            goal = f"≤ {GOALS[ranks]} ms" if ranks in GOALS else ""
+            rows.add(f"{name}: {WHOLE}", "ms", CLOCK, number, 1e3 * both, goal)
+            rows.add(f"{name}: {SAFE}", "ms", CLOCK, number, 1e3 * times["to_safe"])
         rows.add(f"{name}: memory of the coordinator", "MB", CLOCK, 0, _peak(coordinator.pid) / 1e6)
         begin = time.monotonic()
         setting.run([setting.tools.manapy, "status", directory, "--json"])
@@ -63,6 +62,26 @@ def _measure(setting: Setting, rows: Rows, ranks: int, nodes: int) -> None:
         used = json.loads(_line(agents, setting.limit))
         rows.add(f"{name}: memory of the largest agent", "MB", CLOCK, 0, used["bytes"] / 1e6)
     shutil.rmtree(directory)
+
+
+def _plot(rows: list[Row], path: Path) -> None:
+    """The times over the number of ranks, with the goals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6, 4.2), layout="constrained")
+    for what in (WHOLE, SAFE):
+        chosen = [row for row in rows if row.name.endswith(what)]
+        values = [(int(row.name.split()[0]), value.median) for row in chosen if (value := row.value(CLOCK))]
+        axis.plot(*zip(*values, strict=True), "o-", label=what)
+    axis.plot(*zip(*GOALS.items(), strict=True), "k_", markersize=16, label="goal")
+    axis.set(xlabel="ranks", ylabel="ms", xscale="log", yscale="log")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
 
 
 @contextlib.contextmanager

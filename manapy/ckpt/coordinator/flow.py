@@ -68,6 +68,7 @@ class Flow:
         self.disabled: set[int] = set()  # ranks that answer CHECK when their program has enabled checkpoints again
         self.gone: dict[int, str] = {}  # rank: why it takes part in no further checkpoint
         self._send, self._secret = send, secret
+        self._members: dict[str, tuple[str, tuple[int, ...]]] = {}  # of the communicators of this checkpoint
         self._answer = ""
         self._answers: dict[int, list[str]] = {}
         self._step: asyncio.Future[None] | None = None
@@ -248,6 +249,7 @@ class Flow:
         if self.controller.finishing:
             raise CheckpointError("the job is finishing")
         step = self._begin_step(Phase.CLOCK, "")
+        self._members = {}
         self.state_since = [time.monotonic()] * self.size
         self._send_all(self.controller.begin(self.epoch))
         patience = STALL_SECONDS
@@ -264,7 +266,7 @@ class Flow:
         if self.phase is not Phase.CLOCK:
             return
         try:
-            message = from_wire(line)
+            message = from_wire(line, self._members)
             for rank in ranks:
                 if kind == "STATE":
                     self.state_since[rank] = self._heard

@@ -44,10 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join(["jobs, with their approximate time on two processors:", *lines])
     add = parser.add_argument
     add(
-        "what", nargs="?", choices=["shift", "trace", "fcdp"], metavar="shift|trace|fcdp",
+        "what", nargs="?", choices=["shift", "trace", "fcdp", "scale"], metavar="shift|trace|fcdp|scale",
         help="shift: RDMA traffic while NICs fail, in a virtual machine (jobs verbs to training); "
         "trace: how well hung and slow ranks are found, and at what cost (jobs hangs to healthy); "
-        "fcdp: bytes, memory and time of sharded training on emulated nodes (jobs fcdp-...) (default: all other jobs)",
+        "fcdp: bytes, memory and time of sharded training on emulated nodes (jobs fcdp-...); "
+        "scale: checkpoints of very many ranks, which are stubs (job scale) (default: all other jobs and scale)",
     )  # fmt: skip
     add("--only", metavar="JOB,JOB", type=_jobs, help="run only these of the jobs below")
     add("--quick", action="store_true", help="only check that everything runs; the figures mean nothing")
@@ -131,7 +132,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
     left_out: dict[str, str] = {}
     seconds: dict[str, float] = {}
     interrupted = False
-    groups: dict[str | None, list[str]] = {"shift": SHIFT_JOBS, "trace": TRACE_JOBS, "fcdp": FCDP_JOBS}
+    groups: dict[str | None, list[str]] = {
+        "shift": SHIFT_JOBS,
+        "trace": TRACE_JOBS,
+        "fcdp": FCDP_JOBS,
+        "scale": ["scale"],
+    }
     groups[None] = [name for name, job in JOBS.items() if not job.guest and name not in TRACE_JOBS + FCDP_JOBS]
     names = options.only or groups[options.what]
     guest = Guest(found, work)

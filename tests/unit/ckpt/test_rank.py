@@ -323,6 +323,14 @@ def test_new_communicator_while_pending(start: Callable[..., Pair]) -> None:
     pair.server.expect("STATE 1 3")
 
 
+def test_member_lists(start: Callable[..., Pair]) -> None:
+    """They are written as messages.encode_ranks writes them (test_lines in test_clock_messages.py)."""
+    pair = start()
+    pair.begin()
+    pair.rank.order(f"row {COMM:x} 1 scattered")
+    pair.server.expect(f"ROWS 1 3 0 1 {COMM:016x}:0000000000000abc:1:0-8/4,9-11,13,15,2,1:1:scattered")
+
+
 def test_world_that_is_not_made_yet(start: Callable[..., Pair]) -> None:
     """Other ranks are in MPI_Init: this rank is below target before it has a row."""
     pair = start()

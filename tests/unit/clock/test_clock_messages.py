@@ -58,6 +58,7 @@ def test_lines() -> None:
     blocked = Thread(State.BLOCKED_P2P, 0xAB, Mode.ANY)
     assert m.StateReport(1, 9, 4).to_wire() == "STATE 1 9 4 0"
     assert m.StateReport(1, 9, 4, (blocked,)).to_wire() == "STATE 1 9 4 1 blocked:00000000000000ab:any:-"
+    assert m.encode_ranks((0, 4, 8, 9, 10, 11, 13, 15, 2, 1)) == "0-8/4,9-11,13,15,2,1"
     assert m.decode_ranks("3,4,5,1") == (3, 4, 5, 1)  # a writer needn't use ranges
 
 

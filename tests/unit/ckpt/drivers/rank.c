@@ -90,6 +90,7 @@ static void fail(const char *why) {
 }
 
 static int32_t members[64];
+static const int32_t scattered[] = {0, 4, 8, 9, 10, 11, 13, 15, 2, 1};
 
 static void order(char *line) {
     mpy_clock_t *clock = &MPY_UPPER->clock;
@@ -98,7 +99,8 @@ static void order(char *line) {
     uint64_t a = 0, b = 0;
     sscanf(line, "%31s", word);
     const char *rest = line + strlen(word);
-    if (strcmp(word, "row") == 0) { /* row CID SEQ NAME: make or change; the SEQ counts as changed by the program */
+    if (strcmp(word, "row") == 0) { /* row CID SEQ NAME: make or change; the SEQ counts as changed by the program.
+                                      Its members are all ranks, or those above if it is called "scattered" */
         sscanf(rest, "%" SCNx64 " %" SCNu64 " %255s", &a, &b, text);
         mpy_lock_acquire(&clock->lock);
         uint32_t i = 0;
@@ -106,8 +108,8 @@ static void order(char *line) {
         if (i == clock->nrows) {
             clock->rows[i] = (mpy_clock_row_t){.cid = a,
                                                .ggid = 0xabc,
-                                               .nmembers = (uint32_t)MPY_LOWER->size,
-                                               .members = members,
+                                               .nmembers = strcmp(text, "scattered") == 0 ? 10 : MPY_LOWER->size,
+                                               .members = strcmp(text, "scattered") == 0 ? scattered : members,
                                                .handle = 1,
                                                .name = text[0] ? strdup(text) : NULL};
             clock->nrows++;
