@@ -20,6 +20,12 @@ from ...ckpt.store import job
 from ...core import processes
 
 
+def say(line: str) -> None:
+    """One line on standard output, now."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     """See the head of this file."""
     directory, nodes, sockets = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -34,14 +40,14 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             agent.Agent(listener, secret, agent.connect(record.host, record.port, secret)).serve()
-            os._exit(0)
+            return
         listener.close()
         children.append(child)
-    print("started", flush=True)
+    say("started")
     for child in children:
         os.waitpid(child, 0)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(json.dumps({"seconds": used.ru_utime + used.ru_stime, "bytes": used.ru_maxrss * 1024}), flush=True)
+    say(json.dumps({"seconds": used.ru_utime + used.ru_stime, "bytes": used.ru_maxrss * 1024}))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from ...ckpt.store import job
 from ...clock import WORLD, Row, child_identity, ggid
 from ...clock.messages import encode_row
 from ...core import handshake, processes
+from .agents import say
 
 IMAGE = b"image"
 
@@ -165,7 +166,7 @@ class Ranks:
                 "to_write": times["write"] - times["safe"],
                 "to_resume": times["resume"] - times["written"],
             }
-            print(json.dumps(result), flush=True)
+            say(json.dumps(result))
 
 
 class Stub(Peer):
@@ -234,7 +235,7 @@ def main() -> None:
     processes.raise_limit()
     ranks = Ranks(Path(directory), int(size), int(per_node), sockets)
     ranks.connect()
-    print("connected", flush=True)
+    say("connected")
     ranks.serve()
 
 
