@@ -1,4 +1,4 @@
-/* load.h - see load.c. */
+/* load.h - see load.c, find.c, refuse.c and segments.c. */
 #ifndef MANAPY_MPI_LOAD_H
 #define MANAPY_MPI_LOAD_H
 #include <stddef.h>
