@@ -5,8 +5,11 @@
  * Invariant
  *  1. Init runs with low descriptor numbers occupied and all signals blocked, so that descriptors and threads of the
  *     library do not interfere with the program.
+ *  2. The control thread learns that an Init has begun: it tells the coordinator if that takes long.
  */
+#include "base/now.h"
 #include "isolate/fdguard.h"
+#include "load.h"
 #include "parts.h"
 #include <manapy/boundary.h>
 #include <pthread.h>
@@ -19,7 +22,13 @@ static int (*real_init)(int *, char ***);
 static int (*real_init_thread)(int *, char ***, int, int *);
 static int (*real_session_init)(MPI_Info, MPI_Errhandler, MPI_Session *);
 
+static volatile int64_t since; /* invariant 2 */
+
+int64_t mpy_mpi_init_since(void) { return since; }
+
 static sigset_t begin(void) {
+    since = mpy_now_ms();
+    MPY_LOWER->svc->notify();
     sigset_t all, old;
     sigfillset(&all);
     sigdelset(&all, SIGSYS);
@@ -33,6 +42,7 @@ static int end(sigset_t old, int rc) {
     mpy_fds_release_low();
     mpy_fds_scan_end();
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc) since = 0;
     return rc;
 }
 

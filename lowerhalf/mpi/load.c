@@ -70,6 +70,7 @@ void mpy_mpi_load(char **env) {
     mpy_mpi_refuse_strangers(library, path, family);
     if (family == FAMILY_OPEN_MPI) fill_from_back(library, path, "libmanapy-back-openmpi.so");
     else fill_directly(library);
+    if (family == FAMILY_MPICH && mpy_mpi_is_intels(library)) mpy_mpi_mend_intels();
     mpy_mpi_guard_init();
     loaded = 1;
 }

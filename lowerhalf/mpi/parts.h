@@ -1,11 +1,16 @@
 /* parts.h - what load.c needs of the files beside it. */
 #ifndef MANAPY_MPI_PARTS_H
 #define MANAPY_MPI_PARTS_H
+#include <stdbool.h>
 
 typedef enum { FAMILY_MPICH, FAMILY_OPEN_MPI } mpy_family_t;
 
 void mpy_mpi_adopt_environment(char **env); /* environment.c; NULL: there is nothing to adopt */
 void mpy_mpi_guard_init(void);              /* init.c; after the table has been filled */
+
+/* intel.c */
+bool mpy_mpi_is_intels(void *library);
+void mpy_mpi_mend_intels(void); /* after the table has been filled */
 
 /* refuse.c. The first one ends the program. The others do so if the library cannot be used. */
 void mpy_mpi_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -48,14 +48,8 @@ void mpy_mpi_refuse_nothing(void) {
     MPY_LOWER->svc->die(line, 1);
 }
 
-/* Intel MPI's mpirun is a script that starts the mpiexec.hydra on PATH. */
-static int is_intels(void *library) {
-    static char text[1 << 14]; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH's ABI is 8192 */
-    int length = 0, (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
-    return version && version(text, &length) == 0 && strstr(text, "Intel") != NULL;
-}
-
-/* The mpirun beside a library, if there is one: PREFIX/lib/libmpi.so. */
+/* The mpirun beside a library, if there is one: PREFIX/lib/libmpi.so. Intel MPI's mpirun is a script that starts the
+ * mpiexec.hydra on PATH. */
 static void mpirun_of(const char *library, int intels, char *out, size_t n) {
     char prefix[PATH_MAX];
     snprintf(prefix, sizeof prefix, "%s", library);
@@ -76,7 +70,7 @@ void mpy_mpi_refuse_strangers(void *library, const char *path, mpy_family_t fami
                                           : manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1;
     if (!strange) return;
     char mpirun[PATH_MAX + 32];
-    bool intels = family == FAMILY_MPICH && is_intels(library);
+    bool intels = family == FAMILY_MPICH && mpy_mpi_is_intels(library);
     const char *whose = intels ? "Intel MPI's" : "MPICH's";
     mpirun_of(path, intels, mpirun, sizeof mpirun);
     if (family == FAMILY_MPICH)

@@ -15,6 +15,7 @@ __all__ = [
     "EXIT_CHECKPOINTED",
     "FROM_COMMAND",
     "FROM_RANK",
+    "INIT_MS",
     "LINE_MAX",
     "SECRET_BYTES",
     "TO_COMMAND",
@@ -28,6 +29,7 @@ __all__ = [
 LINE_MAX = 1 << 20  # without its seal
 ANSWER_MAX = 1 << 28  # JSON to a command
 EXIT_CHECKPOINTED = 0
+INIT_MS = 2000  # a rank reports an MPI_Init that takes as long
 
 FROM_RANK = frozenset(
     (
@@ -37,7 +39,8 @@ FROM_RANK = frozenset(
 )
 TO_RANK = frozenset(
     (
-        "CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED KILL"
+        "CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED SAY "
+        "KILL"
     ).split()
 )
 FROM_COMMAND = frozenset("CHECKPOINT RECENT STATUS STOP".split())
