@@ -38,6 +38,11 @@ class History:
         """Append an event of the running attempt."""
         self.chain.append(kind, self.chain.attempts(), **fields)
 
+    def step(self, where: Path, **fields: Any) -> None:
+        """manapy-launch has asked what became of its step, whose job is in this directory."""
+        found = {"step": 1, "argv": ["solver"], "ranks": 2, "verdict": "new", "path": "", "code": 0, **fields}
+        self.note("step", dir=str(where), **found)
+
     def checkpoint(self, seconds: float = 1.0, path: str = "ckpt-000001") -> None:
         """Append only the event; no files are written."""
         self.note("checkpoint", path=path, seconds=seconds, bytes=4096, cause="interval")

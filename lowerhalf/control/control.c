@@ -45,6 +45,7 @@
 #define CONNECT_PAUSE_MS 50     /* first pause between tries; each pause is twice the one before */
 #define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
+#define INIT_POLL_NS 500000000 /* whether MPI_Init has returned */
 #define FINISH_WAIT_S 2         /* time for the coordinator to take this rank's DONE */
 /* Time for NOTED. A chain must know how its steps have ended, and Slurm may end the coordinator with the last task of
  * its node. */
@@ -194,10 +195,18 @@ static void on_step_done(const mpy_step_result_t *r) {
 
 /* ---- reports that no message asks for ---- */
 
+/* When MPI_Init was called, if it is still in progress; else 0. */
+static int64_t init_since(void) {
+    const mpy_engine_ops_t *engine = plane.config.engine;
+    return MPY_UPPER->mpi_initialized || engine->init_since == NULL ? 0 : engine->init_since();
+}
+
 static void report_program(void) {
     const mpy_upper_t *u = MPY_UPPER;
     const char *state = u->mpi_finalized ? "finalized" : u->mpi_initialized ? "up" : "none";
-    if (state == plane.mpi_state) return;
+    int64_t since = init_since();
+    if (since != 0 && mpy_now_ms() - since >= MPY_INIT_MS) state = "init";
+    if (plane.mpi_state != NULL && strcmp(state, plane.mpi_state) == 0) return;
     plane.mpi_state = state;
     mpy_text_add(&plane.out, "PROGRAM %s ", state);
     mpy_text_add_encoded(&plane.out, plane.config.program != NULL ? plane.config.program : "");
@@ -259,6 +268,11 @@ static void on_kill(char *line) {
     plane.config.engine->abort_job(code != 0 ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
 }
 
+static void on_say(char *line) {
+    char *text = mpy_field(&line);
+    if (text != NULL && mpy_wire_decode(text)) dprintf(2, "manapy: %s\n", text);
+}
+
 static void on_ticket(char *line) {
     int64_t ticket = (int64_t)number(&line);
     char *outcome = mpy_field(&line);
@@ -309,6 +323,7 @@ static void on_line(char *line) {
     if (kind == NULL) return;
     if (strcmp(kind, "GO") == 0) set_go(GO_GIVEN);
     else if (strcmp(kind, "NOTED") == 0) set_finish_taken();
+    else if (strcmp(kind, "SAY") == 0) on_say(line);
     else if (strcmp(kind, "KILL") == 0) on_kill(line);
     else if (strcmp(kind, "UNLED") == 0) plane.unled = plane.wire.closed = true;
     else if (strcmp(kind, "TICKET") == 0) on_ticket(line);
@@ -406,8 +421,14 @@ static void converse(void) {
     struct pollfd p[2] = {{.fd = plane.wire.fd, .events = POLLIN}, {.fd = WORDS->event, .events = POLLIN}};
     on_event(); /* handles what was requested before we were connected; reading an empty eventfd does not block */
     while (!plane.wire.closed) {
-        struct timespec soon = {.tv_nsec = FREEZE_POLL_NS};
-        if (ppoll(p, 2, mpy_clockside_freezing() ? &soon : NULL, NULL) < 0 && errno != EINTR) break;
+        const struct timespec soon = {.tv_nsec = FREEZE_POLL_NS}, later = {.tv_nsec = INIT_POLL_NS};
+        bool in_init = init_since() != 0;
+        const struct timespec *patience = mpy_clockside_freezing() ? &soon : in_init ? &later : NULL;
+        if (ppoll(p, 2, patience, NULL) < 0 && errno != EINTR) break;
+        if (in_init) {
+            report_program();
+            flush();
+        }
         if (mpy_clockside_freezing()) {
             mpy_clockside_freeze_poll(&plane.out);
             flush();

@@ -43,6 +43,8 @@ typedef struct mpy_engine_ops {
     void (*abort_job)(int code, const char *reason);
     /* Comma-separated paths of the shared memory that the real MPI has mapped, "-" if none. Any thread; may be NULL. */
     void (*segments)(char *out, size_t n);
+    /* When the program has called MPI_Init (mpy_now_ms), 0 if it has not. Valid until MPI is up. May be NULL. */
+    int64_t (*init_since)(void);
 } mpy_engine_ops_t;
 
 #endif

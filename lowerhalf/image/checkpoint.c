@@ -94,4 +94,5 @@ const mpy_engine_ops_t mpy_engine = {.check = check,
                                      .write = write_image,
                                      .resume = resume,
                                      .abort_job = abort_job,
-                                     .segments = mpy_mpi_segments};
+                                     .segments = mpy_mpi_segments,
+                                     .init_since = mpy_mpi_init_since};

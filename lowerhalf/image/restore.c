@@ -148,7 +148,9 @@ int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     int provided, required = upper.mpi_thread_required;
     int (*init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
     int (*set_errhandler)(int, int) = (int (*)(int, int))MPY_LOWER->mpi[MPY_FN_Comm_set_errhandler];
+    mpy_mpi_watch_begin();
     int rc = init(NULL, NULL, required, &provided);
+    mpy_mpi_watch_end();
     if (!rc) rc = set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (!rc) rc = set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (rc) return mpy_reason(error, n, "%s: MPI_Init_thread failed with code %d", mpy_mpi_path(), rc);

@@ -1,7 +1,8 @@
-/* load.h - see load.c. */
+/* load.h - see load.c, find.c, init.c, refuse.c, segments.c and slow_init.c. */
 #ifndef MANAPY_MPI_LOAD_H
 #define MANAPY_MPI_LOAD_H
 #include <stddef.h>
+#include <stdint.h>
 
 #include "join/manager/pmi.h"
 
@@ -9,5 +10,9 @@ void mpy_mpi_load(char **env);
 /* What has started this rank: mpy_mpi_load ends a program whose library would not find the other ranks. */
 void mpy_mpi_started_by(mpy_manager_t manager);
 const char *mpy_mpi_path(void); /* the library that is loaded or would be loaded; NULL if none was found */
+/* slow_init.c: around the MPI_Init of a restart, which may hang. */
+void mpy_mpi_watch_begin(void);
+void mpy_mpi_watch_end(void);
+int64_t mpy_mpi_init_since(void); /* when the real MPI_Init was called (mpy_now_ms); 0: not yet, or it has failed */
 void mpy_mpi_segments(char *out, size_t n); /* files in /dev/shm that it has mapped: comma-separated paths, or "-" */
 #endif

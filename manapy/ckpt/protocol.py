@@ -16,6 +16,7 @@ __all__ = [
     "FROM_COMMAND",
     "FROM_NODE",
     "FROM_RANK",
+    "INIT_MS",
     "LINE_MAX",
     "SECRET_BYTES",
     "TO_COMMAND",
@@ -30,6 +31,7 @@ __all__ = [
 LINE_MAX = 1 << 20  # without its seal
 ANSWER_MAX = 1 << 28  # JSON to a command
 EXIT_CHECKPOINTED = 0
+INIT_MS = 2000  # a rank reports an MPI_Init that takes as long
 
 FROM_RANK = frozenset(
     (
@@ -39,8 +41,8 @@ FROM_RANK = frozenset(
 )
 TO_RANK = frozenset(
     (
-        "CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED KILL "
-        "UNLED"
+        "CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO NOTED SAY "
+        "KILL UNLED"
     ).split()
 )
 FROM_NODE = frozenset("NODE LINES LOST".split())

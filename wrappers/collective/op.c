@@ -1,4 +1,4 @@
-/* op.c - user operations. The real library gets a thunk (op_thunks.S) instead of the program's function. The thunk's
+/* op.c - user operations. The real library gets a thunk (manapy/op_entries.h) instead of the program's function. The thunk's
  * number identifies the operation; callback.c calls the function.
  *
  * Upper half; mpy_op_call runs with the lower TLS. No libc.
@@ -9,10 +9,10 @@
  *     MPI_Op_free can free the real one at once. The object lives as long as reductions of fold.c refer to it.
  */
 #include "core/objects.h"
+#include <manapy/op_entries.h>
 
-enum { THUNKS = 1024 }; /* as in op_thunks.S */
+enum { THUNKS = MPY_OP_ENTRIES };
 
-extern char mpy_op_thunks[] MPY_HIDDEN; /* THUNKS entries of 16 bytes each */
 static mpy_op_t *by_thunk[THUNKS];
 
 void mpy_op_apply(const mpy_op_t *op, void *in, void *inout, void *count, int *datatype) {
@@ -43,7 +43,7 @@ void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thu
 
 /* In the lower half. */
 static int create_real(mpy_op_t *op) {
-    void *thunk = mpy_op_thunks + 16 * op->thunk;
+    void *thunk = mpy_op_entries + MPY_OP_ENTRY_BYTES * op->thunk;
     return op->big ? MPY_REAL(Op_create_c)((MPI_User_function_c *)thunk, op->commute, &op->obj.real)
                    : MPY_REAL(Op_create)((MPI_User_function *)thunk, op->commute, &op->obj.real);
 }

@@ -17,8 +17,14 @@ from .wrappers import wrapper
 BANNER = "/* Made by wrappers/generate from wrappers/table/. Don't edit. */\n"
 
 
+def header(name: str, included: tuple[str, ...], lines: list[str]) -> str:
+    guard = f"MANAPY_{name}_H"
+    includes = [*(f'#include "{file}"' for file in included), ""] if included else []
+    return "\n".join([BANNER, f"#ifndef {guard}", f"#define {guard}", "", *includes, *lines, "", "#endif"]) + "\n"
+
+
 def function_index(table: Table) -> str:
-    lines = [BANNER, "#ifndef MANAPY_FUNCTION_INDEX_H", "#define MANAPY_FUNCTION_INDEX_H", "", "enum {"]
+    lines = ["enum {"]
     lines += [f"    MPY_FN_{f.name} = {i}," for i, f in enumerate(table.functions)]
     lines += [f"    MPY_FN_COUNT = {len(table.functions)},", "};", "enum {"]
     lines += [f"    MPY_DATA_{name.removeprefix('MPI_')} = {i}," for i, name in enumerate(table.data)]
@@ -26,40 +32,20 @@ def function_index(table: Table) -> str:
         f"    MPY_DATA_COUNT = {len(table.data)},",
         "};",
         f"#define MPY_TABLE_HASH 0x{table.hash:016x}ul",
-        "",
-        "#endif",
     ]
-    return "\n".join(lines) + "\n"
+    return header("FUNCTION_INDEX", (), lines)
 
 
 def function_names(table: Table) -> str:
-    lines = [
-        BANNER,
-        "#ifndef MANAPY_FUNCTION_NAMES_H",
-        "#define MANAPY_FUNCTION_NAMES_H",
-        "",
-        '#include "function_index.h"',
-        "",
-    ]
-    lines += ["static const char *const mpy_function_names[MPY_FN_COUNT] = {"]
+    lines = ["static const char *const mpy_function_names[MPY_FN_COUNT] = {"]
     lines += [f'    "{f.symbol}",' for f in table.functions]
     lines += ["};", "static const char *const mpy_data_names[MPY_DATA_COUNT] = {"]
     lines += [f'    "{name}",' for name in table.data]
-    lines += ["};", "", "#endif"]
-    return "\n".join(lines) + "\n"
+    return header("FUNCTION_NAMES", ("function_index.h",), [*lines, "};"])
 
 
 def functions(table: Table) -> str:
-    lines = [
-        BANNER,
-        "#ifndef MANAPY_FUNCTIONS_H",
-        "#define MANAPY_FUNCTIONS_H",
-        "",
-        '#include "function_index.h"',
-        '#include "mpich.h"',
-        "",
-    ]
-    lines += ["#pragma GCC visibility push(default)"]
+    lines = ["#pragma GCC visibility push(default)"]
     lines += [f"{result_type(table, f)}P{f.symbol}({parameters(table, f)});" for f in table.functions]
     lines += ["#pragma GCC visibility pop", ""]
     lines += [
@@ -74,8 +60,7 @@ def functions(table: Table) -> str:
         "",
     ]
     lines += [f"typedef {result_type(table, f)}(*mpy_fn_{f.name}_t)({parameters(table, f)});" for f in table.functions]
-    lines += ["", "#endif"]
-    return "\n".join(lines) + "\n"
+    return header("FUNCTIONS", ("function_index.h", "mpich.h"), lines)
 
 
 INCLUDED = (

@@ -23,8 +23,10 @@
  *
  * rank -> coordinator
  *   HELLO rank size host pid generation checkpoint(or %)      first line of a rank
- *   PROGRAM mpi_state(none|up|finalized) text segments        what runs, for status; the real MPI's files in /dev/shm:
- *                                                             the coordinator removes them if the job is killed
+ *   PROGRAM mpi_state(none|init|up|finalized) text segments   what runs, for status; the real MPI's files in /dev/shm:
+ *                                                             the coordinator removes them if the job is killed.
+ *                                                             init: the program has been in MPI_Init for
+ *                                                             MPY_INIT_MS. A shorter MPI_Init is not reported
  *   CHECKED epoch                                             nothing here prevents a checkpoint
  *   REFUSED epoch reason                                      something does; names the fd or pid
  *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED
@@ -78,6 +80,7 @@
  *   NOTED                                                     answer to DONE: job.json says how this rank, or the job,
  *                                                             has ended; in a chain a rank waits for this before it
  *                                                             ends
+ *   SAY text                                                  print this line on standard error
  *   KILL code reason                                          another rank died or the job is stopped
  *   UNLED                                                     from the agent of a node: the coordinator is lost. If the
  *                                                             connection with an agent ends without it, the agent is
@@ -107,6 +110,7 @@
 #define MPY_PROTOCOL_VERSION 6
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
+#define MPY_INIT_MS 2000
 /* Exit code of the ranks after `manapy checkpoint --then exit`. */
 #define MPY_EXIT_CHECKPOINTED 0
 

@@ -132,7 +132,9 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (S_ISREG(st.st_mode) && !is_virtual(path)) {
         if (writable(flags) && st.st_size < bytes)
             return mpy_reason(
-                err, n, "%s, which the program was writing, is shorter (%lld bytes) than at the checkpoint (%lld)",
+                err, n,
+                "%s, which the program was writing, is shorter (%lld bytes) than at the checkpoint (%lld): it was cut "
+                "later; put back the file as it was then, or restart another checkpoint",
                 path, (long long)st.st_size, (long long)bytes);
         if (st.st_size < offset && offset <= bytes)
             return mpy_reason(err, n, "%s, which the program was reading at byte %lld, has only %lld bytes now", path,

@@ -36,6 +36,7 @@ from ..segments import Segments
 from ..store import job, known, publish
 from .channel import Channel
 from .flow import Flow, Phase, name_ranks
+from .mpi_init import InitWatch
 from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
@@ -47,6 +48,7 @@ BACKLOG = 1 << 16  # connections that wait to be accepted; the kernel takes as m
 LATE_SECONDS = 10.0  # after our start; from then on missing ranks are explained
 CONNECT_SECONDS = 330.0  # after our start; ranks no longer try to connect (CONNECT_TRIES_MS of control.c)
 PROGRESS_AFTER, PROGRESS_EVERY = 1.5, 1.0  # seconds; a quick checkpoint shows none
+INIT_LOOK_SECONDS = 1.0
 STOP_CODE = 143  # exit code of the ranks after `manapy stop --no-checkpoint`, as after SIGTERM
 
 
@@ -99,6 +101,7 @@ class Coordinator:
         self._secret = (directory / "secret").read_bytes()
         self.flow = Flow(settings.ranks, directory, self._secret, lambda rank, line: self.ranks.send(rank, line))
         self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
+        self.init = InitWatch(self.ranks)
         self.requests = Requests()
         self.tickets = Tickets(settings.ranks, self.requests)
         self.record: dict[str, Any] = {}
@@ -135,6 +138,7 @@ class Coordinator:
         server = await asyncio.start_server(self._accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG)
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
+        self._spawn(self._watch_init())
         if self.settings.interval > 0:
             self._spawn(self._serve_interval())
         log.info(
@@ -213,6 +217,15 @@ class Coordinator:
             for number in self.ranks.known if all_done else told:
                 self.ranks.send(number, "NOTED")
 
+    async def _watch_init(self) -> None:
+        """Tell the user of ranks that do not come out of MPI_Init."""
+        while True:
+            await asyncio.sleep(INIT_LOOK_SECONDS)
+            if found := self.init.due():
+                rank, text = found
+                log.warning("%s", text)
+                self.ranks.send(rank.number, protocol.join("SAY", text))
+
     # ---- ranks
 
     async def _serve_rank(self, channel: Channel) -> None:
@@ -283,6 +296,7 @@ class Coordinator:
     def _on_rank_line(self, rank: Rank, kind: str, fields: list[str], line: str) -> None:
         if kind == "PROGRAM":
             rank.mpi, rank.program = fields[0], protocol.decode_text(fields[1])
+            rank.init_since = time.monotonic() - protocol.INIT_MS / 1000
             if rank.here:
                 self._segments.add(fields[2])
         elif kind == "DONE":
@@ -503,6 +517,8 @@ class Coordinator:
 
     def waiting(self) -> list[str]:
         """What the job or a checkpoint waits for."""
+        if text := self.init.report():
+            return [text]
         missing = self.ranks.missing()
         if missing and not self.ranks.over.is_set():
             return [self._explain(missing)]
@@ -520,7 +536,10 @@ class Coordinator:
     def _explain(self, missing: list[int]) -> str:
         if time.monotonic() - self._begun < LATE_SECONDS and not self._busy:
             return f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"
-        why = self._busy or f"see their standard error and {self.dir / 'coordinator.log'}"
+        why = self._busy or (
+            ("a restarted rank connects after its MPI_Init, which may wait for them; " if self.settings.resume else "")
+            + f"see their standard error and {self.dir / 'coordinator.log'}"
+        )
         return f"{name_ranks(missing)} {'has' if len(missing) == 1 else 'have'} not connected to the coordinator: {why}"
 
     def status(self) -> dict[str, Any]:
@@ -554,6 +573,8 @@ class Coordinator:
             state, waits_for = "ended" if rank.done else "died", None
         elif rank.done:
             state, waits_for = "finishing", None
+        elif rank.mpi == "init":
+            state, waits_for = "in MPI_Init", None
         return {
             "rank": number,
             "host": rank.host,

@@ -44,7 +44,8 @@ class Rank:
     pid: int
     generation: int
     channel: Channel | NodeChannel
-    mpi: str = "none"
+    mpi: str = "none"  # as in PROGRAM
+    init_since: float = 0.0  # (monotonic) if mpi is "init"
     program: str = ""
     done: bool = False
     code: int = 0

@@ -156,6 +156,8 @@ APPLICATIONS = (
         inputs.water_molecules,
         ("nwchem-mpich", "nwchem-data"),
         not_under=(DEBIAN_MPICH,),  # on 2 ranks its solver never converges, with and without manapy
+        # A restart is refused if a task has ended between checkpoint and kill: NWChem cuts its open database water.db
+        # to nothing and writes it again, shorter (LIMITATIONS.md, "shorter than at the checkpoint").
     ),
     Application(
         "scalapack-mpich",

@@ -390,14 +390,21 @@ def fails_with_one_line(job: Job, text: str, last: Path) -> None:
     assert not list(job.dir.glob("tmp-*"))
 
 
-def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
-    seed, steps = 160, 150
+def on_small_file_system(
+    make_job: Callable[..., Job], mounted: Callable[..., Path], seed: int, steps: int
+) -> tuple[Job, Path, Path]:
+    """A job with a file system of its own, the file that lets it pass step 100, and its first checkpoint."""
     job = make_job(2, env=ENV)
     job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
     go = job.hold(100)
     stress(job, seed, steps)
     job.wait_for("step 10")
-    last = job.checkpoint()
+    return job, go, job.checkpoint()
+
+
+def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
+    seed, steps = 160, 150
+    job, go, last = on_small_file_system(make_job, mounted, seed, steps)
     filler = job.where / "filler"
     filler.write_bytes(bytes(shutil.disk_usage(job.where).free - (3 << 20)))
     fails_with_one_line(job, "No space left on device", last)
@@ -411,12 +418,7 @@ def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mount
 
 def test_directory_becomes_unwritable(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
     seed, steps = 170, 150
-    job = make_job(2, env=ENV)
-    job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
-    go = job.hold(100)
-    stress(job, seed, steps)
-    job.wait_for("step 10")
-    last = job.checkpoint()
+    job, go, last = on_small_file_system(make_job, mounted, seed, steps)
     subprocess.run(["mount", "--bind", str(job.dir), str(job.dir)], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", str(job.dir)], check=True)

@@ -106,15 +106,19 @@ def test_continue(make_job: Callable[..., Job], built: Callable[[str], list[str]
     finished(job, go)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
-    job = make_job(1)
-    go = start(job, built(kind))
-    for _ in range(2):
+def through_generations(job: Job, program: list[str], generations: int) -> None:
+    """So many times: checkpoint, kill, restart."""
+    go = start(job, program)
+    for _ in range(generations):
         job.checkpoint()
         job.kill()
         restarted(job)
     finished(job, go)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    through_generations(make_job(1), built(kind), 2)
 
 
 @pytest.mark.long
@@ -122,13 +126,7 @@ def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]]
     "kind", ["state_threads.py", "state_signals.c", "state_locks.c", "state_channels.py", "state_numpy.py"]
 )
 def test_many_generations(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
-    job = make_job(1)
-    go = start(job, built(kind))
-    for _ in range(10):
-        job.checkpoint()
-        job.kill()
-        restarted(job)
-    finished(job, go)
+    through_generations(make_job(1), built(kind), 10)
 
 
 def test_checkpoint_storm(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:

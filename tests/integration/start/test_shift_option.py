@@ -129,6 +129,14 @@ def program(where: place.Place) -> Iterator[Callable[[str], str]]:
         yield ask
 
 
+def solving(make_job: Callable[..., Job]) -> Job:
+    """A job that runs until it is killed."""
+    options = "--n 64 --steps 100000 --every 20 --pause 0.03".split()
+    job = make_job(2).start_python("steps/heat2d.py", *options)
+    job.wait_for("step 20 ")
+    return job
+
+
 def test_failover_is_followed_by_a_checkpoint(
     make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,21 +144,7 @@ def test_failover_is_followed_by_a_checkpoint(
     once are one occasion, and other events are none."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(tmp_path / "a"))
     monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
-    job = make_job(2).start(
-        sys.executable,
-        PROGRAMS / "steps/heat2d.py",
-        "--n",
-        "64",
-        "--steps",
-        "100000",
-        "--every",
-        "20",
-        "--pause",
-        "0.03",
-        "--out",
-        "field.npy",
-    )
-    job.wait_for("step 20 ")
+    job = solving(make_job)
     answer = manapy("_shift", "--dir", job.dir, "--pid", str(os.getpid()), "--guard").stdout.rstrip("\n").split("\t")
     where = place.make(answer[2])
     try:
@@ -176,21 +170,7 @@ def test_failover_is_followed_by_a_checkpoint(
 
 
 def test_a_recent_checkpoint_will_do(make_job: Callable[..., Job]) -> None:
-    job = make_job(2).start(
-        sys.executable,
-        PROGRAMS / "steps/heat2d.py",
-        "--n",
-        "64",
-        "--steps",
-        "100000",
-        "--every",
-        "20",
-        "--pause",
-        "0.03",
-        "--out",
-        "field.npy",
-    )
-    job.wait_for("step 20 ")
+    job = solving(make_job)
     first = job.checkpoint()
     assert manapy("checkpoint", job.dir, "--unless-within", "10m").stdout.strip() == str(first)
     second = manapy("checkpoint", job.dir, "--unless-within", "0s").stdout.strip()

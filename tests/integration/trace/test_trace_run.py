@@ -20,24 +20,10 @@ import pytest
 from compiling import SHARED, build
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
+from manapy.trace.capture.format import RECORD
 from manapy.trace.model.events import ANY, NO_PEER, PROC_NULL, STARTS, Flag, Op
 
 RANKS = 4
-RECORD = np.dtype(
-    [
-        ("seq", "u8"),
-        ("enter", "u8"),
-        ("exit", "u8"),
-        ("bytes", "u8"),
-        ("comm", "u4"),
-        ("op", "u2"),
-        ("flags", "u2"),
-        ("peer", "i4"),
-        ("tag", "i4"),
-        ("request", "u8"),
-        ("context", "u8"),
-    ]
-)
 DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 
 

@@ -7,6 +7,8 @@
 
 #include <mpi.h>
 
+#include "../counted_attribute.h"
+
 static int rank, size, total; /* total: sum of rank + 1 over the ranks */
 
 static int sum(int value, MPI_Comm comm) {
@@ -259,27 +261,12 @@ static void errors_check(void) {
 
 /* ---- attributes ---- */
 
-static int keyval, type_keyval, copies, deletions;
+static int type_keyval;
 static MPI_Comm carrier;
 static MPI_Datatype carrier_type;
 
-static int on_copy(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag) {
-    (void)comm, (void)key;
-    CHECK(extra == &copies);
-    copies++;
-    *(char **)out = (char *)in + 1;
-    *flag = 1;
-    return MPI_SUCCESS;
-}
-
-static int on_delete(MPI_Comm comm, int key, void *value, void *extra) {
-    (void)comm, (void)key, (void)value, (void)extra;
-    deletions++;
-    return MPI_SUCCESS;
-}
-
 static void attributes_set_up(void) {
-    MPI_Comm_create_keyval(on_copy, on_delete, &keyval, &copies);
+    counted_attribute_create();
     MPI_Comm_dup(MPI_COMM_WORLD, &carrier);
     MPI_Comm_set_attr(carrier, keyval, &rank);
     MPI_Type_create_keyval(MPI_TYPE_DUP_FN, MPI_TYPE_NULL_DELETE_FN, &type_keyval, NULL);

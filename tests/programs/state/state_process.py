@@ -32,13 +32,13 @@ def state_masks_and_limits() -> Iterator[None]:
     os.umask(0o027)
     resource.setrlimit(resource.RLIMIT_CORE, (12345, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     resource.setrlimit(resource.RLIMIT_NOFILE, (4000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    os.nice(3)
+    nice = os.nice(3)
     LIBC.prctl(15, b"renamed", 0, 0, 0)
     yield
     assert os.umask(0o022) == 0o027
     assert resource.getrlimit(resource.RLIMIT_CORE)[0] == 12345
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 4000
-    assert os.nice(0) == 3
+    assert os.nice(0) == nice
     assert Path("/proc/self/comm").read_text() == "renamed\n"
 
 

@@ -54,7 +54,7 @@ def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytes
     monkeypatch.setattr(supervisor, "ORPHAN_WAIT", 0.1)
     history.begin()
     where = history.job(1, "running")
-    history.note("step", step=1, argv=["solver"], ranks=2, dir=str(where), verdict="new", path="", code=0)
+    history.step(where)
     answers = [True]
     monkeypatch.setattr("manapy.ckpt.store.job.Job.is_live", lambda self: answers[0])
     with pytest.raises(

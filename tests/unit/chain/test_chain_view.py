@@ -18,29 +18,12 @@ from manapy.core.errors import ManapyError
 def story(history: History) -> History:
     """Three attempts: lost, crashed, left; the fourth one runs."""
     history.begin(id="17", nodes=["a", "b"], deadline=time.time() + 3600)
-    history.note(
-        "step",
-        step=1,
-        argv=["solver", "-x"],
-        ranks=4,
-        dir=str(history.chain.dir / "step-001"),
-        verdict="new",
-        path="",
-        code=0,
-    )
+    step = history.chain.dir / "step-001"
+    history.step(step, argv=["solver", "-x"], ranks=4)
     history.checkpoint(2.0)
     history.end("lost", reason="it ended without a record")
     history.begin(id="17", nodes=["b"], deadline=time.time() + 7200)
-    history.note(
-        "step",
-        step=1,
-        argv=["solver", "-x"],
-        ranks=4,
-        dir=str(history.chain.dir / "step-001"),
-        verdict="resume",
-        path="/x/ckpt-000001",
-        code=0,
-    )
+    history.step(step, argv=["solver", "-x"], ranks=4, verdict="resume", path="/x/ckpt-000001")
     history.note("failed", cause="interval", reason="No space left on device", seconds=0.1)
     history.end("crashed", reason="rank 1 died on b")
     history.begin(id="18", nodes=["b"], deadline=time.time() + 7200)

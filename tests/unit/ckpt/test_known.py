@@ -110,7 +110,7 @@ def test_a_chain_and_its_jobs(tmp_path: Path) -> None:
     history.begin()
     for number in (1, 2):
         where = history.job(number, "done")
-        history.note("step", step=number, argv=["solver"], ranks=2, dir=str(where), verdict="new", path="", code=0)
+        history.step(where, step=number)
     assert steps.newest(history.chain).dir == tmp_path / "chain" / "step-002"
     assert job.find_live("chain/step-001").dir == tmp_path / "chain" / "step-001"
     found = steps.chain_of(tmp_path / "chain" / "step-001")

@@ -43,6 +43,7 @@ def test_same_constants(include: Path, tmp_path: Path) -> None:
         "MPY_LINE_MAX": protocol.LINE_MAX,
         "MPY_SECRET_BYTES": protocol.SECRET_BYTES,
         "MPY_EXIT_CHECKPOINTED": protocol.EXIT_CHECKPOINTED,
+        "MPY_INIT_MS": protocol.INIT_MS,
     }
     assert layout.c_values(tmp_path, include, "manapy/control.h", {name: name for name in names}) == names
 

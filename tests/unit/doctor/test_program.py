@@ -197,7 +197,7 @@ def test_damaged_elf_files_are_refused_or_read(tmp_path: Path) -> None:
 
 
 def test_libraries_are_looked_for_where_the_launcher_looks(root: Path) -> None:
-    found = re.search(r"places\[\]\[\d\] = \{(.*?)\}\};", (root / "lowerhalf/mpi/load.c").read_text(), re.DOTALL)
+    found = re.search(r"places\[\]\[\d\] = \{(.*?)\}\};", (root / "lowerhalf/mpi/find.c").read_text(), re.DOTALL)
     assert found and tuple(re.findall(r'"(.*?)"', found[1])) == PLACES
 
 

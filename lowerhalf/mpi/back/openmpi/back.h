@@ -214,7 +214,6 @@ long mpy_length(int comm, mpy_length_t which);
 long mpy_length_at_root(int comm, int root); /* of arrays that only the root gives */
 
 /* ---- operations (ops.c) ---- */
-extern char mpy_op_entries[]; /* op_entries.S: 16 bytes each */
 int mpy_op_create(void *function, bool big, int commute, MPI_Op *op);
 int mpy_op_free(MPI_Op *op);
 

@@ -1,5 +1,5 @@
 /* ops.c - user operations. Open MPI calls a function with its own handle of the datatype, and without anything that
- * tells which operation it is. So each operation gets an entry point of its own (op_entries.S). See back.h.
+ * tells which operation it is. So each operation gets an entry point of its own (manapy/op_entries.h). See back.h.
  *
  * Invariants
  *  1. The core has at most as many operations at once as there are entries.
@@ -7,10 +7,11 @@
  */
 #include "back.h"
 
+#include <manapy/op_entries.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { ENTRIES = 1024 };
+enum { ENTRIES = MPY_OP_ENTRIES };
 
 static struct {
     void *function; /* the core's */
@@ -37,7 +38,7 @@ int mpy_op_create(void *function, bool big, int commute, MPI_Op *op) {
         if (tried == ENTRIES) return MPI_ERR_INTERN;
     next = (i + 1) % ENTRIES;
     void *theirs = NULL;
-    int rc = MPY_THEIRS(Op_create, mpy_op_entries + 16 * i, commute, &theirs);
+    int rc = MPY_THEIRS(Op_create, mpy_op_entries + MPY_OP_ENTRY_BYTES * i, commute, &theirs);
     if (rc != 0) return mpy_code_out(rc);
     entries[i].function = function;
     entries[i].big = big;

@@ -1,6 +1,7 @@
 /* Communicators and groups: every function of the families [comm] and [group] except those of inter-communicators
  * (surface_intercomm.c). See checkpointed.h and test_surface.py; 4 ranks. */
 #include "../../mpi_states.h"
+#include "../../counted_attribute.h"
 
 static int total; /* sum of rank + 1 over the ranks */
 
@@ -143,26 +144,11 @@ static void names_check(void) {
 enum { OPEN = 8 };
 static MPI_Comm open_dups[OPEN], hinted_dup, done_dup, kept_dup;
 static MPI_Request open_requests[OPEN], hinted_request;
-static int keyval, copies, deletions;
-
-static int on_copy(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag) {
-    (void)comm, (void)key;
-    CHECK(extra == &copies);
-    copies++;
-    *(void **)out = (char *)in + 1;
-    *flag = 1;
-    return MPI_SUCCESS;
-}
-static int on_delete(MPI_Comm comm, int key, void *value, void *extra) {
-    (void)comm, (void)key, (void)value, (void)extra;
-    deletions++;
-    return MPI_SUCCESS;
-}
 
 static void idup_set_up(void) {
     MPI_Info info;
     MPI_Request request;
-    MPI_Comm_create_keyval(on_copy, on_delete, &keyval, &copies);
+    counted_attribute_create();
     MPI_Comm_set_attr(MPI_COMM_WORLD, keyval, &rank);
     for (int i = 0; i < OPEN; i++) MPI_Comm_idup(MPI_COMM_WORLD, &open_dups[i], &open_requests[i]);
     CHECK(copies == OPEN); /* at the initiation */

@@ -1,11 +1,12 @@
-/* op_entries.S - entry points that stand for the core's reduction functions (ops.c).
+/* op_entries.S - the entry points of op_entries.h.
  *
- * Register contract: entered by Open MPI as an ordinary C function of four pointers (rdi, rsi, rdx, rcx); adds its
- * number as the fifth argument (r8) and jumps to mpy_op_call. Clobbers nothing else. Entries are 16 bytes apart; their
- * count is ENTRIES of ops.c.
+ * Register contract: entered by the real MPI as an ordinary C function of four pointers (rdi, rsi, rdx, rcx); adds its
+ * number as the fifth argument (r8) and jumps to mpy_op_call. Clobbers nothing else.
  */
+#include <manapy/op_entries.h>
+
         .text
-        .balign 16
+        .balign MPY_OP_ENTRY_BYTES
         .globl  mpy_op_entries
         .hidden mpy_op_entries
         .hidden mpy_op_call
@@ -13,8 +14,8 @@
 mpy_op_entries:
         .cfi_startproc
         .set    number, 0
-        .rept   1024
-        .balign 16
+        .rept   MPY_OP_ENTRIES
+        .balign MPY_OP_ENTRY_BYTES
         movl    $number, %r8d
         jmp     mpy_op_call
         .set    number, number + 1

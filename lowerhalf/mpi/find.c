@@ -1,0 +1,105 @@
+/* find.c - finds the real MPI's library.
+ *
+ * Half: lower.
+ *
+ * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix in which manapy is
+ * installed; for Open MPI then the dynamic linker's. What has started us decides which family is looked for: a library
+ * of another one would not find the other ranks.
+ *
+ * Invariant
+ *  1. The answer does not change: the first library that was found is the one of this process.
+ */
+#include "base/rank.h"
+#include "join/manager/pmix.h"
+#include "load.h"
+#include "parts.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <manapy/proc_stat.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char found[PATH_MAX];
+
+static int try_file(const char *path) {
+    if (access(path, R_OK)) return 0;
+    return realpath(path, found) != NULL;
+}
+
+static int try_family(const char *prefix, mpy_family_t family) {
+    static const char *const places[][7] = {
+        [FAMILY_MPICH] = {"lib/libmpi.so.12", "lib64/libmpi.so.12", "lib/libmpich.so.12",
+                          "lib/x86_64-linux-gnu/libmpich.so.12", "lib/x86_64-linux-gnu/libmpi.so.12",
+                          "lib/release/libmpi.so.12"},
+        [FAMILY_OPEN_MPI] = {"lib/libmpi.so.40", "lib64/libmpi.so.40", "lib/x86_64-linux-gnu/libmpi.so.40",
+                             "lib64/openmpi/lib/libmpi.so.40"}};
+    for (size_t i = 0; places[family][i]; i++) {
+        char path[PATH_MAX + 64];
+        snprintf(path, sizeof path, "%s/%s", prefix, places[family][i]);
+        if (try_file(path)) return 1;
+    }
+    return 0;
+}
+
+/* The family that can find the other ranks. */
+static mpy_family_t wanted_family(void) { return mpy_pmix_is_there() ? FAMILY_OPEN_MPI : FAMILY_MPICH; }
+
+static int try_prefix(const char *prefix) {
+    mpy_family_t first = wanted_family();
+    return try_family(prefix, first) || try_family(prefix, first == FAMILY_MPICH ? FAMILY_OPEN_MPI : FAMILY_MPICH);
+}
+
+static int try_any(const char *path) { /* path: a file, or a prefix */
+    char inside[PATH_MAX];
+    snprintf(inside, sizeof inside, "%s/.", path);
+    return access(inside, X_OK) == 0 ? try_prefix(path) : try_file(path);
+}
+
+/* The nearest ancestor that is a process manager determines the prefix of the MPI. */
+static int try_ancestors(void) {
+    static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun",
+                                           "prted",           "orted",   "orterun"};
+    for (long pid = getppid(); pid > 1;) {
+        char link[64], exe[PATH_MAX] = "";
+        snprintf(link, sizeof link, "/proc/%ld/exe", pid);
+        if (readlink(link, exe, sizeof exe - 1) > 0) {
+            char *name = strrchr(exe, '/');
+            for (size_t i = 0; name && i < sizeof managers / sizeof *managers; i++)
+                if (!strncmp(name + 1, managers[i], strlen(managers[i]))) {
+                    *name = 0;
+                    char *bin = strrchr(exe, '/');
+                    if (bin) *bin = 0;
+                    return try_family(exe[0] ? exe : "/", wanted_family());
+                }
+        }
+        mpy_proc_stat_t stat;
+        if (mpy_proc_stat(pid, &stat)) return 0;
+        pid = stat.parent;
+    }
+    return 0;
+}
+
+static int try_own_prefix(void) {
+    char prefix[PATH_MAX];
+    snprintf(prefix, sizeof prefix, "%s", mpy_self_path());
+    for (int i = 0; i < 2; i++) *strrchr(prefix, '/') = 0;
+    return try_family(prefix, wanted_family());
+}
+
+/* What programs linked to Open MPI would get. */
+static int try_linker(void) {
+    struct link_map *map;
+    void *library = wanted_family() == FAMILY_OPEN_MPI ? dlopen("libmpi.so.40", RTLD_LAZY | RTLD_LOCAL) : NULL;
+    return library && !dlinfo(library, RTLD_DI_LINKMAP, &map) && try_file(map->l_name);
+}
+
+const char *mpy_mpi_path(void) {
+    if (found[0]) return found;
+    const char *env = getenv("MANAPY_LIBMPI");
+    if (mpy_options.mpi) return try_any(mpy_options.mpi) ? found : NULL; /* exactly the requested one, or none */
+    if (env && *env) return try_any(env) ? found : NULL;
+    return try_ancestors() || try_own_prefix() || try_linker() ? found : NULL;
+}

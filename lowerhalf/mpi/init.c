@@ -1,0 +1,73 @@
+/* init.c - initializes the real MPI, with precautions.
+ *
+ * Half: lower; runs on the lower TLS.
+ *
+ * Invariant
+ *  1. Init runs with low descriptor numbers occupied and all signals blocked, so that descriptors and threads of the
+ *     library do not interfere with the program.
+ *  2. The control thread learns that an Init has begun: it tells the coordinator if that takes long.
+ */
+#include "base/now.h"
+#include "isolate/fdguard.h"
+#include "load.h"
+#include "parts.h"
+#include <manapy/boundary.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+
+#include "functions.h"
+
+static int (*real_init)(int *, char ***);
+static int (*real_init_thread)(int *, char ***, int, int *);
+static int (*real_session_init)(MPI_Info, MPI_Errhandler, MPI_Session *);
+
+static volatile int64_t since; /* invariant 2 */
+
+int64_t mpy_mpi_init_since(void) { return since; }
+
+static sigset_t begin(void) {
+    since = mpy_now_ms();
+    MPY_LOWER->svc->notify();
+    sigset_t all, old;
+    sigfillset(&all);
+    sigdelset(&all, SIGSYS);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    mpy_fds_scan_begin();
+    mpy_fds_occupy_low();
+    return old;
+}
+
+static int end(sigset_t old, int rc) {
+    mpy_fds_release_low();
+    mpy_fds_scan_end();
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc) since = 0;
+    return rc;
+}
+
+static int init(int *argc, char ***argv) {
+    sigset_t old = begin();
+    return end(old, real_init(argc, argv));
+}
+
+static int init_thread(int *argc, char ***argv, int required, int *provided) {
+    sigset_t old = begin();
+    return end(old, real_init_thread(argc, argv, required, provided));
+}
+
+static int session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session) {
+    sigset_t old = begin();
+    return end(old, real_session_init(info, errhandler, session));
+}
+
+static void guard(int slot, void **real, void *ours) {
+    *real = MPY_LOWER->mpi[slot];
+    MPY_LOWER->mpi[slot] = ours;
+}
+
+void mpy_mpi_guard_init(void) {
+    guard(MPY_FN_Init, (void **)&real_init, (void *)init);
+    guard(MPY_FN_Init_thread, (void **)&real_init_thread, (void *)init_thread);
+    guard(MPY_FN_Session_init, (void **)&real_session_init, (void *)session_init);
+}

@@ -1,0 +1,93 @@
+/* intel.c - persistent gathers of Intel MPI.
+ *
+ * In Intel MPI 2021.18 requests of MPI_Gather_init give wrong results, and requests of MPI_Allgather_init do so from
+ * their second start on, in any program. Those of MPI_Gatherv_init and MPI_Allgatherv_init do not. The wrappers rest on
+ * the former for persistent reductions with the program's operations. So the table gets functions that call the latter.
+ *
+ * Half: lower; these functions run on the lower TLS.
+ *
+ * Invariant
+ *  1. Arrays of counts and displacements are never freed: requests read them. All requests with the same ones share
+ *     them.
+ */
+#include "parts.h"
+#include <dlfcn.h>
+#include <manapy/boundary.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "functions.h"
+
+#define REAL(name) ((mpy_fn_##name##_t)MPY_LOWER->mpi[MPY_FN_##name])
+
+bool mpy_mpi_is_intels(void *library) {
+    static char text[1 << 14]; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH's ABI is 8192 */
+    int length = 0, (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
+    return version && version(text, &length) == 0 && strstr(text, "Intel") != NULL;
+}
+
+typedef struct blocks { /* of `count` elements, one behind the other */
+    struct blocks *next;
+    int n;
+    MPI_Count count;
+    MPI_Count *counts;
+    MPI_Aint *at;
+} blocks_t;
+
+static const blocks_t *blocks_of(int n, MPI_Count count) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static blocks_t *first;
+    pthread_mutex_lock(&lock);
+    blocks_t *b = first;
+    while (b != NULL && !(b->n == n && b->count == count)) b = b->next;
+    if (b == NULL && (b = calloc(1, sizeof *b + (size_t)n * (sizeof *b->counts + sizeof *b->at))) != NULL) {
+        *b = (blocks_t){first, n, count, (MPI_Count *)(b + 1), (MPI_Aint *)((MPI_Count *)(b + 1) + n)};
+        for (int i = 0; i < n; i++) b->counts[i] = count, b->at[i] = i * count;
+        first = b;
+    }
+    pthread_mutex_unlock(&lock);
+    return b;
+}
+
+/* The number of processes that contribute; 0 if comm is invalid. */
+static int contributors(MPI_Comm comm) {
+    int inter = 0, n = 0;
+    if (REAL(Comm_test_inter)(comm, &inter) != MPI_SUCCESS) return 0;
+    return (inter ? REAL(Comm_remote_size) : REAL(Comm_size))(comm, &n) == MPI_SUCCESS ? n : 0;
+}
+
+static int allgather_init_c(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+                            MPI_Count recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
+                            MPI_Request *request) {
+    const blocks_t *b = blocks_of(contributors(comm), recvcount);
+    if (b == NULL) return MPI_ERR_NO_MEM;
+    return REAL(Allgatherv_init_c)(sendbuf, sendcount, sendtype, recvbuf, b->counts, b->at, recvtype, comm, info,
+                                   request);
+}
+
+static int gather_init_c(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+                         MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
+                         MPI_Request *request) {
+    const blocks_t *b = blocks_of(contributors(comm), recvcount);
+    if (b == NULL) return MPI_ERR_NO_MEM;
+    return REAL(Gatherv_init_c)(sendbuf, sendcount, sendtype, recvbuf, b->counts, b->at, recvtype, root, comm, info,
+                                request);
+}
+
+static int allgather_init(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+                          MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info, MPI_Request *request) {
+    return allgather_init_c(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, request);
+}
+
+static int gather_init(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+                       MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info, MPI_Request *request) {
+    return gather_init_c(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info, request);
+}
+
+void mpy_mpi_mend_intels(void) {
+    MPY_LOWER->mpi[MPY_FN_Allgather_init] = (void *)allgather_init;
+    MPY_LOWER->mpi[MPY_FN_Allgather_init_c] = (void *)allgather_init_c;
+    MPY_LOWER->mpi[MPY_FN_Gather_init] = (void *)gather_init;
+    MPY_LOWER->mpi[MPY_FN_Gather_init_c] = (void *)gather_init_c;
+}

@@ -1,0 +1,92 @@
+/* refuse.c - ends a rank that cannot use a library, with one line that says why.
+ *
+ * Half: lower; runs on the lower TLS.
+ *
+ * Invariant
+ *  1. If all ranks have the same error, only rank 0 reports it. A library may be missing on one host only: then each
+ *     rank speaks.
+ */
+#include "base/rank.h"
+#include "join/manager/pmi.h"
+#include "join/manager/pmix.h"
+#include "load.h"
+#include "parts.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static mpy_manager_t manager;
+
+void mpy_mpi_started_by(mpy_manager_t by) { manager = by; }
+
+void mpy_mpi_refuse(const char *format, ...) {
+    char line[2 * PATH_MAX + 512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    mpy_pmi_let_rank0_speak(manager, MPY_LOWER->rank);
+    MPY_LOWER->svc->die(line, 1);
+}
+
+void mpy_mpi_refuse_nothing(void) {
+    char line[PATH_MAX + 256];
+    const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
+    if (asked && *asked)
+        snprintf(line, sizeof line,
+                 "no MPI library at %s (from %s); give a libmpi.so.12, a libmpi.so.40 or an installation prefix", asked,
+                 mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
+    else
+        snprintf(line, sizeof line,
+                 "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or "
+                 "MANAPY_LIBMPI (see `manapy doctor`)");
+    MPY_LOWER->svc->die(line, 1);
+}
+
+/* The mpirun beside a library, if there is one: PREFIX/lib/libmpi.so. Intel MPI's mpirun is a script that starts the
+ * mpiexec.hydra on PATH. */
+static void mpirun_of(const char *library, int intels, char *out, size_t n) {
+    char prefix[PATH_MAX];
+    snprintf(prefix, sizeof prefix, "%s", library);
+    for (char *slash; (slash = strrchr(prefix, '/')) != NULL && slash != prefix;) {
+        *slash = 0;
+        static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra", "mpirun"};
+        for (size_t i = strstr(library, ".so.40") ? 0 : strstr(library, "mpich") ? 1 : intels ? 2 : 3; i < 4; i++) {
+            snprintf(out, n, "%s/bin/%s", prefix, names[i]);
+            if (access(out, X_OK) == 0) return;
+        }
+    }
+    snprintf(out, n, "mpirun");
+}
+
+/* Each rank would be alone. */
+void mpy_mpi_refuse_strangers(void *library, const char *path, mpy_family_t family) {
+    bool strange = family == FAMILY_MPICH ? manager == MPY_MANAGER_PMIX
+                                          : manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1;
+    if (!strange) return;
+    char mpirun[PATH_MAX + 32];
+    bool intels = family == FAMILY_MPICH && mpy_mpi_is_intels(library);
+    const char *whose = intels ? "Intel MPI's" : "MPICH's";
+    mpirun_of(path, intels, mpirun, sizeof mpirun);
+    if (family == FAMILY_MPICH)
+        mpy_mpi_refuse("%s has started this rank, but the MPI library is %s: each rank would be alone; use %s %s, or "
+                       "name an Open MPI with --mpi PATH (%s)",
+                       mpy_pmix_launcher(), whose, whose, mpirun, path);
+    mpy_mpi_refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open "
+                   "MPI's %s, or name an MPICH with --mpi PATH (%s)",
+                   mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2", mpirun, path);
+}
+
+/* Its handles and constants are others than MPICH's, and no back translates them. */
+void mpy_mpi_refuse_standard_abi(void *library, const char *path) {
+    int major = 0, minor = 0, (*version)(int *, int *) = (int (*)(int *, int *))dlsym(library, "MPI_Abi_get_version");
+    if (version && version(&major, &minor) == 0 && major > 0)
+        mpy_mpi_refuse("%s has the MPI-5 standard ABI, under which this version of manapy cannot run; name the "
+                       "libmpi.so.12 beside it, or another MPI, with --mpi PATH",
+                       path);
+}
