@@ -296,7 +296,7 @@ class Coordinator:
     def _on_rank_line(self, rank: Rank, kind: str, fields: list[str], line: str) -> None:
         if kind == "PROGRAM":
             rank.mpi, rank.program = fields[0], protocol.decode_text(fields[1])
-            rank.init_since = time.monotonic() - protocol.INIT_MS / 1000
+            self.init.note(rank)
             if rank.here:
                 self._segments.add(fields[2])
         elif kind == "DONE":

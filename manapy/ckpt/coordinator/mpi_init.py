@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .. import protocol
 from .flow import name_ranks
 from .ranks import Rank, Ranks
 
@@ -24,11 +25,20 @@ class InitWatch:
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._due = SAY_SECONDS
+        self._reported: dict[int, Rank] = {}  # those that have been in MPI_Init for long at some time
+
+    def note(self, rank: Rank) -> None:
+        """A rank has sent PROGRAM."""
+        if rank.mpi == "init":
+            rank.init_since = time.monotonic() - protocol.INIT_MS / 1000
+            self._reported[rank.number] = rank
+        else:
+            self._reported.pop(rank.number, None)
 
     def inside(self) -> list[Rank]:
         """The ranks that are in MPI_Init, in order."""
-        ranks = (rank for _, rank in sorted(self._ranks.known.items()))
-        return [rank for rank in ranks if rank.connected and not rank.done and rank.mpi == "init"]
+        ranks = (rank for _, rank in sorted(self._reported.items()))
+        return [rank for rank in ranks if rank.connected and not rank.done]
 
     def report(self) -> str:
         """One line about these ranks; empty if there are none."""
