@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rounds
 from histories import History
 from hypothesis import settings
 
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)
     settings.load_profile("random" if config.getoption("--long") else "repeatable")
+    rounds.choose(config.getoption("--long"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
