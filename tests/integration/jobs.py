@@ -231,11 +231,17 @@ class Job:
 
     # ---- acting ----
 
-    def checkpoint(self, *arguments: str, timeout: float = PATIENCE) -> Path:
-        """manapy checkpoint; the published path."""
+    def checkpoint(self, *arguments: str, timeout: float | None = None) -> Path:
+        """manapy checkpoint; the published path. Without arguments and a time limit this process asks itself, as in
+        status()."""
         self._wait_if_restarted()
+        if not arguments and timeout is None and not self.inside:
+            try:
+                return command.checkpoint(naming.job(str(self.dir)))
+            except ManapyError as error:
+                raise JobError(f"checkpoint failed: {error}\n{self.report()}") from None
         try:
-            done = manapy("checkpoint", self.dir, *arguments, timeout=timeout, inside=self.inside)
+            done = manapy("checkpoint", self.dir, *arguments, timeout=timeout or PATIENCE, inside=self.inside)
         except JobError as error:
             raise JobError(f"{error}\n{self.report()}") from None
         if done.returncode:

@@ -14,13 +14,16 @@ import pytest
 from jobs import BIN
 
 # For jobs under any MPI, as a restart may be under another one. Open MPI is allowed to run as root, and to run more
-# ranks than there are processors without burning their time. Intel MPI looks for no network.
+# ranks than there are processors without burning their time. Intel MPI looks for no network, and its ranks that wait
+# sleep for 50 µs between polls (MPICH's: tests/conftest.py).
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "I_MPI_FABRICS": "shm",
+    "I_MPI_THREAD_YIELD": "3",
+    "I_MPI_THREAD_SLEEP": "50",
 }
 DEBIANS = Path("/usr/bin/mpirun.openmpi")
 

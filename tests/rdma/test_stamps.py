@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from vm import VM
 from vm.pairs import PATIENT, Pair
+from vm.shift import PAUSE
 
 ALL = "send,imm,write,flag,read"
 
@@ -144,7 +145,7 @@ def test_endless_retries(rdma_vm: VM, stamps: Path) -> None:
 @pytest.mark.parametrize("rail", [1, 2])
 def test_other_rails(rdma_vm: VM, stamps: Path, rail: int) -> None:
     """A cut rail doesn't affect other rails."""
-    pair = Pair.start(rdma_vm, stamps, *ENDLESS, *PATIENT)
+    pair = Pair.start(rdma_vm, stamps, *ENDLESS, "--progress", 10, "--pause", PAUSE, *PATIENT)
     for how in ("switch", "cable", "netem", "admin-down"):
         rdma_vm.cut(rail, how=how)
         pair.wait_received(100, since=pair.received())

@@ -6,16 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rounds import rounds
 from vm import VM, VMError
 from vm.pairs import PATIENT, Pair
+from vm.shift import PAUSE
 from vm.storm import Storm
 
 
 def test_elsewhere(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:
-    pair = Pair.start(rdma_vm, rdma_program("stamps.c"), "-n", 10**9, "--progress", 10, *PATIENT)
-    storm = Storm(rdma_vm, seed=1, rails=(1, 2), delay=0)
-    storm.rage(pair, failures=8)
-    assert sum("failure" in step for step in storm.steps) == sum("repair" in step for step in storm.steps) == 8
+    calm = ("--pause", PAUSE)
+    pair = Pair.start(rdma_vm, rdma_program("stamps.c"), "-n", 10**9, "--progress", 10, *calm, *PATIENT)
+    storm, failures = Storm(rdma_vm, seed=1, rails=(1, 2), delay=0), rounds(5, 20)
+    storm.rage(pair, failures)
+    assert sum("failure" in step for step in storm.steps) == sum("repair" in step for step in storm.steps) == failures
     pair.stop_sending()
     pair.finish()
     states = rdma_vm.run("rdma link", check=True).stdout

@@ -302,8 +302,9 @@ class VM:
 
     def counters(self, device: str) -> dict[str, int]:
         """Counters of an RDMA device: sent_pkts, rcvd_pkts, duplicate_request, link_downed ..."""
-        text = self.run(f"cd /sys/class/infiniband/{device}/ports/1/hw_counters && grep -H . *", check=True).stdout
-        return {name: int(value) for name, value in (line.split(":") for line in text.split())}
+        where = f"/sys/class/infiniband/{device}/ports/1/hw_counters/"
+        text = self.run(["/bin/grep", "-r", ".", where], check=True).stdout
+        return {name: int(value) for name, value in (line[len(where) :].split(":") for line in text.split())}
 
     # ---- the rest
 

@@ -24,6 +24,9 @@ BACKUPS = ",".join(f"rx{host}{rail}:rx{host}{(rail + 1) % 2}" for host in "ab" f
 THREE = ",".join(f"rx{host}0:rx{host}1:rx{host}2" for host in "ab")
 LIBRARY = MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so"
 SHARED = "shared-agent"  # the job of all programs without a job of their own
+# The mean time between two messages of a connection, in ms. Traffic without pauses takes all emulated processors for as
+# long as retries take. With this pause all requests that fit into a queue are still outstanding when a path fails.
+PAUSE = 10
 _jobs = itertools.count()
 _agents: weakref.WeakKeyDictionary[VM, GuestProcess] = weakref.WeakKeyDictionary()  # of SHARED
 
@@ -72,12 +75,13 @@ def start(
 ) -> Pair:
     """The checker of messages, connected and protected. `pairs`: number of queue pairs (its option -q). `job`: under
     `manapy rdma run` with an agent of its own. `wait`: seconds without a path that end a connection
-    (MANAPY_SHIFT_WAIT)."""
+    (MANAPY_SHIFT_WAIT). Messages come about every PAUSE ms on each queue pair, unless the options say otherwise."""
     queue_pairs = ["-q", pairs] if pairs > 1 else []
     env = {"MANAPY_SHIFT_VERBOSE": "1"} | ({} if wait is None else {"MANAPY_SHIFT_WAIT": f"{wait:.0f}"})
     before = [] if job is None else inside(backups, job)
     env |= {} if before else environment(vm, backups)
-    pair = Pair.start(vm, program, "-n", 10**9, "--progress", 10, *queue_pairs, *options, inside=before, env=env)
+    endless = ["-n", 10**9, "--progress", 10, "--pause", PAUSE]
+    pair = Pair.start(vm, program, *endless, *queue_pairs, *options, inside=before, env=env)
     wait_event(pair, "protected", pairs)
     return pair
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rounds import rounds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "conformance"))
 
@@ -19,7 +20,8 @@ import suite  # noqa: E402
 RANKS = 2
 SEED = 20261121
 LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
-ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time with another seed
+# checkpoints: on a fast machine the modules run again until there were so many, each time with another seed
+ENOUGH = rounds(4, 8)
 ROUNDS = 8  # at most; each round has at least the checkpoint at its beginning
 
 # Each module runs once natively and once with checkpoints: modules whose objects a restart must rebuild are killed,

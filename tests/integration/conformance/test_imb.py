@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 from jobs import BIN, Job
 from manapy.bench.calls import imb
+from rounds import rounds
 
 LIBRARIES = {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")}
-SHORT = ["-npmin", "2", "-iter", "5", "-time", "20", "-msglog", "3:12"]
-# a table ends after about 0.5 s per size
-LONG = ["-npmin", "2", "-iter", "100000", "-time", "0.5", "-msglog", "3:6"]
+SHORT = ["-npmin", "2", "-iter", "5", "-time", "20", "-msglog", f"3:{rounds(7, 12)}"]
+# a table ends after about 0.3 s per size
+LONG = ["-npmin", "2", "-iter", "100000", "-time", "0.3", "-msglog", "3:6"]
+CHOSEN = rounds(4, 100)  # benchmarks of a program that are restarted in mid-run, at most
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +70,7 @@ def test_runs_as_natively(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("program", list(imb.PROGRAMS))
 def test_checkpoint_kill_restart_in_mid_run(make_job: Callable[..., Job], programs: Path, program: str) -> None:
-    chosen = imb.PROGRAMS[program]
+    chosen = imb.PROGRAMS[program][:CHOSEN]
     job = make_job(2).start(programs / program, *LONG, *chosen)
     for later in chosen[1:], chosen[2:]:  # a slow checkpoint may have included the beginning of the next benchmark
         job.wait_for(lambda text: any(f"# Benchmarking {name} " in text for name in later))  # noqa: B023

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
+from rounds import rounds
 
 from manapy.ckpt import command
 from manapy.ckpt.store import job as job_files
@@ -163,7 +164,7 @@ def kills(job: Job, go: Path, seed: int, wanted: int) -> None:
 def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     seed, steps = 120 + ranks, 120
     job = make_job(ranks, env=ENV)
-    generations(job, seed, steps, 4, program)
+    generations(job, seed, steps, rounds(2, 4), program)
     assert in_output(job, native(seed, ranks, steps, program)), job.report()
 
 
@@ -175,7 +176,7 @@ def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
     stress(job, 125, 120)
     job.wait_for("step 10")
     job.checkpoint()
-    for k in range(4):
+    for k in range(rounds(2, 4)):
         job.kill()
         job.restart()
         deadline = time.monotonic() + PATIENCE
@@ -323,7 +324,7 @@ def finish_after_restart(job: Job, line: str) -> None:
 
 @pytest.mark.parametrize("phase", slow_but("waiting for a safe moment", "draining messages"))
 def test_coordinator_dies(make_job: Callable[..., Job], phase: str) -> None:
-    seed, steps = 140, 120
+    seed, steps = 140, 80
     job = make_job(3, env=ENV)
     go = job.hold(steps - 20)
     stress(job, seed, steps)
@@ -344,7 +345,7 @@ def test_coordinator_dies(make_job: Callable[..., Job], phase: str) -> None:
 
 @pytest.mark.parametrize("phase", slow_but("writing"))
 def test_rank_dies(make_job: Callable[..., Job], phase: str) -> None:
-    seed, steps = 150, 120
+    seed, steps = 150, 80
     job = make_job(3, env=ENV)
     go = job.hold(steps - 20)
     stress(job, seed, steps)

@@ -633,8 +633,8 @@ static void *thread(void *argument) {
                 for (int i = 0; i < n_cqs; i++)
                     if (cqs[i].channel == channels[opt.cq == CQ_ALL ? 0 : me])
                         arm(&cqs[i]);
-            if (idle > 20)
-                usleep(idle < 100 ? 100 : 1000);
+            if (idle > 20 || opt.pause) /* to wake up takes an emulated processor half a millisecond */
+                usleep(opt.pause ? 10000 : idle < 100 ? 100 : 1000);
         }
     }
     return NULL;
@@ -859,7 +859,7 @@ static void supervise(void) {
     while (!told || !heard || atomic_load(&pairs_received) < opt.pairs) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         char byte;
-        if (poll(&ready, 1, 20) > 0 && !heard) {
+        if (poll(&ready, 1, 50) > 0 && !heard) {
             hear(fd, totals, sizeof totals);
             for (int i = 0; i < opt.pairs; i++) {
                 pthread_mutex_lock(&pairs[i].lock);

@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 from mpi4py import MPI
-from steps import parser, progress, report, run
+from steps import hold, parser, progress, report, run
 
 WORLD = MPI.COMM_WORLD
 THREADS = 3
@@ -76,6 +76,8 @@ def work(number: int, own: MPI.Comm, common: MPI.Comm, seed: int, steps: int, pa
             time.sleep(pause * random.random() * 2)  # timing only
         if number == 0:
             progress(step)
+        else:
+            hold(step)
     results[number] = digest.hexdigest()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounds import rounds
 from work_requests import ATOMICS, DRIVERS, INLINE, build, u32, u64
 
 
@@ -62,7 +63,7 @@ class Journal:
         return str(self.first)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(50, 150), deadline=None)
 @given(st.data())
 def test_a_journal_holds_what_was_appended(driver: Path, data: st.DataObject) -> None:
     sends = data.draw(st.booleans())

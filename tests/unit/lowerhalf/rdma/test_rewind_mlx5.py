@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewinder import Rewinder, last
+from rounds import rounds
 from work_requests import (
     ATOMICS,
     CMP_AND_SWP,
@@ -135,7 +136,7 @@ def ask(
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(60, 200), deadline=None)
 @given(st.data())
 def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) -> None:
     """Requests of one and of many blocks, across the end of the ring, and across the wrap of the 16-bit indices."""

@@ -11,6 +11,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewinder import Rewinder, last
+from rounds import rounds
 from work_requests import ATOMICS, BIND_MW, INLINE, LOCAL_INV, RDMA_WRITE, SEND, Recv, Send, recvs, sends
 
 HEADER, SEND_HEAD, RECV_HEAD = 384, 208, 40
@@ -111,7 +112,7 @@ def ask(
     return rewinder.ask(["rxe", paths[0], paths[1] if recv else "-", *caps, *objects], commands)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=rounds(40, 120), deadline=None)
 @given(st.data())
 def test_what_was_posted_last_is_found(rewinder: Rewinder, data: st.DataObject) -> None:
     caps = Caps(

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from compiling import SHARED
+from rounds import rounds
 from work_requests import DRIVERS, build
 
-FAILURES = 60
+FAILURES = rounds(20, 60)
 OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
 TRACE = ("file", "table")  # the files into which traffic.c writes
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounds import rounds
 from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier, compute, recv, send, ssend
 
 from manapy.trace.hang import network
@@ -606,7 +607,7 @@ def programs(draw: st.DrawFn) -> tuple[list[list[Step]], int, str]:
     return whole, culprit, fault
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(60, 150), deadline=None)
 @given(programs())
 def test_the_injected_culprit_is_named_and_nobody_else(case: tuple[list[list[Step]], int, str]) -> None:
     programs, culprit, fault = case
