@@ -45,6 +45,7 @@
 #define CONNECT_PAUSE_MS 50     /* first pause between tries; each pause is twice the one before */
 #define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
+#define GO_POLL_NS 10000000
 #define INIT_POLL_NS 500000000 /* whether MPI_Init has returned */
 #define FINISH_WAIT_S 2         /* time for the coordinator to take this rank's DONE */
 /* Time for NOTED. A chain must know how its steps have ended, and Slurm may end the coordinator with the last task of
@@ -528,7 +529,17 @@ bool mpy_control_ready_and_wait_go(char *error, size_t n) {
     pthread_mutex_unlock(&plane.go_lock);
     mpy_control_notify();
     pthread_mutex_lock(&plane.go_lock);
-    while (plane.go != GO_GIVEN && plane.go != GO_FAILED) pthread_cond_wait(&plane.go_changed, &plane.go_lock);
+    while (plane.go != GO_GIVEN && plane.go != GO_FAILED) {
+        struct timespec due;
+        pthread_mutex_unlock(&plane.go_lock);
+        if (plane.config.engine->progress != NULL) plane.config.engine->progress();
+        pthread_mutex_lock(&plane.go_lock);
+        clock_gettime(CLOCK_REALTIME, &due);
+        due.tv_nsec += GO_POLL_NS;
+        if (due.tv_nsec >= 1000000000) due.tv_sec++, due.tv_nsec -= 1000000000;
+        if (plane.go != GO_GIVEN && plane.go != GO_FAILED)
+            pthread_cond_timedwait(&plane.go_changed, &plane.go_lock, &due);
+    }
     bool go = plane.go == GO_GIVEN;
     pthread_mutex_unlock(&plane.go_lock);
     if (!go)

@@ -45,6 +45,9 @@ typedef struct mpy_engine_ops {
     void (*segments)(char *out, size_t n);
     /* When the program has called MPI_Init (mpy_now_ms), 0 if it has not. Valid until MPI is up. May be NULL. */
     int64_t (*init_since)(void);
+    /* Called again and again, in mpy_control_ready_and_wait_go, on its thread: other ranks may wait for the real MPI of
+     * this one, which moves messages only while it is called. May be NULL. */
+    void (*progress)(void);
 } mpy_engine_ops_t;
 
 #endif

@@ -19,6 +19,7 @@
 #include "process/children.h"
 #include "process/fds/fds.h"
 #include "process/process.h"
+#include "restore.h"
 #include "snapshot.h"
 #include "stop.h"
 #include "trace/recorder.h"
@@ -95,4 +96,5 @@ const mpy_engine_ops_t mpy_engine = {.check = check,
                                      .resume = resume,
                                      .abort_job = abort_job,
                                      .segments = mpy_mpi_segments,
-                                     .init_since = mpy_mpi_init_since};
+                                     .init_since = mpy_mpi_init_since,
+                                     .progress = mpy_restore_progress};

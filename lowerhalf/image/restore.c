@@ -160,6 +160,13 @@ int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     return 0;
 }
 
+void mpy_restore_progress(void) {
+    int found;
+    if (mpy_mpi_is_up(MPY_UPPER))
+        ((mpy_fn_Iprobe_t)MPY_LOWER->mpi[MPY_FN_Iprobe])(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found,
+                                                         MPI_STATUS_IGNORE);
+}
+
 static void note_id(int32_t shown, int32_t real) {
     if (shown == real || MPY_TRAP->nids == MPY_IDS_MAX) return;
     MPY_TRAP->ids[MPY_TRAP->nids++] = (mpy_idpair_t){shown, real};

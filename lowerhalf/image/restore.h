@@ -14,4 +14,6 @@ int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n);
 int mpy_restore_commit(char *error, size_t n);
 /* opens the gate and becomes the program's main thread */
 void mpy_restore_run(const mpy_image_t *image) __attribute__((noreturn));
+/* Lets the real MPI move messages, while this rank waits for the others. */
+void mpy_restore_progress(void);
 #endif

@@ -1,5 +1,5 @@
-/* segments.c - the files in /dev/shm that the real MPI has mapped. They stay when a rank is killed; then the coordinator
- * removes them.
+/* segments.c - the files in /dev/shm that the real MPI has mapped. They stay when a rank is killed; then the
+ * coordinator removes them.
  *
  * Half: lower; the control thread calls it.
  */

@@ -108,8 +108,8 @@ def test_at_a_restart(make_job: Callable[..., Job], tmp_path: Path) -> None:
     job.restart()
     said = job.wait_for("in MPI_Init for")
     assert re.fullmatch(r"manapy-restart: rank 0 \(on .*\) has been in MPI_Init for 10 s: it waits for .*\n", said)
-    status = manapy("status", job.dir).stdout
-    assert re.search(r"ranks 0, 1 have not connected .*: a restarted rank connects after its MPI_Init", status)
+    words = r"ranks 0, 1 have not connected .*: a restarted rank connects after its MPI_Init"
+    until(lambda: re.search(words, manapy("status", job.dir).stdout), job.report)
     held.unlink()
     job.wait_until_it_runs()
     end.touch()
