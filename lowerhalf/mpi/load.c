@@ -6,7 +6,8 @@
  * installed; for Open MPI then the dynamic linker's. What has started us decides which family is looked for: a library
  * of another one would not find the other ranks.
  *
- * A library with MPICH's ABI fills the table itself. For Open MPI a back does it (back/back.h).
+ * A library with MPICH's ABI fills the table itself. For Open MPI, and for a library of the MPI-5 standard ABI, a back
+ * does it (back/back.h). The standard ABI is taken only where there is no other library: it costs a translation.
  *
  * Invariants
  *  1. No slot of the table is NULL: a function that an older library lacks gets a stub that returns an error.
@@ -50,7 +51,7 @@ static int try_file(const char *path) {
     return realpath(path, found) != NULL;
 }
 
-typedef enum { FAMILY_MPICH, FAMILY_OPEN_MPI } family_t;
+typedef enum { FAMILY_MPICH, FAMILY_OPEN_MPI, FAMILY_STANDARD } family_t;
 
 static int try_family(const char *prefix, family_t family) {
     static const char *const places[][7] = {
@@ -58,7 +59,9 @@ static int try_family(const char *prefix, family_t family) {
                           "lib/x86_64-linux-gnu/libmpich.so.12", "lib/x86_64-linux-gnu/libmpi.so.12",
                           "lib/release/libmpi.so.12"},
         [FAMILY_OPEN_MPI] = {"lib/libmpi.so.40", "lib64/libmpi.so.40", "lib/x86_64-linux-gnu/libmpi.so.40",
-                             "lib64/openmpi/lib/libmpi.so.40"}};
+                             "lib64/openmpi/lib/libmpi.so.40"},
+        [FAMILY_STANDARD] = {"lib/libmpi_abi.so.1", "lib64/libmpi_abi.so.1",
+                             "lib/x86_64-linux-gnu/libmpi_abi.so.1"}};
     for (size_t i = 0; places[family][i]; i++) {
         char path[PATH_MAX + 64];
         snprintf(path, sizeof path, "%s/%s", prefix, places[family][i]);
@@ -67,12 +70,14 @@ static int try_family(const char *prefix, family_t family) {
     return 0;
 }
 
-/* The family that can find the other ranks. */
+/* The family that can find the other ranks. A library of the standard ABI may be of either kind. */
 static family_t wanted_family(void) { return mpy_pmix_is_there() ? FAMILY_OPEN_MPI : FAMILY_MPICH; }
+static int try_wanted(const char *prefix) {
+    return try_family(prefix, wanted_family()) || try_family(prefix, FAMILY_STANDARD);
+}
 
 static int try_prefix(const char *prefix) {
-    family_t first = wanted_family();
-    return try_family(prefix, first) || try_family(prefix, first == FAMILY_MPICH ? FAMILY_OPEN_MPI : FAMILY_MPICH);
+    return try_wanted(prefix) || try_family(prefix, FAMILY_MPICH) || try_family(prefix, FAMILY_OPEN_MPI);
 }
 
 static int try_any(const char *path) { /* path: a file, or a prefix */
@@ -95,7 +100,7 @@ static int try_ancestors(void) {
                     *name = 0;
                     char *bin = strrchr(exe, '/');
                     if (bin) *bin = 0;
-                    return try_family(exe[0] ? exe : "/", wanted_family());
+                    return try_wanted(exe[0] ? exe : "/");
                 }
         }
         mpy_proc_stat_t stat;
@@ -219,21 +224,21 @@ static __attribute__((format(printf, 1, 2))) void refuse(const char *format, ...
     MPY_LOWER->svc->die(line, 1);
 }
 
-/* Intel MPI's mpirun is a script that starts the mpiexec.hydra on PATH. */
-static int is_intels(void *library) {
+/* Does the library's own text name its maker? */
+static bool is_by(void *library, const char *maker) {
     static char text[1 << 14]; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH's ABI is 8192 */
     int length = 0, (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
-    return version && version(text, &length) == 0 && strstr(text, "Intel") != NULL;
+    return version && version(text, &length) == 0 && strstr(text, maker) != NULL;
 }
 
 /* The mpirun beside a library, if there is one: PREFIX/lib/libmpi.so. */
-static void mpirun_of(const char *library, int intels, char *out, size_t n) {
+static void mpirun_of(const char *library, int intels, bool open_mpis, char *out, size_t n) {
     char prefix[PATH_MAX];
     snprintf(prefix, sizeof prefix, "%s", library);
     for (char *slash; (slash = strrchr(prefix, '/')) != NULL && slash != prefix;) {
         *slash = 0;
         static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra", "mpirun"};
-        for (size_t i = strstr(library, ".so.40") ? 0 : strstr(library, "mpich") ? 1 : intels ? 2 : 3; i < 4; i++) {
+        for (size_t i = open_mpis ? 0 : strstr(library, "mpich") ? 1 : intels ? 2 : 3; i < 4; i++) {
             snprintf(out, n, "%s/bin/%s", prefix, names[i]);
             if (access(out, X_OK) == 0) return;
         }
@@ -242,28 +247,20 @@ static void mpirun_of(const char *library, int intels, char *out, size_t n) {
 }
 
 /* Each rank would be alone. */
-static void refuse_strangers(void *library, const char *path, family_t family) {
-    bool strange = family == FAMILY_MPICH ? manager == MPY_MANAGER_PMIX
-                                          : manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1;
+static void refuse_strangers(void *library, const char *path) {
+    bool open_mpis = is_by(library, "Open MPI");
+    bool strange = open_mpis ? manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1 : manager == MPY_MANAGER_PMIX;
     if (!strange) return;
     char mpirun[PATH_MAX + 32];
-    bool intels = family == FAMILY_MPICH && is_intels(library);
+    bool intels = is_by(library, "Intel"); /* whose mpirun is a script that starts the mpiexec.hydra on PATH */
     const char *whose = intels ? "Intel MPI's" : "MPICH's";
-    mpirun_of(path, intels, mpirun, sizeof mpirun);
-    if (family == FAMILY_MPICH)
+    mpirun_of(path, intels, open_mpis, mpirun, sizeof mpirun);
+    if (!open_mpis)
         refuse("%s has started this rank, but the MPI library is %s: each rank would be alone; use %s %s, or name an "
                "Open MPI with --mpi PATH (%s)", mpy_pmix_launcher(), whose, whose, mpirun, path);
     refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open MPI's %s, or "
            "name an MPICH with --mpi PATH (%s)", mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2", mpirun,
            path);
-}
-
-/* Its handles and constants are others than MPICH's, and no back translates them. */
-static void refuse_standard_abi(void *library, const char *path) {
-    int major = 0, minor = 0, (*version)(int *, int *) = (int (*)(int *, int *))dlsym(library, "MPI_Abi_get_version");
-    if (version && version(&major, &minor) == 0 && major > 0)
-        refuse("%s has the MPI-5 standard ABI, under which this version of manapy cannot run; name the libmpi.so.12 "
-               "beside it, or another MPI, with --mpi PATH", path);
 }
 
 /* ---- the function table ---- */
@@ -279,9 +276,16 @@ static void fill_directly(void *library) {
     }
 }
 
+/* Which binary interface does it have? Open MPI's library of the standard ABI may bring Open MPI's symbols, too. */
+static family_t family_of(void *library) {
+    int major = 0, minor = 0, (*version)(int *, int *) = (int (*)(int *, int *))dlsym(library, "MPI_Abi_get_version");
+    if (version && version(&major, &minor) == 0 && major > 0) return FAMILY_STANDARD;
+    return dlsym(library, "ompi_mpi_comm_world") ? FAMILY_OPEN_MPI : FAMILY_MPICH;
+}
+
 static void fill_from_back(void *library, const char *path, const char *name) {
     char file[PATH_MAX + 64], error[512];
-    snprintf(file, sizeof file, "%s/../back/%s", mpy_upper_dir(), name);
+    snprintf(file, sizeof file, "%s/../back/libmanapy-back-%s.so", mpy_upper_dir(), name);
     void *back = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     mpy_back_open_t *fill = back ? (mpy_back_open_t *)dlsym(back, MPY_BACK_OPEN) : NULL;
     if (!fill) refuse("cannot load the part of manapy for this MPI: %s", dlerror());
@@ -305,8 +309,8 @@ void mpy_mpi_load(char **env) {
     if (!path) {
         const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
         if (asked && *asked)
-            snprintf(line, sizeof line, "no MPI library at %s (from %s); give a libmpi.so.12, a libmpi.so.40 or an "
-                     "installation prefix",
+            snprintf(line, sizeof line, "no MPI library at %s (from %s); give a libmpi.so.12, a libmpi.so.40, a "
+                     "libmpi_abi.so.1 or an installation prefix",
                      asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
         else
             snprintf(line, sizeof line,
@@ -321,11 +325,12 @@ void mpy_mpi_load(char **env) {
         snprintf(line, sizeof line, "cannot load the MPI library: %s", dlerror());
         MPY_LOWER->svc->die(line, 1);
     }
-    family_t family = dlsym(library, "ompi_mpi_comm_world") ? FAMILY_OPEN_MPI : FAMILY_MPICH;
-    refuse_standard_abi(library, path);
-    refuse_strangers(library, path, family);
-    if (family == FAMILY_OPEN_MPI) fill_from_back(library, path, "libmanapy-back-openmpi.so");
-    else fill_directly(library);
+    refuse_strangers(library, path);
+    switch (family_of(library)) {
+    case FAMILY_MPICH: fill_directly(library); break;
+    case FAMILY_OPEN_MPI: fill_from_back(library, path, "openmpi"); break;
+    case FAMILY_STANDARD: fill_from_back(library, path, "standard"); break;
+    }
     guard(MPY_FN_Init, (void **)&real_init, (void *)init);
     guard(MPY_FN_Init_thread, (void **)&real_init_thread, (void *)init_thread);
     guard(MPY_FN_Session_init, (void **)&real_session_init, (void *)session_init);

@@ -32,6 +32,9 @@ PLACES = (
     "lib64/libmpi.so.40",
     "lib/x86_64-linux-gnu/libmpi.so.40",
     "lib64/openmpi/lib/libmpi.so.40",
+    "lib/libmpi_abi.so.1",
+    "lib64/libmpi_abi.so.1",
+    "lib/x86_64-linux-gnu/libmpi_abi.so.1",
 )
 
 _PROBE = """

@@ -1,5 +1,5 @@
 /* infos.c - infos, which the back keeps itself. Open MPI's keys have 35 characters at most and its values 255, and
- * before MPI_Init version 4 has no infos at all; MPICH's program knows none of these limits. See back.h.
+ * before MPI_Init version 4 has no infos at all; MPICH's program knows none of these limits. See openmpi.h.
  *
  * Each info of ours has one of Open MPI beside it, which it gets with MPI_Init, and which has the keys that fit. Calls
  * that take an info get that one.
@@ -8,7 +8,7 @@
  *  1. `ours[i]` exists exactly if the handle with index i does.
  *  2. Open MPI is called only between MPI_Init and MPI_Finalize.
  */
-#include "back.h"
+#include "openmpi.h"
 
 #include <manapy/lock.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static info_t environment;
 static bool up, environment_read;
 static uint32_t highest, lock; /* the lock guards lists and `highest` */
 
-enum { KEYS_FIT = OPENMPI_MAX_INFO_KEY, VALUES_FIT = OPENMPI_MAX_INFO_VAL }; /* with the end of the string */
+enum { KEYS_FIT = BACK_MAX_INFO_KEY, VALUES_FIT = BACK_MAX_INFO_VAL }; /* with the end of the string */
 
 /* ---- lists of pairs ---- */
 

@@ -1,6 +1,6 @@
 /* op_entries.S - entry points that stand for the core's reduction functions (ops.c).
  *
- * Register contract: entered by Open MPI as an ordinary C function of four pointers (rdi, rsi, rdx, rcx); adds its
+ * Register contract: entered by the library as an ordinary C function of four pointers (rdi, rsi, rdx, rcx); adds its
  * number as the fifth argument (r8) and jumps to mpy_op_call. Clobbers nothing else. Entries are 16 bytes apart; their
  * count is ENTRIES of ops.c.
  */
