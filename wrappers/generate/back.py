@@ -56,11 +56,11 @@ ARRAYS_IN = {
 }
 RANKS_OUT = {("Group_translate_ranks", "ranks2"): "n"}
 PLAIN = set(
-    "AINT AINT_ARRAY AINT_ARRAY_MUT AINT_ARRAY_OUT AINT_OUT ARGV_POINTER COUNT COUNT_C COUNT_C_ARRAY COUNT_C_ARRAY_OUT COUNT_C_OUT INT INT_ARRAY "
-    "INT_ARRAY_MUT INT_ARRAY_OUT INT_OUT OFFSET OFFSET_OUT POINTER POINTER_IN POINTER_OUT RANGE_ARRAY STRING "
-    "STRING_ARRAY STRING_ARRAY_ARRAY STRING_OUT TAG WEIGHTS_ARRAY WEIGHTS_ARRAY_OUT T_CVAR_HANDLE T_CVAR_HANDLE_P "
-    "T_ENUM T_ENUM_P T_PVAR_HANDLE T_PVAR_HANDLE_P T_PVAR_SESSION T_PVAR_SESSION_P "
-    "T_CB_SAFETY T_SOURCE_ORDER_P".split()
+    "AINT AINT_ARRAY AINT_ARRAY_MUT AINT_ARRAY_OUT AINT_OUT ARGV_POINTER COUNT COUNT_C COUNT_C_ARRAY "
+    "COUNT_C_ARRAY_OUT COUNT_C_OUT INT INT_ARRAY INT_ARRAY_MUT INT_ARRAY_OUT INT_OUT OFFSET OFFSET_OUT POINTER "
+    "POINTER_IN POINTER_OUT RANGE_ARRAY STRING STRING_ARRAY STRING_ARRAY_ARRAY STRING_OUT TAG WEIGHTS_ARRAY "
+    "WEIGHTS_ARRAY_OUT T_CVAR_HANDLE T_CVAR_HANDLE_P T_ENUM T_ENUM_P T_PVAR_HANDLE T_PVAR_HANDLE_P T_PVAR_SESSION "
+    "T_PVAR_SESSION_P T_CB_SAFETY T_SOURCE_ORDER_P".split()
 )
 # 64-bit arguments for which the plain function has smaller ones: how an array becomes the library's.
 NARROWED_ARRAYS = {
@@ -76,7 +76,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Interface:
-    """What the translation of arguments needs: the functions' table, the back, and the groups of numbers that differ."""
+    """What the translation of arguments needs. differ: the groups of numbers that do."""
 
     table: Table
     back: Back
@@ -140,7 +140,11 @@ def handle(body: Body, back: Back, a: Argument, kind: str, form: str) -> None:
     elif form in ("ARRAY", "ARRAY_MUT", "ARRAY_INOUT"):
         body.arrays = True
         length = sized(f, a)
-        before = f"long n_{x} = {length};\n    void **o_{x} = mpy_handles_in(&arrays, {k}, {x}, n_{x});"
+        copy = f"mpy_handles_in(&arrays, {k}, {x}, n_{x})"
+        # MPICH takes buffers as the same only if the arrays of types are the same, too.
+        if x == "recvtypes" and a.count == "size(comm)":
+            copy = f"{x} == sendtypes && o_sendtypes != NULL ? o_sendtypes : {copy}"
+        before = f"long n_{x} = {length};\n    void **o_{x} = {copy};"
         after = f"mpy_handles_back({k}, {x}, o_{x}, n_{x});" if form == "ARRAY_INOUT" else ""
         body.add("void **", f"o_{x}", before, after)
     else:
@@ -149,13 +153,16 @@ def handle(body: Body, back: Back, a: Argument, kind: str, form: str) -> None:
 
 def file(body: Body, a: Argument, form: str) -> None:
     x = a.name
+    # MPICH 5.0's library of the standard ABI crashes with the null handle.
+    given = f"*{x}" if form else x
+    refused = "" if "errhandler" in body.function.name else f"if ({given} == MPI_FILE_NULL) return MPI_ERR_FILE;"
     if form == "":
-        body.add("void *", f"mpy_file_in({x})")
+        body.add("void *", f"mpy_file_in({x})", refused)
     elif form == "OUT":
         after = f"if (rc == 0) *{x} = mpy_file_out(o_{x});"
         body.add("void **", f"{x} != NULL ? &o_{x} : NULL", f"void *o_{x} = mpy_file_null;", after)
     else:
-        before = f"void *o_{x} = mpy_file_in(*{x});"
+        before = f"{refused}\n    void *o_{x} = mpy_file_in(*{x});"
         body.add("void **", f"&o_{x}", before, f"*{x} = mpy_file_out(o_{x});")
 
 

@@ -93,13 +93,13 @@ static void make_theirs(uint32_t i) {
     for (const pair_t *p = ours[i]->first; p != NULL; p = p->next) tell(mpy_made[MPY_KIND_INFO][i], p);
 }
 
-void mpy_infos_begin(void) {
+void mpy_up(void) {
     up = true;
     for (uint32_t i = 0; ours != NULL && i <= highest; i++)
         if (ours[i] != NULL && mpy_made[MPY_KIND_INFO][i] == mpy_null[MPY_KIND_INFO]) make_theirs(i);
 }
 
-void mpy_infos_end(void) { up = false; }
+void mpy_down(void) { up = false; }
 
 static MPI_Info add(void *theirs) {
     info_t *info = calloc(1, sizeof *info);

@@ -37,8 +37,8 @@ static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
 MPI_Info mpy_info_out(void *theirs); /* an info that Open MPI has made */
 typedef struct mpy_pair { const char *key, *value; } mpy_pair_t;
 int mpy_info_with(MPI_Info *info, int n, const mpy_pair_t *pairs); /* a new info */
-void mpy_infos_begin(void);
-void mpy_infos_end(void);
+void mpy_up(void);
+void mpy_down(void);
 
 extern const mpy_ours_t mpy_ours_infos[], mpy_ours_sessions[];
 extern const size_t mpy_ours_infos_count, mpy_ours_sessions_count;

@@ -12,7 +12,7 @@
  *   MPY_LIBRARY                         its name, for people
  * and, after that or in a .c file of its own
  *   mpy_status_out, mpy_status_in       a status as MPICH's, and back
- *   mpy_infos_begin, mpy_infos_end      after MPI_Init, before MPI_Finalize
+ *   mpy_up, mpy_down                    called after MPI_Init, before MPI_Finalize
  *   mpy_own_text, mpy_text_code         texts of errors (errors.c)
  *   mpy_fill_own                        functions that only this back has (open.c)
  *

@@ -16,7 +16,7 @@ static int init_thread(int *argc, char ***argv, int required, int *provided) {
     int rc = MPY_THEIRS(Init_thread, argc, argv, mpy_number_in(MPY_GROUP_THREAD, required), &level);
     level = mpy_number_out(MPY_GROUP_THREAD, level);
     mpy_threaded = level == MPI_THREAD_MULTIPLE;
-    if (rc == 0) mpy_infos_begin();
+    if (rc == 0) mpy_up();
     if (provided != NULL) *provided = level;
     return mpy_code_out(rc);
 }
@@ -24,11 +24,11 @@ static int init(int *argc, char ***argv) {
     if (begun) return MPI_ERR_OTHER;
     begun = true;
     int rc = MPY_THEIRS(Init, argc, argv);
-    if (rc == 0) mpy_infos_begin();
+    if (rc == 0) mpy_up();
     return mpy_code_out(rc);
 }
 static int finalize(void) {
-    mpy_infos_end();
+    mpy_down();
     return mpy_code_out(MPY_THEIRS(Finalize));
 }
 

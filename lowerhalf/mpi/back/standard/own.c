@@ -3,6 +3,16 @@
 
 #include <string.h>
 
+/* Intel MPI 2021.18 has exchanged MPI_ERRORS_RETURN and MPI_ERRORS_ABORT. The first one is the default of files. */
+void mpy_up(void) {
+    void **predefined = mpy_predefined[MPY_KIND_ERRHANDLER], *returns = NULL;
+    void **first = &predefined[MPI_ERRORS_RETURN & 0xff], **second = &predefined[MPI_ERRORS_ABORT & 0xff];
+    int rc = MPY_THEIRS(File_get_errhandler, mpy_file_null, &returns);
+    if (rc != 0 || returns != *second) return;
+    *second = *first;
+    *first = returns;
+}
+
 const char *mpy_own_text(int class) {
     (void)class;
     return NULL;
@@ -43,6 +53,7 @@ static int event_get_info(int index, char *name, int *name_length, int *verbosit
     return mpy_code_out(rc);
 }
 
-static const mpy_ours_t own[] = {{MPY_FN_T_event_get_info, MPY_FN_T_event_get_info, (void *)event_get_info}};
+#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##SLOT, (void *)(FUNCTION)}
+static const mpy_ours_t own[] = {OURS(T_event_get_info, event_get_info)};
 
 void mpy_fill_own(void **functions) { mpy_fill(functions, own, sizeof own / sizeof *own); }

@@ -36,8 +36,7 @@ static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
     MPY_THEIRS(Status_set_cancelled, to, from->count_hi_and_cancelled & 1);
 }
 
-/* The library keeps the infos. */
-static inline void mpy_infos_begin(void) {}
-static inline void mpy_infos_end(void) {}
+void mpy_up(void);
+static inline void mpy_down(void) {}
 
 #endif
