@@ -4,7 +4,8 @@
  *
  * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix in which manapy is
  * installed; for Open MPI then the dynamic linker's. What has started us decides which family is looked for: a library
- * of another one would not find the other ranks.
+ * of another one would not find the other ranks. The standard ABI is taken only where there is no other library: it
+ * costs a translation.
  *
  * Invariant
  *  1. The answer does not change: the first library that was found is the one of this process.
@@ -35,7 +36,9 @@ static int try_family(const char *prefix, mpy_family_t family) {
                           "lib/x86_64-linux-gnu/libmpich.so.12", "lib/x86_64-linux-gnu/libmpi.so.12",
                           "lib/release/libmpi.so.12"},
         [FAMILY_OPEN_MPI] = {"lib/libmpi.so.40", "lib64/libmpi.so.40", "lib/x86_64-linux-gnu/libmpi.so.40",
-                             "lib64/openmpi/lib/libmpi.so.40"}};
+                             "lib64/openmpi/lib/libmpi.so.40"},
+        [FAMILY_STANDARD] = {"lib/libmpi_abi.so.1", "lib64/libmpi_abi.so.1",
+                             "lib/x86_64-linux-gnu/libmpi_abi.so.1"}};
     for (size_t i = 0; places[family][i]; i++) {
         char path[PATH_MAX + 64];
         snprintf(path, sizeof path, "%s/%s", prefix, places[family][i]);
@@ -44,12 +47,15 @@ static int try_family(const char *prefix, mpy_family_t family) {
     return 0;
 }
 
-/* The family that can find the other ranks. */
+/* The family that can find the other ranks. A library of the standard ABI may be of either kind. */
 static mpy_family_t wanted_family(void) { return mpy_pmix_is_there() ? FAMILY_OPEN_MPI : FAMILY_MPICH; }
 
+static int try_wanted(const char *prefix) {
+    return try_family(prefix, wanted_family()) || try_family(prefix, FAMILY_STANDARD);
+}
+
 static int try_prefix(const char *prefix) {
-    mpy_family_t first = wanted_family();
-    return try_family(prefix, first) || try_family(prefix, first == FAMILY_MPICH ? FAMILY_OPEN_MPI : FAMILY_MPICH);
+    return try_wanted(prefix) || try_family(prefix, FAMILY_MPICH) || try_family(prefix, FAMILY_OPEN_MPI);
 }
 
 static int try_any(const char *path) { /* path: a file, or a prefix */
@@ -72,7 +78,7 @@ static int try_ancestors(void) {
                     *name = 0;
                     char *bin = strrchr(exe, '/');
                     if (bin) *bin = 0;
-                    return try_family(exe[0] ? exe : "/", wanted_family());
+                    return try_wanted(exe[0] ? exe : "/");
                 }
         }
         mpy_proc_stat_t stat;

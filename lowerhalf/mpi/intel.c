@@ -11,21 +11,13 @@
  *     them.
  */
 #include "parts.h"
-#include <dlfcn.h>
 #include <manapy/boundary.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "functions.h"
 
 #define REAL(name) ((mpy_fn_##name##_t)MPY_LOWER->mpi[MPY_FN_##name])
-
-bool mpy_mpi_is_intels(void *library) {
-    static char text[1 << 14]; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH's ABI is 8192 */
-    int length = 0, (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
-    return version && version(text, &length) == 0 && strstr(text, "Intel") != NULL;
-}
 
 typedef struct blocks { /* of `count` elements, one behind the other */
     struct blocks *next;

@@ -2,7 +2,8 @@
  *
  * Half: lower; mpy_mpi_load is called on the lower TLS, from the program's MPI_Init (or by the restore).
  *
- * A library with MPICH's ABI fills the table itself. For Open MPI a back does it (back/back.h).
+ * A library with MPICH's ABI fills the table itself. For Open MPI, and for a library of the MPI-5 standard ABI, a back
+ * does it (back/back.h).
  *
  * Invariant
  *  1. No slot of the table is NULL: a function that an older library lacks gets a stub that returns an error.
@@ -39,9 +40,16 @@ static void fill_directly(void *library) {
     }
 }
 
+/* Which binary interface does it have? Open MPI's library of the standard ABI may bring Open MPI's symbols, too. */
+static mpy_family_t family_of(void *library) {
+    int major = 0, minor = 0, (*version)(int *, int *) = (int (*)(int *, int *))dlsym(library, "MPI_Abi_get_version");
+    if (version && version(&major, &minor) == 0 && major > 0) return FAMILY_STANDARD;
+    return dlsym(library, "ompi_mpi_comm_world") ? FAMILY_OPEN_MPI : FAMILY_MPICH;
+}
+
 static void fill_from_back(void *library, const char *path, const char *name) {
     char file[PATH_MAX + 64], error[512];
-    snprintf(file, sizeof file, "%s/../back/%s", mpy_upper_dir(), name);
+    snprintf(file, sizeof file, "%s/../back/libmanapy-back-%s.so", mpy_upper_dir(), name);
     void *back = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     mpy_back_open_t *fill = back ? (mpy_back_open_t *)dlsym(back, MPY_BACK_OPEN) : NULL;
     if (!fill) mpy_mpi_refuse("cannot load the part of manapy for this MPI: %s", dlerror());
@@ -65,12 +73,16 @@ void mpy_mpi_load(char **env) {
         snprintf(line, sizeof line, "cannot load the MPI library: %s", dlerror());
         MPY_LOWER->svc->die(line, 1);
     }
-    mpy_family_t family = dlsym(library, "ompi_mpi_comm_world") ? FAMILY_OPEN_MPI : FAMILY_MPICH;
-    mpy_mpi_refuse_standard_abi(library, path);
+    mpy_family_t family = family_of(library);
     mpy_mpi_refuse_strangers(library, path, family);
-    if (family == FAMILY_OPEN_MPI) fill_from_back(library, path, "libmanapy-back-openmpi.so");
-    else fill_directly(library);
-    if (family == FAMILY_MPICH && mpy_mpi_is_intels(library)) mpy_mpi_mend_intels();
+    switch (family) {
+    case FAMILY_MPICH:
+        fill_directly(library);
+        if (mpy_mpi_is_by(library, "Intel")) mpy_mpi_mend_intels();
+        break;
+    case FAMILY_OPEN_MPI: fill_from_back(library, path, "openmpi"); break;
+    case FAMILY_STANDARD: fill_from_back(library, path, "standard"); break;
+    }
     mpy_mpi_guard_init();
     loaded = 1;
 }

@@ -39,8 +39,9 @@ void mpy_mpi_refuse_nothing(void) {
     const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
     if (asked && *asked)
         snprintf(line, sizeof line,
-                 "no MPI library at %s (from %s); give a libmpi.so.12, a libmpi.so.40 or an installation prefix", asked,
-                 mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
+                 "no MPI library at %s (from %s); give a libmpi.so.12, a libmpi.so.40, a libmpi_abi.so.1 or an "
+                 "installation prefix",
+                 asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
     else
         snprintf(line, sizeof line,
                  "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or "
@@ -48,15 +49,21 @@ void mpy_mpi_refuse_nothing(void) {
     MPY_LOWER->svc->die(line, 1);
 }
 
+bool mpy_mpi_is_by(void *library, const char *maker) {
+    static char text[1 << 14]; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH's ABI is 8192 */
+    int length = 0, (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
+    return version && version(text, &length) == 0 && strstr(text, maker) != NULL;
+}
+
 /* The mpirun beside a library, if there is one: PREFIX/lib/libmpi.so. Intel MPI's mpirun is a script that starts the
  * mpiexec.hydra on PATH. */
-static void mpirun_of(const char *library, int intels, char *out, size_t n) {
+static void mpirun_of(const char *library, bool intels, bool open_mpis, char *out, size_t n) {
     char prefix[PATH_MAX];
     snprintf(prefix, sizeof prefix, "%s", library);
     for (char *slash; (slash = strrchr(prefix, '/')) != NULL && slash != prefix;) {
         *slash = 0;
         static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra", "mpirun"};
-        for (size_t i = strstr(library, ".so.40") ? 0 : strstr(library, "mpich") ? 1 : intels ? 2 : 3; i < 4; i++) {
+        for (size_t i = open_mpis ? 0 : strstr(library, "mpich") ? 1 : intels ? 2 : 3; i < 4; i++) {
             snprintf(out, n, "%s/bin/%s", prefix, names[i]);
             if (access(out, X_OK) == 0) return;
         }
@@ -66,27 +73,18 @@ static void mpirun_of(const char *library, int intels, char *out, size_t n) {
 
 /* Each rank would be alone. */
 void mpy_mpi_refuse_strangers(void *library, const char *path, mpy_family_t family) {
-    bool strange = family == FAMILY_MPICH ? manager == MPY_MANAGER_PMIX
-                                          : manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1;
+    bool open_mpis = family == FAMILY_STANDARD ? mpy_mpi_is_by(library, "Open MPI") : family == FAMILY_OPEN_MPI;
+    bool strange = open_mpis ? manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1 : manager == MPY_MANAGER_PMIX;
     if (!strange) return;
     char mpirun[PATH_MAX + 32];
-    bool intels = family == FAMILY_MPICH && mpy_mpi_is_intels(library);
+    bool intels = mpy_mpi_is_by(library, "Intel");
     const char *whose = intels ? "Intel MPI's" : "MPICH's";
-    mpirun_of(path, intels, mpirun, sizeof mpirun);
-    if (family == FAMILY_MPICH)
+    mpirun_of(path, intels, open_mpis, mpirun, sizeof mpirun);
+    if (!open_mpis)
         mpy_mpi_refuse("%s has started this rank, but the MPI library is %s: each rank would be alone; use %s %s, or "
                        "name an Open MPI with --mpi PATH (%s)",
                        mpy_pmix_launcher(), whose, whose, mpirun, path);
     mpy_mpi_refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open "
                    "MPI's %s, or name an MPICH with --mpi PATH (%s)",
                    mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2", mpirun, path);
-}
-
-/* Its handles and constants are others than MPICH's, and no back translates them. */
-void mpy_mpi_refuse_standard_abi(void *library, const char *path) {
-    int major = 0, minor = 0, (*version)(int *, int *) = (int (*)(int *, int *))dlsym(library, "MPI_Abi_get_version");
-    if (version && version(&major, &minor) == 0 && major > 0)
-        mpy_mpi_refuse("%s has the MPI-5 standard ABI, under which this version of manapy cannot run; name the "
-                       "libmpi.so.12 beside it, or another MPI, with --mpi PATH",
-                       path);
 }

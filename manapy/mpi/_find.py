@@ -32,6 +32,9 @@ PLACES = (
     "lib64/libmpi.so.40",
     "lib/x86_64-linux-gnu/libmpi.so.40",
     "lib64/openmpi/lib/libmpi.so.40",
+    "lib/libmpi_abi.so.1",
+    "lib64/libmpi_abi.so.1",
+    "lib/x86_64-linux-gnu/libmpi_abi.so.1",
 )
 
 _PROBE = """
@@ -43,7 +46,7 @@ try:
     major, minor = ctypes.c_int(), ctypes.c_int()
     if hasattr(lib, "MPI_Abi_get_version") and not lib.MPI_Abi_get_version(*map(ctypes.byref, (major, minor))):
         if major.value > 0:
-            sys.exit("it has the MPI-5 standard ABI, which is not supported below a program")
+            print("MPI-5 standard ABI:", end=" ")
     print(text.value.decode(errors="replace"))
 except (OSError, AttributeError) as error:
     sys.exit(str(error))
@@ -55,6 +58,7 @@ class Family(enum.Enum):
 
     MPICH = "MPICH ABI"
     OPENMPI = "Open MPI"
+    STANDARD = "MPI-5 standard ABI"
     UNKNOWN = "unknown"
 
 
@@ -88,6 +92,9 @@ def family_of(library: Path) -> tuple[Family, str]:
     text = lines[0].strip() if lines else "no answer"
     if probe.returncode:
         return Family.UNKNOWN, text
+    before, colon, after = text.partition(f"{Family.STANDARD.value}: ")
+    if colon and not before:
+        return Family.STANDARD, " ".join(after.split())
     if "Open MPI" in text:
         return Family.OPENMPI, text
     if "MPICH" in text or "Intel" in text or "MVAPICH" in text:

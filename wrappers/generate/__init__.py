@@ -33,7 +33,9 @@ Modules
     front_arguments.py how they translate the arguments of a call
     front_fortran.py   the front for Open MPI's programs in Fortran
     recorder.py        the functions of the preloaded recorder: a second program over the same table
-    back.py            the back for Open MPI (lowerhalf/mpi/back/openmpi): a third one
+    back.py            the backs for other MPIs (lowerhalf/mpi/back): a third one
+    back_families.py   what of them is written by hand
+    argument_rules.py  what fronts and backs know about arguments: constants, lengths of arrays
 """
 
 from .constants import Constant, read_constants

@@ -73,7 +73,7 @@ def mpich_constants(rows: list[Constant]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _numbers(rows: list[Constant], value: Callable[[Constant], Value], prefix: str) -> str:
+def interface_constants(rows: list[Constant], value: Callable[[Constant], Value], prefix: str) -> str:
     """C definitions of an interface's numbers: PREFIX_X for MPI_X."""
     numbers = [(row.name, value(row)) for row in rows]
     return "".join(
@@ -86,12 +86,7 @@ def _numbers(rows: list[Constant], value: Callable[[Constant], Value], prefix: s
 def openmpi_constants(rows: list[Constant]) -> str:
     """Open MPI's numbers: OPENMPI_X for MPI_X. Only the newer version may have one; no two versions have different
     ones."""
-    return _numbers(rows, lambda row: row.openmpi[1], "OPENMPI")
-
-
-def front_constants(rows: list[Constant], value: Callable[[Constant], Value]) -> str:
-    """The numbers of a front's interface, for what all fronts share: FRONT_X for MPI_X."""
-    return _numbers(rows, value, "FRONT")
+    return interface_constants(rows, lambda row: row.openmpi[1], "OPENMPI")
 
 
 def abi_table(rows: list[Constant]) -> str:

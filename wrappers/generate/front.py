@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .constants import HANDLES, Constant, front_constants
-from .front_arguments import ALWAYS, differences, front_function, group_translations, prototype
+from .argument_rules import ALWAYS, BITS, group_translations
+from .constants import HANDLES, Constant, interface_constants
+from .front_arguments import differences, front_function, prototype
 from .front_families import Family
 from .function_table import Function, Table
 
 # A value that the interface doesn't define may be one of the core's: the core gets one that nobody defines.
 UNDEFINED = "value == MPI_UNDEFINED ? value : UNKNOWN_CONSTANT"
-BITS = ("AMODE", "ASSERT")
 # Translated by front/shared/constants.c and translate.h.
 BY_HAND = ("ERROR", "RANK", "TAG", "OFFSET")
 
@@ -127,7 +127,7 @@ def front_exports(table: Table, rows: list[Constant], family: Family) -> str:
 def front_files(table: Table, rows: list[Constant], family: Family) -> dict[str, str]:
     texts = {
         "front_interface.h": f'#include "front/{family.folder}/{family.folder}.h"\n',
-        "front_constants.h": front_constants(rows, family.value),
+        "front_constants.h": interface_constants(rows, family.value, "FRONT"),
         "front_functions.h": front_functions(table, rows, family),
         "front_objects.h": front_objects(rows, family),
         "front_generated.c": front_generated(table, rows, family),

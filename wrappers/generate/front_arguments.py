@@ -6,20 +6,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .argument_rules import (
+    CONSTANTS,
+    OF_CONSTANTS,
+    WITH_IN_PLACE,
+    group_translations,
+    ignored_in_place,
+    length_of,
+    of_function,
+)
 from .c_text import declaration
 from .constants import Constant
 from .front_families import Family
 from .function_table import Argument, Function, Table, TableError
 
-# Integers that are constants, by the argument's name, or by FUNCTION.ARGUMENT where only this one is.
-CONSTANTS = {
-    "split_type": "SPLIT", "order": "ORDER", "typeclass": "TYPECLASS", "assert": "ASSERT", "lock_type": "LOCK",
-    "errorcode": "ERROR", "errorclass": "ERROR", "combiner": "COMBINER", "rank_source": "RANK", "rank_dest": "RANK",
-    "Topo_test.status": "TOPOLOGY", "bind": "T_BIND", "scope": "T_SCOPE", "verbosity": "T_VERBOSITY",
-    "var_class": "T_CLASS", "cb_safety": "T_SAFETY", "result": "COMPARE", "required": "THREAD", "provided": "THREAD",
-    "amode": "AMODE", "whence": "SEEK", "tag": "TAG", "sendtag": "TAG", "recvtag": "TAG",
-}  # fmt: skip
-RAW = {"Abort.errorcode"}  # the exit status of the job
 # Texts that may be longer in the core than the program's array: the constants that say how long.
 LIMITS = {
     "comm_name": "MAX_OBJECT_NAME", "type_name": "MAX_OBJECT_NAME", "win_name": "MAX_OBJECT_NAME",
@@ -28,10 +28,6 @@ LIMITS = {
 HANDLE = re.compile(r"(COMM|GROUP|DATATYPE|OP|ERRHANDLER|INFO|REQUEST|MESSAGE|WIN|SESSION|FILE)(_OUT|_INOUT)?")
 ARRAY = re.compile(r"(DATATYPE|INFO|REQUEST)_ARRAY(_MUT|_OUT|_INOUT)?")
 STATUS = re.compile(r"STATUS(_ARRAY)?(_OUT|_INOUT)?")
-WITH_IN_PLACE = ("collective", "nbc", "persistent", "topo")
-# Groups that front/shared/*.c translates, also where they are the same.
-ALWAYS = ("DISTRIBUTE", "ORDER")
-NUMBERS = {*CONSTANTS.values(), *ALWAYS, "KEYVAL", "WIN_KEYVAL", "OFFSET", "T_ORDER"}
 
 
 @dataclass(frozen=True)
@@ -50,19 +46,6 @@ class Translation:
     given: str
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
-
-
-def group_translations(
-    rows: list[Constant], family: Family, always: tuple[str, ...] = ()
-) -> dict[str, list[tuple[int, int]]]:
-    """For each group of numbers that differ between the two interfaces, and for those in `always`: pairs (MPICH's, the
-    front's)."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for row in rows:
-        theirs = family.value(row)
-        if row.group in NUMBERS and isinstance(row.mpich, int) and isinstance(theirs, int):
-            found.setdefault(row.group, []).append((row.mpich, theirs))
-    return {group: pairs for group, pairs in found.items() if group in always or any(a != b for a, b in pairs)}
 
 
 def differences(rows: list[Constant], family: Family) -> Differences:
@@ -113,11 +96,6 @@ def prototype(table: Table, f: Function) -> str:
 # ---- arguments
 
 
-def of_function(names: Mapping[str, str], f: Function, a: Argument) -> str | None:
-    qualified = f"{f.name}.{a.name}"
-    return None if qualified in RAW else names.get(qualified, names.get(a.name))
-
-
 def handle(kind: str, form: str | None, a: Argument) -> Translation:
     """The program's handle changes only if the core has changed its own: an output that isn't written stays."""
     name, core = a.name, f"{a.name}_core"
@@ -152,22 +130,10 @@ def status(f: Function, a: Argument) -> Translation:
     return Translation(given, [f"MPI_Status {core} = CORE_STATUS_EMPTY;"], after)
 
 
-def length_of(a: Argument, f: Function) -> str:
-    comm = f.argument("COMM")
-    lengths = {
-        "size(comm)": "MPY_PEERS", "indegree(comm)": "MPY_SOURCES", "outdegree(comm)": "MPY_DESTINATIONS",
-    }  # fmt: skip
-    if comm and a.count in lengths:
-        return f"mpy_core_members(core_handle({comm.name}), {lengths[a.count]})"
-    return str(a.count)
-
-
 def array(a: Argument, f: Function) -> Translation:
-    name, length = a.name, length_of(a, f)
-    # With MPI_IN_PLACE the types to send are ignored and may be no array at all.
-    ignored = f"{name}"
-    if name == "sendtypes":
-        ignored = f"sendbuf == (const void *)FRONT_IN_PLACE ? NULL : {name}"
+    name = a.name
+    length = length_of(f, a, lambda comm, which: f"mpy_core_members(core_handle({comm}), MPY_{which})")
+    ignored = f"sendbuf == (const void *)FRONT_IN_PLACE ? NULL : {name}" if ignored_in_place(a) else name
     core, local = f"{name}_core", f"{name}_local"
     copy, release = f"core_handles({ignored}, {length}, {local})", f"core_handles_free({core}, {local});"
     # MPICH takes buffers as the same only if the arrays of types are the same, too.
@@ -207,7 +173,7 @@ def translation(table: Table, f: Function, a: Argument, differ: Differences) -> 
         return status(f, a)
     if limit in differ.shorter and a.kind == "STRING_OUT":
         return text(str(limit), f, a)
-    if group in differ.groups and a.kind in ("INT", "INT_OUT", "TAG", "T_CB_SAFETY"):
+    if group in differ.groups and a.kind in OF_CONSTANTS:
         return number(str(group), a, table)
     if a.kind in ("RANK", "ROOT"):
         return Translation(f"core_rank({name})")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .argument_rules import ignored_in_place, length_of, of_communicator
 from .constants import Constant
 from .front import objects, offered
 from .front_arguments import ARRAY, HANDLE, STATUS, Translation
@@ -122,12 +123,10 @@ def prototype(table: Table, f: Function) -> str:
 
 def length(f: Function, a: Argument) -> str:
     """The number of an array's items."""
-    comm = f.argument("COMM")
-    which = {"size(comm)": "MPY_PEERS", "indegree(comm)": "MPY_SOURCES", "outdegree(comm)": "MPY_DESTINATIONS"}
-    if comm is None or a.count not in which:
+    if not of_communicator(f, a):
         return f"*{a.count}"
-    members = f"fortran_members({comm.name}, {which[a.count]})"
-    return f"is_in_place(sendbuf) ? 0 : {members}" if a.name == "sendtypes" else members
+    members = length_of(f, a, lambda comm, which: f"fortran_members({comm}, MPY_{which})")
+    return f"is_in_place(sendbuf) ? 0 : {members}" if ignored_in_place(a) else members
 
 
 def handle(kind: str, form: str | None, a: Argument) -> Translation:

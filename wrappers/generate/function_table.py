@@ -17,7 +17,7 @@ class TableError(Exception):
 class Argument:
     name: str
     kind: str
-    count: str | None  # of arrays of handles: an argument's name, or a property of a communicator: "size(comm)"
+    count: str | None  # of arrays: an argument's name, or a property of a communicator: "size(comm)"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def read_table(path: Path) -> Table:
     """Parse functions.txt (its head describes the format). Raises TableError."""
     table = Table()
     family = ""
-    argument = re.compile(r"(\w+|\.\.\.):(\w+)(?:\((\w+|(?:size|indegree|outdegree)\(comm\))\))?")
+    argument = re.compile(r"(\w+|\.\.\.):(\w+)(?:\((\w+|(?:size|root|local|indegree|outdegree)\(comm\))\))?")
     for number, line in enumerate(path.read_text().splitlines(), 1):
         line = line.strip()
         if not line or line.startswith("#"):

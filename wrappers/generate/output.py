@@ -113,7 +113,7 @@ def write_files(output: Path, texts: dict[str, str], stamp: str) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         file = output / name
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists() or file.read_text() != text:  # keep time stamps: unchanged headers rebuild nothing
             file.write_text(text)
     (output / stamp).touch()

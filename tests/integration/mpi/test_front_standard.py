@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from compiling import SHARED, build
 from jobs import BIN, PROGRAMS, Job, run
-from launchers import ENVIRONMENT, MPICH, DEBIAN_MPICH, OPEN_MPI_4, OPEN_MPI_5, Launcher
+from launchers import ENVIRONMENT, MPICH, DEBIAN_MPICH, OPEN_MPI_4, OPEN_MPI_5, STANDARD, Launcher
 from restarts import through_restart
 from solver import SOLVER, after
 
@@ -40,6 +40,8 @@ CHANGES = [
     (OPEN_MPI_5, DEBIAN_MPICH),
     (MPICH, DEBIAN_MPICH),
     (DEBIAN_MPICH, MPICH),
+    (STANDARD, STANDARD),
+    (OPEN_MPI_4, STANDARD),
 ]
 
 

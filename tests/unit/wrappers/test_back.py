@@ -1,5 +1,5 @@
-"""The back for Open MPI: expected texts of a few generated functions, one of each form; and every function that the
-core calls in the real library is there. To renew the texts: python tests/unit/wrappers/test_back.py"""
+"""The backs: expected texts of a few generated functions, one of each form; and every function that the core calls in
+the real library is there. To renew the texts: python tests/unit/wrappers/test_back.py"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from mpich_wheel import ABI, ROOT, TABLE, generator
@@ -17,74 +18,89 @@ NAMES = (
     "MPI_Pack_c", "MPI_Win_lock", "MPI_Win_shared_query_c", "MPI_Comm_split_type", "MPI_File_open", "MPI_Topo_test",
     "MPI_Group_translate_ranks", "MPI_Improbe",
 )  # fmt: skip
-FOLDER = ROOT / "lowerhalf/mpi/back/openmpi"
-# What Open MPI has not in any version: it fails with MPI_ERR_UNSUPPORTED_OPERATION.
-MISSING = {"T_event_get_info", "T_source_get_info"}
+STANDARDS = ("MPI_Recv", "MPI_Ialltoallw_c", "MPI_Comm_compare", "MPI_File_open", "MPI_Info_dup")  # of the standard ABI
+FAMILIES = ("openmpi", "standard")
+FOLDERS = ROOT / "lowerhalf/mpi/back"
+# What the library has not in any version: it fails with MPI_ERR_UNSUPPORTED_OPERATION.
+MISSING = {"openmpi": {"T_event_get_info"}, "standard": set()}
 
 
-def back() -> ModuleType:
-    return importlib.import_module(f"{generator().__name__}.back")
+def module(name: str) -> ModuleType:
+    return importlib.import_module(f"{generator().__name__}.{name}")
 
 
-def functions() -> dict[str, object]:
-    return {f.symbol: f for f in generator().read_table(TABLE).functions}
+def back(family: str) -> Any:
+    return next(one for one in module("back_families").BACKS if one.folder == family)
 
 
-def generate(symbol: str) -> str:
-    g, by_symbol = generator(), functions()
+def generate(family: str, symbol: str) -> str:
+    g, made = generator(), module("back")
     table = g.read_table(TABLE)
-    plain = symbol.removesuffix("_c")
-    return str(back().call(table, by_symbol[symbol], by_symbol[plain]))
+    f = next(one for one in table.functions if one.symbol == symbol)
+    passing = made.interface(table, g.read_constants(ABI), back(family))
+    return str(made.call(passing, f, made.real_function(table, back(family), f)))
 
 
-def made() -> set[str]:
+def made(family: str) -> set[str]:
     """The functions of back_calls.c."""
     g = generator()
-    text = back().calls(g.read_table(TABLE), g.read_constants(ABI))
+    text = module("back").calls(g.read_table(TABLE), g.read_constants(ABI), back(family))
     return set(re.findall(r"^static int back_(\w+)\(", text, re.M))
 
 
-def written() -> set[str]:
-    texts = "".join(path.read_text() for path in FOLDER.glob("*.c"))
+def written(family: str) -> set[str]:
+    texts = "".join(path.read_text() for folder in ("shared", family) for path in (FOLDERS / folder).glob("*.c"))
     return set(re.findall(r"\bOURS\((\w+), ", texts)) - {"SLOT"}
 
 
-@pytest.mark.parametrize("symbol", NAMES)
-def test_golden(symbol: str) -> None:
-    assert generate(symbol) == (GOLDEN / f"{symbol}.c").read_text()
+def golden(family: str, symbol: str) -> Path:
+    return GOLDEN / family / f"{symbol}.c"
 
 
-def test_nothing_is_both_generated_and_written() -> None:
-    sessions = set(re.findall(r"\bOURS\((\w+), ", (FOLDER / "sessions.c").read_text()))  # for versions without any
-    assert made() & written() - sessions == set()
-    assert back().WRITTEN <= written()
+CASES = [*(("openmpi", symbol) for symbol in NAMES), *(("standard", symbol) for symbol in STANDARDS)]
 
 
-def test_every_function_that_the_core_calls_is_there() -> None:
+@pytest.mark.parametrize(("family", "symbol"), CASES)
+def test_golden(family: str, symbol: str) -> None:
+    assert generate(family, symbol) == golden(family, symbol).read_text()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_is_both_generated_and_written(family: str) -> None:
+    optional = FOLDERS / family / "sessions.c"  # for versions without any
+    sessions = set(re.findall(r"\bOURS\((\w+), ", optional.read_text())) if optional.exists() else set()
+    assert made(family) & written(family) - sessions == set()
+    assert back(family).written <= written(family)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_function_that_the_core_calls_is_there(family: str) -> None:
     sources = [path.read_text() for path in (ROOT / "wrappers").rglob("*.c")]
     g = generator()
     table = g.read_table(TABLE)
     sources += [g.wrapper(table, f) for f in table.functions if f.cls == "generated"]
     names = {f.name for f in table.functions}
     called = {name for text in sources for name in re.findall(r"MPY_REAL\((\w+)\)|MPY_FN_(\w+)", text) for name in name}
-    assert (called & names) - made() - written() == MISSING
+    assert (called & names) - made(family) - written(family) == MISSING[family]
 
 
-def test_pairs_are_all_numbers_that_differ_in_use() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_are_all_numbers_that_differ_in_use(family: str) -> None:
     """Each group in which a value differs is translated, or its values have another meaning here."""
     untranslated = {
-        "RANK", "SENTINEL",  # by functions of their own
+        "RANK", "TAG", "OFFSET", "SENTINEL", "T_HANDLE",  # by functions of their own, or pointers
         "LIMIT", "F_STATUS", "VERSION",  # no arguments
-        "T_SAFETY", "T_ORDER", "T_HANDLE", "OFFSET",  # events, which Open MPI lacks; pointers
+        "T_SAFETY",  # the core calls nothing with it
         "FILE",
     }  # fmt: skip
     rows = generator().read_constants(ABI)
-    differ = {r.group for r in rows if isinstance(r.mpich, int) and r.openmpi[1] not in (None, r.mpich)}
-    handles = importlib.import_module(f"{generator().__name__}.constants").HANDLES
-    assert differ - set(back().PAIRS) - set(handles) <= untranslated
+    value = back(family).family.value
+    differ = {r.group for r in rows if isinstance(r.mpich, int) and value(r) not in (None, r.mpich)}
+    handles = module("constants").HANDLES
+    assert differ - set(module("back").PAIRS) - set(handles) <= untranslated
 
 
 if __name__ == "__main__":
-    GOLDEN.mkdir(exist_ok=True)
-    for name in NAMES:
-        (GOLDEN / f"{name}.c").write_text(generate(name))
+    for case in CASES:
+        golden(*case).parent.mkdir(parents=True, exist_ok=True)
+        golden(*case).write_text(generate(*case))

@@ -1,5 +1,5 @@
 /* infos.c - infos, which the back keeps itself. Open MPI's keys have 35 characters at most and its values 255, and
- * before MPI_Init version 4 has no infos at all; MPICH's program knows none of these limits. See back.h.
+ * before MPI_Init version 4 has no infos at all; MPICH's program knows none of these limits. See openmpi.h.
  *
  * Each info of ours has one of Open MPI beside it, which it gets with MPI_Init, and which has the keys that fit. Calls
  * that take an info get that one.
@@ -8,7 +8,7 @@
  *  1. `ours[i]` exists exactly if the handle with index i does.
  *  2. Open MPI is called only between MPI_Init and MPI_Finalize.
  */
-#include "back.h"
+#include "openmpi.h"
 
 #include <manapy/lock.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static info_t environment;
 static bool up, environment_read;
 static uint32_t highest, lock; /* the lock guards lists and `highest` */
 
-enum { KEYS_FIT = OPENMPI_MAX_INFO_KEY, VALUES_FIT = OPENMPI_MAX_INFO_VAL }; /* with the end of the string */
+enum { KEYS_FIT = BACK_MAX_INFO_KEY, VALUES_FIT = BACK_MAX_INFO_VAL }; /* with the end of the string */
 
 /* ---- lists of pairs ---- */
 
@@ -93,13 +93,13 @@ static void make_theirs(uint32_t i) {
     for (const pair_t *p = ours[i]->first; p != NULL; p = p->next) tell(mpy_made[MPY_KIND_INFO][i], p);
 }
 
-void mpy_infos_begin(void) {
+void mpy_up(void) {
     up = true;
     for (uint32_t i = 0; ours != NULL && i <= highest; i++)
         if (ours[i] != NULL && mpy_made[MPY_KIND_INFO][i] == mpy_null[MPY_KIND_INFO]) make_theirs(i);
 }
 
-void mpy_infos_end(void) { up = false; }
+void mpy_down(void) { up = false; }
 
 static MPI_Info add(void *theirs) {
     info_t *info = calloc(1, sizeof *info);

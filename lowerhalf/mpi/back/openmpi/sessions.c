@@ -1,6 +1,6 @@
 /* sessions.c - sessions for Open MPI 4.1, which has none. The core makes everything of the world; of the library it
- * wants only the names of process sets and their groups. See back.h. */
-#include "back.h"
+ * wants only the names of process sets and their groups. See openmpi.h. */
+#include "openmpi.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* arrays.c - arrays of arguments: handles, statuses, 64-bit numbers. See back.h.
+/* arrays.c - arrays of arguments: handles, statuses, numbers. See translate.h.
  *
  * Open MPI keeps a pointer to the types of a nonblocking MPI_Ialltoallw until it has completed. So what is made for a
  * call that returns a request lives as long as the request.
  */
-#include "back.h"
+#include "back_interface.h"
 
 #include <stdio.h>
 
@@ -52,15 +52,27 @@ mpy_status_t *mpy_statuses_for(mpy_arrays_t *a, const MPI_Status *statuses, long
 void mpy_statuses_out(MPI_Status *to, const mpy_status_t *from, int n, int code) {
     for (int i = 0; from != NULL && i < n; i++) {
         mpy_status_out(&to[i], &from[i]);
-        if (code == OPENMPI_ERR_IN_STATUS) to[i].MPI_ERROR = mpy_code_out(from[i].error);
+        if (mpy_failed_as(code, BACK_ERR_IN_STATUS)) to[i].MPI_ERROR = mpy_code_out(from[i].error);
     }
 }
 
-int *mpy_ranks_in(mpy_arrays_t *a, const int *ranks, long n) {
-    if (ranks == NULL || n < 0) return NULL;
+static int *copied(mpy_arrays_t *a, const int *values, long n, int (*in)(int)) {
+    if (values == NULL || n < 0) return NULL;
     int *theirs = mpy_arrays_take(a, (size_t)n * sizeof *theirs);
-    for (long i = 0; i < n; i++) theirs[i] = mpy_rank_in(ranks[i]);
+    for (long i = 0; i < n; i++) theirs[i] = in(values[i]);
     return theirs;
+}
+static int distribution_in(int value) { return mpy_number_in(MPY_GROUP_DISTRIBUTE, value); }
+static int argument_in(int value) {
+    return value == MPI_DISTRIBUTE_DFLT_DARG ? BACK_DISTRIBUTE_DFLT_DARG : value;
+}
+
+int *mpy_ranks_in(mpy_arrays_t *a, const int *ranks, long n) { return copied(a, ranks, n, mpy_rank_in); }
+int *mpy_distributions_in(mpy_arrays_t *a, const int *distributions, long n) {
+    return copied(a, distributions, n, distribution_in);
+}
+int *mpy_distribution_arguments_in(mpy_arrays_t *a, const int *arguments, long n) {
+    return copied(a, arguments, n, argument_in);
 }
 
 int *mpy_ints_of_counts(mpy_arrays_t *a, const MPI_Count *counts, long n, bool *fits) {
@@ -96,16 +108,16 @@ static long peers(void *comm) {
 static long neighbours(void *comm, bool destinations) {
     int topology = 0, n = 0, in = 0, out = 0, weighted = 0, rank = 0;
     MPY_THEIRS(Topo_test, comm, &topology);
-    if (topology == OPENMPI_CART) {
+    if (topology == BACK_CART) {
         MPY_THEIRS(Cartdim_get, comm, &n);
         return 2 * n;
     }
-    if (topology == OPENMPI_GRAPH) {
+    if (topology == BACK_GRAPH) {
         MPY_THEIRS(Comm_rank, comm, &rank);
         MPY_THEIRS(Graph_neighbors_count, comm, rank, &n);
         return n;
     }
-    if (topology == OPENMPI_DIST_GRAPH) MPY_THEIRS(Dist_graph_neighbors_count, comm, &in, &out, &weighted);
+    if (topology == BACK_DIST_GRAPH) MPY_THEIRS(Dist_graph_neighbors_count, comm, &in, &out, &weighted);
     return destinations ? out : in;
 }
 

@@ -1,8 +1,7 @@
-/* open.c - the way into the back: finds Open MPI's functions, and fills the function table of the lower block. See
- * ../back.h and back.h. */
+/* open.c - the way into the back: finds the library's functions, and fills the function table of the lower block. See
+ * ../back.h and translate.h. */
+#include "back_interface.h"
 #include "mpi/back/back.h"
-
-#include "back.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,7 +20,7 @@ static void *find(void *library, const char *name) {
     return dlsym(library, extension);
 }
 
-static void fill(void **functions, const mpy_ours_t *ours, size_t n) {
+void mpy_fill(void **functions, const mpy_ours_t *ours, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (mpy_theirs[ours[i].needs] != NULL) functions[ours[i].slot] = ours[i].function;
 }
@@ -34,14 +33,13 @@ bool mpy_back_open(void *library, void **functions, void **data, void *missing, 
         functions[i] = missing;
     }
     if (!mpy_handles_open(library, error, n)) return false;
-    fill(functions, mpy_ours_generated, mpy_ours_generated_count);
-    fill(functions, mpy_ours_written, mpy_ours_written_count);
-    fill(functions, mpy_ours_infos, mpy_ours_infos_count);
-    fill(functions, mpy_ours_errors, mpy_ours_errors_count);
-    if (mpy_theirs[MPY_FN_Session_init] == NULL) fill(functions, mpy_ours_sessions, mpy_ours_sessions_count);
+    mpy_fill(functions, mpy_ours_generated, mpy_ours_generated_count);
+    mpy_fill(functions, mpy_ours_written, mpy_ours_written_count);
+    mpy_fill(functions, mpy_ours_errors, mpy_ours_errors_count);
+    mpy_fill_own(functions);
     for (int i = 0; i < MPY_DATA_COUNT; i++) data[i] = NULL;
-    data[MPY_DATA_UNWEIGHTED] = (void *)OPENMPI_UNWEIGHTED;
-    data[MPY_DATA_WEIGHTS_EMPTY] = (void *)OPENMPI_WEIGHTS_EMPTY;
-    data[MPY_DATA_T_PVAR_ALL_HANDLES] = (void *)OPENMPI_T_PVAR_ALL_HANDLES;
+    data[MPY_DATA_UNWEIGHTED] = (void *)BACK_UNWEIGHTED;
+    data[MPY_DATA_WEIGHTS_EMPTY] = (void *)BACK_WEIGHTS_EMPTY;
+    data[MPY_DATA_T_PVAR_ALL_HANDLES] = (void *)BACK_T_PVAR_ALL_HANDLES;
     return true;
 }

@@ -1,20 +1,22 @@
-/* written.c - functions of the back that do not follow from the kinds of their arguments. See back.h. */
-#include "back.h"
+/* written.c - functions of the back that do not follow from the kinds of their arguments. See translate.h. */
+#include "back_interface.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* ---- begin and end ---- */
 
-/* A second MPI_Init, which only fails in MPICH, ends the process in Open MPI. */
+/* A second MPI_Init, which only fails in MPICH, may end the process. */
 static bool begun;
 
 static int init_thread(int *argc, char ***argv, int required, int *provided) {
     if (begun) return MPI_ERR_OTHER;
     begun = true;
-    int level = 0, rc = MPY_THEIRS(Init_thread, argc, argv, required, &level);
+    int level = 0;
+    int rc = MPY_THEIRS(Init_thread, argc, argv, mpy_number_in(MPY_GROUP_THREAD, required), &level);
+    level = mpy_number_out(MPY_GROUP_THREAD, level);
     mpy_threaded = level == MPI_THREAD_MULTIPLE;
-    if (rc == 0) mpy_infos_begin();
+    if (rc == 0) mpy_up();
     if (provided != NULL) *provided = level;
     return mpy_code_out(rc);
 }
@@ -22,40 +24,15 @@ static int init(int *argc, char ***argv) {
     if (begun) return MPI_ERR_OTHER;
     begun = true;
     int rc = MPY_THEIRS(Init, argc, argv);
-    if (rc == 0) mpy_infos_begin();
+    if (rc == 0) mpy_up();
     return mpy_code_out(rc);
 }
 static int finalize(void) {
-    mpy_infos_end();
+    mpy_down();
     return mpy_code_out(MPY_THEIRS(Finalize));
 }
 
-/* Open MPI ends the process, whatever the communicator is. */
-static int abort_job(MPI_Comm comm, int code) {
-    void *theirs = mpy_in(MPY_KIND_COMM, comm);
-    return theirs == mpy_null[MPY_KIND_COMM] ? MPI_ERR_COMM : mpy_code_out(MPY_THEIRS(Abort, theirs, code));
-}
-
-/* ---- the binary interface: MPICH's, whose Fortran is gfortran's ---- */
-
-static int abi_info(MPI_Info *info) {
-    static const mpy_pair_t pairs[] = {{"mpi_aint_size", "8"}, {"mpi_count_size", "8"}, {"mpi_offset_size", "8"}};
-    return mpy_info_with(info, 3, pairs);
-}
-static int abi_fortran_info(MPI_Info *info) {
-    static const mpy_pair_t pairs[] = {
-        {"mpi_logical_size", "4"}, {"mpi_integer_size", "4"}, {"mpi_real_size", "4"},
-        {"mpi_double_precision_size", "8"}};
-    return mpy_info_with(info, 4, pairs);
-}
-static int abi_booleans(int size, void *true_value, void *false_value, int *set) {
-    *set = size == 4;
-    if (*set) *(int *)true_value = 1, *(int *)false_value = 0;
-    return MPI_SUCCESS;
-}
-static int abi_is_fixed(void) { return MPI_ERR_ABI; }
-
-/* ---- names: Open MPI's may be longer ---- */
+/* ---- names: the library's may be longer ---- */
 
 static int fitting(char *to, int size, const char *from, int *length) {
     int n = (int)strlen(from);
@@ -67,7 +44,7 @@ static int fitting(char *to, int size, const char *from, int *length) {
 }
 
 static int get_processor_name(char *name, int *length) {
-    char theirs[OPENMPI_MAX_PROCESSOR_NAME] = "";
+    char theirs[BACK_MAX_PROCESSOR_NAME] = "";
     int n = 0, rc = MPY_THEIRS(Get_processor_name, theirs, &n);
     return rc != 0 ? mpy_code_out(rc) : fitting(name, MPI_MAX_PROCESSOR_NAME, theirs, length);
 }
@@ -79,11 +56,11 @@ static int port_out(int rc, char *name, const char *theirs) {
     return MPI_SUCCESS;
 }
 static int open_port(MPI_Info info, char *name) {
-    char theirs[OPENMPI_MAX_PORT_NAME] = "";
+    char theirs[BACK_MAX_PORT_NAME] = "";
     return port_out(MPY_THEIRS(Open_port, mpy_in(MPY_KIND_INFO, info), theirs), name, theirs);
 }
 static int lookup_name(const char *service, MPI_Info info, char *name) {
-    char theirs[OPENMPI_MAX_PORT_NAME] = "";
+    char theirs[BACK_MAX_PORT_NAME] = "";
     return port_out(MPY_THEIRS(Lookup_name, service, mpy_in(MPY_KIND_INFO, info), theirs), name, theirs);
 }
 
@@ -97,20 +74,21 @@ static int comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag) {
     int number = *theirs;
     if (keyval == MPI_IO || keyval == MPI_HOST) number = mpy_rank_out(number);
     if (keyval == MPI_LASTUSEDCODE)
-        number = number <= OPENMPI_ERR_LASTCODE ? MPI_ERR_LASTCODE : mpy_class_out(number);
+        number = number <= BACK_ERR_LASTCODE || number == MPI_ERR_LASTCODE ? MPI_ERR_LASTCODE : mpy_class_out(number);
     shown[key & 15] = number;
     *(int **)value = &shown[key & 15];
     return MPI_SUCCESS;
 }
 
 static int win_get_attr(MPI_Win win, int keyval, void *value, int *flag) {
-    static int models[4];
+    static int shown[2][8]; /* MPICH's numbers are from 1 to 4 */
     int key = mpy_number_in(MPY_GROUP_WIN_KEYVAL, keyval);
     int rc = MPY_THEIRS(Win_get_attr, mpy_in(MPY_KIND_WIN, win), key, value, flag);
-    if (rc != 0 || !*flag || keyval != MPI_WIN_MODEL) return mpy_code_out(rc);
-    int model = mpy_number_out(MPY_GROUP_MODEL, **(int **)value);
-    models[model & 3] = model;
-    *(int **)value = &models[model & 3];
+    bool model = keyval == MPI_WIN_MODEL;
+    if (rc != 0 || !*flag || !(model || keyval == MPI_WIN_CREATE_FLAVOR)) return mpy_code_out(rc);
+    int number = mpy_number_out(model ? MPY_GROUP_MODEL : MPY_GROUP_FLAVOR, **(int **)value);
+    shown[model][number & 7] = number;
+    *(int **)value = &shown[model][number & 7];
     return MPI_SUCCESS;
 }
 
@@ -123,7 +101,7 @@ MPI_Win mpy_win_out(void *theirs) {
     return mpy_handle_add(MPY_KIND_WIN, theirs);
 }
 
-/* ---- communicators: Open MPI writes the new one when the request completes, into our table ---- */
+/* ---- communicators: the library may write the new one when the request completes, into our table ---- */
 
 static int idup(int rc, MPI_Comm made, void *request, MPI_Comm *newcomm, MPI_Request *out) {
     if (rc != 0) {
@@ -208,52 +186,7 @@ static int type_f90_integer(int r, MPI_Datatype *type) {
     return permanent(rc, theirs, type);
 }
 
-static int darray(mpy_arrays_t *a, int size, int rank, int ndims, const int sizes[], const int distribs[],
-                  const int dargs[], const int psizes[], int order, MPI_Datatype old, MPI_Datatype *new) {
-    size_t n = ndims > 0 ? (size_t)ndims : 0;
-    int *how = mpy_arrays_take(a, n * sizeof *how), *with = mpy_arrays_take(a, n * sizeof *with);
-    for (size_t i = 0; i < n; i++) {
-        how[i] = mpy_number_in(MPY_GROUP_DISTRIBUTE, distribs[i]);
-        with[i] = dargs[i] == MPI_DISTRIBUTE_DFLT_DARG ? OPENMPI_DISTRIBUTE_DFLT_DARG : dargs[i];
-    }
-    void *theirs = NULL;
-    int rc = MPY_THEIRS(Type_create_darray, size, rank, ndims, sizes, how, with, psizes,
-                        mpy_number_in(MPY_GROUP_ORDER, order), mpy_in(MPY_KIND_DATATYPE, old), &theirs);
-    if (rc == 0) *new = mpy_out(MPY_KIND_DATATYPE, theirs);
-    return mpy_code_out(rc);
-}
-static int type_darray(int size, int rank, int ndims, const int sizes[], const int distribs[], const int dargs[],
-                       const int psizes[], int order, MPI_Datatype old, MPI_Datatype *new) {
-    mpy_arrays_t a;
-    mpy_arrays_begin(&a, false);
-    int rc = darray(&a, size, rank, ndims, sizes, distribs, dargs, psizes, order, old, new);
-    mpy_arrays_end(&a);
-    return rc;
-}
-static int type_darray_c(int size, int rank, int ndims, const MPI_Count sizes[], const int distribs[],
-                         const int dargs[], const int psizes[], int order, MPI_Datatype old, MPI_Datatype *new) {
-    mpy_arrays_t a;
-    mpy_arrays_begin(&a, false);
-    bool fits = true;
-    const int *ints = mpy_ints_of_counts(&a, sizes, ndims, &fits);
-    int rc = !fits ? MPI_ERR_VALUE_TOO_LARGE
-                   : darray(&a, size, rank, ndims, ints, distribs, dargs, psizes, order, old, new);
-    mpy_arrays_end(&a);
-    return rc;
-}
-
-/* The core answers for derived types: these are asked only for predefined ones, and for what is no type. */
-static int type_envelope(MPI_Datatype type, int *ints, int *aints, int *types, int *combiner) {
-    int rc = MPY_THEIRS(Type_get_envelope, mpy_in(MPY_KIND_DATATYPE, type), ints, aints, types, combiner);
-    if (rc == 0) *combiner = mpy_number_out(MPY_GROUP_COMBINER, *combiner);
-    return mpy_code_out(rc);
-}
-static int type_envelope_c(MPI_Datatype type, MPI_Count *ints, MPI_Count *aints, MPI_Count *counts, MPI_Count *types,
-                           int *combiner) {
-    int i = 0, a = 0, t = 0, rc = type_envelope(type, &i, &a, &t, combiner);
-    if (rc == 0) *ints = i, *aints = a, *counts = 0, *types = t;
-    return rc;
-}
+/* The core answers for derived types: this is asked only for predefined ones, and for what is no type. */
 static int type_contents(MPI_Datatype type, int ints, int aints, int types, int i[], MPI_Aint a[], MPI_Datatype t[]) {
     (void)types, (void)t;
     void *none[1];
@@ -264,28 +197,6 @@ static int type_contents_c(MPI_Datatype type, MPI_Count ints, MPI_Count aints, M
                            int i[], MPI_Aint a[], MPI_Count c[], MPI_Datatype t[]) {
     (void)counts, (void)c;
     return type_contents(type, (int)ints, (int)aints, (int)types, i, a, t);
-}
-
-static int get_count_c(const MPI_Status *status, MPI_Datatype type, MPI_Count *count) {
-    MPI_Count size = 0, bytes = (MPI_Count)mpy_status_bytes(status);
-    int rc = MPY_THEIRS(Type_size_x, mpy_in(MPY_KIND_DATATYPE, type), &size);
-    if (rc == 0 && size == 0) *count = bytes == 0 ? 0 : MPI_UNDEFINED;
-    else if (rc == 0) *count = bytes % size == 0 ? bytes / size : MPI_UNDEFINED;
-    return mpy_code_out(rc);
-}
-
-static int type_value_index(MPI_Datatype value, MPI_Datatype index, MPI_Datatype *pair) {
-    static const struct { MPI_Datatype value, pair; } pairs[] = {
-        {MPI_FLOAT, MPI_FLOAT_INT}, {MPI_DOUBLE, MPI_DOUBLE_INT}, {MPI_LONG, MPI_LONG_INT},
-        {MPI_SHORT, MPI_SHORT_INT}, {MPI_INT, MPI_2INT}, {MPI_LONG_DOUBLE, MPI_LONG_DOUBLE_INT},
-    };
-    if (mpy_in(MPY_KIND_DATATYPE, value) == mpy_null[MPY_KIND_DATATYPE] ||
-        mpy_in(MPY_KIND_DATATYPE, index) == mpy_null[MPY_KIND_DATATYPE])
-        return MPI_ERR_TYPE;
-    *pair = MPI_DATATYPE_NULL;
-    for (size_t i = 0; index == MPI_INT && i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].value == value) *pair = pairs[i].pair;
-    return MPI_SUCCESS;
 }
 
 /* ---- operations ---- */
@@ -303,14 +214,18 @@ static int op_create_c(MPI_User_function_c *function, int commute, MPI_Op *op) {
 static int register_datarep(const char *name, void *read, void *write, void *extent, void *state) {
     return mpy_code_out(MPY_THEIRS(Register_datarep, name, read, write, extent, state));
 }
+static int register_datarep_c(const char *name, void *read, void *write, void *extent, void *state) {
+    if (mpy_theirs[MPY_FN_Register_datarep_c] == NULL) return register_datarep(name, read, write, extent, state);
+    return mpy_code_out(MPY_THEIRS(Register_datarep_c, name, read, write, extent, state));
+}
 
 /* ---- MPI_T: what a variable is bound to ---- */
 
 static void *bound(int bind, const int *object) {
     static const struct { int bind; mpy_kind_t kind; } kinds[] = {
-        {OPENMPI_T_BIND_MPI_COMM, MPY_KIND_COMM},   {OPENMPI_T_BIND_MPI_DATATYPE, MPY_KIND_DATATYPE},
-        {OPENMPI_T_BIND_MPI_GROUP, MPY_KIND_GROUP}, {OPENMPI_T_BIND_MPI_OP, MPY_KIND_OP},
-        {OPENMPI_T_BIND_MPI_WIN, MPY_KIND_WIN},     {OPENMPI_T_BIND_MPI_INFO, MPY_KIND_INFO},
+        {BACK_T_BIND_MPI_COMM, MPY_KIND_COMM},   {BACK_T_BIND_MPI_DATATYPE, MPY_KIND_DATATYPE},
+        {BACK_T_BIND_MPI_GROUP, MPY_KIND_GROUP}, {BACK_T_BIND_MPI_OP, MPY_KIND_OP},
+        {BACK_T_BIND_MPI_WIN, MPY_KIND_WIN},     {BACK_T_BIND_MPI_INFO, MPY_KIND_INFO},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].bind == bind) return mpy_in(kinds[i].kind, *object);
@@ -338,12 +253,6 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Init, Init, init),
     OURS(Init_thread, Init_thread, init_thread),
     OURS(Finalize, Finalize, finalize),
-    OURS(Abort, Abort, abort_job),
-    OURS(Abi_get_info, Init, abi_info),
-    OURS(Abi_get_fortran_info, Init, abi_fortran_info),
-    OURS(Abi_get_fortran_booleans, Init, abi_booleans),
-    OURS(Abi_set_fortran_info, Init, abi_is_fixed),
-    OURS(Abi_set_fortran_booleans, Init, abi_is_fixed),
     OURS(Get_processor_name, Get_processor_name, get_processor_name),
     OURS(Open_port, Open_port, open_port),
     OURS(Lookup_name, Lookup_name, lookup_name),
@@ -356,20 +265,14 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Type_create_f90_real, Type_create_f90_real, type_f90_real),
     OURS(Type_create_f90_complex, Type_create_f90_complex, type_f90_complex),
     OURS(Type_create_f90_integer, Type_create_f90_integer, type_f90_integer),
-    OURS(Type_create_darray, Type_create_darray, type_darray),
-    OURS(Type_create_darray_c, Type_create_darray, type_darray_c),
-    OURS(Type_get_envelope, Type_get_envelope, type_envelope),
-    OURS(Type_get_envelope_c, Type_get_envelope, type_envelope_c),
     OURS(Type_get_contents, Type_get_contents, type_contents),
     OURS(Type_get_contents_c, Type_get_contents, type_contents_c),
-    OURS(Get_count_c, Type_size_x, get_count_c),
-    OURS(Type_get_value_index, Type_size, type_value_index),
     OURS(Op_create, Op_create, op_create),
     OURS(Op_create_c, Op_create, op_create_c),
     OURS(Op_free, Op_free, mpy_op_free),
     OURS(T_cvar_handle_alloc, T_cvar_handle_alloc, cvar_handle_alloc),
     OURS(T_pvar_handle_alloc, T_pvar_handle_alloc, pvar_handle_alloc),
     OURS(Register_datarep, Register_datarep, register_datarep),
-    OURS(Register_datarep_c, Register_datarep, register_datarep),
+    OURS(Register_datarep_c, Register_datarep, register_datarep_c),
 };
 const size_t mpy_ours_written_count = sizeof mpy_ours_written / sizeof *mpy_ours_written;

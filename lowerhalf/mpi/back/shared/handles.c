@@ -1,4 +1,4 @@
-/* handles.c - MPICH's integers for Open MPI's objects. See back.h; invariants 2 and 3 there.
+/* handles.c - MPICH's integers for the library's objects. See translate.h; invariants 2 and 3 there.
  *
  * Free indices are a stack, so that a request gets the index that was freed last: its entry is in the cache. A lock is
  * taken only if several threads may call.
@@ -7,7 +7,7 @@
  *  1. Indices that look like MPICH's predefined pair types (MPI_FLOAT_INT ...) are never given out.
  *  2. An entry that is free holds the null handle.
  */
-#include "back.h"
+#include "back_interface.h"
 
 #include <dlfcn.h>
 #include <manapy/lock.h>
@@ -20,14 +20,6 @@ void *mpy_predefined[MPY_KINDS][MPY_PREDEFINED];
 void **mpy_made[MPY_KINDS];
 void *mpy_file_null;
 bool mpy_threaded;
-
-const int mpy_null_handle[MPY_KINDS] = {
-    [MPY_KIND_COMM] = MPI_COMM_NULL,       [MPY_KIND_GROUP] = MPI_GROUP_NULL,
-    [MPY_KIND_DATATYPE] = MPI_DATATYPE_NULL, [MPY_KIND_OP] = MPI_OP_NULL,
-    [MPY_KIND_ERRHANDLER] = MPI_ERRHANDLER_NULL, [MPY_KIND_INFO] = MPI_INFO_NULL,
-    [MPY_KIND_REQUEST] = MPI_REQUEST_NULL, [MPY_KIND_MESSAGE] = MPI_MESSAGE_NULL,
-    [MPY_KIND_WIN] = MPI_WIN_NULL,         [MPY_KIND_SESSION] = MPI_SESSION_NULL,
-};
 
 enum { PAIR_TYPES = 5 };
 
@@ -45,14 +37,14 @@ static void *reserve(size_t bytes) {
     return p == MAP_FAILED ? NULL : p;
 }
 
-static void *symbol_of(void *library, const char *name) {
-    return name == NULL ? NULL : dlsym(library, name);
+static void *handle_of(void *library, const mpy_object_t *object) {
+    return object->symbol == NULL ? object->value : dlsym(library, object->symbol);
 }
 
 bool mpy_handles_open(void *library, char *error, size_t n) {
     for (size_t i = 0; i < mpy_rows_count; i++)
         if (mpy_rows[i].handle == mpy_null_handle[mpy_rows[i].kind])
-            mpy_null[mpy_rows[i].kind] = symbol_of(library, mpy_rows[i].symbol);
+            mpy_null[mpy_rows[i].kind] = handle_of(library, &mpy_rows[i].object);
     for (int kind = 0; kind < MPY_KINDS; kind++) {
         pool_t *p = &pools[kind];
         mpy_made[kind] = reserve(MPY_MADE * sizeof(void *));
@@ -67,17 +59,17 @@ bool mpy_handles_open(void *library, char *error, size_t n) {
     kept = reserve(MPY_MADE * sizeof *kept);
     for (size_t i = 0; i < mpy_rows_count; i++) {
         const mpy_row_t *row = &mpy_rows[i];
-        void *theirs = symbol_of(library, row->symbol);
+        void *theirs = handle_of(library, &row->object);
         if (theirs == NULL) theirs = mpy_null[row->kind];
         uint32_t h = (uint32_t)row->handle;
         if (h >> 30 == 1 && mpy_predefined[row->kind][h & 0xff] == mpy_null[row->kind])
             mpy_predefined[row->kind][h & 0xff] = theirs;
         if (h >> 30 == 2) mpy_made[row->kind][mpy_made_index(row->handle)] = theirs;
     }
-    mpy_file_null = dlsym(library, "ompi_mpi_file_null");
+    mpy_file_null = handle_of(library, &mpy_no_file);
     if (mpy_null[MPY_KIND_COMM] != NULL && mpy_null[MPY_KIND_REQUEST] != NULL && mpy_file_null != NULL && kept != NULL)
         return true;
-    snprintf(error, n, "it lacks predefined objects of Open MPI");
+    snprintf(error, n, "it lacks predefined objects of " MPY_LIBRARY);
     return false;
 }
 

@@ -9,7 +9,7 @@ static int back_Ialltoallw_c(const void *sendbuf, const MPI_Count sendcounts[], 
     int *o_recvcounts = mpy_ints_of_counts(&arrays, recvcounts, recvcounts == NULL ? 0 : mpy_length(comm, MPY_OF_PEERS), &fits);
     int *o_rdispls = mpy_ints_of_aints(&arrays, rdispls, rdispls == NULL ? 0 : mpy_length(comm, MPY_OF_PEERS), &fits);
     long n_recvtypes = recvtypes == NULL ? 0 : mpy_length(comm, MPY_OF_PEERS);
-    void **o_recvtypes = mpy_handles_in(&arrays, MPY_KIND_DATATYPE, recvtypes, n_recvtypes);
+    void **o_recvtypes = recvtypes == sendtypes && o_sendtypes != NULL ? o_sendtypes : mpy_handles_in(&arrays, MPY_KIND_DATATYPE, recvtypes, n_recvtypes);
     void *o_request = mpy_null[MPY_KIND_REQUEST];
     int rc = !fits ? MPY_TOO_LARGE : ((int (*)(const void *, const int[], const int[], void **, void *, const int[], const int[], void **, void *, void **))mpy_theirs[MPY_FN_Ialltoallw])(mpy_buffer_in(sendbuf), o_sendcounts, o_sdispls, o_sendtypes, mpy_buffer_in(recvbuf), o_recvcounts, o_rdispls, o_recvtypes, mpy_in(MPY_KIND_COMM, comm), request != NULL ? &o_request : NULL);
     if (rc == 0 && request != NULL) *request = mpy_out(MPY_KIND_REQUEST, o_request);
