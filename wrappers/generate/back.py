@@ -23,7 +23,7 @@ from .front_families import OPEN_MPI
 from .function_table import Argument, Function, Table, read_table
 from .output import BANNER, write_files
 
-# lowerhalf/mpi/back/openmpi/{written,infos,errors}.c
+# lowerhalf/mpi/back/openmpi/{written,infos,errors,windows}.c
 WRITTEN = set(
     "Init Init_thread Finalize Op_create Op_create_c Op_free Comm_get_attr Win_get_attr Get_processor_name Open_port "
     "Lookup_name Comm_idup Comm_idup_with_info Type_create_darray Type_create_darray_c Type_get_envelope "
@@ -31,7 +31,9 @@ WRITTEN = set(
     "Register_datarep_c Comm_spawn Comm_spawn_multiple Type_create_f90_real Type_create_f90_complex "
     "Type_create_f90_integer T_cvar_handle_alloc T_pvar_handle_alloc Error_class Error_string Remove_error_class "
     "Remove_error_code Remove_error_string Get_hw_resource_info Abort Abi_get_info Abi_get_fortran_info "
-    "Abi_get_fortran_booleans Abi_set_fortran_info Abi_set_fortran_booleans".split()
+    "Abi_get_fortran_booleans Abi_set_fortran_info Abi_set_fortran_booleans "
+    "Win_allocate Win_allocate_c Win_allocate_shared Win_allocate_shared_c Win_free Win_shared_query "
+    "Win_shared_query_c".split()
 )
 # Families of which the core calls nothing in the real library.
 NEVER_CALLED = ("fortran", "extension", "grequest", "attr")
@@ -184,7 +186,9 @@ def status(body: Body, a: Argument) -> None:
 def number(body: Body, table: Table, a: Argument) -> None:
     f, x, ctype = body.function, a.name, table.kinds[a.kind]
     place = (f.name.removesuffix("_c"), x)
-    if place in OUT:
+    if x == "target_disp":
+        body.add(ctype, f"mpy_disp_in(win, {x})")
+    elif place in OUT:
         body.add(ctype, x, after=f"if (rc == 0 && {x} != NULL) *{x} = {OUT[place].format('*' + x)};")
     elif place in RANKS_IN:
         body.arrays = True

@@ -40,9 +40,9 @@ extern void *mpy_theirs[MPY_FN_COUNT]; /* Open MPI's functions in the order of t
 /* One function of the back. It can be used if Open MPI has the function `needs`. */
 typedef struct mpy_ours { int slot, needs; void *function; } mpy_ours_t;
 extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[], mpy_ours_infos[], mpy_ours_errors[],
-    mpy_ours_sessions[];
+    mpy_ours_sessions[], mpy_ours_windows[];
 extern const size_t mpy_ours_generated_count, mpy_ours_written_count, mpy_ours_infos_count, mpy_ours_errors_count,
-    mpy_ours_sessions_count;
+    mpy_ours_sessions_count, mpy_ours_windows_count;
 
 /* ---- handles (handles.c) ---- */
 typedef enum {
@@ -69,6 +69,7 @@ int mpy_handle_add(mpy_kind_t kind, void *theirs);  /* a new handle; ends the pr
 void mpy_handle_remove(mpy_kind_t kind, int handle);
 int mpy_handle_of(mpy_kind_t kind, void *theirs);   /* the handle of a predefined object, or a new one */
 int mpy_handle_find(mpy_kind_t kind, void *theirs); /* the handle of an object that has one; else null */
+void *mpy_reserve(size_t bytes); /* zeros; NULL: no address space is left */
 /* Arrays that live as long as the request. */
 struct mpy_block;
 void mpy_request_keep(int request, struct mpy_block *blocks);
@@ -110,6 +111,21 @@ MPI_Win mpy_win_out(void *theirs);
 extern void *mpy_file_null;
 static inline void *mpy_file_in(MPI_File file) { return file == MPI_FILE_NULL ? mpy_file_null : (void *)file; }
 static inline MPI_File mpy_file_out(void *theirs) { return theirs == mpy_file_null ? MPI_FILE_NULL : theirs; }
+
+/* ---- windows of one process (windows.c) ---- */
+/* The part of the real window's memory that the core knows. */
+typedef struct mpy_alone {
+    char *pages;
+    MPI_Aint shift; /* bytes before them */
+    MPI_Aint size;
+    int unit;
+} mpy_alone_t;
+extern mpy_alone_t **mpy_alone; /* by the index of a created handle; NULL: the core knows all of the window */
+bool mpy_windows_open(void);
+static inline MPI_Aint mpy_disp_in(MPI_Win win, MPI_Aint disp) {
+    const mpy_alone_t *alone = mpy_alone[mpy_made_index(win)];
+    return MPY_LIKELY(alone == NULL) || disp < 0 ? disp : alone->shift + disp * alone->unit;
+}
 
 /* ---- infos (infos.c) ---- */
 MPI_Info mpy_info_out(void *theirs); /* an info that Open MPI has made */

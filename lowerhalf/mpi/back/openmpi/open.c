@@ -34,10 +34,15 @@ bool mpy_back_open(void *library, void **functions, void **data, void *missing, 
         functions[i] = missing;
     }
     if (!mpy_handles_open(library, error, n)) return false;
+    if (!mpy_windows_open()) {
+        snprintf(error, n, "out of address space for windows");
+        return false;
+    }
     fill(functions, mpy_ours_generated, mpy_ours_generated_count);
     fill(functions, mpy_ours_written, mpy_ours_written_count);
     fill(functions, mpy_ours_infos, mpy_ours_infos_count);
     fill(functions, mpy_ours_errors, mpy_ours_errors_count);
+    fill(functions, mpy_ours_windows, mpy_ours_windows_count);
     if (mpy_theirs[MPY_FN_Session_init] == NULL) fill(functions, mpy_ours_sessions, mpy_ours_sessions_count);
     for (int i = 0; i < MPY_DATA_COUNT; i++) data[i] = NULL;
     data[MPY_DATA_UNWEIGHTED] = (void *)OPENMPI_UNWEIGHTED;
