@@ -40,9 +40,11 @@ extern void *mpy_theirs[MPY_FN_COUNT]; /* Open MPI's functions in the order of t
 /* One function of the back. It can be used if Open MPI has the function `needs`. */
 typedef struct mpy_ours { int slot, needs; void *function; } mpy_ours_t;
 extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[], mpy_ours_infos[], mpy_ours_errors[],
-    mpy_ours_sessions[], mpy_ours_windows[];
+    mpy_ours_sessions[], mpy_ours_windows[], mpy_ours_abi[],
+    mpy_ours_spawn[];
 extern const size_t mpy_ours_generated_count, mpy_ours_written_count, mpy_ours_infos_count, mpy_ours_errors_count,
-    mpy_ours_sessions_count, mpy_ours_windows_count;
+    mpy_ours_sessions_count, mpy_ours_windows_count, mpy_ours_abi_count,
+    mpy_ours_spawn_count;
 
 /* ---- handles (handles.c) ---- */
 typedef enum {

@@ -5,6 +5,8 @@
  *
  * Invariants
  *  1. An added code is shown as ADDED + the code, which is no class of MPICH.
+ *  2. Open MPI can remove nothing that a program has added. `added` says what is left of it. The core adds and removes
+ *     under a lock.
  */
 #include "back.h"
 
@@ -57,13 +59,72 @@ static int error_string(int code, char *text, int *length) {
     return mpy_code_out(MPY_THEIRS(Error_string, mpy_code_in(code), text, length));
 }
 
-/* Open MPI keeps what a program has added; predefined ones can't be removed (MPI-4.1 9.5). */
-static int remove_added(int code) { return code > ADDED ? MPI_SUCCESS : MPI_ERR_OTHER; }
+/* ---- what the program adds and removes (MPI-4.1 9.5) ---- */
+
+/* A class (`class` is 0), or a code of a class. */
+typedef struct added {
+    struct added *next;
+    int code, class; /* Open MPI's */
+    bool has_text;
+} added_t;
+static added_t *added;
+
+static added_t **find(int code) {
+    added_t **at = &added;
+    while (*at != NULL && (*at)->code != code) at = &(*at)->next;
+    return at;
+}
+static bool has_codes(int class) {
+    const added_t *a = added;
+    while (a != NULL && a->class != class) a = a->next;
+    return a != NULL;
+}
+
+static int add(int code, int class, int *out) {
+    added_t *a = malloc(sizeof *a);
+    if (a == NULL) return MPI_ERR_NO_MEM;
+    *a = (added_t){.next = added, .code = code, .class = class};
+    added = a;
+    *out = mpy_class_out(code);
+    return MPI_SUCCESS;
+}
+static int add_class(int *class) {
+    int code = 0, rc = MPY_THEIRS(Add_error_class, &code);
+    return rc == 0 ? add(code, 0, class) : mpy_code_out(rc);
+}
+static int add_code(int class, int *code) {
+    int theirs = 0, rc = MPY_THEIRS(Add_error_code, mpy_code_in(class), &theirs);
+    return rc == 0 ? add(theirs, mpy_code_in(class), code) : mpy_code_out(rc);
+}
+static int add_string(int code, const char *text) {
+    int rc = MPY_THEIRS(Add_error_string, mpy_code_in(code), text);
+    added_t *a = *find(mpy_code_in(code));
+    if (rc == 0 && a != NULL) a->has_text = true;
+    return mpy_code_out(rc);
+}
+
+static int remove_added(int code, bool is_class) {
+    added_t **at = find(mpy_code_in(code)), *gone = *at;
+    if (gone == NULL || (gone->class == 0) != is_class || gone->has_text) return MPI_ERR_OTHER;
+    if (is_class && has_codes(gone->code)) return MPI_ERR_OTHER;
+    *at = gone->next;
+    free(gone);
+    return MPI_SUCCESS;
+}
+static int remove_class(int class) { return remove_added(class, true); }
+static int remove_code(int code) { return remove_added(code, false); }
+static int remove_string(int code) {
+    added_t *a = *find(mpy_code_in(code));
+    if (a == NULL || !a->has_text) return MPI_ERR_OTHER;
+    a->has_text = false;
+    return mpy_code_out(MPY_THEIRS(Add_error_string, a->code, ""));
+}
 
 #define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_Error_class, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_errors[] = {
     OURS(Error_class, error_class),           OURS(Error_string, error_string),
-    OURS(Remove_error_class, remove_added),   OURS(Remove_error_code, remove_added),
-    OURS(Remove_error_string, remove_added),
+    OURS(Add_error_class, add_class),         OURS(Add_error_code, add_code),
+    OURS(Add_error_string, add_string),       OURS(Remove_error_class, remove_class),
+    OURS(Remove_error_code, remove_code),     OURS(Remove_error_string, remove_string),
 };
 const size_t mpy_ours_errors_count = sizeof mpy_ours_errors / sizeof *mpy_ours_errors;

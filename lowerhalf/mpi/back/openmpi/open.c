@@ -43,6 +43,8 @@ bool mpy_back_open(void *library, void **functions, void **data, void *missing, 
     fill(functions, mpy_ours_infos, mpy_ours_infos_count);
     fill(functions, mpy_ours_errors, mpy_ours_errors_count);
     fill(functions, mpy_ours_windows, mpy_ours_windows_count);
+    fill(functions, mpy_ours_abi, mpy_ours_abi_count);
+    fill(functions, mpy_ours_spawn, mpy_ours_spawn_count);
     if (mpy_theirs[MPY_FN_Session_init] == NULL) fill(functions, mpy_ours_sessions, mpy_ours_sessions_count);
     for (int i = 0; i < MPY_DATA_COUNT; i++) data[i] = NULL;
     data[MPY_DATA_UNWEIGHTED] = (void *)OPENMPI_UNWEIGHTED;

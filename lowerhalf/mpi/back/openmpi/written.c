@@ -36,25 +36,6 @@ static int abort_job(MPI_Comm comm, int code) {
     return theirs == mpy_null[MPY_KIND_COMM] ? MPI_ERR_COMM : mpy_code_out(MPY_THEIRS(Abort, theirs, code));
 }
 
-/* ---- the binary interface: MPICH's, whose Fortran is gfortran's ---- */
-
-static int abi_info(MPI_Info *info) {
-    static const mpy_pair_t pairs[] = {{"mpi_aint_size", "8"}, {"mpi_count_size", "8"}, {"mpi_offset_size", "8"}};
-    return mpy_info_with(info, 3, pairs);
-}
-static int abi_fortran_info(MPI_Info *info) {
-    static const mpy_pair_t pairs[] = {
-        {"mpi_logical_size", "4"}, {"mpi_integer_size", "4"}, {"mpi_real_size", "4"},
-        {"mpi_double_precision_size", "8"}};
-    return mpy_info_with(info, 4, pairs);
-}
-static int abi_booleans(int size, void *true_value, void *false_value, int *set) {
-    *set = size == 4;
-    if (*set) *(int *)true_value = 1, *(int *)false_value = 0;
-    return MPI_SUCCESS;
-}
-static int abi_is_fixed(void) { return MPI_ERR_ABI; }
-
 /* ---- names: Open MPI's may be longer ---- */
 
 static int fitting(char *to, int size, const char *from, int *length) {
@@ -150,37 +131,6 @@ static int comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, 
     int rc = MPY_THEIRS(Comm_idup_with_info, mpy_in(MPY_KIND_COMM, comm), mpy_in(MPY_KIND_INFO, info), place(made),
                         &theirs);
     return idup(rc, made, theirs, newcomm, request);
-}
-
-static void codes_out(int *codes, int n) {
-    for (int i = 0; codes != NULL && i < n; i++) codes[i] = mpy_code_out(codes[i]);
-}
-
-static int comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info info, int root, MPI_Comm comm,
-                      MPI_Comm *intercomm, int codes[]) {
-    void *theirs = mpy_null[MPY_KIND_COMM];
-    int rc = MPY_THEIRS(Comm_spawn, command, argv, maxprocs, mpy_in(MPY_KIND_INFO, info), root,
-                        mpy_in(MPY_KIND_COMM, comm), &theirs, codes);
-    if (rc == 0) *intercomm = mpy_out(MPY_KIND_COMM, theirs);
-    if (rc == 0) codes_out(codes, maxprocs);
-    return mpy_code_out(rc);
-}
-
-static int comm_spawn_multiple(int count, char *commands[], char **argvs[], const int maxprocs[],
-                               const MPI_Info infos[], int root, MPI_Comm comm, MPI_Comm *intercomm, int codes[]) {
-    void *theirs = mpy_null[MPY_KIND_COMM];
-    int all = 0;
-    mpy_arrays_t arrays;
-    mpy_arrays_begin(&arrays, false);
-    long given = mpy_length_at_root(comm, root) > 0 ? count : 0; /* only the root gives them */
-    void **o_infos = mpy_handles_in(&arrays, MPY_KIND_INFO, given ? infos : NULL, given);
-    int rc = MPY_THEIRS(Comm_spawn_multiple, count, commands, argvs, maxprocs, o_infos, root,
-                        mpy_in(MPY_KIND_COMM, comm), &theirs, codes);
-    for (long i = 0; i < given; i++) all += maxprocs[i];
-    if (rc == 0) *intercomm = mpy_out(MPY_KIND_COMM, theirs);
-    if (rc == 0) codes_out(codes, all);
-    mpy_arrays_end(&arrays);
-    return mpy_code_out(rc);
 }
 
 /* ---- datatypes ---- */
@@ -339,11 +289,6 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Init_thread, Init_thread, init_thread),
     OURS(Finalize, Finalize, finalize),
     OURS(Abort, Abort, abort_job),
-    OURS(Abi_get_info, Init, abi_info),
-    OURS(Abi_get_fortran_info, Init, abi_fortran_info),
-    OURS(Abi_get_fortran_booleans, Init, abi_booleans),
-    OURS(Abi_set_fortran_info, Init, abi_is_fixed),
-    OURS(Abi_set_fortran_booleans, Init, abi_is_fixed),
     OURS(Get_processor_name, Get_processor_name, get_processor_name),
     OURS(Open_port, Open_port, open_port),
     OURS(Lookup_name, Lookup_name, lookup_name),
@@ -351,8 +296,6 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Win_get_attr, Win_get_attr, win_get_attr),
     OURS(Comm_idup, Comm_idup, comm_idup),
     OURS(Comm_idup_with_info, Comm_idup, comm_idup_with_info),
-    OURS(Comm_spawn, Comm_spawn, comm_spawn),
-    OURS(Comm_spawn_multiple, Comm_spawn_multiple, comm_spawn_multiple),
     OURS(Type_create_f90_real, Type_create_f90_real, type_f90_real),
     OURS(Type_create_f90_complex, Type_create_f90_complex, type_f90_complex),
     OURS(Type_create_f90_integer, Type_create_f90_integer, type_f90_integer),
