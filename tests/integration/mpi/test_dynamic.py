@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from jobs import BIN, PROGRAMS, Job, manapy
+from launchers import ENVIRONMENT, MPICH, OPEN_MPI_4, OPEN_MPI_5, Launcher
 from restarts import restart
 
 
@@ -23,8 +25,12 @@ def finish(job: Job) -> None:
     assert job.finish().count("done") == job.ranks, job.report()
 
 
-def test_children(make_job: Callable[..., Job]) -> None:
-    job = make_job(2)
+@pytest.mark.parametrize("launcher", [MPICH, OPEN_MPI_4, OPEN_MPI_5], ids=lambda m: m.name)
+def test_children(make_job: Callable[..., Job], launcher: Launcher) -> None:
+    """The children run without manapy, so on Open MPI mpi4py has to be told its interface."""
+    launcher.skip_if_missing()
+    env = launcher.native if launcher == MPICH else {**launcher.native, "MPI4PY_MPIABI": "openmpi"}
+    job = make_job(2, mpirun=launcher.mpirun, env=dict(env))
     job.start_python("mpi/dynamic_family.py", job.where)
     job.wait_for(lambda text: text.count("connected") == 2)
     line = refused(job)

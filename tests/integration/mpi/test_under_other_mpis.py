@@ -12,7 +12,7 @@ import pytest
 import solver
 from jobs import BIN, PROGRAMS, Job, run
 from launchers import ENVIRONMENT, INTEL_MPI, MPICH, OPEN_MPI_4, OPEN_MPI_5, OPEN_MPIS, Launcher
-from restarts import check, restart
+from restarts import check, restart, through_restart
 
 LAST = 400
 SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
@@ -171,6 +171,46 @@ def test_surface(
         job.mpirun = there.mpirun
         restart(job)
     check(job, go, 4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(OPEN_MPI_4, OPEN_MPI_4), (OPEN_MPI_4, MPICH), (MPICH, OPEN_MPI_4), (OPEN_MPI_5, OPEN_MPI_4)],
+    ids=name_of,
+)
+def test_windows_of_one_process(
+    make_job: Callable[..., Job], c_program: Callable[[Path], Path], first: Launcher, second: Launcher
+) -> None:
+    """Open MPI 4.1 can allocate them, but MPI_Win_create fails."""
+    second.skip_if_missing()
+    job = job_under(first, make_job, 2)
+    through_restart(job, c_program(PROGRAMS / "mpi/lone_windows.c"), second)
+
+
+def test_removed_error_codes(make_job: Callable[..., Job]) -> None:
+    """Open MPI removes nothing; a class goes only after its codes, and each only after its text."""
+    text = """
+from mpi4py import MPI
+def fails(function, code):
+    try: function(code)
+    except MPI.Exception: return True
+added = MPI.Add_error_class()
+code = MPI.Add_error_code(added)
+MPI.Add_error_string(code, "a text")
+assert MPI.Get_error_string(code) == "a text" and MPI.Get_error_class(code) == added
+assert fails(MPI.Remove_error_class, added) and fails(MPI.Remove_error_code, code)
+MPI.Remove_error_string(code)
+assert MPI.Get_error_string(code) == "" and fails(MPI.Remove_error_string, code)
+assert fails(MPI.Remove_error_class, added) and fails(MPI.Remove_error_class, code)
+MPI.Remove_error_code(code)
+assert fails(MPI.Remove_error_code, code)
+MPI.Remove_error_class(added)
+assert fails(MPI.Remove_error_class, added) and fails(MPI.Remove_error_class, 0)
+print("ok")
+"""
+    job = job_under(OPEN_MPI_4, make_job, 1)
+    job.start(sys.executable, "-c", text)
+    assert "ok" in job.finish().splitlines()
 
 
 @pytest.mark.parametrize(
