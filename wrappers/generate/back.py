@@ -25,15 +25,15 @@ from .output import BANNER, write_files
 
 # lowerhalf/mpi/back/openmpi/{written,infos,errors,windows,abi,spawn}.c
 WRITTEN = set(
-    "Init Init_thread Finalize Op_create Op_create_c Op_free Comm_get_attr Win_get_attr Get_processor_name Open_port "
-    "Lookup_name Comm_idup Comm_idup_with_info Type_create_darray Type_create_darray_c Type_get_envelope "
-    "Type_get_envelope_c Type_get_contents Type_get_contents_c Get_count_c Type_get_value_index Register_datarep "
-    "Register_datarep_c Comm_spawn Comm_spawn_multiple Type_create_f90_real Type_create_f90_complex "
-    "Type_create_f90_integer T_cvar_handle_alloc T_pvar_handle_alloc Error_class Error_string Add_error_class Add_error_code Add_error_string Remove_error_class "
-    "Remove_error_code Remove_error_string Get_hw_resource_info Abort Abi_get_info Abi_get_fortran_info "
-    "Abi_get_fortran_booleans Abi_set_fortran_info Abi_set_fortran_booleans "
-    "Win_allocate Win_allocate_c Win_allocate_shared Win_allocate_shared_c Win_free Win_shared_query "
-    "Win_shared_query_c".split()
+    "Init Init_thread Finalize Op_create Op_create_c Op_free Comm_get_attr Win_get_attr Get_processor_name "
+    "Open_port Lookup_name Comm_idup Comm_idup_with_info Type_create_darray Type_create_darray_c "
+    "Type_get_envelope Type_get_envelope_c Type_get_contents Type_get_contents_c Get_count_c Type_get_value_index "
+    "Register_datarep Register_datarep_c Comm_spawn Comm_spawn_multiple Type_create_f90_real "
+    "Type_create_f90_complex Type_create_f90_integer T_cvar_handle_alloc T_pvar_handle_alloc Error_class "
+    "Error_string Add_error_class Add_error_code Add_error_string Remove_error_class Remove_error_code "
+    "Remove_error_string Get_hw_resource_info Abort Abi_get_info Abi_get_fortran_info Abi_get_fortran_booleans "
+    "Abi_set_fortran_info Abi_set_fortran_booleans Win_allocate Win_allocate_c Win_allocate_shared "
+    "Win_allocate_shared_c Win_free Win_shared_query Win_shared_query_c".split()
 )
 # Families of which the core calls nothing in the real library.
 NEVER_CALLED = ("fortran", "extension", "grequest", "attr")
