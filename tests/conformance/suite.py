@@ -95,12 +95,14 @@ def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
                 scratch,
                 f"mpi4py=={wanted}",
             ]
-            # pip asks setuptools for the version: the installed one, or one in a temporary environment, which takes
-            # long
-            if importlib.util.find_spec("setuptools"):
-                pip.append("--no-build-isolation")
-            done = subprocess.run(pip, capture_output=True, text=True, check=False)
-            found = list(Path(scratch).glob("mpi4py-*.tar.gz"))
+            # pip asks setuptools for the version: the installed one, or, if it is missing or too old, one in a
+            # temporary environment, which takes long
+            found: list[Path] = []
+            for more in [["--no-build-isolation"], []] if importlib.util.find_spec("setuptools") else [[]]:
+                done = subprocess.run([*pip, *more], capture_output=True, text=True, check=False)
+                found = list(Path(scratch).glob("mpi4py-*.tar.gz"))
+                if found:
+                    break
             if not found:
                 raise SuiteError(
                     f"cannot fetch mpi4py's source distribution "

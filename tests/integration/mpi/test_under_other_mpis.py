@@ -187,6 +187,38 @@ def test_windows_of_one_process(
     through_restart(job, c_program(PROGRAMS / "mpi/lone_windows.c"), second)
 
 
+def test_created_window_of_one_process(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    """Open MPI 4.1 can't rebuild it. The checkpoint can still be used."""
+    text = f"""
+import os, time
+from mpi4py import MPI
+memory = bytearray(8)
+win = MPI.Win.Create(memory, comm=MPI.COMM_SELF)
+win.Set_name("mine")
+print("ready", flush=True)
+while not os.path.exists({str(tmp_path / "go")!r}):
+    time.sleep(0.02)
+win.Fence()
+win.Put(bytearray(b"somebody"), 0)
+win.Fence()
+print(memory.decode(), flush=True)
+"""
+    job = job_under(MPICH, make_job, 1)
+    job.start(sys.executable, "-c", text)
+    job.wait_for("ready")
+    job.checkpoint()
+    job.kill()
+    OPEN_MPI_4.skip_if_missing()
+    job.mpirun = OPEN_MPI_4.mpirun
+    job.restart()
+    assert job.wait() == 1
+    assert "cannot rebuild the window 'mine': this MPI library makes no window of one process" in job.output()
+    job.mpirun = MPICH.mpirun
+    job.restart()
+    (tmp_path / "go").touch()
+    assert "somebody" in job.finish()
+
+
 def test_removed_error_codes(make_job: Callable[..., Job]) -> None:
     """Open MPI removes nothing; a class goes only after its codes, and each only after its text."""
     text = """
