@@ -31,7 +31,6 @@ int mpy_their_class(int code) {
 
 int mpy_code_out_slow(int code) { return mpy_class_out(mpy_their_class(code)); }
 
-bool mpy_is_added(int code) { return code > ADDED; }
 static int added_in(int code) { return above ? code : code - ADDED; }
 int mpy_code_in(int code) { return code > ADDED ? added_in(code) : mpy_number_in(MPY_GROUP_ERROR, code); }
 
