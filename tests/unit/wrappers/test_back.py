@@ -14,7 +14,7 @@ from mpich_wheel import ABI, ROOT, TABLE, generator
 GOLDEN = Path(__file__).with_name("golden") / "back"
 NAMES = (
     "MPI_Send", "MPI_Recv", "MPI_Recv_init_c", "MPI_Testsome", "MPI_Allreduce", "MPI_Ialltoallw_c", "MPI_Gatherv_c",
-    "MPI_Pack_c", "MPI_Win_lock", "MPI_Win_shared_query_c", "MPI_Comm_split_type", "MPI_File_open", "MPI_Topo_test",
+    "MPI_Pack_c", "MPI_Win_lock", "MPI_Put", "MPI_Comm_split_type", "MPI_File_open", "MPI_Topo_test",
     "MPI_Group_translate_ranks", "MPI_Improbe",
 )  # fmt: skip
 FOLDER = ROOT / "lowerhalf/mpi/back/openmpi"
