@@ -4,8 +4,8 @@
  * details, which are dropped. MPICH's classes end below 128, and its added codes are above.
  *
  * Invariants
- *  1. An added code is shown as ADDED + the code, or as itself if it is above ADDED. A library has codes of one of these
- *     sorts only. Neither is a class of MPICH.
+ *  1. An added code is shown as ADDED + the code, or as itself if it is above ADDED. A library has codes of one of
+ *     these sorts only. Neither is a class of MPICH.
  */
 #include "back_interface.h"
 

@@ -154,7 +154,8 @@ int mpy_number_out(mpy_group_t group, int value);
 int mpy_bits_in(mpy_group_t group, int bits);
 int mpy_bits_out(mpy_group_t group, int bits);
 
-/* ---- errors (errors.c): the library's codes as MPICH's. Codes that the program adds are far above all classes. ---- */
+/* ---- errors (errors.c) ---- */
+/* The library's codes as MPICH's. Codes that the program adds are far above all classes. */
 int mpy_code_out_slow(int code);
 int mpy_code_in(int code);
 int mpy_class_out(int class);
