@@ -213,6 +213,8 @@ def number(body: Body, interface: Interface, a: Argument) -> None:
         body.add(ctype, a.name, after=f"if (rc == 0 && {a.name} != NULL) *{x} = {constant_out(str(group), '*' + x)};")
     elif known:
         body.add(ctype, constant_in(str(group), x))
+    elif x == "target_disp" and interface.back.own_windows:
+        body.add(ctype, f"mpy_disp_in(win, {x})")
     elif place in ARRAYS_IN:
         body.arrays = True
         made, length = ARRAYS_IN[place]

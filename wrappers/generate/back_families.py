@@ -14,6 +14,7 @@ class Back:
     family: Family
     written: frozenset[str]  # in back/shared/*.c or back/FOLDER/*.c
     own_infos: bool = False  # the back keeps the infos itself
+    own_windows: bool = False  # the program's displacements may not be those of the library's window
 
     @property
     def folder(self) -> str:
@@ -37,11 +38,14 @@ BACKS = (
         OPEN_MPI,
         WRITTEN
         | frozenset(
-            "Abort Get_count_c Type_get_envelope_c Type_get_value_index Remove_error_class Remove_error_code "
-            "Remove_error_string Get_hw_resource_info Abi_get_info Abi_get_fortran_info Abi_get_fortran_booleans "
-            "Abi_set_fortran_info Abi_set_fortran_booleans".split()
+            "Abort Get_count_c Type_get_envelope_c Type_get_value_index Add_error_class Add_error_code "
+            "Add_error_string Remove_error_class Remove_error_code Remove_error_string Get_hw_resource_info "
+            "Abi_get_info Abi_get_fortran_info Abi_get_fortran_booleans Abi_set_fortran_info "
+            "Abi_set_fortran_booleans Win_allocate Win_allocate_c Win_allocate_shared Win_allocate_shared_c Win_free "
+            "Win_shared_query Win_shared_query_c".split()
         ),
         own_infos=True,
+        own_windows=True,
     ),
     Back(STANDARD, WRITTEN | {"T_event_get_info"}),
 )

@@ -8,7 +8,7 @@
  * Invariants
  *  1. All members agree on MPY_MEMORY_SHARED or _ARENA, because these need different collective calls.
  *  2. After a restart either the segment has its old layout, or the window becomes _ARENA. Shared windows can't become
- *     _ARENA; they fail.
+ *     _ARENA; they fail. A window of one process has the layout of such a segment in both, and may become either.
  *  3. While an image is written the segment contains only our own part as shared pages; the reader of the image needs
  *     no special case. A shared page that this process has not touched at that address would look empty, so all pages
  *     are touched.
@@ -117,7 +117,7 @@ static void parts_make(mpy_win_t *w) {
 }
 
 static bool is_as_before(const mpy_win_t *w, const segment_t *s) {
-    return w->memory == MPY_MEMORY_SHARED && s->hi - s->lo == w->bytes && (w->size == 0 || s->own - s->lo == w->offset);
+    return s->hi - s->lo == w->bytes && (w->size == 0 || s->own - s->lo == w->offset);
 }
 
 /* What a member can do. All members do the least of these. */
@@ -133,9 +133,10 @@ static int place(mpy_win_t *w, int comm, int info, void *base) {
     int rc = MPY_REAL(Allreduce)(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
     if (rc != 0) return rc;
     if (all == AS_SHARED) {
+        bool first = w->memory == 0;
+        w->memory = MPY_MEMORY_SHARED;
         w->lower = (char *)s.lo;
-        if (w->memory == 0) {
-            w->memory = MPY_MEMORY_SHARED;
+        if (first) {
             w->bytes = bytes;
             if (w->bytes == 0) return MPI_SUCCESS;
             w->segment = room;

@@ -71,9 +71,11 @@ int mpy_win_rebuild(char *error, uint64_t n) {
     mpy_thread_t *t = &MPY_UPPER->threads[0];
     const char *name = "";
     int rc = MPI_SUCCESS;
+    bool alone = false;
     mpy_hook_in(t);
     for (mpy_win_t *w = mpy_win_next(0); w != NULL && rc == 0; w = mpy_win_next(w->cid)) {
         name = w->team.name;
+        alone = w->team.size == 1 && w->memory == MPY_MEMORY_PROGRAM;
         rc = rebuild_one(w);
     }
     if (rc != 0) MPY_REAL(Error_class)(rc, &rc);
@@ -84,6 +86,11 @@ int mpy_win_rebuild(char *error, uint64_t n) {
             error, n,
             "cannot rebuild the shared window '%s': its ranks must share a node, as before, under the same MPI library",
             name);
+    else if (rc == MPI_ERR_WIN && alone)
+        mpy_text_format(error, n,
+                        "cannot rebuild the window '%s': this MPI library makes no window of one process from the "
+                        "program's memory (MPI_Win_create, MPI_Win_create_dynamic)",
+                        name);
     else
         mpy_text_format(error, n, "cannot rebuild the window '%s' (MPI error %d)", name, rc);
     return -1;

@@ -1,5 +1,5 @@
 /* back.h - a back: a library of the lower half that makes an MPI of another family look like MPICH. load.c opens it
- * when the real library is of that family, and fills the function table from it. See openmpi/back.h.
+ * when the real library is of that family, and fills the function table from it. See shared/translate.h.
  */
 #ifndef MANAPY_BACK_H
 #define MANAPY_BACK_H

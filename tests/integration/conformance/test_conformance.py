@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from launchers import ENVIRONMENT, OPEN_MPI_4
 from rounds import rounds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "conformance"))
@@ -37,6 +38,9 @@ MODULES = {  # regular expressions of the modules that run
     "restart": rf"test_({RESTARTED})\.",
     "exit": suite.WITH_FILES,
 }
+# On Open MPI 4.1, with kills: modules of the objects that it makes in other ways than MPICH.
+OPEN_MPIS_MODULES = r"test_(win|rma|rma_nb|errorcode|comm_topo|request|mpiabi)\."
+OPEN_MPIS_INTERVAL = 4.0
 INTERVALS = {"plain": 0.0, "checkpoint": 2.5, "restart": 2.5, "exit": 1.0}  # seconds between checkpoints, on average
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -92,3 +96,17 @@ def test_suite(
     assert checkpoints >= (0 if mode == "plain" else ENOUGH), (
         f"only {checkpoints} checkpoints in {ROUNDS} rounds, refused: {dict(run.refused)}"
     )
+
+
+def test_on_open_mpi(main: Path, tmp_path: Path) -> None:
+    """Its results are those of mpi4py on Open MPI, also for calls that fail there."""
+    OPEN_MPI_4.skip_if_missing()
+    mpi = suite.Mpi(tuple(map(str, OPEN_MPI_4.mpirun)), {**ENVIRONMENT, "MPI4PY_MPIABI": "openmpi"}, dict(ENVIRONMENT))
+    native = suite.outcomes(suite.native(tmp_path / "native", RANKS, main, OPEN_MPIS_MODULES, mpi=mpi).results)
+    assert sorted(native) == list(range(RANKS)) and all(native.values())
+    run = suite.under_manapy(
+        tmp_path / "run", RANKS, main, OPEN_MPIS_MODULES, "restart", SEED, OPEN_MPIS_INTERVAL, mpi=mpi
+    )
+    lines = suite.differences(suite.expected(native, "restart"), suite.outcomes(run.results), "restart", True)
+    assert not lines, "\n".join([*lines[:40], *suite.last_words(run.where)])
+    assert run.restarts >= 1 and run.checkpoints - run.restarts in (0, 1)

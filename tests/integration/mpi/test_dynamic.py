@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from jobs import BIN, PROGRAMS, Job, manapy
+from launchers import OPEN_MPIS, Launcher
 from restarts import restart
 
 
@@ -40,6 +42,46 @@ def test_children(make_job: Callable[..., Job]) -> None:
     job.checkpoint()
     restart(job)
     finish(job)
+
+
+@pytest.mark.parametrize("launcher", OPEN_MPIS, ids=lambda m: m.name)
+def test_children_on_open_mpi(make_job: Callable[..., Job], tmp_path: Path, launcher: Launcher) -> None:
+    """A part of the program above: on 4.1 two communicators with the same children can't be disconnected one by one.
+    mpi4py has to be told which MPI the children have, because they run without manapy."""
+    text = f"""
+import os, sys, time
+from mpi4py import MPI
+parent = MPI.Comm.Get_parent()
+if parent != MPI.COMM_NULL:
+    assert parent.allreduce(0) == 1
+    parent.Disconnect()
+    sys.exit()
+world, info = MPI.COMM_WORLD, MPI.Info.Create({{"env": "FIRST=1" + chr(10) + "SECOND=2"}})
+children = world.Spawn(sys.executable, [__file__], maxprocs=1, info=info)
+print("connected", flush=True)
+while not os.path.exists({str(tmp_path / "part")!r}):
+    time.sleep(0.02)
+children.allreduce(world.rank)
+children.Disconnect()
+print("parted", flush=True)
+while not os.path.exists({str(tmp_path / "end")!r}):
+    time.sleep(0.02)
+assert world.allreduce(1) == 2
+print("done", flush=True)
+"""
+    launcher.skip_if_missing()
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    job = make_job(2, mpirun=launcher.mpirun, env={**launcher.native, "MPI4PY_MPIABI": "openmpi"})
+    job.start(sys.executable, program)
+    job.wait_for(lambda text: text.count("connected") == 2)
+    assert "(made by MPI_Comm_spawn)" in refused(job)
+    (tmp_path / "part").touch()
+    job.wait_for(lambda text: text.count("parted") == 2)
+    job.checkpoint()
+    restart(job)
+    (tmp_path / "end").touch()
+    assert job.finish().count("done") == 2, job.report()
 
 
 def test_two_jobs(make_job: Callable[..., Job]) -> None:

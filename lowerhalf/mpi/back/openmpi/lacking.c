@@ -1,56 +1,14 @@
 /* lacking.c - what Open MPI lacks, or does in a way that a program of MPICH does not expect. See openmpi.h. */
 #include "openmpi.h"
 
+#include <stdio.h>
+
 /* ---- the end: Open MPI ends the process, whatever the communicator is ---- */
 
 static int abort_job(MPI_Comm comm, int code) {
     void *theirs = mpy_in(MPY_KIND_COMM, comm);
     return theirs == mpy_null[MPY_KIND_COMM] ? MPI_ERR_COMM : mpy_code_out(MPY_THEIRS(Abort, theirs, code));
 }
-
-/* ---- the binary interface: MPICH's, whose Fortran is gfortran's ---- */
-
-static int abi_info(MPI_Info *info) {
-    static const mpy_pair_t pairs[] = {{"mpi_aint_size", "8"}, {"mpi_count_size", "8"}, {"mpi_offset_size", "8"}};
-    return mpy_info_with(info, 3, pairs);
-}
-static int abi_fortran_info(MPI_Info *info) {
-    static const mpy_pair_t pairs[] = {
-        {"mpi_logical_size", "4"}, {"mpi_integer_size", "4"}, {"mpi_real_size", "4"},
-        {"mpi_double_precision_size", "8"}};
-    return mpy_info_with(info, 4, pairs);
-}
-static int abi_booleans(int size, void *true_value, void *false_value, int *set) {
-    *set = size == 4;
-    if (*set) *(int *)true_value = 1, *(int *)false_value = 0;
-    return MPI_SUCCESS;
-}
-static int abi_is_fixed(void) { return MPI_ERR_ABI; }
-
-/* ---- errors ---- */
-
-/* Classes of MPICH that Open MPI lacks, or version 4.1 does. */
-static const struct { int class; const char *text; } texts[] = {
-    {MPI_ERR_PROC_ABORTED, "MPI_ERR_PROC_ABORTED: a peer process has aborted"},
-    {MPI_ERR_SESSION, "MPI_ERR_SESSION: invalid session"},
-    {MPI_ERR_VALUE_TOO_LARGE,
-     "MPI_ERR_VALUE_TOO_LARGE: a count or displacement is too large for an int, and the MPI library (Open MPI) has no "
-     "functions for larger ones"},
-    {MPI_ERR_ERRHANDLER, "MPI_ERR_ERRHANDLER: invalid error handler"},
-    {MPI_ERR_ABI, "MPI_ERR_ABI: error of the binary interface"},
-    {MPI_ERR_UNSUPPORTED_OPERATION,
-     "MPI_ERR_UNSUPPORTED_OPERATION: the MPI library (Open MPI) does not support this operation"},
-};
-
-const char *mpy_own_text(int class) {
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].class == class) return texts[i].text;
-    return NULL;
-}
-int mpy_text_code(int class) { return mpy_code_in(class); }
-
-/* Open MPI keeps what a program has added; predefined ones can't be removed (MPI-4.1 9.5). */
-static int remove_added(int code) { return mpy_is_added(code) ? MPI_SUCCESS : MPI_ERR_OTHER; }
 
 /* ---- datatypes ---- */
 
@@ -90,21 +48,21 @@ static int type_value_index(MPI_Datatype value, MPI_Datatype index, MPI_Datatype
 #define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 static const mpy_ours_t lacking[] = {
     OURS(Abort, Abort, abort_job),
-    OURS(Abi_get_info, Init, abi_info),
-    OURS(Abi_get_fortran_info, Init, abi_fortran_info),
-    OURS(Abi_get_fortran_booleans, Init, abi_booleans),
-    OURS(Abi_set_fortran_info, Init, abi_is_fixed),
-    OURS(Abi_set_fortran_booleans, Init, abi_is_fixed),
-    OURS(Remove_error_class, Error_class, remove_added),
-    OURS(Remove_error_code, Error_class, remove_added),
-    OURS(Remove_error_string, Error_class, remove_added),
     OURS(Type_get_envelope_c, Type_get_envelope, type_envelope_c),
     OURS(Get_count_c, Type_size_x, get_count_c),
     OURS(Type_get_value_index, Type_size, type_value_index),
 };
 
-void mpy_fill_own(void **functions) {
+bool mpy_own_open(void **functions, char *error, size_t n) {
+    if (!mpy_windows_open()) {
+        snprintf(error, n, "out of address space for windows");
+        return false;
+    }
     mpy_fill(functions, lacking, sizeof lacking / sizeof *lacking);
+    mpy_fill(functions, mpy_ours_abi, mpy_ours_abi_count);
+    mpy_fill(functions, mpy_ours_added, mpy_ours_added_count);
     mpy_fill(functions, mpy_ours_infos, mpy_ours_infos_count);
+    mpy_fill(functions, mpy_ours_windows, mpy_ours_windows_count);
     if (mpy_theirs[MPY_FN_Session_init] == NULL) mpy_fill(functions, mpy_ours_sessions, mpy_ours_sessions_count);
+    return true;
 }

@@ -1,5 +1,5 @@
-/* openmpi.h - what the back for Open MPI (4.1 and 5.0) has of its own: MPI_Status, infos. shared/translate.h has what all
- * backs share. */
+/* openmpi.h - what the back for Open MPI (4.1 and 5.0) has of its own: MPI_Status, infos, windows of one process.
+ * shared/translate.h has what all backs share. */
 #ifndef MANAPY_BACK_OPENMPI_H
 #define MANAPY_BACK_OPENMPI_H
 
@@ -40,7 +40,27 @@ int mpy_info_with(MPI_Info *info, int n, const mpy_pair_t *pairs); /* a new info
 void mpy_up(void);
 void mpy_down(void);
 
-extern const mpy_ours_t mpy_ours_infos[], mpy_ours_sessions[];
-extern const size_t mpy_ours_infos_count, mpy_ours_sessions_count;
+/* ---- windows of one process (windows.c) ---- */
+/* The part of the real window's memory that the core knows. */
+typedef struct mpy_alone {
+    char *pages;
+    MPI_Aint shift; /* bytes before them */
+    MPI_Aint size;
+    int unit;
+} mpy_alone_t;
+extern mpy_alone_t **mpy_alone; /* by the index of a created handle; NULL: the core knows all of the window */
+bool mpy_windows_open(void);
+static inline MPI_Aint mpy_disp_in(MPI_Win win, MPI_Aint disp) {
+    const mpy_alone_t *alone = mpy_alone[mpy_made_index(win)];
+    return MPY_LIKELY(alone == NULL) || disp < 0 ? disp : alone->shift + disp * alone->unit;
+}
+
+/* ---- spawned processes (spawn.c) ---- */
+void *mpy_spawn_info(void *given);
+
+/* ---- functions ---- */
+extern const mpy_ours_t mpy_ours_abi[], mpy_ours_added[], mpy_ours_infos[], mpy_ours_sessions[], mpy_ours_windows[];
+extern const size_t mpy_ours_abi_count, mpy_ours_added_count, mpy_ours_infos_count, mpy_ours_sessions_count,
+    mpy_ours_windows_count;
 
 #endif

@@ -4,8 +4,8 @@
  * details, which are dropped. MPICH's classes end below 128, and its added codes are above.
  *
  * Invariants
- *  1. An added code is shown as ADDED + the code, or as itself if it is above ADDED. A library has codes of one of these
- *     sorts only. Neither is a class of MPICH.
+ *  1. An added code is shown as ADDED + the code, or as itself if it is above ADDED. A library has codes of one of
+ *     these sorts only. Neither is a class of MPICH.
  */
 #include "back_interface.h"
 
@@ -31,7 +31,6 @@ int mpy_their_class(int code) {
 
 int mpy_code_out_slow(int code) { return mpy_class_out(mpy_their_class(code)); }
 
-bool mpy_is_added(int code) { return code > ADDED; }
 static int added_in(int code) { return above ? code : code - ADDED; }
 int mpy_code_in(int code) { return code > ADDED ? added_in(code) : mpy_number_in(MPY_GROUP_ERROR, code); }
 

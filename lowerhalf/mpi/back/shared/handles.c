@@ -32,7 +32,7 @@ typedef struct pool {
 static pool_t pools[MPY_KINDS];
 static mpy_block_t **kept; /* by the index of a request: memory to free with it */
 
-static void *reserve(size_t bytes) {
+void *mpy_reserve(size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
@@ -47,8 +47,8 @@ bool mpy_handles_open(void *library, char *error, size_t n) {
             mpy_null[mpy_rows[i].kind] = handle_of(library, &mpy_rows[i].object);
     for (int kind = 0; kind < MPY_KINDS; kind++) {
         pool_t *p = &pools[kind];
-        mpy_made[kind] = reserve(MPY_MADE * sizeof(void *));
-        p->stack = reserve(MPY_MADE * sizeof *p->stack);
+        mpy_made[kind] = mpy_reserve(MPY_MADE * sizeof(void *));
+        p->stack = mpy_reserve(MPY_MADE * sizeof *p->stack);
         p->ever = kind == MPY_KIND_DATATYPE ? PAIR_TYPES : 0;
         if (mpy_made[kind] == NULL || p->stack == NULL) {
             snprintf(error, n, "out of address space for handles");
@@ -56,7 +56,7 @@ bool mpy_handles_open(void *library, char *error, size_t n) {
         }
         for (int i = 0; i < MPY_PREDEFINED; i++) mpy_predefined[kind][i] = mpy_null[kind];
     }
-    kept = reserve(MPY_MADE * sizeof *kept);
+    kept = mpy_reserve(MPY_MADE * sizeof *kept);
     for (size_t i = 0; i < mpy_rows_count; i++) {
         const mpy_row_t *row = &mpy_rows[i];
         void *theirs = handle_of(library, &row->object);

@@ -1,5 +1,5 @@
-/* numbers.c - constants of MPICH as the library's and back. See translate.h; the pairs come from table/abi.txt. Linear search:
- * used when objects are made and asked, not in communication. */
+/* numbers.c - constants of MPICH as the library's and back. See translate.h; the pairs come from table/abi.txt. Linear
+ * search: used when objects are made and asked, not in communication. */
 #include "back_interface.h"
 
 static const struct { mpy_group_t group; int ours, theirs; } pairs[] = {

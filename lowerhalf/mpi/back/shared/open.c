@@ -36,7 +36,8 @@ bool mpy_back_open(void *library, void **functions, void **data, void *missing, 
     mpy_fill(functions, mpy_ours_generated, mpy_ours_generated_count);
     mpy_fill(functions, mpy_ours_written, mpy_ours_written_count);
     mpy_fill(functions, mpy_ours_errors, mpy_ours_errors_count);
-    mpy_fill_own(functions);
+    mpy_fill(functions, mpy_ours_spawn, mpy_ours_spawn_count);
+    if (!mpy_own_open(functions, error, n)) return false;
     for (int i = 0; i < MPY_DATA_COUNT; i++) data[i] = NULL;
     data[MPY_DATA_UNWEIGHTED] = (void *)BACK_UNWEIGHTED;
     data[MPY_DATA_WEIGHTS_EMPTY] = (void *)BACK_WEIGHTS_EMPTY;

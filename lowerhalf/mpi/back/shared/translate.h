@@ -14,7 +14,8 @@
  *   mpy_status_out, mpy_status_in       a status as MPICH's, and back
  *   mpy_up, mpy_down                    called after MPI_Init, before MPI_Finalize
  *   mpy_own_text, mpy_text_code         texts of errors (errors.c)
- *   mpy_fill_own                        functions that only this back has (open.c)
+ *   mpy_spawn_info                      the info that spawned processes get instead of the program's (spawn.c)
+ *   mpy_own_open                        fills in the functions that only this back has (open.c)
  *
  * Invariants
  *  1. No function of the library is linked: each is found in the library that load.c has opened (open.c).
@@ -48,10 +49,10 @@ extern void *mpy_theirs[MPY_FN_COUNT]; /* the library's, in the order of the tab
 
 /* One function of the back. It can be used if the library has the function `needs`. */
 typedef struct mpy_ours { int slot, needs; void *function; } mpy_ours_t;
-extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[], mpy_ours_errors[];
-extern const size_t mpy_ours_generated_count, mpy_ours_written_count, mpy_ours_errors_count;
+extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[], mpy_ours_errors[], mpy_ours_spawn[];
+extern const size_t mpy_ours_generated_count, mpy_ours_written_count, mpy_ours_errors_count, mpy_ours_spawn_count;
 void mpy_fill(void **functions, const mpy_ours_t *ours, size_t n);
-void mpy_fill_own(void **functions);
+bool mpy_own_open(void **functions, char *error, size_t n);
 
 /* ---- handles (handles.c) ---- */
 typedef enum {
@@ -90,6 +91,7 @@ int mpy_handle_add(mpy_kind_t kind, void *theirs);  /* a new handle; ends the pr
 void mpy_handle_remove(mpy_kind_t kind, int handle);
 int mpy_handle_of(mpy_kind_t kind, void *theirs);   /* the handle of a predefined object, or a new one */
 int mpy_handle_find(mpy_kind_t kind, void *theirs); /* the handle of an object that has one; else null */
+void *mpy_reserve(size_t bytes); /* zeros; NULL: no address space is left */
 /* Arrays that live as long as the request. */
 struct mpy_block;
 void mpy_request_keep(int request, struct mpy_block *blocks);
@@ -152,11 +154,11 @@ int mpy_number_out(mpy_group_t group, int value);
 int mpy_bits_in(mpy_group_t group, int bits);
 int mpy_bits_out(mpy_group_t group, int bits);
 
-/* ---- errors (errors.c): the library's codes as MPICH's. Codes that the program adds are far above all classes. ---- */
+/* ---- errors (errors.c) ---- */
+/* The library's codes as MPICH's. Codes that the program adds are far above all classes. */
 int mpy_code_out_slow(int code);
 int mpy_code_in(int code);
 int mpy_class_out(int class);
-bool mpy_is_added(int code); /* by the program; MPICH's */
 static inline int mpy_code_out(int code) { return MPY_LIKELY(code == 0) ? 0 : mpy_code_out_slow(code); }
 /* Has a call failed with this class of the library's? */
 int mpy_their_class(int code);

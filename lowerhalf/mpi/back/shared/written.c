@@ -130,37 +130,6 @@ static int comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, 
     return idup(rc, made, theirs, newcomm, request);
 }
 
-static void codes_out(int *codes, int n) {
-    for (int i = 0; codes != NULL && i < n; i++) codes[i] = mpy_code_out(codes[i]);
-}
-
-static int comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info info, int root, MPI_Comm comm,
-                      MPI_Comm *intercomm, int codes[]) {
-    void *theirs = mpy_null[MPY_KIND_COMM];
-    int rc = MPY_THEIRS(Comm_spawn, command, argv, maxprocs, mpy_in(MPY_KIND_INFO, info), root,
-                        mpy_in(MPY_KIND_COMM, comm), &theirs, codes);
-    if (rc == 0) *intercomm = mpy_out(MPY_KIND_COMM, theirs);
-    if (rc == 0) codes_out(codes, maxprocs);
-    return mpy_code_out(rc);
-}
-
-static int comm_spawn_multiple(int count, char *commands[], char **argvs[], const int maxprocs[],
-                               const MPI_Info infos[], int root, MPI_Comm comm, MPI_Comm *intercomm, int codes[]) {
-    void *theirs = mpy_null[MPY_KIND_COMM];
-    int all = 0;
-    mpy_arrays_t arrays;
-    mpy_arrays_begin(&arrays, false);
-    long given = mpy_length_at_root(comm, root) > 0 ? count : 0; /* only the root gives them */
-    void **o_infos = mpy_handles_in(&arrays, MPY_KIND_INFO, given ? infos : NULL, given);
-    int rc = MPY_THEIRS(Comm_spawn_multiple, count, commands, argvs, maxprocs, o_infos, root,
-                        mpy_in(MPY_KIND_COMM, comm), &theirs, codes);
-    for (long i = 0; i < given; i++) all += maxprocs[i];
-    if (rc == 0) *intercomm = mpy_out(MPY_KIND_COMM, theirs);
-    if (rc == 0) codes_out(codes, all);
-    mpy_arrays_end(&arrays);
-    return mpy_code_out(rc);
-}
-
 /* ---- datatypes ---- */
 
 /* The same type each time, which can't be freed. */
@@ -260,8 +229,6 @@ const mpy_ours_t mpy_ours_written[] = {
     OURS(Win_get_attr, Win_get_attr, win_get_attr),
     OURS(Comm_idup, Comm_idup, comm_idup),
     OURS(Comm_idup_with_info, Comm_idup, comm_idup_with_info),
-    OURS(Comm_spawn, Comm_spawn, comm_spawn),
-    OURS(Comm_spawn_multiple, Comm_spawn_multiple, comm_spawn_multiple),
     OURS(Type_create_f90_real, Type_create_f90_real, type_f90_real),
     OURS(Type_create_f90_complex, Type_create_f90_complex, type_f90_complex),
     OURS(Type_create_f90_integer, Type_create_f90_integer, type_f90_integer),

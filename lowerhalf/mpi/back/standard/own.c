@@ -56,4 +56,8 @@ static int event_get_info(int index, char *name, int *name_length, int *verbosit
 #define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##SLOT, (void *)(FUNCTION)}
 static const mpy_ours_t own[] = {OURS(T_event_get_info, event_get_info)};
 
-void mpy_fill_own(void **functions) { mpy_fill(functions, own, sizeof own / sizeof *own); }
+bool mpy_own_open(void **functions, char *error, size_t n) {
+    (void)error, (void)n;
+    mpy_fill(functions, own, sizeof own / sizeof *own);
+    return true;
+}

@@ -1,5 +1,5 @@
-/* standard.h - what the back for the standard ABI of MPI 5.0 (chapter 20) has of its own: MPI_Status. shared/translate.h
- * has what all backs share. */
+/* standard.h - what the back for the standard ABI of MPI 5.0 (chapter 20) has of its own: MPI_Status.
+ * shared/translate.h has what all backs share. */
 #ifndef MANAPY_BACK_STANDARD_H
 #define MANAPY_BACK_STANDARD_H
 
@@ -31,12 +31,16 @@ static inline void mpy_status_out(MPI_Status *to, const mpy_status_t *from) {
 }
 static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
     *to = (mpy_status_t){
-        .source = mpy_rank_in(from->MPI_SOURCE), .tag = mpy_tag_in(from->MPI_TAG), .error = mpy_code_in(from->MPI_ERROR)};
+        .source = mpy_rank_in(from->MPI_SOURCE),
+        .tag = mpy_tag_in(from->MPI_TAG),
+        .error = mpy_code_in(from->MPI_ERROR),
+    };
     MPY_THEIRS(Status_set_elements_c, to, (void *)BACK_BYTE, (MPI_Count)mpy_status_bytes(from));
     MPY_THEIRS(Status_set_cancelled, to, from->count_hi_and_cancelled & 1);
 }
 
 void mpy_up(void);
 static inline void mpy_down(void) {}
+static inline void *mpy_spawn_info(void *given) { return given; }
 
 #endif
