@@ -1,4 +1,7 @@
-"""The status of a job as `manapy status` prints it."""
+"""The status of a job as `manapy status` prints it.
+
+A job with many ranks is shown in groups of ranks that do the same, so that it fits a screen.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,20 @@ from ...core.units import ago, size
 from ..shared.output import Output
 
 
-def show(status: dict[str, Any], out: Output) -> None:
-    """Print the status."""
+MANY = 32  # more ranks are shown in groups
+GROUPS = 20  # the largest ones are shown
+SHOWN = 40  # characters of a list of ranks
+
+
+def show(status: dict[str, Any], out: Output, *, each: bool = False) -> None:
+    """Print the status. each: one line for each rank, also of many."""
     protocol = "" if status["protocol"] == "cc" else f", protocol {status['protocol']}"
     out.line(f"job {status['id']} in {status['dir']}: {status['state']}, {status['size']} ranks{protocol}")
-    rows = [
-        (r["rank"], r["host"], r["pid"], r["state"], r.get("waits_for") or "", r.get("program") or "")
-        for r in status["ranks"]
-    ]
-    out.table(("rank", "host", "pid", "state", "waits for", "program"), rows)
+    if each or len(status["ranks"]) <= MANY:
+        rows = [(r["rank"], r["host"], r["pid"], *_what(r)) for r in status["ranks"]]
+        out.table(("rank", "host", "pid", "state", "waits for", "program"), rows)
+    else:
+        _show_groups(status["ranks"], out)
     for text in status.get("waiting", []):
         out.line(text)
     if status["checkpoint_dir"] != status["dir"]:
@@ -26,3 +34,41 @@ def show(status: dict[str, Any], out: Output) -> None:
         out.line(f"last checkpoint {last['path']}, {ago(time.time() - last['time'])} ago, {size(last['bytes'])}")
     else:
         out.line("no checkpoint yet")
+
+
+def _what(rank: dict[str, Any]) -> tuple[str, str, str]:
+    return rank["state"], rank.get("waits_for") or "", rank.get("program") or ""
+
+
+def _show_groups(ranks: list[dict[str, Any]], out: Output) -> None:
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for rank in ranks:
+        groups.setdefault(_what(rank), []).append(rank)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    rows = []
+    for what, members in ordered[:GROUPS]:
+        hosts = sorted({rank["host"] for rank in members if rank["host"]})
+        where = f"{hosts[0]} and {len(hosts) - 1} more" if len(hosts) > 1 else "".join(hosts)
+        rows.append((len(members), _ranges([rank["rank"] for rank in members]), where, *what))
+    out.table(("ranks", "which", "hosts", "state", "waits for", "program"), rows)
+    if left := ordered[GROUPS:]:
+        out.line(f"and {sum(len(members) for _, members in left)} ranks in {len(left)} smaller groups")
+    out.line("--ranks shows each rank")
+
+
+def _ranges(ranks: list[int]) -> str:
+    """A list such as 0-63, 65; the end of a long one is left out."""
+    parts: list[str] = []
+    length = 0
+    first = previous = ranks[0]
+    for rank in [*ranks[1:], -1]:
+        if rank == previous + 1:
+            previous = rank
+            continue
+        part = str(first) if first == previous else f"{first}-{previous}"
+        if parts and length + len(part) > SHOWN:
+            return ", ".join(parts) + ", …"
+        parts.append(part)
+        length += len(part) + 2
+        first = previous = rank
+    return ", ".join(parts)

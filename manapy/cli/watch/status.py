@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_job(parser)
     parser.add_argument("--watch", action="store_true", help="update the view until the end")
+    parser.add_argument(
+        "--ranks", action="store_true", help="one line for each rank (default: many ranks are shown in groups)"
+    )
     parser.add_argument("--json", action="store_true")
 
 
@@ -51,7 +54,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if not out.json:
         from .job_status import show
 
-        show(status, out)
+        show(status, out, each=options.ranks)
     return 0
 
 

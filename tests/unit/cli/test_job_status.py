@@ -1,0 +1,66 @@
+"""`manapy status` of many ranks fits a screen."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from manapy.cli.shared.output import Output
+from manapy.cli.watch import job_status
+
+
+def status(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": "j", "dir": "/d", "state": "running", "size": len(ranks), "protocol": "cc", "ranks": ranks,
+        "checkpoint_dir": "/d", "last_checkpoint": None, "waiting": [],
+    }  # fmt: skip
+
+
+def rank(number: int, state: str = "running", waits_for: str | None = None) -> dict[str, Any]:
+    host = f"n{number // 64}"
+    return {"rank": number, "host": host, "pid": number, "state": state, "waits_for": waits_for, "program": "solver"}
+
+
+def shown(ranks: list[dict[str, Any]], *, each: bool = False) -> list[list[str]]:
+    out = io.StringIO()
+    job_status.show(status(ranks), Output(file=out), each=each)
+    return [line.split() for line in out.getvalue().splitlines()]
+
+
+def test_few_ranks_one_by_one() -> None:
+    lines = shown([rank(number) for number in range(job_status.MANY)])
+    assert len(lines) == 1 + 1 + job_status.MANY + 1 and lines[2] == ["0", "n0", "0", "running", "solver"]
+
+
+def test_many_ranks_in_groups() -> None:
+    ranks = [rank(number, "collective" if number % 100 == 7 else "running") for number in range(10_000)]
+    lines = shown(ranks)
+    assert lines[1] == "ranks which hosts state waits for program".split()
+    assert lines[2] == "9900 0-6, 8-106, 108-206, 208-306, 308-406, … n0 and 156 more running solver".split()
+    assert lines[3][:3] == ["100", "7,", "107,"] and lines[3][-2:] == ["collective", "solver"]
+    assert lines[4] == "--ranks shows each rank".split() and len(lines) == 6
+
+
+def test_each_of_many() -> None:
+    assert len(shown([rank(number) for number in range(100)], each=True)) == 1 + 1 + 100 + 1
+
+
+def test_only_the_largest_groups() -> None:
+    lines = shown([rank(number, "blocked", f"rank {number // 2}") for number in range(100)])
+    assert len(lines) == 2 + job_status.GROUPS + 3
+    assert lines[-3] == "and 60 ranks in 30 smaller groups".split()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "3"),
+        ([0, 1, 2, 5], "0-2, 5"),
+        (list(range(9)), "0-8"),
+        (list(range(0, 80, 2)), "0, 2, 4, 6, 8, 10, 12, 14"),
+    ],
+)
+def test_lists_of_ranks(ranks: list[int], text: str) -> None:
+    assert job_status._ranges(ranks).startswith(text)
+    assert len(job_status._ranges(ranks)) <= job_status.SHOWN + len("12345-12345, …")
