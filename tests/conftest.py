@@ -25,6 +25,7 @@ ORDER = (
     "rdma/",
     "integration/chain/test_slurm",  # mostly waits
     "integration/mpi/test_under_other_mpis",
+    "integration/mpi/test_surface_under_other_mpis",
     "integration/conformance/test_conformance",
     "integration/fcdp/",
     "integration/",

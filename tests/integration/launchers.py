@@ -10,11 +10,12 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from jobs import BIN
+from jobs import BIN, Job
 
 # For jobs under any MPI, as a restart may be under another one. Open MPI is allowed to run as root, and to run more
 # ranks than there are processors without burning their time. Intel MPI looks for no network, and its ranks that wait
@@ -123,4 +124,16 @@ STANDARD = Launcher(
     STANDARD_PREFIX / "lib/libmpi_abi.so.1",
     "pip install mpich",
 )
+OTHERS = (*OPEN_MPIS, INTEL_MPI, STANDARD)  # than that of this Python environment
 LAUNCHERS = (MPICH, DEBIAN_MPICH, *OPEN_MPIS, INTEL_MPI, STANDARD)
+
+
+def name_of(launcher: Launcher) -> str:
+    """For the names of tests."""
+    return launcher.name
+
+
+def job_under(launcher: Launcher, make_job: Callable[..., Job], ranks: int) -> Job:
+    """A job of this fixture under a launcher. Skips the test if that is not installed."""
+    launcher.skip_if_missing()
+    return make_job(ranks, mpirun=launcher.mpirun, env=dict(ENVIRONMENT))

@@ -4,8 +4,6 @@ checkpoint, SIGKILL, restart under the same MPI or another one; the same results
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,48 +11,22 @@ from pathlib import Path
 import pytest
 import solver
 from jobs import BIN, PROGRAMS, Job, run
-from launchers import ENVIRONMENT, INTEL_MPI, MPICH, OPEN_MPI_4, OPEN_MPI_5, OPEN_MPIS, STANDARD, Launcher
-from restarts import check, restart, through_restart
+from launchers import (
+    ENVIRONMENT,
+    INTEL_MPI,
+    MPICH,
+    OPEN_MPI_4,
+    OPEN_MPI_5,
+    OPEN_MPIS,
+    OTHERS,
+    STANDARD,
+    Launcher,
+    job_under,
+    name_of,
+)
+from restarts import through_restart
 
 LAST = 400
-HANGS_SECONDS, TIMED_OUT = 30, 124  # the latter: exit code of timeout(1)
-SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
-OTHERS = (*OPEN_MPIS, INTEL_MPI, STANDARD)
-DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; or which are about MPICH's own behaviour
-    "surface_comm": "4.1 has no MPI_Comm_idup_with_info; other error classes",
-    "surface_datatypes": "no counts above 2**31",
-    "surface_dynamic": "what it spawns runs natively, and is a program of MPICH",
-    "surface_intercomm": "a blocking constructor beside a pending MPI_Comm_idup hangs",
-    "surface_io": "no data representations of the program",
-    "surface_tools": "no events; other numbers of variables; MPI_T_finalize after MPI_Finalize crashes, natively, too",
-    "surface_wrong_calls": "wrong arguments that it does not look at",
-}
-# Of surface_rma: shared windows have page-sized parts, two atomic operations at once crash 4.1 (natively, too), 5.0
-# forgets hints, and wrong calls are on a window that 4.1 can't create.
-PARTS = {
-    "surface_rma": ["create", "allocate", "alone", "dynamic", "locks", "pscw", "requests", "mixed"],
-}
-DIFFERENT_ON_INTEL = {  # natively too
-    "surface_datatypes": "packing in the external form; error classes",
-    "surface_dynamic": "MPI_Comm_spawn and the like crash with I_MPI_FABRICS=shm",
-    "surface_errors": "wrong handles that it does not look at",
-    "surface_io": "error classes; wrong data representations are accepted",
-    "surface_query": "wrong handles that it does not look at",
-    "surface_tools": "other control variables",
-    "surface_topology": "Cartesian communicators without dimensions",
-}
-INTELS_FAULTS = {  # states that fail on Intel MPI without manapy: programs, and how
-    "surface_dynamic": {"children": "crash", "ports": "crash", "inside": "crash", "join": "crash"},
-    "surface_persistent_collectives": {"every_function": "hang"},
-    "surface_rma": {"create": "crash", "atomics": "wrong"},
-}
-# What the back for the standard ABI has beyond the one for Open MPI: constants, handles, statuses, operations with
-# large counts. Not here: names of ports are too long (surface_dynamic), a wrong info is a wrong argument
-# (surface_query), MPI_T_PVAR_ALL_HANDLES crashes natively (surface_tools). The others pass, too.
-ON_STANDARD = (
-    "surface_collectives", "surface_comm", "surface_errors", "surface_io", "surface_nbc", "surface_op", "surface_p2p",
-    "surface_rma", "surface_topology",
-)  # fmt: skip
 CHANGES = [
     (OPEN_MPI_4, OPEN_MPI_4),
     (OPEN_MPI_5, OPEN_MPI_5),
@@ -78,15 +50,6 @@ VERSIONS = {
     "intelmpi": "Intel(R) MPI Library",
     "standard": "MPICH Version",
 }
-
-
-def name_of(launcher: Launcher) -> str:
-    return launcher.name
-
-
-def job_under(launcher: Launcher, make_job: Callable[..., Job], ranks: int) -> Job:
-    launcher.skip_if_missing()
-    return make_job(ranks, mpirun=launcher.mpirun, env=dict(ENVIRONMENT))
 
 
 @pytest.fixture(scope="module")
@@ -173,69 +136,6 @@ def test_messages_in_flight(
         job.wait_until_it_runs()
     go.touch()
     assert digest(job.finish()) == digest(native.stdout)
-
-
-def states_of(source: Path) -> list[str]:
-    """The names of the states in a program of the frame checkpointed.h."""
-    return re.findall(r"\bSTATE\((\w+)\)", source.read_text())
-
-
-def outcome(done: subprocess.CompletedProcess[str]) -> str:
-    """What became of such a program, in a word."""
-    if done.returncode == TIMED_OUT:
-        return "hang"
-    if "KILLED BY SIGNAL" in done.stdout + done.stderr:
-        return "crash"
-    return "wrong" if "FAILED" in done.stdout else f"exit code {done.returncode}"
-
-
-@pytest.mark.parametrize(
-    ("launcher", "source"),
-    [(on, path) for on in OTHERS for path in SURFACE if on != STANDARD or path.stem in ON_STANDARD],
-    ids=lambda x: x.stem if isinstance(x, Path) else x.name,
-)
-def test_surface(
-    make_job: Callable[..., Job], c_program: Callable[[Path], Path], launcher: Launcher, source: Path
-) -> None:
-    """Every function (test_surface.py): objects are the same after two restarts, the first one under MPICH."""
-    if launcher.abi == "Open MPI" and source.stem in DIFFERENT:
-        pytest.skip(f"Open MPI: {DIFFERENT[source.stem]}")
-    if launcher == INTEL_MPI and source.stem in DIFFERENT_ON_INTEL:
-        pytest.skip(f"Intel MPI: {DIFFERENT_ON_INTEL[source.stem]}")
-    faults = INTELS_FAULTS.get(source.stem, {}) if launcher == INTEL_MPI else {}
-    states = [state for state in states_of(source) if state not in faults] if faults else []  # []: all
-    if launcher.abi == "Open MPI":
-        states = PARTS.get(source.stem, [])
-    job = job_under(launcher, make_job, 4)
-    go = job.where / "go"
-    job.env["STATE_GO"] = str(go)
-    job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")  # for what the program spawns, which runs natively
-    job.start(c_program(source), *states)
-    job.wait_for(lambda text: text.count("ready") == 4)
-    for there in (MPICH, launcher):
-        job.checkpoint()
-        job.mpirun = there.mpirun
-        restart(job)
-    check(job, go, 4)
-
-
-@pytest.mark.parametrize(
-    ("program", "state", "how"),
-    [(program, state, how) for program, states in INTELS_FAULTS.items() for state, how in states.items()],
-)
-def test_faults_of_intel_mpi(
-    tmp_path: Path, c_program: Callable[[Path], Path], program: str, state: str, how: str
-) -> None:
-    """They are the same without manapy and with it. If Intel MPI no longer has one, its line has to go."""
-    INTEL_MPI.skip_if_missing()
-    go = tmp_path / "go"
-    go.touch()
-    source = next(path for path in SURFACE if path.stem == program)
-    environment = {**os.environ, **INTEL_MPI.native, "STATE_GO": str(go), "STATE_NATIVE": "1"}
-    start = ["timeout", str(HANGS_SECONDS), *INTEL_MPI.mpirun, "-n", "4"]
-    launch = [BIN / "manapy-launch", "--dir", tmp_path / "job"]
-    for layer in ([], launch):
-        assert outcome(run([*start, *layer, c_program(source), state], env=environment)) == how
 
 
 @pytest.mark.parametrize(
