@@ -3,6 +3,7 @@ checkpoint, SIGKILL, restart under the same MPI or another one; the same results
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from launchers import (
     name_of,
 )
 from restarts import through_restart
+from rounds import rounds
 
 LAST = 400
 CHANGES = [
@@ -104,6 +106,14 @@ def digest(output: str) -> set[str]:
     return {line for line in output.splitlines() if line.startswith("digest ")}
 
 
+@functools.cache
+def native_digest(script: Path, ranks: int, steps: int) -> set[str]:
+    """What the program prints without manapy."""
+    native = run([BIN / "mpirun", "-n", str(ranks), sys.executable, script, str(steps)])
+    assert len(digest(native.stdout)) == 1, native.stderr
+    return digest(native.stdout)
+
+
 @pytest.mark.parametrize(
     ("program", "ranks", "steps"),
     [
@@ -119,15 +129,13 @@ def digest(output: str) -> set[str]:
 def test_messages_in_flight(
     make_job: Callable[..., Job], launcher: Launcher, program: str, ranks: int, steps: int
 ) -> None:
-    """A drain probes and receives through the back: nothing is lost, in the running job and in two restarted ones."""
-    script = PROGRAMS / "steps" / f"{program}.py"
-    native = run([BIN / "mpirun", "-n", str(ranks), sys.executable, script, str(steps)])
-    assert len(digest(native.stdout)) == 1, native.stderr
+    """A drain probes and receives through the back: nothing is lost, in the running job and in restarted ones."""
+    expected = native_digest(PROGRAMS / "steps" / f"{program}.py", ranks, steps)
     job = job_under(launcher, make_job, ranks)
     go = job.hold(steps - 1)
     job.start_python(f"steps/{program}.py", str(steps), "--pause", "0.005")
     job.wait_for("step")
-    for there in (launcher, MPICH, launcher):
+    for there in (launcher, MPICH, launcher)[-rounds(2, 3) :]:
         job.checkpoint("--then", "continue")
         job.checkpoint()
         job.kill()
@@ -135,7 +143,7 @@ def test_messages_in_flight(
         job.restart()
         job.wait_until_it_runs()
     go.touch()
-    assert digest(job.finish()) == digest(native.stdout)
+    assert digest(job.finish()) == expected
 
 
 @pytest.mark.parametrize(
