@@ -110,6 +110,7 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
         "figure8-scaling",
         "figure9-images",
         "messages",
+        "scale",
         *(["figure9-verbs"] if "verbs" in only else []),
     ]
     assert sorted(path.stem for path in (tmp_path / "out").glob("*.png")) == sorted(pictures)
