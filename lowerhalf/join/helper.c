@@ -1,6 +1,5 @@
-/* helper.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _node`, `manapy
- * _step`, `manapy _shift`.
- * Lower half; libc; still one thread.
+/* helper.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _node`, `manapy _step`,
+ * `manapy _shift`. Lower half; libc; still one thread.
  *
  * Invariants
  *  1. A helper gets only the descriptors of the rank that are passed to it, and the process manager doesn't take it for

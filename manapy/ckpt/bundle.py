@@ -8,7 +8,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from ..clock.messages import decode_ranks, encode_ranks
 
@@ -19,10 +19,14 @@ class Bundle:
     """Lines that wait for the next message."""
 
     def __init__(self) -> None:
-        self.ranks: set[int] = set()  # that have a line here
         self._groups: list[tuple[str, list[int]]] = []
         self._newest: dict[str, int] = {}  # line: its last group
         self._last: dict[int, int] = {}  # rank: the group of its last line
+
+    @property
+    def ranks(self) -> Set[int]:
+        """The ranks that have a line here."""
+        return self._last.keys()
 
     def add(self, rank: int, line: str) -> None:
         """One line of (or for) a rank."""
@@ -32,14 +36,12 @@ class Bundle:
             self._groups.append((line, []))
         self._groups[group][1].append(rank)
         self._last[rank] = group
-        self.ranks.add(rank)
 
     def take(self) -> Iterator[str]:
         """The messages with everything that was added. Empties the bundle."""
         groups, self._groups = self._groups, []
         self._newest.clear()
         self._last.clear()
-        self.ranks.clear()
         parts: list[str] = []
         length = 0
         for line, ranks in groups:

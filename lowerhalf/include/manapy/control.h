@@ -33,9 +33,9 @@
  *                                                             follow when it has enabled them
  *   ROWS epoch version more n row...                          row = cid:ggid:seq:members:handle:name; members = list,
  *                                                             a-b = consecutive ranks, a-b/s = every s-th of them. The
- *                                                             first time: all rows; later: rows made since. handle 0: under construction.
- *                                                             more = 1: the next line continues the list, so that no
- *                                                             line is too long
+ *                                                             first time: all rows; later: rows made since. handle 0:
+ *                                                             under construction. more = 1: the next line continues
+ *                                                             the list, so that no line is too long
  *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)
  *   RETRACT epoch version                                     a call that may have been reported is no longer counted
  *                                                             (it failed on its arguments): the coordinator must ask

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
+from ...clock.messages import Members
 from ...core.errors import CheckpointError
 from ...core.units import size
 from .. import protocol
@@ -68,7 +69,7 @@ class Flow:
         self.disabled: set[int] = set()  # ranks that answer CHECK when their program has enabled checkpoints again
         self.gone: dict[int, str] = {}  # rank: why it takes part in no further checkpoint
         self._send, self._secret = send, secret
-        self._members: dict[str, tuple[str, tuple[int, ...]]] = {}  # of the communicators of this checkpoint
+        self._members: Members = {}  # of the communicators of this checkpoint
         self._answer = ""
         self._answers: dict[int, list[str]] = {}
         self._step: asyncio.Future[None] | None = None

@@ -159,10 +159,7 @@ class Ranks:
         if not rank.connected or rank.done:
             self._on_gone(rank)
             return
-        rank.connected = False
-        self._failures[rank] = None
-        rank.channel.close()
-        self._on_lost(rank.number)
+        self._disconnect(rank)
         if rank.here and not processes.is_alive(rank.pid):
             self._on_gone(rank)
         else:
@@ -175,9 +172,14 @@ class Ranks:
         for number in numbers:
             rank = self.known[number]
             if rank.connected and not rank.done:
-                self._failures[rank] = None
-                self._on_lost(number)
+                self._disconnect(rank)
             self._on_gone(rank)
+
+    def _disconnect(self, rank: Rank) -> None:
+        rank.connected = False
+        self._failures[rank] = None
+        rank.channel.close()
+        self._on_lost(rank.number)
 
     def kill(self, reason: str, code: int = 1, after: float = 0.0) -> None:
         """End all ranks with this exit code, after so many seconds."""

@@ -41,7 +41,6 @@ static int abi_booleans(int size, void *true_value, void *false_value, int *set)
 }
 static int abi_is_fixed(void) { return MPI_ERR_ABI; }
 
-#define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_abi[] = {
     OURS(Abi_get_info, Init, abi_info),
     OURS(Abi_get_fortran_info, Init, abi_fortran_info),

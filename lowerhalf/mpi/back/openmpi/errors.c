@@ -87,10 +87,9 @@ static int remove_string(int code) {
     return mpy_code_out(MPY_THEIRS(Add_error_string, a->code, ""));
 }
 
-#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_Error_class, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_added[] = {
-    OURS(Add_error_class, add_class),         OURS(Add_error_code, add_code),
-    OURS(Add_error_string, add_string),       OURS(Remove_error_class, remove_class),
-    OURS(Remove_error_code, remove_code),     OURS(Remove_error_string, remove_string),
+    OURS(Add_error_class, Error_class, add_class),         OURS(Add_error_code, Error_class, add_code),
+    OURS(Add_error_string, Error_class, add_string),       OURS(Remove_error_class, Error_class, remove_class),
+    OURS(Remove_error_code, Error_class, remove_code),     OURS(Remove_error_string, Error_class, remove_string),
 };
 const size_t mpy_ours_added_count = sizeof mpy_ours_added / sizeof *mpy_ours_added;

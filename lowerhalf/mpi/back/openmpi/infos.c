@@ -256,13 +256,13 @@ static int get_string(MPI_Info info, const char *key, int *length, char *value, 
     return rc;
 }
 
-#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_Info_create, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_infos[] = {
-    OURS(Info_create, create),         OURS(Info_dup, dup),
-    OURS(Info_create_env, create_env), OURS(Info_free, free_info),
-    OURS(Info_set, set),               OURS(Info_delete, delete),
-    OURS(Info_get_nkeys, get_nkeys),   OURS(Info_get_nthkey, get_nthkey),
-    OURS(Info_get, get),               OURS(Info_get_valuelen, get_valuelen),
-    OURS(Info_get_string, get_string), OURS(Get_hw_resource_info, create), /* it tells nothing */
+    OURS(Info_create, Info_create, create),         OURS(Info_dup, Info_create, dup),
+    OURS(Info_create_env, Info_create, create_env), OURS(Info_free, Info_create, free_info),
+    OURS(Info_set, Info_create, set),               OURS(Info_delete, Info_create, delete),
+    OURS(Info_get_nkeys, Info_create, get_nkeys),   OURS(Info_get_nthkey, Info_create, get_nthkey),
+    OURS(Info_get, Info_create, get),               OURS(Info_get_valuelen, Info_create, get_valuelen),
+    OURS(Info_get_string, Info_create, get_string),
+    OURS(Get_hw_resource_info, Info_create, create), /* it tells nothing */
 };
 const size_t mpy_ours_infos_count = sizeof mpy_ours_infos / sizeof *mpy_ours_infos;

@@ -45,7 +45,6 @@ static int type_value_index(MPI_Datatype value, MPI_Datatype index, MPI_Datatype
     return MPI_SUCCESS;
 }
 
-#define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 static const mpy_ours_t lacking[] = {
     OURS(Abort, Abort, abort_job),
     OURS(Type_get_envelope_c, Type_get_envelope, type_envelope_c),

@@ -75,14 +75,13 @@ static int group_from_pset(MPI_Session session, const char *name, MPI_Group *gro
     return mpy_code_out(rc);
 }
 
-#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_Init, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_sessions[] = {
-    OURS(Session_init, init),
-    OURS(Session_finalize, finalize),
-    OURS(Session_get_info, get_info),
-    OURS(Session_get_num_psets, get_num_psets),
-    OURS(Session_get_nth_pset, get_nth_pset),
-    OURS(Session_get_pset_info, get_pset_info),
-    OURS(Group_from_session_pset, group_from_pset),
+    OURS(Session_init, Init, init),
+    OURS(Session_finalize, Init, finalize),
+    OURS(Session_get_info, Init, get_info),
+    OURS(Session_get_num_psets, Init, get_num_psets),
+    OURS(Session_get_nth_pset, Init, get_nth_pset),
+    OURS(Session_get_pset_info, Init, get_pset_info),
+    OURS(Group_from_session_pset, Init, group_from_pset),
 };
 const size_t mpy_ours_sessions_count = sizeof mpy_ours_sessions / sizeof *mpy_ours_sessions;

@@ -128,7 +128,6 @@ static int win_shared_query_c(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *u
     return rc;
 }
 
-#define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_windows[] = {
     OURS(Win_allocate, Win_allocate, win_allocate),
     OURS(Win_allocate_c, Win_allocate, win_allocate_c),

@@ -55,6 +55,8 @@ static int error_string(int code, char *text, int *length) {
     return mpy_code_out(MPY_THEIRS(Error_string, code > ADDED ? added_in(code) : mpy_text_code(code), text, length));
 }
 
-#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##SLOT, (void *)(FUNCTION)}
-const mpy_ours_t mpy_ours_errors[] = {OURS(Error_class, error_class), OURS(Error_string, error_string)};
+const mpy_ours_t mpy_ours_errors[] = {
+    OURS(Error_class, Error_class, error_class),
+    OURS(Error_string, Error_string, error_string),
+};
 const size_t mpy_ours_errors_count = sizeof mpy_ours_errors / sizeof *mpy_ours_errors;

@@ -40,7 +40,6 @@ static int comm_spawn_multiple(int count, char *commands[], char **argvs[], cons
     return mpy_code_out(rc);
 }
 
-#define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_spawn[] = {
     OURS(Comm_spawn, Comm_spawn, comm_spawn),
     OURS(Comm_spawn_multiple, Comm_spawn_multiple, comm_spawn_multiple),

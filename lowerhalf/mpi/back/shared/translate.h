@@ -49,6 +49,7 @@ extern void *mpy_theirs[MPY_FN_COUNT]; /* the library's, in the order of the tab
 
 /* One function of the back. It can be used if the library has the function `needs`. */
 typedef struct mpy_ours { int slot, needs; void *function; } mpy_ours_t;
+#define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[], mpy_ours_errors[], mpy_ours_spawn[];
 extern const size_t mpy_ours_generated_count, mpy_ours_written_count, mpy_ours_errors_count, mpy_ours_spawn_count;
 void mpy_fill(void **functions, const mpy_ours_t *ours, size_t n);

@@ -217,7 +217,6 @@ static int pvar_handle_alloc(void *session, int index, void *object, void *handl
         MPY_THEIRS(T_pvar_handle_alloc, session, index, theirs != NULL ? &theirs : NULL, handle, count));
 }
 
-#define OURS(SLOT, NEEDS, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##NEEDS, (void *)(FUNCTION)}
 const mpy_ours_t mpy_ours_written[] = {
     OURS(Init, Init, init),
     OURS(Init_thread, Init_thread, init_thread),

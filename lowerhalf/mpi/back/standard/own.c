@@ -53,8 +53,7 @@ static int event_get_info(int index, char *name, int *name_length, int *verbosit
     return mpy_code_out(rc);
 }
 
-#define OURS(SLOT, FUNCTION) {MPY_FN_##SLOT, MPY_FN_##SLOT, (void *)(FUNCTION)}
-static const mpy_ours_t own[] = {OURS(T_event_get_info, event_get_info)};
+static const mpy_ours_t own[] = {OURS(T_event_get_info, T_event_get_info, event_get_info)};
 
 bool mpy_own_open(void **functions, char *error, size_t n) {
     (void)error, (void)n;
