@@ -272,7 +272,8 @@ class Coordinator:
         kind, *fields = line.split(" ")
         if kind == "HELLO":
             (number,) = numbers
-            self._admit_rank(kind, fields, NodeChannel(node, number))
+            if self._admit_rank(kind, fields, NodeChannel(node, number)) is not None:
+                node.ranks.add(number)
             return
         if not node.ranks.issuperset(numbers):  # left over from ranks that are gone or were refused
             numbers = tuple(number for number in numbers if number in node.ranks)

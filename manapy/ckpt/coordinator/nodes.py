@@ -13,7 +13,7 @@ from .channel import Channel
 
 
 class Node:
-    """One agent's connection. ``ranks``: the numbers of the ranks behind it."""
+    """One agent's connection. ``ranks``: the numbers of the ranks behind it that were admitted."""
 
     def __init__(self, host: str, channel: Channel) -> None:
         self.host = host
@@ -42,7 +42,6 @@ class NodeChannel:
     def __init__(self, node: Node, rank: int) -> None:
         self._node, self._rank = node, rank
         self._open = True
-        node.ranks.add(rank)
 
     def send(self, line: str) -> None:
         """Send one line. Does nothing if the rank's connection is gone."""

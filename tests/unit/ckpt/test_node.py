@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from fake_jobs import PATIENCE, fake_job, shake_hands
+from fake_jobs import PATIENCE, FakeRank, fake_job, shake_hands
 from manapy.ckpt import protocol
 from manapy.ckpt.store import job
 
@@ -39,6 +39,22 @@ def test_agent_says_that_the_coordinator_is_lost(tmp_path: Path) -> None:
                 await rank.until("UNLED")
                 await rank.closed.wait()
             assert "UNLED" not in fake.ranks[0].kinds()
+
+    asyncio.run(run())
+
+
+def test_a_rank_of_another_node(tmp_path: Path) -> None:
+    """An agent speaks only for its own ranks: rank 0 is connected directly, and another one with its number is
+    refused."""
+
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+            second = await FakeRank(0, 3).connect(fake.dir, fake.agent)
+            second.send("DONE 3")
+            await fake.checkpoint()  # the agent's lines before it have arrived
+            assert not fake.coordinator.ranks.known[0].done
+            second.die()
+            assert "ok" in await fake.checkpoint()
 
     asyncio.run(run())
 
