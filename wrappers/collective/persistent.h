@@ -46,8 +46,8 @@ typedef struct mpy_persistent_call {
  * (fold.c), or NULL. It then belongs to the request, and is freed if the call fails. `name`: the program's function. */
 MPY_HIDDEN int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t *arguments, MPI_Comm comm,
                                    MPI_Info info, mpy_fold_t *fold, const char *name, MPI_Request *request);
-/* The calls that fold.c makes for reductions with an operation of the program. generate/persistent.py makes them, as it
- * does for all X_init functions. */
+/* The calls that fold.c makes for reductions with an operation of the program. generate/libmpi/persistent.py makes
+ * them, as it does for all X_init functions. */
 extern MPY_HIDDEN const mpy_persistent_call_t mpy_persistent_Allgather_init_c, mpy_persistent_Alltoallv_init_c,
     mpy_persistent_Gather_init_c;
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from .c_text import parameters, result_type
 from .constants import abi_table, mpich_constants, openmpi_constants, read_constants
-from .front import front_files
-from .front_families import FAMILIES
-from .front_fortran import fortran_files, with_fortran
+from .other_abis.front import front_files
+from .other_abis.front_families import FAMILIES
+from .other_abis.front_fortran import fortran_files, with_fortran
 from .function_table import Table, read_table
-from .null_checks import checked, nulls, unchecked
-from .outside import outside
-from .wrappers import wrapper
+from .libmpi.null_checks import checked, nulls, unchecked
+from .libmpi.outside import outside
+from .libmpi.wrappers import wrapper
 
 BANNER = "/* Made by wrappers/generate from wrappers/table/. Don't edit. */\n"
 

@@ -31,11 +31,11 @@ def module(name: str) -> ModuleType:
 
 
 def back(family: str) -> Any:
-    return next(one for one in module("back_families").BACKS if one.folder == family)
+    return next(one for one in module("other_abis.back_families").BACKS if one.folder == family)
 
 
 def generate(family: str, symbol: str) -> str:
-    g, made = generator(), module("back")
+    g, made = generator(), module("other_abis.back")
     table = g.read_table(TABLE)
     f = next(one for one in table.functions if one.symbol == symbol)
     passing = made.interface(table, g.read_constants(ABI), back(family))
@@ -45,7 +45,7 @@ def generate(family: str, symbol: str) -> str:
 def made(family: str) -> set[str]:
     """The functions of back_calls.c."""
     g = generator()
-    text = module("back").calls(g.read_table(TABLE), g.read_constants(ABI), back(family))
+    text = module("other_abis.back").calls(g.read_table(TABLE), g.read_constants(ABI), back(family))
     return set(re.findall(r"^static int back_(\w+)\(", text, re.M))
 
 
@@ -98,7 +98,7 @@ def test_pairs_are_all_numbers_that_differ_in_use(family: str) -> None:
     value = back(family).family.value
     differ = {r.group for r in rows if isinstance(r.mpich, int) and value(r) not in (None, r.mpich)}
     handles = module("constants").HANDLES
-    assert differ - set(module("back").PAIRS) - set(handles) <= untranslated
+    assert differ - set(module("other_abis.back").PAIRS) - set(handles) <= untranslated
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
  *
  *   core  -- MPICH's values -->  back  -- the library's values -->  real library
  *
- * back_calls.c is generated from the table of functions (wrappers/generate/back.py): for each function what translates
- * its arguments, calls the real one and translates its results. Values come from table/abi.txt: BACK_X for MPI_X.
+ * back_calls.c is generated from the table of functions (wrappers/generate/other_abis/back.py): for each function what
+ * translates its arguments, calls the real one and translates its results. Values come from table/abi.txt: BACK_X for
+ * MPI_X.
  *
  * FOLDER/FOLDER.h defines before it includes this file
  *   mpy_status_t, MPY_STATUS_EMPTY      the library's MPI_Status

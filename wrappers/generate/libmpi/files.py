@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .c_text import ADOPTED, real_call
-from .function_table import Function
+from ..c_text import ADOPTED, real_call
+from ..function_table import Function
 
 # MPI_MODE_SEQUENTIAL allows no other accesses than with the shared file pointer, which may not be moved either.
 NOT_SEQUENTIAL = re.compile(

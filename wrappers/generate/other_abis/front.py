@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .argument_rules import ALWAYS, BITS, group_translations
-from .constants import HANDLES, Constant, interface_constants
+from ..constants import HANDLES, Constant, interface_constants
 from .front_arguments import differences, front_function, prototype
 from .front_families import Family
-from .function_table import Function, Table
+from ..function_table import Function, Table
 
 # A value that the interface doesn't define may be one of the core's: the core gets one that nobody defines.
 UNDEFINED = "value == MPI_UNDEFINED ? value : UNKNOWN_CONSTANT"

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .constants import Constant
+from ..constants import Constant
 from .front_families import Family
-from .function_table import Argument, Function
+from ..function_table import Argument, Function
 
 # Integers that are constants, by the argument's name, or by FUNCTION.ARGUMENT where only this one is.
 CONSTANTS = {

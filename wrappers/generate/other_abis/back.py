@@ -2,7 +2,7 @@
 of a library with another one, and translates the results (lowerhalf/mpi/back/shared/translate.h). A second program over
 the tables:
 
-    python -m generate.back TABLE ABI_TABLE OUTPUT_DIRECTORY     in wrappers/
+    python -m generate.other_abis.back TABLE ABI_TABLE OUTPUT_DIRECTORY     in wrappers/
 
 Output, for each back, in a folder of its own
     back_interface.h   includes the header of the back: files of back/shared are compiled for each back
@@ -33,10 +33,10 @@ from .argument_rules import (
     of_function,
 )
 from .back_families import BACKS, Back
-from .c_text import parameters
-from .constants import Constant, interface_constants, read_constants
-from .function_table import Argument, Function, Table, read_table
-from .output import BANNER, write_files
+from ..c_text import parameters
+from ..constants import Constant, interface_constants, read_constants
+from ..function_table import Argument, Function, Table, read_table
+from ..output import BANNER, write_files
 
 # Families of which the core calls nothing in the real library.
 NEVER_CALLED = ("fortran", "extension", "grequest", "attr")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .c_text import parameters
+from ..c_text import parameters
 from .collectives import fold_lines
-from .function_table import Argument, Function, Table
-from .trace_record import trace_op
+from ..function_table import Argument, Function, Table
+from ..trace_record import trace_op
 
 ARGUMENT_KINDS = {
     "ROOT": "ROOT",

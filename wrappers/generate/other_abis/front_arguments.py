@@ -15,10 +15,10 @@ from .argument_rules import (
     length_of,
     of_function,
 )
-from .c_text import declaration
-from .constants import Constant
+from ..c_text import declaration
+from ..constants import Constant
 from .front_families import Family
-from .function_table import Argument, Function, Table, TableError
+from ..function_table import Argument, Function, Table, TableError
 
 # Texts that may be longer in the core than the program's array: the constants that say how long.
 LIMITS = {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .constants import Constant, Value
+from ..constants import Constant, Value
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterable
 
 from .argument_rules import ignored_in_place, length_of, of_communicator
-from .constants import Constant
+from ..constants import Constant
 from .front import objects, offered
 from .front_arguments import ARRAY, HANDLE, STATUS, Translation
 from .front_families import OPEN_MPI
-from .function_table import Argument, Function, Table, TableError
+from ..function_table import Argument, Function, Table, TableError
 
 # Functions of C only; in mpi_f08 Open MPI's module has the last ones itself.
 C_ONLY = re.compile(r"MPI_T_\w+|MPI_\w+_(c2f|f2c)|MPI_Status_(c2f08|f082c|f082f|f2f08)|MPI_DUP_FN")

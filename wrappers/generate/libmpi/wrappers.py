@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .c_text import ADOPTED, parameters, real_call
+from ..c_text import ADOPTED, parameters, real_call
 from .collectives import collective_body
 from .files import file_body
-from .function_table import Function, Table, TableError
+from ..function_table import Function, Table, TableError
 from .persistent import persistent_wrapper
 from .windows import window_body
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .c_text import PASSED, TRANSLATED, parameters
-from .function_table import Function, Table
+from ..c_text import PASSED, TRANSLATED, parameters
+from ..function_table import Function, Table
 from .outside import ALONE, ANY_TIME
 
 # The real library refuses a NULL for these; generated wrappers hand it on, and manual ones never see it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .c_text import real_call
-from .function_table import Function, TableError
+from ..c_text import real_call
+from ..function_table import Function, TableError
 
 
 def window_body(f: Function) -> list[str]:

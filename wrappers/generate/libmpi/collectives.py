@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from .c_text import call_argument, real_call
-from .function_table import Argument, Function
-from .trace_record import trace_enter
+from ..c_text import call_argument, real_call
+from ..function_table import Argument, Function
+from ..trace_record import trace_enter
 
 
 def length(a: Argument) -> str:

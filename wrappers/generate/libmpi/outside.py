@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .function_table import Table
+from ..function_table import Table
 
 ANY_TIME = re.compile(
     r"Init(_thread)?|Initialized|Finalized|Get_(library_)?version|Abi_get_(version|info)|Info_\w+|Error_(class|string)|Pcontrol|"

@@ -1,0 +1,1 @@
+"""Fronts and backs: what translates between MPICH's binary interface and those of other MPIs."""
