@@ -4,7 +4,7 @@
  * Invariants
  *  1. A peer that hasn't proved that it knows the secret gets nothing from us except a keyed hash of its own nonce.
  *  2. After the handshake a line is accepted only if its seal belongs to this connection, direction and position in the
- *     stream.
+ *     stream. Lines over a Unix socket have no seals: only its two ends can write to it.
  */
 #define _GNU_SOURCE
 #include "wire.h"
@@ -313,6 +313,12 @@ int mpy_wire_listen_local(const char *name) {
     return fd;
 }
 
+static bool is_local(int fd) {
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof address;
+    return getsockname(fd, (struct sockaddr *)&address, &size) == 0 && address.ss_family == AF_UNIX;
+}
+
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms,
                            char *error, size_t n) {
     char *line = mpy_wire_wait_line(w, timeout_ms);
@@ -338,7 +344,7 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
                  line == NULL ? "the coordinator closed the connection"
                               : "the coordinator and this program do not share the job's secret");
     memcpy(w->key, h.key, sizeof w->key);
-    w->sealed = good;
+    w->sealed = good && !is_local(w->fd);
     return good;
 }
 

@@ -32,7 +32,7 @@ typedef struct mpy_wire {
     char *buffer;
     size_t capacity, start, end;
     bool closed;   /* end of file, error, a line longer than MPY_LINE_MAX, or a line with a wrong seal */
-    bool sealed;   /* since the handshake: every line carries its seal (control.h) */
+    bool sealed;   /* since the handshake, but over a network only: every line carries its seal (control.h) */
     bool tampered; /* closed because of a wrong seal */
     uint8_t key[MPY_SECRET_BYTES]; /* of this connection */
     uint64_t sent, received;       /* number of sealed lines */
@@ -50,7 +50,7 @@ char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms);
 /* Sends lines, separated by newlines. Adds the last newline, and the seals. False if the connection is lost. */
 bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length);
 
-/* The client's half of the handshake of control.h. After it lines are sealed. */
+/* The client's half of the handshake of control.h. After it lines over a network are sealed. */
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms,
                            char *error, size_t n);
 /* Connects to a numeric or resolvable address. The descriptor belongs to the lower half. -1 with errno. */

@@ -19,7 +19,8 @@
  * From then on each line is sealed, in both directions: SEAL LINE. SEAL is the first 32 hex digits of HMAC-SHA-256 over
  * END NUMBER LINE, under the connection's key HMAC("session" | server nonce | client nonce | role). END is the sender
  * (client or server). NUMBER counts the sender's lines, beginning with 0. So nobody on the network can insert, drop,
- * repeat or change a line: a connection with a wrong seal is closed. Lines are not secret.
+ * repeat or change a line: a connection with a wrong seal is closed. Lines are not secret. Lines over a Unix socket
+ * (between a rank and the agent of its node) have no seals: only its two ends can write to it.
  *
  * rank -> coordinator
  *   HELLO rank size host pid generation checkpoint(or %)      first line of a rank
@@ -107,7 +108,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 6
+#define MPY_PROTOCOL_VERSION 7
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 #define MPY_INIT_MS 2000

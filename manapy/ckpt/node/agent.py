@@ -88,13 +88,14 @@ def connect(host: str, port: int, secret: bytes) -> Peer:
 
 
 class Peer:
-    """One connection: sealed lines in both directions, without waiting."""
+    """One connection: lines in both directions, without waiting. They are sealed if there are ``seals``."""
 
     def __init__(self, connected: socket.socket, seals: handshake.Seals | None = None) -> None:
         self.socket, self.seals = connected, seals
         self.number = -1  # rank, after its HELLO
-        self.nonce = ""
+        self.nonce = ""  # that it must answer; empty afterwards
         self.written = bytearray()  # not taken by the kernel yet
+        self.full = False  # the kernel takes nothing now
         self._read = b""
         connected.setblocking(False)
 
@@ -117,7 +118,8 @@ class Peer:
     def send(self, line: str) -> None:
         """Keep a line until flush()."""
         data = line.encode("utf-8", "surrogateescape")
-        self.written += (data if self.seals is None else self.seals.seal(data)) + b"\n"
+        self.written += data if self.seals is None else self.seals.seal(data)
+        self.written += b"\n"
 
     def flush(self) -> bool:
         """Send what the kernel takes now. False: something is left."""
@@ -214,13 +216,9 @@ class Agent:
             self._flush(peer)
         if not events & ~select.EPOLLOUT:
             return
-        try:
-            lines = peer.lines()
-        except handshake.AlteredError as error:
-            log.error("rank %d given up: %s", peer.number, error)
-            lines = None
+        lines = peer.lines()
         for line in lines or ():
-            if peer.seals is None:
+            if peer.nonce:
                 if not self._admit(peer, line):
                     lines = None
                     break
@@ -238,7 +236,7 @@ class Agent:
             return False
         peer.send(admitted[1])
         self._flush(peer)
-        peer.seals = handshake.seals(self._secret, handshake.greeting(peer.nonce), line, client=False)
+        peer.nonce = ""
         return True
 
     def _on_line(self, peer: Peer, line: str) -> None:
@@ -271,5 +269,7 @@ class Agent:
 
     def _flush(self, peer: Peer) -> None:
         """Send; what is left goes when the kernel takes it."""
-        wanted = select.EPOLLIN if peer.flush() else select.EPOLLIN | select.EPOLLOUT
-        self._poll.modify(peer.socket.fileno(), wanted)
+        full = not peer.flush()
+        if full != peer.full:
+            peer.full = full
+            self._poll.modify(peer.socket.fileno(), select.EPOLLIN | (select.EPOLLOUT if full else 0))

@@ -23,6 +23,16 @@ AGENT = False
 PATIENCE = 120.0  # seconds to wait for an event that must happen, on a very busy machine
 
 
+class NoSeals(handshake.Seals):
+    """Of a Unix socket."""
+
+    def seal(self, line: bytes) -> bytes:
+        return line
+
+    def open(self, line: bytes) -> bytes:
+        return line
+
+
 async def shake_hands(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, role: str
 ) -> handshake.Seals:
@@ -31,6 +41,8 @@ async def shake_hands(
     line, expected = handshake.answer(secret, greeting, role)
     writer.write(f"{line}\n".encode())
     assert (await reader.readline()).decode().strip() == expected
+    if writer.get_extra_info("socket").family == socket.AF_UNIX:
+        return NoSeals(secret, "", "", role, client=True)
     return handshake.seals(secret, greeting, line, client=True)
 
 
