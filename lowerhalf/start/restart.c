@@ -6,7 +6,6 @@
 #include "process/fds/fds.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <limits.h>
 #include <manapy/image.h>
 #include <stddef.h>
@@ -33,21 +32,17 @@ static const char *checkpoint_path(const char *given) {
     return path;
 }
 
-/* The number of ranks, from the header of any image that is there. The header of our own image is checked in full
- * later. */
+/* The number of ranks, from the header of rank 0's image. The header of our own image is checked in full later. */
 static int count_ranks(const char *checkpoint) {
-    char pattern[PATH_MAX + 32];
-    glob_t found;
+    char path[PATH_MAX + 32];
     mpy_image_header_t header = {0};
-    snprintf(pattern, sizeof pattern, "%s/rank-*.img", checkpoint);
-    if (glob(pattern, 0, NULL, &found)) mpy_fail(1, "%s contains no images", checkpoint);
-    int fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
-    if (fd < 0) mpy_fail(1, "%s: %s", found.gl_pathv[0], strerror(errno));
+    snprintf(path, sizeof path, "%s/rank-%05d.img", checkpoint, 0);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) mpy_fail(1, "%s: %s", path, strerror(errno));
     if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) ||
         memcmp(header.magic, MPY_IMAGE_MAGIC, sizeof header.magic) || header.size < 1)
-        mpy_fail(1, "%s is not a complete image", found.gl_pathv[0]);
+        mpy_fail(1, "%s is not a complete image", path);
     close(fd);
-    globfree(&found);
     return header.size;
 }
 

@@ -47,35 +47,34 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
     if strange:
         return {}, [strange]
     found: dict[int, image.Header] = {}
-    problems: list[str] = []
-    for entry in manifest.ranks:
+
+    def one(entry: publish.Entry) -> str | None:
         path = checkpoint / entry.image
+        if strange := own.complaint(path):
+            return strange
         try:
-            found[entry.rank] = image.read_header(path)
+            header = found[entry.rank] = image.read_header(path)
         except ImageError as error:
-            problems.append(str(error))
-            continue
-        if found[entry.rank].crc != entry.crc:
-            problems.append(
-                f"{path}: not the image that the manifest names (checksum {found[entry.rank].crc:08x} instead of "
-                f"{entry.crc:08x})"
+            return str(error)
+        if header.crc != entry.crc:
+            return (
+                f"{path}: not the image that the manifest names (checksum {header.crc:08x} instead of {entry.crc:08x})"
             )
-        elif found[entry.rank].seal != entry.seal:
-            problems.append(f"{path}: not the image that the manifest names (its seal differs)")
-    return found, problems
+        if header.seal != entry.seal:
+            return f"{path}: not the image that the manifest names (its seal differs)"
+        return None
+
+    with ThreadPoolExecutor(THREADS_MAX) as pool:  # they wait for the file system
+        return found, [problem for problem in pool.map(one, manifest.ranks) if problem]
 
 
-def images(
-    checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None, *, signed: bool = True
-) -> list[str]:
+def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None) -> list[str]:
     """Check every byte of every image. Returns one line for each bad image, in rank order.
 
-    ``advance`` is called with the bytes done; ``signed`` as above.
-
-    The library runs without the interpreter lock, so that images are checked in parallel.
+    ``advance`` is called with the bytes done. The library runs without the interpreter lock, so that images are checked
+    in parallel.
     """
-
-    secret = publish.secret_of(checkpoint)[0] if signed else None
+    secret = publish.secret_of(checkpoint)[0]
 
     def one(entry_rank: int) -> str | None:
         try:

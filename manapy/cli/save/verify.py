@@ -21,12 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Check and report."""
-    from ...ckpt.store import publish
-    from ..shared.checking import check
+    from ...ckpt.store import publish, verify
 
     path = naming.checkpoint(options.checkpoint)
     manifest = publish.read_manifest(path)
-    problems = check(path, manifest, out)
+    headers, problems = verify.headers(path, manifest)
+    if not problems:
+        with out.bar("checking images", sum(header.memory_bytes for header in headers.values())) as advance:
+            problems = verify.images(path, manifest, advance)
     out.data({"checkpoint": str(path), "ok": not problems, "problems": problems})
     for problem in problems:
         out.error(problem)

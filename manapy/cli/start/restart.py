@@ -1,7 +1,8 @@
 """Continue a job from a checkpoint.
 
-The command checks all images. Then it runs `mpirun -n N OPTIONS manapy-restart CHECKPOINT` in its place, and the exit
-code is the job's. Arguments after '--' go to mpirun.
+The command checks the manifest and the header of each image. Then it runs `mpirun -n N OPTIONS manapy-restart
+CHECKPOINT` in its place, and the exit code is the job's. Each rank checks every byte of its own image while it reads
+it. The program goes on when all ranks have done so. Arguments after '--' go to mpirun.
 
 manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
 one on PATH. The last two are never Open MPI's. The mpirun may be a command with options: a job that srun has started
@@ -57,11 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Check, then replace this process by mpirun."""
-    from ...ckpt.store import publish
+    """Check what is quick to check, then replace this process by mpirun."""
+    from ...ckpt.store import publish, verify
     from ...core import installation
     from ...core.errors import ManapyError, why
-    from ..shared.checking import check
 
     path = naming.checkpoint(options.checkpoint)
     manifest = publish.read_manifest(path)
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if restart is None:
         raise ManapyError("manapy-restart is missing: this installation of manapy is incomplete")
     mpirun = find_mpirun(options.mpirun, manifest)
-    if problems := check(path, manifest, out, signed=not options.unsigned):
+    if problems := verify.headers(path, manifest, signed=not options.unsigned)[1]:
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
         raise ManapyError(problems[0] + more)
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]

@@ -164,9 +164,9 @@ def test_restart_with_another_number_of_ranks(job: Path, mpirun: Path) -> None:
     assert not Path(f"{mpirun}.arguments").exists()
 
 
-def test_restart_finds_damage_before_anything_starts(job: Path, mpirun: Path) -> None:
-    images.flip(job / "ckpt-000002" / "rank-00002.img", 6000)
-    images.flip(job / "ckpt-000002" / "rank-00001.img", 6000)
+def test_restart_finds_damaged_headers_before_anything_starts(job: Path, mpirun: Path) -> None:
+    images.flip(job / "ckpt-000002" / "rank-00002.img", 100)
+    images.flip(job / "ckpt-000002" / "rank-00001.img", 100)
     done = restart(job, "--mpirun", mpirun)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert "rank-00001.img: damaged" in done.stderr and "and 1 more" in done.stderr
