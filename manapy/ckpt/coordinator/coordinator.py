@@ -1,7 +1,7 @@
 """The coordinator of a job: one process, started by rank 0's launcher before the program runs
 (lowerhalf/join/rendezvous.c).
 
-It owns the job directory. It accepts connections of ranks and commands on a socket that is already bound. It drives
+It owns the job directory. It accepts connections on a socket that is already bound (connections.py). It drives
 checkpoints (flow.py). It ends with the job; the ranks decide when that is (ranks.py). It is in its own session, so that
 signals for mpirun's process group do not reach it.
 
@@ -29,26 +29,26 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...core import handshake, launchers, processes
+from ...core import launchers, processes
 from ...core.errors import CheckpointError, why
-from .. import bundle, protocol
+from .. import protocol
 from ..segments import Segments
 from ..store import job, known, publish
+from . import report
 from .channel import Channel
-from .flow import Flow, Phase, name_ranks
+from .connections import Connections
+from .flow import Flow
 from .mpi_init import InitWatch
-from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 10.0
 BACKLOG = 1 << 16  # connections that wait to be accepted; the kernel takes as many as net.core.somaxconn allows
-LATE_SECONDS = 10.0  # after our start; from then on missing ranks are explained
 CONNECT_SECONDS = 330.0  # after our start; ranks no longer try to connect (CONNECT_TRIES_MS of control.c)
 PROGRESS_AFTER, PROGRESS_EVERY = 1.5, 1.0  # seconds; a quick checkpoint shows none
 INIT_LOOK_SECONDS = 1.0
+ANSWER_SECONDS = 2.0  # for waiting commands, at the end of the job
 STOP_CODE = 143  # exit code of the ranks after `manapy stop --no-checkpoint`, as after SIGTERM
 
 
@@ -107,13 +107,22 @@ class Coordinator:
         self.record: dict[str, Any] = {}
         self.state = "starting"
         self._started = asyncio.Event()  # all ranks connected (and, in a restart, ready)
+        self._connections = Connections(
+            self._secret, self.ranks, self.flow, self._look_whether_started, self._on_rank_line, self._serve_command
+        )
+        self.report = report.Report(
+            directory,
+            settings.resume is not None,
+            self.ranks,
+            self.flow,
+            self.init,
+            self.tickets,
+            self._started,
+            lambda: self._connections.busy,
+        )
         self._last: publish.Checkpoint | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._commands: set[asyncio.Task[Any]] = set()
-        self._nodes: set[Node] = set()
         self._segments = Segments()  # of the real MPI on this host
-        self._begun = time.monotonic()
-        self._busy = ""  # why a rank's connection was refused
         self._noting = asyncio.Event()  # set when ranks have ended and job.json must say so
         # the end of the job, as recorded while ranks were still connected; later events do not change it
         self._noted = ""
@@ -127,15 +136,16 @@ class Coordinator:
         try:
             await self._serve(listener)
         finally:
-            for node in self._nodes:  # this ends their agents
-                node.close()
+            self._connections.close_nodes()
 
     async def _serve(self, listener: socket.socket) -> None:
         self._load()
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid)
-        server = await asyncio.start_server(self._accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG)
+        server = await asyncio.start_server(
+            self._connections.accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG
+        )
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
         self._spawn(self._watch_init())
@@ -154,8 +164,7 @@ class Coordinator:
         server.close()
         self.requests.fail_all("the job has ended")
         self._write_record()
-        if self._commands:  # let waiting commands get their answer
-            await asyncio.wait(self._commands, timeout=2.0)
+        await self._connections.answered(ANSWER_SECONDS)
         for task in self._tasks:
             task.cancel()
         await loop.shutdown_default_executor()
@@ -228,72 +237,6 @@ class Coordinator:
 
     # ---- ranks
 
-    async def _serve_rank(self, channel: Channel) -> None:
-        kind, fields, _ = await channel.receive()
-        rank = self._admit_rank(kind, fields, channel)
-        if rank is None:
-            return
-        try:
-            while True:
-                kind, fields, line = await channel.receive()
-                if not kind:
-                    break
-                if not self.flow.on_line((rank.number,), kind, fields, line):
-                    self._on_rank_line(rank, kind, fields, line)
-        finally:
-            self.ranks.on_connection_lost(rank)
-
-    def _admit_rank(self, kind: str, fields: list[str], channel: Channel | NodeChannel) -> Rank | None:
-        if kind != "HELLO" or len(fields) != 6:
-            log.error("a rank did not say HELLO but %s", kind)
-            return None
-        rank = self.ranks.admit(fields, channel)
-        if rank is not None:
-            self._look_whether_started()
-        return rank
-
-    async def _serve_node(self, channel: Channel) -> None:
-        kind, fields, _ = await channel.receive()
-        if kind != "NODE" or len(fields) != 2:
-            log.error("the agent of a node did not say NODE but %s", kind)
-            return
-        node = Node(protocol.decode_text(fields[0]), channel)
-        self._nodes.add(node)
-        log.info("host %s: its agent is process %s", node.host, fields[1])
-        try:
-            while message := await channel.receive_line():
-                for numbers, line in bundle.read(message):
-                    self._on_node_line(node, numbers, line)
-        finally:
-            self._nodes.discard(node)
-            self._on_node_lost(node)
-
-    def _on_node_line(self, node: Node, numbers: tuple[int, ...], line: str) -> None:
-        kind, *fields = line.split(" ")
-        if kind == "HELLO":
-            (number,) = numbers
-            if self._admit_rank(kind, fields, NodeChannel(node, number)) is not None:
-                node.ranks.add(number)
-            return
-        if not node.ranks.issuperset(numbers):  # left over from ranks that are gone or were refused
-            numbers = tuple(number for number in numbers if number in node.ranks)
-        if self.flow.on_line(numbers, kind, fields, line):
-            return
-        for number in numbers:
-            if kind == "LOST":
-                self.ranks.on_connection_lost(self.ranks.known[number])
-            else:
-                self._on_rank_line(self.ranks.known[number], kind, fields, line)
-
-    def _on_node_lost(self, node: Node) -> None:
-        """The connection with an agent has ended: its ranks can't be saved or ended through it any more."""
-        lost = sorted(node.ranks)
-        if lost and not self.ranks.over.is_set():
-            reason = f"host {node.host} is lost, and {name_ranks(lost)} with it: its agent has ended"
-            log.error("%s", reason)
-            self.flow.fail(reason)
-            self.ranks.lose(lost, reason)
-
     def _on_rank_line(self, rank: Rank, kind: str, fields: list[str], line: str) -> None:
         if kind == "PROGRAM":
             rank.mpi, rank.program = fields[0], protocol.decode_text(fields[1])
@@ -356,13 +299,13 @@ class Coordinator:
     async def _until_started(self) -> None:
         """Wait until all ranks have connected. Raises CheckpointError if ranks are missing and no longer try."""
         while missing := self.ranks.missing():
-            left = self._begun + CONNECT_SECONDS - time.monotonic()
+            left = self.report.begun + CONNECT_SECONDS - time.monotonic()
             if left <= 0:
                 raise CheckpointError(
-                    f"{self._explain(missing)}; they no longer try: this run of the job cannot be checkpointed"
+                    f"{self.report.explain(missing)}; they no longer try: this run of the job cannot be checkpointed"
                 )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._started.wait(), min(left, LATE_SECONDS))
+                await asyncio.wait_for(self._started.wait(), min(left, report.LATE_SECONDS))
         await self._started.wait()
 
     def _on_published(self, last: publish.Checkpoint) -> None:
@@ -420,55 +363,14 @@ class Coordinator:
         for rank, ticket in tickets:
             self.ranks.send(rank, f"TICKET {ticket} {outcome} {protocol.encode_text(text)}")
 
-    # ---- connections
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        try:
-            fd = writer.get_extra_info("socket").fileno()
-            admitted = await asyncio.wait_for(
-                handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)),
-                HANDSHAKE_SECONDS,
-            )
-            if admitted is None:
-                return
-            role, seals = admitted
-            channel = Channel(reader, writer, seals)
-            if role == "rank":
-                await self._serve_rank(channel)
-            elif role == "node":
-                await self._serve_node(channel)
-            else:
-                assert task is not None
-                self._commands.add(task)
-                await self._serve_command(channel)
-        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # cancelled: the job has ended, and so does this task
-        except Exception:
-            log.exception("a connection")
-        finally:
-            if task is not None:
-                self._commands.discard(task)
-            writer.close()
-
-    def _refusal(self, role: str, fd: int) -> str:
-        """Why a connection is refused, or empty. A rank tries again later; a command prints the reason, and a new job
-        waits for the lock."""
-        if role == "command" and self.ranks.leaving:
-            return "its processes have ended"
-        if role == "command" or not (reason := processes.is_scarce(fd)):
-            return ""
-        if reason != self._busy:
-            log.error("%s", reason)
-        self._busy = reason
-        return reason
+    # ---- commands
 
     async def _serve_command(self, channel: Channel) -> None:
         kind, fields, _ = await channel.receive()
         match kind, fields:
             case "STATUS", []:
                 await self.flow.measure()
-                channel.send(protocol.join("JSON", json.dumps(self.status())))
+                channel.send(protocol.join("JSON", json.dumps(self.report.status(self.record, self.state, self._last))))
             case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
                 await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
             case "RECENT", [within_ms]:
@@ -504,7 +406,7 @@ class Coordinator:
         while not task.done():
             await asyncio.wait((task,), timeout=PROGRESS_AFTER if not shown else PROGRESS_EVERY)
             await self.flow.measure()
-            text = "; ".join(self.waiting()[:3])
+            text = "; ".join(self.report.waiting()[:3])
             if not task.done() and text and text != shown and time.monotonic() - begin >= PROGRESS_AFTER:
                 shown = text
                 channel.send(protocol.join("PROGRESS", text))
@@ -513,78 +415,6 @@ class Coordinator:
         except CheckpointError as error:
             line = protocol.join("RESULT", "died" if self.ranks.dying else "failed", str(error))
         channel.send(line)
-
-    # ---- for people
-
-    def waiting(self) -> list[str]:
-        """What the job or a checkpoint waits for."""
-        if text := self.init.report():
-            return [text]
-        missing = self.ranks.missing()
-        if missing and not self.ranks.over.is_set():
-            return [self._explain(missing)]
-        if not self._started.is_set():
-            return [
-                f"rank {number} is still being restored"
-                for number, rank in sorted(self.ranks.known.items())
-                if not rank.ready
-            ][:20]
-        if self.tickets.called and self.flow.phase is Phase.IDLE:
-            absent = next(rank for rank in range(self.settings.ranks) if rank not in self.tickets.called)
-            return [f"rank {min(self.tickets.called)} has called manapy.checkpoint(), rank {absent} has not"]
-        return self.flow.waiting()
-
-    def _explain(self, missing: list[int]) -> str:
-        if time.monotonic() - self._begun < LATE_SECONDS and not self._busy:
-            return f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"
-        why = self._busy or (
-            ("a restarted rank connects after its MPI_Init, which may wait for them; " if self.settings.resume else "")
-            + f"see their standard error and {self.dir / 'coordinator.log'}"
-        )
-        return f"{name_ranks(missing)} {'has' if len(missing) == 1 else 'have'} not connected to the coordinator: {why}"
-
-    def status(self) -> dict[str, Any]:
-        """The answer to STATUS; the keys are in README.md."""
-        last = self._last
-        return {
-            "id": self.record["id"],
-            "dir": str(self.dir),
-            "state": self.state,
-            "phase": self.flow.phase.value,
-            "size": self.settings.ranks,
-            "pid": os.getpid(),
-            "program": self.record["argv"],
-            "protocol": self.record.get("protocol", "cc"),
-            "started": self.record["started"],
-            "ranks": [self._rank_status(n) for n in range(self.settings.ranks)],
-            "waiting": self.waiting(),
-            "written": self.flow.written,
-            "checkpoint_dir": str(self.flow.place),
-            "last_checkpoint": None
-            if last is None
-            else {"path": str(last.path), "time": last.manifest.time, "bytes": last.manifest.file_bytes},
-        }
-
-    def _rank_status(self, number: int) -> dict[str, Any]:
-        rank = self.ranks.known.get(number)
-        if rank is None:
-            return {"rank": number, "host": None, "pid": None, "state": "starting", "waits_for": None, "program": None}
-        state, waits_for = self.flow.rank_state(number)
-        if not rank.connected:
-            state, waits_for = "ended" if rank.done else "died", None
-        elif rank.done:
-            state, waits_for = "finishing", None
-        elif rank.mpi == "init":
-            state, waits_for = "in MPI_Init", None
-        return {
-            "rank": number,
-            "host": rank.host,
-            "pid": rank.pid,
-            "state": state,
-            "waits_for": waits_for,
-            "program": rank.program,
-            "mpi": rank.mpi,
-        }
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

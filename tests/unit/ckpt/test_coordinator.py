@@ -15,7 +15,7 @@ import fake_jobs
 import pytest
 from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
 from manapy.ckpt import command
-from manapy.ckpt.coordinator import coordinator, flow, ranks, requests
+from manapy.ckpt.coordinator import connections, coordinator, flow, ranks, report, requests
 from manapy.ckpt.coordinator.requests import Requests, Tickets
 from manapy.ckpt.store import job, publish
 from manapy.clock import WORLD
@@ -48,8 +48,8 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
         (ranks, "EXEC_SECONDS", 0.2),
         (flow, "STALL_SECONDS", NEVER),
         (requests, "TICKET_SECONDS", NEVER),
-        (coordinator, "HANDSHAKE_SECONDS", NEVER),
-        (coordinator, "LATE_SECONDS", NEVER),
+        (connections, "HANDSHAKE_SECONDS", NEVER),
+        (report, "LATE_SECONDS", NEVER),
         (coordinator, "PROGRESS_AFTER", NEVER),
     ):
         monkeypatch.setattr(module, name, seconds)
@@ -212,9 +212,10 @@ def test_says_who_has_disabled_checkpoints(tmp_path: Path) -> None:
         fake.ranks[2].act["CHECK"] = "hold"
         request = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
         line = "waiting for rank 1: checkpoints are disabled by the program"
-        await fake.until(lambda: fake.coordinator.waiting() == [line, "rank 2: waiting for child processes to end"])
+        waiting = fake.coordinator.report.waiting
+        await fake.until(lambda: waiting() == [line, "rank 2: waiting for child processes to end"])
         fake.ranks[2].send("CHECKED 1")
-        await fake.until(lambda: fake.coordinator.waiting() == [line])
+        await fake.until(lambda: waiting() == [line])
         fake.ranks[1].send("CHECKED 1")
         assert (await request)[-1] == f"RESULT ok {fake.dir}/ckpt-000001"
 
@@ -273,7 +274,7 @@ def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: py
 
     monkeypatch.setattr(coordinator, "CONNECT_SECONDS", NEVER)
     # how often the coordinator checks whether the time has expired
-    monkeypatch.setattr(coordinator, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(report, "LATE_SECONDS", 0.1)
     play(tmp_path, test, connect=False)
 
 

@@ -1,0 +1,167 @@
+"""Connections to the coordinator: it admits ranks, agents of nodes and commands, and receives their lines.
+
+Invariants
+ 1. A line of a rank is believed only on its own connection, or on that of the agent through which it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from ...core import handshake, processes
+from .. import bundle, protocol
+from .channel import Channel
+from .flow import Flow, name_ranks
+from .nodes import Node, NodeChannel
+from .ranks import Rank, Ranks
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 10.0
+
+
+class Connections:
+    """All connections of one job.
+
+    ``on_admitted()`` is called after a rank has come, ``on_rank_line(rank, kind, fields, line)`` for each line that is
+    not for a checkpoint, ``serve_command(channel)`` for a command. ``busy``: why the last rank was refused, or empty.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        ranks: Ranks,
+        flow: Flow,
+        on_admitted: Callable[[], None],
+        on_rank_line: Callable[[Rank, str, list[str], str], None],
+        serve_command: Callable[[Channel], Awaitable[None]],
+    ) -> None:
+        self.busy = ""
+        self._secret, self._ranks, self._flow = secret, ranks, flow
+        self._on_admitted, self._on_rank_line, self._serve_command = on_admitted, on_rank_line, serve_command
+        self._nodes: set[Node] = set()
+        self._commands: set[asyncio.Task[None]] = set()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection to its end."""
+        try:
+            fd = writer.get_extra_info("socket").fileno()
+            admitted = await asyncio.wait_for(
+                handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)),
+                HANDSHAKE_SECONDS,
+            )
+            if admitted is None:
+                return
+            role, seals = admitted
+            channel = Channel(reader, writer, seals)
+            if role == "rank":
+                await self._serve_rank(channel)
+            elif role == "node":
+                await self._serve_node(channel)
+            else:
+                await self._serve_one_command(channel)
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # cancelled: the job has ended, and so does this task
+        except Exception:
+            log.exception("a connection")
+        finally:
+            writer.close()
+
+    async def answered(self, seconds: float) -> None:
+        """Wait until all commands have their answers, or for so long."""
+        if self._commands:
+            await asyncio.wait(self._commands, timeout=seconds)
+
+    def close_nodes(self) -> None:
+        """Close the connections with agents: this ends them."""
+        for node in self._nodes:
+            node.close()
+
+    def _refusal(self, role: str, fd: int) -> str:
+        """Why a connection is refused, or empty. A rank tries again later; a command prints the reason, and a new job
+        waits for the lock."""
+        if role == "command" and self._ranks.leaving:
+            return "its processes have ended"
+        if role == "command" or not (reason := processes.is_scarce(fd)):
+            return ""
+        if reason != self.busy:
+            log.error("%s", reason)
+        self.busy = reason
+        return reason
+
+    async def _serve_one_command(self, channel: Channel) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._commands.add(task)
+        try:
+            await self._serve_command(channel)
+        finally:
+            self._commands.discard(task)
+
+    async def _serve_rank(self, channel: Channel) -> None:
+        kind, fields, _ = await channel.receive()
+        rank = self._admit(kind, fields, channel)
+        if rank is None:
+            return
+        try:
+            while True:
+                kind, fields, line = await channel.receive()
+                if not kind:
+                    break
+                if not self._flow.on_line((rank.number,), kind, fields, line):
+                    self._on_rank_line(rank, kind, fields, line)
+        finally:
+            self._ranks.on_connection_lost(rank)
+
+    def _admit(self, kind: str, fields: list[str], channel: Channel | NodeChannel) -> Rank | None:
+        if kind != "HELLO" or len(fields) != 6:
+            log.error("a rank did not say HELLO but %s", kind)
+            return None
+        rank = self._ranks.admit(fields, channel)
+        if rank is not None:
+            self._on_admitted()
+        return rank
+
+    async def _serve_node(self, channel: Channel) -> None:
+        kind, fields, _ = await channel.receive()
+        if kind != "NODE" or len(fields) != 2:
+            log.error("the agent of a node did not say NODE but %s", kind)
+            return
+        node = Node(protocol.decode_text(fields[0]), channel)
+        self._nodes.add(node)
+        log.info("host %s: its agent is process %s", node.host, fields[1])
+        try:
+            while message := await channel.receive_line():
+                for numbers, line in bundle.read(message):
+                    self._on_node_line(node, numbers, line)
+        finally:
+            self._nodes.discard(node)
+            self._on_node_lost(node)
+
+    def _on_node_line(self, node: Node, numbers: tuple[int, ...], line: str) -> None:
+        kind, *fields = line.split(" ")
+        if kind == "HELLO":
+            (number,) = numbers
+            if self._admit(kind, fields, NodeChannel(node, number)) is not None:
+                node.ranks.add(number)
+            return
+        if not node.ranks.issuperset(numbers):  # left over from ranks that are gone or were refused
+            numbers = tuple(number for number in numbers if number in node.ranks)
+        if self._flow.on_line(numbers, kind, fields, line):
+            return
+        for number in numbers:
+            if kind == "LOST":
+                self._ranks.on_connection_lost(self._ranks.known[number])
+            else:
+                self._on_rank_line(self._ranks.known[number], kind, fields, line)
+
+    def _on_node_lost(self, node: Node) -> None:
+        """The connection with an agent has ended: its ranks can't be saved or ended through it any more."""
+        lost = sorted(node.ranks)
+        if lost and not self._ranks.over.is_set():
+            reason = f"host {node.host} is lost, and {name_ranks(lost)} with it: its agent has ended"
+            log.error("%s", reason)
+            self._flow.fail(reason)
+            self._ranks.lose(lost, reason)
