@@ -1,4 +1,5 @@
-"""Checkpoints with many ranks: the real coordinator and the real agents of nodes, ranks that are stubs (ranks.py).
+"""Checkpoints with many ranks: the real coordinator and the real agents of nodes, ranks that are stubs
+(osu_bench/scale/stubs.c).
 
 Times are those of the protocol: from the request to the safe state, and from the last image to the last RESUME. The
 images are small files. Everything runs on this machine, the stubs too, so times are upper limits for the coordinator
@@ -21,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from ...ckpt.store import job
+from ...core import installation
 from ..shared.commands import BenchError, Setting
 from ..shared.plots import available
 from ..shared.samples import CLOCK, Row, Rows
+from . import rows as communicators
 
 SIZES = ((64, 4), (1000, 16), (4000, 40), (10_000, 100), (100_000, 1000))  # (ranks, nodes)
 GOALS = {1000: 300, 10_000: 2000, 100_000: 20_000}  # ms, of WHOLE
@@ -107,15 +110,19 @@ def _job(setting: Setting, directory: Path, ranks: int, nodes: int) -> Iterator[
         )
         listener.close()
         log = directory / "stubs.log"
-        agents = stack.enter_context(_process([*_module("agents"), directory, str(nodes), sockets], log))
+        agents = stack.enter_context(
+            _process([sys.executable, "-m", f"{__package__}.agents", directory, str(nodes), sockets], log)
+        )
         _expect(agents, "started", setting.limit)
-        stubs = stack.enter_context(_process([*_module("ranks"), directory, str(ranks), per_node, sockets], log))
+        communicators.write(directory / "rows", ranks)
+        program = installation.library("manapy-stubs")
+        if program is None:
+            raise BenchError("manapy-stubs is missing: this installation of manapy is incomplete")
+        stubs = stack.enter_context(
+            _process([program, directory, str(ranks), per_node, sockets, address[0], str(address[1])], log)
+        )
         _expect(stubs, "connected", setting.limit)
         yield coordinator, stubs, agents
-
-
-def _module(name: str) -> list[str]:
-    return [sys.executable, "-m", f"{__package__}.{name}"]
 
 
 @contextlib.contextmanager
@@ -136,19 +143,23 @@ def _process(command: list[Any], log: Path, *descriptors: int) -> Iterator[subpr
         process.wait()
 
 
+def _name(process: Any) -> str:
+    return "the agents" if process.args[0] == sys.executable else "the stubs"
+
+
 def _line(process: Any, limit: float) -> str:
     """The next line of its output. Raises BenchError."""
     if not select.select([process.stdout], [], [], limit)[0]:
-        raise BenchError(f"{process.args[2]} says nothing for {limit:.0f} s")
+        raise BenchError(f"{_name(process)} says nothing for {limit:.0f} s")
     line: str = process.stdout.readline()
     if not line:
-        raise BenchError(f"{process.args[2]} has ended")
+        raise BenchError(f"{_name(process)} has ended")
     return line.strip()
 
 
 def _expect(process: Any, word: str, limit: float) -> None:
     if (line := _line(process, limit)) != word:
-        raise BenchError(f"{process.args[2]} says {line!r}")
+        raise BenchError(f"{_name(process)} says {line!r}")
 
 
 def _peak(pid: int) -> float:
