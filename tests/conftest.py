@@ -47,8 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Examples of property-based tests: the same ones in each run, new ones with --long. They have no deadline, because
     the machine may be busy.
 
+    Python keeps compiled modules, even if the tester's environment forbids it: PyTorch is installed without them
+    (tools/test), and each rank would spend five seconds on compiling it.
+
     Ranks of MPICH wait by polling. With its option they sleep for a moment between polls; otherwise those that wait
     would take the processors of those that have work. Open MPI has another option (integration/launchers.py)."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)

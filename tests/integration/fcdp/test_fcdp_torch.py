@@ -1,7 +1,8 @@
 """PyTorch modules sharded on 4 ranks, 2 emulated nodes: losses against one process without manapy, bytes against closed
 forms, call by call.
 
-Importing PyTorch takes seconds on each rank: many ways to train share one job, and each has a test of its own.
+Importing PyTorch takes five seconds of processor time on each rank: all ways to train share one job, and each has a
+test of its own.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from jobs import BIN, PROGRAMS, Job
+from jobs import BIN, PATIENCE, PROGRAMS, Job
 
 from manapy.fcdp.costs import bytes_per_node
 
@@ -21,6 +23,8 @@ pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
 PROGRAM = PROGRAMS / "fcdp/fcdp_torch_train.py"
 NODES, RANKS_PER_NODE = 2, 2
 SAVED = "partly_frozen,groups=1,save=state"
+RESUMED = "partly_frozen,groups=1,strategy=zero3,load=state,ranks=3"
+ONE_RANK = "transformer,ranks=1"
 WAYS = [
     "perceptron,groups=1",
     "transformer,micro_batches=4,clip=0.5",
@@ -31,6 +35,8 @@ WAYS = [
     "partly_frozen,recompute=1,micro_batches=2",
     "partly_frozen,strategy=hpz",
     SAVED,
+    RESUMED,
+    ONE_RANK,
     "transformer,bf16=1",
 ]
 REFERENCES = [
@@ -47,6 +53,9 @@ HUGGING_FACE = [
     "lora,micro_batches=2,generate=1,adapter=adapter",
     "lora,recompute=1",
 ]
+HUGGING_FACE_REFERENCES = ["gpt2", "gpt2,generate=1", "lora", "lora,generate=1"]
+HAS_HUGGING_FACE = all(map(find_spec, ("transformers", "peft")))
+needs_hugging_face = pytest.mark.skipif(not HAS_HUGGING_FACE, reason="no transformers, or no peft")
 Results = dict[str, dict[str, Any]]
 Start = Callable[..., Job]
 
@@ -70,40 +79,27 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 @pytest.fixture(scope="module")
 def expected(start: Start) -> Results:
     """The results of one process."""
-    return results(start("--reference", *REFERENCES), REFERENCES)
+    ways = [*REFERENCES, *(HUGGING_FACE_REFERENCES if HAS_HUGGING_FACE else [])]
+    return results(start("--reference", *ways), ways)
 
 
 @pytest.fixture(scope="module")
-def job(start: Start) -> Job:
-    """The job that trains in all of WAYS."""
-    return start(*WAYS)
-
-
-@pytest.fixture(scope="module")
-def done(job: Job) -> Results:
-    """Its results."""
-    return results(job, WAYS)
-
-
-@pytest.fixture(scope="module")
-def hugging_face(start: Start) -> tuple[Results, Results]:
-    """The results of the models of HUGGING_FACE in one process, and sharded."""
-    pytest.importorskip("transformers", reason="no transformers")
-    pytest.importorskip("peft", reason="no peft")
-    return results(start("--reference", "gpt2,generate=1", "lora,generate=1"), ["gpt2", "lora"]), results(
-        start(*HUGGING_FACE), HUGGING_FACE
-    )
+def done(start: Start) -> Results:
+    """The results of the job that trains in all ways."""
+    ways = [*WAYS, *(HUGGING_FACE if HAS_HUGGING_FACE else [])]
+    return results(start(*ways), ways)
 
 
 def results(job: Job, ways: list[str]) -> Results:
-    lines = [line for line in job.finish().splitlines() if line.startswith("RESULT")]
+    lines = [line for line in job.finish(2 * PATIENCE).splitlines() if line.startswith("RESULT")]
     return dict(zip(ways, json.loads(lines[0].removeprefix("RESULT")), strict=True))
 
 
 def reference(way: str) -> str:
     """The way without the options that must make no difference."""
     model, *options = way.split(",")
-    return ",".join([model, *(option for option in options if option.split("=")[0] in ("clip", "evaluate", "groups"))])
+    kept = ("clip", "evaluate", "generate", "groups")
+    return ",".join([model, *(option for option in options if option.split("=")[0] in kept)])
 
 
 def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:
@@ -131,10 +127,10 @@ def crossing(done: dict[str, Any], strategy: str, micro_batches: int, itemsize: 
     ]
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if "bf16" not in way])
+@pytest.mark.parametrize("way", [way for way in WAYS if way != RESUMED and "bf16" not in way])
 def test_losses_are_those_of_one_process(done: Results, expected: Results, way: str) -> None:
     """Tied and shared weights, unused ones, accumulation, clipping, parameter groups, evaluation, activation
-    checkpointing, frozen parts, caches on the device."""
+    checkpointing, frozen parts, caches on the device, one rank."""
     compare(done[way], expected[reference(way)])
 
 
@@ -157,37 +153,28 @@ def test_bfloat16_parameters_travel_in_half_the_bytes(done: Results, expected: R
     assert way["inter"] == crossing(way, "fcdp", 1, itemsize=2)
 
 
+@needs_hugging_face
 @pytest.mark.parametrize("way", HUGGING_FACE)
-def test_hugging_face_gpt2_and_its_peft_adapters(hugging_face: tuple[Results, Results], way: str) -> None:
-    expected, done = hugging_face
+def test_hugging_face_gpt2_and_its_peft_adapters(done: Results, expected: Results, way: str) -> None:
     compare(done[way], expected[reference(way)])
-    assert ("generate" in way) == ("generated" in done[way])
+    assert ("generate" in way) == ("generated" in done[way]) == ("generated" in expected[reference(way)])
     assert done[way]["inter"] == crossing(done[way], "fcdp", 2)
     assert ("lora" in way) == (done[way]["inter"][1] < done[way]["inter"][0] / 20)
 
 
-def test_adapters_are_saved_and_loaded_on_their_own(hugging_face: tuple[Results, Results]) -> None:
+@needs_hugging_face
+def test_adapters_are_saved_and_loaded_on_their_own(done: Results) -> None:
     """They have at most a fifth of the model's bytes. On the same base they give the trained model."""
-    done = next(result for way, result in hugging_face[1].items() if "adapter" in way)
-    assert done["adapter_generated"] == done["generated"] != done["base_generated"]
-    assert 0 < done["adapter_bytes"] < sum(4 * size for size, _ in done["units"]) / 5
+    trained = next(result for way, result in done.items() if "adapter" in way)
+    assert trained["adapter_generated"] == trained["generated"] != trained["base_generated"]
+    assert 0 < trained["adapter_bytes"] < sum(4 * size for size, _ in trained["units"]) / 5
 
 
-def test_a_training_goes_on_from_its_state(start: Start, job: Job, done: Results, expected: Results) -> None:
+def test_a_training_goes_on_from_its_state(done: Results, expected: Results) -> None:
     """On other ranks, by another strategy, from a model with other values. Parameters (also frozen ones), buffers,
     moments and settings are the saved ones."""
-    assert "losses" in done[SAVED]  # the job has ended
-    way = f"partly_frozen,groups=1,strategy=zero3,load={job.where / 'state'}"
-    on_three = results(start(way, ranks=3, ranks_per_node=1), [way])[way]
-    full = expected[reference(way)]
-    compare(on_three, {**full, "losses": full["losses"][1:]})
-
-
-def test_one_rank(start: Start, expected: Results) -> None:
-    compare(
-        results(start("transformer", ranks=1, ranks_per_node=1), ["transformer"])["transformer"],
-        expected["transformer"],
-    )
+    full = expected[reference(RESUMED)]
+    compare(done[RESUMED], {**full, "losses": full["losses"][1:]})
 
 
 def test_call_by_call(make_job: Callable[..., Job]) -> None:

@@ -1,16 +1,21 @@
 """`manapy fcdp train`: a small GPT, trained in full and with adapters; resumed, refused, and checkpointed without
-noticing it."""
+noticing it.
+
+Importing PyTorch takes five seconds of processor time on each rank. So the ranks of two jobs run several commands each,
+one after the other (programs/fcdp/train_commands.py). Their results are the fixtures on_four_ranks and on_two_ranks.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import BIN, Job
+from jobs import BIN, PATIENCE, PROGRAMS, Job
 from terminal import Terminal
 
 pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
@@ -19,7 +24,8 @@ Make = Callable[..., Job]
 SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--context", "32", "--batch", "8")
 HOW = ("--rate", "0.01", "--micro-batches", "2")
 NODES = ("--ranks-per-node", "2")
-STEPS = 40  # of the base
+STEPS, MORE = 40, 6  # of the base; of a training that goes on from it
+CHECKPOINTED = (*SMALL, *HOW, "--steps", "80")
 # several threads of a rank wait for each other by spinning, while other ranks need the processor
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
@@ -28,9 +34,26 @@ def train(job: Job, *options: str | Path) -> Job:
     return job.spawn([BIN / "mpirun", "-n", str(job.ranks), BIN / "manapy", "fcdp", "train", *options])
 
 
-def trained(make_job: Make, *options: str | Path, ranks: int = 4) -> dict[str, Any]:
-    """The output of --json, which is the only output."""
-    return dict(json.loads(train(make_job(ranks, env=ONE_THREAD), *options, "--json").finish()))
+@dataclass
+class Ended:
+    """A command that all ranks have run: their exit codes and their outputs."""
+
+    codes: tuple[int, ...]
+    said: tuple[str, ...]
+
+    def result(self) -> dict[str, Any]:
+        """The output of --json, which is the only output."""
+        assert set(self.codes) == {0} and not any(self.said[1:]), self
+        return dict(json.loads(self.said[0]))
+
+
+def several(job: Job, commands: dict[str, Sequence[str | Path]]) -> dict[str, Ended]:
+    """`manapy fcdp train` with each of these options, by the same ranks."""
+    words = json.dumps([["fcdp", "train", *map(str, options)] for options in commands.values()])
+    program = [sys.executable, PROGRAMS / "fcdp/train_commands.py", words]
+    (line,) = job.spawn([BIN / "mpirun", "-n", str(job.ranks), *program]).finish(2 * PATIENCE).splitlines()
+    ended = [Ended(*zip(*ranks, strict=True)) for ranks in json.loads(line.removeprefix("RESULT"))]
+    return dict(zip(commands, ended, strict=True))
 
 
 def written(job: Job) -> dict[str, Any]:
@@ -57,6 +80,35 @@ def base(base_job: Job) -> dict[str, Any]:
 def state(base: dict[str, Any], base_job: Job) -> Path:
     """The state that it saved."""
     return base_job.where / "state"
+
+
+@pytest.fixture(scope="module")
+def on_four_ranks(make_shared_job: Make, state: Path) -> dict[str, Ended]:
+    steps = ("--steps", str(STEPS + MORE))
+    return several(
+        make_shared_job(4, env=ONE_THREAD),
+        {
+            "adapters": (*NODES, "--base", state, "--lora", "4", "--steps", "30", "--rate", "0.01", "--json"),
+            "resumed": (*NODES, "--resume", state, *steps, "--micro-batches", "2", "--json"),
+            "at once": (*SMALL, *HOW, *NODES, *steps, "--json"),
+        },
+    )
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {  # when training has begun: options, exit code, error
+    "not a directory": (("--out", "STATE/index.json"), 1, "manapy: STATE/index.json: File exists"),
+    "too large": (("--hidden", "40000000", "--heads", "1"), 1, "manapy: the model can't be made: "),
+    "too little memory": ((*SMALL, "--device-memory", "50kB"), 1, "manapy: unit 'blocks.0' needs "),
+}
+
+
+@pytest.fixture(scope="module")
+def on_two_ranks(make_shared_job: Make, state: Path) -> dict[str, Ended]:
+    resumed = ("--resume", state, "--steps", str(STEPS + MORE), "--strategy", "zero3", "--json")
+    bad = {name: [o.replace("STATE", str(state)) for o in options] for name, (options, _, _) in REFUSED.items()}
+    return several(
+        make_shared_job(2, env=ONE_THREAD), {**bad, "resumed": resumed, "undisturbed": (*CHECKPOINTED, "--json")}
+    )
 
 
 def sent(done: dict[str, Any]) -> list[dict[str, int]]:
@@ -93,21 +145,21 @@ def test_in_full(base: dict[str, Any], base_job: Job) -> None:
     assert (base_job.where / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_adapters(make_job: Make, base: dict[str, Any], state: Path) -> None:
-    done = trained(make_job, *NODES, "--base", state, "--lora", "4", "--steps", "30", "--rate", "0.01")
+def test_adapters(base: dict[str, Any], on_four_ranks: dict[str, Ended]) -> None:
+    done = on_four_ranks["adapters"].result()
     assert done["training"]["hidden"] == 32 and done["frozen"] == base["trainable"] > 5 * done["trainable"] > 0
     assert done["validation"][1] < done["validation"][0] - 0.01
     assert sent(done) == [computed(done)] * 29
     assert computed(done)["inter"] == pytest.approx(4 * done["trainable"], rel=0.01)  # independent of what is frozen
 
 
-def test_a_resumed_training_goes_on_bit_by_bit(make_job: Make, base: dict[str, Any], state: Path) -> None:
-    steps = ("--steps", str(STEPS + 6))
-    resumed = trained(make_job, *NODES, "--resume", state, *steps, "--micro-batches", "2")
-    at_once = trained(make_job, *SMALL, *HOW, *NODES, *steps)
+def test_a_resumed_training_goes_on_bit_by_bit(
+    base: dict[str, Any], on_four_ranks: dict[str, Ended], on_two_ranks: dict[str, Ended]
+) -> None:
+    resumed, at_once = (on_four_ranks[name].result() for name in ("resumed", "at once"))
     assert (resumed["first"], resumed["losses"][:STEPS]) == (STEPS, base["losses"])
     assert resumed["losses"] == at_once["losses"] and resumed["validation"][1] == at_once["validation"][1]
-    elsewhere = trained(make_job, "--resume", state, *steps, "--strategy", "zero3", ranks=2)
+    elsewhere = on_two_ranks["resumed"].result()
     assert elsewhere["losses"] == pytest.approx(at_once["losses"], rel=1e-4)
     assert elsewhere["host"] == 0
 
@@ -118,9 +170,6 @@ def test_a_resumed_training_goes_on_bit_by_bit(make_job: Make, base: dict[str, A
         (["--strategy", "ddp"], 2, "argument --strategy: invalid choice: 'ddp'"),
         (["--tau", "0.5"], 2, "manapy: --tau is a share of --device-memory, which is not given"),
         (["--resume", "STATE", "--hidden", "64"], 2, "manapy: STATE holds another model: --hidden 32 there, 64 here"),
-        (["--out", "STATE/index.json"], 1, "manapy: STATE/index.json: File exists"),
-        (["--hidden", "40000000", "--heads", "1"], 1, "manapy: the model can't be made: "),
-        ([*SMALL, "--device-memory", "50kB"], 1, "manapy: unit 'blocks.0' needs "),
     ],
 )
 def test_bad_input(make_job: Make, state: Path, options: list[str], code: int, said: str) -> None:
@@ -129,6 +178,16 @@ def test_bad_input(make_job: Make, state: Path, options: list[str], code: int, s
     assert job.wait() == code, job.output()
     lines = [line for line in job.output().splitlines() if not line.startswith("usage: ")]
     assert len(lines) == 1 and said.replace("STATE", str(state)) in lines[0], job.output()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_that_training_notices(on_two_ranks: dict[str, Ended], state: Path, name: str) -> None:
+    """The same. The ranks go on with other trainings afterwards."""
+    _, code, said = REFUSED[name]
+    ended = on_two_ranks[name]
+    assert ended.codes == (code, code) and ended.said[1] == "", ended
+    (line,) = ended.said[0].splitlines()
+    assert said.replace("STATE", str(state)) in line
 
 
 def test_without_pytorch(make_job: Make) -> None:
@@ -142,22 +201,19 @@ def test_without_pytorch(make_job: Make) -> None:
     )
 
 
-def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
+def test_a_checkpoint_that_training_does_not_know_of(make_job: Make, on_two_ranks: dict[str, Ended]) -> None:
     """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of an
     undisturbed training."""
-    steps = 80
-    options = [*SMALL, *HOW, "--steps", str(steps), "--out", "out"]
-    job = make_job(2, env=ONE_THREAD).start(BIN / "manapy", "fcdp", "train", *options)
+    undisturbed = on_two_ranks["undisturbed"].result()["losses"]
+    job = make_job(2, env=ONE_THREAD).start(BIN / "manapy", "fcdp", "train", *CHECKPOINTED, "--out", "out")
     job.wait_for("step 5 ")
     job.checkpoint()
     at = last_step(job.output())
     job.wait_for(lambda text: last_step(text) > at)
     job.kill()
-    assert last_step(job.output()) < steps
+    assert last_step(job.output()) < len(undisturbed)
     job.restart_by_command().finish()
-    undisturbed = train(make_job(2, env=ONE_THREAD), *options)
-    undisturbed.finish()
-    assert written(job)["losses"] == written(undisturbed)["losses"] and len(written(job)["losses"]) == steps
+    assert written(job)["losses"] == undisturbed
 
 
 def last_step(text: str) -> int:

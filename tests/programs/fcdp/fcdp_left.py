@@ -1,14 +1,14 @@
-"""Leaves the block of an engine, and of fully_shard, before its end: by closing a generator, and finally by sys.exit().
+"""Leaves the block of an engine before its end: by closing a generator, and finally by sys.exit(). fcdp_torch_calls.py
+does the former with fully_shard.
 
-mpirun -n 2 python fcdp_left.py CODE all     all ranks call sys.exit(CODE) in the middle of a step mpirun -n 2 python
-fcdp_left.py CODE 1       only rank 1 does; the others continue
+    mpirun -n 2 python fcdp_left.py CODE all     all ranks call sys.exit(CODE) in the middle of a step
+    mpirun -n 2 python fcdp_left.py CODE 1       only rank 1 does; the others continue
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -33,28 +33,9 @@ def steps(engine: Engine) -> Iterator[int]:
             yield number
 
 
-def losses(model: Any) -> Iterator[float]:
-    with fully_shard(model, topology=topology) as sharded:
-        optimizer = sharded.shard_optimizer(lambda shards: torch.optim.SGD(shards.values(), lr=0.1))
-        while True:  # the consumer decides
-            loss = model(torch.ones(2, 3)).square().mean()
-            loss.backward()
-            optimizer.step()
-            yield loss.item()
-
-
 walk = steps(Engine(topology, UNITS))
 next(walk)
 walk.close()
-if who == "all" and code == 0:  # torch takes long to load
-    import torch
-
-    from manapy.fcdp.pytorch import fully_shard
-
-    torch.manual_seed(0)
-    training = losses(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)))
-    assert next(training) != next(training)
-    training.close()
 print(f"rank {topology.rank} has left its first blocks", flush=True)
 
 with Engine(topology, UNITS) as engine:

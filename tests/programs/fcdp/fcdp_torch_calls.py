@@ -7,7 +7,7 @@ import copy
 import pickle
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -311,6 +311,24 @@ def a_compiled_module_is_what_it_was() -> None:
     assert all("torch.compiler.disable" in reason for reason in torch._dynamo.utils.counters["graph_break"])
 
 
+def a_generator_that_trains_is_closed() -> None:
+    """By all ranks, which is a normal end of the block."""
+
+    def losses() -> Iterator[float]:
+        model = layers()
+        with fully_shard(model, topology=topology) as sharded:
+            optimizer = sharded.shard_optimizer(sgd)
+            while True:  # the consumer decides
+                loss = model(examples()).square().mean()
+                loss.backward()
+                optimizer.step()
+                yield loss.item()
+
+    training = losses()
+    assert next(training) != next(training)
+    training.close()
+
+
 def frozen_weights_are_read_on_each_node() -> None:
     with tempfile.TemporaryDirectory() as mine:
         directory = Path(topology.comm.bcast(mine))
@@ -432,6 +450,7 @@ parts_are_called_by_themselves()
 ranks_use_different_parameters_of_a_unit()
 what_would_train_nothing_is_refused()
 a_compiled_module_is_what_it_was()
+a_generator_that_trains_is_closed()
 frozen_weights_are_read_on_each_node()
 optimizers_of_all_kinds()
 if topology.rank == 0:

@@ -42,6 +42,7 @@ class Way:
     bf16: int = 0
     evaluate: int = 0  # a forward pass without gradients before each step
     tau: float = 0.0
+    ranks: int = 0  # only on so many ranks of the job, each on a node of its own; 0: on all
     seed: int = 7  # of the model's values on the last rank
     save: str = ""  # where, after the first step
     load: str = ""  # from another model's values
@@ -318,9 +319,23 @@ def main() -> None:
     from manapy.fcdp import Topology
 
     topology = Topology()
-    results = [train(way(text), topology) for text in sys.argv[1:]]
+    results = []
+    for text in sys.argv[1:]:
+        chosen = way(text)
+        results.append(on_some(chosen, topology.comm) if chosen.ranks else train(chosen, topology))
     if topology.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
+
+
+def on_some(way: Way, comm: Any) -> dict[str, Any]:
+    """The first ranks train, and have the result; the others wait for them."""
+    from manapy.fcdp import Topology
+
+    takes_part = comm.rank < way.ranks
+    some = comm.Split(takes_part)
+    result = train(way, Topology(some, ranks_per_node=1)) if takes_part else {}
+    comm.barrier()
+    return result
 
 
 if __name__ == "__main__":
