@@ -18,12 +18,8 @@ typedef struct mpy_status {
 
 #include "mpi/back/shared/translate.h"
 
-/* MPI_ERROR is written only by calls that complete several requests and fail (MPI-4 3.2.5). */
 static inline void mpy_status_out(MPI_Status *to, const mpy_status_t *from) {
-    to->count_lo = (int)(uint32_t)from->bytes;
-    to->count_hi_and_cancelled = (int)(from->bytes >> 32) << 1 | (from->cancelled != 0);
-    to->MPI_SOURCE = mpy_rank_out(from->source);
-    to->MPI_TAG = from->tag;
+    mpy_status_put(to, from, from->bytes, from->cancelled);
 }
 static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
     to->source = mpy_rank_in(from->MPI_SOURCE);
