@@ -192,9 +192,11 @@ print(memory.decode(), flush=True)
     assert "somebody" in job.finish()
 
 
-def test_removed_error_codes(make_job: Callable[..., Job]) -> None:
-    """Open MPI removes nothing; a class goes only after its codes, and each only after its text."""
-    text = """
+@pytest.mark.parametrize("launcher", (MPICH, *OTHERS), ids=name_of)
+def test_removed_error_codes(make_job: Callable[..., Job], launcher: Launcher) -> None:
+    """A class goes only after its codes, and each only after its text (MPI-4.1 9.5). Open MPI removes nothing: there
+    manapy does. To remove a text twice is erroneous: MPICH's libraries accept it, and then keep the code."""
+    text = f"""
 from mpi4py import MPI
 def fails(function, code):
     try: function(code)
@@ -205,7 +207,8 @@ MPI.Add_error_string(code, "a text")
 assert MPI.Get_error_string(code) == "a text" and MPI.Get_error_class(code) == added
 assert fails(MPI.Remove_error_class, added) and fails(MPI.Remove_error_code, code)
 MPI.Remove_error_string(code)
-assert MPI.Get_error_string(code) == "" and fails(MPI.Remove_error_string, code)
+assert MPI.Get_error_string(code) == ""
+assert {launcher.abi != "Open MPI"} or fails(MPI.Remove_error_string, code)
 assert fails(MPI.Remove_error_class, added) and fails(MPI.Remove_error_class, code)
 MPI.Remove_error_code(code)
 assert fails(MPI.Remove_error_code, code)
@@ -213,7 +216,7 @@ MPI.Remove_error_class(added)
 assert fails(MPI.Remove_error_class, added) and fails(MPI.Remove_error_class, 0)
 print("ok")
 """
-    job = job_under(OPEN_MPI_4, make_job, 1)
+    job = job_under(launcher, make_job, 1)
     job.start(sys.executable, "-c", text)
     assert "ok" in job.finish().splitlines()
 
