@@ -15,6 +15,7 @@ from jobs import BIN, PROGRAMS, Job, run
 from launchers import (
     ENVIRONMENT,
     INTEL_MPI,
+    LAUNCHERS,
     MPICH,
     OPEN_MPI_4,
     OPEN_MPI_5,
@@ -25,7 +26,7 @@ from launchers import (
     job_under,
     name_of,
 )
-from restarts import through_restart
+from restarts import restart, through_restart
 from rounds import rounds
 
 LAST = 400
@@ -190,6 +191,22 @@ print(memory.decode(), flush=True)
     job.restart()
     (tmp_path / "go").touch()
     assert "somebody" in job.finish()
+
+
+@pytest.mark.parametrize("first", LAUNCHERS, ids=name_of)
+def test_hints_of_windows(make_job: Callable[..., Job], first: Launcher) -> None:
+    """What the program has set is what it reads, also after a restart under Open MPI 5.0, which forgets most hints."""
+    OPEN_MPI_5.skip_if_missing()
+    job = job_under(first, make_job, 2)
+    go = job.where / "go"
+    job.start_python("mpi/hints.py", go)
+    job.wait_for(lambda text: text.count("ready") == 2)
+    for there in (OPEN_MPI_5, first):
+        job.checkpoint()
+        job.mpirun = there.mpirun
+        restart(job)
+    go.touch()
+    assert job.finish().count("ok") == 2, job.output()
 
 
 @pytest.mark.parametrize("launcher", (MPICH, *OTHERS), ids=name_of)
