@@ -206,8 +206,9 @@ bool mpy_info_has(MPI_Info info, const char *key) {
 
 int mpy_info_merge(MPI_Info into, MPI_Info from) {
     const info_t *i = info_of(from);
-    int rc = i == NULL ? MPI_ERR_INFO : MPI_SUCCESS;
-    for (const pair_t *p = i != NULL ? i->first : NULL; p != NULL && rc == 0; p = p->next) rc = set(into, p->key, p->value);
+    if (i == NULL) return MPI_ERR_INFO;
+    int rc = MPI_SUCCESS;
+    for (const pair_t *p = i->first; p != NULL && rc == 0; p = p->next) rc = set(into, p->key, p->value);
     return rc;
 }
 
