@@ -14,6 +14,7 @@
 #include "isolate/trap/vdso.h"
 #include "join/chain.h"
 #include "lower.h"
+#include "preload.h"
 #include "process/fds/fds.h"
 #include "program.h"
 #include "stack.h"
@@ -55,6 +56,7 @@ static char **copy_environment(char **env) {
 }
 
 int main(int argc, char **argv, char **envp) {
+    mpy_preload_leave(argv, envp);
     char error[1024], **program_env = copy_environment(envp);
     mpy_initial_environ = envp;
     mpy_options_t options;

@@ -6,9 +6,11 @@
  *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, then the script's path), and /bin/sh for
  *     text without a #! line.
  *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI, and in
- *     LD_PRELOAD. LD_PRELOAD is for the dynamic linker; wrappers/dmtcp.c removes our entry.
+ *     LD_PRELOAD. LD_PRELOAD is for the dynamic linker; wrappers/dmtcp.c removes our entry. (preload.c may have kept
+ *     the list in another variable.)
  */
 #include "program.h"
+#include "preload.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -124,8 +126,9 @@ char **mpy_program_environ(char **env, const char *upper_dir, int preload) {
     const char *path = NULL, *preloaded = NULL;
     int standard = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!strncmp(env[i], "LD_LIBRARY_PATH=", 16)) path = env[i] + 16;
-        else if (!strncmp(env[i], "LD_PRELOAD=", 11)) preloaded = env[i] + 11;
+        const char *list = mpy_preload_of_program(env[i]);
+        if (list) preloaded = list;
+        else if (!strncmp(env[i], "LD_LIBRARY_PATH=", 16)) path = env[i] + 16;
         else if (!strncmp(env[i], "MPI4PY_MPIABI=", 14)) standard = is_standard_abi(env[i] + 14);
         else if (strncmp(env[i], "MPI4PY_LIBMPI=", 14)) out[n++] = env[i];
     }

@@ -25,6 +25,7 @@ OPEN_MPI = ("libmpi.so.40",)
 OLD_OPEN_MPI = ("libmpi.so.20", "libmpi.so.12.openmpi")
 STANDARD_ABI = ("libmpi_abi.so.1",)
 DRAFT_ABI = ("libmpi_abi.so.0",)
+FORTRAN_ABI = ("libmpifort_abi.so.1",)  # Intel MPI's, which calls internal functions of Intel's libmpi_abi.so.1
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
 MPI_LIBRARIES = {
     library: family
@@ -34,6 +35,7 @@ MPI_LIBRARIES = {
         "an old Open MPI": OLD_OPEN_MPI,
         "the MPI-5 standard ABI": STANDARD_ABI,
         "a draft of the standard ABI": DRAFT_ABI,
+        "Intel MPI's Fortran for the standard ABI": FORTRAN_ABI,
     }.items()
     for library in libraries
 }
@@ -156,7 +158,7 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
 
 def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) -> list[Finding]:
     findings = [_interface(library) for library in libraries if library in MPI_LIBRARIES]
-    families = {family for library in libraries if (family := MPI_LIBRARIES.get(library))}
+    families = {MPI_LIBRARIES[library] for library in libraries if library in {*MPI_LIBRARIES} - {*FORTRAN_ABI}}
     if len(families) > 1:
         text = f"linked to two MPIs ({' and '.join(sorted(families))}): link everything with one of them"
         findings.append(Finding(name, Level.BAD, text))

@@ -42,6 +42,9 @@ static const char *advice(const char *path) {
     if (number != NULL)
         return ": a draft of the standard ABI, which this version of manapy does not support; build the program with "
                "MPICH 5 (mpicc_abi)";
+    if (after(name, "libmpifort_abi.so") != NULL)
+        return ": Intel MPI's Fortran for the standard ABI, which this version of manapy does not support; build the "
+               "program without -mpi-abi";
     number = after(name, "libmpi.so.");
     if ((number != NULL && after(number, "40") != NULL) || after(name, "libmpi_mpifh") != NULL)
         return " by its path or a DT_RPATH; manapy's own library takes the place of Open MPI's, and is found by "

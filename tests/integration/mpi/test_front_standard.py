@@ -93,13 +93,15 @@ def test_restart_under_another_mpi(
     through_restart(make_job(RANKS, mpirun=first.mpirun, env=dict(ENVIRONMENT)), program(source), second)
 
 
-def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:
-    """It defines MPI_Barrier and calls PMPI_Barrier (MPI-5 15.2)."""
+@pytest.mark.parametrize("preloaded", [False, True], ids=["linked", "preloaded"])
+def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path, preloaded: bool) -> None:
+    """It defines MPI_Barrier and calls PMPI_Barrier (MPI-5 15.2). In LD_PRELOAD it is loaded into mpirun, too."""
     library = compiled(tmp_path / "libtool.so", PROGRAMS / "mpi/counting_tool.c", *SHARED)
-    job = make_job(2).start(
-        compiled(tmp_path / "program", PROGRAMS / "mpi/counted_barrier.c", library, f"-Wl,-rpath,{tmp_path}")
-    )
-    assert job.finish().count("counted 1") == 2
+    options = () if preloaded else (library, f"-Wl,-rpath,{tmp_path}")
+    program = compiled(tmp_path / "program", PROGRAMS / "mpi/counted_barrier.c", *options)
+    job = make_job(2, env={"LD_PRELOAD": str(library)} if preloaded else {})
+    through_restart(job, program)
+    assert job.output().count("counted 1") == 2  # after the last restart
 
 
 @pytest.mark.parametrize("other", ["libmpi.so.12", "libmpi.so.40"])

@@ -1,17 +1,21 @@
 """Programs in Fortran (mpif.h, "use mpi", "use mpi_f08": tests/programs/languages/fortran_*) and C++ (namespace MPI:
-cxx_bindings.cpp), built with the compilers of Debian's MPICH and Open MPI. Both kinds run on both libraries.
+cxx_bindings.cpp), built with the compilers of Debian's MPICH and Open MPI. Both kinds run on both libraries. A program
+in Fortran may also call the C interface of the standard ABI (fortran_bind_c.f90); Intel MPI's Fortran library of that
+ABI is refused.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from compiling import build
-from jobs import PROGRAMS, Job
-from launchers import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
+from jobs import PROGRAMS, Job, run
+from launchers import DEBIANS, ENVIRONMENT, INTEL_MPI, MPICH, OPEN_MPI_4, Launcher
 from restarts import check, restart
 
 RANKS = 3
@@ -28,6 +32,20 @@ SOURCES = {
 NATIVE = {"openmpi": (str(DEBIANS), "--oversubscribe"), "mpich": ("mpiexec.mpich",)}
 # What starts the ranks, first and after a checkpoint.
 WAYS = [(OPEN_MPI_4, OPEN_MPI_4), (OPEN_MPI_4, MPICH), (MPICH, OPEN_MPI_4)]
+
+
+# MPI_Comm_dup and MPI_Barrier in Fortran, with the number of MPI_COMM_WORLD in the standard ABI.
+DUPLICATED = """
+program duplicated
+  integer :: made(2), ierror
+  made = -1
+  call mpi_init(ierror)
+  call mpi_comm_dup(257, made(1), ierror)
+  print '(a,l2)', 'overwritten', made(2) /= -1
+  call mpi_barrier(made(1), ierror)
+  print '(a)', 'passed'
+end program
+"""
 
 
 @pytest.fixture
@@ -77,3 +95,25 @@ def test_native(make_job: Callable[..., Job], program: Path, name: str) -> None:
     job.env["STATE_GO"] = str(go)
     job.spawn([*NATIVE["openmpi" if name.endswith("openmpi") else "mpich"], "-n", str(RANKS), program])
     assert job.finish().count("ok") == RANKS, job.report()
+
+
+def test_the_c_interface_of_the_standard_abi(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    library = Path(sys.prefix) / "lib/libmpi_abi.so.1"
+    source = PROGRAMS / "languages/fortran_bind_c.f90"
+    through_restarts(make_job(RANKS), build(tmp_path / "program", source, library, compiler="gfortran"), MPICH)
+
+
+def test_intels_fortran_of_the_standard_abi(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    """Its mpif.h and module `mpi` write handles of 8 bytes into INTEGERs, and read 4 bytes again: without manapy, too.
+    If Intel mends it, manapy has to serve it."""
+    INTEL_MPI.skip_if_missing()
+    source = tmp_path / "duplicated.f90"
+    source.write_text(DUPLICATED)
+    libraries = [INTEL_MPI.library.with_name(f"lib{name}_abi.so.1") for name in ("mpifort", "mpi")]
+    program = build(tmp_path / "program", source, *libraries, compiler="gfortran")
+    native = run([*INTEL_MPI.mpirun, "-n", "1", program], env={**os.environ, **INTEL_MPI.native})
+    assert "overwritten T" in native.stdout and "passed" not in native.stdout, native
+    job = make_job(1, env={"LD_LIBRARY_PATH": str(INTEL_MPI.library.parent)})
+    job.start(program)
+    assert job.wait() != 0
+    assert "libmpifort_abi.so.1: Intel MPI's Fortran for the standard ABI" in job.output(), job.report()

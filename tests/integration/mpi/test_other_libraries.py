@@ -75,6 +75,7 @@ def test_a_copy_in_a_name_space_of_its_own(make_job: Callable[..., Job]) -> None
         ("libmpi_mpifh.so.40", "takes the place of Open MPI's"),
         ("libmpi_abi.so.0", "a draft of the standard ABI"),
         ("libmpi_abi.so.1", "takes the place of the one of the MPI-5 standard ABI"),
+        ("libmpifort_abi.so.1", "Intel MPI's Fortran for the standard ABI"),
         ("libmpi.so.12", "by its path"),
         ("libmpich.so.12.2", "by its path"),
     ],

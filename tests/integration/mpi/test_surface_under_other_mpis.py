@@ -26,10 +26,10 @@ DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; o
     "surface_tools": "no events; other numbers of variables; MPI_T_finalize after MPI_Finalize crashes, natively, too",
     "surface_wrong_calls": "wrong arguments that it does not look at",
 }
-# Of surface_rma: shared windows have page-sized parts, two atomic operations at once crash 4.1 (natively, too), 5.0
-# forgets hints, and wrong calls are on a window that 4.1 can't create.
+# Of surface_rma: shared windows have page-sized parts, two atomic operations at once crash 4.1 (natively, too), and
+# wrong calls are on a window that 4.1 can't create.
 PARTS = {
-    "surface_rma": ["create", "allocate", "alone", "dynamic", "locks", "pscw", "requests", "mixed"],
+    "surface_rma": ["create", "allocate", "alone", "dynamic", "locks", "pscw", "requests", "mixed", "belongings"],
 }
 DIFFERENT_ON_INTEL = {  # natively too
     "surface_datatypes": "packing in the external form; error classes",

@@ -94,6 +94,15 @@ def test_interfaces_with_a_front(tmp_path: Path, library: str, interface: str) -
     assert any(f.level is Level.OK and f"{interface}: manapy's library" in f.text for f in findings)
 
 
+def test_fortran_of_the_standard_abi(tmp_path: Path) -> None:
+    """Intel MPI's. It is not a second MPI."""
+    libraries = [tmp_path / name for name in ("libmpi_abi.so.1", "libmpifort_abi.so.1")]
+    for library in libraries:
+        stub_library(tmp_path, library.name)
+    level, text = worst(compile_program(tmp_path, "-Wl,--no-as-needed", *map(str, libraries)))
+    assert level is Level.BAD and text.startswith("Intel MPI's Fortran for the standard ABI, which is not supported")
+
+
 def test_two_mpis(tmp_path: Path) -> None:
     for name in ("libmpi.so.40", "libmpi.so.12"):
         stub_library(tmp_path, name)

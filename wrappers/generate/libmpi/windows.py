@@ -10,13 +10,13 @@ from ..function_table import Function, TableError
 
 def window_body(f: Function) -> list[str]:
     """An operation on a window: allowed in its epoch, or not; the request-based ones fill a slot. See window/win.h."""
-    win, request = f.argument("WIN"), f.argument("REQUEST_OUT")
-    if win is None or f.argument("RANK") is None:
+    win, rank, request = f.argument("WIN"), f.argument("RANK"), f.argument("REQUEST_OUT")
+    if win is None or rank is None:
         raise TableError(f"{f.symbol}: an operation on a window has a target")
     lines = ["    mpy_thread_t *t = mpy_self();"]
     lines += [
         f"    mpy_win_t *w = mpy_win({win.name});",
-        f"    int rc = mpy_win_access(w, {f.argument('RANK').name});",
+        f"    int rc = mpy_win_access(w, {rank.name});",
         f'    if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "{f.symbol}");',
     ]
     if request:
@@ -27,7 +27,7 @@ def window_body(f: Function) -> list[str]:
     lines += [
         "    mpy_cross_in(t);",
         f"    rc = {real_call(f, '')};",
-        f"    mpy_win_issued(w, {f.argument('RANK').name});",
+        f"    mpy_win_issued(w, {rank.name});",
     ]
     if request:
         lines += [

@@ -42,7 +42,8 @@ BACKS = (
             "Add_error_string Remove_error_class Remove_error_code Remove_error_string Get_hw_resource_info "
             "Abi_get_info Abi_get_fortran_info Abi_get_fortran_booleans Abi_set_fortran_info "
             "Abi_set_fortran_booleans Win_allocate Win_allocate_c Win_allocate_shared Win_allocate_shared_c Win_free "
-            "Win_shared_query Win_shared_query_c".split()
+            "Win_shared_query Win_shared_query_c Win_create Win_create_c Win_create_dynamic Win_set_info "
+            "Win_get_info".split()
         ),
         own_infos=True,
         own_windows=True,

@@ -144,7 +144,7 @@ int mpy_info_with(MPI_Info *info, int n, const mpy_pair_t *pairs) {
     return rc;
 }
 
-static int dup(MPI_Info info, MPI_Info *new) {
+int mpy_info_dup(MPI_Info info, MPI_Info *new) {
     const info_t *from = info_of(info);
     if (from == NULL) return MPI_ERR_INFO;
     MPI_Info handle = add(mpy_null[MPY_KIND_INFO]);
@@ -158,10 +158,10 @@ static int dup(MPI_Info info, MPI_Info *new) {
 
 static int create_env(int argc, char *argv[], MPI_Info *info) {
     (void)argc, (void)argv; /* the environment is known only to a library that is up */
-    return up ? dup(MPI_INFO_ENV, info) : create(info);
+    return up ? mpy_info_dup(MPI_INFO_ENV, info) : create(info);
 }
 
-static int free_info(MPI_Info *info) {
+int mpy_info_free(MPI_Info *info) {
     info_t *i = info_of(*info);
     if (i == NULL || i == &environment) return MPI_ERR_INFO;
     void *theirs = mpy_in(MPY_KIND_INFO, *info);
@@ -187,7 +187,7 @@ static int set(MPI_Info info, const char *key, const char *value) {
     return MPI_SUCCESS;
 }
 
-static int delete(MPI_Info info, const char *key) {
+int mpy_info_delete(MPI_Info info, const char *key) {
     info_t *i = info_of(info);
     int rc = check_key(key);
     if (i == NULL || i == &environment) return MPI_ERR_INFO;
@@ -197,6 +197,19 @@ static int delete(MPI_Info info, const char *key) {
     drop(at);
     if (up && strlen(key) < KEYS_FIT) MPY_THEIRS(Info_delete, mpy_in(MPY_KIND_INFO, info), key);
     return MPI_SUCCESS;
+}
+
+bool mpy_info_has(MPI_Info info, const char *key) {
+    info_t *i = info_of(info);
+    return i != NULL && *find(i, key) != NULL;
+}
+
+int mpy_info_merge(MPI_Info into, MPI_Info from) {
+    const info_t *i = info_of(from);
+    if (i == NULL) return MPI_ERR_INFO;
+    int rc = MPI_SUCCESS;
+    for (const pair_t *p = i->first; p != NULL && rc == 0; p = p->next) rc = set(into, p->key, p->value);
+    return rc;
 }
 
 static int get_nkeys(MPI_Info info, int *n) {
@@ -257,9 +270,9 @@ static int get_string(MPI_Info info, const char *key, int *length, char *value, 
 }
 
 const mpy_ours_t mpy_ours_infos[] = {
-    OURS(Info_create, Info_create, create),         OURS(Info_dup, Info_create, dup),
-    OURS(Info_create_env, Info_create, create_env), OURS(Info_free, Info_create, free_info),
-    OURS(Info_set, Info_create, set),               OURS(Info_delete, Info_create, delete),
+    OURS(Info_create, Info_create, create),         OURS(Info_dup, Info_create, mpy_info_dup),
+    OURS(Info_create_env, Info_create, create_env), OURS(Info_free, Info_create, mpy_info_free),
+    OURS(Info_set, Info_create, set),               OURS(Info_delete, Info_create, mpy_info_delete),
     OURS(Info_get_nkeys, Info_create, get_nkeys),   OURS(Info_get_nthkey, Info_create, get_nthkey),
     OURS(Info_get, Info_create, get),               OURS(Info_get_valuelen, Info_create, get_valuelen),
     OURS(Info_get_string, Info_create, get_string),

@@ -53,7 +53,7 @@ static const mpy_ours_t lacking[] = {
 };
 
 bool mpy_own_open(void **functions, char *error, size_t n) {
-    if (!mpy_windows_open()) {
+    if (!mpy_windows_open() || !mpy_hints_open()) {
         snprintf(error, n, "out of address space for windows");
         return false;
     }
@@ -61,6 +61,7 @@ bool mpy_own_open(void **functions, char *error, size_t n) {
     mpy_fill(functions, mpy_ours_abi, mpy_ours_abi_count);
     mpy_fill(functions, mpy_ours_added, mpy_ours_added_count);
     mpy_fill(functions, mpy_ours_infos, mpy_ours_infos_count);
+    mpy_fill(functions, mpy_ours_hints, mpy_ours_hints_count);
     mpy_fill(functions, mpy_ours_windows, mpy_ours_windows_count);
     if (mpy_theirs[MPY_FN_Session_init] == NULL) mpy_fill(functions, mpy_ours_sessions, mpy_ours_sessions_count);
     return true;

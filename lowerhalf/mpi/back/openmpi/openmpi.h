@@ -1,4 +1,4 @@
-/* openmpi.h - what the back for Open MPI (4.1 and 5.0) has of its own: MPI_Status, infos, windows of one process.
+/* openmpi.h - what the back for Open MPI (4.1 and 5.0) has of its own: MPI_Status, infos, hints, windows of one process.
  * shared/translate.h has what all backs share. */
 #ifndef MANAPY_BACK_OPENMPI_H
 #define MANAPY_BACK_OPENMPI_H
@@ -18,12 +18,8 @@ typedef struct mpy_status {
 
 #include "mpi/back/shared/translate.h"
 
-/* MPI_ERROR is written only by calls that complete several requests and fail (MPI-4 3.2.5). */
 static inline void mpy_status_out(MPI_Status *to, const mpy_status_t *from) {
-    to->count_lo = (int)(uint32_t)from->bytes;
-    to->count_hi_and_cancelled = (int)(from->bytes >> 32) << 1 | (from->cancelled != 0);
-    to->MPI_SOURCE = mpy_rank_out(from->source);
-    to->MPI_TAG = from->tag;
+    mpy_status_put(to, from, from->bytes, from->cancelled);
 }
 static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
     to->source = mpy_rank_in(from->MPI_SOURCE);
@@ -37,8 +33,22 @@ static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
 MPI_Info mpy_info_out(void *theirs); /* an info that Open MPI has made */
 typedef struct mpy_pair { const char *key, *value; } mpy_pair_t;
 int mpy_info_with(MPI_Info *info, int n, const mpy_pair_t *pairs); /* a new info */
+bool mpy_info_has(MPI_Info info, const char *key);
+int mpy_info_merge(MPI_Info into, MPI_Info from);
+int mpy_info_dup(MPI_Info info, MPI_Info *new); /* this one and the next two: as MPI_Info_dup ... */
+int mpy_info_delete(MPI_Info info, const char *key);
+int mpy_info_free(MPI_Info *info);
 void mpy_up(void);
 void mpy_down(void);
+
+/* ---- hints of windows (hints.c) ---- */
+/* What a call gives to a window. */
+typedef struct mpy_hints { MPI_Info given, copy; } mpy_hints_t; /* copy: what the library sees, if that is less */
+mpy_hints_t mpy_hints_begin(MPI_Info given);
+void *mpy_hints_theirs(const mpy_hints_t *hints);
+int mpy_hints_end(mpy_hints_t *hints, int rc, MPI_Win win); /* after the call; returns rc, or another error */
+void mpy_hints_drop(MPI_Win win);
+bool mpy_hints_open(void);
 
 /* ---- windows of one process (windows.c) ---- */
 /* The part of the real window's memory that the core knows. */
@@ -59,8 +69,9 @@ static inline MPI_Aint mpy_disp_in(MPI_Win win, MPI_Aint disp) {
 void *mpy_spawn_info(void *given);
 
 /* ---- functions ---- */
-extern const mpy_ours_t mpy_ours_abi[], mpy_ours_added[], mpy_ours_infos[], mpy_ours_sessions[], mpy_ours_windows[];
-extern const size_t mpy_ours_abi_count, mpy_ours_added_count, mpy_ours_infos_count, mpy_ours_sessions_count,
-    mpy_ours_windows_count;
+extern const mpy_ours_t mpy_ours_abi[], mpy_ours_added[], mpy_ours_infos[], mpy_ours_hints[],
+    mpy_ours_sessions[], mpy_ours_windows[];
+extern const size_t mpy_ours_abi_count, mpy_ours_added_count, mpy_ours_infos_count, mpy_ours_hints_count,
+    mpy_ours_sessions_count, mpy_ours_windows_count;
 
 #endif

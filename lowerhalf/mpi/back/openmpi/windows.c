@@ -71,18 +71,27 @@ static int allocate_alone(int function, MPI_Aint size, int unit, void *info, voi
     return MPI_SUCCESS;
 }
 
+static int allocate_together(int function, MPI_Aint size, int unit, void *info, void *comm, void *baseptr,
+                             MPI_Win *win) {
+    void *theirs = mpy_null[MPY_KIND_WIN];
+    int rc = ((int (*)())mpy_theirs[function])(size, unit, info, comm, baseptr, &theirs);
+    if (rc == 0) *win = mpy_win_out(theirs);
+    return mpy_code_out(rc);
+}
+
 /* `function`: MPI_Win_allocate or MPI_Win_allocate_shared. */
 static int allocate(int function, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *baseptr,
                     MPI_Win *win) {
     if (!mpy_fits(unit)) return MPI_ERR_VALUE_TOO_LARGE;
-    void *o_info = mpy_in(MPY_KIND_INFO, info), *o_comm = mpy_in(MPY_KIND_COMM, comm);
+    mpy_hints_t hints = mpy_hints_begin(info);
+    void *o_info = mpy_hints_theirs(&hints), *o_comm = mpy_in(MPY_KIND_COMM, comm);
     bool valid = size >= 0 && size <= PTRDIFF_MAX - (MPI_Aint)(3 * PAGE) && unit > 0;
+    int rc;
     if (valid && is_alone(o_comm) && !can_create(o_comm))
-        return allocate_alone(function, size, (int)unit, o_info, o_comm, baseptr, win);
-    void *theirs = mpy_null[MPY_KIND_WIN];
-    int rc = ((int (*)())mpy_theirs[function])(size, (int)unit, o_info, o_comm, baseptr, &theirs);
-    if (rc == 0) *win = mpy_win_out(theirs);
-    return mpy_code_out(rc);
+        rc = allocate_alone(function, size, (int)unit, o_info, o_comm, baseptr, win);
+    else
+        rc = allocate_together(function, size, (int)unit, o_info, o_comm, baseptr, win);
+    return mpy_hints_end(&hints, rc, *win);
 }
 
 static int win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *baseptr, MPI_Win *win) {
@@ -108,6 +117,7 @@ static int win_free(MPI_Win *win) {
         free(alone);
     }
     int rc = MPY_THEIRS(Win_free, &theirs);
+    if (rc == 0) mpy_hints_drop(*win); /* the index is still this window's */
     mpy_inout(MPY_KIND_WIN, win, theirs);
     return mpy_code_out(rc);
 }

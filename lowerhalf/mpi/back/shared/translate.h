@@ -169,6 +169,13 @@ const char *mpy_own_text(int class); /* of MPICH's class; NULL: the library has 
 int mpy_text_code(int class);        /* what its MPI_Error_string takes for MPICH's class */
 
 /* ---- statuses ---- */
+/* MPI_ERROR is written only by calls that complete several requests and fail (MPI-4 3.2.5). */
+static inline void mpy_status_put(MPI_Status *to, const mpy_status_t *from, uint64_t bytes, int cancelled) {
+    to->count_lo = (int)(uint32_t)bytes;
+    to->count_hi_and_cancelled = (int)(bytes >> 32) << 1 | (cancelled != 0);
+    to->MPI_SOURCE = mpy_rank_out(from->source);
+    to->MPI_TAG = mpy_tag_out(from->tag);
+}
 void mpy_statuses_out(MPI_Status *to, const mpy_status_t *from, int n, int code);
 
 /* ---- arrays (arrays.c) ---- */

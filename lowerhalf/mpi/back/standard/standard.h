@@ -18,16 +18,12 @@ typedef struct mpy_status {
 
 _Static_assert(sizeof(mpy_status_t) == 8 * sizeof(int), "the standard's MPI_Status");
 
-/* MPI_ERROR is written only by calls that complete several requests and fail (MPI-4 3.2.5). */
 static inline void mpy_status_out(MPI_Status *to, const mpy_status_t *from) {
     MPI_Count bytes = 0;
     int cancelled = 0;
     MPY_THEIRS(Get_elements_c, from, (void *)BACK_BYTE, &bytes);
     MPY_THEIRS(Test_cancelled, from, &cancelled);
-    to->count_lo = (int)(uint32_t)bytes;
-    to->count_hi_and_cancelled = (int)(bytes >> 32) << 1 | (cancelled != 0);
-    to->MPI_SOURCE = mpy_rank_out(from->source);
-    to->MPI_TAG = mpy_tag_out(from->tag);
+    mpy_status_put(to, from, (uint64_t)bytes, cancelled);
 }
 static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
     *to = (mpy_status_t){
