@@ -100,7 +100,8 @@ def test_native(make_job: Callable[..., Job], program: Path, name: str) -> None:
 def test_the_c_interface_of_the_standard_abi(make_job: Callable[..., Job], tmp_path: Path) -> None:
     library = Path(sys.prefix) / "lib/libmpi_abi.so.1"
     source = PROGRAMS / "languages/fortran_bind_c.f90"
-    through_restarts(make_job(RANKS), build(tmp_path / "program", source, library, compiler="gfortran"), MPICH)
+    program = build(tmp_path / "program", source, f"-J{tmp_path}", library, compiler="gfortran")
+    through_restarts(make_job(RANKS), program, MPICH)
 
 
 def test_intels_fortran_of_the_standard_abi(make_job: Callable[..., Job], tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_intels_fortran_of_the_standard_abi(make_job: Callable[..., Job], tmp_pa
     source = tmp_path / "duplicated.f90"
     source.write_text(DUPLICATED)
     libraries = [INTEL_MPI.library.with_name(f"lib{name}_abi.so.1") for name in ("mpifort", "mpi")]
-    program = build(tmp_path / "program", source, *libraries, compiler="gfortran")
+    program = build(tmp_path / "program", source, f"-J{tmp_path}", *libraries, compiler="gfortran")
     native = run([*INTEL_MPI.mpirun, "-n", "1", program], env={**os.environ, **INTEL_MPI.native})
     assert "overwritten T" in native.stdout and "passed" not in native.stdout, native
     job = make_job(1, env={"LD_LIBRARY_PATH": str(INTEL_MPI.library.parent)})
