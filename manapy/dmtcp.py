@@ -122,7 +122,8 @@ def dmtcp_get_ckpt_filename() -> str | None:
 
     DMTCP: DIR/ckpt_PROGRAM_UNIQUEPID.dmtcp, replaced by each checkpoint. manapy: DIR/latest/rank-NNNNN.img, and
     DIR/latest links to the directory of the newest checkpoint; if DIR isn't the job directory (dmtcp_set_ckpt_dir),
-    DIR/manapy-HASH/latest/rank-NNNNN.img.
+    DIR/manapy-HASH/latest/rank-NNNNN.img. In a job on several hosts, the image lies in a folder of its host there
+    (node-NNNNN).
     """
     return _text("dmtcp_get_ckpt_filename")
 

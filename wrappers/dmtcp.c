@@ -22,6 +22,7 @@
 #define _GNU_SOURCE
 #include <manapy/boundary.h>
 #include <manapy/fnv.h>
+#include <manapy/image_path.h>
 #include <manapy/lock.h>
 
 #include <inttypes.h>
@@ -158,12 +159,13 @@ static int same(const char *directory, const char *job) {
 }
 
 API const char *dmtcp_get_ckpt_filename(void) {
-    static char path[sizeof MPY_LOWER->checkpoint_dir + 64];
-    char within[32] = ""; /* the same name as in manapy/ckpt/store/publish.py */
+    static char path[sizeof MPY_LOWER->checkpoint_dir + 64 + MPY_IMAGE_PATH_MORE];
+    char latest[sizeof MPY_LOWER->checkpoint_dir + 64], within[32] = ""; /* as in manapy/ckpt/store/publish.py */
     if (!present()) return NULL;
     const char *directory = MPY_LOWER->checkpoint_dir, *job = MPY_LOWER->job_dir;
     if (!same(directory, job)) snprintf(within, sizeof within, "/manapy-%016" PRIx64, mpy_fnv1a(job, strlen(job)));
-    snprintf(path, sizeof path, "%s%s/latest/rank-%05d.img", directory, within, MPY_LOWER->rank);
+    snprintf(latest, sizeof latest, "%s%s/latest", directory, within);
+    mpy_image_path(path, sizeof path, latest, MPY_LOWER->rank);
     return path;
 }
 

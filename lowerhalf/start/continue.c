@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <manapy/image.h>
+#include <manapy/image_path.h>
 #include <manapy/own.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,11 +47,11 @@ static const mpy_image_keys_t *keys_of(const char *checkpoint) {
 }
 
 static void open_image(mpy_image_t *image, const char *checkpoint) {
-    char path[PATH_MAX + 32], error[1024];
+    char path[PATH_MAX + MPY_IMAGE_PATH_MORE], error[1024];
     struct stat st;
     if (stat(checkpoint, &st)) mpy_fail(1, "%s: %s", checkpoint, strerror(errno));
     if (mpy_own_check(checkpoint, &st, 022, error, sizeof error)) mpy_fail(1, "%s", error);
-    snprintf(path, sizeof path, "%s/rank-%05d.img", checkpoint, MPY_LOWER->rank);
+    mpy_image_path(path, sizeof path, checkpoint, MPY_LOWER->rank);
     if (mpy_image_open(image, path, MPY_LOWER->rank, MPY_LOWER->size, keys_of(checkpoint), error, sizeof error) ||
         mpy_image_check_files(image, error, sizeof error))
         mpy_fail(1, "%s", error);

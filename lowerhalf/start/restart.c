@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <manapy/image.h>
+#include <manapy/image_path.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +36,9 @@ static const char *checkpoint_path(const char *given) {
 
 /* The number of ranks, from the header of rank 0's image. The header of our own image is checked in full later. */
 static int count_ranks(const char *checkpoint) {
-    char path[PATH_MAX + 32];
+    char path[PATH_MAX + MPY_IMAGE_PATH_MORE];
     mpy_image_header_t header = {0};
-    snprintf(path, sizeof path, "%s/rank-%05d.img", checkpoint, 0);
+    mpy_image_path(path, sizeof path, checkpoint, 0);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) mpy_fail(1, "%s: %s", path, strerror(errno));
     if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) ||

@@ -284,7 +284,12 @@ class Coordinator:
                     raise CheckpointError("the job is finishing")
                 grace = batch.grace_ms if batch.grace_ms >= 0 else self.settings.child_grace_ms
                 await self.flow.take(
-                    grace, lambda: batch.then, self._manifest_record(), self.requests.close, self._on_published
+                    grace,
+                    self.ranks.hosts(),
+                    lambda: batch.then,
+                    self._manifest_record(),
+                    self.requests.close,
+                    self._on_published,
                 )
             except CheckpointError as error:
                 self._answer_tickets(self.requests.failed(str(error)), "failed", str(error))

@@ -28,10 +28,10 @@ from typing import Any
 
 from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
 from ...clock.messages import Members
-from ...core.errors import CheckpointError
+from ...core.errors import CheckpointError, explained
 from ...core.units import size
 from .. import protocol
-from ..store import publish
+from ..store import folders, publish
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ class Flow:
     async def take(
         self,
         grace_ms: int,
+        hosts: Sequence[str],
         then: Callable[[], str],
         record: dict[str, Any],
         on_begin: Callable[[], None],
@@ -92,23 +93,26 @@ class Flow:
         """Take one checkpoint. Returns its path when all ranks run again. Raises CheckpointError; then nothing is
         published.
 
-        ``then`` is called before the ranks are released, ``on_begin`` before the ranks stop, ``on_published`` as soon
-        as the checkpoint is published.
+        ``hosts``: of each rank. ``then`` is called before the ranks are released, ``on_begin`` before the ranks stop,
+        ``on_published`` as soon as the checkpoint is published.
         """
         self.epoch += 1
         begin = time.monotonic()
         try:
-            await self._all(Phase.CHECK, "CHECKED", f"CHECK {self.epoch} {grace_ms}")
+            await self._all(Phase.CHECK, "CHECKED", lambda _: f"CHECK {self.epoch} {grace_ms}")
             self.written, self._measured = 0, 0.0
             # not earlier: a rank sends its PLACE before CHECKED
             self.temporary = publish.begin(self.directory, self.place)
+            with explained(CheckpointError, self.temporary):
+                folders.make(self.temporary, where := folders.choose(hosts))
             on_begin()
             await self._converge()
             safe = time.monotonic()
-            await self._all(Phase.STOP, "STOPPED", f"STOP {self.epoch}")
-            await self._all(Phase.DRAIN, "DRAINED", f"DRAIN {self.epoch}")
-            answers = await self._all(Phase.WRITE, "WRITTEN", protocol.join("WRITE", self.epoch, str(self.temporary)))
-            entries = [_entry(rank, answers[rank]) for rank in range(self.size)]
+            await self._all(Phase.STOP, "STOPPED", lambda _: f"STOP {self.epoch}")
+            await self._all(Phase.DRAIN, "DRAINED", lambda _: f"DRAIN {self.epoch}")
+            orders = {name: protocol.join("WRITE", self.epoch, str(self.temporary / name)) for name in set(where)}
+            answers = await self._all(Phase.WRITE, "WRITTEN", lambda rank: orders[where[rank]])
+            entries = [_entry(rank, folders.image(where[rank], rank), answers[rank]) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
             published = await asyncio.to_thread(
                 _publish, self.temporary, {**record, "epoch": self.epoch}, entries, self._secret
@@ -239,10 +243,10 @@ class Flow:
         else:
             self._step.set_exception(error)
 
-    async def _all(self, phase: Phase, answer: str, line: str) -> dict[int, list[str]]:
+    async def _all(self, phase: Phase, answer: str, line: Callable[[int], str]) -> dict[int, list[str]]:
         step = self._begin_step(phase, answer)
         for rank in range(self.size):
-            self._send(rank, line)
+            self._send(rank, line(rank))
         await step
         return self._answers
 
@@ -331,12 +335,12 @@ class Flow:
         return f"{head} has computed for {seconds:.0f} s{tail}"
 
 
-def _entry(rank: int, fields: list[str]) -> publish.Entry:
+def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
     try:
         size, file_bytes, crc, seconds, host, seal = fields
         return publish.Entry(
             rank,
-            f"rank-{rank:05d}.img",
+            image,
             int(size),
             int(file_bytes),
             int(crc),
@@ -359,7 +363,7 @@ def _bytes_in(directory: Path) -> int:
     total = 0
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            total += entry.stat().st_blocks * 512
+            total += _bytes_in(Path(entry.path)) if entry.is_dir() else entry.stat().st_blocks * 512
     return total
 
 

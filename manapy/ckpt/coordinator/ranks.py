@@ -95,6 +95,10 @@ class Ranks:
             or any(not (rank.connected or rank.done) for rank in self.known.values())
         )
 
+    def hosts(self) -> list[str]:
+        """The host of each rank. All must have connected."""
+        return [self.known[number].host for number in range(self.size)]
+
     def missing(self) -> list[int]:
         """The ranks that have not connected yet."""
         return [number for number in range(self.size) if number not in self.known]

@@ -1,6 +1,6 @@
 """Checkpoint directories: written under a temporary name, published by one rename.
 
-    tmp-000007-x3k9/   rank-00000.img ... (written and fsynced by the ranks), then manifest.json
+    tmp-000007-x3k9/   images (written and fsynced by the ranks; where: folders.py), then manifest.json
     ckpt-000007/       the same directory after the rename
     latest             symbolic link to the newest
 
@@ -42,10 +42,11 @@ from typing import Any, NamedTuple
 
 from ...core.errors import CheckpointError, ManifestError, explained
 from ...core.files import discard, reading, sync, write_record
-from . import known, own
+from . import folders, known, own
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
+STAT_THREADS = 16
 PATH_MAX = 1000  # bytes of a checkpoint's path; the limit of boundary.h
 _NAME = re.compile(r"ckpt-(\d{6,})\Z")
 _OWNER = "manapy-job"  # in another place: a link to the job directory
@@ -280,13 +281,8 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
     }
     manifest["signature"] = sign(manifest, secret)
     with explained(CheckpointError, temporary):
-        for entry in ranks:
-            actual = (temporary / entry.image).stat().st_size
-            if actual != entry.file_bytes:
-                raise CheckpointError(
-                    f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank "
-                    f"{entry.rank} wrote"
-                )
+        _check_sizes(temporary, ranks)
+        folders.finish(temporary, [entry.image for entry in ranks])
         write_record(temporary / "manifest.json", manifest)
         sync(temporary)
         if final.exists():
@@ -296,6 +292,19 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         for each in {directory, owner(directory)}:
             _link_latest(each, final.name)
     return final
+
+
+def _check_sizes(temporary: Path, ranks: Sequence[Entry]) -> None:
+    from concurrent.futures import ThreadPoolExecutor  # here: only the coordinator needs it
+
+    with ThreadPoolExecutor(STAT_THREADS) as pool:  # they wait for the file system
+        sizes = pool.map(lambda entry: (temporary / entry.image).stat().st_size, ranks)
+        for entry, actual in zip(ranks, sizes, strict=True):
+            if actual != entry.file_bytes:
+                raise CheckpointError(
+                    f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank "
+                    f"{entry.rank} wrote"
+                )
 
 
 def _link_latest(directory: Path, name: str) -> None:

@@ -1,0 +1,40 @@
+/* image_path.h - where in a checkpoint the image of a rank lies. Header only; libc of either half.
+ *
+ * The images of a job on one host lie in the checkpoint's directory itself. With several hosts, each has a folder there
+ * for its ranks, and the file `folders` names the folder of each rank: MPY_FOLDER_WIDTH bytes, "node-NNNNN\n". So a
+ * rank reads only its own entry. manapy/ckpt/store/folders.py writes them.
+ */
+#ifndef MANAPY_IMAGE_PATH_H
+#define MANAPY_IMAGE_PATH_H
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum {
+    MPY_FOLDER_WIDTH = 11,
+    MPY_IMAGE_PATH_MORE = 40 /* what mpy_image_path adds at most to the checkpoint's path */
+};
+
+/* Is it "node-" and digits? */
+static inline int mpy_is_folder(const char entry[MPY_FOLDER_WIDTH]) {
+    return !strncmp(entry, "node-", 5) && strspn(entry + 5, "0123456789") == MPY_FOLDER_WIDTH - 6;
+}
+
+/* An entry that is missing or damaged gives the path of a job on one host, where no image will be found. */
+static inline void mpy_image_path(char *path, size_t n, const char *checkpoint, int rank) {
+    char entry[MPY_FOLDER_WIDTH + 1] = "";
+    snprintf(path, n, "%s/folders", checkpoint);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : pread(fd, entry, MPY_FOLDER_WIDTH, (off_t)rank * MPY_FOLDER_WIDTH);
+    if (fd >= 0) close(fd);
+    entry[MPY_FOLDER_WIDTH - 1] = '\0';
+    if (got == MPY_FOLDER_WIDTH && mpy_is_folder(entry))
+        snprintf(path, n, "%s/%s/rank-%05d.img", checkpoint, entry, rank);
+    else snprintf(path, n, "%s/rank-%05d.img", checkpoint, rank);
+}
+
+#endif

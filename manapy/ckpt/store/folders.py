@@ -1,0 +1,50 @@
+"""Where in a checkpoint the images lie (mirror of lowerhalf/include/manapy/image_path.h).
+
+    ckpt-000007/rank-00000.img ...                a job on one host
+    ckpt-000007/node-00000/rank-00000.img ...     several hosts: one folder for the ranks of each
+    ckpt-000007/folders                           then: the folder of each rank, one line for each
+
+Many thousand files in one directory make file systems slow, and a host's images are copied together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...core.files import replace_file, sync
+
+LIST = "folders"
+WIDTH = 11  # bytes of a line
+
+
+def choose(hosts: Sequence[str]) -> list[str]:
+    """The folder of each rank, by the ranks' hosts; empty for a job on one host."""
+    numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+    return [f"node-{numbers[host]:05d}" for host in hosts] if len(numbers) > 1 else [""] * len(hosts)
+
+
+def make(checkpoint: Path, folders: Sequence[str]) -> None:
+    """Make the folders in a new checkpoint. Raises OSError."""
+    for name in sorted(set(folders) - {""}):
+        (checkpoint / name).mkdir(mode=0o700)
+
+
+def finish(checkpoint: Path, images: Sequence[str]) -> None:
+    """Make the names of all images durable, and write the list of folders. images: their paths, by rank. Raises
+    OSError."""
+    folders = [path.rpartition("/")[0] for path in images]
+    names = sorted(set(folders) - {""})
+    for name in names:
+        sync(checkpoint / name)
+    if names:
+        replace_file(checkpoint / LIST, "".join(f"{name}\n" for name in folders).encode(), durable=True)
+
+
+def image(folder: str, rank: int) -> str:
+    """The path of an image in its checkpoint."""
+    return f"{folder}/{_name(rank)}" if folder else _name(rank)
+
+
+def _name(rank: int) -> str:
+    return f"rank-{rank:05d}.img"
