@@ -50,9 +50,7 @@ def test_agent_lost(make_job: Callable[..., Job], nodes: Cluster, undisturbed: b
     os.kill(int(agent), signal.SIGKILL)
     assert job.wait() != 0
     assert f"the agent of host {NODES[1]} is lost (see {job.dir}/node-{NODES[1]}.log): the job ends" in job.output()
-    job.restart()  # waits for the end of the coordinator
-    lost = f"host {NODES[1]} is lost, and ranks 2, 3 with it: its agent has ended"
-    assert lost in (job.dir / "coordinator.log").read_text()
+    job.restart()
     job.wait_for(after(last))
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
