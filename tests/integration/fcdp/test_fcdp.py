@@ -195,7 +195,7 @@ def test_the_example_of_the_documentation(make_job: Make, section: str) -> None:
     """The example exactly as documented. It learns, and its backward passes send nothing to other nodes."""
     if section == "PyTorch":
         pytest.importorskip("torch")
-    job = make_job(4, env={"OMP_NUM_THREADS": "1"})
+    job = make_job(4)
     text = (PROGRAMS.parent.parent / "manapy" / "fcdp" / "README.md").read_text().partition(f"\n## {section}\n")[2]
     lines = itertools.takewhile(lambda line: not line or line.startswith("    "), text.splitlines())
     (job.where / "train.py").write_text(textwrap.dedent("\n".join(lines)))
