@@ -66,7 +66,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     jobs: list[Job] = []
 
     def run(*ways: str, ranks: int = NODES * RANKS_PER_NODE, ranks_per_node: int = RANKS_PER_NODE) -> Job:
-        env = {"OMP_NUM_THREADS": "1", "MANAPY_FCDP_RANKS_PER_NODE": str(ranks_per_node)}
+        env = {"MANAPY_FCDP_RANKS_PER_NODE": str(ranks_per_node)}
         jobs.append(Job(tmp_path_factory.mktemp("job"), ranks, env=env))
         launcher = [] if "--reference" in ways else [BIN / "mpirun", "-n", str(ranks)]
         return jobs[-1].spawn([*launcher, sys.executable, PROGRAM, *ways])
@@ -181,9 +181,7 @@ def test_call_by_call(make_job: Callable[..., Job]) -> None:
     """Two programs, one after the other."""
     both = "import runpy, sys; [runpy.run_path(program, run_name='__main__') for program in sys.argv[1:]]"
     programs = [PROGRAMS / "fcdp" / f"fcdp_torch_{name}.py" for name in ("calls", "changes")]
-    job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn(
-        [BIN / "mpirun", "-n", "4", sys.executable, "-c", both, *programs]
-    )
+    job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, "-c", both, *programs])
     assert job.finish().splitlines().count("ok") == 2
 
 

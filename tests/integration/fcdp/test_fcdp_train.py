@@ -26,8 +26,6 @@ HOW = ("--rate", "0.01", "--micro-batches", "2")
 NODES = ("--ranks-per-node", "2")
 STEPS, MORE = 40, 6  # of the base; of a training that goes on from it
 CHECKPOINTED = (*SMALL, *HOW, "--steps", "80")
-# several threads of a rank wait for each other by spinning, while other ranks need the processor
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def train(job: Job, *options: str | Path) -> Job:
@@ -64,7 +62,7 @@ def written(job: Job) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def base_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Trains in full on 4 ranks and saves, as a user starts it."""
-    job = Job(tmp_path_factory.mktemp("base"), 4, env=ONE_THREAD)
+    job = Job(tmp_path_factory.mktemp("base"), 4)
     yield train(job, *SMALL, *HOW, *NODES, "--steps", str(STEPS), "--save", "state", "--out", "out")
     job.end()
 
@@ -86,7 +84,7 @@ def state(base: dict[str, Any], base_job: Job) -> Path:
 def on_four_ranks(make_shared_job: Make, state: Path) -> dict[str, Ended]:
     steps = ("--steps", str(STEPS + MORE))
     return several(
-        make_shared_job(4, env=ONE_THREAD),
+        make_shared_job(4),
         {
             "adapters": (*NODES, "--base", state, "--lora", "4", "--steps", "30", "--rate", "0.01", "--json"),
             "resumed": (*NODES, "--resume", state, *steps, "--micro-batches", "2", "--json"),
@@ -106,9 +104,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {  # when training has be
 def on_two_ranks(make_shared_job: Make, state: Path) -> dict[str, Ended]:
     resumed = ("--resume", state, "--steps", str(STEPS + MORE), "--strategy", "zero3", "--json")
     bad = {name: [o.replace("STATE", str(state)) for o in options] for name, (options, _, _) in REFUSED.items()}
-    return several(
-        make_shared_job(2, env=ONE_THREAD), {**bad, "resumed": resumed, "undisturbed": (*CHECKPOINTED, "--json")}
-    )
+    return several(make_shared_job(2), {**bad, "resumed": resumed, "undisturbed": (*CHECKPOINTED, "--json")})
 
 
 def sent(done: dict[str, Any]) -> list[dict[str, int]]:
@@ -174,7 +170,7 @@ def test_a_resumed_training_goes_on_bit_by_bit(
 )
 def test_bad_input(make_job: Make, state: Path, options: list[str], code: int, said: str) -> None:
     """One line, by one rank, and no traceback."""
-    job = train(make_job(2, env=ONE_THREAD), *(option.replace("STATE", str(state)) for option in options))
+    job = train(make_job(2), *(option.replace("STATE", str(state)) for option in options))
     assert job.wait() == code, job.output()
     lines = [line for line in job.output().splitlines() if not line.startswith("usage: ")]
     assert len(lines) == 1 and said.replace("STATE", str(state)) in lines[0], job.output()
@@ -205,7 +201,7 @@ def test_a_checkpoint_that_training_does_not_know_of(make_job: Make, on_two_rank
     """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of an
     undisturbed training."""
     undisturbed = on_two_ranks["undisturbed"].result()["losses"]
-    job = make_job(2, env=ONE_THREAD).start(BIN / "manapy", "fcdp", "train", *CHECKPOINTED, "--out", "out")
+    job = make_job(2).start(BIN / "manapy", "fcdp", "train", *CHECKPOINTED, "--out", "out")
     job.wait_for("step 5 ")
     job.checkpoint()
     at = last_step(job.output())
@@ -222,9 +218,7 @@ def last_step(text: str) -> int:
 
 def test_a_bar_where_mpirun_has_a_terminal() -> None:
     """Ranks write to pipes of mpirun, which passes on what it reads."""
-    terminal = Terminal(
-        "env", "OMP_NUM_THREADS=1", BIN / "mpirun", "-n", "2", BIN / "manapy", "fcdp", "train", *SMALL, "--steps", "3"
-    )
+    terminal = Terminal(BIN / "mpirun", "-n", "2", BIN / "manapy", "fcdp", "train", *SMALL, "--steps", "3")
     try:
         assert terminal.wait() == 0
     finally:

@@ -1,7 +1,7 @@
 """Host memory of sharded training. Prints as JSON the largest memory of each node's ranks together, in bytes, by
 strategy, and for fcdp also on ranks that may lock no memory.
 
-A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: eight are frozen and one is trainable.
+A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: four are frozen and one is trainable.
 Freed memory goes back to the system at once. Otherwise malloc sometimes keeps large blocks.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from manapy.fcdp import Engine, Phase, Topology, Unit
 
-ELEMENTS, FROZEN = 2**21, 8
+ELEMENTS, FROZEN = 2**21, 4
 CAP_IPC_LOCK = 14  # linux/capability.h
 M_MMAP_THRESHOLD = -3  # malloc.h
 
