@@ -257,7 +257,8 @@ def test_mpich_under_open_mpis_mpirun(tmp_path: Path, library: Launcher, words: 
 
 @pytest.mark.parametrize("mpi", [MPICH, INTEL_MPI], ids=name_of)
 def test_a_named_library_of_the_standard_abi(make_job: Callable[..., Job], mpi: Launcher) -> None:
-    """It is taken although a libmpi.so.12 lies beside it. A wrong call is an error."""
+    """It is taken although a libmpi.so.12 lies beside it. A wrong call is an error. Intel MPI has other constants than
+    the standard for the origins of MPI_File_seek and for predefined attributes."""
     job = job_under(mpi, make_job, 2)
     library = mpi.library.with_name("libmpi_abi.so.1")
     job.env["MANAPY_LIBMPI"] = str(library)
@@ -268,6 +269,14 @@ def test_a_named_library_of_the_standard_abi(make_job: Callable[..., Job], mpi: 
             comm.Send(b"", 99)
         except MPI.Exception as error:
             assert error.Get_error_class() == MPI.ERR_RANK
+        assert comm.Get_attr(MPI.APPNUM) == 0 and comm.Get_attr(MPI.LASTUSEDCODE) >= MPI.ERR_LASTCODE
+        file = MPI.File.Open(MPI.COMM_SELF, f"seek-{comm.rank}", MPI.MODE_CREATE | MPI.MODE_RDWR)
+        file.Set_size(100)
+        for origin, place in ((MPI.SEEK_SET, 7), (MPI.SEEK_CUR, 17), (MPI.SEEK_END, 107)):
+            file.Seek(10, MPI.SEEK_SET)
+            file.Seek(7, origin)
+            assert file.Get_position() == place
+        file.Close()
         total = comm.allreduce(comm.rank + 1)
         paths = {line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line}
         below = comm.gather(sorted(path for path in paths if "/manapy/" not in path))

@@ -1,5 +1,5 @@
-/* openmpi.h - what the back for Open MPI (4.1 and 5.0) has of its own: MPI_Status, infos, hints, windows of one process.
- * shared/translate.h has what all backs share. */
+/* openmpi.h - what the back for Open MPI (4.1 and 5.0) has of its own: MPI_Status, infos, hints of windows, windows of
+ * one process. shared/translate.h has what all backs share. */
 #ifndef MANAPY_BACK_OPENMPI_H
 #define MANAPY_BACK_OPENMPI_H
 

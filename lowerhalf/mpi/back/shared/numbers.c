@@ -2,10 +2,15 @@
  * search: used when objects are made and asked, not in communication. */
 #include "back_interface.h"
 
-static const struct { mpy_group_t group; int ours, theirs; } pairs[] = {
+static struct { mpy_group_t group; int ours, theirs; } pairs[] = {
 #define MPY_PAIR(GROUP, OURS, THEIRS) {MPY_GROUP_##GROUP, OURS, THEIRS},
 #include "back_pairs.h"
 };
+
+void mpy_number_set(mpy_group_t group, int ours, int theirs) {
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].group == group && pairs[i].ours == ours) pairs[i].theirs = theirs;
+}
 
 enum { UNDEFINED_BIT = 1 << 30 }; /* no assertion or mode of any library */
 

@@ -153,6 +153,7 @@ typedef enum {
 } mpy_group_t;
 int mpy_number_in(mpy_group_t group, int value);
 int mpy_number_out(mpy_group_t group, int value);
+void mpy_number_set(mpy_group_t group, int ours, int theirs); /* in mpy_up: this library has another value */
 int mpy_bits_in(mpy_group_t group, int bits);
 int mpy_bits_out(mpy_group_t group, int bits);
 

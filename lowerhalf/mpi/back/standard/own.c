@@ -3,7 +3,18 @@
 
 #include <string.h>
 
-/* Intel MPI 2021.18 has exchanged MPI_ERRORS_RETURN and MPI_ERRORS_ABORT. The first one is the default of files. */
+/* Intel MPI 2021.18 has values of its own for some constants: for MPI_ERRORS_RETURN that of MPI_ERRORS_ABORT and the
+ * other way round, and these. */
+static const struct { mpy_group_t group; int ours, theirs; } intels[] = {
+    {MPY_GROUP_SEEK, MPI_SEEK_SET, 401},
+    {MPY_GROUP_SEEK, MPI_SEEK_CUR, 402},
+    {MPY_GROUP_SEEK, MPI_SEEK_END, 403},
+    {MPY_GROUP_KEYVAL, MPI_UNIVERSE_SIZE, 505},
+    {MPY_GROUP_KEYVAL, MPI_APPNUM, 506},
+    {MPY_GROUP_KEYVAL, MPI_LASTUSEDCODE, 507},
+};
+
+/* The default of files is MPI_ERRORS_RETURN. */
 void mpy_up(void) {
     void **predefined = mpy_predefined[MPY_KIND_ERRHANDLER], *returns = NULL;
     void **first = &predefined[MPI_ERRORS_RETURN & 0xff], **second = &predefined[MPI_ERRORS_ABORT & 0xff];
@@ -11,6 +22,8 @@ void mpy_up(void) {
     if (rc != 0 || returns != *second) return;
     *second = *first;
     *first = returns;
+    for (size_t i = 0; i < sizeof intels / sizeof *intels; i++)
+        mpy_number_set(intels[i].group, intels[i].ours, intels[i].theirs);
 }
 
 const char *mpy_own_text(int class) {
