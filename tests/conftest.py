@@ -47,8 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Examples of property-based tests: the same ones in each run, new ones with --long. They have no deadline, because
     the machine may be busy.
 
-    Ranks of MPICH wait by polling. With its option they sleep for a moment between polls; otherwise those that wait
-    would take the processors of those that have work. Open MPI has another option (integration/launchers.py)."""
+    Ranks of MPICH wait by polling. With its option they sleep for a moment between polls, and so do the waits of
+    manapy's wrappers; otherwise ranks that wait would take the processors of those that have work. Open MPI has another
+    option (integration/launchers.py)."""
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)
