@@ -50,8 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Python keeps compiled modules, even if the tester's environment forbids it: PyTorch is installed without them
     (tools/test), and each rank would spend five seconds on compiling it.
 
-    Ranks of MPICH wait by polling. With its option they sleep for a moment between polls; otherwise those that wait
-    would take the processors of those that have work. Open MPI has another option (integration/launchers.py)."""
+    Ranks of MPICH wait by polling. With its option they sleep for a moment between polls, and so do the waits of
+    manapy's wrappers; otherwise ranks that wait would take the processors of those that have work. Open MPI has another
+    option (integration/launchers.py)."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -155,6 +155,15 @@ static uint32_t drain_seconds(void) {
     return seconds > 0 ? (uint32_t)seconds : DRAIN_SECONDS;
 }
 
+/* The values that MPICH takes for true. */
+static bool heavy_yield(void) {
+    static const char *const yes[] = {"1", "true", "yes", "on"};
+    const char *given = getenv("MPIR_CVAR_ENABLE_HEAVY_YIELD");
+    for (size_t i = 0; given && i < sizeof yes / sizeof *yes; i++)
+        if (strcasecmp(given, yes[i]) == 0) return true;
+    return false;
+}
+
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
@@ -193,6 +202,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     b->protocol = job.protocol;
     b->singleton = job.manager == MPY_MANAGER_NONE;
     b->drain_seconds = drain_seconds();
+    b->heavy_yield = heavy_yield();
     b->table_hash = MPY_TABLE_HASH;
     b->svc = &services;
     b->tls_upper_fs = mpy_thread_tls_offset();

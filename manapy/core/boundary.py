@@ -57,7 +57,7 @@ class LowerStruct(ctypes.Structure):
         ("singleton", c_uint32),
         ("drain_seconds", c_uint32),
         ("cancelled", c_uint32),
-        ("pad", c_uint32),
+        ("heavy_yield", c_uint32),
         ("job_dir", c_char * PATH_BYTES),
         ("checkpoint", c_char * PATH_BYTES),
         ("checkpoint_dir", c_char * PATH_BYTES),

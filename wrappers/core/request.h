@@ -351,11 +351,14 @@ static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c,
         mpy_count_received(th, c, s);
 }
 /* ---- waiting (wait.c) ---- */
-/* Between two failed rounds of a loop in the lower half: yields the processor after a microsecond or two, as MPICH's
- * own loops do, because the peer may need it. Always true, for use in a condition. */
+/* Yields the processor, because the peer may need it. Sleeps for a moment instead if MPICH's own loops do that
+ * (MPIR_CVAR_ENABLE_HEAVY_YIELD). round: the number of this round of the loop. */
+MPY_HIDDEN void mpy_yield(uint32_t round);
+/* Between two failed rounds of a loop in the lower half: yields after a microsecond or two, as MPICH's own loops do.
+ * Always true, for use in a condition. */
 enum { MPY_SPINS = 40 };
 static inline bool mpy_spin(uint32_t *spins) {
-    if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_sys(SYS_sched_yield);
+    if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_yield(*spins);
     return true;
 }
 enum { MPY_ALL_MEMBERS = -100 };

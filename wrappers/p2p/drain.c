@@ -27,7 +27,7 @@
 #include "messages/offer.h"
 #include "messages/internal_messages.h"
 
-enum { YIELD_ROUNDS = 16, LOOK_ROUNDS = 1024 /* rounds in which nothing moves, before the clock is read again */ };
+enum { YIELD_ROUNDS = 16, LOOK_ROUNDS = 128 /* rounds in which nothing moves, before the clock is read again */ };
 enum { MOVED_BYTES = 1 << 16 /* moved over TCP in a period; votes, keep-alives and the control plane need less */ };
 
 static mpy_thread_t *hook_thread(void) {
@@ -362,7 +362,7 @@ static void work_until_vote(effort_t *e) {
             if (e->period_end == 0) begin_period(e);
             if (mpy_sys_now_ms() >= e->period_end) return;
         }
-        if (!moved && round > YIELD_ROUNDS) mpy_sys(SYS_sched_yield);
+        if (!moved && round > YIELD_ROUNDS) mpy_yield(round);
     }
 }
 

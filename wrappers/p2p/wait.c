@@ -21,6 +21,9 @@ enum {
     POLLS_SILENT = 16,   /* failing polls of the program before the first report ... */
     POLLS_SILENT_MS = 20, /* ... or the time for which they have been failing */
     NAP_NS = 50000,
+    HEAVY_SHORT_NS = 1,     /* sleep of a heavy yield, as in MPICH ... */
+    HEAVY_LONG_NS = 200000, /* ... and after HEAVY_ROUNDS, which take about 0.1 s */
+    HEAVY_ROUNDS = 1000,
     PEERS_MANY = MPY_PEERS_MAX + 1,
 };
 
@@ -104,9 +107,16 @@ static void report(mpy_thread_t *t, const mpy_wait_t *w) {
 
 /* ---- waiting ---- */
 
-static void nap(void) {
-    const struct timespec time = {0, NAP_NS};
+static void nap(long ns) {
+    const struct timespec time = {0, ns};
     mpy_sys(SYS_nanosleep, &time, NULL);
+}
+
+void mpy_yield(uint32_t round) {
+    if (MPY_LOWER->heavy_yield)
+        nap(round < HEAVY_ROUNDS ? HEAVY_SHORT_NS : HEAVY_LONG_NS);
+    else
+        mpy_sys(SYS_sched_yield);
 }
 
 void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
@@ -123,7 +133,7 @@ void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
         if (w->rounds++ < ROUNDS_AWAKE)
             mpy_sys(SYS_sched_yield);
         else
-            nap();
+            nap(NAP_NS);
     }
     mpy_cross_in(t);
 }

@@ -255,7 +255,7 @@ typedef struct mpy_lower {
     uint32_t drain_seconds; /* a drain gives up after so many seconds in which nothing has moved */
     /* The checkpoint has been given up while a step of it still runs here: the step may end early (control thread). */
     volatile uint32_t cancelled;
-    uint32_t pad;
+    uint32_t heavy_yield; /* MPICH's option of this name is on: loops that wait sleep, and don't only yield */
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint from which this process was restarted, or "" */
     /* Directory for checkpoints, under the name that the program gave it. If the program has given none: job_dir, or

@@ -104,31 +104,24 @@ class Chain:
         return "\n".join(["--- history", *lines, "--- output", self.output()[-4000:], self.cluster.report(self.job)])
 
 
+def submitted(where: Path, on: Cluster, body: str, sbatch: str = "--time=5", options: tuple[str, ...] = ()) -> Chain:
+    """Submit a chain with manapy slurm chain; its files are in the new folder `where`."""
+    where.mkdir()
+    script = where / "job.sh"
+    script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4 --output={where}/%j.out\n{body}\n")
+    settings = ["--dir", where / "chain", "--poll", "1s", f"--sbatch={sbatch}", *options]
+    done = manapy("slurm", "chain", *settings, script, env=on.env, cwd=where)
+    assert done.returncode == 0, done.stderr
+    return Chain(on, where / "chain", int(done.stdout))
+
+
 @pytest.fixture
 def submit(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
-    """Submits chains with manapy slurm chain. Jobs that are left at the end are cancelled."""
+    """Submits chains. Jobs that are left at the end are cancelled."""
     made: list[Chain] = []
 
-    def chain(body: str, sbatch: str = "--time=5", options: tuple[str, ...] = (), on: Cluster = cluster) -> Chain:
-        where = tmp_path / f"chain-{len(made)}"
-        where.mkdir()
-        script = where / "job.sh"
-        script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4 --output={where}/%j.out\n{body}\n")
-        done = manapy(
-            "slurm",
-            "chain",
-            "--dir",
-            where / "chain",
-            "--poll",
-            "1s",
-            f"--sbatch={sbatch}",
-            *options,
-            script,
-            env=on.env,
-            cwd=where,
-        )
-        assert done.returncode == 0, done.stderr
-        made.append(Chain(on, where / "chain", int(done.stdout)))
+    def chain(*arguments: Any, on: Cluster = cluster, **options: Any) -> Chain:
+        made.append(submitted(tmp_path / f"chain-{len(made)}", on, *arguments, **options))
         return made[-1]
 
     yield chain
@@ -149,37 +142,24 @@ def check(chain: Chain, out: Path, expected: np.ndarray) -> None:
     assert Path(f"{out}.after").read_text() == "after\n", chain.report()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_three_minutes_of_work_in_allocations_of_one(
-    submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path
-) -> None:
-    """By requeues under srun, and at the same time by dependent jobs under Hydra."""
-    steps = 2500  # 50 residuals of 3 seconds
-    chains = [
-        submit(body(SRUN, tmp_path / "srun.npy", 3, steps), "--time=1"),
-        submit(body(HYDRA, tmp_path / "hydra.npy", 3, steps), "--time=1", ("--mode", "chain")),
+MANY_STEPS = 2000  # 40 residuals of 3 seconds: two allocations of a minute are too short
+
+
+@pytest.fixture(scope="module")
+def long_chains(make_cluster: Callable[..., Cluster], tmp_path_factory: pytest.TempPathFactory) -> list[Chain]:
+    """Two minutes of work in allocations of one, by requeues under srun and by dependent jobs under Hydra. They have a
+    cluster of their own, and go on during the other tests of this file."""
+    cluster, where = make_cluster(nodes=3), tmp_path_factory.mktemp("long")
+    ways: list[tuple[str, str, tuple[str, ...]]] = [("srun", SRUN, ()), ("hydra", HYDRA, ("--mode", "chain"))]
+    return [
+        submitted(where / name, cluster, body(launcher, where / f"{name}.npy", 3, MANY_STEPS), "--time=1", options)
+        for name, launcher, options in ways
     ]
-    for chain in chains:
-        chain.finish(600)
-    for chain, out in zip(chains, (tmp_path / "srun.npy", tmp_path / "hydra.npy"), strict=True):
-        check(chain, out, undisturbed(steps))
-        ends = [event["how"] for event in chain.events("end")]
-        assert len(ends) >= 3 and set(ends[:-1]) == {"left"} and ends[-1] == "finished", chain.report()
-    requeued, dependent = chains
-    assert {event["id"] for event in requeued.events("attempt")} == {str(requeued.job)}
-    assert int(requeued.cluster.show(requeued.job)["Restarts"]) >= 2
-    ids = [event["id"] for event in dependent.events("attempt")]
-    assert len(set(ids)) == len(ids)
-    assert [event["id"] for event in dependent.events("successor")][:-1] == ids[1:]
-    last = dependent.events("successor")[-1]["id"]
-    assert dependent.cluster.show(int(last))["JobState"] == "CANCELLED", "a successor of a finished chain waits"
-    table = manapy("history", requeued.dir)
-    assert (
-        table.returncode == 0
-        and table.stdout.count("left") >= 2
-        and (requeued.dir / "history.png").stat().st_size > 1000
-    )
+
+
+def test_work_longer_than_an_allocation_begins(long_chains: list[Chain]) -> None:
+    for chain in long_chains:
+        chain.wait_for_events("attempt", 1)
 
 
 @pytest.mark.parametrize("which", ["first", "other"])
@@ -441,7 +421,7 @@ def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np
     line = f'[ "$MANAPY_CHAIN" ] || exec {BIN}/manapy slurm guard --dir {tmp_path}/chain --interval 1s -- "$0" "$@"'
     step = f"mpiexec -bootstrap slurm -n 2 manapy-launch {shlex.join(heat(Path('X'), 0.5))}".replace(
         " X", f" {tmp_path}/$SLURM_ARRAY_TASK_ID-$1.npy"
-    ).replace(" 0.5", " $((4 * SLURM_ARRAY_TASK_ID - 4)).5")
+    ).replace(" 0.5", " $((2 * SLURM_ARRAY_TASK_ID - 2)).5")
     script = f"#SBATCH --requeue --open-mode=append\n#SBATCH --array=1-2 --ntasks=2 --nodes=1\n{line}\n{step}"
     file = tmp_path / "job.sh"
     file.write_text(f"#!/bin/bash\n{script}\n")
@@ -529,3 +509,30 @@ def test_without_slurm(tmp_path: Path) -> None:
     script.write_text("#!/bin/bash\ntrue\n")
     done = manapy("slurm", "chain", script, env={"PATH": str(BIN)}, cwd=tmp_path)
     assert done.returncode == 1 and "sbatch: no such program" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_work_longer_than_an_allocation_ends(
+    long_chains: list[Chain], undisturbed: Callable[[int], np.ndarray]
+) -> None:
+    """The last test of this file, so that the work is done by now."""
+    for chain in long_chains:
+        chain.finish(600)
+        check(chain, chain.dir.parent.with_suffix(".npy"), undisturbed(MANY_STEPS))
+        ends = [event["how"] for event in chain.events("end")]
+        assert len(ends) >= 3 and set(ends[:-1]) == {"left"} and ends[-1] == "finished", chain.report()
+    requeued, dependent = long_chains
+    assert {event["id"] for event in requeued.events("attempt")} == {str(requeued.job)}
+    assert int(requeued.cluster.show(requeued.job)["Restarts"]) >= 2
+    ids = [event["id"] for event in dependent.events("attempt")]
+    assert len(set(ids)) == len(ids)
+    assert [event["id"] for event in dependent.events("successor")][:-1] == ids[1:]
+    last = dependent.events("successor")[-1]["id"]
+    assert dependent.cluster.show(int(last))["JobState"] == "CANCELLED", "a successor of a finished chain waits"
+    table = manapy("history", requeued.dir)
+    assert (
+        table.returncode == 0
+        and table.stdout.count("left") >= 2
+        and (requeued.dir / "history.png").stat().st_size > 1000
+    )

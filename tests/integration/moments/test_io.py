@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from jobs import Job
+from rounds import rounds
 from test_random_moments import checkpoints, in_output, kills
 
 
@@ -39,7 +40,7 @@ def test_and_go_on(make_job: Callable[..., Job]) -> None:
 @pytest.mark.parametrize(("ranks", "protocol"), [(4, "cc"), (3, "2pc")])
 def test_and_restart(make_job: Callable[..., Job], ranks: int, protocol: str) -> None:
     job = make_job(ranks)
-    kills(job, mix(job, 10 + ranks, 160, protocol), 10 + ranks, 4)
+    kills(job, mix(job, 10 + ranks, 100, protocol), 10 + ranks, rounds(2, 4))
     assert in_output(job, "files right"), job.report()
 
 

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job
+from rounds import rounds
 
 MICROSECONDS = "200"  # of work now and then
-RESTARTS, BETWEEN = 3, 3  # kills, and the number of checkpoints after which the job goes on, before each kill
+RESTARTS = BETWEEN = rounds(2, 3)  # kills, and the number of checkpoints after which the job goes on, before each kill
 SAFE = re.compile(r"\(([0-9.]+) s to a safe moment\)")
 
 

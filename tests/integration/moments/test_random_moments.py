@@ -26,6 +26,7 @@ from manapy.core.errors import JobError as NoJob
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
 PAUSE = "0.05"
+SEED, STEPS = 100, 80  # the same in most tests, so that they share the native runs
 TOO_LATE = re.compile(r"finishing|has ended|not running|no longer running|connection to the coordinator is lost")
 
 
@@ -83,7 +84,7 @@ def ended(job: Job) -> bool:
     ("ranks", "program"), [(3, "stress.py"), (4, "stress.py"), (3, "threads.py"), (4, "inter_stress.py")]
 )
 def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> None:
-    goes_on(make_job(ranks, env=ENV), 100 + ranks, 120, program)
+    goes_on(make_job(ranks, env=ENV), SEED, STEPS, program)
 
 
 def goes_on(job: Job, seed: int, steps: int, program: str) -> None:
@@ -110,13 +111,12 @@ def checkpoints(job: Job, go: Path, generator: random.Random) -> None:
 
 
 def test_twice_at_once(make_job: Callable[..., Job]) -> None:
-    seed, steps = 110, 80
-    job = stress(make_job(3, env=ENV), seed, steps)
+    job = stress(make_job(3, env=ENV), SEED, STEPS)
     job.wait_for(lambda _: (job.dir / "job.json").exists())
     while not ended(job):
         for code, path, errors in [answer(r) for r in [request(job), request(job)]]:
             assert (code == 0 and path) or TOO_LATE.search(errors), errors
-    assert in_output(job, native(seed, 3, steps)), job.report()
+    assert in_output(job, native(SEED, 3, STEPS)), job.report()
 
 
 def generations(
@@ -162,10 +162,9 @@ def kills(job: Job, go: Path, seed: int, wanted: int) -> None:
     ],
 )
 def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> None:
-    seed, steps = 120 + ranks, 120
     job = make_job(ranks, env=ENV)
-    generations(job, seed, steps, rounds(2, 4), program)
-    assert in_output(job, native(seed, ranks, steps, program)), job.report()
+    generations(job, SEED, STEPS, rounds(2, 4), program)
+    assert in_output(job, native(SEED, ranks, STEPS, program)), job.report()
 
 
 def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
@@ -289,10 +288,7 @@ def test_some_ranks_have_left(make_job: Callable[..., Job]) -> None:
 # ---- processes that die meanwhile
 
 PHASES = ["checking", "waiting for a safe moment", "stopping", "draining messages", "writing", "publishing", "resuming"]
-
-
-def slow_but(*quick: str) -> list[Any]:
-    return [p if p in quick else pytest.param(p, marks=pytest.mark.slow) for p in PHASES]
+LONGER = 200  # steps of a job that lives through all phases
 
 
 def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
@@ -315,49 +311,71 @@ def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], 
     raise JobError(f"phase {phase} was never seen")
 
 
-def finish_after_restart(job: Job, line: str) -> None:
-    """Restart from the latest checkpoint. The remains of the interrupted one disappear."""
-    job.restart().finish()
-    assert in_output(job, line), job.report()
+def goes_on_without_coordinator(job: Job) -> None:
+    """One line says that the coordinator is lost, and nothing else happens to the job. The job is no longer held."""
+    steps = job.output().count("step ")
+    job.wait_for(lambda text: "the coordinator is lost" in text and text.count("step ") > steps)
+    lines = [line for line in job.output().splitlines() if line.startswith("manapy")]
+    assert lines == ["manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more"]
+
+
+def restart_after(job: Job, status: dict[str, Any]) -> None:
+    """Restart from the latest checkpoint; status: of the job that has ended. The remains of the interrupted checkpoint
+    disappear."""
+    job.killed = int(status["pid"])
+    job.restart().wait_until_it_runs()
     assert not list(job.dir.glob("tmp-*"))
 
 
-@pytest.mark.parametrize("phase", slow_but("waiting for a safe moment", "draining messages"))
-def test_coordinator_dies(make_job: Callable[..., Job], phase: str) -> None:
-    seed, steps = 140, 80
-    job = make_job(3, env=ENV)
-    go = job.hold(steps - 20)
-    stress(job, seed, steps)
-    job.wait_for("step 10")
-    asked, status, last = reach(job, phase)
-    os.kill(int(status["pid"]), signal.SIGKILL)
-    code, path, errors = answer(asked)
-    assert code == 0 or len(errors.splitlines()) == 1, errors
-    go.touch()
-    job.finish()
-    lines = [line for line in job.output().splitlines() if line.startswith("manapy")]
-    assert lines == ["manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more"]
-    assert in_output(job, native(seed, 3, steps))
-    if phase not in ("publishing", "resuming"):
-        assert (job.dir / "latest").resolve() == last
-    finish_after_restart(job, native(seed, 3, steps))
+def ends_as_natively(job: Job) -> None:
+    assert native(SEED, 3, LONGER) in job.finish().splitlines(), job.report()
 
 
-@pytest.mark.parametrize("phase", slow_but("writing"))
-def test_rank_dies(make_job: Callable[..., Job], phase: str) -> None:
-    seed, steps = 150, 80
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_coordinator_dies(make_job: Callable[..., Job]) -> None:
+    """In each phase of a checkpoint."""
     job = make_job(3, env=ENV)
-    go = job.hold(steps - 20)
-    stress(job, seed, steps)
+    go = job.hold(LONGER - 20)
+    stress(job, SEED, LONGER)
     job.wait_for("step 10")
-    asked, status, last = reach(job, phase)
-    os.kill(int(status["ranks"][1]["pid"]), signal.SIGKILL)
-    code, path, errors = answer(asked)
-    assert code == 0 or re.search("rank 1 (died|is lost)", errors), errors
-    assert job.wait() != 0
+    for phase in PHASES:
+        asked, status, last = reach(job, phase)
+        os.kill(int(status["pid"]), signal.SIGKILL)
+        code, path, errors = answer(asked)
+        assert code == 0 or len(errors.splitlines()) == 1, errors
+        go.touch()
+        goes_on_without_coordinator(job)
+        if phase not in ("publishing", "resuming"):
+            assert (job.dir / "latest").resolve() == last
+        if phase == PHASES[-1]:
+            ends_as_natively(job)
+        job.end()
+        go.unlink()
+        restart_after(job, status)
     go.touch()
-    assert (job.dir / "latest").resolve() == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
-    finish_after_restart(job, native(seed, 3, steps))
+    ends_as_natively(job)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_rank_dies(make_job: Callable[..., Job]) -> None:
+    """In each phase of a checkpoint."""
+    job = make_job(3, env=ENV)
+    go = job.hold(LONGER - 20)
+    stress(job, SEED, LONGER)
+    job.wait_for("step 10")
+    for phase in PHASES:
+        asked, status, last = reach(job, phase)
+        os.kill(int(status["ranks"][1]["pid"]), signal.SIGKILL)
+        code, path, errors = answer(asked)
+        assert code == 0 or re.search("rank 1 (died|is lost)", errors), errors
+        assert job.wait() != 0
+        latest = (job.dir / "latest").resolve()
+        assert latest == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
+        restart_after(job, status)
+    go.touch()
+    ends_as_natively(job)
 
 
 # ---- places where nothing can be written
@@ -391,21 +409,18 @@ def fails_with_one_line(job: Job, text: str, last: Path) -> None:
     assert not list(job.dir.glob("tmp-*"))
 
 
-def on_small_file_system(
-    make_job: Callable[..., Job], mounted: Callable[..., Path], seed: int, steps: int
-) -> tuple[Job, Path, Path]:
-    """A job with a file system of its own, the file that lets it pass step 100, and its first checkpoint."""
+def on_small_file_system(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> tuple[Job, Path, Path]:
+    """A job with a file system of its own, the file that lets it end, and its first checkpoint."""
     job = make_job(2, env=ENV)
     job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
-    go = job.hold(100)
-    stress(job, seed, steps)
+    go = job.hold(STEPS - 20)
+    stress(job, SEED, STEPS)
     job.wait_for("step 10")
     return job, go, job.checkpoint()
 
 
 def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
-    seed, steps = 160, 150
-    job, go, last = on_small_file_system(make_job, mounted, seed, steps)
+    job, go, last = on_small_file_system(make_job, mounted)
     filler = job.where / "filler"
     filler.write_bytes(bytes(shutil.disk_usage(job.where).free - (3 << 20)))
     fails_with_one_line(job, "No space left on device", last)
@@ -414,12 +429,13 @@ def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mount
     job.checkpoint()
     job.kill()
     go.touch()
-    finish_after_restart(job, native(seed, 2, steps))
+    job.restart().finish()
+    assert in_output(job, native(SEED, 2, STEPS)), job.report()
+    assert not list(job.dir.glob("tmp-*"))
 
 
 def test_directory_becomes_unwritable(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
-    seed, steps = 170, 150
-    job, go, last = on_small_file_system(make_job, mounted, seed, steps)
+    job, go, last = on_small_file_system(make_job, mounted)
     subprocess.run(["mount", "--bind", str(job.dir), str(job.dir)], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", str(job.dir)], check=True)
@@ -429,4 +445,4 @@ def test_directory_becomes_unwritable(make_job: Callable[..., Job], mounted: Cal
     job.checkpoint()
     go.touch()
     job.finish()
-    assert in_output(job, native(seed, 2, steps))
+    assert in_output(job, native(SEED, 2, STEPS))

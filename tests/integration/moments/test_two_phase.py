@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from jobs import Job
-from test_random_moments import ENV, generations, in_output, native
+from rounds import rounds
+from test_random_moments import ENV, SEED, STEPS, generations, in_output, native
 
 OPTIONS = ["--protocol", "2pc"]
 
@@ -17,10 +18,9 @@ OPTIONS = ["--protocol", "2pc"]
     ("ranks", "program", "more"), [(3, "stress.py", ["--blocking"]), (3, "threads.py", []), (3, "rma_stress.py", [])]
 )
 def test_random_moments(make_job: Callable[..., Job], ranks: int, program: str, more: list[str]) -> None:
-    seed, steps = 200 + ranks, 120
     job = make_job(ranks, env=ENV)
-    generations(job, seed, steps, 4, program, OPTIONS, more)
-    assert in_output(job, native(seed, ranks, steps, program)), job.report()
+    generations(job, SEED, STEPS, rounds(2, 4), program, OPTIONS, more)
+    assert in_output(job, native(SEED, ranks, STEPS, program)), job.report()
 
 
 def test_interrupted_in_the_barrier(make_job: Callable[..., Job]) -> None:

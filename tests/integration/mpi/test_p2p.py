@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PROGRAMS, Job
 
-# program, ranks, steps (some seconds' worth with PAUSE)
+# program, ranks, steps (with PAUSE they take longer than the checkpoints)
 CASES = [
-    ("ring", 3, 1200),
-    ("wildcards", 4, 700),
-    ("probes", 3, 500),
-    ("many", 3, 120),
-    ("modes", 4, 150),
-    ("threads", 2, 300),
+    ("ring", 3, 400),
+    ("wildcards", 4, 250),
+    ("probes", 3, 150),
+    ("many", 3, 48),
+    ("modes", 4, 60),
+    ("threads", 2, 200),
 ]
 PAUSE = "0.005"
 GENERATIONS = 4

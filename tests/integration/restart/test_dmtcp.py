@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from compiling import STRICT, build
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from rounds import rounds
 from waiting import until
 
 
@@ -352,7 +353,7 @@ def test_no_checkpoint_between_disable_and_enable(program: Path, make_job: Calla
     job = make_job(3)
     job.start(program, "regions", job.where)
     job.wait_for("step 100")
-    for _ in range(5):
+    for _ in range(rounds(2, 5)):
         job.checkpoint()
     job.kill()
     job.restart()

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 from mpi4py import MPI
-from steps import parser, progress, report, run
+from steps import parser, progress, report, run, tell, told
 
 OPTIONS = parser("steps").parse_args()
 STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
@@ -29,12 +29,12 @@ def synchronous(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
             until = time.perf_counter() + max(PAUSE, 0.001)
             while time.perf_counter() < until:
                 assert not request.Test(), f"step {step}: synchronous send {i} completed before its receive"
-            comm.send(("go", i), peer, GO)
+            tell(comm, peer, GO, i)
             request.Wait()
         MPI.Request.Waitall(behind)
     else:
         for i in range(3):
-            assert comm.recv(source=peer, tag=GO) == ("go", i)
+            assert told(comm, peer, GO) == (i,)
             into = np.zeros(n, dtype="q")
             if i == 1:
                 status = MPI.Status()
@@ -62,12 +62,12 @@ def buffered(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
             else:
                 comm.Ibsend(copy, peer, DATA).Wait()
             copy[:] = -1  # the buffer can be used again
-        comm.send("sent", peer, GO)
+        tell(comm, peer, GO, step)
         MPI.Detach_buffer()
     else:
         if PAUSE:
             time.sleep(PAUSE)
-        assert comm.recv(source=peer, tag=GO) == "sent"
+        assert told(comm, peer, GO) == (step,)
         for d in data:
             into = np.zeros_like(d)
             comm.Recv(into, peer, DATA)
@@ -76,13 +76,13 @@ def buffered(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
 
 def ready(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
     if first:
-        comm.recv(source=peer, tag=READY)
+        assert told(comm, peer, READY) == (step,)
         comm.Rsend(np.array([step], dtype="q"), peer, DATA)
         comm.Irsend(np.array([step + 1], dtype="q"), peer, DATA).Wait()
     else:
         into = np.zeros(2, dtype="q")
         requests = [comm.Irecv(into[:1], peer, DATA), comm.Irecv(into[1:], peer, DATA)]
-        comm.send(None, peer, READY)
+        tell(comm, peer, READY, step)
         MPI.Request.Waitall(requests)
         assert into.tolist() == [step, step + 1]
 
@@ -102,7 +102,7 @@ def odd(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
         keep = np.full(5, step, dtype="i")
         comm.Isend(keep, peer, DATA).Free()
         comm.Send(np.arange(8, dtype="i"), peer, DATA)
-        assert comm.recv(source=peer, tag=GO) == step
+        assert told(comm, peer, GO) == (step,)
     else:
         into = np.zeros(5, dtype="i")
         comm.Recv(into, peer, DATA)
@@ -113,7 +113,7 @@ def odd(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
             assert error.Get_error_class() == MPI.ERR_TRUNCATE
         else:
             raise AssertionError("a message longer than the buffer was received without an error")
-        comm.send(step, peer, GO)
+        tell(comm, peer, GO, step)
 
 
 def main() -> None:

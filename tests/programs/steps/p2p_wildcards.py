@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 from mpi4py import MPI
-from steps import parser, progress, report, run
+from steps import parser, progress, report, run, tell, told
 
 OPTIONS = parser("steps").parse_args()
 STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
@@ -58,14 +58,14 @@ def main() -> None:
             total = serve(comm, step)
             digest.update(str(total).encode())
             for dest in range(1, comm.size):
-                comm.send(("done", step, total), dest, tag=9)
+                tell(comm, dest, 9, step, total)
         else:
             for i in range(BURST):
                 message = np.full(3 + i, comm.rank, dtype="i")
                 message[:2] = step, i
                 comm.Send(message, 0, tag=i % 3)
-            word, which, total = comm.recv(source=MPI.ANY_SOURCE, tag=9)
-            assert (word, which) == ("done", step)
+            which, total = told(comm, MPI.ANY_SOURCE, 9, count=2)
+            assert which == step
             digest.update(str(total).encode())
     report(digest.hexdigest())
 

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import traceback
+from array import array
 from collections.abc import Callable
 
 from mpi4py import MPI
@@ -48,6 +49,18 @@ def hold(step: int) -> None:
     """STEPS_HOLD takes effect here."""
     while str(step) == HELD and not os.path.exists(HOLD):
         time.sleep(0.01)
+
+
+def tell(comm: MPI.Comm, peer: int, tag: int, *numbers: int) -> None:
+    """Send some whole numbers."""
+    comm.Send(array("q", numbers), peer, tag)
+
+
+def told(comm: MPI.Comm, peer: int, tag: int, count: int = 1) -> tuple[int, ...]:
+    """Receive them. comm.recv() would wait in MPI_Mprobe, where a rank never yields its processor to the others."""
+    into = array("q", [0] * count)
+    comm.Recv(into, peer, tag)
+    return tuple(into)
 
 
 def report(digest: str) -> None:

@@ -91,7 +91,7 @@ def test_any_program_any_moment(
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(rounds(2, 6)))
 def test_many_programs(block: int, threads: int) -> None:
     """The same without hypothesis, which is slower than the simulator. It also checks that every mechanism is used."""
     total = {"converged": 0, "drained": 0, "raises": 0, "advances": 0, "withdraws": 0, "refrozen": 0, "retracts": 0}
