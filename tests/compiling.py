@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,39 @@ def build(
     files = [sources] if isinstance(sources, Path) else sources
     subprocess.run([str(word) for word in (compiler, *files, *options, "-o", output)], check=True)
     return output
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Compiles each program once. where: the folder for them; the processes that share the whole suite share it."""
+
+    where: Path
+    compiler: str | Path
+    options: tuple[str | Path, ...]
+    libraries: tuple[str | Path, ...] = ()
+
+    def __call__(self, source: Path) -> Path:
+        """A program of one source file."""
+        return self._once(source.stem, source, *self.libraries)
+
+    def together(self, sources: Iterable[Path]) -> Path:
+        """One program that is several of programs/surface (programs/surface/together.c)."""
+        sources = list(sources)
+        objects = [
+            self._once(f"{source.stem}.o", source, "-c", "-DTOGETHER", f"-Dmain={source.stem}") for source in sources
+        ]
+        every = "".join(f" P({source.stem})" for source in sources)
+        name = f"together-{zlib.crc32(every.encode()):08x}"
+        frame = TESTS / "programs/surface/together.c"
+        return self._once(name, [frame, *objects], "-DTOGETHER", f"-DPROGRAMS(P)={every}", *self.libraries)
+
+    def _once(self, name: str, sources: Path | Iterable[Path], *options: str | Path) -> Path:
+        target = self.where / name
+        if not target.exists():
+            self.where.mkdir(exist_ok=True)
+            own = build(self.where / f"{os.getpid()}-{name}", sources, *self.options, *options, compiler=self.compiler)
+            own.rename(target)  # another process may have made the same one
+        return target
 
 
 def build_core(output: Path, sources: Iterable[Path], *options: str | Path) -> Path:

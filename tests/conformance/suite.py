@@ -9,7 +9,7 @@ The suite isn't part of manapy. pip fetches the source distribution of the insta
 directory (or --sdist names it). Spawning tests are left out (LIMITATIONS.md: dynamic processes).
 
   plain       no checkpoint
-  checkpoint  a checkpoint when the job is up, then about every --interval seconds, at seeded random moments; the job
+  checkpoint  a checkpoint when the job is up, then about every --interval outcomes, at seeded random moments; the job
               continues
   restart     the same, and after each checkpoint SIGKILL to all processes, and a restart; without the modules that
               delete files
@@ -44,8 +44,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
-from jobs import PATIENCE, Job, JobError, manapy  # noqa: E402
+from jobs import PATIENCE, Job, JobError  # noqa: E402
+from manapy.ckpt import command  # noqa: E402
+from manapy.cli.shared import naming  # noqa: E402
 from manapy.core import cache as user_cache  # noqa: E402
+from manapy.core.errors import ManapyError  # noqa: E402
 
 RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")
@@ -64,6 +67,7 @@ DIFFERENT = re.compile(
 )
 STALL = 2 * PATIENCE  # seconds without an outcome: it hangs
 EVERY = 20.0  # seconds between lines of progress
+SOON = 0.05  # seconds between looks for the moment of the next checkpoint
 
 Outcome = tuple[str, str]  # test id, outcome
 
@@ -178,12 +182,14 @@ def differences(
 
 @dataclass
 class Run:
-    """One run of the suite and its events. say: called with lines of progress, if it is given."""
+    """One run of the suite and its events. say: called with lines of progress, if it is given. sparing: see
+    record.py."""
 
     where: Path
     ranks: int
     mode: str
     say: Callable[[str], None] | None = None
+    sparing: bool = False
     checkpoints: int = 0
     restarts: int = 0
     refused: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -197,19 +203,22 @@ class Run:
     def results(self) -> Path:
         return self.where / "results"
 
-    def ends(self, job: Job, within: float = float("inf")) -> bool:
-        """True when the job ends within so many seconds. Raises JobError if it hangs."""
+    def ends(self, job: Job, within: float = float("inf"), before: float = float("inf")) -> bool:
+        """True when the job ends within so many seconds and before each rank has so many outcomes more. Raises JobError
+        if it hangs."""
         assert job.process is not None
         deadline = time.monotonic() + within
+        outcomes = self._look(job) + before
         while (left := deadline - time.monotonic()) > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                job.process.wait(min(left, 1.0))
+                job.process.wait(min(left, 1.0 if before == float("inf") else SOON))
                 return True
-            self._look(job)
+            if self._look(job) >= outcomes:
+                return False
         return False
 
-    def _look(self, job: Job) -> None:
-        """Is there progress?"""
+    def _look(self, job: Job) -> int:
+        """Is there progress? Returns the number of outcomes that each rank has."""
         now = time.monotonic()
         counts = [file.read_bytes().count(b"\n") for file in self.results.glob("rank-*.jsonl")]
         if sum(counts) != self._seen[0]:
@@ -222,6 +231,7 @@ class Run:
                 f"    {self.ranks} ranks, {self.mode}: {min(counts, default=0)} outcomes, {self.checkpoints} "
                 f"checkpoints, {now - self.started:.0f} s"
             )
+        return min(counts, default=0)
 
 
 def arguments(run: Run, main: Path, only: str | None, without: str | None = None) -> list[str]:
@@ -229,6 +239,7 @@ def arguments(run: Run, main: Path, only: str | None, without: str | None = None
     return [
         sys.executable,
         str(RECORD),
+        *(("--sparing",) if run.sparing else ()),
         str(run.results),
         str(main),
         *EXCLUDED,
@@ -265,11 +276,17 @@ OWN = Mpi()
 
 
 def native(
-    where: Path, ranks: int, main: Path, only: str | None, say: Callable[[str], None] | None = None, mpi: Mpi = OWN
+    where: Path,
+    ranks: int,
+    main: Path,
+    only: str | None,
+    say: Callable[[str], None] | None = None,
+    mpi: Mpi = OWN,
+    sparing: bool = False,
 ) -> Run:
     """The suite without manapy. Raises JobError if it hangs."""
     where.mkdir(parents=True, exist_ok=True)
-    run = Run(where, ranks, "native", say)
+    run = Run(where, ranks, "native", say, sparing)
     job = mpi.job(where, ranks, mpi.native_env)
     job.spawn([*job.mpirun, "-n", str(ranks), *arguments(run, main, only)])
     try:
@@ -280,20 +297,22 @@ def native(
     return run
 
 
-def one_checkpoint(run: Run, job: Job, *options: str) -> bool:
+def one_checkpoint(run: Run, job: Job, then: str) -> bool:
     """Take a checkpoint. Returns True if it was taken; a refusal is counted."""
     assert job.process is not None
     start = time.monotonic()
-    done = manapy("checkpoint", job.dir, *options)
-    run.longest = max(run.longest, time.monotonic() - start)
-    if done.returncode == 0:
-        run.checkpoints += 1
-        return True
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        job.process.wait(0.5)  # the job may just have ended
-    if job.process.poll() is None and "finishing" not in done.stderr:
-        run.refused[done.stderr.strip()] += 1
-    return False
+    try:
+        command.checkpoint(naming.job(str(job.dir)), then=then)
+    except (ManapyError, OSError, ValueError) as error:  # the job may end while its directory is read
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            job.process.wait(0.5)  # the job may just have ended
+        if job.process.poll() is None and "finishing" not in str(error):
+            run.refused[str(error)] += 1
+        return False
+    finally:
+        run.longest = max(run.longest, time.monotonic() - start)
+    run.checkpoints += 1
+    return True
 
 
 def wait_up(job: Job, before: int | None) -> int | None:
@@ -313,10 +332,10 @@ def wait_up(job: Job, before: int | None) -> int | None:
 
 def under_fire(run: Run, job: Job, chance: random.Random, interval: float) -> None:
     """Take checkpoints, and restart if the mode says so, until the job ends. The first one is taken when the job is up,
-    each further one after 0.2 to 1.8 intervals."""
+    each further one after 0.2 to 1.8 intervals, in outcomes of each rank."""
     coordinator = wait_up(job, None)
     while coordinator is not None:
-        if one_checkpoint(run, job, *(["--then", "exit"] if run.mode == "exit" else [])) and run.mode != "checkpoint":
+        if one_checkpoint(run, job, "exit" if run.mode == "exit" else "continue") and run.mode != "checkpoint":
             try:
                 job.wait() if run.mode == "exit" else job.kill()
             except JobError:
@@ -326,7 +345,7 @@ def under_fire(run: Run, job: Job, chance: random.Random, interval: float) -> No
             job.restart()
             run.restarts += 1
             coordinator = wait_up(job, coordinator)
-        if run.ends(job, within=interval * chance.uniform(0.2, 1.8)):
+        if run.ends(job, before=interval * chance.uniform(0.2, 1.8)):
             return
 
 
@@ -341,10 +360,11 @@ def under_manapy(
     launch: tuple[str, ...] = (),
     say: Callable[[str], None] | None = None,
     mpi: Mpi = OWN,
+    sparing: bool = False,
 ) -> Run:
     """The suite under manapy-launch in one of MODES. Raises JobError if a run hangs."""
     where.mkdir(parents=True, exist_ok=True)
-    run = Run(where, ranks, mode, say)
+    run = Run(where, ranks, mode, say, sparing)
     job = mpi.job(where, ranks, mpi.env)
     job.start(*arguments(run, main, only, WITH_FILES if mode == "restart" else None), options=["--keep", "2", *launch])
     try:
@@ -393,7 +413,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--mode", default=",".join(MODES), help=f"of {','.join(MODES)} (default: all)")
     parser.add_argument("--only", metavar="REGEX", help="test modules whose file name matches")
     parser.add_argument("--seed", type=int, default=1, help="of the random moments (default 1)")
-    parser.add_argument("--interval", type=float, default=1.0, help="mean seconds between checkpoints (default 1)")
+    parser.add_argument(
+        "--interval", type=float, default=60.0, help="mean number of outcomes between checkpoints (default 60)"
+    )
     parser.add_argument("--sdist", type=Path, help="mpi4py's source distribution, if pip can't fetch it")
     parser.add_argument(
         "--dir",

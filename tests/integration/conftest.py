@@ -11,7 +11,7 @@ from pathlib import Path
 import emulated
 import pytest
 import slurm
-from compiling import STRICT, build
+from compiling import STRICT, Programs
 from jobs import BIN, PROGRAMS, Job
 from manapy.bench.shared.cluster import Cluster
 from solver import SOLVER
@@ -74,22 +74,25 @@ def trace_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+def program_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of compiled programs, which all processes of a test run share."""
+    base = tmp_path_factory.getbasetemp()
+    where = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "programs"
+    where.mkdir(exist_ok=True)
+    return where
+
+
+@pytest.fixture(scope="session")
+def c_program(program_folder: Path) -> Programs:
     """Compiles an MPI program. It is linked to the real library only by its soname, and at run time it finds
     manapy's."""
     include, lib = Path(sys.prefix) / "include", Path(sys.prefix) / "lib"
     if not (include / "mpi.h").exists():
         pytest.skip("no mpi.h (pip install mpich)")
-    where = tmp_path_factory.mktemp("programs")
-
-    def program(source: Path) -> Path:
-        target = where / source.stem
-        if not target.exists():
-            library = (lib / "libmpi.so.12", "-Wl,--allow-shlib-undefined", "-lm")
-            build(target, source, *STRICT, "-Wno-deprecated-declarations", "-pthread", f"-I{include}", *library)
-        return target
-
-    return program
+    options = (*STRICT, "-Wno-deprecated-declarations", "-pthread", f"-I{include}")
+    return Programs(
+        program_folder / "mpich", "gcc", options, (lib / "libmpi.so.12", "-Wl,--allow-shlib-undefined", "-lm")
+    )
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from jobs import PATIENCE, Job, JobError
 from launchers import Launcher
+from rounds import rounds
 
 
-def check(job: Job, go: Path, ranks: int) -> None:
+def check(job: Job, go: Path, ranks: int, timeout: float = PATIENCE) -> None:
     go.touch()
-    output = job.finish()
+    output = job.finish(timeout)
     assert output.count("ok") == ranks and "FAILED" not in output, output
 
 
@@ -34,14 +35,17 @@ def restart(job: Job) -> None:
         time.sleep(0.05)
 
 
-def through_restart(job: Job, program: Path, second: Launcher | None = None) -> None:
-    """Start a program that waits for STATE_GO, kill and restart it twice (second: under this MPI), and let it check."""
+def through_restart(job: Job, program: Path, second: Launcher | None = None, timeout: float = PATIENCE) -> None:
+    """Start a program that waits for STATE_GO, kill and restart it twice, and let it check. second: restart it under
+    this MPI. If it is another one than at first, once: what a second restart does is then the same as for a job that
+    was started there. timeout: seconds for the check."""
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
     job.start(program)
     job.wait_for(lambda text: text.count("ready") == job.ranks)
-    for _ in range(2):
+    changes = second is not None and second.mpirun != job.mpirun
+    for _ in range(rounds(1, 2) if changes else 2):
         job.checkpoint()
         job.mpirun = second.mpirun if second else job.mpirun
         restart(job)
-    check(job, go, job.ranks)
+    check(job, go, job.ranks, timeout)

@@ -43,23 +43,35 @@ static inline void pause_ms(int ms) {
         CHECK(condition);                                                 \
     } while (0)
 
-static inline int run_states(int argc, char **argv, const state_t *states, size_t n) {
-    const char *go = getenv("STATE_GO");
-    for (int check = 0; check < 2; check++) {
-        for (size_t i = 0; i < n; i++) {
-            int chosen = argc == 1;
-            for (int a = 1; a < argc; a++) chosen |= strcmp(argv[a], states[i].name) == 0;
-            if (chosen && check) states[i].check();
-            else if (chosen) states[i].set_up();
-        }
-        if (check) break;
-        puts("ready");
-        fflush(stdout);
-        while (access(go, F_OK)) pause_ms(10);
+/* Set up the states that the arguments name (none: all), or check them. */
+static inline void each_state(int argc, char **argv, const state_t *states, size_t n, int check) {
+    for (size_t i = 0; i < n; i++) {
+        int chosen = argc == 1;
+        for (int a = 1; a < argc; a++) chosen |= strcmp(argv[a], states[i].name) == 0;
+        if (chosen && check) states[i].check();
+        else if (chosen) states[i].set_up();
     }
-    puts(failures ? "failed" : "ok");
+}
+
+/* Everything is set up: the test may checkpoint. Returns when the states are to be checked. */
+static inline void wait_for_go(void) {
+    const char *go = getenv("STATE_GO");
+    puts("ready");
     fflush(stdout);
-    return failures != 0;
+    while (access(go, F_OK)) pause_ms(10);
+}
+
+static inline int say_result(int failed) {
+    puts(failed ? "failed" : "ok");
+    fflush(stdout);
+    return failed != 0;
+}
+
+static inline int run_states(int argc, char **argv, const state_t *states, size_t n) {
+    each_state(argc, argv, states, n, 0);
+    wait_for_go();
+    each_state(argc, argv, states, n, 1);
+    return say_result(failures);
 }
 
 #define MAIN(...)                                                                         \

@@ -42,6 +42,23 @@ static inline void find_rank(void) {
 }
 
 /* set_up: before the states, or NULL */
+#ifdef TOGETHER /* one program of several: surface/together.c calls it to set up, and again to check */
+extern int checking;
+static MPI_Comm own_world; /* so that messages and error handlers of programs do not mix */
+
+static inline int run_mpi_states(int argc, char **argv, void (*set_up)(void), const state_t *states, size_t n) {
+    if (!checking) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &own_world);
+        MPI_Comm_set_errhandler(own_world, MPI_ERRORS_ARE_FATAL);
+        find_rank();
+        if (set_up) set_up();
+    }
+    each_state(argc, argv, states, n, checking);
+    return failures;
+}
+#undef MPI_COMM_WORLD
+#define MPI_COMM_WORLD own_world
+#else
 static inline int run_mpi_states(int argc, char **argv, void (*set_up)(void), const state_t *states, size_t n) {
     MPI_Init(&argc, &argv);
     find_rank();
@@ -50,5 +67,6 @@ static inline int run_mpi_states(int argc, char **argv, void (*set_up)(void), co
     MPI_Finalize();
     return result;
 }
+#endif
 
 #endif

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compiling import SHARED, build
+from compiling import SHARED, Programs, build
 from jobs import PROGRAMS, Job, run
 from launchers import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
 from restarts import through_restart
@@ -32,21 +32,26 @@ def compiled(where: Path, source: Path | str, *options: str | Path) -> Path:
     return build(where, source, *STRICT, *options, "-lm", compiler=COMPILER)
 
 
-def test_native(make_job: Callable[..., Job], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def program(program_folder: Path) -> Programs:
+    return Programs(program_folder / "openmpi", COMPILER, STRICT, ("-lm",))
+
+
+def test_native(make_job: Callable[..., Job], program: Programs) -> None:
     """What the states expect is what Open MPI does. (Some states of other programs expect what only MPICH does.)"""
     if not DEBIANS.exists():
         pytest.skip("no Open MPI (apt install openmpi-bin)")
     job = make_job(RANKS, env=dict(ENVIRONMENT))
     (job.where / "go").touch()
     job.env["STATE_GO"] = str(job.where / "go")
-    job.spawn([DEBIANS, "--oversubscribe", "-n", str(RANKS), compiled(tmp_path / "program", SOURCES[0])])
+    job.spawn([DEBIANS, "--oversubscribe", "-n", str(RANKS), program(SOURCES[0])])
     output = job.finish()
     assert output.count("ok") == RANKS and "FAILED" not in output, output
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_restart(make_job: Callable[..., Job], tmp_path: Path, source: Path) -> None:
-    through_restart(make_job(RANKS), compiled(tmp_path / "program", source))
+def test_restart(make_job: Callable[..., Job], program: Programs, source: Path) -> None:
+    through_restart(make_job(RANKS), program(source))
 
 
 @pytest.mark.parametrize("kind", ["fixed", "pic"])
@@ -62,11 +67,11 @@ def test_predefined_handles(make_job: Callable[..., Job], tmp_path: Path, kind: 
     ("first", "second"), [(OPEN_MPI_4, OPEN_MPI_4), (OPEN_MPI_4, MPICH), (MPICH, OPEN_MPI_4)], ids=lambda m: m.name
 )
 def test_restart_under_another_mpi(
-    make_job: Callable[..., Job], tmp_path: Path, first: Launcher, second: Launcher
+    make_job: Callable[..., Job], program: Programs, first: Launcher, second: Launcher
 ) -> None:
     OPEN_MPI_4.skip_if_missing()
     job = make_job(RANKS, mpirun=first.mpirun, env=dict(ENVIRONMENT))
-    through_restart(job, compiled(tmp_path / "program", SOURCES[0]), second)
+    through_restart(job, program(SOURCES[0]), second)
 
 
 def test_a_profiling_tool(make_job: Callable[..., Job], tmp_path: Path) -> None:

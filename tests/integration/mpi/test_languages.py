@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compiling import build
+from compiling import Programs, build
 from jobs import PROGRAMS, Job, run
 from launchers import DEBIANS, ENVIRONMENT, INTEL_MPI, MPICH, OPEN_MPI_4, Launcher
-from restarts import check, restart
+from restarts import through_restart
 
 RANKS = 3
 FORTRAN = {
@@ -49,41 +49,30 @@ end program
 
 
 @pytest.fixture
-def program(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def program(program_folder: Path, request: pytest.FixtureRequest) -> Path:
     wrapper, *flags, source = SOURCES[request.param]
     if shutil.which(wrapper) is None or shutil.which("gfortran") is None:
         pytest.skip("no Fortran or C++ compiler for MPI (apt install gfortran g++ libmpich-dev libopenmpi-dev)")
-    return build(tmp_path / "program", PROGRAMS / "languages" / source, "-O1", "-g", *flags, compiler=wrapper)
-
-
-def through_restarts(job: Job, program: Path, second: Launcher) -> None:
-    go = job.where / "go"
-    job.env["STATE_GO"] = str(go)
-    job.start(program)
-    job.wait_for(lambda text: text.count("ready") == RANKS)
-    for _ in range(2):
-        job.checkpoint()
-        job.mpirun = second.mpirun
-        restart(job)
-    check(job, go, RANKS)
+    compiled = Programs(program_folder / request.param.replace(" ", "-"), wrapper, ("-O1", "-g", *flags))
+    return compiled(PROGRAMS / "languages" / source)
 
 
 @pytest.mark.parametrize("program", SOURCES, indirect=True)
 def test_restart(make_job: Callable[..., Job], program: Path) -> None:
-    through_restarts(make_job(RANKS), program, MPICH)
+    through_restart(make_job(RANKS), program)
 
 
 @pytest.mark.parametrize(("first", "second"), WAYS, ids=lambda launcher: launcher.name)
 @pytest.mark.parametrize("program", [name for name in SOURCES if name.endswith("openmpi")], indirect=True)
 def test_fortran_of_open_mpi(make_job: Callable[..., Job], program: Path, first: Launcher, second: Launcher) -> None:
     OPEN_MPI_4.skip_if_missing()
-    through_restarts(make_job(RANKS, mpirun=first.mpirun, env=dict(ENVIRONMENT)), program, second)
+    through_restart(make_job(RANKS, mpirun=first.mpirun, env=dict(ENVIRONMENT)), program, second)
 
 
 @pytest.mark.parametrize("program", ["f08 mpich", "mpif.h mpich"], indirect=True)
 def test_fortran_of_mpich_on_open_mpi(make_job: Callable[..., Job], program: Path) -> None:
     OPEN_MPI_4.skip_if_missing()
-    through_restarts(make_job(RANKS, mpirun=OPEN_MPI_4.mpirun, env=dict(ENVIRONMENT)), program, OPEN_MPI_4)
+    through_restart(make_job(RANKS, mpirun=OPEN_MPI_4.mpirun, env=dict(ENVIRONMENT)), program, OPEN_MPI_4)
 
 
 @pytest.mark.parametrize(("program", "name"), [(name, name) for name in SOURCES], indirect=["program"])
@@ -101,7 +90,7 @@ def test_the_c_interface_of_the_standard_abi(make_job: Callable[..., Job], tmp_p
     library = Path(sys.prefix) / "lib/libmpi_abi.so.1"
     source = PROGRAMS / "languages/fortran_bind_c.f90"
     program = build(tmp_path / "program", source, f"-J{tmp_path}", library, compiler="gfortran")
-    through_restarts(make_job(RANKS), program, MPICH)
+    through_restart(make_job(RANKS), program)
 
 
 def test_intels_fortran_of_the_standard_abi(make_job: Callable[..., Job], tmp_path: Path) -> None:

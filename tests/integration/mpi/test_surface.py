@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PROGRAMS, Job
-from restarts import check, restart
+from jobs import BIN, Job
+from restarts import through_restart
+from surface import SURFACE
 
-SOURCES = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
 RANKS = 4
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("source", SURFACE, ids=lambda p: p.stem)
 def test_native(make_job: Callable[..., Job], c_program: Callable[[Path], Path], source: Path) -> None:
     job = make_job(RANKS)
     go = job.where / "go"
@@ -30,15 +30,8 @@ def test_native(make_job: Callable[..., Job], c_program: Callable[[Path], Path],
     assert output.count("ok") == RANKS and "FAILED" not in output, output
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("source", SURFACE, ids=lambda p: p.stem)
 def test_restart(make_job: Callable[..., Job], c_program: Callable[[Path], Path], source: Path) -> None:
     job = make_job(RANKS)
-    go = job.where / "go"
-    job.env["STATE_GO"] = str(go)
     job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")  # for what the program spawns, which runs natively
-    job.start(c_program(source))
-    job.wait_for(lambda text: text.count("ready") == RANKS)
-    for _ in range(2):
-        job.checkpoint()
-        restart(job)
-    check(job, go, RANKS)
+    through_restart(job, c_program(source))

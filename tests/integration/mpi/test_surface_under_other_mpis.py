@@ -11,13 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PROGRAMS, Job, run
+from compiling import Programs
+from jobs import BIN, Job, run
 from launchers import INTEL_MPI, MPICH, OTHERS, STANDARD, Launcher, job_under
 from restarts import check, restart
+from surface import SURFACE, Group, groups, name_of_group, patience, program_of
 
-HANGS_SECONDS, TIMED_OUT = 30, 124  # the latter: exit code of timeout(1)
-SURFACE = sorted((PROGRAMS / "surface").rglob("surface_*.c"), key=lambda path: path.stem)
-DIFFERENT = {  # programs of which Open MPI cannot do a part, natively either; or which are about MPICH's own behaviour
+SECONDS = {"hang": 10}  # after which a program hangs; ranks that hang take processors. Others have longer
+TIMED_OUT = 124  # exit code of timeout(1)
+DIFFERENT = {  # left out: Open MPI cannot do a part, natively either; or they are about MPICH's own behaviour
     "surface_comm": "4.1 has no MPI_Comm_idup_with_info; other error classes",
     "surface_datatypes": "no counts above 2**31",
     "surface_dynamic": "what it spawns runs natively, and is a program of MPICH",
@@ -68,50 +70,62 @@ def outcome(done: subprocess.CompletedProcess[str]) -> str:
     return "wrong" if "FAILED" in done.stdout else f"exit code {done.returncode}"
 
 
+def jobs(launcher: Launcher) -> list[tuple[Group, list[str]]]:
+    """The programs of each job, and their states (none: all). A program of which only some states run is alone."""
+    left_out = DIFFERENT if launcher.abi == "Open MPI" else DIFFERENT_ON_INTEL if launcher == INTEL_MPI else {}
+    chosen = [path for path in SURFACE if path.stem not in left_out]
+    if launcher == STANDARD:
+        chosen = [path for path in chosen if path.stem in ON_STANDARD]
+    partly = {}
+    for path in chosen:
+        if launcher.abi == "Open MPI" and path.stem in PARTS:
+            partly[path] = PARTS[path.stem]
+        if launcher == INTEL_MPI and (faults := INTELS_FAULTS.get(path.stem)):
+            partly[path] = [state for state in states_of(path) if state not in faults]
+    whole = [path for path in chosen if path not in partly]
+    # Not on Intel MPI: beside the others surface_fold_long has failed there (lost_handles), which is not explained yet.
+    shared = groups(whole) if launcher != INTEL_MPI else [(path,) for path in whole]
+    return [*((group, []) for group in shared), *(((path,), states) for path, states in partly.items())]
+
+
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    ("launcher", "source"),
-    [(on, path) for on in OTHERS for path in SURFACE if on != STANDARD or path.stem in ON_STANDARD],
-    ids=lambda x: x.stem if isinstance(x, Path) else x.name,
+    ("launcher", "group", "states"),
+    [
+        pytest.param(launcher, group, states, id=f"{launcher.name}-{name_of_group(group)}")
+        for launcher in OTHERS
+        for group, states in jobs(launcher)
+    ],
 )
 def test_surface(
-    make_job: Callable[..., Job], c_program: Callable[[Path], Path], launcher: Launcher, source: Path
+    make_job: Callable[..., Job], c_program: Programs, launcher: Launcher, group: Group, states: list[str]
 ) -> None:
     """Every function (test_surface.py): objects are the same after two restarts, the first one under MPICH."""
-    if launcher.abi == "Open MPI" and source.stem in DIFFERENT:
-        pytest.skip(f"Open MPI: {DIFFERENT[source.stem]}")
-    if launcher == INTEL_MPI and source.stem in DIFFERENT_ON_INTEL:
-        pytest.skip(f"Intel MPI: {DIFFERENT_ON_INTEL[source.stem]}")
-    faults = INTELS_FAULTS.get(source.stem, {}) if launcher == INTEL_MPI else {}
-    states = [state for state in states_of(source) if state not in faults] if faults else []  # []: all
-    if launcher.abi == "Open MPI":
-        states = PARTS.get(source.stem, [])
     job = job_under(launcher, make_job, 4)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
     job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")  # for what the program spawns, which runs natively
-    job.start(c_program(source), *states)
+    job.start(program_of(c_program, group), *states)
     job.wait_for(lambda text: text.count("ready") == 4)
     for there in (MPICH, launcher):
         job.checkpoint()
         job.mpirun = there.mpirun
         restart(job)
-    check(job, go, 4)
+    check(job, go, 4, patience(group))
 
 
 @pytest.mark.parametrize(
     ("program", "state", "how"),
     [(program, state, how) for program, states in INTELS_FAULTS.items() for state, how in states.items()],
 )
-def test_faults_of_intel_mpi(
-    tmp_path: Path, c_program: Callable[[Path], Path], program: str, state: str, how: str
-) -> None:
+def test_faults_of_intel_mpi(tmp_path: Path, c_program: Programs, program: str, state: str, how: str) -> None:
     """They are the same without manapy and with it. If Intel MPI no longer has one, its line has to go."""
     INTEL_MPI.skip_if_missing()
     go = tmp_path / "go"
     go.touch()
     source = next(path for path in SURFACE if path.stem == program)
     environment = {**os.environ, **INTEL_MPI.native, "STATE_GO": str(go), "STATE_NATIVE": "1"}
-    start = ["timeout", str(HANGS_SECONDS), *INTEL_MPI.mpirun, "-n", "4"]
+    start = ["timeout", str(SECONDS.get(how, 30)), *INTEL_MPI.mpirun, "-n", "4"]
     launch = [BIN / "manapy-launch", "--dir", tmp_path / "job"]
     for layer in ([], launch):
         assert outcome(run([*start, *layer, c_program(source), state], env=environment)) == how

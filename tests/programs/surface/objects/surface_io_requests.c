@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 enum { INTS = 8, WRITES = 4, READS = 4, MESSAGES = 2, REQUESTS = WRITES + READS + 2 * MESSAGES + 1 };
+enum { TAGS = 1000 }; /* the first tag on MPI_COMM_WORLD; surface_p2p, which may be in the same process, has smaller ones */
 typedef struct { int values[INTS]; } row_t;
 typedef struct { /* some requests, of every kind, and one that is null */
     MPI_Request requests[REQUESTS];
@@ -42,7 +43,7 @@ static void start(batch_t *b, int key) {
     for (int i = 0; i < WRITES; i++) b->written[i] = row_of(rank, key, i);
     for (int i = 0; i < MESSAGES; i++) {
         b->sent[i] = row_of(rank, key, i);
-        MPI_Irecv(&b->received[i], INTS, MPI_INT, (rank + size - 1) % size, MESSAGES * key + i, MPI_COMM_WORLD, r++);
+        MPI_Irecv(&b->received[i], INTS, MPI_INT, (rank + size - 1) % size, TAGS + MESSAGES * key + i, MPI_COMM_WORLD, r++);
     }
     MPI_File_seek(file, place(b, 0), MPI_SEEK_SET);
     MPI_File_iwrite(file, &b->written[0], INTS, MPI_INT, r++);
@@ -56,7 +57,7 @@ static void start(batch_t *b, int key) {
     MPI_File_iread_at(file, place(b, WRITES + 2), &b->read[2], INTS, MPI_INT, r++);
     MPI_File_iread_at(file, place(b, WRITES + 3), &b->read[3], INTS, MPI_INT, r++);
     for (int i = 0; i < MESSAGES; i++)
-        MPI_Isend(&b->sent[i], INTS, MPI_INT, (rank + 1) % size, MESSAGES * key + i, MPI_COMM_WORLD, r++);
+        MPI_Isend(&b->sent[i], INTS, MPI_INT, (rank + 1) % size, TAGS + MESSAGES * key + i, MPI_COMM_WORLD, r++);
 }
 
 /* ---- calls that complete a batch; each returns how many requests it has completed ---- */
