@@ -71,9 +71,9 @@ def now() -> float:
 
 
 def wait(up_to: Path | None, step: int) -> None:
-    """Wait until a step may be made. The file must appear by a rename."""
+    """Wait until a step may be made. The file must appear by a rename. It may be on a slow file system."""
     while up_to is not None and step > int(up_to.read_text()):
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rounds import rounds
 from vm import VM
 from vm.pairs import PATIENT, Pair
 from vm.shift import PAUSE
@@ -29,18 +30,18 @@ WAYS = [
     "-n 200 --one-way",
     "-n 200 --one-way --kinds send --events",
     "-n 20 --pause 50 --events",
-    "-n 20 -q 200 --size 4096 --depth 4 --cq all --srq",
-    "-n 10 -q 1000 --size 1024 --depth 2 --cq thread --threads 2 --progress 1000",
-    "--seconds 2",
+    "-n 20 -q 60 --size 4096 --depth 4 --cq all --srq",
+    f"-n 10 -q {rounds(200, 1000)} --size 1024 --depth 2 --cq thread --threads 2 --progress 1000",
+    "--seconds 1",
 ]
 
 
 @pytest.mark.parametrize("options", WAYS)
 def test_passes(rdma_vm: VM, stamps: Path, options: str) -> None:
-    before = rdma_vm.counters("rxa0")
+    before = rdma_vm.counter("rxa0", "sent_pkts")
     pair = Pair.start(rdma_vm, stamps, *options.split(), *PATIENT)
     pair.finish()
-    assert rdma_vm.counters("rxa0")["sent_pkts"] > before["sent_pkts"]
+    assert rdma_vm.counter("rxa0", "sent_pkts") > before
 
 
 @pytest.mark.parametrize(
@@ -142,11 +143,10 @@ def test_endless_retries(rdma_vm: VM, stamps: Path) -> None:
     pair.finish()
 
 
-@pytest.mark.parametrize("rail", [1, 2])
-def test_other_rails(rdma_vm: VM, stamps: Path, rail: int) -> None:
+def test_other_rails(rdma_vm: VM, stamps: Path) -> None:
     """A cut rail doesn't affect other rails."""
     pair = Pair.start(rdma_vm, stamps, *ENDLESS, "--progress", 10, "--pause", PAUSE, *PATIENT)
-    for how in ("switch", "cable", "netem", "admin-down"):
+    for rail, how in ((1, "switch"), (2, "cable"), (1, "netem"), (2, "admin-down")):
         rdma_vm.cut(rail, how=how)
         pair.wait_received(100, since=pair.received())
         rdma_vm.repair(rail)
@@ -155,4 +155,4 @@ def test_other_rails(rdma_vm: VM, stamps: Path, rail: int) -> None:
 
 
 def _sent(vm: VM) -> int:
-    return sum(vm.counters(device)["sent_pkts"] for device in ("rxa0", "rxb0"))
+    return sum(vm.counter(device, "sent_pkts") for device in ("rxa0", "rxb0"))

@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "UCX_TLS": "rc_v,self",
     "UCX_RC_RETRY_COUNT": "6",
     "UCX_RC_TIMEOUT": "200ms",
+    "OPENBLAS_NUM_THREADS": "1",  # numpy's threads spin, and the emulated processors are few
 }
 GIVES_UP = "transport retry counter exceeded"  # UCX's words
 

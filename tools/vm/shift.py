@@ -27,6 +27,9 @@ SHARED = "shared-agent"  # the job of all programs without a job of their own
 # The mean time between two messages of a connection, in ms. Traffic without pauses takes all emulated processors for as
 # long as retries take. With this pause all requests that fit into a queue are still outstanding when a path fails.
 PAUSE = 10
+# SHIFT says this if the agent, or the peer's set-up, takes seconds, as on a busy host. Those connections are protected
+# later, and `start` waits for that.
+SLOW = ("the key-value agent does not answer (Connection timed out)", "does not run under SHIFT")
 _jobs = itertools.count()
 _agents: weakref.WeakKeyDictionary[VM, GuestProcess] = weakref.WeakKeyDictionary()  # of SHARED
 
@@ -116,9 +119,10 @@ def wait_event(pair: Pair, name: str, times: int = 1, timeout: float = PATIENCE)
 
 
 def finish(pair: Pair) -> None:
-    """Both end without an error, and SHIFT has reported no problem. Raises VMError otherwise."""
+    """Both end without an error, and SHIFT has reported no problem except slowness. Raises VMError otherwise."""
     pair.stop_sending()
     for process in pair.both:
         process.wait_for("\nok\n")
-        if process.wait() != 0 or messages(process):
-            raise VMError(f"ended with {process.returncode}, messages: {messages(process)}\n{process.report()}")
+        problems = [line for line in messages(process) if not any(slow in line for slow in SLOW)]
+        if process.wait() != 0 or problems:
+            raise VMError(f"ended with {process.returncode}, messages: {problems}\n{process.report()}")

@@ -4,10 +4,12 @@ Requests and answers are lines of JSON on a virtio-serial port. Bytes are sent a
 byte.
 
     {"id": 7, "run": [PROGRAM, ...], "cwd": DIR, "env": {...}}      start a command
+    {"id": 7, "read": [FILE, ...]}                                  a command that only prints these files
     {"id": 7, "signal": 15}                                         send a signal to its process group
     {"id": 7, "kill": true}                                         send SIGKILL to all its processes
     {"id": 7, "out": TEXT}, {"id": 7, "err": TEXT}                  its output
-    {"id": 7, "exit": 0}                                            the last line about it; -N: ended by signal N
+    {"id": 7, "exit": 0}                                            the last line about it; -N: ended by signal N;
+                                                                    a file can't be read: 1
     {"id": 0, "ready": true}                                        the first line of all
 
 Invariants
@@ -15,6 +17,8 @@ Invariants
     the command's own process has ended, the others are killed.
  2. `exit` comes after all output.
  3. When the host closes its end of the port, the agent ends, and so does the machine.
+ 4. The interpreter is isolated (-I -S), and few modules are imported: in emulation dataclasses and pathlib alone would
+    take a second.
 """
 
 from __future__ import annotations
@@ -25,25 +29,23 @@ import os
 import selectors
 import subprocess
 import sys
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 NAME = "manapy"  # of the port
-CGROUPS = Path("/sys/fs/cgroup")
+CGROUPS = "/sys/fs/cgroup"
+PORTS = "/sys/class/virtio-ports"
 
 
-@dataclass
 class Command:
     """One running command. streams: its open streams of output."""
 
-    process: subprocess.Popen[bytes]
-    group: Path
-    streams: int
-    status: int | None = None
+    def __init__(self, process: subprocess.Popen[bytes], group: str) -> None:
+        self.process, self.group = process, group
+        self.streams = 2
+        self.status: int | None = None
 
     def kill(self) -> None:
-        (self.group / "cgroup.kill").write_text("1")
+        write(f"{self.group}/cgroup.kill", "1")
 
 
 class Agent:
@@ -79,15 +81,17 @@ class Agent:
             number = request["id"]
             if "run" in request:
                 self._run(number, request)
+            elif "read" in request:
+                self._read(number, request["read"])
             elif number in self.commands:  # otherwise it has just ended, and the host will be told
                 self._signal(self.commands[number], request)
 
     def _run(self, number: int, request: dict) -> None:
-        group = CGROUPS / f"command-{number}"
-        group.mkdir()
+        group = f"{CGROUPS}/command-{number}"
+        os.mkdir(group)
 
         def join() -> None:
-            (group / "cgroup.procs").write_text("0")
+            write(f"{group}/cgroup.procs", "0")
 
         try:
             process = subprocess.Popen(
@@ -102,16 +106,26 @@ class Agent:
                 preexec_fn=join,
             )
         except OSError as error:
-            group.rmdir()
+            os.rmdir(group)
             self._say(id=number, err=f"{error.filename}: {error.strerror}\n")
             self._say(id=number, exit=127 if isinstance(error, FileNotFoundError) else 126)
             return
-        self.commands[number] = Command(process, group, streams=2)
+        self.commands[number] = Command(process, group)
         assert process.stdout and process.stderr
         self.selector.register(process.stdout, selectors.EVENT_READ, partial(self._copy, number, "out", process.stdout))
         self.selector.register(process.stderr, selectors.EVENT_READ, partial(self._copy, number, "err", process.stderr))
         pidfd = os.pidfd_open(process.pid)
         self.selector.register(pidfd, selectors.EVENT_READ, partial(self._ended, number, pidfd))
+
+    def _read(self, number: int, files: list[str]) -> None:
+        status = 0
+        for file in files:
+            try:
+                self._say(id=number, out=read(file))
+            except OSError as error:
+                self._say(id=number, err=f"{error.filename}: {error.strerror}\n")
+                status = 1
+        self._say(id=number, exit=status)
 
     def _signal(self, command: Command, request: dict) -> None:
         if "kill" in request:
@@ -142,16 +156,28 @@ class Agent:
         if command.status is None or command.streams:
             return
         with contextlib.suppress(OSError):  # init has not reaped it yet; an empty directory stays, which does no harm
-            command.group.rmdir()
+            os.rmdir(command.group)
         del self.commands[number]
         self._say(id=number, exit=command.status)
 
 
+def read(path: str) -> str:
+    """The text of a file, in Latin-1."""
+    with open(path, encoding="latin-1") as file:
+        return file.read()
+
+
+def write(path: str, text: str) -> None:
+    """Write a small file of the kernel."""
+    with open(path, "w") as file:
+        file.write(text)
+
+
 def open_port() -> int:
     """The path of the port with our name."""
-    for entry in Path("/sys/class/virtio-ports").iterdir():
-        if (entry / "name").read_text().strip() == NAME:
-            return os.open(f"/dev/{entry.name}", os.O_RDWR | os.O_CLOEXEC)
+    for entry in os.listdir(PORTS):
+        if read(f"{PORTS}/{entry}/name").strip() == NAME:
+            return os.open(f"/dev/{entry}", os.O_RDWR | os.O_CLOEXEC)
     sys.exit(f"agent: no virtio-serial port {NAME}")
 
 
