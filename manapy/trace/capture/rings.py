@@ -40,6 +40,9 @@ from . import clocks, format
 from .tracefile import TraceFile, UnfinishedError
 
 KEEP = 1 << 20  # number of records of a ring that are kept at least
+# A job of many ranks has more records than an analysis can hold. Then it takes the newest ones of each file:
+TOTAL = 1 << 22  # records of all files together; a record takes some 0.5 kB in an analysis
+FEWEST = 1 << 10  # but so many of each thread
 
 
 class NoTraceError(ManapyError):
@@ -141,13 +144,15 @@ class _Device(Communicator):
 class _File(TraceFile):
     """The part of a trace file that was read so far."""
 
-    def __init__(self, path: Path, keep: int = KEEP) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.rings = [_Ring(self.capacity, keep) for _ in range(self.head.rings_capacity)]
+        self.rings = [_Ring(self.capacity) for _ in range(self.head.rings_capacity)]
 
-    def poll(self) -> None:
-        """Copy what is new in all rings."""
-        for i in range(min(self.head.rings, len(self.rings))):
+    def poll(self, keep: int, share: int) -> None:
+        """Copy what is new in all rings. keep: number of records that are kept of each ring; share: of all together."""
+        used = min(self.head.rings, len(self.rings))
+        for i in range(used):
+            self.rings[i].keep = min(keep, max(share // used, FEWEST))
             self.rings[i].poll(self.ring(i), functools.partial(self.records, i))
 
     def comms(self) -> list[Communicator]:
@@ -227,12 +232,12 @@ def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
 class Reader:
     """Reads the trace files of a job. They are in one folder, or in several (saved files of several hosts).
 
-    keep: number of records of each thread that are kept at least.
+    keep: number of records of each thread that are kept at least. total: of all threads, each file has an equal share.
     others: the job's other hosts.
     """
 
-    def __init__(self, *folders: Path, keep: int = KEEP, others: Elsewhere | None = None) -> None:
-        self.folders, self.keep, self.others = folders, keep, others
+    def __init__(self, *folders: Path, keep: int = KEEP, total: int = TOTAL, others: Elsewhere | None = None) -> None:
+        self.folders, self.keep, self.total, self.others = folders, keep, total, others
         self.problems: list[str] = []
         self._files: dict[Path, _File] = {}
         # CLOCK_MONOTONIC of the last look at the rings: the moment that a trace of a running job shows
@@ -252,7 +257,7 @@ class Reader:
             if path not in self._files:
                 self._open(path)
         for file in self._files.values():
-            file.poll()
+            file.poll(self.keep, self.total // len(self._files))
 
     def _open(self, path: Path) -> None:
         try:
@@ -260,7 +265,7 @@ class Reader:
             if self._bad.get(path) == found.st_ino:
                 return
             self._bad[path] = found.st_ino
-            file = _File(path, self.keep)
+            file = _File(path)
         except FileNotFoundError:
             return
         except UnfinishedError as error:

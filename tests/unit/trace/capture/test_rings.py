@@ -329,6 +329,22 @@ def test_what_is_not_kept_is_lost(tmp_path: Path) -> None:
     assert len(late.trace().events) == 20 and late.trace().ranks[0].lost == done - 20
 
 
+def test_many_ranks_share_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of an analysis depends on its window, not on the size of the recording."""
+    monkeypatch.setattr(rings, "FEWEST", 3)
+    for rank in range(4):
+        w = writer(tmp_path, capacity=64, rank=rank, size=4)
+        for i in range(1, 41):
+            w.put(op=Op.BARRIER, enter=100 * i, exit=100 * i + 1)
+    for total, each in ((40, 10), (8, 3), (1000, 40)):
+        reader = rings.Reader(tmp_path, total=total)
+        reader.poll()
+        trace = reader.trace()
+        assert [int((trace.events["rank"] == rank).sum()) for rank in range(4)] == [each] * 4
+        assert set(trace.events["seq"]) == set(range(41 - each, 41))
+        assert all(rank.lost == 40 - each for rank in trace.ranks.values())
+
+
 # ---- while a thread writes
 
 
