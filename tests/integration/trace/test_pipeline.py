@@ -128,7 +128,8 @@ def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watc
     tmp_path: Path, traced: Callable[..., Job]
 ) -> None:
     """Its work, and the transfers to and from it, are slow only for this reason. Whatever else runs on this machine, no
-    rank is called stuck, or slow for another reason."""
+    rank is called stuck, or slow for another reason. It may be late: while it starts the busy processes, they take the
+    processor from it."""
     plan = "pp=2,micro=8"
     # enough busy processes that the rank stands out even if all processes of the machine wait for processors
     busy = 4 + 2 * int(os.getloadavg()[0])
@@ -145,8 +146,9 @@ def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watc
     )
     job.wait_for("fault ")
     with verdicts.watched(tmp_path / "said", "--schedule", plan, tmp_path / "traced") as told:
-        job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
-    assert {(verdict["state"], verdict["cause"]) for verdict in told()} == {("slow", "starved processor")}, told()
+        job.wait_for(lambda _: any(verdict["rank"] == 1 and verdict["state"] != "late" for verdict in told()))
+    judged = {(verdict["state"], verdict["cause"]) for verdict in told() if verdict["state"] != "late"}
+    assert judged == {("slow", "starved processor")}, told()
 
 
 @pytest.mark.parametrize("recorder", ["profiler", "straggler"])
