@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job
+from rounds import rounds
 
 # Becomes mpirun after it has left descriptors open, under a limit of 1024: 700 pipes, and one of each kind that can't
 # be saved, or can't be saved twice.
@@ -50,8 +51,8 @@ def test_a_launcher_that_leaves_much_open(make_job: Callable[..., Job], c_progra
 
 
 @pytest.mark.slow
-def test_128_ranks_on_a_node(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    job = make_job(128)
+def test_many_ranks_on_a_node(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    job = make_job(rounds(128, 256))
     go = job.where / "go"
     job.start(c_program(PROGRAMS / "native/wide.c"), go)
     job.wait_for("ready")
