@@ -39,7 +39,7 @@ enum {
 struct mpy_fold {
     mpy_op_t *op;
     mpy_object_t *type; /* NULL: predefined */
-    int datatype, lent; /* a handle for the function, or 0 */
+    int datatype, lent; /* a handle for the function, or 0: the program may have freed its own */
     mpy_comm_t *comm;
     mpy_fold_kind_t kind;
     int root;
@@ -241,14 +241,14 @@ static mpy_fold_t *record(const mpy_reduction_t *a, mpy_comm_t *c, int *rc) {
     return NULL;
 }
 
-/* A handle of the type for the program's function: a new one if the program has freed its own. In the lower half. */
+/* A handle of the type for the program's function. In the lower half. */
 static int lend_handle(mpy_fold_t *f) {
-    if (f->lent != 0) return f->lent;
-    if (f->type == NULL || mpy_lookup(MPY_DATATYPE, f->type->handle) == f->type) return f->datatype;
-    return f->lent = mpy_object_add(MPY_DATATYPE, f->type);
+    if (f->type == NULL) return f->datatype;
+    if (f->lent == 0) f->lent = mpy_datatype_lend((mpy_datatype_t *)f->type);
+    return f->lent;
 }
 static void take_handle_back(mpy_fold_t *f) {
-    if (f->lent != 0) mpy_object_remove(MPY_DATATYPE, f->lent);
+    if (f->lent != 0) mpy_datatype_take_back((mpy_datatype_t *)f->type);
     f->lent = 0;
 }
 

@@ -106,6 +106,7 @@ typedef struct mpy_datatype {
     mpy_link_t all;
     /* references that the program holds; freed when 0, but kept while obj.refs > 0; with mpy_objects_lock */
     int32_t handles;
+    int32_t lent; /* references that functions of the program have for a while; they keep the handle, too */
     bool committed;
     bool big;          /* created with the 64-bit form */
     MPI_Count size;    /* in bytes; negative: unknown */
@@ -124,6 +125,11 @@ MPY_HIDDEN mpy_datatype_t *mpy_datatype(int handle);
 MPY_HIDDEN bool mpy_datatype_predefined(int handle);
 MPY_HIDDEN int mpy_datatype_virtual(int real); /* for user operations: the program's handle of a real type */
 MPY_HIDDEN void mpy_datatype_destroy(mpy_datatype_t *d);
+/* References with a handle: for the program, which must free it; for a function of the program, until it is taken back.
+ * If the program has freed all its own references, the type gets a handle again. In the lower half. */
+MPY_HIDDEN int mpy_datatype_give(mpy_datatype_t *d);
+MPY_HIDDEN int mpy_datatype_lend(mpy_datatype_t *d);
+MPY_HIDDEN void mpy_datatype_take_back(mpy_datatype_t *d);
 MPY_HIDDEN mpy_attr_t **mpy_datatype_attrs(int handle); /* also for predefined types; NULL if it is not a type */
 MPY_HIDDEN int mpy_datatype_construct(mpy_datatype_t *d); /* makes the real type of a recipe; in the lower half */
 MPY_HIDDEN mpy_datatype_t *mpy_datatype_blank(int combiner, bool big, int nints, int naints, int ncounts, int ntypes);

@@ -141,7 +141,7 @@ int PMPI_Type_free(MPI_Datatype *datatype) {
         return mpy_error(NULL, rc, "MPI_Type_free");
     }
     mpy_cross_in(t);
-    mpy_lock(&mpy_objects_lock); /* see program_base in datatype_query.c */
+    mpy_lock(&mpy_objects_lock); /* see mpy_datatype_give */
     if (d->handles == 1 && d->attrs != NULL) {
         mpy_unlock(&mpy_objects_lock);
         mpy_cross_out(t);
@@ -150,12 +150,39 @@ int PMPI_Type_free(MPI_Datatype *datatype) {
         mpy_lock(&mpy_objects_lock);
     }
     bool last = --d->handles == 0;
-    if (last) mpy_object_remove(MPY_DATATYPE, d->obj.handle);
+    if (last && d->lent == 0) mpy_object_remove(MPY_DATATYPE, d->obj.handle);
     mpy_unlock(&mpy_objects_lock);
     if (last) mpy_object_unref(MPY_DATATYPE, &d->obj);
     mpy_cross_out(t);
     *datatype = MPI_DATATYPE_NULL;
     return MPI_SUCCESS;
+}
+
+/* With mpy_objects_lock. */
+static void needs_handle(mpy_datatype_t *d) {
+    if (d->handles == 0 && d->lent == 0) mpy_object_add(MPY_DATATYPE, &d->obj);
+}
+
+int mpy_datatype_give(mpy_datatype_t *d) {
+    mpy_lock(&mpy_objects_lock);
+    needs_handle(d);
+    if (d->handles++ == 0) mpy_object_ref(&d->obj);
+    mpy_unlock(&mpy_objects_lock);
+    return d->obj.handle;
+}
+
+int mpy_datatype_lend(mpy_datatype_t *d) {
+    mpy_lock(&mpy_objects_lock);
+    needs_handle(d);
+    d->lent++;
+    mpy_unlock(&mpy_objects_lock);
+    return d->obj.handle;
+}
+
+void mpy_datatype_take_back(mpy_datatype_t *d) {
+    mpy_lock(&mpy_objects_lock);
+    if (--d->lent == 0 && d->handles == 0) mpy_object_remove(MPY_DATATYPE, d->obj.handle);
+    mpy_unlock(&mpy_objects_lock);
 }
 
 /* ---- names and attributes ---- */

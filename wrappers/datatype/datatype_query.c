@@ -59,19 +59,10 @@ static int64_t program_int(const mpy_datatype_t *d, int i) {
     return i == d->nints - 1 ? mpy_abi_mpich(MPY_ABI_ORDER, value) : value;
 }
 
-/* A reference for the program, which the program must free. If the program had freed all its own references, the type
- * gets a handle again. In the lower half. */
+/* A reference for the program. In the lower half. */
 static int program_base(const mpy_datatype_t *d, int i) {
     mpy_datatype_t *base = d->bases[i];
-    if (base == NULL) return mpy_abi_mpich(MPY_ABI_DATATYPE, d->types[i]);
-    mpy_lock(&mpy_objects_lock);
-    if (base->handles++ == 0) {
-        mpy_object_ref(&base->obj);
-        base->obj.handle = 0;
-        mpy_object_add(MPY_DATATYPE, &base->obj);
-    }
-    mpy_unlock(&mpy_objects_lock);
-    return base->obj.handle;
+    return base != NULL ? mpy_datatype_give(base) : mpy_abi_mpich(MPY_ABI_DATATYPE, d->types[i]);
 }
 
 static int get_contents(const mpy_datatype_t *d, int64_t max_ints, int64_t max_aints, int64_t max_counts,

@@ -83,9 +83,7 @@ def jobs(launcher: Launcher) -> list[tuple[Group, list[str]]]:
         if launcher == INTEL_MPI and (faults := INTELS_FAULTS.get(path.stem)):
             partly[path] = [state for state in states_of(path) if state not in faults]
     whole = [path for path in chosen if path not in partly]
-    # Not on Intel MPI: beside the others surface_fold_long has failed there (lost_handles), which is not explained yet.
-    shared = groups(whole) if launcher != INTEL_MPI else [(path,) for path in whole]
-    return [*((group, []) for group in shared), *(((path,), states) for path, states in partly.items())]
+    return [*((group, []) for group in groups(whole)), *(((path,), states) for path, states in partly.items())]
 
 
 @pytest.mark.timeout(1500)
