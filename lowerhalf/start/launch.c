@@ -56,7 +56,7 @@ static char **copy_environment(char **env) {
 }
 
 int main(int argc, char **argv, char **envp) {
-    mpy_preload_leave(argv, envp);
+    mpy_preload_leave(argv);
     char error[1024], **program_env = copy_environment(envp);
     mpy_initial_environ = envp;
     mpy_options_t options;

@@ -9,37 +9,30 @@
  * meanwhile, which the program does not get.
  */
 #include "preload.h"
-#include "base/rank.h"
+#include "lower.h"
 #include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define DYNAMIC_LINKERS "LD_PRELOAD="
-#define OURS "MANAPY_LD_PRELOAD="
+#define DYNAMIC_LINKERS "LD_PRELOAD"
+#define KEPT "MANAPY_LD_PRELOAD"
 
 static const char *value_of(const char *entry, const char *name) {
-    return strncmp(entry, name, strlen(name)) ? NULL : entry + strlen(name);
+    size_t n = strlen(name);
+    return strncmp(entry, name, n) || entry[n] != '=' ? NULL : entry + n + 1;
 }
 
 const char *mpy_preload_of_program(const char *entry) {
-    const char *list = value_of(entry, OURS);
+    const char *list = value_of(entry, KEPT);
     return list ? list : value_of(entry, DYNAMIC_LINKERS);
 }
 
-void mpy_preload_leave(char **argv, char **env) {
-    if (!dlsym(RTLD_DEFAULT, "MPI_Init")) return;
-    for (; *env; env++) {
-        const char *list = value_of(*env, DYNAMIC_LINKERS);
-        if (!list) continue;
-        char path[PATH_MAX];
-        ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-        if (n < 0) mpy_fail(1, "/proc/self/exe: %s", strerror(errno));
-        path[n] = 0;
-        if (setenv("MANAPY_LD_PRELOAD", list, 1) || unsetenv("LD_PRELOAD")) mpy_fail(1, "out of memory");
-        execv(path, argv);
-        mpy_fail(1, "%s: %s", path, strerror(errno));
-    }
+void mpy_preload_leave(char **argv) {
+    const char *list = getenv(DYNAMIC_LINKERS);
+    if (!list || !dlsym(RTLD_DEFAULT, "MPI_Init")) return;
+    if (setenv(KEPT, list, 1) || unsetenv(DYNAMIC_LINKERS)) mpy_fail(1, "out of memory");
+    execv(mpy_self_path(), argv);
+    mpy_fail(1, "%s: %s", mpy_self_path(), strerror(errno));
 }

@@ -51,7 +51,7 @@ static int count_ranks(const char *checkpoint) {
 int main(int argc, char **argv, char **envp) {
     mpy_initial_environ = envp;
     mpy_options.command = "manapy-restart";
-    mpy_preload_leave(argv, envp);
+    mpy_preload_leave(argv);
     mpy_options_t options;
     int first = mpy_options_parse(argc, argv, &options);
     const char *checkpoint = checkpoint_path(argv[first]);

@@ -1,8 +1,8 @@
 """Authentication of control connections: HMAC-SHA-256 in both directions over nonces of both sides, then over each line
 (control.h).
 
-A Service is the server's side: the coordinator of a job, or the RDMA agent of a host (manapy/rdma). The agent's lines
-have no seals, because they cross no network.
+A Service is the server's side: the coordinator of a job, or the RDMA agent of a host (manapy/rdma). Lines that cross no
+network have no seals: those of the RDMA agent, and those between a rank and the agent of its node (ckpt/node).
 
 Invariants
  1. A peer that has not proved that it knows the secret gets only the greeting and DENIED.

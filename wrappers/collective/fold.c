@@ -38,7 +38,7 @@ enum {
 
 struct mpy_fold {
     mpy_op_t *op;
-    mpy_object_t *type; /* NULL: predefined */
+    mpy_datatype_t *type; /* NULL: predefined */
     int datatype, lent; /* a handle for the function, or 0: the program may have freed its own */
     mpy_comm_t *comm;
     mpy_fold_kind_t kind;
@@ -79,7 +79,7 @@ struct mpy_fold {
     MPI_Count extent, shift; /* of an element; offset in a part of the address that MPI gets */
 };
 
-static int real_type(const mpy_fold_t *f) { return f->type != NULL ? f->type->real : mpy_real_datatype(f->datatype); }
+static int real_type(const mpy_fold_t *f) { return f->type != NULL ? f->type->obj.real : mpy_real_datatype(f->datatype); }
 
 /* ---- arguments; in the lower half ---- */
 
@@ -199,8 +199,8 @@ static mpy_fold_t *record(const mpy_reduction_t *a, mpy_comm_t *c, int *rc) {
     f->op = (mpy_op_t *)mpy_lookup(MPY_OP, a->op);
     mpy_object_ref(&f->op->obj);
     f->datatype = a->datatype;
-    f->type = mpy_lookup(MPY_DATATYPE, a->datatype);
-    if (f->type != NULL) mpy_object_ref(f->type);
+    f->type = mpy_datatype(a->datatype);
+    if (f->type != NULL) mpy_object_ref(&f->type->obj);
     MPY_REAL(Type_size_c)(real_type(f), &size);
     f->element = (size_t)size;
     f->comm = c;
@@ -244,11 +244,11 @@ static mpy_fold_t *record(const mpy_reduction_t *a, mpy_comm_t *c, int *rc) {
 /* A handle of the type for the program's function. In the lower half. */
 static int lend_handle(mpy_fold_t *f) {
     if (f->type == NULL) return f->datatype;
-    if (f->lent == 0) f->lent = mpy_datatype_lend((mpy_datatype_t *)f->type);
+    if (f->lent == 0) f->lent = mpy_datatype_lend(f->type);
     return f->lent;
 }
 static void take_handle_back(mpy_fold_t *f) {
-    if (f->lent != 0) mpy_datatype_take_back((mpy_datatype_t *)f->type);
+    if (f->lent != 0) mpy_datatype_take_back(f->type);
     f->lent = 0;
 }
 
@@ -269,7 +269,7 @@ void mpy_fold_destroy(mpy_fold_t *f) {
     leave_offer(f);
     take_handle_back(f);
     mpy_object_unref(MPY_OP, &f->op->obj);
-    if (f->type != NULL) mpy_object_unref(MPY_DATATYPE, f->type);
+    if (f->type != NULL) mpy_object_unref(MPY_DATATYPE, &f->type->obj);
     mpy_free(f->packed, f->packed_size);
     mpy_free(f->gathered, f->gathered_size);
     mpy_free(f->window, f->window_size);

@@ -103,8 +103,9 @@ class Flow:
             self.written, self._measured = 0, 0.0
             # not earlier: a rank sends its PLACE before CHECKED
             self.temporary = publish.begin(self.directory, self.place)
+            where = folders.choose(hosts)
             with explained(CheckpointError, self.temporary):
-                folders.make(self.temporary, where := folders.choose(hosts))
+                folders.make(self.temporary, where)
             on_begin()
             await self._converge()
             safe = time.monotonic()

@@ -43,8 +43,5 @@ def finish(checkpoint: Path, images: Sequence[str]) -> None:
 
 def image(folder: str, rank: int) -> str:
     """The path of an image in its checkpoint."""
-    return f"{folder}/{_name(rank)}" if folder else _name(rank)
-
-
-def _name(rank: int) -> str:
-    return f"rank-{rank:05d}.img"
+    name = f"rank-{rank:05d}.img"
+    return f"{folder}/{name}" if folder else name

@@ -1,6 +1,6 @@
-/* Several programs of this folder in one process: all set up their states, then all check them. A test then needs one job
- * for all. Programs are compiled with -DTOGETHER, which leaves MPI_Init, the wait and MPI_Finalize to this file, and
- * with -Dmain=NAME. PROGRAMS(P) is P(NAME) for each, from the command line. */
+/* Several programs of this folder in one process: all set up their states, then all check them. A test then needs one
+ * job for all. Programs are compiled with -DTOGETHER, which leaves MPI_Init, the wait and MPI_Finalize to this file,
+ * and with -Dmain=NAME. PROGRAMS(P) is P(NAME) for each, from the command line. */
 #include "../checkpointed.h"
 
 #include <mpi.h>

@@ -5,7 +5,7 @@
  * of them, perhaps another one than before. So the back keeps them.
  *
  * Invariants
- *  1. `kept[i]` is an info with the hints that the program has set for the window with index i, or MPI_INFO_NULL.
+ *  1. `kept[i]` is an info with the hints that the program has set for the window with index i, or 0.
  *  2. The library never sees no_locks: it refuses locks then, and the core locks every window for its own purposes
  *     (invariant 1 of wrappers/window/win.h).
  */

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 
 enum { INTS = 8, WRITES = 4, READS = 4, MESSAGES = 2, REQUESTS = WRITES + READS + 2 * MESSAGES + 1 };
-enum { TAGS = 1000 }; /* the first tag on MPI_COMM_WORLD; surface_p2p, which may be in the same process, has smaller ones */
+/* The first tag on MPI_COMM_WORLD. surface_p2p, which may be in the same process, has smaller ones. */
+enum { TAGS = 1000 };
 typedef struct { int values[INTS]; } row_t;
 typedef struct { /* some requests, of every kind, and one that is null */
     MPI_Request requests[REQUESTS];
@@ -43,7 +44,8 @@ static void start(batch_t *b, int key) {
     for (int i = 0; i < WRITES; i++) b->written[i] = row_of(rank, key, i);
     for (int i = 0; i < MESSAGES; i++) {
         b->sent[i] = row_of(rank, key, i);
-        MPI_Irecv(&b->received[i], INTS, MPI_INT, (rank + size - 1) % size, TAGS + MESSAGES * key + i, MPI_COMM_WORLD, r++);
+        MPI_Irecv(&b->received[i], INTS, MPI_INT, (rank + size - 1) % size, TAGS + MESSAGES * key + i, MPI_COMM_WORLD,
+                  r++);
     }
     MPI_File_seek(file, place(b, 0), MPI_SEEK_SET);
     MPI_File_iwrite(file, &b->written[0], INTS, MPI_INT, r++);
