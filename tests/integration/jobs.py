@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from manapy.chain.descendants import descendants
 from manapy.ckpt import command
 from manapy.cli.shared import naming
 from manapy.core.errors import ManapyError
@@ -56,16 +57,22 @@ def run(
     cwd: Path | None = None,
     timeout: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and keep what it prints. env: its whole environment (None: that of the test)."""
-    return subprocess.run(
-        [str(word) for word in command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=env,
-        cwd=cwd,
-    )
+    """Run a command to its end, and keep what it prints. env: its whole environment (None: that of the test).
+
+    If it takes longer, its processes are killed, the ranks that it has started among them, and TimeoutExpired is
+    raised."""
+    words = [str(word) for word in command]
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=cwd
+    ) as process:
+        try:
+            said, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            for pid in (*descendants(process.pid), process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, said, errors)
 
 
 HYDRA_BROKE = "process manager error waiting for completion"
