@@ -83,7 +83,7 @@ int mpy_fd_high(int fd)
         return fd;
     int saved = errno, base = mpy_fd_base(), high = -1;
     if (fd < base)
-        high = fcntl(fd, F_DUPFD_CLOEXEC, base);
+        high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, base); /* fcntl() is interposed */
     if (high < 0) { /* it is high already, or no high number is free */
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         mpy_fd_lower_add(fd);

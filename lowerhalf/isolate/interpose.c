@@ -131,6 +131,18 @@ EXPORT int dup(int fd)
     return lift(syscall(SYS_dup, fd));
 }
 
+EXPORT int fcntl(int fd, int command, ...)
+{
+    va_list list;
+    va_start(list, command);
+    void *argument = va_arg(list, void *); /* an int or a pointer: the kernel takes both in one register */
+    va_end(list);
+    long rc = syscall(SYS_fcntl, fd, command, argument);
+    return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? lift(rc) : (int)rc;
+}
+
+EXPORT int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
+
 EXPORT int close(int fd)
 {
     mpy_fd_lower_remove(fd);

@@ -83,6 +83,8 @@ int open_all(int fds[64])
     fds[n++] = signalfd(-1, &set, 0);
     fds[n++] = memfd_create("x", 0);
     fds[n++] = dup(0);
+    fds[n++] = fcntl(0, F_DUPFD, 0);
+    fds[n++] = fcntl(0, F_DUPFD_CLOEXEC, server + 20); /* it chooses a high number itself */
     char path[] = "/tmp/manapy-guard-XXXXXX";
     fds[n++] = mkstemp(path);
     unlink(path);
