@@ -78,6 +78,8 @@ def verdicts(
     halted.wait_for_halted(search)
     if (refusal := halted.refusal(search)) is not None:
         return [refusal]
+    if not len(trace.events):
+        return [_refused_only(search)]
     failed = halted.failed(search) if search.over else None
     if failed is not None and search.died in (None, failed.rank):
         return [failed]
@@ -103,6 +105,19 @@ def _unproven(waits: list[str]) -> Verdict:
         confidence=0.0,
         evidence=tuple(waits[1:5]),
         action="look again; more records: a larger ring, or `manapy trace record` from the start",
+    )
+
+
+def _refused_only(search: Suspects) -> Verdict:
+    """For a live job whose ranks have recorded nothing but calls that were refused."""
+    refused = ((rank, halted.refused(search, rank)) for rank in sorted(search.trace.ranks))
+    failed = [f"{search.name(rank)}: its {text}" for rank, text in refused if text is not None]
+    return Verdict(
+        State.UNKNOWN,
+        f"{failed[0]}; the job has not ended yet",
+        confidence=0.0,
+        evidence=tuple(failed[1:]),
+        action="look again; see MPI's message on that call in the job's output",
     )
 
 

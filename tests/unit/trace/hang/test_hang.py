@@ -873,6 +873,15 @@ def test_a_call_outside_init_and_finalize_is_named_also_if_there_is_no_other(end
     assert found.sentence == f"rank 1 (node0) has ended the job: its MPI_Comm_rank came {when}"
 
 
+@pytest.mark.parametrize("state", ["R", "dead"])
+def test_only_a_refused_call_is_recorded_and_the_job_lives(state: str) -> None:
+    job = Builder(2)
+    job.ranks[1] = replace(job.ranks[1], refused=Refusal("MPI_Comm_rank", 0, STEP), process=state)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.state, found.cause) == (State.UNKNOWN, Cause.NONE)
+    assert found.sentence == "rank 1 (node0): its MPI_Comm_rank came before MPI_Init; the job has not ended yet"
+
+
 def test_a_dead_rank_whose_call_was_refused_while_others_go_on() -> None:
     job = Builder(2)
     job.call(0, Op.BARRIER, STEP)
