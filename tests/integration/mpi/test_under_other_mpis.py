@@ -256,9 +256,10 @@ def test_mpich_under_open_mpis_mpirun(tmp_path: Path, library: Launcher, words: 
     program = [sys.executable, "-c", "from mpi4py import MPI"]
     launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", library.library]
     done = run([*OPEN_MPI_4.mpirun, "-n", "2", *launch, *program], env={**os.environ, **ENVIRONMENT})
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("manapy")]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("manapy")]
+    assert len(lines) == 1, done.stderr
     assert done.returncode == 1
-    assert "each rank would be alone" in line and words in line
+    assert "each rank would be alone" in lines[0] and words in lines[0]
 
 
 @pytest.mark.parametrize("mpi", [MPICH, INTEL_MPI], ids=name_of)
