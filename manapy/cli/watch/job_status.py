@@ -9,8 +9,7 @@ import time
 from typing import Any
 
 from ...core.units import ago, size
-from ..shared.output import Output
-
+from ..shared.output import Output, first_and_more, ranges
 
 MANY = 32  # more ranks are shown in groups
 GROUPS = 20  # the largest ones are shown
@@ -47,28 +46,9 @@ def _show_groups(ranks: list[dict[str, Any]], out: Output) -> None:
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     rows = []
     for what, members in ordered[:GROUPS]:
-        hosts = sorted({rank["host"] for rank in members if rank["host"]})
-        where = f"{hosts[0]} and {len(hosts) - 1} more" if len(hosts) > 1 else "".join(hosts)
-        rows.append((len(members), _ranges([rank["rank"] for rank in members]), where, *what))
+        where = first_and_more(sorted({rank["host"] for rank in members if rank["host"]}))
+        rows.append((len(members), ranges([rank["rank"] for rank in members], SHOWN), where, *what))
     out.table(("ranks", "which", "hosts", "state", "waits for", "program"), rows)
     if left := ordered[GROUPS:]:
         out.line(f"and {sum(len(members) for _, members in left)} ranks in {len(left)} smaller groups")
     out.line("--ranks shows each rank")
-
-
-def _ranges(ranks: list[int]) -> str:
-    """A list such as 0-63, 65; the end of a long one is left out."""
-    parts: list[str] = []
-    length = 0
-    first = previous = ranks[0]
-    for rank in [*ranks[1:], -1]:
-        if rank == previous + 1:
-            previous = rank
-            continue
-        part = str(first) if first == previous else f"{first}-{previous}"
-        if parts and length + len(part) > SHOWN:
-            return ", ".join(parts) + ", …"
-        parts.append(part)
-        length += len(part) + 2
-        first = previous = rank
-    return ", ".join(parts)

@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 import pytest
-from manapy.cli.shared.output import Output
+from manapy.cli.shared.output import Output, ranges
 from manapy.cli.watch import job_status
 
 
@@ -62,5 +62,5 @@ def test_only_the_largest_groups() -> None:
     ],
 )
 def test_lists_of_ranks(ranks: list[int], text: str) -> None:
-    assert job_status._ranges(ranks).startswith(text)
-    assert len(job_status._ranges(ranks)) <= job_status.SHOWN + len("12345-12345, …")
+    assert ranges(ranks, job_status.SHOWN).startswith(text)
+    assert len(ranges(ranks, job_status.SHOWN)) <= job_status.SHOWN + len("12345-12345, …")

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from manapy import cli
-from manapy.cli.watch import trace_top
+from manapy.cli.watch import top_text, top_view
 from manapy.trace.capture import format
 from manapy.trace.capture.locate import Found
 from manapy.trace.live import rank_rows
+from manapy.trace.live.rank_groups import Group, groups
+from manapy.trace.live.rank_rows import State
 from manapy.trace.model import schedule
 from manapy.trace.model.events import Op
 from traces import SECOND, receive, saved
@@ -101,7 +103,7 @@ def test_calls_since_the_look_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
     verdict."""
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path / "traces"))
     writers = running(format.root())
-    view = trace_top.View(Found(format.root() / "job"), None)
+    view = top_view.View(Found(format.root() / "job"), None)
     view.look()
     assert not view.over and view.verdicts and view.trace is not None
     first, verdicts = view.trace.now, view.verdicts
@@ -137,34 +139,39 @@ def test_many_ranks_in_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """The most conspicuous ranks are shown, and hosts."""
     calls = [receive(7) for _ in range(16)]
     calls[7] = {"op": Op.BARRIER, "context": 2, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
-    view = trace_top.View(
+    view = top_view.View(
         Found(saved(tmp_path / "saved", *calls, end=format.RUNNING), live=False), schedule.parse("tp=1,pp=1,dp=16")
     )
     view.look()
-    for room in (9, 12, 18):
-        shown = [text for text, _ in trace_top.lines(view, "rank", room)]
-        assert len(shown) <= room and "of them shown" in shown[0] and shown[-1].startswith("why: ")
-        ranks = [
-            text.split()[0] for text in shown[2 : next(i for i, text in enumerate(shown) if text.startswith("host"))]
-        ]
-        assert "7" in ranks and ranks == sorted(ranks, key=int)
-        assert any(text.startswith("elsewhere") and text.endswith("1 awaited, 15 waiting") for text in shown)
-    narrow = [text for text, _ in trace_top.lines(view, "rank", 18, 40)]
+    for room in (5, 9, 18):
+        head, columns, *table, why = (text for text, _ in top_text.lines(view, "rank", room))
+        assert " 16 ranks in 2 groups, " in head and columns.split()[:2] == ["ranks", "which"]
+        assert [text.split("  ")[:2] for text in map(str.strip, table)] == [["1", "7"], ["15", "0-6, 8-15"]]
+        assert table[0].endswith("; 15 ranks wait for it") and table[1].endswith("MPI_Recv from rank 7, tag 3")
+        assert why.startswith("why: ")
+    head, _, *table, why = (text for text, _ in top_text.lines(view, "rank", 4))
+    assert "in 2 groups, 1 of them shown" in head and [text.split()[1] for text in table] == ["7"]
+    shown = [text for text, _ in top_text.lines(view, "rank", 18)]
+    narrow = [text for text, _ in top_text.lines(view, "rank", 18, 40)]
     why = next(i for i, text in enumerate(narrow) if text.startswith("why: "))
     assert len(narrow) <= 18 and len(narrow) > why + 2 and all(len(text) <= 40 for text in narrow[why:])
     assert " ".join(text.strip() for text in narrow[why:]) == shown[-1]
-    whole = [text for text, _ in trace_top.lines(view, "state", 40)]
+    whole = [text for text, _ in top_text.lines(view, "state", 40)]
     assert len([text for text in whole if " waiting " in text]) == 15 and whole[2].split()[0] == "7"
 
 
 def test_queue_pairs_have_a_column_where_there_are_some() -> None:
     rows = [
-        rank_rows.Row(0, "node0", rank_rows.State.COMPUTING, rdma=rank_rows.Rdma(2, 4, 2.5e6)),
-        rank_rows.Row(1, "node0", rank_rows.State.COMPUTING),
+        rank_rows.Row(0, "node0", State.COMPUTING, rdma=rank_rows.Rdma(2, 4, 2.5e6)),
+        rank_rows.Row(1, "node0", State.COMPUTING),
+        rank_rows.Row(2, "node0", State.COMPUTING, rdma=rank_rows.Rdma(1, 0, 0.5e6)),
     ]
-    shown = [text for text, _ in trace_top._ranks(rows, several_hosts=False, iterations=False)]
+    each = [Group((row.rank,), (row.host,), row) for row in rows]
+    shown = [text for text, _ in top_text._ranks(each, top_text._EACH, several_hosts=False)]
     assert "rdma" in shown[0].split() and "2 QPs, 2.5 MB/s, 4 in flight" in shown[1] and "QPs" not in shown[2]
-    assert "rdma" not in trace_top._ranks(rows[1:], several_hosts=False, iterations=False)[0][0].split()
+    assert "rdma" not in top_text._ranks(each[1:2], top_text._EACH, several_hosts=False)[0][0].split()
+    (together,) = groups(rows, 1)
+    assert together.common.rdma == rank_rows.Rdma(3, 4, 3e6)
 
 
 def test_many_hosts_in_little_room() -> None:
@@ -172,20 +179,20 @@ def test_many_hosts_in_little_room() -> None:
         rank_rows.Row(
             rank,
             f"node{rank // 2}",
-            rank_rows.State.AWAITED if rank == 13 else rank_rows.State.WAITING,
+            State.AWAITED if rank == 13 else State.WAITING,
             sent_s=1.0,
             waited=0.5,
         )
         for rank in range(16)
     ]
-    shown = trace_top._fitting(rank_rows.hosts(rows), rows, 3)
+    shown = top_text._fitting(rank_rows.hosts(rows), rows, 3)
     assert [(host.host, host.ranks, host.sent_s, host.waited) for host in shown] == [
         ("node6", 2, 2.0, 0.5),
         ("node0", 2, 2.0, 0.5),
         ("6 others", 12, 12.0, 0.5),
     ]
-    assert [host.host for host in trace_top._fitting(rank_rows.hosts(rows), rows, 1)] == ["8 hosts"]
-    assert trace_top._fitting(rank_rows.hosts(rows), rows, 8) == rank_rows.hosts(rows)
+    assert [host.host for host in top_text._fitting(rank_rows.hosts(rows), rows, 1)] == ["8 hosts"]
+    assert top_text._fitting(rank_rows.hosts(rows), rows, 8) == rank_rows.hosts(rows)
 
 
 @pytest.mark.parametrize(
