@@ -1,6 +1,8 @@
-"""Amounts of memory and spans of time as text, for tables and sentences alike."""
+"""Amounts of memory, spans of time and lists as text, for tables and sentences alike."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def size(value: float, decimals: int = 1) -> str:
@@ -33,3 +35,27 @@ def ago(seconds: float) -> str:
             return f"{seconds:.0f} {unit}"
         seconds /= length
     return f"{seconds:.0f} d"
+
+
+def ranges(ranks: Sequence[int], room: int) -> str:
+    """A list of ascending ranks, such as 0-63, 65. The end of one that is longer than ``room`` characters is left
+    out."""
+    parts: list[str] = []
+    length = 0
+    first = previous = ranks[0]
+    for rank in [*ranks[1:], -1]:
+        if rank == previous + 1:
+            previous = rank
+            continue
+        part = str(first) if first == previous else f"{first}-{previous}"
+        if parts and length + len(part) > room:
+            return ", ".join(parts) + ", …"
+        parts.append(part)
+        length += len(part) + 2
+        first = previous = rank
+    return ", ".join(parts)
+
+
+def first_and_more(names: Sequence[str]) -> str:
+    """The first name, and how many more there are."""
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)

@@ -133,30 +133,6 @@ def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     ]
 
 
-def ranges(ranks: Sequence[int], room: int) -> str:
-    """A list of ascending ranks, such as 0-63, 65. The end of one that is longer than ``room`` characters is left
-    out."""
-    parts: list[str] = []
-    length = 0
-    first = previous = ranks[0]
-    for rank in [*ranks[1:], -1]:
-        if rank == previous + 1:
-            previous = rank
-            continue
-        part = str(first) if first == previous else f"{first}-{previous}"
-        if parts and length + len(part) > room:
-            return ", ".join(parts) + ", …"
-        parts.append(part)
-        length += len(part) + 2
-        first = previous = rank
-    return ", ".join(parts)
-
-
-def first_and_more(names: Sequence[str]) -> str:
-    """The first name, and how many more there are."""
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
-
-
 def _is_number(cell: Any) -> bool:
     if isinstance(cell, (int, float)):
         return True

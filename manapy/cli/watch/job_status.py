@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...core.units import ago, size
-from ..shared.output import Output, first_and_more, ranges
+from ...core.units import ago, first_and_more, ranges, size
+from ..shared.output import Output
 
 MANY = 32  # more ranks are shown in groups
 GROUPS = 20  # the largest ones are shown

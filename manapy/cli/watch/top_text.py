@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ...core.units import size, span
+from ...core.units import first_and_more, ranges, size, span
 from ...trace.live import rank_groups, rank_rows
 from ...trace.live.diagnose import as_json, state
 from ...trace.live.rank_groups import Group
@@ -19,7 +19,7 @@ from ...trace.live.rank_rows import Host, Rdma, State
 from ...trace.model import calls
 from ...trace.model.verdict import State as Judged
 from ...trace.model.verdict import Verdict
-from ..shared.output import aligned, first_and_more, ranges
+from ..shared.output import aligned
 from .top_view import View
 
 WHICH = 30  # characters of a list of ranks

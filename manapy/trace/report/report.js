@@ -42,10 +42,15 @@ function prepare(canvas, height) {
 }
 
 function names(pen, rows, height) {
-  const every = Math.ceil(11 / height);
+  let last = -Infinity;
   pen.fillStyle = "#57606a";
   pen.textAlign = "right";
-  for (let i = 0; i < rows.length; i += every) pen.fillText(rows[i], LEFT - 6, Math.max(6, (i + 0.5) * height), LEFT - 8);
+  for (let i = 0; i < rows.length; i++) {
+    const y = Math.max(6, (i + 0.5) * height);
+    if (y - last < 11) continue; // no room
+    pen.fillText(rows[i], LEFT - 6, y, LEFT - 8);
+    last = y;
+  }
 }
 
 // ---- timeline

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.units import span
+from ...core.units import ranges, span
 from ..model import calls, match, waits
 from ..model.events import OPEN, Flag, Op, Trace
 from ..model.iterations import Iteration, iterations
@@ -33,6 +33,7 @@ from .timeline_bins import NOT_CALLS, Marks, marks
 
 MARKS, LANES = 40_000, 128  # limits of the timeline
 VERDICTS, PROBLEMS, ROWS = 24, 60, 80  # limits of lists and tables
+RANKS = 60  # characters of a list of ranks
 
 _KINDS = (
     ("send", "#2f6fb7", match.SENDS),
@@ -300,15 +301,15 @@ def _open_calls(trace: Trace, matching: match.Matching) -> str:
     if not len(at):
         return ""
     at = at[np.argsort(trace.events["enter"][at], kind="stable")]
-    rows = [
-        (
-            _rank(trace, int(trace.events["rank"][i])),
-            calls.describe(trace, matching, i),
-            Time(trace.now - int(trace.events["enter"][i])),
-        )
-        for i in at[:ROWS].tolist()
-    ]
-    return f"<h2>Calls that have not returned</h2>\n{table(('rank', 'call', 'for'), rows)}{_more(len(at))}"
+    same: dict[str, list[int]] = {}
+    for i in at.tolist():
+        same.setdefault(calls.describe(trace, matching, i), []).append(i)
+    rows = []
+    for call, events in list(same.items())[:ROWS]:  # the call that has lasted longest comes first
+        ranks = sorted({int(rank) for rank in trace.events["rank"][events]})
+        whose = _rank(trace, ranks[0]) if len(ranks) == 1 else f"{len(ranks):,} ranks: {ranges(ranks, RANKS)}"
+        rows.append((whose, call, Time(trace.now - int(trace.events["enter"][events[0]]))))
+    return f"<h2>Calls that have not returned</h2>\n{table(('rank', 'call', 'for'), rows)}{_more(len(same))}"
 
 
 def _waits(trace: Trace, found: waits.Waits) -> str:

@@ -364,9 +364,7 @@ def test_a_call_that_never_returns_is_open(tmp_path: Path, trace_root: Path) -> 
             page = (tmp_path / "page.html").read_text(encoding="utf-8")
             assert f"<b>{html.escape(done.stdout.splitlines()[0])}</b>" in page
             stuck = page.split("<h2>Calls that have not returned</h2>")[1].split("</table>")[0]
-            assert [stuck.count(f"<td>rank {rank} (") for rank in range(RANKS)] == [1, 0, 1, 1] and stuck.count(
-                "<td>MPI_Barrier on "
-            ) == 3
+            assert "<td>3 ranks: 0, 2-3</td>" in stuck and stuck.count("<td>MPI_Barrier on ") == 1
     finally:
         job.process.terminate()
         job.process.wait(PATIENCE)

@@ -6,8 +6,9 @@ import io
 from typing import Any
 
 import pytest
-from manapy.cli.shared.output import Output, ranges
+from manapy.cli.shared.output import Output
 from manapy.cli.watch import job_status
+from manapy.core.units import ranges
 
 
 def status(ranks: list[dict[str, Any]]) -> dict[str, Any]:
