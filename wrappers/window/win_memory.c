@@ -54,9 +54,17 @@ static bool is_shared(const char *lower) {
 
 /* ---- the real window ---- */
 
+/* MPICH 5.0.2 crashes in MPI_Win_allocate if it has no context id left. MPI_Comm_dup reports that. */
+static int check_room(int comm) {
+    int probe, rc = MPY_REAL(Comm_dup)(comm, &probe);
+    return rc == 0 ? MPY_REAL(Comm_free)(&probe) : rc;
+}
+
 static int make_real(mpy_win_t *w, int flavor, int comm, int info, void **base) {
     int *real = &w->obj.real, unit = (int)w->disp_unit;
     bool big = unit != w->disp_unit;
+    int rc = flavor == MPI_WIN_FLAVOR_ALLOCATE || flavor == MPI_WIN_FLAVOR_SHARED ? check_room(comm) : 0;
+    if (rc != 0) return rc;
     switch (flavor) {
     case MPI_WIN_FLAVOR_CREATE:
         return big ? MPY_REAL(Win_create_c)(w->base, w->size, w->disp_unit, info, comm, real)
@@ -185,8 +193,9 @@ void mpy_win_refill(mpy_win_t *w) {
 
 static int make_board(mpy_win_t *w, int comm) {
     void *words;
-    int rc =
-        MPY_REAL(Win_allocate)((MPI_Aint)mpy_board_bytes(w), sizeof(uint64_t), MPI_INFO_NULL, comm, &words, &w->board);
+    MPI_Aint bytes = (MPI_Aint)mpy_board_bytes(w);
+    int rc = check_room(comm);
+    if (rc == 0) rc = MPY_REAL(Win_allocate)(bytes, sizeof(uint64_t), MPI_INFO_NULL, comm, &words, &w->board);
     if (rc != 0) return rc;
     w->words = words;
     __builtin_memcpy(words, w->saved, mpy_board_bytes(w));
