@@ -140,6 +140,9 @@ def _network(
     lasts = f"{what} of rank {call.rank} hasn't ended in {span(search.trace.now - arrival)}{usual}"
     works, broken = network.probed(search.trace, probe, call.rank, members) if probe is not None else ([], [])
     proven = bool(rdma or broken)
+    if not proven and Op.WIN_FENCE <= search.matching.op[want.event] <= Op.WIN_FLUSH:
+        search.doubt(call, want, "; how much the operations on the window move is not recorded")
+        return
     elsewhere = bool(works) and not proven
     others = [r for r in members if r != call.rank]
     search.found.append(

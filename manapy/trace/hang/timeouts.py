@@ -7,6 +7,8 @@ quarter of the median before, or four times as large, the program now does somet
 So a watch keeps in a Memory how long ranks were late that went on in the end.
 
 For a place that was never seen, the longest time seen anywhere counts, and at least FIRST.
+
+A transfer is not suspicious before its bytes could have passed a network of SLOWEST bytes per second.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ FACTOR = 2.0
 FLOOR = 500_000_000  # ns
 FIRST = 5_000_000_000  # ns; for a place that was seen fewer than FEW times
 FEW = 3
+SLOWEST = 50e6  # bytes per second
 _LEVEL = 64  # number of samples by which a level is judged
 _CHANGE = 4.0
 
@@ -144,9 +147,10 @@ class Expected:
             arrival = np.maximum(events["enter"][alike], events["enter"][matching.partner[alike]])
         done = matching.done[alike]
         samples = recent(np.maximum(events["exit"][done] - np.maximum(arrival, events["enter"][done]), 0))
+        least = int(events["bytes"][event] / SLOWEST * 1e9)
         if len(samples) >= FEW:
-            return int(np.median(samples)), self._limit(int(samples.max()))
-        return 0, FIRST
+            return int(np.median(samples)), max(self._limit(int(samples.max())), least)
+        return 0, max(FIRST, least)
 
     @staticmethod
     def _limit(longest: int) -> int:

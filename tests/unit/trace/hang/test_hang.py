@@ -385,6 +385,28 @@ def test_a_transfer_between_ranks_without_a_processor_is_not_the_networks_fault(
     assert only(verdicts(trace, delays=Delays({1: (moments, np.array([0, 0, 100 * STEP]))}))).cause is Cause.NETWORK
 
 
+def test_a_large_message_may_take_longer() -> None:
+    """At 50 MB/s, 1 GB takes 20 s."""
+    job = Builder(2)
+    job.call(0, Op.SSEND, STEP, peer=1, tag=1, bytes=10**9)
+    job.call(1, Op.RECV, STEP, peer=0, tag=1, bytes=10**9)
+    assert only(verdicts(job.trace(19 * SECOND))).state is State.HEALTHY
+    found = only(verdicts(job.trace(22 * SECOND)))
+    assert (found.state, found.cause) == (State.LATE, Cause.NETWORK)
+
+
+def test_a_fence_that_all_have_entered_may_move_anything() -> None:
+    """The operations on a window are not recorded. Only work requests that do not complete are a proof."""
+    job = Builder(2, hosts=2)
+    window = job.comm(0, 1)
+    for rank in range(2):
+        job.call(rank, Op.WIN_FENCE, STEP, comm=window, context=1)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.state is State.UNKNOWN and "how much the operations on the window move" in found.sentence
+    found = only(verdicts(job.trace(60 * SECOND), probe=network.by_command("exit 1")))
+    assert (found.state, found.cause) == (State.HUNG, Cause.NETWORK)
+
+
 def test_all_have_entered_and_it_does_not_end_is_the_network() -> None:
     job = Builder(4, hosts=2)
     for rank in range(4):
