@@ -1,7 +1,9 @@
-"""Commands to a job's coordinator: checkpoint, status, stop. Plain sockets; nothing heavy is imported."""
+"""Commands to a job's coordinator: checkpoint, status, stop, and recordings of its hosts. Plain sockets; nothing heavy
+is imported."""
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import time
@@ -140,6 +142,42 @@ def status(job: Job) -> dict[str, Any]:
             if kind == "JSON":
                 return dict(json.loads(protocol.decode_text(rest)))
         raise JobError(f"{job.dir}: no answer")
+
+
+class Collector(Connection):
+    """A collector of recordings (`manapy _collect`) on one host of a job: its input and output, through the coordinator
+    and the agent of that host."""
+
+    def __init__(self, job: Job, host: str) -> None:
+        """Raises CoordinatorError if the job runs no more, or has no agent there."""
+        super().__init__(job)
+        self.send(protocol.join("COLLECT", host))
+        kind, _, rest = self.receive().partition(" ")
+        if kind != "COLLECTING":
+            self.close()
+            raise CoordinatorError(_reason(rest))
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to its input."""
+        self.send(f"ASK {base64.b64encode(data).decode()}")
+
+    def read(self, patience: float) -> bytes:
+        """The next bytes of its output. Raises TimeoutError if there are none within so many seconds."""
+        self._socket.settimeout(patience)
+        try:
+            kind, _, rest = self.receive().partition(" ")
+        except CoordinatorError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise error.__cause__ from None
+            raise
+        if kind != "PIECE":
+            raise CoordinatorError(_reason(rest))
+        return base64.b64decode(rest)
+
+
+def _reason(rest: str) -> str:
+    """The text of RESULT failed."""
+    return protocol.decode_text(rest.partition(" ")[2])
 
 
 def _answers(connection: Connection) -> Iterator[tuple[str, str]]:

@@ -45,10 +45,10 @@ TO_RANK = frozenset(
         "KILL UNLED"
     ).split()
 )
-FROM_NODE = frozenset("NODE LINES LOST".split())
-TO_NODE = frozenset("LINES".split())
-FROM_COMMAND = frozenset("CHECKPOINT RECENT STATUS STOP".split())
-TO_COMMAND = frozenset("PROGRESS RESULT JSON".split())
+FROM_NODE = frozenset("NODE LINES LOST PIECE ENDED".split())
+TO_NODE = frozenset("LINES COLLECT ASK MORE LEAVE".split())
+FROM_COMMAND = frozenset("CHECKPOINT RECENT STATUS STOP COLLECT ASK".split())
+TO_COMMAND = frozenset("PROGRESS RESULT JSON COLLECTING PIECE".split())
 
 GRACE_DEFAULT = -1  # child_grace_ms: as given at launch
 

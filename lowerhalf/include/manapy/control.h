@@ -104,6 +104,23 @@
  *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
  *                                                             died: ranks have died; perhaps they were killed and
  *                                                             restarted, and this is the earlier coordinator
+ *
+ * Collectors send recordings of a host to commands on others (manapy/ckpt/collectors.py). A stream is the input and
+ * output of one collector; data is base64.
+ * command -> coordinator
+ *   COLLECT host                                              start a collector on this host of the job
+ *   ASK data                                                  bytes for its input
+ * coordinator -> command
+ *   COLLECTING                                                it is being started: PIECE and ASK may follow
+ *   PIECE data                                                the next bytes of its output
+ * coordinator -> node
+ *   COLLECT stream                                            start a collector
+ *   ASK stream data                                           bytes for its input
+ *   MORE stream                                               the last piece was taken
+ *   LEAVE stream                                              end it
+ * node -> coordinator
+ *   PIECE stream data                                         the next bytes of its output; one more only after MORE
+ *   ENDED stream                                              it has ended, or could not be started
  */
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H

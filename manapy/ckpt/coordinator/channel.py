@@ -45,6 +45,10 @@ class Channel:
         """Send one line. Does nothing if the connection is gone."""
         self._writer.write(self._seals.seal(line.encode()) + b"\n")
 
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return int(self._writer.get_extra_info("socket").fileno())
+
     async def drain(self) -> None:
         """Wait until all sent lines have left the buffer."""
         with contextlib.suppress(ConnectionError):

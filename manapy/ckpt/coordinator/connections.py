@@ -16,6 +16,7 @@ from .channel import Channel
 from .flow import Flow, name_ranks
 from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
+from .recordings import Recordings
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Connections:
 
     ``on_admitted()`` is called after a rank has come, ``on_rank_line(rank, kind, fields, line)`` for each line that is
     not for a checkpoint, ``serve_command(channel)`` for a command. ``busy``: why the last rank was refused, or empty.
+    ``recordings``: the streams between commands and agents.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Connections:
         self._secret, self._ranks, self._flow = secret, ranks, flow
         self._on_admitted, self._on_rank_line, self._serve_command = on_admitted, on_rank_line, serve_command
         self._nodes: set[Node] = set()
+        self.recordings = Recordings(lambda host: next((node for node in self._nodes if node.host == host), None))
         self._commands: set[asyncio.Task[None]] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -134,10 +137,13 @@ class Connections:
         log.info("host %s: its agent is process %s", node.host, fields[1])
         try:
             while message := await channel.receive_line():
+                if self.recordings.on_line(node, message):
+                    continue
                 for numbers, line in bundle.read(message):
                     self._on_node_line(node, numbers, line)
         finally:
             self._nodes.discard(node)
+            self.recordings.on_agent_lost(node)
             self._on_node_lost(node)
 
     def _on_node_line(self, node: Node, numbers: tuple[int, ...], line: str) -> None:

@@ -164,6 +164,7 @@ class Coordinator:
         server.close()
         self.requests.fail_all("the job has ended")
         self._write_record()
+        self._connections.recordings.end()
         await self._connections.answered(ANSWER_SECONDS)
         for task in self._tasks:
             task.cancel()
@@ -382,6 +383,8 @@ class Coordinator:
                 await self._answer(
                     channel, lambda: self._checkpoint(lambda: self.requests.ask_recent(int(within_ms) / 1000))
                 )
+            case "COLLECT", [host]:
+                await self._connections.recordings.serve(channel, protocol.decode_text(host))
             case "STOP", [("0" | "1") as checkpoint]:
                 await self._answer(channel, lambda: self._stop(checkpoint == "1"))
             case _:

@@ -27,6 +27,10 @@ class Node:
             asyncio.get_running_loop().call_soon(self._flush)
         self._waiting.add(rank, line)
 
+    def tell(self, line: str) -> None:
+        """Send a line to the agent itself."""
+        self._channel.send(line)
+
     def close(self) -> None:
         """Close the connection: the agent ends."""
         self._channel.close()

@@ -28,6 +28,7 @@ from ...core import handshake, processes
 from ...core.connection import Connection
 from ...core.errors import CoordinatorError
 from ..bundle import Bundle, read
+from ..collectors import Collectors
 from ..protocol import LINE_MAX, join
 from ..segments import Segments
 
@@ -144,6 +145,7 @@ class Agent:
         self._up = Bundle()
         self._due = 0.0  # when the bundle must go up
         self._segments = Segments()
+        self._collectors = Collectors(self._say)
 
     def serve(self) -> None:
         """Serve until the connection to the coordinator ends."""
@@ -151,6 +153,7 @@ class Agent:
         up = self._coordinator.socket.fileno()
         self._poll.register(self._listener.fileno(), select.EPOLLIN)
         self._poll.register(up, select.EPOLLIN)
+        self._poll.register(self._collectors.fileno(), select.EPOLLIN)
         led = True
         while led:
             for fd, events in self._poll.poll(max(0.0, self._due - time.monotonic()) if self._up.ranks else None):
@@ -158,12 +161,17 @@ class Agent:
                     self._accept()
                 elif fd == up:
                     led = self._on_coordinator(events)
+                elif fd == self._collectors.fileno():
+                    self._collectors.ready()
                 else:
                     self._on_peer(self._peers[fd], events)
             self._pass_up()
         for peer in self._ranks.values():
             peer.send("UNLED")
             peer.flush()
+        for peer in self._peers.values():
+            peer.socket.close()
+        self._collectors.close()
         self._segments.remove()
         log.info("the job has ended, or its coordinator is lost")
 
@@ -186,6 +194,7 @@ class Agent:
             lines = None
         if lines is None:
             return False
+        lines = [message for message in lines if not self._collectors.take(message)]
         told: set[Peer] = set()
         for message in lines:
             for ranks, line in read(message):
@@ -196,6 +205,11 @@ class Agent:
         for peer in told:
             self._flush(peer)
         return True
+
+    def _say(self, line: str) -> None:
+        """A line of this node itself, for the coordinator."""
+        self._coordinator.send(line)
+        self._flush(self._coordinator)
 
     # ---- towards the ranks
 
