@@ -49,7 +49,7 @@ ALLOWED = {
     "fcdp.state": "fcdp fcdp.engine",
     "rdma": "top",
     "trace": "trace.host trace.model",
-    "trace.capture": "ckpt.store trace.host trace.model",
+    "trace.capture": "ckpt ckpt.store trace.host trace.model",
     "trace.convert": "trace.model",
     "trace.hang": "trace.host trace.model",
     "trace.host": "trace.model",

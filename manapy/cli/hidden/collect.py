@@ -1,6 +1,6 @@
 """Sends what one host of a job knows to `manapy why` or `manapy trace` on another host; not for people.
 
-trace/capture/collect.py starts it through a remote shell.
+The agent of a node starts it (ckpt/collectors.py), or a remote shell (trace/capture/reach.py).
 """
 
 from __future__ import annotations

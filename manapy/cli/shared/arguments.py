@@ -79,8 +79,8 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         metavar="CMD",
         type=shlex.split,
         help=(
-            "the remote shell that reaches these hosts; manapy appends a host's name and a command (default: srun in a "
-            "Slurm allocation, else ssh)"
+            "the remote shell that reaches these hosts; manapy appends a host's name and a command (default: the "
+            "agents of a job under manapy-launch while it runs; else srun in a Slurm allocation, else ssh)"
         ),
     )
 

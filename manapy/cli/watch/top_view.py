@@ -48,6 +48,8 @@ class View:
         # sampled at each look: verdicts know which ranks waited for a processor since the first
         self._sampler = runqueue.Sampler()
         self._files = max(sum(1 for _ in found.folder.glob("rank-*.trace")), 1)
+        if found.others is not None:
+            found.others.total = WHY
         self._reader = rings.Reader(found.folder, keep=self._each(WHY), others=found.others)
 
     def look(self) -> None:

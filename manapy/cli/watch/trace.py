@@ -274,6 +274,8 @@ def _record(options: argparse.Namespace, out: Output) -> int:
     if any(options.out.glob("rank-*.trace")):
         raise UsageError(f"{options.out} already contains a recording")
     found = arguments.recording(options, out)
+    if found.others is not None:
+        found.others.total = None  # --limit is the limit
     recording = disk_copy.Recording(found.folder, options.out, options.limit, found.others)
     end = None if options.duration is None else time.monotonic() + options.duration
     failed = False

@@ -4,9 +4,9 @@ process per host, `manapy _collect`.
     others = Hosts(["node2", "node3"], "my-job-directory-0a1b2c3d")
     reader = rings.Reader(found.folder, others=others)      # polls them with its own files
 
-A remote shell (ssh, or srun in a Slurm allocation) starts this process. It answers requests on its standard input. So
-its data comes from this user, as far as the remote shell can be trusted, and no port is open. A request is a line of
-JSON. An answer is a line of JSON, too; its `bytes` is the number of bytes that follow it.
+reach.py connects this process: through the agents of the job, or through a remote shell. The process answers requests
+on its standard input. A request is a line of JSON. An answer is a line of JSON, too; its `bytes` is the number of bytes
+that follow it, compressed.
 
 Invariants
  1. Copies have the layout of their originals (lowerhalf/include/manapy/trace.h). They change only between two polls of
@@ -15,48 +15,47 @@ Invariants
     state of its ranks is no longer known. It is tried again after RETRY seconds.
  3. The remote process ends with its standard input, whatever has happened to this process. It only reads: it changes
     nothing of the job, and the job never waits for it.
+ 4. Of a job's records no more are sent at once than a reader keeps: each rank has an equal share of `total`, of its
+    newest records.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
-import select
-import shlex
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 import weakref
+import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from ...core import installation
-from ...core.errors import ManapyError, explained
+from ...ckpt.store.job import Job
+from ...core.errors import JobError
 from ..host import activity, proc, runqueue, stacks
 from ..model.events import Rank, Trace
 from . import clocks, format, tsc_clock
-from .rings import KEEP, Mirror
+from .reach import LostError, ThroughAgent, ThroughShell, Way, remote_shell
+from .rings import FEWEST, KEEP, TOTAL, Mirror
 from .tail import Tail, runs
 
 PATIENCE = 30.0  # seconds for an answer; a remote shell may start slowly
 RETRY = 30.0  # seconds
 ASK_AGAIN = 10.0  # seconds after which a host is asked for the time again
 PINGS = 16  # the fastest of so many counts
+PACKED = 1  # zlib's level: records shrink to a quarter or less, and the network is the coordinator's, too
 AT_ONCE = 64  # number of hosts that are asked at the same time
-FORMAT = 3  # version of requests and answers
+FORMAT = 4  # version of requests and answers
 SEEN = ("process", "cpu_share")  # fields of Rank that come from /proc
-
-
-class LostError(ManapyError):
-    """A host cannot be reached. The message is the reason."""
 
 
 # ---- on the other host: `manapy _collect`
@@ -65,8 +64,8 @@ class LostError(ManapyError):
 class Tails:
     """The trace files that processes of this host write, or have written."""
 
-    def __init__(self, folder: Path, keep: int, sampler: runqueue.Sampler) -> None:
-        self.folder, self.keep, self.sampler = folder, keep, sampler
+    def __init__(self, folder: Path, keep: int, total: int | None, sampler: runqueue.Sampler) -> None:
+        self.folder, self.keep, self.total, self.sampler = folder, keep, total, sampler
         self._sampled = 0  # moment up to which samples were sent
         # by name and inode: a restart from an earlier checkpoint replaces files
         self._tails: dict[tuple[str, int], Tail] = {}
@@ -143,10 +142,13 @@ class Tails:
     def _patches(self, key: tuple[str, int], tail: Tail) -> Iterator[tuple[int, bytes]]:
         """Yield (offset, bytes). Their order makes a copy valid even if only the first of them were applied."""
         head = tail.head
-        for i in range(min(head.rings, head.rings_capacity)):
+        used, keep = min(head.rings, head.rings_capacity), self.keep
+        if self.total is not None:  # invariant 4
+            keep = min(keep, max(self.total // max(head.size * used, 1), FEWEST))
+        for i in range(used):
             ring, start = tail.ring(i), head.rings_offset + i * head.ring_stride
             if ring.first:
-                yield from runs(tail.new(i, ring, self.keep), tail.capacity, start + format.PAGE)
+                yield from runs(tail.new(i, ring, keep), tail.capacity, start + format.PAGE)
             yield from self._changed(key, start, bytes(ring))
         head = tail.head  # read again: new records may refer to new entries of the tables
         yield from tail.entered(head, self._tables[key])
@@ -174,7 +176,8 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
             sampler = runqueue.Sampler()
             if request["sample"]:
                 sampling.enter_context(sampler)
-            tails = Tails(format.root(below=request["root"]) / request["job"], request["keep"], sampler)
+            folder = format.root(below=request["root"]) / request["job"]
+            tails = Tails(folder, request["keep"], request["total"], sampler)
             said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
         elif request["do"] == "stack":
             said = {"stack": stacks.of(request["pid"], request["start"])}
@@ -190,21 +193,13 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
         else:
             assert tails is not None
             said, data = tails.news()
-            data.append(b"\n")  # srun passes on only complete lines (srun(1), --unbuffered)
-        answers.write(json.dumps(said | {"bytes": sum(map(len, data))}).encode() + b"\n")
-        answers.writelines(data)
+        # srun passes on only complete lines (srun(1), --unbuffered)
+        packed = zlib.compress(b"".join(data), PACKED) + b"\n" if data else b""
+        answers.write(json.dumps(said | {"bytes": len(packed)}).encode() + b"\n" + packed)
         answers.flush()
 
 
 # ---- on this host
-
-
-def remote_shell() -> list[str]:
-    """Return the command of the remote shell: srun in a Slurm allocation, else ssh. A host's name and a command are
-    appended to it."""
-    if allocation := os.environ.get("SLURM_JOB_ID"):
-        return ["srun", "--overlap", f"--jobid={allocation}", "--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]
-    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
 
 
 class _Host:
@@ -217,34 +212,23 @@ class _Host:
         self.folder = Path(tempfile.mkdtemp(dir=where))
         self._inodes: dict[str, int] = {}
         self._waits: dict[tuple[int, int], deque[tuple[int, int]]] = {}
-        self._errors = tempfile.TemporaryFile()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._way: Way | None = None
 
-    def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
-        """Start the process there that answers. Raises LostError. A host name that looks like an option of the remote
-        shell is refused: the name may come from job.json, which may be another user's."""
-        if self.name.startswith("-"):
-            raise LostError("not a host name")
-        # the path is the same as here; quoted, because ssh passes the command to a shell
-        program = shlex.quote(str(installation.executable("manapy") or "manapy"))
-        command = [*shell, self.name, program, "_collect"]
-        with explained(LostError, shell[0]):
-            # In its own session, Ctrl-C does not reach it. It ends only this process, which still uses the data.
-            self._process = subprocess.Popen(
-                command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,
-            )
+    def open(self, way: Callable[[str], Way], job: str, keep: int, total: int | None, sample: bool) -> None:
+        """Start the process there that answers. Raises LostError."""
+        self._way = way(self.name)
+        root = os.environ.get("MANAPY_TRACE_ROOT")
         said, _ = self.ask(
-            {"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep, "sample": sample},
-            "format",
+            {"do": "open", "job": job, "root": root, "keep": keep, "total": total, "sample": sample}, "format"
         )
         if (said["format"], said.get("version")) != (FORMAT, format.VERSION):
             raise LostError("another version of manapy is installed there")
         self.host = said["host"]
+
+    @property
+    def by_agent(self) -> bool:
+        """Is it reached through its agent?"""
+        return isinstance(self._way, ThroughAgent)
 
     def poll(self) -> None:
         """Copy the new data. Raises LostError."""
@@ -299,53 +283,27 @@ class _Host:
     def ask(self, request: dict[str, Any], wanted: str) -> tuple[dict[str, Any], bytes]:
         """Return the answer, which has the key `wanted`, and the bytes that follow it. Raises LostError."""
         deadline = time.monotonic() + PATIENCE
-        assert self._process is not None and self._process.stdin is not None
+        assert self._way is not None
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._way.write(json.dumps(request).encode() + b"\n")
             got = bytearray()
             while (end := got.find(b"\n")) < 0:
-                got += self._read(deadline)
+                got += self._way.read(deadline)
             said, data = json.loads(got[:end]), got[end + 1 :]
             while len(data) < said["bytes"]:
-                data += self._read(deadline)
+                data += self._way.read(deadline)
             if wanted not in said:
                 raise ValueError(f"an answer without '{wanted}'")
-            return said, bytes(data)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LostError(self._last_words(str(error))) from error
-
-    def _read(self, deadline: float) -> bytes:
-        assert self._process is not None and self._process.stdout is not None
-        out = self._process.stdout.fileno()
-        if not select.select([out], [], [], max(deadline - time.monotonic(), 0))[0]:
-            raise LostError(f"no answer within {PATIENCE:.0f} s")
-        if not (data := os.read(out, 1 << 20)):
-            raise LostError(self._last_words("the connection was closed"))
-        return data
-
-    def _last_words(self, otherwise: str) -> str:
-        """Return the last line that the remote shell wrote, or its exit status, or `otherwise`."""
-        assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if code := self._process.wait(1):
-                otherwise = f"{self._process.args[0]} ended with {code}"  # type: ignore[index]
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), otherwise)
+            return said, zlib.decompressobj().decompress(data) if data else b""
+        except TimeoutError as error:
+            raise LostError(f"no answer within {PATIENCE:.0f} s") from error
+        except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
+            raise LostError(self._way.reason(str(error))) from error
 
     def close(self) -> None:
         """End the remote process, and remove the copies."""
-        if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                assert pipe is not None
-                pipe.close()
-            self._process.terminate()
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._errors.close()
+        if self._way is not None:
+            self._way.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -356,13 +314,25 @@ class Hosts:
     copies are removed.
 
     shell: command before a host's name; None: remote_shell().
-    keep: number of records of each thread that are copied at least.
-    sample: whether waits for a processor are sampled there continuously. Set it before the first poll.
+    keep: number of records of each thread that are copied at most.
+    agents: the job of manapy-launch whose agents reach its hosts. Without one, after its end, and for hosts without an
+    agent, the remote shell does.
+    total: number of records of all threads of the job together that are copied at once; None: any.
+    sample: whether waits for a processor are sampled there continuously. Set both before the first poll.
     """
 
-    def __init__(self, names: Iterable[str], job: str, shell: Sequence[str] | None = None, keep: int = KEEP) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        job: str,
+        shell: Sequence[str] | None = None,
+        keep: int = KEEP,
+        agents: Job | None = None,
+    ) -> None:
         self.names, self.job, self.shell, self.keep = tuple(names), job, tuple(shell or remote_shell()), keep
+        self.agents = agents
         self.mirrors: list[Mirror] = []
+        self.total: int | None = TOTAL
         self.sample = False
         self._hosts: dict[str, _Host] = {}
         self._lost: dict[str, tuple[float, str]] = {}  # when, and why
@@ -458,26 +428,46 @@ class Hosts:
                 rank: activity.Doing(what, still) for answer in pool.map(ask, asked) for rank, what, still in answer
             }
 
+    def _running(self) -> Job | None:
+        """Return the job with agents as it is now (a restart has another coordinator), or None if it has ended."""
+        try:
+            job = self.agents.again() if self.agents is not None else None
+        except JobError:  # its directory was removed
+            return None
+        return job if job is not None and job.end() is None else None
+
+    def _ways(self) -> list[Callable[[str], Way]]:
+        """Return the ways to a host, the best first."""
+        shell = functools.partial(ThroughShell, self.shell)
+        job = self._running()
+        return [functools.partial(ThroughAgent, job), shell] if job is not None else [shell]
+
     def _begin(self, name: str) -> None:
         self._lost.pop(name, None)
-        self._hosts[name] = _Host(name, self._where)
-        try:
-            self._hosts[name].open(self.shell, self.job, self.keep, self.sample)
-        except LostError as error:
-            self._lose(name, error)
-        else:
-            self._look(name)
+        reasons = []
+        for way in self._ways():
+            host = _Host(name, self._where)
+            try:
+                host.open(way, self.job, self.keep, self.total, self.sample)
+            except LostError as error:
+                reasons.append(str(error))
+                host.close()
+            else:
+                self._hosts[name] = host
+                self._look(name)
+                return
+        self._lost[name] = time.monotonic(), "; ".join(reasons)
 
     def _look(self, name: str) -> None:
         try:
             self._hosts[name].meet()
             self._hosts[name].poll()
         except LostError as error:
-            self._lose(name, error)
-
-    def _lose(self, name: str, why: LostError) -> None:
-        self._hosts.pop(name).close()
-        self._lost[name] = time.monotonic(), str(why)
+            host = self._hosts.pop(name)
+            host.close()
+            self._lost[name] = time.monotonic(), str(error)
+            if host.by_agent and self._running() is None:  # a remote shell may still read what the job has left
+                self._begin(name)
 
 
 def _close(hosts: dict[str, _Host], where: Path) -> None:

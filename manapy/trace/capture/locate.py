@@ -48,14 +48,15 @@ def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | No
 
     which: its name; None: the only one.
     hosts: the job's hosts, if it isn't a job of manapy-launch.
-    shell: as in collect.Hosts.
+    shell: as in collect.Hosts. If it is given, it is used even for hosts that have an agent.
     """
     found = _find(which, hosts)
     names = sorted(
         {*(hosts or (found.job.record.get("hosts", ()) if found.job is not None else ()))} - {socket.gethostname()}
     )
     if names and found.live:
-        return found._replace(others=collect.Hosts(names, found.folder.name, shell))
+        agents = found.job if shell is None else None
+        return found._replace(others=collect.Hosts(names, found.folder.name, shell, agents=agents))
     if is_recording(found.folder):
         return found
     name = found.job.dir if found.job else which

@@ -1,5 +1,5 @@
 """`manapy why` and `manapy trace` on a job of several hosts: emulated nodes, each with its own name, network and
-/dev/shm."""
+/dev/shm. No ssh works between them. The agents of the job reach them, or another remote shell (RSH)."""
 
 from __future__ import annotations
 
@@ -41,40 +41,41 @@ def job(make_job_there: Callable[[int], Job]) -> Job:
     return make_job_there(RANKS)
 
 
-def why(job: Job, which: Path | None = None, rsh: str = RSH, *options: str) -> tuple[int, dict[str, Any], str]:
+def why(job: Job, which: Path | None = None, *options: str) -> tuple[int, dict[str, Any], str]:
     """Ask on the first node. Returns exit code, data, and additional messages."""
-    return verdicts.why(which or job.dir, "--rsh", rsh, *options, inside=inside(HERE))
+    return verdicts.why(which or job.dir, *options, inside=inside(HERE))
 
 
-def hung(job: Job, state: str = "hung") -> dict[str, Any]:
+def hung(job: Job, state: str = "hung", *options: str) -> dict[str, Any]:
     """Return the verdict, as soon as it is HUNG. The only other verdicts allowed are on ranks that MPI ends because one
     has died."""
-    first, *others = verdicts.until_hung(job, lambda: why(job), state)
+    first, *others = verdicts.until_hung(job, lambda: why(job, None, *options), state)
     assert all(other["cause"] == first["cause"] == "dead process" for other in others), (first, others)
     return first
 
 
 def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
-    """Its process is seen on that host. The records kept on disk give the same verdict for all hosts. No rank is
-    accused because its host can't be reached."""
+    """Its process is seen on that host, through the agent and by a remote shell. The records kept on disk give the same
+    verdict for all hosts. No rank is accused because its host can't be reached."""
     job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")
     verdict = hung(job, "late")
     assert verdict["rank"] == 1 and verdict["cause"] == "compute", verdict
     assert f"rank 1 ({THERE})" in verdict["sentence"] and "busy in user code" in verdict["sentence"], verdict
 
-    done = manapy(
-        "trace", "record", job.dir, "--rsh", RSH, "--for", "1s", "--out", tmp_path / "saved", inside=inside(HERE)
-    )
+    verdict = hung(job, "late", "--rsh", RSH)
+    assert verdict["rank"] == 1 and verdict["cause"] == "compute", verdict
+
+    done = manapy("trace", "record", job.dir, "--for", "1s", "--out", tmp_path / "saved", inside=inside(HERE))
     assert f"of {RANKS} ranks" in done.stdout, (done.stdout, done.stderr)
     code, said, _ = why(job, tmp_path / "saved")
     assert code == 3 and said["verdicts"][0]["rank"] == 1, said
 
-    shown = json.loads(manapy("trace", "top", job.dir, "--json", "--rsh", RSH, inside=inside(HERE)).stdout)
+    shown = json.loads(manapy("trace", "top", job.dir, "--json", inside=inside(HERE)).stdout)
     assert [(row["rank"], row["host"]) for row in shown["ranks"]] == [(0, HERE), (1, THERE), (2, THERE)], shown
     assert shown["ranks"][1]["state"] == "awaited" and shown["verdicts"][0]["rank"] == 1, shown
 
-    code, said, errors = why(job, rsh="false")
+    code, said, errors = why(job, None, "--rsh", "false")
     assert code == 1 and all(verdict["rank"] is None for verdict in said["verdicts"]), said
     assert f"{THERE} cannot be reached; nothing is known of its ranks: false ended with 1" in errors
     assert said["unreachable"] == {THERE: "false ended with 1"}, said
@@ -95,8 +96,9 @@ def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
     assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
     os.kill(job.pids()[2], signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
-    # Wait until the coordinator has noted which rank died first. MPI may at once end another rank of that host.
-    while (verdict := hung(job))["rank"] != 2:
+    # Wait until the coordinator has noted which rank died first. MPI may at once end another rank of that host. The
+    # agents end with the job.
+    while (verdict := hung(job, "hung", "--rsh", RSH))["rank"] != 2:
         assert verdict["cause"] == "dead process" and time.monotonic() < deadline, verdict
     assert verdict["cause"] == "dead process", verdict
 
@@ -147,7 +149,7 @@ def test_a_rank_that_waits_for_its_processor_on_the_other_host(
         "starve:rank=1,iteration=20,seconds=4",
     )
     job.wait_for("fault ")
-    with verdicts.watched(tmp_path / "said", "--schedule", plan, "--rsh", RSH, job.dir, inside=inside(HERE)) as told:
+    with verdicts.watched(tmp_path / "said", "--schedule", plan, job.dir, inside=inside(HERE)) as told:
         job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
     assert {(verdict["state"], verdict["cause"]) for verdict in told()} == {("slow", "starved processor")}, told()
     assert any(f"rank 1 ({THERE}) waits for a processor" in verdict["sentence"] for verdict in told()), told()
@@ -166,7 +168,7 @@ def test_a_link_that_becomes_slow(ranks: int, plan: str, make_job_there: Callabl
     subprocess.run([TOOLS / "nodes", "shape", "4mbit", "32kb", *NODES], check=True)
     deadline = time.monotonic() + PATIENCE
     while True:
-        _, said, _ = why(job, None, RSH, "--schedule", plan)
+        _, said, _ = why(job, None, "--rsh", RSH, "--schedule", plan)
         found = [
             verdict
             for verdict in said["verdicts"]

@@ -1,5 +1,5 @@
-"""`manapy why --hosts` over a real sshd, with its own configuration, keys and port on the loopback interface. The
-command runs where nothing of the job is visible: with another host name and an empty /dev/shm."""
+"""`manapy why` where nothing of the job is visible: with another host name and an empty /dev/shm. The job's coordinator
+answers, or, with --hosts, a real sshd with its own configuration, keys and port on the loopback interface."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def ssh(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], ssh: Path) -> None:
     """A host that can't be reached doesn't affect the other one. Processes that were started there end with the
-    command."""
+    command. The coordinator knows its own host, which needs no ssh."""
     job = make_job(2, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start_python("trace/stuck.py", "spin")
     job.wait_for("stuck")
@@ -100,6 +100,8 @@ def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], s
         return code, said, errors
 
     (verdict,) = verdicts.until_hung(job, ask, "late")
+    assert (verdict["rank"], verdict["cause"]) == (1, "compute") and "busy in user code" in verdict["sentence"], verdict
+    (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(job.dir, inside=ELSEWHERE), "late")
     assert (verdict["rank"], verdict["cause"]) == (1, "compute") and "busy in user code" in verdict["sentence"], verdict
     until(
         lambda: subprocess.run(["pgrep", "-f", f"{BIN}/manapy _collect$"], stdout=subprocess.DEVNULL).returncode == 1,

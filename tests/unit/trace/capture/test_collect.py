@@ -22,12 +22,12 @@ from manapy.trace.model.events import OPEN, Op
 HERE = socket.gethostname()
 
 
-def writer(folder: Path, rank: int, generation: int = 0) -> format.Writer:
+def writer(folder: Path, rank: int, generation: int = 0, capacity: int = 64) -> format.Writer:
     """Return a writer for a running process: this one."""
     folder.mkdir(parents=True, exist_ok=True)
     start = int(stat_fields(Path("/proc/self"))[START])
     made = format.Writer(
-        folder, rank, 2, generation=generation, host=HERE, capacity=64, pid=os.getpid(), pid_start=start
+        folder, rank, 2, generation=generation, host=HERE, capacity=capacity, pid=os.getpid(), pid_start=start
     )
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     for i in range(2):
@@ -92,6 +92,26 @@ def test_copies_grow_and_rings_go_round(tmp_path: Path, there: Path, shell: list
     for tag in range(8, 108):
         put(source, tag)
     assert tags(reader)[-64:] == list(range(44, 108)) and reader.trace().ranks[1].lost == 36
+
+
+@pytest.mark.parametrize(("total", "left"), [(None, 3000), (4000, 2000), (100, rings.FEWEST)])
+def test_only_the_newest_records_are_copied_at_once(
+    tmp_path: Path, there: Path, shell: list[str], total: int | None, left: int
+) -> None:
+    """Each of the two ranks has an equal share of the total, and FEWEST in any case. The others count as lost."""
+    source = writer(there, 1, capacity=4096)
+    records = np.zeros(3000, format.RECORD)
+    records["op"], records["tag"], records["peer"] = Op.SEND, np.arange(3000), 0
+    records["enter"] = int(source.head.sample[0].ticks) + 1000 * np.arange(3000)
+    records["exit"] = records["enter"] + 1
+    source.extend(records)
+    hosts = collect.Hosts(["a"], "job", shell)
+    hosts.total = total
+    reader = rings.Reader(tmp_path / "nothing", others=hosts)
+    assert tags(reader) == list(range(3000 - left, 3000))
+    assert reader.trace().ranks[1].lost == 3000 - left
+    put(source, 3000)
+    assert tags(reader)[-2:] == [2999, 3000], "and then what is new"
 
 
 def test_waits_for_a_processor_are_sampled_there(tmp_path: Path, there: Path, shell: list[str]) -> None:
@@ -202,7 +222,7 @@ def test_files_of_other_hosts_in_a_shared_folder_are_left_to_them(there: Path) -
     writer(there, 1)
     answers = io.BytesIO()
     requests = [
-        {"do": "open", "job": "job", "root": str(there.parent.parent), "keep": 10, "sample": False},
+        {"do": "open", "job": "job", "root": str(there.parent.parent), "keep": 10, "total": None, "sample": False},
         {"do": "news"},
     ]
     collect.serve(io.BytesIO(b"".join(json.dumps(request).encode() + b"\n" for request in requests)), answers)
