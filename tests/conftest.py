@@ -18,8 +18,7 @@ UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))
 # Several processes share the whole suite (tools/test). They take whole files in this order: first the RDMA machine,
 # which takes longest; then files that take minutes, the longest ones first; in the end the many short files of unit
 # tests, so that all processes end at about the same time. The tests of a file stay together, because they share what
-# its fixtures have started. All files that use the RDMA machine also stay together: two of them at once would take all
-# processors from the other tests.
+# its fixtures have started.
 ORDER = (
     "rdma/test_bench_shift",  # its machine is its own, so it runs before the shared one boots
     "rdma/",
@@ -31,7 +30,9 @@ ORDER = (
     "integration/",
     "unit/",
 )
-TOGETHER = "tests/rdma/"
+# One process takes all files that begin with such a path, one after the other. Two files that use the RDMA machine at
+# once would take all processors from the other tests; two that wait for Slurm would leave the processors idle.
+TOGETHER = ("tests/rdma/", "tests/integration/chain/test_slurm")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,7 +80,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return TOGETHER if nodeid.startswith(TOGETHER) else str(super()._split_scope(nodeid))
+            together = next((start for start in TOGETHER if nodeid.startswith(start)), None)
+            return together or str(super()._split_scope(nodeid))
 
     return Scheduling(config, log)
 

@@ -26,7 +26,7 @@ from manapy.fcdp import Engine, Topology
 from manapy.fcdp.errors import BudgetError
 from manapy.fcdp.layers.numpy_training import units_of
 
-PAUSE = 0.05  # seconds between two reads of the memory's size
+PAUSE = 0.01  # seconds between two reads of the memory's size
 LOOKS = 40  # reads, at least: steps of a small model take milliseconds, and a few reads miss their peaks
 M_MMAP_THRESHOLD = -3  # malloc.h
 

@@ -1,7 +1,7 @@
 """Times of trainings over manapy.fcdp on the nodes that MPI reports.
 
     mpirun ... python sharded_times.py steps --models full lora --variants alone fcdp-tau fcdp zero3
-    mpirun ... python sharded_times.py trace --strategy zero3
+    mpirun ... python sharded_times.py trace --strategies zero3 fcdp
     mpirun ... python sharded_times.py paths
 
 steps: a step of each variant in turn, so that changes of the machine's speed affect all of them; seconds of the slowest
@@ -22,6 +22,7 @@ from mpi4py import MPI
 from sharded import Training, Watched, add_model, build, say, sizes
 
 from manapy.fcdp import Engine, Phase, Topology, Unit
+from manapy.fcdp.layers import Layer
 from manapy.fcdp.layers.numpy_training import units_of
 
 ALONE, CACHED = "alone", "fcdp-tau"
@@ -76,11 +77,19 @@ def steps(topology: Topology, options: argparse.Namespace) -> None:
 
 
 def trace(topology: Topology, options: argparse.Namespace) -> None:
-    """The mode `trace`: [seconds, what] of LoRA's steps, including the first. "step" is the beginning of a step, "end"
-    the end of the last one."""
+    """The mode `trace`: [seconds, what] of LoRA's steps by each strategy, including the first step. "step" is the
+    beginning of a step, "end" the end of the last one."""
     layers = build(options, "lora")
+    for strategy in options.strategies:
+        say(topology, {"strategy": strategy, "moments": traced(topology, options, layers, strategy)})
+
+
+def traced(
+    topology: Topology, options: argparse.Namespace, layers: list[Layer], strategy: str
+) -> list[tuple[float, str]]:
+    """The moments of one training."""
     moments: list[tuple[float, str]] = []
-    with Engine(topology, units_of(layers), strategy=options.strategy) as engine:
+    with Engine(topology, units_of(layers), strategy=strategy) as engine:
         training = Training(engine, layers, options)
         watched = Watched(engine, lambda phase: moments.append((time.monotonic(), phase.name.lower())))
         for _ in range(options.steps):
@@ -89,7 +98,7 @@ def trace(topology: Topology, options: argparse.Namespace) -> None:
             training.step(watched)
         engine.report()
         moments.append((time.monotonic(), "end"))
-    say(topology, {"strategy": options.strategy, "moments": moments})
+    return moments
 
 
 def paths(topology: Topology, options: argparse.Namespace) -> None:
@@ -116,7 +125,7 @@ if __name__ == "__main__":
     add_model(mode)
     mode = modes.add_parser("trace")
     mode.set_defaults(run=trace)
-    mode.add_argument("--strategy", default="fcdp")
+    mode.add_argument("--strategies", nargs="+", default=["fcdp"])
     mode.add_argument("--steps", type=int, default=4)
     add_model(mode)
     mode = modes.add_parser("paths")

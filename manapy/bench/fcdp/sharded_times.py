@@ -84,19 +84,23 @@ def overlap(setting: Setting) -> list[Row]:
         if setting.scale >= 1
         else ["--hidden", "128", "--layers", "2", "--rank", "4"]
     )
-    few, many = (192, 768) if setting.scale >= 1 else (16, 64)
     variants = (ALONE, CACHED, "fcdp", "zero3", "hpz", "hpz_naive", "mics")
+    # models, samples and rounds of each job
     trainings = (
-        ("lora", few, setting.rounds),
-        ("lora", many, setting.rounds),
-        ("full", few, (setting.rounds + 1) // 2),
+        (
+            (["lora"], 192, setting.rounds),
+            (["lora"], 768, setting.rounds),
+            (["full"], 192, (setting.rounds + 1) // 2),
+        )
+        if setting.scale >= 1
+        else ((["lora", "full"], 16, setting.rounds),)
     )
     with cluster.cluster(setting.tools, NODES) as nodes:
         nodes.shape(SLOW)
-        for number, (model, batch, rounds) in enumerate(trainings):
-            name = f"{MODELS[model]}, {batch} samples"
-            setting.progress(number / len(trainings), name)
-            for record in _steps(setting, nodes, model, variants, [*size, "--batch", str(batch)], rounds):
+        for number, (models, batch, rounds) in enumerate(trainings):
+            setting.progress(number / len(trainings), f"{batch} samples")
+            for record in _steps(setting, nodes, models, variants, [*size, "--batch", str(batch)], rounds):
+                name = f"{MODELS[record['model']]}, {batch} samples"
                 rows.add(f"{name}, {link(SLOW)}: a step", "s", record["variant"], record["round"], record["seconds"])
     for row in list(rows.all()):
         name = row.name.removesuffix(": a step")
@@ -123,9 +127,14 @@ def overlap(setting: Setting) -> list[Row]:
 
 
 def _steps(
-    setting: Setting, nodes: cluster.Cluster, model: str, variants: Sequence[str], size: Sequence[str], rounds: int
+    setting: Setting,
+    nodes: cluster.Cluster,
+    models: Sequence[str],
+    variants: Sequence[str],
+    size: Sequence[str],
+    rounds: int,
 ) -> list[dict[str, Any]]:
-    options = ["steps", "--models", model, "--variants", *variants, "--rounds", str(rounds), *size]
+    options = ["steps", "--models", *models, "--variants", *variants, "--rounds", str(rounds), *size]
     return records(nodes.run(setting, RANKS, _program(setting, *options)))
 
 
@@ -148,7 +157,7 @@ def retention(setting: Setting) -> list[Row]:
         for number, rate in enumerate(rates):
             setting.progress(number / len(rates), link(rate))
             nodes.shape(rate)
-            for record in _steps(setting, nodes, "lora", variants, size, min(setting.rounds, 3)):
+            for record in _steps(setting, nodes, ["lora"], variants, size, min(setting.rounds, 3)):
                 weights = record["weights"]
                 rows.add(f"{link(rate)}: a step", "s", record["variant"], record["round"], record["seconds"])
     steps = {rate: rows.row(f"{link(rate)}: a step", "s") for rate in rates}
@@ -225,17 +234,12 @@ def timeline(setting: Setting) -> list[Row]:
         if setting.scale >= 1
         else ["--hidden", "256", "--layers", "2", "--rank", "16"]
     )
-    traces = []
     strategies = ("zero3", "hpz_naive", "fcdp") if setting.scale < 1 else ("zero3", "hpz_naive", "hpz", "mics", "fcdp")
     with cluster.cluster(setting.tools, NODES) as nodes:
         nodes.shape(2 * SLOW)
-        for number, strategy in enumerate(strategies):
-            setting.progress(number / len(strategies), strategy)
-            with _sampled(nodes) as samples:
-                (record,) = records(
-                    nodes.run(setting, RANKS, _program(setting, "trace", "--strategy", strategy, *size))
-                )
-            traces.append(traced(strategy, samples, record["moments"]))
+        with _sampled(nodes) as samples:
+            said = records(nodes.run(setting, RANKS, _program(setting, "trace", "--strategies", *strategies, *size)))
+    traces = [traced(record["strategy"], samples, record["moments"]) for record in said]
     for trace in traces:
         for name, title in (("forward", "forward pass"), ("backward", "backward pass and gradients")):
             chosen = trace.chosen(name)

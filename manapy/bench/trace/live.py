@@ -109,7 +109,7 @@ class Usage:
 
 def watching(setting: Setting) -> list[Row]:
     """Each tool beside each load, for half a minute. The first samples include its start."""
-    seconds = max(2.0, 30 * min(setting.scale, 1))
+    seconds = max(LOOK, 30 * min(setting.scale, 1))
     rows = Rows("watching")
     used: list[Usage] = []
     loads = list(LOADS.items())[: None if setting.scale >= 1 else 1]

@@ -190,20 +190,28 @@ def test_the_engine_call_by_call(make_job: Make) -> None:
     assert job.finish().splitlines()[-1] == "ok"
 
 
-@pytest.mark.parametrize("section", ["numpy", "PyTorch"])
-def test_the_example_of_the_documentation(make_job: Make, section: str) -> None:
-    """The example exactly as documented. It learns, and its backward passes send nothing to other nodes."""
-    if section == "PyTorch":
-        pytest.importorskip("torch")
-    job = make_job(4)
+def documented(section: str) -> str:
+    """The example exactly as documented, for 4 ranks."""
     text = (PROGRAMS.parent.parent / "manapy" / "fcdp" / "README.md").read_text().partition(f"\n## {section}\n")[2]
     lines = itertools.takewhile(lambda line: not line or line.startswith("    "), text.splitlines())
-    (job.where / "train.py").write_text(textwrap.dedent("\n".join(lines)))
-    said = job.spawn([BIN / "mpirun", "-n", "4", sys.executable, "train.py"]).finish()
+    return textwrap.dedent("\n".join(lines))
+
+
+def check_documented(job: Job, state: str) -> None:
+    """It learns, its backward passes send nothing to other nodes, and it saves this state."""
+    said = job.output()
     losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step ")]
     assert len(losses) == 20 and losses[-1] < 0.7 * losses[0]
     assert "'backward': {'inter': 0, " in said and "'forward': {'inter': 0, " not in said
-    assert (job.where / "states" / section.lower().removeprefix("py") / "index.json").exists()
+    assert (job.where / "states" / state / "index.json").exists()
+
+
+def test_the_example_of_the_documentation(make_job: Make) -> None:
+    """That for PyTorch is in test_fcdp_torch.py."""
+    job = make_job(4)
+    (job.where / "train.py").write_text(documented("numpy"))
+    job.spawn([BIN / "mpirun", "-n", "4", sys.executable, "train.py"]).finish()
+    check_documented(job, "numpy")
 
 
 def test_results_are_the_same_in_every_run_and_under_manapy_launch(

@@ -2,12 +2,13 @@
 forms, call by call.
 
 Importing PyTorch takes five seconds of processor time on each rank: all ways to train share one job, and each has a
-test of its own.
+test of its own. The same ranks then run other programs.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job
+from test_fcdp import check_documented, documented
 
 from manapy.fcdp.costs import bytes_per_node
 
@@ -83,16 +85,34 @@ def expected(start: Start) -> Results:
     return results(start("--reference", *ways), ways)
 
 
+ALL_WAYS = [*WAYS, *(HUGGING_FACE if HAS_HUGGING_FACE else [])]
+IN_TURN = """
+import json, runpy, sys
+for sys.argv in json.loads(sys.argv[1]):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @pytest.fixture(scope="module")
-def done(start: Start) -> Results:
-    """The results of the job that trains in all ways."""
-    ways = [*WAYS, *(HUGGING_FACE if HAS_HUGGING_FACE else [])]
-    return results(start(*ways), ways)
+def shared(make_shared_job: Callable[..., Job]) -> Job:
+    """The job that trains in all ways, then runs two programs call by call, then the documentation's example."""
+    job = make_shared_job(NODES * RANKS_PER_NODE, env={"MANAPY_FCDP_RANKS_PER_NODE": str(RANKS_PER_NODE)})
+    (job.where / "train.py").write_text(documented("PyTorch"))
+    calls, changes = (str(PROGRAM.with_name(f"fcdp_torch_{name}.py")) for name in ("calls", "changes"))
+    programs = json.dumps([[str(PROGRAM), *ALL_WAYS], [calls], [changes], ["train.py"]])
+    return job.spawn([BIN / "mpirun", "-n", str(job.ranks), sys.executable, "-c", IN_TURN, programs])
+
+
+@pytest.fixture(scope="module")
+def done(shared: Job) -> Results:
+    """Its results of all ways."""
+    return results(shared, ALL_WAYS)
 
 
 def results(job: Job, ways: list[str]) -> Results:
-    lines = [line for line in job.finish(2 * PATIENCE).splitlines() if line.startswith("RESULT")]
-    return dict(zip(ways, json.loads(lines[0].removeprefix("RESULT")), strict=True))
+    text = job.wait_for(lambda text: re.search(r"^RESULT.*\n", text, re.M), 2 * PATIENCE)
+    (line,) = [line for line in text.splitlines() if line.startswith("RESULT")]
+    return dict(zip(ways, json.loads(line.removeprefix("RESULT")), strict=True))
 
 
 def reference(way: str) -> str:
@@ -177,12 +197,14 @@ def test_a_training_goes_on_from_its_state(done: Results, expected: Results) -> 
     compare(done[RESUMED], {**full, "losses": full["losses"][1:]})
 
 
-def test_call_by_call(make_job: Callable[..., Job]) -> None:
-    """Two programs, one after the other."""
-    both = "import runpy, sys; [runpy.run_path(program, run_name='__main__') for program in sys.argv[1:]]"
-    programs = [PROGRAMS / "fcdp" / f"fcdp_torch_{name}.py" for name in ("calls", "changes")]
-    job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, "-c", both, *programs])
-    assert job.finish().splitlines().count("ok") == 2
+def test_call_by_call(shared: Job) -> None:
+    """Two programs."""
+    shared.wait_for(lambda text: text.splitlines().count("ok") == 2, 2 * PATIENCE)
+
+
+def test_the_example_of_the_documentation(shared: Job) -> None:
+    shared.finish(2 * PATIENCE)
+    check_documented(shared, "torch")
 
 
 def test_models_that_differ_between_ranks(start: Start) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,37 +60,36 @@ def written(job: Job) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def base_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """Trains in full on 4 ranks and saves, as a user starts it."""
-    job = Job(tmp_path_factory.mktemp("base"), 4)
-    yield train(job, *SMALL, *HOW, *NODES, "--steps", str(STEPS), "--save", "state", "--out", "out")
-    job.end()
+def four(make_shared_job: Make) -> Job:
+    """The job of on_four_ranks."""
+    return make_shared_job(4)
 
 
 @pytest.fixture(scope="module")
-def base(base_job: Job) -> dict[str, Any]:
-    """Its result."""
-    base_job.finish()
-    return written(base_job)
-
-
-@pytest.fixture(scope="module")
-def state(base: dict[str, Any], base_job: Job) -> Path:
-    """The state that it saved."""
-    return base_job.where / "state"
-
-
-@pytest.fixture(scope="module")
-def on_four_ranks(make_shared_job: Make, state: Path) -> dict[str, Ended]:
+def on_four_ranks(four: Job) -> dict[str, Ended]:
     steps = ("--steps", str(STEPS + MORE))
     return several(
-        make_shared_job(4),
+        four,
         {
-            "adapters": (*NODES, "--base", state, "--lora", "4", "--steps", "30", "--rate", "0.01", "--json"),
-            "resumed": (*NODES, "--resume", state, *steps, "--micro-batches", "2", "--json"),
+            "base": (*SMALL, *HOW, *NODES, "--steps", str(STEPS), "--save", "state", "--out", "out"),
+            "adapters": (*NODES, "--base", "state", "--lora", "4", "--steps", "30", "--rate", "0.01", "--json"),
+            "resumed": (*NODES, "--resume", "state", *steps, "--micro-batches", "2", "--json"),
             "at once": (*SMALL, *HOW, *NODES, *steps, "--json"),
         },
     )
+
+
+@pytest.fixture(scope="module")
+def base(on_four_ranks: dict[str, Ended], four: Job) -> dict[str, Any]:
+    """The result of a training in full, which saves its state."""
+    assert on_four_ranks["base"].codes == (0, 0, 0, 0), on_four_ranks["base"]
+    return written(four)
+
+
+@pytest.fixture(scope="module")
+def state(base: dict[str, Any], four: Job) -> Path:
+    """The state that it saved."""
+    return four.where / "state"
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {  # when training has begun: options, exit code, error
@@ -122,7 +121,7 @@ def computed(done: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def test_in_full(base: dict[str, Any], base_job: Job) -> None:
+def test_in_full(base: dict[str, Any], on_four_ranks: dict[str, Ended], four: Job) -> None:
     assert base["validation"][1] < base["validation"][0] - 1
     assert (base["first"], len(base["losses"]), base["frozen"]) == (0, STEPS, 0)
     assert sent(base) == [computed(base)] * (STEPS - 1)
@@ -131,14 +130,16 @@ def test_in_full(base: dict[str, Any], base_job: Job) -> None:
         computed(base)["inter"] == pytest.approx(4 * base["trainable"], rel=0.01)
         and base["host"] >= 4 * base["trainable"]
     )
-    lines = base_job.output().splitlines()
+    said, *others = on_four_ranks["base"].said
+    lines = said.splitlines()
+    assert not any(others)
     assert [line for line in lines if line.startswith("step ")] == [
         f"step {step}  loss {loss:.4f}" for step, loss in enumerate(base["losses"], 1)
     ]
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("forward", "backward", "reduce"))}
     assert rows["backward"][:4] == ["0", "B", "0", "B"]
     assert all(row[:2] == row[2:4] and row[4:6] == row[6:] for row in rows.values()) and float(rows["forward"][0]) > 0
-    assert (base_job.where / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert (four.where / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_adapters(base: dict[str, Any], on_four_ranks: dict[str, Ended]) -> None:
