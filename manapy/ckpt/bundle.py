@@ -8,34 +8,45 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
+from functools import lru_cache
+from itertools import repeat
+from operator import itemgetter
 
 from ..clock.messages import decode_ranks, encode_ranks
 
 MESSAGE_MAX = 1 << 19  # characters of one message, unless a single line is longer
+LISTS_MAX = 1 << 13  # lists of ranks that are remembered: the same ones come again in each round
+
+_encode = lru_cache(LISTS_MAX)(encode_ranks)
+_decode = lru_cache(LISTS_MAX)(decode_ranks)
 
 
 class Bundle:
-    """Lines that wait for the next message."""
+    """Lines that wait for the next message.
+
+    Equal lines form a group, at a level. Each line of a rank is in a group of a higher level than the line before.
+    """
 
     def __init__(self) -> None:
-        self._groups: list[tuple[str, list[int]]] = []
-        self._newest: dict[str, int] = {}  # line: its last group
-        self._last: dict[int, int] = {}  # rank: the group of its last line
+        self._groups: list[tuple[int, str, list[int]]] = []  # level, line, ranks
+        self._newest: dict[str, tuple[int, list[int]]] = {}  # of each line: level and ranks of its last group
+        self._last: dict[int, int] = {}  # of each rank: the level of its last line
 
     @property
     def ranks(self) -> Set[int]:
         """The ranks that have a line here."""
         return self._last.keys()
 
-    def add(self, rank: int, line: str) -> None:
-        """One line of (or for) a rank."""
-        group = self._newest.get(line)
-        if group is None or group <= self._last.get(rank, -1):
-            group = self._newest[line] = len(self._groups)
-            self._groups.append((line, []))
-        self._groups[group][1].append(rank)
-        self._last[rank] = group
+    def add(self, ranks: Sequence[int], line: str) -> None:
+        """One line of (or for) each of these ranks."""
+        before = max(map(self._last.get, ranks, repeat(0)))
+        level, group = self._newest.get(line, (0, []))
+        if level <= before:
+            level, group = self._newest[line] = before + 1, []
+            self._groups.append((level, line, group))
+        group.extend(ranks)
+        self._last.update(dict.fromkeys(ranks, level))
 
     def take(self) -> Iterator[str]:
         """The messages with everything that was added. Empties the bundle."""
@@ -44,8 +55,8 @@ class Bundle:
         self._last.clear()
         parts: list[str] = []
         length = 0
-        for line, ranks in groups:
-            part = f"{encode_ranks(sorted(ranks))} {line}"
+        for _, line, ranks in sorted(groups, key=itemgetter(0)):
+            part = f"{_encode(tuple(sorted(ranks)))} {line}"
             if parts and length + len(part) > MESSAGE_MAX:
                 yield "LINES " + "\t".join(parts)
                 parts, length = [], 0
@@ -59,4 +70,4 @@ def read(message: str) -> Iterator[tuple[tuple[int, ...], str]]:
     """The lines of a message, each with its ranks. Raises ValueError if it is malformed."""
     for part in message.removeprefix("LINES ").split("\t"):
         ranks, _, line = part.partition(" ")
-        yield decode_ranks(ranks), line
+        yield _decode(ranks), line

@@ -31,11 +31,16 @@ Invariants
     What the ranks have done meanwhile is what their programs would have done anyway. Each retraction uses up one wrong
     call of the program, so this ends.
  7. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
+ 8. A message of several ranks is applied to all of them before anything is decided. Every state of the controller in
+    which it decides is one that single messages could have caused, too. Ranks that get the same message get the same
+    object, one after another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TypeAlias
 
 from ._state import WORLD, Row, Stage, State, Thread
@@ -165,32 +170,31 @@ class Controller:
     def on_message(self, rank: int, msg: FromRank) -> Out:
         """Apply one message of ``rank``; returns the messages to send. Messages of another epoch are dropped.
         Afterwards ``epoch`` may be the next one."""
+        return self.on_messages((rank,), msg)
+
+    def on_messages(self, ranks: Sequence[int], msg: FromRank) -> Out:
+        """Apply the same message of several ranks (invariant 8)."""
         if isinstance(msg, Done):
             self.finishing = True
             return self.abort("the job is finishing") if self.pending else []
         if msg.epoch != self.epoch or not self.pending:
             return []
-        self.counters.received += 1
-        view = self.ranks[rank]
-        view.version = max(view.version, msg.version)
-        self._out = []
-        if isinstance(msg, Rows):
-            self._on_rows(rank, view, msg)
-        elif isinstance(msg, Raise):
-            if (comm := self.comms.get(msg.cid)) is None or rank not in comm.seqs:
-                return self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
-            self._on_seq(comm, rank, msg.seq)
-            # it has done what was asked, or another thread must act now
-            if rank in self._stalled or view.parked:
-                self._stalled.discard(rank)
-                self._needs.changed.append(rank)
-        elif isinstance(msg, Retract):
+        self.counters.received += len(ranks)
+        if isinstance(msg, Retract):
             self.counters.retracts += 1
             return self._ask(self.epoch + 1)
+        for rank in ranks:
+            view = self.ranks[rank]
+            view.version = max(view.version, msg.version)
+        self._out = []
+        if isinstance(msg, Rows):
+            self._on_rows(ranks, msg)
+        elif isinstance(msg, Raise):
+            self._on_raise(ranks, msg)
         elif isinstance(msg, StateReport):
-            self._on_state(rank, view, msg)
+            self._on_state(ranks, msg)
         elif isinstance(msg, (Frozen, NotFrozen)):
-            self._on_answer(rank, view, isinstance(msg, Frozen))
+            self._on_answer(ranks, isinstance(msg, Frozen))
         if self.pending:
             self._settle()
             self._decide()
@@ -207,7 +211,7 @@ class Controller:
         self.stage, self.failure = Stage.IDLE, reason
         self.counters.sent += self.size
         self._out = []
-        return [(r, Abort(self.epoch, reason)) for r in range(self.size)]
+        return self._to_all(Abort(self.epoch, reason))
 
     def resume(self, then: str = "continue", path: str = "") -> Out:
         """Published: release all ranks. Raises ValueError unless converged."""
@@ -215,7 +219,7 @@ class Controller:
             raise ValueError("not converged")
         self.stage = Stage.IDLE
         self.counters.sent += self.size
-        return [(r, Resume(self.epoch, then, path)) for r in range(self.size)]
+        return self._to_all(Resume(self.epoch, then, path))
 
     def stall(self) -> Out:
         """Ask every parked rank to continue, because of dependencies outside MPI (a rank polls a file that a parked
@@ -275,7 +279,10 @@ class Controller:
         self._reset()
         self._unacked = self._missing = self.size
         self.counters.sent += self.size
-        return [(r, Intent(epoch)) for r in range(self.size)]
+        return self._to_all(Intent(epoch))
+
+    def _to_all(self, msg: ToRank) -> Out:
+        return list(zip(range(self.size), repeat(msg)))
 
     def _running(self, rank: int) -> bool:
         """Can the rank act without help?
@@ -284,19 +291,20 @@ class Controller:
         """
         return not self.ranks[rank].threads
 
-    def _send(self, rank: int, msg: ToRank) -> None:
-        view = self.ranks[rank]
-        self._unacked += view.applied == view.sent
-        view.sent += 1
-        self.counters.sent += 1
-        self._out.append((rank, msg))
+    def _send(self, ranks: Sequence[int], msg: ToRank) -> None:
+        for rank in ranks:
+            view = self.ranks[rank]
+            self._unacked += view.applied == view.sent
+            view.sent += 1
+        self.counters.sent += len(ranks)
+        self._out += zip(ranks, repeat(msg))
 
     def _acknowledged(self, view: RankView, applied: int) -> None:
         if view.applied < applied:
             view.applied = applied
             self._unacked -= applied == view.sent
 
-    def _on_rows(self, rank: int, view: RankView, msg: Rows) -> None:
+    def _on_rows(self, ranks: Sequence[int], msg: Rows) -> None:
         for row in msg.rows:
             comm = self.comms.get(row.cid)
             if comm is None:
@@ -307,22 +315,38 @@ class Controller:
                 )
             elif comm.members is not row.members and comm.members != row.members:
                 self._out += self.abort(
-                    f"communicator {row.cid:016x} has other members on rank {rank}: identities collide"
+                    f"communicator {row.cid:016x} has other members on rank {ranks[0]}: identities collide"
                 )
                 return
             comm.name = comm.name or row.name
             comm.open |= self.stage is Stage.INTENT and row.handle == 0
-            self._on_seq(comm, rank, row.seq)
+            self._on_seq(comm, ranks, row.seq)
             if row.seq < comm.target:
-                self._send(rank, Target(self.epoch, comm.cid, comm.target))
-        if view.parked:
-            self._needs.changed.append(rank)
-        if not view.reported and not msg.more:
-            view.reported = True
-            self._acknowledged(view, 1)
-            self._missing -= 1
-            if not self._missing:
-                self._compute_targets()
+                self._send(ranks, Target(self.epoch, comm.cid, comm.target))
+        for rank in ranks:
+            view = self.ranks[rank]
+            if view.parked:
+                self._needs.changed.append(rank)
+            if not view.reported and not msg.more:
+                view.reported = True
+                self._acknowledged(view, 1)
+                self._missing -= 1
+        if self.stage is Stage.INTENT and not self._missing:
+            self._compute_targets()
+
+    def _on_raise(self, ranks: Sequence[int], msg: Raise) -> None:
+        comm = self.comms.get(msg.cid)
+        for rank in ranks:
+            if comm is None or rank not in comm.seqs:
+                self._out = self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
+                return
+        assert comm is not None
+        self._on_seq(comm, ranks, msg.seq)
+        for rank in ranks:
+            # it has done what was asked, or another thread must act now
+            if rank in self._stalled or self.ranks[rank].parked:
+                self._stalled.discard(rank)
+                self._needs.changed.append(rank)
 
     def _admit(self, row: Row) -> bool:
         """Add a new communicator. Its group must not have another group's ggid."""
@@ -347,12 +371,15 @@ class Controller:
                 for member in comm.members:
                     if self._below(comm, member):
                         self._count_below(member, 1, hidden=member not in comm.seqs)
+        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for rank, rows in enumerate(targets):
-            while len(rows) > TARGETS_MAX:
-                self._out.append((rank, Targets(self.epoch, tuple(rows[:TARGETS_MAX]), more=True)))
-                self.counters.sent += 1
-                del rows[:TARGETS_MAX]
-            self._send(rank, Targets(self.epoch, tuple(rows)))
+            alike.setdefault(tuple(rows), []).append(rank)
+        for order, ranks in alike.items():
+            while len(order) > TARGETS_MAX:
+                self._out += zip(ranks, repeat(Targets(self.epoch, order[:TARGETS_MAX], more=True)))
+                self.counters.sent += len(ranks)
+                order = order[TARGETS_MAX:]
+            self._send(ranks, Targets(self.epoch, order))
 
     def _below(self, comm: Comm, member: int) -> bool:
         return comm.seqs.get(member, 0 if comm.open else comm.target) < comm.target
@@ -367,58 +394,61 @@ class Controller:
             self._below_ranks += 1 if after else -1
             self._needs.set_root(rank, after or view.disabled)
 
-    def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
-        """``rank`` has SEQ ``seq`` on ``comm``. If it is past the target, all other members get a new target."""
+    def _on_seq(self, comm: Comm, ranks: Sequence[int], seq: int) -> None:
+        """``ranks`` have SEQ ``seq`` on ``comm``. If it is past the target, all other members get a new target."""
         # there are no targets to compare with yet; a call may already be promised (rank.py, promise())
         if self.stage is Stage.INTENT:
-            comm.seqs[rank] = max(comm.seqs.get(rank, 0), seq)
+            for rank in ranks:
+                comm.seqs[rank] = max(comm.seqs.get(rank, 0), seq)
             return
-        was, hidden = self._below(comm, rank), rank not in comm.seqs
-        comm.seqs[rank] = seq
-        if seq < comm.target:
-            if not was:
-                self._count_below(rank, 1, hidden=False)
-            elif hidden:
-                self.ranks[rank].hidden -= 1
-            return
-        if was:
-            self._count_below(rank, -1, hidden=hidden)
-        if seq == comm.target:
-            return
+        for rank in ranks:
+            was, hidden = self._below(comm, rank), rank not in comm.seqs
+            comm.seqs[rank] = seq
+            if seq < comm.target:
+                if not was:
+                    self._count_below(rank, 1, hidden=False)
+                elif hidden:
+                    self.ranks[rank].hidden -= 1
+                continue
+            if was:
+                self._count_below(rank, -1, hidden=hidden)
+            if seq > comm.target:
+                self._raise_target(comm, rank, seq)
+
+    def _raise_target(self, comm: Comm, by: int, seq: int) -> None:
         self.counters.raises += 1
-        newly = []
-        for member in comm.members:
-            if member != rank:
-                known = member in comm.seqs
-                if (known or comm.open) and not self._below(comm, member):
-                    newly.append(member)
-                if known:
-                    self._send(member, Target(self.epoch, comm.cid, seq))
+        others = [member for member in comm.members if member != by]
+        newly = [m for m in others if (m in comm.seqs or comm.open) and not self._below(comm, m)]
+        self._send([m for m in others if m in comm.seqs], Target(self.epoch, comm.cid, seq))
         comm.target = seq
         for member in newly:
             self._count_below(member, 1, hidden=member not in comm.seqs)
 
-    def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
-        ran, was_inside, was_disabled = not view.threads, view.inside, view.disabled
-        view.disabled = _DISABLED in msg.threads
-        view.threads = tuple(t for t in msg.threads if t.state is not State.DISABLED)
-        view.parked = any(t.state is State.PARKED for t in msg.threads)
-        view.inside = any(t.state is State.IN_COLLECTIVE for t in msg.threads)
-        self._inside += view.inside - was_inside
-        self._disabled += view.disabled - was_disabled
-        self._needs.set_root(rank, view.below > 0 or view.disabled)
-        blocked = (t for t in msg.threads if t.state is State.BLOCKED_P2P and (t.peers or t.cid in self.comms))
-        self._needs.set_waits(rank, tuple(Wait(t.mode, t.peers, t.cid) for t in blocked))
-        self._acknowledged(view, msg.applied)
-        if ran and view.threads:
-            self._needs.stopped(rank)
-        if view.parked or view.advanced:
-            self._needs.changed.append(rank)
+    def _on_state(self, ranks: Sequence[int], msg: StateReport) -> None:
+        disabled = _DISABLED in msg.threads
+        threads = tuple(t for t in msg.threads if t.state is not State.DISABLED)
+        parked = any(t.state is State.PARKED for t in threads)
+        inside = any(t.state is State.IN_COLLECTIVE for t in threads)
+        blocked = (t for t in threads if t.state is State.BLOCKED_P2P and (t.peers or t.cid in self.comms))
+        waits = tuple(Wait(t.mode, t.peers, t.cid) for t in blocked)
+        for rank in ranks:
+            view = self.ranks[rank]
+            ran = not view.threads
+            self._inside += inside - view.inside
+            self._disabled += disabled - view.disabled
+            view.threads, view.parked, view.inside, view.disabled = threads, parked, inside, disabled
+            self._needs.set_root(rank, view.below > 0 or disabled)
+            self._needs.set_waits(rank, waits)
+            self._acknowledged(view, msg.applied)
+            if ran and threads:
+                self._needs.stopped(rank)
+            if parked or view.advanced:
+                self._needs.changed.append(rank)
 
     def _advance(self, rank: int, view: RankView) -> None:
         view.advanced = True
         self.counters.advances += 1
-        self._send(rank, Advance(self.epoch))
+        self._send((rank,), Advance(self.epoch))
 
     def _settle(self) -> None:
         """Advance and withdraw ranks whose needed() or state has changed (invariant 4)."""
@@ -434,7 +464,7 @@ class Controller:
             elif view.advanced and rank not in self._stalled:
                 view.advanced = False
                 self.counters.withdraws += 1
-                self._send(rank, Withdraw(self.epoch))
+                self._send((rank,), Withdraw(self.epoch))
 
     def _decide(self) -> None:
         if self.stage is Stage.RUN and not (self._below_ranks or self._inside or self._disabled or self._unacked):
@@ -443,27 +473,36 @@ class Controller:
                 self._stalled.clear()
                 self._settle()
                 return
-            self.stage = Stage.FREEZING
-            self.counters.freezes += 1
-            self._unfrozen = self.size
-            for rank, view in enumerate(self.ranks):
-                view.frozen = False
-                self._send(rank, Freeze(self.epoch, view.version))
-                view.freeze_at = view.sent
+            self._freeze()
 
-    def _on_answer(self, rank: int, view: RankView, frozen: bool) -> None:
-        self._acknowledged(view, view.freeze_at)
-        view.freeze_at = 0
+    def _freeze(self) -> None:
+        self.stage = Stage.FREEZING
+        self.counters.freezes += 1
+        self._unfrozen = self.size
+        alike: dict[int, list[int]] = {}
+        for rank, view in enumerate(self.ranks):
+            view.frozen = False
+            alike.setdefault(view.version, []).append(rank)
+        for version, ranks in alike.items():
+            self._send(ranks, Freeze(self.epoch, version))
+        for view in self.ranks:
+            view.freeze_at = view.sent
+
+    def _on_answer(self, ranks: Sequence[int], frozen: bool) -> None:
+        for rank in ranks:
+            view = self.ranks[rank]
+            self._acknowledged(view, view.freeze_at)
+            view.freeze_at = 0
         if self.stage is not Stage.FREEZING:
             return
         if frozen:
-            view.frozen = True
-            self._unfrozen -= 1
+            for rank in ranks:
+                self.ranks[rank].frozen = True
+            self._unfrozen -= len(ranks)
             if self._unfrozen:
                 return
             if not (self._below_ranks or self._inside or self._disabled):
                 self.stage = Stage.CONVERGED
                 return
         self.stage = Stage.RUN
-        for other in range(self.size):
-            self._send(other, Thaw(self.epoch))
+        self._send(range(self.size), Thaw(self.epoch))

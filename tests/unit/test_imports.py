@@ -24,7 +24,7 @@ ALLOWED = {
     "chain": "ckpt ckpt.store",
     "ckpt": "ckpt.store clock",
     "ckpt.coordinator": "ckpt ckpt.store clock top",
-    "ckpt.node": "ckpt",
+    "ckpt.node": "ckpt clock",
     "ckpt.store": "ckpt",
     "cli": "cli.shared top",
     "cli.hidden": "chain ckpt.coordinator ckpt.node cli.shared rdma trace.capture",

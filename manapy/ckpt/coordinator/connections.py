@@ -155,7 +155,7 @@ class Connections:
             return
         if not node.ranks.issuperset(numbers):  # left over from ranks that are gone or were refused
             numbers = tuple(number for number in numbers if number in node.ranks)
-        if self._flow.on_line(numbers, kind, fields, line):
+        if not numbers or self._flow.on_line(numbers, kind, fields, line):
             return
         for number in numbers:
             if kind == "LOST":

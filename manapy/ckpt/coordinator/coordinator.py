@@ -99,7 +99,7 @@ class Coordinator:
         self.dir = directory
         self.settings = settings
         self._secret = (directory / "secret").read_bytes()
-        self.flow = Flow(settings.ranks, directory, self._secret, lambda rank, line: self.ranks.send(rank, line))
+        self.flow = Flow(settings.ranks, directory, self._secret, lambda ranks, line: self.ranks.send(ranks, line))
         self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
         self.init = InitWatch(self.ranks)
         self.requests = Requests()
@@ -224,8 +224,7 @@ class Coordinator:
                 self.record |= self.ranks.ending()
                 self._noted = "done" if all_done else "failed"
                 self._write_record()
-            for number in self.ranks.known if all_done else told:
-                self.ranks.send(number, "NOTED")
+            self.ranks.send(self.ranks.known if all_done else told, "NOTED")
 
     async def _watch_init(self) -> None:
         """Tell the user of ranks that do not come out of MPI_Init."""
@@ -234,7 +233,7 @@ class Coordinator:
             if found := self.init.due():
                 rank, text = found
                 log.warning("%s", text)
-                self.ranks.send(rank.number, protocol.join("SAY", text))
+                self.ranks.send((rank.number,), protocol.join("SAY", text))
 
     # ---- ranks
 
@@ -269,8 +268,7 @@ class Coordinator:
                 self._set_state("restarting")
             if not all(rank.ready for rank in self.ranks.known.values()):
                 return
-            for number in self.ranks.known:
-                self.ranks.send(number, "GO")
+            self.ranks.send(self.ranks.known, "GO")
         self._set_state("running")
         self._started.set()
 
@@ -367,7 +365,7 @@ class Coordinator:
 
     def _answer_tickets(self, tickets: list[tuple[int, int]], outcome: str, text: str) -> None:
         for rank, ticket in tickets:
-            self.ranks.send(rank, f"TICKET {ticket} {outcome} {protocol.encode_text(text)}")
+            self.ranks.send((rank,), f"TICKET {ticket} {outcome} {protocol.encode_text(text)}")
 
     # ---- commands
 

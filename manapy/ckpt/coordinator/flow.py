@@ -23,6 +23,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +56,9 @@ class Phase(Enum):
 
 
 class Flow:
-    """The checkpoints of one job, one at a time. ``send(rank, line)`` must not block."""
+    """The checkpoints of one job, one at a time. ``send(ranks, line)`` must not block."""
 
-    def __init__(self, size: int, directory: Path, secret: bytes, send: Callable[[int, str], None]) -> None:
+    def __init__(self, size: int, directory: Path, secret: bytes, send: Callable[[Sequence[int], str], None]) -> None:
         self.size = size
         self.directory = directory
         self.place = directory  # where the images go (publish.place)
@@ -246,8 +248,8 @@ class Flow:
 
     async def _all(self, phase: Phase, answer: str, line: Callable[[int], str]) -> dict[int, list[str]]:
         step = self._begin_step(phase, answer)
-        for rank in range(self.size):
-            self._send(rank, line(rank))
+        for text, ranks in groupby(range(self.size), line):
+            self._send(tuple(ranks), text)
         await step
         return self._answers
 
@@ -273,19 +275,19 @@ class Flow:
             return
         try:
             message = from_wire(line, self._members)
-            for rank in ranks:
-                if kind == "STATE":
+            if kind == "STATE":
+                for rank in ranks:
                     self.state_since[rank] = self._heard
-                self._send_all(self.controller.on_message(rank, message))  # type: ignore[arg-type]
-                self._look_at_clock(rank)
+            self._send_all(self.controller.on_messages(ranks, message))  # type: ignore[arg-type]
+            self._look_at_clock(ranks)
         except (WireError, LookupError, ValueError) as error:
             log.exception("%s sent %r", name_ranks(ranks), line[:500])
             self.fail(f"{name_ranks(ranks)} sent an invalid report ({error})")
 
-    def _look_at_clock(self, rank: int) -> None:
+    def _look_at_clock(self, ranks: Sequence[int]) -> None:
         if self.controller.epoch != self.epoch:
-            text = "checkpoint %d continues as %d: a collective call of rank %d failed on its arguments"
-            log.info(text, self.epoch, self.controller.epoch, rank)
+            text = "checkpoint %d continues as %d: a collective call of %s failed on its arguments"
+            log.info(text, self.epoch, self.controller.epoch, name_ranks(ranks))
             self.epoch = self.controller.epoch
         if self.controller.converged:
             self._finish_step(None)
@@ -293,8 +295,8 @@ class Flow:
             self.fail(self.controller.failure or "the collective clock gave up")
 
     def _send_all(self, messages: Iterable[tuple[int, Any]]) -> None:
-        for rank, message in messages:
-            self._send(rank, message.to_wire())
+        for message, group in groupby(messages, itemgetter(1)):
+            self._send([rank for rank, _ in group], message.to_wire())
 
     def _abort(self, reason: str) -> None:
         log.info("checkpoint %d failed: %s", self.epoch, reason)
@@ -302,8 +304,7 @@ class Flow:
             if self.controller.pending:
                 self._send_all(self.controller.abort(reason))
             else:  # the controller gave up by itself; ranks that know this already ignore the message
-                for rank in range(self.size):
-                    self._send(rank, protocol.join("ABORT", self.epoch, reason))
+                self._send(range(self.size), protocol.join("ABORT", self.epoch, reason))
         if self.temporary is not None:
             publish.cancel(self.temporary)
             self.temporary = None

@@ -7,6 +7,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from ..bundle import Bundle
 from .channel import Channel
@@ -21,11 +22,11 @@ class Node:
         self._channel = channel
         self._waiting = Bundle()
 
-    def send(self, rank: int, line: str) -> None:
-        """Send a line to a rank, with all others of this moment."""
+    def send(self, ranks: Sequence[int], line: str) -> None:
+        """Send a line to some of its ranks, with all other lines of this moment."""
         if not self._waiting.ranks:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting.add(rank, line)
+        self._waiting.add(ranks, line)
 
     def tell(self, line: str) -> None:
         """Send a line to the agent itself."""
@@ -41,18 +42,11 @@ class Node:
 
 
 class NodeChannel:
-    """The channel of one rank behind an agent; as Channel, but the agent receives."""
+    """The channel of one rank behind an agent: lines go through ``node``."""
 
     def __init__(self, node: Node, rank: int) -> None:
-        self._node, self._rank = node, rank
-        self._open = True
-
-    def send(self, line: str) -> None:
-        """Send one line. Does nothing if the rank's connection is gone."""
-        if self._open:
-            self._node.send(self._rank, line)
+        self.node, self._rank = node, rank
 
     def close(self) -> None:
         """The rank's connection is gone."""
-        self._open = False
-        self._node.ranks.discard(self._rank)
+        self.node.ranks.discard(self._rank)

@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ...core import processes
 from .. import protocol
 from .channel import Channel
-from .nodes import NodeChannel
+from .nodes import Node, NodeChannel
 
 log = logging.getLogger(__name__)
 
@@ -115,11 +115,19 @@ class Ranks:
         failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
         return {"code": code, "first_failure": failures[0] if failures else None}
 
-    def send(self, number: int, line: str) -> None:
-        """Send a line. Never blocks. Does nothing if the rank is not connected."""
-        rank = self.known.get(number)
-        if rank is not None and rank.connected:
-            rank.channel.send(line)
+    def send(self, numbers: Iterable[int], line: str) -> None:
+        """Send a line to these ranks. Never blocks. Leaves out ranks that are not connected."""
+        behind: dict[Node, list[int]] = {}
+        for number in numbers:
+            rank = self.known.get(number)
+            if rank is None or not rank.connected:
+                continue
+            if isinstance(rank.channel, NodeChannel):
+                behind.setdefault(rank.channel.node, []).append(number)
+            else:
+                rank.channel.send(line)
+        for node, ranks in behind.items():
+            node.send(ranks, line)
 
     # ---- coming and going
 
@@ -137,7 +145,7 @@ class Ranks:
         if rank.here:  # a child of the process may hold its connection open
             self._watch(rank.pid, lambda: self._on_gone(rank))
         if self.killed:
-            self.send(number, protocol.join("KILL", 1, self.killed))
+            self.send((number,), protocol.join("KILL", 1, self.killed))
         return rank
 
     @property
@@ -194,7 +202,7 @@ class Ranks:
         reason = self.killed  # one rank prints the reason; the others just end
         for number, rank in sorted(self.known.items()):
             if rank.connected:
-                self.send(number, protocol.join("KILL", code, reason))
+                self.send((number,), protocol.join("KILL", code, reason))
                 reason = ""
         asyncio.get_running_loop().call_later(END_SECONDS, self._give_up)
 

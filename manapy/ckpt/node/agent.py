@@ -1,8 +1,8 @@
 """The agent of a node: the ranks of a node that is not rank 0's share its connection to the coordinator.
 
 The first rank of the node starts it (lowerhalf/join/node.c). Ranks speak to it as to the coordinator (control.h), over
-a Unix socket. It joins their lines into few messages (bundle.py). So the coordinator has one connection per node, and
-reads each line once that many ranks send.
+a Unix socket. It makes the lines of its ranks alike (clock/fold.py) and joins equal lines (bundle.py). So the
+coordinator has one connection per node, and reads each line once that many ranks send.
 
 Invariants
  1. The lines of a rank reach the coordinator in their order, and the other way round.
@@ -24,6 +24,7 @@ import socket
 import time
 from pathlib import Path
 
+from ...clock.fold import Fold
 from ...core import handshake, processes
 from ...core.connection import Connection
 from ...core.errors import CoordinatorError
@@ -142,6 +143,7 @@ class Agent:
         self._poll = select.epoll()
         self._peers: dict[int, Peer] = {}  # by descriptor, ranks that have not sent HELLO yet among them
         self._ranks: dict[int, Peer] = {}
+        self._fold = Fold()
         self._up = Bundle()
         self._due = 0.0  # when the bundle must go up
         self._segments = Segments()
@@ -182,6 +184,7 @@ class Agent:
         if waiting and (len(waiting) >= len(self._ranks) or time.monotonic() >= self._due):
             for message in self._up.take():
                 self._coordinator.send(message)
+            self._fold.renew()
             self._flush(self._coordinator)
 
     def _on_coordinator(self, events: int) -> bool:
@@ -200,7 +203,7 @@ class Agent:
             for ranks, line in read(message):
                 for number in ranks:
                     if (peer := self._ranks.get(number)) is not None:
-                        peer.send(line)
+                        peer.send(self._fold.down(number, line))
                         told.add(peer)
         for peer in told:
             self._flush(peer)
@@ -265,13 +268,14 @@ class Agent:
         if peer.number < 0:
             log.error("a rank did not say HELLO but %s", kind)
             return
-        self._add(peer.number, line)
+        for passed in self._fold.up(peer.number, line):
+            self._add(peer.number, passed)
 
     def _add(self, rank: int, line: str) -> None:
         """A line for the coordinator (invariant 2)."""
         if not self._up.ranks:
             self._due = time.monotonic() + LINGER_SECONDS
-        self._up.add(rank, line)
+        self._up.add((rank,), line)
 
     def _drop(self, peer: Peer) -> None:
         del self._peers[peer.socket.fileno()]

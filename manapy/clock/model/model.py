@@ -183,14 +183,7 @@ class Simulator:
         elif pool is self._rising:
             self._rise(self._rising.take(self.rng))
         else:
-            r = self._falling.take(self.rng)
-            depth, msg = self.down[r].popleft()
-            if self.down[r]:
-                self._falling.add(r)
-            self._depths[r] = max(self._depths[r], depth)
-            self.clocks[r].receive(msg)
-            self.machine.wake(r)
-            self._flush(r)
+            self._fall(self._falling.take(self.rng))
 
     # ---- control connections and the coordinator
 
@@ -216,13 +209,26 @@ class Simulator:
             self.down[r].append((self._depth + 1, _through_wire(msg) if self.wire else msg))  # type: ignore[arg-type]
             self._falling.add(r)
 
+    def _fall(self, r: int) -> None:
+        depth, msg = self.down[r].popleft()
+        if self.down[r]:
+            self._falling.add(r)
+        self._depths[r] = max(self._depths[r], depth)
+        self.clocks[r].receive(msg)
+        self.machine.wake(r)
+        self._flush(r)
+
     def _rise(self, r: int) -> None:
         depth, msg = self.up[r].popleft()
         if self.up[r]:
             self._rising.add(r)
         self._depth = max(self._depth, depth)
+        self._hear((r,), msg)
+
+    def _hear(self, ranks: Sequence[int], msg: FromRank) -> None:
+        """The coordinator gets a message of these ranks."""
         was_pending = self.controller.pending
-        self._lower(self.controller.on_message(r, msg))
+        self._lower(self.controller.on_messages(ranks, msg))
         if self.controller.converged:
             self._check_safe()
             self._record(True, "", self.machine.network.drain())

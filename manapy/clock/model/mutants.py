@@ -15,8 +15,10 @@ Wrong ranks and coordinators are defined here; wrong uses of a rank's clock are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .._state import Phase, State
-from ..controller import Controller, RankView
+from ..controller import Controller
 from ..messages import StateReport
 from ..rank import RankClock
 
@@ -54,6 +56,7 @@ class _AnyRow(RankClock):
 class _Unrooted(Controller):
     """A rank that forbids checkpoints is waited for, but ranks that block it are not asked to continue."""
 
-    def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
-        super()._on_state(rank, view, msg)
-        self._needs.set_root(rank, view.below > 0)
+    def _on_state(self, ranks: Sequence[int], msg: StateReport) -> None:
+        super()._on_state(ranks, msg)
+        for rank in ranks:
+            self._needs.set_root(rank, self.ranks[rank].below > 0)

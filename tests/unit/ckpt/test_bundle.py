@@ -33,7 +33,7 @@ def test_order_of_each_rank(first: list[tuple[int, str]], second: list[tuple[int
     waiting = bundle.Bundle()
     for lines in first, second:
         for rank, line in lines:
-            waiting.add(rank, line)
+            waiting.add((rank,), line)
         assert waiting.ranks == {rank for rank, _ in lines}
         assert arrived(list(waiting.take())) == sent(lines)
         assert not waiting.ranks and not list(waiting.take())
@@ -42,8 +42,8 @@ def test_order_of_each_rank(first: list[tuple[int, str]], second: list[tuple[int
 def test_one_line_for_all() -> None:
     waiting = bundle.Bundle()
     for rank in reversed(range(64)):
-        waiting.add(rank, "CHECKED 7")
-    waiting.add(3, "ROWS 7 1 0 0")
+        waiting.add((rank,), "CHECKED 7")
+    waiting.add((3,), "ROWS 7 1 0 0")
     assert list(waiting.take()) == ["LINES 0-63 CHECKED 7\t3 ROWS 7 1 0 0"]
 
 
@@ -52,7 +52,7 @@ def test_long_lines_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None
     lines = [(rank, f"ROWS {'x' * 60} {rank}") for rank in range(5)] + [(0, "RAISE " + "y" * 200), (1, "DONE 0")]
     waiting = bundle.Bundle()
     for rank, line in lines:
-        waiting.add(rank, line)
+        waiting.add((rank,), line)
     messages = list(waiting.take())
     assert len(messages) == 7 and arrived(messages) == sent(lines)
 
