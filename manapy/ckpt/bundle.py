@@ -38,15 +38,25 @@ class Bundle:
         """The ranks that have a line here."""
         return self._last.keys()
 
-    def add(self, ranks: Sequence[int], line: str) -> None:
-        """One line of (or for) each of these ranks."""
-        before = max(map(self._last.get, ranks, repeat(0)))
-        level, group = self._newest.get(line, (0, []))
-        if level <= before:
-            level, group = self._newest[line] = before + 1, []
-            self._groups.append((level, line, group))
+    def add(self, rank: int, line: str) -> None:
+        """One line of (or for) a rank."""
+        level, group = self._group(line, self._last.get(rank, 0))
+        group.append(rank)
+        self._last[rank] = level
+
+    def add_all(self, ranks: Sequence[int], line: str) -> None:
+        """The same line for each of these ranks."""
+        level, group = self._group(line, max(map(self._last.get, ranks, repeat(0))))
         group.extend(ranks)
         self._last.update(dict.fromkeys(ranks, level))
+
+    def _group(self, line: str, below: int) -> tuple[int, list[int]]:
+        """The line's group at a level above another level, and that level."""
+        newest = self._newest.get(line)
+        if newest is None or newest[0] <= below:
+            newest = self._newest[line] = below + 1, []
+            self._groups.append((newest[0], line, newest[1]))
+        return newest
 
     def take(self) -> Iterator[str]:
         """The messages with everything that was added. Empties the bundle."""

@@ -364,13 +364,14 @@ class Controller:
         targets: list[list[tuple[int, int]]] = [[] for _ in range(self.size)]
         for comm in self.comms.values():
             comm.target = max(comm.seqs.values())
+            if min(comm.seqs.values()) == comm.target and not comm.open:
+                continue
             for member, seq in comm.seqs.items():
                 if seq < comm.target:
                     targets[member].append((comm.cid, comm.target))
-            if comm.open or any(s < comm.target for s in comm.seqs.values()):
-                for member in comm.members:
-                    if self._below(comm, member):
-                        self._count_below(member, 1, hidden=member not in comm.seqs)
+            for member in comm.members:
+                if self._below(comm, member):
+                    self._count_below(member, 1, hidden=member not in comm.seqs)
         alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for rank, rows in enumerate(targets):
             alike.setdefault(tuple(rows), []).append(rank)

@@ -17,7 +17,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 VERSIONED = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
 STALE = "0"  # every rank's version is greater after its INTENT
@@ -47,13 +47,16 @@ class Fold:
         more, _, *rows = fields
         return [*(f"{start} 1 1 {row}" for row in rows), f"{start} {more} 0"]
 
-    def down(self, rank: int, line: str) -> str:
-        """The line for a rank that stands for a line of the coordinator."""
+    def down(self, ranks: Sequence[int], line: str) -> Iterable[tuple[Sequence[int], str]]:
+        """The lines for ranks that stand for a line of the coordinator for all of them."""
         if not line.startswith("FREEZE "):
-            return line
+            return ((ranks, line),)
         kind, epoch, number = line.split(" ")
-        version, newest = self._versions.get(rank, (STALE, 0))
-        return f"{kind} {epoch} {version if number == str(newest) else STALE}"
+        alike: dict[str, list[int]] = {}  # by version
+        for rank in ranks:
+            version, newest = self._versions.get(rank, (STALE, 0))
+            alike.setdefault(version if int(number) == newest else STALE, []).append(rank)
+        return [(some, f"{kind} {epoch} {version}") for version, some in alike.items()]
 
     def _number(self, rank: int, version: str) -> int:
         last, number = self._versions.get(rank, ("", 0))

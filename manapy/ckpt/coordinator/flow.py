@@ -21,15 +21,15 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
-from ...clock.messages import Members
 from ...core.errors import CheckpointError, explained
 from ...core.units import size
 from .. import protocol
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 CLOCK_KINDS = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
 MEASURE_SECONDS = 0.5  # between looks at what was written
+LINES_MAX = 1 << 13  # lines of the clock that are remembered: ranks of many nodes send the same
 STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is suspected
 
 
@@ -71,7 +72,7 @@ class Flow:
         self.disabled: set[int] = set()  # ranks that answer CHECK when their program has enabled checkpoints again
         self.gone: dict[int, str] = {}  # rank: why it takes part in no further checkpoint
         self._send, self._secret = send, secret
-        self._members: Members = {}  # of the communicators of this checkpoint
+        self._read = lru_cache(LINES_MAX)(from_wire)
         self._answer = ""
         self._answers: dict[int, list[str]] = {}
         self._step: asyncio.Future[None] | None = None
@@ -101,7 +102,7 @@ class Flow:
         self.epoch += 1
         begin = time.monotonic()
         try:
-            await self._all(Phase.CHECK, "CHECKED", lambda _: f"CHECK {self.epoch} {grace_ms}")
+            await self._all(Phase.CHECK, "CHECKED", {f"CHECK {self.epoch} {grace_ms}": range(self.size)})
             self.written, self._measured = 0, 0.0
             # not earlier: a rank sends its PLACE before CHECKED
             self.temporary = publish.begin(self.directory, self.place)
@@ -111,10 +112,13 @@ class Flow:
             on_begin()
             await self._converge()
             safe = time.monotonic()
-            await self._all(Phase.STOP, "STOPPED", lambda _: f"STOP {self.epoch}")
-            await self._all(Phase.DRAIN, "DRAINED", lambda _: f"DRAIN {self.epoch}")
-            orders = {name: protocol.join("WRITE", self.epoch, str(self.temporary / name)) for name in set(where)}
-            answers = await self._all(Phase.WRITE, "WRITTEN", lambda rank: orders[where[rank]])
+            await self._all(Phase.STOP, "STOPPED", {f"STOP {self.epoch}": range(self.size)})
+            await self._all(Phase.DRAIN, "DRAINED", {f"DRAIN {self.epoch}": range(self.size)})
+            alike: dict[str, list[int]] = {}  # ranks that write into the same folder
+            for rank, name in enumerate(where):
+                alike.setdefault(name, []).append(rank)
+            orders = {protocol.join("WRITE", self.epoch, str(self.temporary / n)): ranks for n, ranks in alike.items()}
+            answers = await self._all(Phase.WRITE, "WRITTEN", orders)
             entries = [_entry(rank, folders.image(where[rank], rank), answers[rank]) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
             published = await asyncio.to_thread(
@@ -246,10 +250,11 @@ class Flow:
         else:
             self._step.set_exception(error)
 
-    async def _all(self, phase: Phase, answer: str, line: Callable[[int], str]) -> dict[int, list[str]]:
+    async def _all(self, phase: Phase, answer: str, orders: Mapping[str, Sequence[int]]) -> dict[int, list[str]]:
+        """Take one step. ``orders``: lines, each with the ranks that get it."""
         step = self._begin_step(phase, answer)
-        for text, ranks in groupby(range(self.size), line):
-            self._send(tuple(ranks), text)
+        for line, ranks in orders.items():
+            self._send(ranks, line)
         await step
         return self._answers
 
@@ -257,7 +262,7 @@ class Flow:
         if self.controller.finishing:
             raise CheckpointError("the job is finishing")
         step = self._begin_step(Phase.CLOCK, "")
-        self._members = {}
+        self._read = lru_cache(LINES_MAX)(partial(from_wire, known={}))  # not longer than this checkpoint
         self.state_since = [time.monotonic()] * self.size
         self._send_all(self.controller.begin(self.epoch))
         patience = STALL_SECONDS
@@ -274,7 +279,7 @@ class Flow:
         if self.phase is not Phase.CLOCK:
             return
         try:
-            message = from_wire(line, self._members)
+            message = self._read(line)
             if kind == "STATE":
                 for rank in ranks:
                     self.state_since[rank] = self._heard

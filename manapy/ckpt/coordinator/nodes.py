@@ -26,7 +26,7 @@ class Node:
         """Send a line to some of its ranks, with all other lines of this moment."""
         if not self._waiting.ranks:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting.add(ranks, line)
+        self._waiting.add_all(ranks, line)
 
     def tell(self, line: str) -> None:
         """Send a line to the agent itself."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,8 @@ class Ranks:
         self._rank0_gone = False
         self._failures: dict[Rank, int | None] = {}  # invariant 4; code None: its connection was lost
         self._done = self._gone = 0  # of `known`
+        # what _routes says of all ranks; None: not known since a rank has come or gone
+        self._to_all: tuple[list[Channel], dict[Node, list[int]]] | None = None
 
     @property
     def all_came(self) -> bool:
@@ -115,8 +117,20 @@ class Ranks:
         failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
         return {"code": code, "first_failure": failures[0] if failures else None}
 
-    def send(self, numbers: Iterable[int], line: str) -> None:
+    def send(self, numbers: Collection[int], line: str) -> None:
         """Send a line to these ranks. Never blocks. Leaves out ranks that are not connected."""
+        if len(numbers) < self.size:
+            direct, behind = self._routes(numbers)
+        else:
+            direct, behind = self._to_all = self._to_all or self._routes(numbers)
+        for channel in direct:
+            channel.send(line)
+        for node, ranks in behind.items():
+            node.send(ranks, line)
+
+    def _routes(self, numbers: Iterable[int]) -> tuple[list[Channel], dict[Node, list[int]]]:
+        """The connections of ranks that have one of their own, and the other ranks of each node."""
+        direct: list[Channel] = []
         behind: dict[Node, list[int]] = {}
         for number in numbers:
             rank = self.known.get(number)
@@ -125,9 +139,8 @@ class Ranks:
             if isinstance(rank.channel, NodeChannel):
                 behind.setdefault(rank.channel.node, []).append(number)
             else:
-                rank.channel.send(line)
-        for node, ranks in behind.items():
-            node.send(ranks, line)
+                direct.append(rank.channel)
+        return direct, behind
 
     # ---- coming and going
 
@@ -142,6 +155,7 @@ class Ranks:
         rank = self.known[number] = Rank(
             number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel
         )
+        self._to_all = None
         if rank.here:  # a child of the process may hold its connection open
             self._watch(rank.pid, lambda: self._on_gone(rank))
         if self.killed:
@@ -189,6 +203,7 @@ class Ranks:
 
     def _disconnect(self, rank: Rank) -> None:
         rank.connected = False
+        self._to_all = None
         self._failures[rank] = None
         rank.channel.close()
         self._on_lost(rank.number)
@@ -230,6 +245,7 @@ class Ranks:
         rank.gone = True
         self._gone += 1
         rank.connected = False
+        self._to_all = None
         rank.channel.close()
         if not rank.done:
             log.info("rank %d died", rank.number)

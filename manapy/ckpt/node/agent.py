@@ -89,6 +89,11 @@ def connect(host: str, port: int, secret: bytes) -> Peer:
             pause = min(2 * pause, 10.0)
 
 
+def encoded(line: str) -> bytes:
+    """A line as it is sent without a seal."""
+    return line.encode("utf-8", "surrogateescape") + b"\n"
+
+
 class Peer:
     """One connection: lines in both directions, without waiting. They are sealed if there are ``seals``."""
 
@@ -119,9 +124,8 @@ class Peer:
 
     def send(self, line: str) -> None:
         """Keep a line until flush()."""
-        data = line.encode("utf-8", "surrogateescape")
-        self.written += data if self.seals is None else self.seals.seal(data)
-        self.written += b"\n"
+        data = encoded(line)
+        self.written += data if self.seals is None else self.seals.seal(data[:-1]) + b"\n"
 
     def flush(self) -> bool:
         """Send what the kernel takes now. False: something is left."""
@@ -200,10 +204,11 @@ class Agent:
         lines = [message for message in lines if not self._collectors.take(message)]
         told: set[Peer] = set()
         for message in lines:
-            for ranks, line in read(message):
+            for ranks, line in (order for part in read(message) for order in self._fold.down(*part)):
+                data = encoded(line)
                 for number in ranks:
                     if (peer := self._ranks.get(number)) is not None:
-                        peer.send(self._fold.down(number, line))
+                        peer.written += data
                         told.add(peer)
         for peer in told:
             self._flush(peer)
@@ -275,7 +280,7 @@ class Agent:
         """A line for the coordinator (invariant 2)."""
         if not self._up.ranks:
             self._due = time.monotonic() + LINGER_SECONDS
-        self._up.add((rank,), line)
+        self._up.add(rank, line)
 
     def _drop(self, peer: Peer) -> None:
         del self._peers[peer.socket.fileno()]

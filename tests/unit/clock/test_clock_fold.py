@@ -64,7 +64,7 @@ def test_nothing_is_lost(lines: list[tuple[int, int, str, bool]]) -> None:
         line = form.format(versions[rank])
         sent.setdefault(rank, []).append(line)
         for passed in fold.up(rank, line):
-            waiting.add((rank,), passed)
+            waiting.add(rank, passed)
             numbers.setdefault(rank, {})[passed.split(" ")[2]] = versions[rank]
         if now:
             hear()
@@ -73,9 +73,16 @@ def test_nothing_is_lost(lines: list[tuple[int, int, str, bool]]) -> None:
         known = [int(number) for number in passed]
         assert known == sorted(known) and list(passed.values()) == sorted(set(passed.values()))
         *old, newest = passed
-        assert fold.down(rank, f"FREEZE 7 {newest}") == f"FREEZE 7 {versions[rank]}"
-        assert {fold.down(rank, f"FREEZE 7 {number}") for number in old} <= {f"FREEZE 7 {STALE}"}
+        assert frozen(fold, rank, newest) == str(versions[rank])
+        assert {frozen(fold, rank, number) for number in old} <= {STALE}
         assert unfolded(heard[rank], passed) == sent[rank]
+
+
+def frozen(fold: Fold, rank: int, number: str) -> str:
+    """The version in the FREEZE that a rank gets for one with a number."""
+    ((ranks, line),) = fold.down((rank,), f"FREEZE 7 {number}")
+    assert list(ranks) == [rank] and line.startswith("FREEZE 7 ")
+    return line.split(" ")[2]
 
 
 def unfolded(lines: list[str], versions: dict[str, int]) -> list[str]:
@@ -102,7 +109,7 @@ def test_ranks_that_say_the_same_in_one_line() -> None:
         version = 10 * rank + 1
         for line in (f"ROWS 3 {version} 0 3 w g{rank // 2} c{rank}", f"STATE 3 {version + 1} 2 0"):
             for passed in fold.up(rank, line):
-                waiting.add((rank,), passed)
+                waiting.add(rank, passed)
     assert through(fold, waiting) == [
         ((0, 1, 2, 3), "ROWS 3 1 1 1 w"),
         ((0, 1), "ROWS 3 1 1 1 g0"),
@@ -111,7 +118,9 @@ def test_ranks_that_say_the_same_in_one_line() -> None:
         ((0, 1, 2, 3), "ROWS 3 1 0 0"),
         ((0, 1, 2, 3), "STATE 3 2 2 0"),
     ]
-    assert [fold.down(rank, "FREEZE 3 2") for rank in range(4)] == [f"FREEZE 3 {10 * rank + 2}" for rank in range(4)]
+    assert list(fold.down(range(4), "FREEZE 3 2")) == [([rank], f"FREEZE 3 {10 * rank + 2}") for rank in range(4)]
+    assert list(fold.down(range(4), "FREEZE 3 1")) == [([0, 1, 2, 3], f"FREEZE 3 {STALE}")]
+    assert list(fold.down(range(4), "THAW 3")) == [(range(4), "THAW 3")]
 
 
 # ---- whole programs
@@ -144,7 +153,7 @@ class Folded(Simulator):
         self._depth = max(self._depth, depth)
         node = r // self.per_node
         for line in self.folds[node].up(r, msg.to_wire()):
-            self.waiting[node].add((r,), line)
+            self.waiting[node].add(r, line)
         self._rising.add(self.controller.size + node)
 
     def _pass_up(self, node: int) -> None:
@@ -169,7 +178,7 @@ class Folded(Simulator):
         bundles = [bundle.Bundle() for _ in self.folds]
         for msg, group in groupby(out, itemgetter(1)):
             for rank, _ in group:
-                bundles[rank // self.per_node].add((rank,), msg.to_wire())
+                bundles[rank // self.per_node].add(rank, msg.to_wire())
         for node, lines in enumerate(bundles):
             self.passed_down[node].extend(lines.take())
             if self.passed_down[node]:
@@ -180,11 +189,11 @@ class Folded(Simulator):
             super()._fall(r)
             return
         node = r - self.controller.size
-        for ranks, line in bundle.read(self.passed_down[node].popleft()):
-            for rank in ranks:
-                message = from_wire(self.folds[node].down(rank, line))
-                self.down[rank].append((self._depth + 1, message))  # type: ignore[arg-type]
-                self._falling.add(rank)
+        for part in bundle.read(self.passed_down[node].popleft()):
+            for ranks, line in self.folds[node].down(*part):
+                for rank in ranks:
+                    self.down[rank].append((self._depth + 1, from_wire(line)))  # type: ignore[arg-type]
+                    self._falling.add(rank)
         if self.passed_down[node]:
             self._falling.add(r)
 
