@@ -156,8 +156,8 @@ static void on_targets(stub_t *s, const char *epoch, char *fields) {
         s->sequence = (unsigned)atoi(target);
         s->version++;
         enter(s);
+        report(s, epoch); /* first, as the rank is inside (clockside.c, invariant 3) */
         mpy_text_add(&s->out, "RAISE %s %u %s %s\n", epoch, s->version, row, target);
-        report(s, epoch);
     }
     if (inside < size) return;
     for (unsigned i = 0; i < size; i++) { /* the collective is complete */

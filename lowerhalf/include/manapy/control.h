@@ -92,9 +92,12 @@
  *   LINES ranks line (TAB ranks line)...                      lines that these ranks have sent (rank -> coordinator);
  *                                                             up to 2 MPY_LINE_MAX long. Each rank's lines are in
  *                                                             order. LOST in place of a line: the connection of these
- *                                                             ranks has ended
+ *                                                             ranks has ended. So that lines are equal, the agent puts
+ *                                                             numbers of its own in place of versions, and gives each
+ *                                                             row a ROWS of its own (manapy/clock/fold.py)
  * coordinator -> node
- *   LINES ranks line (TAB ranks line)...                      lines for these ranks (coordinator -> rank)
+ *   LINES ranks line (TAB ranks line)...                      lines for these ranks (coordinator -> rank). FREEZE has
+ *                                                             the agent's number in place of a version
  *
  * command -> coordinator: one request line, then answers until the server closes
  *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
@@ -125,7 +128,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 7
+#define MPY_PROTOCOL_VERSION 8
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 #define MPY_INIT_MS 2000
