@@ -13,4 +13,6 @@ def encode_text(text: str) -> str:
 
 def decode_text(text: str) -> str:
     """The text that was encoded."""
+    if "%" not in text:
+        return text
     return "" if text == "%" else unquote_to_bytes(text).decode("utf-8", "surrogateescape")

@@ -116,11 +116,12 @@ class Peer:
             return None
         if not data:
             return None
-        *complete, self._read = (self._read + data).split(b"\n")
+        complete, newline, self._read = (self._read + data).rpartition(b"\n")
+        if not newline:
+            return []
         if self.seals is not None:
-            opened = self.seals.open
-            complete = [opened(line) for line in complete]
-        return [line.decode("utf-8", "surrogateescape") for line in complete]
+            complete = b"\n".join(map(self.seals.open, complete.split(b"\n")))
+        return complete.decode("utf-8", "surrogateescape").split("\n")
 
     def send(self, line: str) -> None:
         """Keep a line until flush()."""

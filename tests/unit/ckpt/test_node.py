@@ -12,7 +12,7 @@ from manapy.ckpt import protocol
 from manapy.ckpt.store import job
 
 
-@pytest.mark.parametrize("kind", ["CHECK", "INTENT", "FREEZE", "STOP", "WRITE"])
+@pytest.mark.parametrize("kind", ["CHECK", "INTENT", "TARGETS", "FREEZE", "STOP", "DRAIN", "WRITE"])
 def test_agent_lost(tmp_path: Path, kind: str) -> None:
     """The agent of a node ends during a checkpoint: the node is lost with its ranks, and the job ends."""
 
