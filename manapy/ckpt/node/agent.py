@@ -36,6 +36,7 @@ from ..segments import Segments
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS = 0.001
+PAUSE_SECONDS = LINGER_SECONDS / 4  # after lines of some ranks: what others send meanwhile is read together
 CONNECT_SECONDS = 330.0  # as long as ranks try (CONNECT_TRIES_MS of control.c)
 HANDSHAKE_SECONDS = 30.0
 CHUNK = 1 << 18  # bytes read at once
@@ -173,6 +174,8 @@ class Agent:
                 else:
                     self._on_peer(self._peers[fd], events)
             self._pass_up()
+            if self._up.ranks:
+                time.sleep(PAUSE_SECONDS)
         for peer in self._ranks.values():
             peer.send("UNLED")
             peer.flush()
