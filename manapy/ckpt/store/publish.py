@@ -297,14 +297,17 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
 def _check_sizes(temporary: Path, ranks: Sequence[Entry]) -> None:
     from concurrent.futures import ThreadPoolExecutor  # here: only the coordinator needs it
 
-    with ThreadPoolExecutor(STAT_THREADS) as pool:  # they wait for the file system
-        sizes = pool.map(lambda entry: (temporary / entry.image).stat().st_size, ranks)
-        for entry, actual in zip(ranks, sizes, strict=True):
+    def check(some: Sequence[Entry]) -> None:
+        for entry in some:
+            actual = os.stat(f"{temporary}/{entry.image}").st_size
             if actual != entry.file_bytes:
                 raise CheckpointError(
                     f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank "
                     f"{entry.rank} wrote"
                 )
+
+    with ThreadPoolExecutor(STAT_THREADS) as pool:  # they wait for the file system
+        list(pool.map(check, (ranks[i::STAT_THREADS] for i in range(STAT_THREADS))))
 
 
 def _link_latest(directory: Path, name: str) -> None:
