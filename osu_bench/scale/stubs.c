@@ -1,5 +1,6 @@
 /* stubs.c - stubs of ranks: one process speaks the control protocol (control.h) for many ranks, each on its own
- * connection, with the code that real ranks have for it (lowerhalf/wire).
+ * connection, with the code that real ranks have for it (lowerhalf/wire). More than PER_PROCESS ranks share several
+ * processes, because each connection takes a descriptor.
  *
  *     manapy-stubs DIR RANKS PER_NODE SOCKETS HOST PORT
  *
@@ -13,6 +14,8 @@
  *
  * Invariants
  *  1. A stub sends what a rank sends, in the same order: nothing is left out or folded.
+ *  2. The processes share only `job`. The one whose rank enters the collective last tells all others by their
+ *     `completed`.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,7 +26,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -32,22 +39,28 @@
 #include "base/now.h"
 #include "wire/wire.h"
 
-enum { AUTHENTICATE_MS = 60000, EVENTS = 512, SPARE_DESCRIPTORS = 64 };
+enum { AUTHENTICATE_MS = 60000, EVENTS = 512, SPARE_DESCRIPTORS = 64, PER_PROCESS = 16000, PROCESSES_MAX = 64 };
 
 typedef struct stub {
     mpy_wire_t wire;
     mpy_text_t out;       /* lines to send */
     char *rows, *written; /* its communicators: before and after the number */
     unsigned version, applied, sequence;
+    char epoch[24];
     bool inside; /* the collective */
 } stub_t;
 
-static unsigned size, inside, resumed;
-static stub_t *stubs;
-static struct {
-    bool running;
+typedef struct times { /* ns */
     int64_t asked, safe, write, written, resume;
-} times; /* ns */
+} times_t;
+
+static unsigned size, processes, first, end; /* of this process: ranks [first, end) */
+static stub_t *stubs;                        /* by rank */
+static int completed[PROCESSES_MAX];         /* eventfd of each process: the collective is complete */
+static struct {
+    unsigned connected, inside, resumed;
+    times_t times;
+} *job;
 
 static void fail(const char *format, ...) {
     va_list arguments;
@@ -60,9 +73,13 @@ static void fail(const char *format, ...) {
 
 static int64_t now(void) { return mpy_now_ns(CLOCK_MONOTONIC); }
 
-static void mark(int64_t *first) {
-    if (*first == 0) *first = now();
+static void mark(int64_t *when) {
+    int64_t unset = 0;
+    if (*when == 0) __atomic_compare_exchange_n(when, &unset, now(), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
+
+/* One more of the ranks; true for the last one. */
+static bool is_last(unsigned *count) { return __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST) == size; }
 
 /* ---- connecting ---- */
 
@@ -98,9 +115,10 @@ static void connect_all(char **argv, int poll) {
     if (!mpy_secret_read(argv[1], secret, error, sizeof error)) fail("%s", error);
     snprintf(path, sizeof path, "%s/rows", argv[1]);
     FILE *rows = fopen(path, "r");
-    for (unsigned i = 0; i < size; i++) {
+    for (unsigned i = 0; i < end; i++) {
         stub_t *s = &stubs[i];
         if (rows == NULL || getline(&line, &capacity, rows) < 0) fail("%s: no row for rank %u", path, i);
+        if (i < first) continue;
         line[strcspn(line, "\n")] = '\0';
         s->rows = strdup(line);
         s->written = strstr(s->rows, "%u");
@@ -113,7 +131,9 @@ static void connect_all(char **argv, int poll) {
         send_out(s);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = s};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, s->wire.fd, &event) < 0) fail("epoll: %s", strerror(errno));
+        if (is_last(&job->connected)) puts("connected");
     }
+    fflush(stdout);
     fclose(rows);
     free(line);
 }
@@ -133,11 +153,25 @@ static void acknowledge(stub_t *s, const char *epoch) {
 
 static void enter(stub_t *s) {
     s->inside = true;
-    inside++;
+    if (!is_last(&job->inside)) return;
+    job->inside = 0;
+    for (unsigned i = 0; i < processes; i++) eventfd_write(completed[i], 1);
+}
+
+static void leave_all(int fd) {
+    eventfd_t count;
+    eventfd_read(fd, &count);
+    for (unsigned i = first; i < end; i++) {
+        stubs[i].inside = false;
+        stubs[i].version++;
+        report(&stubs[i], stubs[i].epoch);
+        send_out(&stubs[i]);
+    }
 }
 
 static void on_intent(stub_t *s, const char *epoch) {
     s->applied = 1, s->version++;
+    snprintf(s->epoch, sizeof s->epoch, "%s", epoch);
     if ((s - stubs) % 2) {
         s->sequence++;
         enter(s);
@@ -159,44 +193,37 @@ static void on_targets(stub_t *s, const char *epoch, char *fields) {
         report(s, epoch); /* first, as the rank is inside (clockside.c, invariant 3) */
         mpy_text_add(&s->out, "RAISE %s %u %s %s\n", epoch, s->version, row, target);
     }
-    if (inside < size) return;
-    for (unsigned i = 0; i < size; i++) { /* the collective is complete */
-        stubs[i].inside = false;
-        stubs[i].version++;
-        report(&stubs[i], epoch);
-        send_out(&stubs[i]);
-    }
-    inside = 0;
 }
 
 static void on_write(stub_t *s, const char *epoch, char *directory) {
     char path[4200];
-    mark(&times.write);
+    mark(&job->times.write);
     if (!mpy_wire_decode(directory)) fail("WRITE: %s", directory);
     snprintf(path, sizeof path, "%s/rank-%05u.img", directory, (unsigned)(s - stubs));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || write(fd, "image", 5) != 5) fail("%s: %s", path, strerror(errno));
     close(fd);
-    times.written = now();
+    job->times.written = now();
     mpy_text_add(&s->out, "WRITTEN %s 4096 5 7 0.1 node %032d\n", epoch, 0);
 }
 
 static void on_resume(stub_t *s, const char *epoch) {
-    times.resume = now();
+    job->times.resume = now();
     mpy_text_add(&s->out, "RESUMED %s\n", epoch);
-    if (++resumed < size) return;
-    send_out(s);
-    printf("{\"to_safe\": %.6f, \"to_write\": %.6f, \"to_resume\": %.6f}\n", (double)(times.safe - times.asked) / 1e9,
-           (double)(times.write - times.safe) / 1e9, (double)(times.resume - times.written) / 1e9);
+    if (!is_last(&job->resumed)) return;
+    times_t t = job->times;
+    job->resumed = 0;
+    job->times = (times_t){0};
+    send_out(s); /* not earlier: the next checkpoint may begin now */
+    printf("{\"to_safe\": %.6f, \"to_write\": %.6f, \"to_resume\": %.6f}\n", (double)(t.safe - t.asked) / 1e9,
+           (double)(t.write - t.safe) / 1e9, (double)(t.resume - t.written) / 1e9);
     fflush(stdout);
-    resumed = 0;
-    memset(&times, 0, sizeof times);
 }
 
 static void answer(stub_t *s, char *line) {
     const char *kind = mpy_field(&line), *epoch = mpy_field(&line);
     if (strcmp(kind, "CHECK") == 0) {
-        mark(&times.asked);
+        mark(&job->times.asked);
         mpy_text_add(&s->out, "CHECKED %s\n", epoch);
     } else if (strcmp(kind, "INTENT") == 0) {
         on_intent(s, epoch);
@@ -209,7 +236,7 @@ static void answer(stub_t *s, char *line) {
         bool same = (unsigned)atoi(line) == s->version;
         mpy_text_add(&s->out, "%s %s %u\n", same ? "FROZEN" : "NOTFROZEN", epoch, s->version);
     } else if (strcmp(kind, "STOP") == 0) {
-        mark(&times.safe);
+        mark(&job->times.safe);
         mpy_text_add(&s->out, "STOPPED %s\n", epoch);
     } else if (strcmp(kind, "DRAIN") == 0) {
         mpy_text_add(&s->out, "DRAINED %s\n", epoch);
@@ -220,12 +247,16 @@ static void answer(stub_t *s, char *line) {
     }
 }
 
-static void serve(int poll) {
+static void serve(int poll, int own) {
     struct epoll_event events[EVENTS];
     for (;;) {
         int n = epoll_wait(poll, events, EVENTS, -1);
         for (int i = 0; i < n; i++) {
             stub_t *s = events[i].data.ptr;
+            if (s == NULL) {
+                leave_all(own);
+                continue;
+            }
             mpy_wire_fill(&s->wire, 0);
             for (char *line; (line = mpy_wire_line(&s->wire)) != NULL;) answer(s, line);
             if (s->wire.closed) return;
@@ -234,17 +265,45 @@ static void serve(int poll) {
     }
 }
 
+static void raise_limit(void) {
+    struct rlimit limit = {.rlim_cur = end - first + SPARE_DESCRIPTORS}, have;
+    limit.rlim_max = limit.rlim_cur;
+    if (getrlimit(RLIMIT_NOFILE, &have) == 0 && have.rlim_max > limit.rlim_max) limit.rlim_max = have.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0) fail("%u descriptors are needed: %s", end - first, strerror(errno));
+}
+
+/* Makes the other processes. Returns the number of this one. */
+static unsigned split(void) {
+    pid_t parent = getpid();
+    for (unsigned i = 0; i < processes; i++)
+        if ((completed[i] = eventfd(0, EFD_CLOEXEC)) < 0) fail("eventfd: %s", strerror(errno));
+    for (unsigned i = 1; i < processes; i++) {
+        pid_t child = fork();
+        if (child < 0) fail("fork: %s", strerror(errno));
+        if (child > 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) exit(1);
+        return i;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc != 7) fail("usage: manapy-stubs DIR RANKS PER_NODE SOCKETS HOST PORT");
     size = (unsigned)atoi(argv[2]);
+    processes = (size + PER_PROCESS - 1) / PER_PROCESS;
+    if (processes > PROCESSES_MAX) fail("%u ranks are too many", size);
     stubs = calloc(size, sizeof *stubs);
-    struct rlimit limit = {.rlim_cur = size + SPARE_DESCRIPTORS, .rlim_max = size + SPARE_DESCRIPTORS}, have;
-    if (getrlimit(RLIMIT_NOFILE, &have) == 0 && have.rlim_max > limit.rlim_max) limit.rlim_max = have.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) < 0) fail("%u descriptors are needed: %s", size, strerror(errno));
+    job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (stubs == NULL || job == MAP_FAILED) fail("no memory");
+    unsigned number = split();
+    first = number * PER_PROCESS;
+    end = first + PER_PROCESS < size ? first + PER_PROCESS : size;
+    raise_limit();
     int poll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (epoll_ctl(poll, EPOLL_CTL_ADD, completed[number], &event) < 0) fail("epoll: %s", strerror(errno));
     connect_all(argv, poll);
-    puts("connected");
-    fflush(stdout);
-    serve(poll);
+    serve(poll, completed[number]);
     return 0;
 }

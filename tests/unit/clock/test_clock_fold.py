@@ -224,7 +224,7 @@ def view(controller: Controller) -> tuple[Any, ...]:
         controller.stage,
         controller.epoch,
         {cid: (comm.target, comm.open, comm.seqs) for cid, comm in controller.comms.items()},
-        [(rank.threads, rank.below, rank.hidden, rank.inside, rank.disabled, rank.version) for rank in controller.ranks],
+        [(r.threads, r.below, r.hidden, r.inside, r.disabled, r.version) for r in controller.ranks],
         [controller._needs.needed(rank) for rank in range(controller.size)],
     )
 
