@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from ..store import job, known, publish
 from . import report
 from .channel import Channel
 from .connections import Connections
-from .flow import Flow
+from .flow import Flow, Published
 from .mpi_init import InitWatch
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
@@ -120,7 +121,7 @@ class Coordinator:
             self._started,
             lambda: self._connections.busy,
         )
-        self._last: publish.Checkpoint | None = None
+        self._last: Published | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._segments = Segments()  # of the real MPI on this host
         self._noting = asyncio.Event()  # set when ranks have ended and job.json must say so
@@ -178,7 +179,9 @@ class Coordinator:
         if left := publish.clean(self.dir):
             log.info("removed what was left by an interrupted checkpoint: %s", ", ".join(p.name for p in left))
         found = publish.checkpoints(self.dir)
-        self._last = found[-1] if found else None
+        if found:
+            path, manifest = found[-1]
+            self._last = Published(path, manifest.time, manifest.file_bytes)
         if self.settings.resume is not None:  # the launcher names the checkpoint; show the program instead
             with contextlib.suppress(publish.ManifestError):
                 manifest = publish.read_manifest(Path(self.settings.resume))
@@ -239,7 +242,7 @@ class Coordinator:
 
     def _on_rank_line(self, rank: Rank, kind: str, fields: list[str], line: str) -> None:
         if kind == "PROGRAM":
-            rank.mpi, rank.program = fields[0], protocol.decode_text(fields[1])
+            rank.mpi, rank.program = sys.intern(fields[0]), sys.intern(protocol.decode_text(fields[1]))
             self.init.note(rank)
             if rank.here:
                 self._segments.add(fields[2])
@@ -312,7 +315,7 @@ class Coordinator:
                 await asyncio.wait_for(self._started.wait(), min(left, report.LATE_SECONDS))
         await self._started.wait()
 
-    def _on_published(self, last: publish.Checkpoint) -> None:
+    def _on_published(self, last: Published) -> None:
         self._last, path = last, last.path
         if self.requests.current is not None and self.requests.current.then != "continue":
             self._set_state("checkpointed")

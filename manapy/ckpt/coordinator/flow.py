@@ -27,7 +27,7 @@ from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
 from ...core.errors import CheckpointError, explained
@@ -54,6 +54,14 @@ class Phase(Enum):
     WRITE = "writing"
     PUBLISH = "publishing"
     RESUME = "resuming"
+
+
+class Published(NamedTuple):
+    """What is remembered of a checkpoint on disk: not its ranks, which may be many."""
+
+    path: Path
+    time: float
+    bytes: int
 
 
 class Flow:
@@ -91,7 +99,7 @@ class Flow:
         then: Callable[[], str],
         record: dict[str, Any],
         on_begin: Callable[[], None],
-        on_published: Callable[[publish.Checkpoint], None],
+        on_published: Callable[[Published], None],
     ) -> Path:
         """Take one checkpoint. Returns its path when all ranks run again. Raises CheckpointError; then nothing is
         published.
@@ -119,7 +127,7 @@ class Flow:
                 alike.setdefault(name, []).append(rank)
             orders = {protocol.join("WRITE", self.epoch, str(self.temporary / n)): ranks for n, ranks in alike.items()}
             answers = await self._all(Phase.WRITE, "WRITTEN", orders)
-            entries = [_entry(rank, folders.image(where[rank], rank), answers[rank]) for rank in range(self.size)]
+            entries = [_entry(rank, folders.image(where[rank], rank), answers.pop(rank)) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
             published = await asyncio.to_thread(
                 _publish, self.temporary, {**record, "epoch": self.epoch}, entries, self._secret
@@ -361,9 +369,10 @@ def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
 
 def _publish(
     temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes
-) -> publish.Checkpoint:
-    path = publish.commit(temporary, record, entries, secret)
-    return publish.Checkpoint(path, publish.read_manifest(path))
+) -> Published:
+    now = time.time()
+    path = publish.commit(temporary, {**record, "time": now}, entries, secret)
+    return Published(path, now, sum(entry.file_bytes for entry in entries))
 
 
 def _bytes_in(directory: Path) -> int:

@@ -44,6 +44,8 @@ class Node:
 class NodeChannel:
     """The channel of one rank behind an agent: lines go through ``node``."""
 
+    __slots__ = ("_rank", "node")
+
     def __init__(self, node: Node, rank: int) -> None:
         self.node, self._rank = node, rank
 

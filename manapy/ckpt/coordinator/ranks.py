@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,7 @@ LAST_WORDS_SECONDS = 0.2  # after the end of a process, to read the last lines t
 LATE_SECONDS = 2.0  # after rank 0 and all connected ranks have ended; other ranks will not connect any more
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Rank:
     """One rank's connection. ``code``: the exit code, if the rank is done; ``gone``: it will not return."""
 
@@ -153,7 +154,7 @@ class Ranks:
             return None
         self._gone -= before is not None and before.gone
         rank = self.known[number] = Rank(
-            number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel
+            number, sys.intern(protocol.decode_text(fields[2])), int(fields[3]), int(fields[4]), channel
         )
         self._to_all = None
         if rank.here:  # a child of the process may hold its connection open

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..store.publish import Checkpoint
-from .flow import Flow, Phase, name_ranks
+from .flow import Flow, Phase, Published, name_ranks
 from .mpi_init import InitWatch
 from .ranks import Ranks
 from .requests import Tickets
@@ -62,7 +61,7 @@ class Report:
         )
         return f"{name_ranks(missing)} {'has' if len(missing) == 1 else 'have'} not connected to the coordinator: {why}"
 
-    def status(self, record: dict[str, Any], state: str, last: Checkpoint | None) -> dict[str, Any]:
+    def status(self, record: dict[str, Any], state: str, last: Published | None) -> dict[str, Any]:
         """The answer to STATUS; the keys are in README.md."""
         return {
             "id": record["id"],
@@ -80,7 +79,7 @@ class Report:
             "checkpoint_dir": str(self.flow.place),
             "last_checkpoint": None
             if last is None
-            else {"path": str(last.path), "time": last.manifest.time, "bytes": last.manifest.file_bytes},
+            else {"path": str(last.path), "time": last.time, "bytes": last.bytes},
         }
 
     def _rank(self, number: int) -> dict[str, Any]:
