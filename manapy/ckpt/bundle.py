@@ -16,7 +16,7 @@ from operator import itemgetter
 from ..clock.messages import decode_ranks, encode_ranks
 
 MESSAGE_MAX = 1 << 19  # characters of one message, unless a single line is longer
-LISTS_MAX = 1 << 13  # lists of ranks that are remembered: the same ones come again in each round
+LISTS_MAX = 1 << 12  # lists of ranks that are remembered: the same ones come again in each round
 
 _encode = lru_cache(LISTS_MAX)(encode_ranks)
 _decode = lru_cache(LISTS_MAX)(decode_ranks)
