@@ -36,15 +36,16 @@ class Fold:
         self._next = self._highest + 1
 
     def up(self, rank: int, line: str) -> Iterable[str]:
-        """The lines for the coordinator that stand for a line of a rank."""
-        kind, _, rest = line.partition(" ")
-        if kind not in VERSIONED:
+        """The lines for the coordinator that stand for a line of a rank. A malformed line stands for itself, so that
+        the coordinator finds what is wrong with it."""
+        kind, *fields = line.split(" ")
+        if kind not in VERSIONED or len(fields) < 2 or (kind == "ROWS" and fields[3:4] != [str(len(fields) - 4)]):
             return (line,)
-        epoch, version, *fields = rest.split(" ")
+        epoch, version, *rest = fields
         start = f"{kind} {epoch} {self._number(rank, version)}"
         if kind != "ROWS":
-            return (" ".join([start, *fields]),)
-        more, _, *rows = fields
+            return (" ".join([start, *rest]),)
+        more, _, *rows = rest
         return [*(f"{start} 1 1 {row}" for row in rows), f"{start} {more} 0"]
 
     def down(self, ranks: Sequence[int], line: str) -> Iterable[tuple[Sequence[int], str]]:

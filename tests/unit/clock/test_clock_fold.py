@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import pytest
 from clock_programs import build, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -121,6 +122,11 @@ def test_ranks_that_say_the_same_in_one_line() -> None:
     assert list(fold.down(range(4), "FREEZE 3 2")) == [([rank], f"FREEZE 3 {10 * rank + 2}") for rank in range(4)]
     assert list(fold.down(range(4), "FREEZE 3 1")) == [([0, 1, 2, 3], f"FREEZE 3 {STALE}")]
     assert list(fold.down(range(4), "THAW 3")) == [(range(4), "THAW 3")]
+
+
+@pytest.mark.parametrize("line", ["STATE", "STATE 1", "ROWS 1 2", "ROWS 1 2 0", "ROWS 1 2 0 2 a", "ROWS 1 2 0 x"])
+def test_malformed_lines_pass_as_they_are(line: str) -> None:
+    assert list(Fold().up(0, line)) == [line]
 
 
 # ---- whole programs
