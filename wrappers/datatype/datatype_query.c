@@ -1,5 +1,5 @@
 /* datatype_query.c - queries of a datatype's structure: envelope, contents, size. For derived types the recipe has the
- * answers.
+ * answers. Those that MPI-3 has removed are asked by their successors: a library of the standard ABI may lack them.
  *
  * Upper half, no libc.
  */
@@ -136,7 +136,25 @@ int PMPI_Type_size_c(MPI_Datatype datatype, MPI_Count *size) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Type_size_c");
 }
 
-/* Always returns a predefined type: the same handle in both halves. */
+/* ---- extent: what MPI-3 has removed ---- */
+
+int PMPI_Type_extent(MPI_Datatype datatype, MPI_Aint *extent) {
+    MPI_Aint lb;
+    return PMPI_Type_get_extent(datatype, &lb, extent);
+}
+int PMPI_Type_lb(MPI_Datatype datatype, MPI_Aint *displacement) {
+    MPI_Aint extent;
+    return PMPI_Type_get_extent(datatype, displacement, &extent);
+}
+int PMPI_Type_ub(MPI_Datatype datatype, MPI_Aint *displacement) {
+    MPI_Aint lb, extent;
+    int rc = PMPI_Type_get_extent(datatype, &lb, &extent);
+    if (rc == MPI_SUCCESS) *displacement = lb + extent;
+    return rc;
+}
+
+/* ---- a predefined type: the same handle in both halves ---- */
+
 int PMPI_Type_match_size(int typeclass, int size, MPI_Datatype *datatype) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
