@@ -1,8 +1,9 @@
-/* intel.c - persistent gathers of Intel MPI.
+/* intel.c - persistent gathers of Intel MPI; advice against its library of the standard ABI.
  *
  * In Intel MPI 2021.18 requests of MPI_Gather_init give wrong results, and requests of MPI_Allgather_init do so from
  * their second start on, in any program. Those of MPI_Gatherv_init and MPI_Allgatherv_init do not. The wrappers rest on
  * the former for persistent reductions with the program's operations. So the table gets functions that call the latter.
+ * That is so in both of its libraries, libmpi.so.12 and libmpi_abi.so.1.
  *
  * Half: lower; these functions run on the lower TLS.
  *
@@ -12,7 +13,9 @@
  */
 #include "parts.h"
 #include <manapy/boundary.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "functions.h"
@@ -82,4 +85,15 @@ void mpy_mpi_mend_intels(void) {
     MPY_LOWER->mpi[MPY_FN_Allgather_init_c] = (void *)allgather_init_c;
     MPY_LOWER->mpi[MPY_FN_Gather_init] = (void *)gather_init;
     MPY_LOWER->mpi[MPY_FN_Gather_init_c] = (void *)gather_init_c;
+}
+
+/* LIMITATIONS.md has the faults. */
+void mpy_mpi_advise_intels_other(const char *path) {
+    if (MPY_LOWER->rank != 0) return;
+    char line[PATH_MAX + 256];
+    snprintf(line, sizeof line,
+             "%s, Intel MPI's library of the standard ABI, crashes in some calls (MPI_File_get_group, "
+             "MPI_T_pvar_start): use its libmpi.so.12 (--mpi PATH)",
+             path);
+    MPY_LOWER->svc->say(line);
 }

@@ -76,12 +76,13 @@ void mpy_mpi_load(char **env) {
     mpy_family_t family = family_of(library);
     mpy_mpi_refuse_strangers(library, path, family);
     switch (family) {
-    case FAMILY_MPICH:
-        fill_directly(library);
-        if (mpy_mpi_is_by(library, "Intel")) mpy_mpi_mend_intels();
-        break;
+    case FAMILY_MPICH: fill_directly(library); break;
     case FAMILY_OPEN_MPI: fill_from_back(library, path, "openmpi"); break;
     case FAMILY_STANDARD: fill_from_back(library, path, "standard"); break;
+    }
+    if (mpy_mpi_is_by(library, MPY_INTEL_MPI)) {
+        mpy_mpi_mend_intels();
+        if (family == FAMILY_STANDARD) mpy_mpi_advise_intels_other(path);
     }
     mpy_mpi_guard_init();
     loaded = 1;

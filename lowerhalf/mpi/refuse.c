@@ -77,7 +77,7 @@ void mpy_mpi_refuse_strangers(void *library, const char *path, mpy_family_t fami
     bool strange = open_mpis ? manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1 : manager == MPY_MANAGER_PMIX;
     if (!strange) return;
     char mpirun[PATH_MAX + 32];
-    bool intels = mpy_mpi_is_by(library, "Intel");
+    bool intels = mpy_mpi_is_by(library, MPY_INTEL_MPI);
     const char *whose = intels ? "Intel MPI's" : "MPICH's";
     mpirun_of(path, intels, open_mpis, mpirun, sizeof mpirun);
     if (!open_mpis)

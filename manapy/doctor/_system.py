@@ -152,6 +152,9 @@ def _mpi(option: str | None) -> list[Finding]:
         if family is Family.UNKNOWN:
             level = Level.BAD if not chosen else Level.NOTE
             findings.append(Finding(name, level, f"{candidate.path}: {family.value} can't be used: {text}{used}"))
+        elif family is Family.STANDARD and text.startswith("Intel"):
+            faults = "it crashes in some calls (MPI_File_get_group, MPI_T_pvar_start): use its libmpi.so.12"
+            findings.append(Finding(name, Level.NOTE, f"{candidate.path}: {family.value}, {text}; {faults}{used}"))
         else:
             whose = "; its ranks need Open MPI's mpirun" if family is Family.OPENMPI else ""
             findings.append(Finding(name, Level.OK, f"{candidate.path}: {family.value}, {text}{whose}{used}"))

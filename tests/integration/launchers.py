@@ -101,21 +101,21 @@ INTEL_MPI = Launcher(
 OPEN_MPIS = (OPEN_MPI_4, OPEN_MPI_5)
 
 
-def _prefix_of_the_standard_abi() -> Path:
-    """A prefix with MPICH's mpirun, and with no library but that of the MPI-5 standard ABI. The programs are copies,
-    because a link to one is in MPICH's own prefix."""
+def _prefix_of_the_standard_abi(origin: Path, library: Path, *programs: str) -> Path:
+    """A prefix with the mpirun of `origin`, and with no library but this one of the MPI-5 standard ABI. The programs
+    are copies, because a link to one is in MPICH's own prefix."""
     prefix = Path(tempfile.mkdtemp(prefix="manapy-standard-"))
     atexit.register(shutil.rmtree, prefix, ignore_errors=True)
     for folder in ("bin", "lib"):
         (prefix / folder).mkdir()
-    for program in ("mpirun", "hydra_pmi_proxy"):
-        if (BIN / program).exists():
-            shutil.copy2(BIN / program, prefix / "bin")
-    (prefix / "lib/libmpi_abi.so.1").symlink_to(WHEEL / "lib/libmpi_abi.so.1")
+    for program in programs:
+        if (origin / "bin" / program).exists():
+            shutil.copy2(origin / "bin" / program, prefix / "bin")
+    (prefix / "lib/libmpi_abi.so.1").symlink_to(library)
     return prefix
 
 
-STANDARD_PREFIX = _prefix_of_the_standard_abi()
+STANDARD_PREFIX = _prefix_of_the_standard_abi(WHEEL, WHEEL / "lib/libmpi_abi.so.1", "mpirun", "hydra_pmi_proxy")
 STANDARD = Launcher(
     "standard",
     "MPICH 5.0, standard ABI",
@@ -123,6 +123,17 @@ STANDARD = Launcher(
     (STANDARD_PREFIX / "bin/mpirun",),
     STANDARD_PREFIX / "lib/libmpi_abi.so.1",
     "pip install mpich",
+)
+INTEL_STANDARD_PREFIX = _prefix_of_the_standard_abi(
+    INTEL, INTEL / "lib/libmpi_abi.so.1", "mpiexec.hydra", "hydra_bstrap_proxy", "hydra_pmi_proxy"
+)
+INTEL_STANDARD = Launcher(
+    "intelmpi_standard",
+    "Intel MPI 2021.18, standard ABI",
+    "the standard ABI",
+    (INTEL_STANDARD_PREFIX / "bin/mpiexec.hydra",),
+    INTEL_STANDARD_PREFIX / "lib/libmpi_abi.so.1",
+    INTEL_MPI.install,
 )
 OTHERS = (*OPEN_MPIS, INTEL_MPI, STANDARD)  # than that of this Python environment
 LAUNCHERS = (MPICH, DEBIAN_MPICH, *OPEN_MPIS, INTEL_MPI, STANDARD)

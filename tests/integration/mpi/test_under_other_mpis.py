@@ -15,6 +15,7 @@ from jobs import BIN, PROGRAMS, Job, run
 from launchers import (
     ENVIRONMENT,
     INTEL_MPI,
+    INTEL_STANDARD,
     LAUNCHERS,
     MPICH,
     OPEN_MPI_4,
@@ -69,6 +70,13 @@ def test_library(make_job: Callable[..., Job], launcher: Launcher) -> None:
     job.start(sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version(), MPI.COMM_WORLD.size)")
     text = job.finish()
     assert text.count(VERSIONS[launcher.name]) == 2 and "manapy" not in text
+
+
+def test_advice_about_intels_library_of_the_standard_abi(make_job: Callable[..., Job]) -> None:
+    job = job_under(INTEL_STANDARD, make_job, 2)
+    job.start(sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())")
+    text = job.finish()
+    assert text.count("Intel(R) MPI Library") == 2 and text.count("use its libmpi.so.12 (--mpi PATH)") == 1
 
 
 @pytest.mark.parametrize(("first", "second"), CHANGES, ids=lambda x: x.name)

@@ -220,11 +220,20 @@ def test_system_finds_open_mpi(tmp_path: Path) -> None:
     assert finding.level is Level.OK and "Open MPI v5.0.1" in finding.text and "Open MPI's mpirun" in finding.text
 
 
-def test_system_finds_the_standard_abi(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "level", "said"),
+    [
+        ("MPICH Version: 5.0", Level.OK, ""),
+        ("Intel(R) MPI Library 2021.18 for Linux* OS", Level.NOTE, "use its libmpi.so.12"),
+    ],
+)
+def test_system_finds_the_standard_abi(tmp_path: Path, version: str, level: Level, said: str) -> None:
     text = (
-        '#include <string.h>\nint MPI_Get_library_version(char *s, int *n) { strcpy(s, "MPICH Version: 5.0"); *n = 18; '
-        "return 0; }\nint MPI_Abi_get_version(int *major, int *minor) { *major = 1; *minor = 0; return 0; }\n"
+        '#include <string.h>\nint MPI_Get_library_version(char *s, int *n) { *n = (int)strlen(strcpy(s, "'
+        + version
+        + '")); return 0; }\n'
+        "int MPI_Abi_get_version(int *major, int *minor) { *major = 1; *minor = 0; return 0; }\n"
     )
     library = build(tmp_path / "libmpi_abi.so.1", text, *SHARED)
     finding = next(f for f in check_system(str(library), tmp_path) if f.subject == "MPI by --mpi")
-    assert finding.level is Level.OK and "MPI-5 standard ABI, MPICH Version: 5.0" in finding.text
+    assert finding.level is level and f"MPI-5 standard ABI, {version}" in finding.text and said in finding.text
