@@ -68,8 +68,12 @@ class Program:
         return [str(program)]
 
 
-def _fortran(name: str, *options: str) -> Program:
-    return Program(f"Fortran {name}", DEBIAN_MPICH, "plate_fortran.F90", ("mpifort.mpich", *options))
+def _fortran(title: str, mpi: Launcher, compiler: str) -> tuple[Program, ...]:
+    """The three ways in which Fortran programs use an MPI."""
+    ways = {"mpif.h": ("-DMPIFH", "-fallow-argument-mismatch"), "use mpi": (), "use mpi_f08": ("-DF08",)}
+    return tuple(
+        Program(f"{title} {way}", mpi, "plate_fortran.F90", (compiler, *options)) for way, options in ways.items()
+    )
 
 
 C = ("gcc", "-std=gnu11")
@@ -84,7 +88,6 @@ KNOWN = (
         (*C, f"-I{PREFIX}/include", "-DMPI_ABI"),
         PREFIX / "lib/libmpi_abi.so.1",
     ),
-    _fortran("mpif.h", "-DMPIFH"),
-    _fortran("use mpi"),
-    _fortran("use mpi_f08", "-DF08"),
+    *_fortran("Fortran", DEBIAN_MPICH, "mpifort.mpich"),
+    *_fortran("Open MPI's Fortran", OPEN_MPI_4, "mpifort.openmpi"),
 )
