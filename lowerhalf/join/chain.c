@@ -4,7 +4,7 @@
  * `manapy slurm` and `manapy run` run the user's script (or mpirun command) again in every allocation, with
  * MANAPY_CHAIN set to the chain's directory. Rank 0 of every manapy-launch in it asks `manapy _step`
  * (manapy/chain/steps.py), which knows the state of this step: start it, continue it from a checkpoint, or return its
- * earlier exit code.
+ * earlier exit code. If a rank then finds its image of that checkpoint damaged, rank 0 asks again.
  *
  * Invariants
  *  1. All ranks do what rank 0 was told: this is part of what the rendezvous publishes.
@@ -28,13 +28,18 @@ bool mpy_chain_active(void) {
     return dir != NULL && dir[0] != '\0';
 }
 
-bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step_t *step, char *error, size_t n) {
+bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, const char *damage, mpy_chain_step_t *step,
+                   char *error, size_t n) {
     char path[PATH_MAX], number[16], answer[2048];
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(number, sizeof number, "%d", ranks);
     const char *helper[ARGUMENTS_MAX] = {path, "_step", "--ranks", number};
     int count = 4;
     if (dir != NULL) helper[count++] = "--dir", helper[count++] = dir;
+    if (damage[0] != '\0') {
+        helper[count++] = "--damaged", helper[count++] = step->path;
+        helper[count++] = "--because", helper[count++] = damage;
+    }
     helper[count++] = "--";
     for (; *argv != NULL && count < ARGUMENTS_MAX - 1; argv++) helper[count++] = *argv;
     if (!mpy_helper_ask((char *const *)helper, answer, sizeof answer, error, n)) return false;

@@ -4,6 +4,9 @@
  *   rank 0: job directory, secret, listening socket, job.json -> start coordinator -> put "port host dir" -> barrier
  *   others: barrier -> get -> read secret
  *
+ * In a chain, rank 0 first asks what this step must do (chain.h). If it must continue a checkpoint, all ranks first
+ * agree whether its images are whole (agreement.c); if not, rank 0 asks again.
+ *
  * Invariants
  *  1. No rank waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile
  *     wait in the listening socket's backlog.
@@ -30,15 +33,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agreement.h"
 #include "base/reason.h"
 #include "helper.h"
 #include "isolate/fdguard.h"
 #include "jobdir.h"
 #include "leftovers.h"
+#include "manager/board.h"
 #include "node.h"
 #include "wire/wire.h"
 
-#define CHUNKS_MAX 8
+enum { TEXT_MAX = 3072 };
 
 /* ---- the coordinator's socket ---- */
 
@@ -142,57 +147,28 @@ static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, c
     return ok;
 }
 
-/* Like found_job. In a chain it first asks what this step must do (chain.h). */
+/* The job that this step of a chain must be; outside chains, the job that the options ask for. */
 static bool found_step(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
     mpy_rendezvous_options_t mine = *options;
-    if (mpy_chain_active() && options->resume == NULL) {
-        if (!mpy_chain_ask(options->argv, options->dir, job->size, &job->step, error, n)) return false;
-        if (job->step.verdict == MPY_CHAIN_DONE) return true;
-        if (job->step.verdict == MPY_CHAIN_RESUME) mine.dir = NULL, mine.resume = job->step.path;
-        else mine.dir = job->step.path;
-    }
+    if (job->step.verdict == MPY_CHAIN_DONE) return true;
+    if (job->step.verdict == MPY_CHAIN_RESUME) mine.dir = NULL, mine.resume = job->step.path;
+    else if (job->step.path[0] != '\0') mine.dir = job->step.path;
     return found_job(&mine, job, error, n);
 }
 
-/* ---- agreement, through the process manager's key-value space: manapy-0, manapy-1 ... contain the parts of a hex
- * text; the number of parts precedes the first part ---- */
+/* ---- what rank 0 publishes: "E" error, "D" exit code, "C" checkpoint to check, or the job ---- */
 
-static bool publish(mpy_pmi_t *pmi, const char *text, char *error, size_t n) {
-    mpy_text_t hex = {0};
-    mpy_text_add_hex(&hex, text, strlen(text));
-    size_t part = pmi->value_max - 4, parts = (hex.length + part - 1) / part;
-    bool ok = parts <= CHUNKS_MAX;
-    if (!ok) snprintf(error, n, "the job directory's path is too long for the process manager: %s", text);
-    for (size_t i = 0; ok && i < parts; i++) {
-        char key[32], value[1024];
-        snprintf(key, sizeof key, "manapy-%zu", i);
-        int head = i == 0 ? snprintf(value, sizeof value, "%zu:", parts) : 0;
-        snprintf(value + head, sizeof value - (size_t)head, "%.*s", (int)part, hex.data + i * part);
-        ok = mpy_pmi_put(pmi, key, value, error, n);
-    }
-    mpy_text_free(&hex);
-    return ok;
+static bool publish(mpy_pmi_t *pmi, int round, const char *text, char *error, size_t n) {
+    char name[16];
+    if (pmi->manager == MPY_MANAGER_NONE) return true;
+    snprintf(name, sizeof name, "%d", round);
+    return mpy_board_put(pmi, name, text, error, n) && mpy_pmi_barrier(pmi, error, n);
 }
 
-static bool lookup(mpy_pmi_t *pmi, char *text, size_t size, char *error, size_t n) {
-    mpy_text_t hex = {0};
-    int parts = 1;
-    bool ok = true;
-    mpy_text_clear(&hex);
-    for (int i = 0; ok && i < parts; i++) {
-        char key[32], value[1024], *from = value;
-        snprintf(key, sizeof key, "manapy-%d", i);
-        ok = mpy_pmi_get(pmi, key, value, sizeof value, error, n);
-        if (ok && i == 0) parts = (int)strtol(value, &from, 10), from++;
-        if (ok) mpy_text_add(&hex, "%s", from);
-    }
-    if (ok && (hex.length / 2 >= size || !mpy_hex_decode(hex.data, text, hex.length / 2))) {
-        snprintf(error, n, "the data that rank 0 has published is unreadable");
-        ok = false;
-    }
-    if (ok) text[hex.length / 2] = '\0';
-    mpy_text_free(&hex);
-    return ok;
+static bool lookup(mpy_pmi_t *pmi, int round, char *text, size_t size, char *error, size_t n) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", round);
+    return mpy_pmi_barrier(pmi, error, n) && mpy_board_get(pmi, 0, name, text, size, error, n);
 }
 
 /* Waits until the file that rank 0 has just created is visible, because attributes may be cached (NFS). */
@@ -209,31 +185,44 @@ static bool read_secret_patiently(mpy_job_t *job, char *error, size_t n) {
     return true;
 }
 
-/* All ranks know of the same job. */
-static bool agree(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_job_t *job, bool *say, char *error,
-                  size_t n) {
-    *say = job->rank == 0;
-    if (options->expected_ranks > 0 && options->expected_ranks != job->size)
-        return mpy_refuse(error, n, "the checkpoint has %d ranks, but %d were started: use mpirun -n %d",
-                          options->expected_ranks, job->size, options->expected_ranks);
-    if (job->rank == 0) {
-        bool ok = found_step(options, job, error, n);
-        if (job->manager == MPY_MANAGER_NONE) return ok;
-        char text[2560], trouble[3072];
-        if (!ok) snprintf(text, sizeof text, "E%.1000s", error);
-        else if (job->step.verdict == MPY_CHAIN_DONE) snprintf(text, sizeof text, "D%d", job->step.code);
-        else
-            snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir,
-                     job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
-        if (!publish(pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(pmi, trouble, sizeof trouble)) {
-            if (ok) mpy_reason(error, n, "%s", trouble);
+/* Rank 0 in a chain: what this step must do. A checkpoint to continue is whole. *round counts what is published. */
+static bool ask_chain(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_job_t *job, int *round, char *error,
+                      size_t n) {
+    char text[TEXT_MAX], damage[MPY_DAMAGE_MAX] = "";
+    do {
+        if (!mpy_chain_ask(options->argv, options->dir, job->size, damage, &job->step, error, n)) return false;
+        if (job->step.verdict != MPY_CHAIN_RESUME) return true;
+        snprintf(text, sizeof text, "C%s", job->step.path);
+        if (!publish(pmi, (*round)++, text, error, n) ||
+            !mpy_agreement_lead(pmi, *round, job->step.path, options->check, damage, error, n))
             return false;
-        }
-        return ok;
+    } while (damage[0] != '\0');
+    return true;
+}
+
+static bool lead(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_job_t *job, char *error, size_t n) {
+    char text[TEXT_MAX], trouble[TEXT_MAX];
+    int round = 0;
+    bool is_step = mpy_chain_active() && options->resume == NULL;
+    bool ok = (!is_step || ask_chain(options, pmi, job, &round, error, n)) && found_step(options, job, error, n);
+    if (!ok) snprintf(text, sizeof text, "E%.1000s", error);
+    else if (job->step.verdict == MPY_CHAIN_DONE) snprintf(text, sizeof text, "D%d", job->step.code);
+    else
+        snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir,
+                 job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
+    if (publish(pmi, round, text, trouble, sizeof trouble)) return ok;
+    if (ok) mpy_reason(error, n, "%s", trouble);
+    return false;
+}
+
+static bool follow(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_job_t *job, bool *say, char *error,
+                   size_t n) {
+    char text[TEXT_MAX];
+    for (int round = 0;;) {
+        if (!lookup(pmi, round++, text, sizeof text, error, n)) return false;
+        if (text[0] != 'C') break;
+        if (!mpy_agreement_follow(pmi, round, text + 1, options->check, error, n)) return false;
     }
-    char text[2560];
-    *say = true;
-    if (!mpy_pmi_barrier(pmi, error, n) || !lookup(pmi, text, sizeof text, error, n)) return false;
     if (text[0] == 'E') {
         snprintf(error, n, "%s", text + 1);
         *say = false;
@@ -252,6 +241,18 @@ static bool agree(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_j
     snprintf(job->step.path, sizeof job->step.path, "%s", text + at + length);
     if (job->step.path[0] != '\0') job->step.verdict = MPY_CHAIN_RESUME;
     return read_secret_patiently(job, error, n);
+}
+
+/* All ranks know of the same job. */
+static bool agree(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_job_t *job, bool *say, char *error,
+                  size_t n) {
+    *say = job->rank == 0;
+    if (options->expected_ranks > 0 && options->expected_ranks != job->size)
+        return mpy_refuse(error, n, "the checkpoint has %d ranks, but %d were started: use mpirun -n %d",
+                          options->expected_ranks, job->size, options->expected_ranks);
+    if (job->rank == 0) return lead(options, pmi, job, error, n);
+    *say = true;
+    return follow(options, pmi, job, say, error, n);
 }
 
 bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n) {

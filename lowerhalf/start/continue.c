@@ -30,20 +30,31 @@
 
 #include "functions.h" /* MPY_TABLE_HASH */
 
-/* The keys of the job that took the checkpoint. Its secret lies in the job directory or, if that has moved, in the
+/* The secret of the job that took the checkpoint. It lies in the job directory or, if that has moved, in the
  * checkpoint. */
+static bool secret_of(const char *checkpoint, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n) {
+    char job_dir[PATH_MAX], unused[PATH_MAX];
+    return mpy_secret_read(checkpoint, secret, error, n) ||
+           (mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) && mpy_secret_read(job_dir, secret, error, n));
+}
+
 static const mpy_image_keys_t *keys_of(const char *checkpoint) {
     static mpy_image_keys_t keys;
-    char job_dir[PATH_MAX], unused[PATH_MAX], error[1024];
+    char error[1024];
     uint8_t secret[MPY_SECRET_BYTES];
     if (mpy_options.is_unsigned) return NULL;
-    if (!mpy_secret_read(checkpoint, secret, error, sizeof error) &&
-        (!mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) ||
-         !mpy_secret_read(job_dir, secret, error, sizeof error)))
+    if (!secret_of(checkpoint, secret, error, sizeof error))
         mpy_fail(1, "%s: its seals cannot be checked without the job's secret (%s): copy the secret from the job "
                     "directory into the checkpoint; --unsigned uses the checkpoint anyway", checkpoint, error);
     mpy_image_keys(&keys, secret);
     return &keys;
+}
+
+bool mpy_continue_check(const char *checkpoint, int rank, int size, char *damage, size_t n) {
+    char path[PATH_MAX + MPY_IMAGE_PATH_MORE];
+    uint8_t secret[MPY_SECRET_BYTES];
+    mpy_image_path(path, sizeof path, checkpoint, rank);
+    return secret_of(checkpoint, secret, damage, n) && mpy_image_verify(path, rank, size, secret, NULL, damage, n) == 0;
 }
 
 static void open_image(mpy_image_t *image, const char *checkpoint) {

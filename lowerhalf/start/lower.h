@@ -2,6 +2,7 @@
 #ifndef MANAPY_LOWER_H
 #define MANAPY_LOWER_H
 #include "base/rank.h"
+#include <stddef.h>
 #include <stdint.h>
 
 /* Parse options; returns the index of the program in argv (of the checkpoint, for manapy-restart). Exits on bad
@@ -25,4 +26,6 @@ void mpy_lower_make_way(void);
 void mpy_lower_start(const char *program);
 /* Continue this rank's part of a checkpoint (continue.c). */
 void mpy_continue(const char *checkpoint) __attribute__((noreturn));
+/* Check every byte of a rank's image. False with the reason in `damage`. */
+bool mpy_continue_check(const char *checkpoint, int rank, int size, char *damage, size_t n);
 #endif

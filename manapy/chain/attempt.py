@@ -295,7 +295,7 @@ class Attempt:
     # ---- steps and jobs
 
     def _steps(self) -> list[Event]:
-        return self.chain.events("step", self.attempt)
+        return self.chain.steps(self.attempt)
 
     def _jobs(self) -> list[job.Job]:
         """The jobs of this attempt's steps, as they are now."""

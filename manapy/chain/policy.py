@@ -79,7 +79,7 @@ def came_further(chain: Chain, attempt: int) -> bool:
     ):
         return True
     begin, end = span(chain, attempt)
-    for step in chain.events("step", attempt):
+    for step in chain.steps(attempt):
         if step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done":
             return True
         if any(begin <= found.manifest.time <= end for found in publish.checkpoints(Path(step["dir"]))):
@@ -92,7 +92,7 @@ def unfinished(chain: Chain, attempt: int) -> str:
 
     If the script fails then, the cause is outside (for example a node that does not answer).
     """
-    for step in chain.events("step"):
+    for step in chain.steps():
         if step["attempt"] < attempt and steps.fate(Path(step["dir"])).kind != "done":
             return f"step {step['step']}"
     return ""

@@ -8,7 +8,8 @@
 Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     attempt     id nodes deadline(or null) output      the script begins, once more; id: of the Slurm job, or empty;
                                                        output: the file to which the job writes, or empty
-    step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py)
+    step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py); again after the
+                                                       ranks have found the checkpoint of the answer damaged
     checkpoint  path seconds bytes cause               published
     failed      cause reason seconds                   a checkpoint failed
     skipped     path reason                            a checkpoint is damaged and is not used
@@ -41,7 +42,7 @@ from ..core.files import reading, write_record
 from .lock import Lock
 
 FORMAT = 1
-LOCK_WAIT = 1800.0  # seconds; another step may read every byte of its checkpoints under the lock
+LOCK_WAIT = 300.0  # seconds; another step may read the headers of many images under the lock
 Event = dict[str, Any]
 
 
@@ -65,6 +66,11 @@ class Chain:
             for event in [*self._history(), *self._unwritten]
             if kind in (None, event["event"]) and attempt in (None, event["attempt"])
         ]
+
+    def steps(self, attempt: int | None = None) -> list[Event]:
+        """The steps of all attempts, or of one, in the order in which they asked first; each with its last answer."""
+        found = {(event["attempt"], event["step"]): event for event in self.events("step", attempt)}
+        return list(found.values())
 
     def _history(self) -> list[Event]:
         """The file's events. This is called several times per second, so the file is read again only if it has

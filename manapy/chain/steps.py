@@ -7,7 +7,8 @@ Invariants
  1. A step that has ended by itself does not run again: it returns its exit code again.
  2. A step that was begun continues from its newest undamaged checkpoint; every byte is checked. A damaged checkpoint is
     reported once, and the next older one is taken. A step without an undamaged checkpoint starts from the beginning; if
-    it had damaged ones, it says so.
+    it had damaged ones, it says so. Manifest and headers are checked here, all other bytes by the ranks, each its own
+    image (lowerhalf/join/agreement.c). If a rank finds damage, rank 0 asks again before anything has started.
  3. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
     soon be ended.
 """
@@ -48,7 +49,7 @@ def decide(
     """
     with chain.locked():
         attempt = chain.attempts()
-        here = chain.events("step", attempt)
+        here = chain.steps(attempt)
         for step in here:
             if (run := current(step)) is not None and run.state in ENDED_EARLY and fate(run.dir).kind != "done":
                 raise ManapyError(
@@ -60,15 +61,34 @@ def decide(
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
         where = Path(before["dir"]) if before else (directory or chain.dir / f"step-{number:03d}").absolute()
         verdict = _verdict(chain, attempt, before, where, ranks, say) if before else Verdict("new", where)
-        fields = {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}
-        chain.append("step", attempt, **fields, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
+        _note(chain, attempt, {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}, verdict)
         return verdict
+
+
+def decide_again(chain: Chain, damaged: Path, reason: str, say: Callable[[str], None]) -> Verdict:
+    """Decide and record what to do instead: the ranks have found that the checkpoint of the last answer is damaged.
+    Raises ManapyError."""
+    with chain.locked():
+        attempt = chain.attempts()
+        asked = [step for step in chain.steps(attempt) if step["path"] == str(damaged)]
+        if not asked:
+            raise ManapyError(f"no step of {chain.dir} continues {damaged}")
+        step = asked[-1]
+        _skip(chain, attempt, damaged, reason, say)
+        verdict = _verdict(chain, attempt, step, Path(step["dir"]), step["ranks"], say, damaged)
+        _note(chain, attempt, {key: step[key] for key in ("step", "argv", "ranks", "dir")}, verdict)
+        return verdict
+
+
+def _note(chain: Chain, attempt: int, step: Event, verdict: Verdict) -> None:
+    """Record an answer."""
+    chain.append("step", attempt, **step, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
 
 
 def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
     """The last event of the same step in earlier attempts."""
     found: dict[int, list[Event]] = {}
-    for event in chain.events("step"):
+    for event in chain.steps():
         if event["argv"] == list(argv):
             found.setdefault(event["attempt"], []).append(event)
     for _, events in sorted(found.items(), reverse=True):
@@ -133,11 +153,19 @@ def fate(directory: Path) -> Fate:
     return Fate("open")
 
 
-def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int, say: Callable[[str], None]) -> Verdict:
+def _verdict(
+    chain: Chain,
+    attempt: int,
+    step: Event,
+    where: Path,
+    ranks: int,
+    say: Callable[[str], None],
+    damaged: Path | None = None,
+) -> Verdict:
     begun = next(event["time"] for event in chain.events("step") if event["step"] == step["step"])
     if (last := fate(where)).kind == "done":
         return Verdict("done", code=last.code)
-    found = newest_whole(chain, attempt, where, begun, say)
+    found = newest_usable(chain, attempt, where, begun, say, damaged)
     if found is None:
         return Verdict("new", where)
     if len(found.manifest.ranks) != ranks:
@@ -148,27 +176,35 @@ def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int, s
     return Verdict("resume", found.path)
 
 
-def newest_whole(
-    chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None]
+def newest_usable(
+    chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None], damaged: Path | None
 ) -> publish.Checkpoint | None:
-    """The newest checkpoint of a job directory taken after ``since`` whose every byte is good (invariant 2)."""
-    damaged = 0
-    for _, path in reversed(publish.numbered(directory)):
+    """The newest checkpoint of a job directory taken after ``since`` whose manifest and headers are good (invariant
+    2). ``damaged``: the ranks have found damage in this one, so only older ones are looked at."""
+    paths = [path.resolve() for _, path in publish.numbered(directory)]
+    if damaged in paths:
+        del paths[paths.index(damaged) :]
+    for path in reversed(paths):
         try:
             manifest = publish.read_manifest(path)
             if manifest.time < since:
                 break
-            problems = verify.headers(path, manifest)[1] or verify.images(path, manifest)
+            problems = verify.headers(path, manifest)[1]
         except ManifestError as error:
             problems = [str(error)]
         if not problems:
-            return publish.Checkpoint(path.resolve(), manifest)
-        if not any(event["path"] == str(path) for event in chain.events("skipped")):
-            chain.append("skipped", attempt, path=str(path), reason=problems[0])
-        say(f"{path} is damaged ({problems[0]}) and is not used")
-        damaged += 1
-    if damaged:
+            return publish.Checkpoint(path, manifest)
+        _skip(chain, attempt, path, problems[0], say)
+        damaged = path
+    if damaged is not None:
         text = f"{directory}: no undamaged checkpoint is left: the program starts from the beginning"
         chain.append("note", attempt, text=text)
         say(text)
     return None
+
+
+def _skip(chain: Chain, attempt: int, path: Path, reason: str, say: Callable[[str], None]) -> None:
+    """A checkpoint is damaged and is not used. The history says so once."""
+    if not any(event["path"] == str(path) for event in chain.events("skipped")):
+        chain.append("skipped", attempt, path=str(path), reason=reason)
+    say(f"{path} is damaged ({reason}) and is not used")

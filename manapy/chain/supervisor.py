@@ -60,7 +60,7 @@ class Supervisor:
         deadline = time.monotonic() + ORPHAN_WAIT
         while live := [
             run.dir
-            for step in self.chain.events("step", number)
+            for step in self.chain.steps(number)
             if (run := steps.current(step)) is not None and run.is_live()
         ]:
             if time.monotonic() > deadline:

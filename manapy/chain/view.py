@@ -52,7 +52,7 @@ def attempts(chain: Chain, now: float | None = None) -> list[Attempt]:
         end = next((event for event in events if event["event"] == "end"), None)
         begin, until = policy.span(chain, number, now)
         how, reason = (end["how"], end["reason"]) if end else ("running", "")
-        resumed = [e["path"] for e in events if e["event"] == "step" and e["verdict"] == "resume"]
+        resumed = [step["path"] for step in chain.steps(number) if step["verdict"] == "resume"]
         kinds = {kind: [e for e in events if e["event"] == kind] for kind in ("checkpoint", "failed")}
         found.append(
             Attempt(

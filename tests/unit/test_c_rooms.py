@@ -20,7 +20,7 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "process/fds": "base isolate process",
     "wire": "base isolate",
     "rdma": "base trace wire",
-    "join/manager": "base isolate",
+    "join/manager": "base isolate wire",
     "join": "base isolate join/manager wire",
     "control": "base isolate join wire",
     "mpi/back": "",

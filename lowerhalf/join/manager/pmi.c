@@ -118,12 +118,13 @@ bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, 
     return talk(p, line, "put_result", error, n);
 }
 
-bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n) {
+bool mpy_pmi_get(mpy_pmi_t *p, int from, const char *key, char *value, size_t size, char *error, size_t n) {
     char line[LINE_MAX_BYTES * 4];
-    snprintf(line, sizeof line, "cmd=get kvsname=%s key=%s\n", p->kvsname, key);
+    if (p->manager == MPY_MANAGER_PMIX) snprintf(line, sizeof line, "cmd=get kvsname=%d key=%s\n", from, key);
+    else snprintf(line, sizeof line, "cmd=get kvsname=%s key=%s\n", p->kvsname, key);
     if (!talk(p, line, "get_result", error, n)) return false;
     if (value_of(line, "value", value, size)) return true;
-    return mpy_refuse(error, n, "the process manager does not know the key %s that rank 0 has put", key);
+    return mpy_refuse(error, n, "the process manager does not know the key %s that rank %d has put", key, from);
 }
 
 bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n) {

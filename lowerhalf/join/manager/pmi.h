@@ -23,7 +23,8 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
 /* Its fd has this number now. PMI: tells the MPI library, in the environment. */
 void mpy_pmi_note_fd(mpy_manager_t manager, int fd);
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);
-bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n);
+/* `from`: the rank that has put the key, before the last barrier. */
+bool mpy_pmi_get(mpy_pmi_t *p, int from, const char *key, char *value, size_t size, char *error, size_t n);
 /* Called before this rank ends with an error that all ranks have. Rank 0 reports it and ends, and the process manager
  * then ends the others. So the others wait here. If this returns to them, nobody has ended them. */
 void mpy_pmi_let_rank0_speak(mpy_manager_t manager, int rank);

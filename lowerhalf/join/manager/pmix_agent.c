@@ -22,7 +22,7 @@
  * Invariants
  *  1. The agent ends with its rank.
  *  2. It writes nothing to the rank's standard streams: libpmix's own messages would stand beside our one line.
- *  3. Only rank 0 puts keys.
+ *  3. PMIx has a key-value space for each rank. So kvsname in a `get` is the number of the rank that has put the key.
  *  4. It is no child of the rank: the program's wait(2) never sees it. Its parent, a child of the rank, ends as it ends
  *     while the rank waits for its first lines; the rank then kills the parent.
  *  5. Signals that schedulers send to all processes of a job as a warning do not end it.
@@ -95,10 +95,10 @@ static pmix_status_t fence(void) {
     return status == PMIX_SUCCESS ? pmix.fence(NULL, 0, &collect, 1) : status;
 }
 
-static void get(const char *key) {
-    const pmix_proc_t first = process(0);
+static void get(pmix_rank_t from, const char *key) {
+    const pmix_proc_t owner = process(from);
     pmix_value_t *value = NULL;
-    pmix_status_t status = pmix.get(&first, key, NULL, 0, &value);
+    pmix_status_t status = pmix.get(&owner, key, NULL, 0, &value);
     if (status != PMIX_SUCCESS) dprintf(FD, "cmd=get_result rc=-1 msg=%s\n", pmix.error_string(status));
     else if (value->type != PMIX_STRING) dprintf(FD, "cmd=get_result rc=-1 msg=no_text\n");
     else dprintf(FD, "cmd=get_result rc=0 value=%s\n", value->data.string);
@@ -125,11 +125,12 @@ static bool next_line(char line[LINE_MAX_BYTES]) {
 /* PMI-1 as pmi.c speaks it, until the rank ends it or is gone. */
 static void serve(int patience_s) {
     char line[LINE_MAX_BYTES], key[64], value[LINE_MAX_BYTES];
+    pmix_rank_t from;
     int code;
     while (next_line(line) && strcmp(line, "cmd=finalize") != 0) {
         if (sscanf(line, "cmd=put kvsname=%*s key=%63s value=%4095s", key, value) == 2)
             answer_status("put_result", put(key, value));
-        else if (sscanf(line, "cmd=get kvsname=%*s key=%63s", key) == 1) get(key);
+        else if (sscanf(line, "cmd=get kvsname=%u key=%63s", &from, key) == 2) get(from, key);
         else if (strcmp(line, "cmd=barrier_in") == 0) answer_status("barrier_out", fence());
         else if (sscanf(line, "cmd=abort exitcode=%d", &code) == 1) abort_job(code);
     }

@@ -15,6 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that chain.c passes; the program and its arguments follow '--'."""
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--dir", type=Path)
+    parser.add_argument("--damaged", type=Path, metavar="CHECKPOINT", help="the ranks cannot use the last answer ...")
+    parser.add_argument("--because", metavar="REASON", help="... for this reason")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -40,7 +42,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
             raise ManapyError(
                 f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted"
             )
-        out.line(steps.decide(chain, options.after, options.ranks, options.dir, out.error).line())
+        if options.damaged is None:
+            verdict = steps.decide(chain, options.after, options.ranks, options.dir, out.error)
+        else:
+            verdict = steps.decide_again(chain, options.damaged, options.because, out.error)
+        out.line(verdict.line())
     except (ManapyError, OSError) as error:
         out.line(f"ERROR {error}")
     return 0

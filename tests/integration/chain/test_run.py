@@ -18,6 +18,7 @@ import images
 import pytest
 from histories import events_in
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from launchers import ENVIRONMENT, MPICH, OPEN_MPIS, Launcher
 from manapy.chain import descendants
 from solver import SOLVER, after, step
 from terminal import Terminal
@@ -314,19 +315,25 @@ def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> N
     assert job.ends() == ["finished"] and result(job) == undisturbed
 
 
-def test_damaged_checkpoint(job: Run, undisturbed: bytes) -> None:
-    job.run("--interval", "500ms", command=HEAT)
-    job.wait_for_event("checkpoint", 2)
+@pytest.mark.parametrize("launcher", [MPICH, *OPEN_MPIS], ids=lambda launcher: launcher.name)
+def test_damaged_checkpoints(job: Run, undisturbed: bytes, launcher: Launcher) -> None:
+    """Two ranks find damage in their images, in two rounds under one mpirun: its process manager speaks PMI-1 or
+    PMIx."""
+    launcher.skip_if_missing()
+    job.env |= ENVIRONMENT
+    job.run("--interval", "500ms", command=[*map(str, launcher.mpirun), *HEAT[1:]])
+    job.wait_for_event("checkpoint", 3)
     assert job.process is not None
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 130
-    newest = (job.dir / "latest").resolve()
-    images.flip(newest / "rank-00001.img", (newest / "rank-00001.img").stat().st_size // 2)
+    *_, older, newer, newest = sorted(job.dir.glob("ckpt-*"))
+    for image in (newest / "rank-00001.img", newer / "rank-00000.img"):
+        images.flip(image, image.stat().st_size // 2)
     job.run()
     job.finish()
-    assert f"{newest} is damaged" in job.output() and [e["path"] for e in job.events("skipped")] == [str(newest)]
-    older = Path(job.events("step")[-1]["path"])
-    assert older.name < newest.name and older.parent == newest.parent
+    assert [e["path"] for e in job.events("skipped")] == [str(newest), str(newer)]
+    assert [job.output().count(f"{path} is damaged") for path in (newest, newer)] == [1, 1]
+    assert [e["path"] for e in job.events("step")[1:]] == [str(newest), str(newer), str(older)]
     assert result(job) == undisturbed
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import images
 import pytest
 from histories import History
-from manapy.chain import steps
+from manapy.chain import steps, view
 from manapy.chain.steps import Verdict
+from manapy.ckpt.store import publish, verify
 from manapy.core.errors import ManapyError
 
 A, B = ["solver", "a"], ["solver", "b"]
@@ -25,7 +26,11 @@ class Script:
         self.said: list[str] = []
 
     def ask(self, argv: list[str], ranks: int = RANKS, directory: Path | None = None) -> Verdict:
-        return steps.decide(self.history.chain, argv, ranks, directory, self.said.append)
+        """Ask as rank 0 does: again, if the ranks find damage in their images."""
+        verdict = steps.decide(self.history.chain, argv, ranks, directory, self.said.append)
+        while verdict.kind == "resume" and (found := damage(verdict.path)):
+            verdict = steps.decide_again(self.history.chain, verdict.path, found[0], self.said.append)
+        return verdict
 
     def start(self, argv: list[str], state: str = "running", checkpoints: int = 0, **fields: object) -> Path:
         """Ask, and become a job in that state; its directory."""
@@ -42,6 +47,11 @@ class Script:
         self.history.end("left")
         time.sleep(0.01)
         self.history.begin()
+
+
+def damage(checkpoint: Path) -> list[str]:
+    """What the ranks find, each in its own image."""
+    return verify.images(checkpoint, publish.read_manifest(checkpoint))
 
 
 @pytest.fixture
@@ -156,6 +166,25 @@ def test_all_damaged(script: Script) -> None:
     assert script.ask(A) == Verdict("new", where)
     assert script.said[-1] == f"{where}: no undamaged checkpoint is left: the program starts from the beginning"
     assert script.history.chain.events("note")[-1]["text"] == script.said[-1]
+
+
+def test_the_last_answer_counts(script: Script) -> None:
+    """A step that has asked again is one step: the next one with the same program is another one."""
+    where = script.start(A, checkpoints=2)
+    images.flip(where / "ckpt-000002" / "rank-00000.img", 5000)
+    script.again()
+    assert script.ask(A) == Verdict("resume", where / "ckpt-000001")
+    assert script.ask(A) == Verdict("new", script.history.chain.dir / "step-002")
+    last = [(e["step"], e["verdict"], Path(e["path"]).name) for e in script.history.chain.steps(2)]
+    assert last == [(1, "resume", "ckpt-000001"), (2, "new", "step-002")]
+    assert view.attempts(script.history.chain)[-1].resumed == [str(where / "ckpt-000001")]
+
+
+def test_damage_that_nobody_asked_about(script: Script, tmp_path: Path) -> None:
+    script.start(A, checkpoints=1)
+    with pytest.raises(ManapyError, match=f"no step of .* continues {tmp_path}/other"):
+        steps.decide_again(script.history.chain, tmp_path / "other", "why", script.said.append)
+    assert script.said == []
 
 
 def test_other_number_of_ranks(script: Script) -> None:

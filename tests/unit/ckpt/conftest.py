@@ -22,7 +22,7 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
             made[name] = tmp_path_factory.mktemp("driver") / name
             rooms = [
                 path
-                for room in ("control", "join", "join/manager", "wire", "base")
+                for room in ("control", "image/file", "join", "join/manager", "wire", "base")
                 for path in sorted((lower / room).glob("*.c"))
             ]
             sources = [DRIVERS / f"{name}.c", *rooms, lower / "isolate" / "fdguard.c"]

@@ -55,7 +55,7 @@ class Pmi:
             case "get_my_kvsname":
                 return "cmd=my_kvsname rc=0 kvsname=kvs_1_0_2_host"
             case "put":
-                assert len(fields["value"]) < self.value_max
+                assert len(fields["value"]) < self.value_max and fields["key"] not in self.store
                 self.store[fields["key"]] = fields["value"]
                 return "cmd=put_result rc=0"
             case "barrier_in":

@@ -1,25 +1,34 @@
 /* rank.c - one rank for tests. It joins the job as manapy-launch does (rendezvous, control thread) over a stub engine,
  * and plays a program: it carries out orders from stdin. Every order and every engine step prints one line.
  *
- *   rank [--dir D] [--resume C] [--expect N] [--generation G] [--here HOST PORT DIR RANK SIZE]
+ *   rank [--dir D] [--resume C] [--expect N] [--generation G] [--here HOST PORT DIR RANK SIZE] [--trouble RANK WHAT]
  *
- * --here skips the rendezvous: the job exists already.
+ * --here skips the rendezvous: the job exists already. --trouble: what happens to a rank just before it checks its first
+ * image in a chain: its image is removed (gone) or cut off (short), the kernel fails with EIO when it is read (eio), or
+ * the rank waits for ever (stuck).
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <manapy/boundary.h>
+#include <manapy/image_path.h>
 #include <manapy/lock.h>
 
 #include "control/control.h"
 #include "control/notify.h"
+#include "image/file/reader.h"
 #include "wire/wire.h"
 
 static char fail_step[32];        /* the engine step that fails, with this reason */
@@ -87,6 +96,41 @@ static void *map(uint64_t address, uint64_t bytes) {
 static void fail(const char *why) {
     fprintf(stderr, "rank: %s\n", why);
     exit(1);
+}
+
+static int trouble_rank = -1;
+static const char *trouble = "";
+
+/* Reading page data fails from now on; only that is read in pieces of more than a page. */
+static void fail_reads(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, MPY_IMAGE_PAGE, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) _exit(5);
+}
+
+static void trouble_image(const char *path) {
+    if (strcmp(trouble, "gone") == 0 && unlink(path)) _exit(5);
+    if (strcmp(trouble, "short") == 0 && truncate(path, 2 * MPY_IMAGE_PAGE)) _exit(5);
+    if (strcmp(trouble, "eio") == 0) fail_reads();
+    while (strcmp(trouble, "stuck") == 0) pause();
+    trouble_rank = -1;
+}
+
+/* The secret of images.py. */
+static bool check_image(const char *checkpoint, int rank, int size, char *damage, size_t n) {
+    static const uint8_t secret[MPY_SECRET_BYTES];
+    char path[4096];
+    mpy_image_path(path, sizeof path, checkpoint, rank);
+    event("checks %s", path);
+    if (rank == trouble_rank) trouble_image(path);
+    return mpy_image_verify(path, rank, size, secret, NULL, damage, n) == 0;
 }
 
 static int32_t members[64];
@@ -176,7 +220,7 @@ static void order(char *line) {
 int main(int argc, char **argv) {
     static mpy_job_t job;
     char error[1024];
-    mpy_rendezvous_options_t options = {.argv = argv};
+    mpy_rendezvous_options_t options = {.argv = argv, .check = check_image};
     mpy_control_config_t config = {.job = &job, .engine = &ops, .program = "a program"};
     int here = 0, join_only = 0;
     for (int i = 1; i < argc; i++) {
@@ -185,6 +229,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--expect") == 0) options.expected_ranks = atoi(argv[++i]);
         else if (strcmp(argv[i], "--generation") == 0) config.generation = (uint32_t)atoi(argv[++i]);
         else if (strcmp(argv[i], "--join-only") == 0) join_only = 1;
+        else if (strcmp(argv[i], "--trouble") == 0) trouble_rank = atoi(argv[++i]), trouble = argv[++i];
         else if (strcmp(argv[i], "--here") == 0) {
             here = 1;
             snprintf(job.host, sizeof job.host, "%s", argv[++i]);
@@ -200,6 +245,7 @@ int main(int argc, char **argv) {
         fail(error);
     }
     if (!here) mpy_control_note_process_manager(job.pmi_fd);
+    if (job.step.verdict == MPY_CHAIN_RESUME) event("resumes %s", config.checkpoint = job.step.path);
     map(MPY_LOWER_ADDR, MPY_UPPER_ADDR - MPY_LOWER_ADDR);
     map(MPY_UPPER_ADDR, MPY_TRAP_ADDR - MPY_UPPER_ADDR);
     MPY_LOWER->rank = job.rank, MPY_LOWER->size = job.size;
