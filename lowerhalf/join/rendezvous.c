@@ -115,8 +115,9 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 
 /* ---- the coordinator ---- */
 
-static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy_job_t *job, int listener, int lock,
+static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t *job, int listener, int lock,
                               char *error, size_t n) {
+    int words[2] = {-1, -1};
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
@@ -124,7 +125,12 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     const char *argv[32] = {path, "_coordinator", "--dir", job->dir, "--fd", "3", "--ranks", ranks, "--rank0-pid", pid};
     int argc = 10;
-    if (options->resume != NULL) argv[argc++] = "--resume", argv[argc++] = options->resume;
+    if (options->resume != NULL) {
+        if (pipe2(words, O_CLOEXEC) < 0) return mpy_refuse(error, n, "pipe: %s", strerror(errno));
+        job->last_words = mpy_fd_high(words[0]);
+        argv[argc++] = "--resume", argv[argc++] = options->resume;
+        argv[argc++] = "--last-words", argv[argc++] = "5";
+    }
     if (options->interval > 0)
         snprintf(interval, sizeof interval, "%.3f", options->interval), argv[argc++] = "--interval",
                                                                         argv[argc++] = interval;
@@ -134,7 +140,10 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
         snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms",
                                                                       argv[argc++] = grace;
     argv[argc] = NULL;
-    return mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock}, 2, error, n);
+    bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},
+                                options->resume != NULL ? 3 : 2, error, n);
+    if (options->resume != NULL) close(words[1]);
+    return ok;
 }
 
 static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
@@ -259,6 +268,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     mpy_pmi_t pmi;
     *say = true;
     memset(job, 0, sizeof *job);
+    job->last_words = -1;
     if (!mpy_pmi_open(&pmi, error, n)) return false;
     job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.local_size, job->manager = pmi.manager;
     if (job->manager == MPY_MANAGER_PMI && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
@@ -276,6 +286,7 @@ void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {
 bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
     int at = 0, manager = 0, protocol = 0;
     memset(job, 0, sizeof *job);
+    job->last_words = -1;
     if (sscanf(text, "%d %d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &manager, &job->pmi_fd,
                &protocol, &job->port, job->host, &at) != 8 ||
         at == 0 || strlen(text + at) >= sizeof job->dir)

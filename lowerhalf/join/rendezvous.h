@@ -35,6 +35,9 @@ typedef struct mpy_job {
     char dir[1024];             /* job directory, absolute */
     char host[256];             /* coordinator's address and port */
     int port;
+    /* rank 0 of a restart: through this pipe the coordinator says why the job must end, as long as this rank has not
+     * connected to it; -1: none */
+    int last_words;
     bool through_agent;         /* the ranks of this host speak to the agent of their node (node.c) */
     mpy_protocol_t protocol;
     uint8_t secret[MPY_SECRET_BYTES];

@@ -219,6 +219,8 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
 }
 
 void mpy_lower_make_way(void) {
+    job.last_words = mpy_fd_high(job.last_words);
+    mpy_mpi_watch_words(job.last_words);
     if (job.pmi_fd < 0) return;
     job.pmi_fd = mpy_fd_high(job.pmi_fd);
     mpy_pmi_note_fd(job.manager, job.pmi_fd);
@@ -233,6 +235,8 @@ static int on_exit_group(int code) {
 
 void mpy_lower_start(const char *program) {
     char error[1024];
+    if (job.last_words >= 0) mpy_fd_close(job.last_words); /* from now on the control thread hears the coordinator */
+    job.last_words = -1;
     mpy_recorder_start(program); /* must run while there is only one thread */
     mpy_threads_init();
     mpy_stop_install();

@@ -148,8 +148,11 @@ def fate(directory: Path) -> Fate:
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return Fate("done", int(record.get("code", 0)))
     if record["state"] in ("failed", "ended"):  # in a chain the end of a program by itself is always recorded
-        reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended during their start"
-        return Fate("crashed", host=str(first.get("host", "")), reason=reason)
+        if host := str(record.get("lost_host", "")):
+            return Fate("crashed", host=host, reason=f"host {host} was lost")
+        if first:
+            return Fate("crashed", host=str(first["host"]), reason=f"rank {first['rank']} died on {first['host']}")
+        return Fate("crashed", reason="ranks ended during their start")
     return Fate("open")
 
 

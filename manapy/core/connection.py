@@ -1,5 +1,5 @@
-"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake.
-Nothing heavy is imported."""
+"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake. And
+how either end notices that the other host is gone. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ from typing import Self
 
 from . import handshake
 from .wire_text import decode_text
+
+
+LOSS_SECONDS = 30  # after which a peer that does not answer is considered lost
+
+
+def notice_loss(connected: socket.socket) -> None:
+    """Let the kernel end a connection whose other host does not answer for LOSS_SECONDS (tcp(7)): its node is down, or
+    the network between is cut. Without this, an idle connection ends after hours or never."""
+    interval = LOSS_SECONDS // 5
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, LOSS_SECONDS // interval - 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOSS_SECONDS * 1000)
 
 
 class Connection:

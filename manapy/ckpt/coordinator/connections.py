@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ...core import handshake, processes
+from ...core.connection import notice_loss
 from .. import bundle, protocol
 from .channel import Channel
 from .flow import Flow, name_ranks
@@ -62,6 +63,7 @@ class Connections:
             if role == "rank":
                 await self._serve_rank(channel)
             elif role == "node":
+                notice_loss(writer.get_extra_info("socket"))
                 await self._serve_node(channel)
             else:
                 await self._serve_one_command(channel)
@@ -166,8 +168,9 @@ class Connections:
     def _on_node_lost(self, node: Node) -> None:
         """The connection with an agent has ended: its ranks can't be saved or ended through it any more."""
         lost = sorted(node.ranks)
-        if lost and not self._ranks.over.is_set():
-            reason = f"host {node.host} is lost, and {name_ranks(lost)} with it: its agent has ended"
+        if (lost or not self._ranks.all_came) and not self._ranks.over.is_set():
+            others = f", and {name_ranks(lost)} with it" if lost else ""
+            reason = f"host {node.host} is lost{others}: its agent has ended"
             log.error("%s", reason)
             self._flow.fail(reason)
-            self._ranks.lose(lost, reason)
+            self._ranks.lose(node.host, lost, reason)

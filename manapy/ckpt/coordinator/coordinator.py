@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--rank0-pid", type=int, default=0)
     parser.add_argument("--resume", metavar="CHECKPOINT")
+    parser.add_argument("--last-words", type=int, default=-1, help="pipe to rank 0, which reads it during MPI_Init")
     parser.add_argument("--interval", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--keep", type=int, default=0)
     parser.add_argument("--child-grace-ms", type=int, default=5000)
@@ -70,7 +71,13 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     processes.raise_limit()
     settings = Settings(
-        options.ranks, options.rank0_pid, options.resume, options.interval, options.keep, options.child_grace_ms
+        options.ranks,
+        options.rank0_pid,
+        options.resume,
+        options.interval,
+        options.keep,
+        options.child_grace_ms,
+        options.last_words,
     )
     try:
         listener = socket.socket(fileno=options.fd)
@@ -91,6 +98,7 @@ class Settings:
     interval: float = 0.0
     keep: int = 0
     child_grace_ms: int = 5000
+    last_words: int = -1
 
 
 class Coordinator:
@@ -143,7 +151,7 @@ class Coordinator:
         self._load()
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
-            self.ranks.watch_rank0(self.settings.rank0_pid)
+            self.ranks.watch_rank0(self.settings.rank0_pid, self.settings.last_words)
         server = await asyncio.start_server(
             self._connections.accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG
         )

@@ -10,12 +10,16 @@ Invariants
  4. Failures are ordered by the loss of their connections, because the death of a rank is known later for another host
     than for this host.
  5. An event that occurs once per rank does not scan all ranks: ranks are counted.
+ 6. Restarted ranks connect after their MPI_Init, which waits for ranks that are lost. Then rank 0 is told through a
+    pipe (lowerhalf/mpi/slow_init.c). It ends, and mpirun ends the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -71,6 +75,8 @@ class Ranks:
         self.known: dict[int, Rank] = {}
         self.killed = ""  # why KILL was or will be sent
         self.over = asyncio.Event()
+        self.lost_host = ""  # the host whose loss was the first failure
+        self._last_words = -1  # invariant 6
         self._on_lost = on_lost
         self._on_dead = on_dead
         self._rank0_gone = False
@@ -110,13 +116,13 @@ class Ranks:
         """How the job has ended, for job.json.
 
         The exit code is that of the first rank with one. The first failure is the rank that failed first, with its
-        exit code, or None if it died.
+        exit code, or None if it died. A host can be lost before its ranks have connected.
         """
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
         # if another object has its number, the rank has returned (invariant 3)
         failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]
         failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
-        return {"code": code, "first_failure": failures[0] if failures else None}
+        return {"code": code, "first_failure": failures[0] if failures else None, "lost_host": self.lost_host}
 
     def send(self, numbers: Collection[int], line: str) -> None:
         """Send a line to these ranks. Never blocks. Leaves out ranks that are not connected."""
@@ -168,8 +174,9 @@ class Ranks:
         """Rank 0 and all ranks that have connected have ended: unless another one comes at last, the job is over."""
         return self._rank0_gone and self._gone == len(self.known)
 
-    def watch_rank0(self, pid: int) -> None:
-        """Watch the process of rank 0 from the beginning, because it starts the job."""
+    def watch_rank0(self, pid: int, last_words: int = -1) -> None:
+        """Watch the process of rank 0 from the beginning, because it starts the job. ``last_words``: its pipe."""
+        self._last_words = last_words
         self._watch(pid, self._on_rank0_gone)
 
     def on_done(self, rank: Rank, code: int) -> None:
@@ -192,8 +199,10 @@ class Ranks:
         else:
             asyncio.get_running_loop().call_later(EXEC_SECONDS, self._on_gone, rank)
 
-    def lose(self, numbers: list[int], reason: str) -> None:
-        """The connections of these ranks are lost for good, for one reason."""
+    def lose(self, host: str, numbers: list[int], reason: str) -> None:
+        """The connections of these ranks, which are on a host, are lost for good, for one reason."""
+        if not self._failures:
+            self.lost_host = self.lost_host or host
         if not self.killed and not self.all_done:
             self.kill(reason, after=GRACE_SECONDS)
         for number in numbers:
@@ -220,6 +229,9 @@ class Ranks:
             if rank.connected:
                 self.send((number,), protocol.join("KILL", code, reason))
                 reason = ""
+        if 0 not in self.known and self._last_words >= 0:
+            with contextlib.suppress(OSError):  # it has just connected, and gets KILL, or has ended
+                os.write(self._last_words, self.killed.encode())
         asyncio.get_running_loop().call_later(END_SECONDS, self._give_up)
 
     def _give_up(self) -> None:

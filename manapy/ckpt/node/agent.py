@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ...clock.fold import Fold
 from ...core import handshake, processes
-from ...core.connection import Connection
+from ...core.connection import Connection, notice_loss
 from ...core.errors import CoordinatorError
 from ..bundle import Bundle, read
 from ..collectors import Collectors
@@ -74,7 +74,7 @@ def connect(host: str, port: int, secret: bytes) -> Peer:
         try:
             connected = socket.create_connection((host, port), HANDSHAKE_SECONDS)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            notice_loss(connected)
             opened = Connection(
                 connected, secret, handshake.COORDINATOR, what="the agent of this node",
                 lost="the coordinator has closed the connection", secret_path="the job's secret",

@@ -63,7 +63,9 @@ class Job(NamedTuple):
         if record["state"] in LIVE:
             return None
         first, code = record.get("first_failure") or {}, record.get("code", 0)
-        if record["state"] == "failed" and first and first.get("code") is None:
+        if record["state"] == "failed" and record.get("lost_host"):
+            how = f"host {record['lost_host']} was lost"
+        elif record["state"] == "failed" and first and first.get("code") is None:
             how = f"rank {first['rank']} died on {first['host']}"
         else:
             how = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 
 import pytest
 from fake_jobs import PATIENCE, FakeRank, fake_job, shake_hands
+from manapy.chain import steps
 from manapy.ckpt import protocol
 from manapy.ckpt.store import job
 
@@ -27,6 +29,30 @@ def test_agent_lost(tmp_path: Path, kind: str) -> None:
             assert why in protocol.decode_text(await fake.ranks[0].until("KILL"))
             await fake.task
             assert job.read(fake.dir).state == "failed" and not fake.published() and not fake.temporary()
+
+    asyncio.run(run())
+
+
+def test_agent_lost_before_its_ranks_have_come(tmp_path: Path) -> None:
+    """Restarted ranks connect after their MPI_Init. Rank 0 is told through its pipe; if it comes, it is told again."""
+
+    async def run() -> None:
+        read, write = os.pipe()
+        settings = {"agent": True, "connect": False, "rank0_pid": os.getpid(), "last_words": write}
+        async with fake_job(tmp_path / "job", **settings) as fake, asyncio.timeout(2 * PATIENCE):
+            fake.up.socket.shutdown(socket.SHUT_RDWR)
+            host = socket.gethostname()
+            why = f"host {host} is lost: its agent has ended"
+            assert (await asyncio.to_thread(os.read, read, 1000)).decode() == why
+            await fake.join(fake.ranks[0])
+            assert why in protocol.decode_text(await fake.ranks[0].until("KILL"))
+            fake.ranks[0].die()
+            await fake.task
+            assert job.read(fake.dir).state == "failed" and job.read(fake.dir).record["lost_host"] == host
+            assert steps.fate(fake.dir) == ("crashed", 0, host, f"host {host} was lost"), "not that of rank 0"
+            assert f"host {host} was lost" in str(job.read(fake.dir).end())
+        os.close(read)
+        os.close(write)
 
     asyncio.run(run())
 
