@@ -6,8 +6,8 @@
  *
  * Invariants
  *  1. No process reads the image of another rank. All images are read at the same time.
- *  2. Nothing has happened yet that a failure would have to undo: there is no job, no coordinator, no MPI, and no memory
- *     of the program. So the ranks can check the next older checkpoint under the same mpirun.
+ *  2. Nothing has happened yet that a failure would have to undo: there is no job, no coordinator, no MPI, and no
+ *     memory of the program. So the ranks can check the next older checkpoint under the same mpirun.
  *  3. A rank that ends before the barrier ends the start of all: the process manager ends the other ranks.
  *  4. The restore reads the image again (image/restore.c), from the page cache if the node's memory holds its images,
  *     and checks it again: the image can be used only if these bytes are good, too.

@@ -16,9 +16,9 @@ typedef struct mpy_chain_step {
 
 /* Is this a step of a chain (MANAPY_CHAIN is set)? */
 bool mpy_chain_active(void);
-/* Rank 0 asks what to do with `argv` on this number of ranks. `dir`: --dir, or NULL. `damage`: why the checkpoint of the
- * last answer, which `step` still contains, cannot be used; empty in the first question. Returns false with one line in
- * `error`. */
+/* Rank 0 asks what to do with `argv` on this number of ranks. `dir`: --dir, or NULL. `damage`: why the checkpoint of
+ * the last answer, which `step` still contains, cannot be used; empty in the first question. Returns false with one
+ * line in `error`. */
 bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, const char *damage, mpy_chain_step_t *step,
                    char *error, size_t n);
 

@@ -1,7 +1,7 @@
 /* slow_init.c - watches the MPI_Init of a restart: tells the user when it takes long, and ends the job if it cannot
  * return, because a host is lost. Restarted ranks connect to the coordinator after their MPI_Init. So the coordinator
- * cannot tell that it takes long (as manapy/ckpt/coordinator/mpi_init.py does at a start), and it ends the job through a
- * pipe to rank 0 (join/rendezvous.h, last_words).
+ * cannot tell that it takes long (as manapy/ckpt/coordinator/mpi_init.py does at a start), and it ends the job through
+ * a pipe to rank 0 (join/rendezvous.h, last_words).
  *
  * Half: lower; a thread of its own, on which all signals are blocked.
  *

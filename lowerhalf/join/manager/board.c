@@ -1,5 +1,5 @@
-/* board.c - texts that ranks show each other, through the process manager's key-value space. Lower half; libc; still one
- * thread.
+/* board.c - texts that ranks show each other, through the process manager's key-value space. Lower half; libc; still
+ * one thread.
  *
  * Values there are short words. So a text is put as hexadecimal digits, in parts: manapy-NAME-0, manapy-NAME-1 ...
  *

@@ -132,7 +132,8 @@ def test_all_are_damaged(step: Step) -> None:
         assert lines_of(rank) == [*(f"checks {step.image(n, i)}" for n in (3, 2, 1)), "joined"]
     ranks[0].kill()
     said = ranks[0].process.stderr.read().splitlines()
-    assert len(said) == 4 and said[-1].endswith("no undamaged checkpoint is left: the program starts from the beginning")
+    assert len(said) == 4
+    assert said[-1].endswith("no undamaged checkpoint is left: the program starts from the beginning")
     assert step.history.chain.steps(2)[0]["verdict"] == "new" and (step.where / "job.json").exists()
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from fake_jobs import PATIENCE, FakeRank, fake_job, shake_hands
 from manapy.chain import steps
 from manapy.ckpt import protocol
+from manapy.ckpt.node import agent
 from manapy.ckpt.store import job
+from manapy.core import handshake
+from waiting import until
 
 
 @pytest.mark.parametrize("kind", ["CHECK", "INTENT", "TARGETS", "FREEZE", "STOP", "DRAIN", "WRITE"])
@@ -55,6 +59,28 @@ def test_agent_lost_before_its_ranks_have_come(tmp_path: Path) -> None:
         os.close(write)
 
     asyncio.run(run())
+
+
+def test_agent_is_refused_at_first(caplog: pytest.LogCaptureFixture) -> None:
+    """By the kernel, then by a coordinator without free descriptors. It tries again."""
+    secret = bytes(32)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(agent.connect, "127.0.0.1", port, secret)
+        until(lambda: "Connection refused" in caplog.text, "a refusal")
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            for is_busy in (True, False):
+                connection, _ = listener.accept()
+                with connection, connection.makefile("rw", newline="\n") as stream:
+                    stream.write(handshake.greeting(nonce := handshake.nonce()) + "\n")
+                    stream.flush()
+                    admitted = handshake.admit(secret, nonce, stream.readline().rstrip("\n"))
+                    assert admitted is not None and admitted[0] == "node"
+                    stream.write("BUSY no%20descriptors\n" if is_busy else admitted[1] + "\n")
+                    stream.flush()
+                    if not is_busy:
+                        connecting.result(PATIENCE).socket.close()
 
 
 def test_agent_says_that_the_coordinator_is_lost(tmp_path: Path) -> None:

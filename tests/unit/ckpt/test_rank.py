@@ -589,6 +589,20 @@ def test_refused_at_first(start: Callable[..., Pair]) -> None:
     )
 
 
+def test_refused_by_the_kernel_at_first(start: Callable[..., Pair]) -> None:
+    """Nobody listens, or the queue of connections is full. The rank tries again."""
+    pair = start(accept=False)
+    server = pair.server
+    server.listener.close()
+    assert "Connection refused" in pair.rank.complaint()
+    server.listener = socket.create_server(("127.0.0.1", server.port))
+    server.accept()
+    server.expect("HELLO 0 4 ")
+    server.expect("PROGRAM ")
+    pair.step("CHECK 1 0", "CHECKED 1")
+    assert pair.rank.end() == 0
+
+
 def test_wrong_secret(start: Callable[..., Pair]) -> None:
     """The rank sends nothing to a coordinator that can't prove its identity."""
     pair = start(accept=False)

@@ -1,11 +1,12 @@
 /* rank.c - one rank for tests. It joins the job as manapy-launch does (rendezvous, control thread) over a stub engine,
  * and plays a program: it carries out orders from stdin. Every order and every engine step prints one line.
  *
- *   rank [--dir D] [--resume C] [--expect N] [--generation G] [--here HOST PORT DIR RANK SIZE] [--trouble RANK WHAT]
+ *   rank [--dir D] [--resume C] [--expect N] [--generation G] [--here HOST PORT DIR RANK SIZE]
+ *        [--trouble RANK WHAT]
  *
- * --here skips the rendezvous: the job exists already. --trouble: what happens to a rank just before it checks its first
- * image in a chain: its image is removed (gone) or cut off (short), the kernel fails with EIO when it is read (eio), or
- * the rank waits for ever (stuck).
+ * --here skips the rendezvous: the job exists already. --trouble: what happens to a rank just before it checks its
+ * first image in a chain: its image is removed (gone) or cut off (short), the kernel fails with EIO when it is read
+ * (eio), or the rank waits for ever (stuck).
  */
 #define _GNU_SOURCE
 #include <errno.h>
