@@ -142,6 +142,7 @@ def test_lost_later(job: Job, undisturbed: bytes, place: str) -> None:
     check_and_restart(job, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "line"),
     [
@@ -165,6 +166,7 @@ def test_link_cut(job: Job, nodes: Cluster, undisturbed: bytes, place: str, line
     check_and_restart(job, undisturbed)
 
 
+@pytest.mark.slow
 def test_chain_goes_on(tmp_path: Path, nodes: Cluster, env: dict[str, str], undisturbed: bytes) -> None:
     """A rank dies on the second node. The third node takes its place, and its link is cut in the MPI_Init of the
     restart. The next attempt leaves it out, too."""
