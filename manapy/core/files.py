@@ -29,7 +29,7 @@ def reading(path: Path, version: int, error: type[ManapyError], otherwise: str) 
         raise error(f"{path}: {otherwise} ({cause})") from cause
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+def replace_file(path: Path, data: bytes | bytearray, *, durable: bool = False) -> None:
     """Write a file so that others see the old content or the new, never part of it."""
     temporary = path.with_name(f"{path.name}.new")
     try:

@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -360,7 +361,7 @@ def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
             int(file_bytes),
             int(crc),
             float(seconds),
-            protocol.decode_text(host),
+            sys.intern(protocol.decode_text(host)),
             protocol.decode_text(seal),
         )
     except ValueError as error:

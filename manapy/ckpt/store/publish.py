@@ -36,12 +36,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.errors import CheckpointError, ManifestError, explained
-from ...core.files import discard, reading, sync, write_record
+from ...core.files import discard, reading, replace_file, sync
 from . import folders, known, own
 
 MAGIC = "manapy checkpoint"
@@ -178,10 +178,34 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
 
 def sign(record: dict[str, Any], secret: bytes) -> str:
     """The signature of a manifest, over everything except an existing signature."""
-    text = json.dumps(
-        {key: value for key, value in record.items() if key != "signature"}, sort_keys=True, separators=(",", ":")
-    )
-    return hmac.digest(hmac.digest(secret, b"manifest", "sha256"), text.encode(), "sha256").hex()
+    signature = _signature(secret)
+    for piece in _pieces({key: value for key, value in record.items() if key != "signature"}):
+        signature.update(piece)
+    return signature.hexdigest()
+
+
+def _signature(secret: bytes) -> hmac.HMAC:
+    return hmac.new(hmac.digest(secret, b"manifest", "sha256"), digestmod="sha256")
+
+
+def _pieces(record: dict[str, Any]) -> Iterator[bytes]:
+    """A manifest as JSON with sorted keys and without spaces, in pieces that end between two tokens. At no time there
+    is more than one rank's part: `ranks` may be an iterator."""
+    before = b"{"
+    for key, value in sorted(record.items()):
+        if key != "ranks":
+            yield before + _compact(key) + b":" + _compact(value)
+        else:
+            yield before + b'"ranks":['
+            for i, entry in enumerate(value):
+                yield (b"," if i else b"") + _compact(entry)
+            yield b"]"
+        before = b","
+    yield b"}"
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def secret_of(path: Path) -> tuple[bytes | None, str]:
@@ -277,13 +301,12 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         "time": time.time(),
         "size": len(ranks),
         **record,
-        "ranks": [entry._asdict() for entry in ranks],
+        "ranks": (entry._asdict() for entry in ranks),
     }
-    manifest["signature"] = sign(manifest, secret)
     with explained(CheckpointError, temporary):
         _check_sizes(temporary, ranks)
         folders.finish(temporary, [entry.image for entry in ranks])
-        write_record(temporary / "manifest.json", manifest)
+        replace_file(temporary / "manifest.json", _signed(manifest, secret), durable=True)
         sync(temporary)
         if final.exists():
             raise CheckpointError(f"{final} exists already")
@@ -292,6 +315,15 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         for each in {directory, owner(directory)}:
             _link_latest(each, final.name)
     return final
+
+
+def _signed(manifest: dict[str, Any], secret: bytes) -> bytearray:
+    """The text of manifest.json."""
+    text, signature = bytearray(), _signature(secret)
+    for piece in _pieces(manifest):
+        signature.update(piece)
+        text += piece + b"\n"
+    return text.removesuffix(b"}\n") + b',"signature":"%s"}\n' % signature.hexdigest().encode()
 
 
 def _check_sizes(temporary: Path, ranks: Sequence[Entry]) -> None:

@@ -149,6 +149,7 @@ def test_lost_later(job: Job, undisturbed: bytes, place: str) -> None:
         ("begin of MPI_Init", f"manapy-restart: host {SECOND} is lost: its agent has ended"),
         ("MPI_Barrier", f"manapy: rank 0: host {SECOND} is lost, and ranks 2, 3 with it: its agent has ended"),
     ],
+    ids=["MPI_Init", "MPI_Barrier"],  # all processes of a run must give a test the same name
 )
 def test_link_cut(job: Job, nodes: Cluster, undisturbed: bytes, place: str, line: str) -> None:
     """No connection ends, and mpirun notices nothing. The coordinator does, and ends the ranks that it can reach."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_damaged_manifest(tmp_path: Path, content: bytes) -> None:
 def test_rank_missing_in_manifest(tmp_path: Path) -> None:
     path = take(tmp_path)
     file = path / "manifest.json"
-    file.write_text(file.read_text().replace('"size": 2', '"size": 3'))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"size": 3}))
     with pytest.raises(ManifestError, match="incomplete"):
         publish.read_manifest(path)
 
