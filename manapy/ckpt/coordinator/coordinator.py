@@ -171,7 +171,7 @@ class Coordinator:
                 self.state = "done" if self.ranks.all_done else "failed"
             self.record |= self.ranks.ending()
         server.close()
-        self.requests.fail_all("the job has ended")
+        self.requests.fail_all("the job has ended" + f": {self.ranks.killed}" * bool(self.ranks.killed))
         self._write_record()
         self._connections.recordings.end()
         await self._connections.answered(ANSWER_SECONDS)

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
 from ...core.errors import CheckpointError, explained
-from ...core.units import size
+from ...core.units import ranges, size
 from .. import protocol
 from ..store import folders, publish
 
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 CLOCK_KINDS = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
 MEASURE_SECONDS = 0.5  # between looks at what was written
 LINES_MAX = 1 << 13  # lines of the clock that are remembered: ranks of many nodes send the same
+FEW = 8  # ranks that are named one by one
+RANGES = 60  # characters of a list of more
 STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is suspected
 
 
@@ -198,7 +200,7 @@ class Flow:
             case Phase.CHECK:
                 others = [rank for rank in missing if rank not in self.disabled]
                 return [explain_disabled(r) for r in missing if r in self.disabled] + [
-                    f"{name_ranks(others)}: waiting for child processes to end"
+                    f"{name_ranks(others)}: no answer yet (child processes have not ended, or the host is slow)"
                 ] * bool(others)
             case Phase.WRITE:
                 return [f"writing: {size(self.written, 0)} so far, {name_ranks(missing)} not finished"]
@@ -385,7 +387,7 @@ def _bytes_in(directory: Path) -> int:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """The names of ranks for a message; of many ranks only the first."""
+    """The names of ranks for a message; of many ranks only the first ones."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    return "ranks " + ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return "ranks " + (", ".join(map(str, ranks)) if len(ranks) <= FEW else ranges(sorted(ranks), RANGES))
