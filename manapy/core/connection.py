@@ -4,6 +4,7 @@ how either end notices that the other host is gone. Nothing heavy is imported.""
 from __future__ import annotations
 
 import hmac
+import os
 import socket
 from types import TracebackType
 from typing import Self
@@ -11,19 +12,21 @@ from typing import Self
 from . import handshake
 from .wire_text import decode_text
 
-
-LOSS_SECONDS = 30  # after which a peer that does not answer is considered lost
+LOSS_SECONDS = 120  # after which a peer that does not answer is considered lost; MANAPY_LOSS_SECONDS changes it
 
 
 def notice_loss(connected: socket.socket) -> None:
     """Let the kernel end a connection whose other host does not answer for LOSS_SECONDS (tcp(7)): its node is down, or
-    the network between is cut. Without this, an idle connection ends after hours or never."""
-    interval = LOSS_SECONDS // 5
+    the network between is cut. Without this, an idle connection ends after hours or never. A shorter time would end
+    jobs whose network is only interrupted."""
+    given = os.environ.get("MANAPY_LOSS_SECONDS", "")
+    seconds = max(int(given), 5) if given.isdigit() else LOSS_SECONDS
+    interval = seconds // 5
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, LOSS_SECONDS // interval - 1)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOSS_SECONDS * 1000)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, seconds // interval - 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, seconds * 1000)
 
 
 class Connection:

@@ -63,7 +63,8 @@ PLACES = ["begin of MPI_Init", "end of MPI_Init", "MPI_Barrier"]  # the barrier:
 def env(tmp_path: Path) -> dict[str, str]:
     """The environment of jobs over two nodes with this library."""
     library = build(tmp_path / "libholding.so", HOLDING, *SHARED, MPICH.library, f"-Wl,-rpath,{MPICH.library.parent}")
-    return {"UCX_TLS": "tcp,self", "MANAPY_LIBMPI": str(library), "HELD": str(tmp_path / "held")}
+    held = str(tmp_path / "held")
+    return {"UCX_TLS": "tcp,self", "MANAPY_LIBMPI": str(library), "HELD": held, "MANAPY_LOSS_SECONDS": "15"}
 
 
 @pytest.fixture
