@@ -59,9 +59,7 @@ class Supervisor:
             return
         deadline = time.monotonic() + ORPHAN_WAIT
         while live := [
-            run.dir
-            for step in self.chain.steps(number)
-            if (run := steps.current(step)) is not None and run.is_live()
+            run.dir for step in self.chain.steps(number) if (run := steps.current(step)) is not None and run.is_live()
         ]:
             if time.monotonic() > deadline:
                 raise ManapyError(

@@ -370,9 +370,7 @@ def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
         raise CheckpointError(f"rank {rank} sent an invalid report of its image: {fields}") from error
 
 
-def _publish(
-    temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes
-) -> Published:
+def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes) -> Published:
     now = time.time()
     path = publish.commit(temporary, {**record, "time": now}, entries, secret)
     return Published(path, now, sum(entry.file_bytes for entry in entries))

@@ -15,7 +15,7 @@ from ...core.units import first_and_more, ranges, size, span
 from ...trace.live import rank_groups, rank_rows
 from ...trace.live.diagnose import as_json, state
 from ...trace.live.rank_groups import Group
-from ...trace.live.rank_rows import Host, Rdma, State
+from ...trace.live.rank_rows import Host, Rdma, Row, State
 from ...trace.model import calls
 from ...trace.model.verdict import State as Judged
 from ...trace.model.verdict import Verdict

@@ -215,9 +215,7 @@ def check(program: Program, seed: int, moments: list[int], per_node: int, **opti
     plain = Simulator(program, seed=seed)
     expected = results(plain.run(), len(program))
     requests = sorted(moment * plain.steps // 1000 for moment in moments)
-    run = Folded(
-        program, per_node=per_node, seed=seed + 1, requests=requests, promises=(0.0, 0.1)[seed % 2], **options
-    )
+    run = Folded(program, per_node=per_node, seed=seed + 1, requests=requests, promises=(0.0, 0.1)[seed % 2], **options)
     assert results(run.run(), len(program)) == expected
     for checkpoint in run.checkpoints:
         assert checkpoint.converged or checkpoint.reason == "the job is finishing"
