@@ -1,6 +1,6 @@
 """Image files: the mirror of lowerhalf/include/manapy/image.h.
 
-The structures below have the layout of the C structures; tests/unit/ckpt/test_image.py compiles a probe from image.h
+The structures below have the layout of the C structures; tests/unit/ckpt/store/test_image.py compiles a probe from image.h
 and compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code that a
 restart uses, so that both always agree on what a good image is.
 

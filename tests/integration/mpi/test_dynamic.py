@@ -27,7 +27,7 @@ def finish(job: Job) -> None:
 
 def test_children(make_job: Callable[..., Job]) -> None:
     job = make_job(2)
-    job.start_python("mpi/dynamic_family.py", job.where)
+    job.start_python("spawned/dynamic_family.py", job.where)
     job.wait_for(lambda text: text.count("connected") == 2)
     line = refused(job)
     assert (
@@ -86,7 +86,7 @@ print("done", flush=True)
 
 def test_two_jobs(make_job: Callable[..., Job]) -> None:
     server, client = make_job(2), make_job(1)
-    program = [sys.executable, PROGRAMS / "mpi/dynamic_jobs.py", server.where]
+    program = [sys.executable, PROGRAMS / "spawned/dynamic_jobs.py", server.where]
     server.start(*program, "server")
     server.wait_for(lambda text: text.count("waiting") == 2 and (server.where / "port").exists())
     line = refused(server)

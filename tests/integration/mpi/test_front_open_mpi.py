@@ -18,7 +18,7 @@ from restarts import through_restart
 COMPILER = Path("/usr/bin/mpicc.openmpi")
 STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wno-deprecated-declarations", "-pthread")
 SOURCES = [  # those that Open MPI 4.1 can compile
-    PROGRAMS / "mpi/front.c",
+    PROGRAMS / "fronts/front.c",
     PROGRAMS / "surface/messages/surface_collectives.c",
     PROGRAMS / "surface/messages/surface_grequest.c",
     PROGRAMS / "surface/objects/surface_io_requests.c",

@@ -23,7 +23,7 @@ from manapy.core import cache
 
 COMPILER = BIN / "mpicc_abi"
 STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread")
-STATES = [PROGRAMS / "mpi/front.c", PROGRAMS / "mpi/front_standard.c"]
+STATES = [PROGRAMS / "fronts/front.c", PROGRAMS / "fronts/front_standard.c"]
 OUTSIDE = ("surface_io", "surface_query", "surface_rma")  # use MPI_Fint, which mpi_abi.h doesn't have
 # MPICH 5.0.2's library of this ABI ends these with SIGSEGV.
 BROKEN = (
