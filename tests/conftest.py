@@ -49,12 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     the machine may be busy.
 
     Python keeps compiled modules, even if the tester's environment forbids it: PyTorch is installed without them
-    (tools/test), and each rank would spend five seconds on compiling it.
+    (tools/test), and each rank would spend five seconds on compiling it. And it buffers its output as usual: else the
+    parts of a line are written one by one, and lines of several ranks mix.
 
     Ranks of MPICH wait by polling. With its option they sleep for a moment between polls, and so do the waits of
     manapy's wrappers; otherwise ranks that wait would take the processors of those that have work. Open MPI has another
     option (integration/launchers.py)."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+        os.environ.pop(name, None)
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)
