@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from ..model import calls
+from ..model.events import PROC_NULL
 from ..model.match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND
 from ..model.verdict import Cause, State
 from . import schedule_position, skipped_calls
@@ -47,16 +51,33 @@ def skip_awaited(search: Suspects, rank: int) -> Want | None:
     return None
 
 
+def to_nobody(search: Suspects, rank: int, want: Want) -> int | None:
+    """Return the newest call of `rank` that is the one that is awaited, but names MPI_PROC_NULL as the other rank, or
+    None. A rank that has also named the waiting one, with this tag and communicator, has none."""
+    m, events = search.matching, search.trace.events
+    post = search.posted_by(want.event)
+    if want.call or not (IS_SEND[m.op[post]] or IS_RECEIVE[m.op[post]]):
+        return None
+    other_side = IS_RECEIVE if IS_SEND[m.op[post]] else IS_SEND
+    alike = (events["rank"] == rank) & other_side[m.op] & (m.comm == m.comm[post]) & (m.tag == m.tag[post])
+    if (alike & (m.peer == events["rank"][post])).any():
+        return None
+    found = np.flatnonzero(alike & (m.peer == PROC_NULL))
+    return int(found[-1]) if len(found) else None
+
+
 def report(search: Suspects, rank: int, want: Want, went_on: str, confidence: float, late: bool = False) -> None:
     """Add the verdict that a rank never made a call. went_on: text on what it did instead."""
     call = search.needed(want, rank)
     said, detail = search.process(rank) if rank not in search.graph.opened else ("", "")
     waiter = int(search.trace.events["rank"][want.event])
+    misled = to_nobody(search, rank, want)
+    instead = "" if misled is None else f": it made {calls.describe(search.trace, search.matching, misled)}"
     search.add(
         rank,
-        Cause.MISSING,
+        Cause.MISSING if misled is None else Cause.MISMATCH,
         f"{search.stuck(rank, search.posted_by(want.event), 'late' if late else 'stuck')}:"
-        f" it never called {call}{went_on}" + (f"; {said}" if said else ""),
+        f" it never called {call}{instead}{went_on}" + (f"; {said}" if said else ""),
         at=search.posted_by(want.event),
         state=State.LATE if late else State.HUNG,
         peer=waiter,

@@ -16,7 +16,7 @@ from manapy.trace.hang import network
 from manapy.trace.hang.hang import verdicts
 from manapy.trace.hang.timeouts import Memory
 from manapy.trace.host.runqueue import Delays
-from manapy.trace.model.events import ANY, OPEN, STARTS, Communicator, Flag, Op, Refusal, Trace
+from manapy.trace.model.events import ANY, OPEN, PROC_NULL, STARTS, Communicator, Flag, Op, Refusal, Trace
 from manapy.trace.model.verdict import Cause, State, Verdict
 
 
@@ -383,6 +383,21 @@ def test_a_transfer_between_ranks_without_a_processor_is_not_the_networks_fault(
     moments = np.array([0, 5 * SECOND, 6 * SECOND])
     assert only(verdicts(trace, delays=Delays({1: (moments, np.array([0, 0, 800 * STEP]))}))).state is State.HEALTHY
     assert only(verdicts(trace, delays=Delays({1: (moments, np.array([0, 0, 100 * STEP]))}))).cause is Cause.NETWORK
+
+
+@pytest.mark.parametrize(("before", "cause"), [(PROC_NULL, Cause.MISMATCH), (1, Cause.MISSING)])
+def test_a_send_to_no_rank_where_another_rank_waits_for_it(before: int, cause: Cause) -> None:
+    """If the rank has used this tag for the waiting rank before, then MPI_PROC_NULL was meant for somebody else."""
+    job = Builder(2)
+    job.call(0, Op.SEND, STEP, 2 * STEP, peer=before, tag=7)
+    job.call(0, Op.SEND, 3 * STEP, 4 * STEP, peer=PROC_NULL, tag=7)
+    job.call(0, Op.FINALIZE, 5 * STEP)
+    if before == 1:
+        job.call(1, Op.RECV, STEP, 2 * STEP, peer=0, tag=7)
+    job.call(1, Op.RECV, 3 * STEP, peer=0, tag=7)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.state, found.cause, found.rank) == (State.HUNG, cause, 0)
+    assert ("it made MPI_Send to no rank, tag 7" in found.sentence) == (cause is Cause.MISMATCH)
 
 
 def test_a_large_message_may_take_longer() -> None:
