@@ -18,9 +18,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 CLASSES = ("ArgError", "ArgMismatch", "MisplacedCall", "MissingCall")
-# A call that fails ends its rank, so an error of arguments is reported as that.
+# A call that fails ends its rank, so an error of arguments is reported as that. Rank -1 is no error in MPICH, but
+# MPI_PROC_NULL: then the calls of two ranks do not agree.
 CAUSES: Mapping[str, Collection[str]] = {
-    "ArgError": ("dead process",),
+    "ArgError": ("dead process", "mismatched calls"),
     "ArgMismatch": ("mismatched calls", "dead process"),
     "MisplacedCall": ("deadlock", "mismatched calls", "missing call", "dead process"),
     "MissingCall": ("missing call", "mismatched calls", "dead process"),
