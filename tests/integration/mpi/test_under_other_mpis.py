@@ -259,10 +259,9 @@ def test_mpich_under_open_mpis_mpirun(tmp_path: Path, library: Launcher, words: 
     program = [sys.executable, "-c", "from mpi4py import MPI"]
     launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", library.library]
     done = run([*OPEN_MPI_4.mpirun, "-n", "2", *launch, *program], env={**os.environ, **ENVIRONMENT})
-    lines = [line for line in done.stderr.splitlines() if line.startswith("manapy")]
-    assert len(lines) == 1, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "each rank would be alone" in line]
+    assert len(lines) == 1 and words in lines[0], done.stderr  # a slow mpirun lets rank 1 say "rank 0 died", too
     assert done.returncode == 1
-    assert "each rank would be alone" in lines[0] and words in lines[0]
 
 
 @pytest.mark.parametrize("mpi", [MPICH, INTEL_MPI], ids=name_of)
@@ -302,8 +301,6 @@ def test_open_mpi_under_mpichs_mpirun(tmp_path: Path) -> None:
     library = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
     launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", library]
     done = run([*MPICH.mpirun, "-n", "2", *launch, *program])
-    lines = [line for line in done.stderr.splitlines() if line.startswith("manapy")]
+    lines = [line for line in done.stderr.splitlines() if "each rank would be alone" in line]
     assert done.returncode == 1 and lines
-    assert all(
-        "each rank would be alone" in line and "use Open MPI's /usr/bin/mpirun.openmpi" in line for line in lines
-    )
+    assert all("use Open MPI's /usr/bin/mpirun.openmpi" in line for line in lines)
