@@ -79,7 +79,9 @@ struct mpy_fold {
     MPI_Count extent, shift; /* of an element; offset in a part of the address that MPI gets */
 };
 
-static int real_type(const mpy_fold_t *f) { return f->type != NULL ? f->type->obj.real : mpy_real_datatype(f->datatype); }
+static int real_type(const mpy_fold_t *f) {
+    return f->type != NULL ? f->type->obj.real : mpy_real_datatype(f->datatype);
+}
 
 /* ---- arguments; in the lower half ---- */
 

@@ -1,8 +1,8 @@
 """Image files: the mirror of lowerhalf/include/manapy/image.h.
 
-The structures below have the layout of the C structures; tests/unit/ckpt/store/test_image.py compiles a probe from image.h
-and compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code that a
-restart uses, so that both always agree on what a good image is.
+The structures below have the layout of the C structures; tests/unit/ckpt/store/test_image.py compiles a probe from
+image.h and compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code
+that a restart uses, so that both always agree on what a good image is.
 
     image = Image.open(path)        # header and sections, checksums verified
     image.header.rank, image.regions, image.runs, image.threads

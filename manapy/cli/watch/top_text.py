@@ -190,11 +190,9 @@ def _call(group: Group) -> str:
     """The current or last call of ranks, and which ranks wait."""
     row = group.common
     if row.state in (State.WAITING, State.TRANSFER):
-        whom = calls.ranks(row.waits_for)
-        named = len(row.waits_for) == 1 and f"rank {whom}," in f"{row.call},"
-        return row.call + (
-            f"; waits for {'rank' if len(row.waits_for) == 1 else 'ranks'} {whom}" if whom and not named else ""
-        )
+        awaited = calls.named(row.waits_for)
+        said = len(row.waits_for) == 1 and f"{awaited}," in f"{row.call},"
+        return row.call + (f"; waits for {awaited}" if row.waits_for and not said else "")
     after = (
         f"after {row.call}" if row.call and row.state in (State.COMPUTING, State.AWAITED, State.PAUSED) else row.call
     )

@@ -40,15 +40,19 @@ def skip_awaited(search: Suspects, rank: int) -> Want | None:
             if IS_COLLECTIVE[m.op[post]]:
                 fits = m.op[skip.like] == m.op[post]
             else:
-                other_side = IS_RECEIVE if IS_SEND[m.op[post]] else IS_SEND
                 fits = (
-                    other_side[m.op[skip.like]]
+                    _other_side(m.op[post])[m.op[skip.like]]
                     and m.peer[skip.like] == call.rank
                     and (m.tag[skip.like] == m.tag[post] or m.tag[post] < 0)
                 )
             if fits:
                 return want
     return None
+
+
+def _other_side(op: int) -> np.ndarray:
+    """Return which operations answer this one: IS_RECEIVE for a send, else IS_SEND."""
+    return IS_RECEIVE if IS_SEND[op] else IS_SEND
 
 
 def to_nobody(search: Suspects, rank: int, want: Want) -> int | None:
@@ -58,8 +62,7 @@ def to_nobody(search: Suspects, rank: int, want: Want) -> int | None:
     post = search.posted_by(want.event)
     if want.call or not (IS_SEND[m.op[post]] or IS_RECEIVE[m.op[post]]):
         return None
-    other_side = IS_RECEIVE if IS_SEND[m.op[post]] else IS_SEND
-    alike = (events["rank"] == rank) & other_side[m.op] & (m.comm == m.comm[post]) & (m.tag == m.tag[post])
+    alike = (events["rank"] == rank) & _other_side(m.op[post])[m.op] & (m.comm == m.comm[post]) & (m.tag == m.tag[post])
     if (alike & (m.peer == events["rank"][post])).any():
         return None
     found = np.flatnonzero(alike & (m.peer == PROC_NULL))

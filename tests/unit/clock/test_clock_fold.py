@@ -224,7 +224,7 @@ def check(program: Program, seed: int, moments: list[int], per_node: int, **opti
 
 
 def view(controller: Controller) -> tuple[Any, ...]:
-    """What decisions depend on, but for messages on their way."""
+    """What decisions depend on, except messages on their way."""
     return (
         controller.stage,
         controller.epoch,
