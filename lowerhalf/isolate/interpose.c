@@ -262,6 +262,26 @@ EXPORT int pipe(int fds[2])
     return pipe2(fds, 0);
 }
 
+/* Descriptors that another process has sent. */
+EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    ssize_t bytes = syscall(SYS_recvmsg, fd, message, flags);
+    if (bytes < 0 || !message->msg_controllen)
+        return bytes;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t at = CMSG_LEN(0); at + sizeof(int) <= part->cmsg_len; at += sizeof(int)) {
+            unsigned char *place = (unsigned char *)part + at;
+            int received;
+            memcpy(&received, place, sizeof received);
+            received = mpy_fd_high(received);
+            memcpy(place, &received, sizeof received);
+        }
+    }
+    return bytes;
+}
+
 /* ---- event descriptors ---- */
 
 EXPORT int epoll_create1(int flags)

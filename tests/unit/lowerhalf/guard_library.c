@@ -53,6 +53,22 @@ int through_stream(int (*is_lower)(int fd))
                : 0;
 }
 
+/* Sends standard input and error over a pair of sockets, and receives them as other numbers. */
+static int receive(int pair[2], int fds[2])
+{
+    union { char space[CMSG_SPACE(2 * sizeof(int))]; struct cmsghdr aligned; } control = {0};
+    char byte = 0;
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    control.aligned = (struct cmsghdr){CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.aligned), (int[]){0, 2}, 2 * sizeof(int));
+    if (sendmsg(pair[0], &message, 0) != 1 || recvmsg(pair[1], &message, 0) != 1)
+        return 0;
+    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), 2 * sizeof(int));
+    return 2;
+}
+
 int open_all(int fds[64])
 {
     int n = 0;
@@ -70,6 +86,7 @@ int open_all(int fds[64])
         fds[n++] = i ? accept(server, NULL, NULL) : accept4(server, NULL, NULL, SOCK_CLOEXEC);
     }
     n += socketpair(AF_UNIX, SOCK_STREAM, 0, fds + n) ? 0 : 2;
+    n += receive(fds + n - 2, fds + n);
     n += pipe(fds + n) ? 0 : 2;
     n += pipe2(fds + n, O_NONBLOCK) ? 0 : 2;
     fds[n++] = open("/dev/null", O_RDWR);
