@@ -102,6 +102,7 @@ class Job:
     process: subprocess.Popen[bytes] | None = None
     runs: list[Path] = field(default_factory=list)
     killed: int = 0  # process id of the coordinator of the ranks that were killed last
+    go: Path | None = None  # the file for which a held program waits
 
     @property
     def dir(self) -> Path:
@@ -109,10 +110,11 @@ class Job:
         return self.where / "job"
 
     def hold(self, step: int) -> Path:
-        """Call this before the job starts: a program with steps.py doesn't go beyond a step before this file exists."""
-        go = self.where / "go"
-        self.env = self.env | {"STEPS_HOLD": f"{step} {go}"}
-        return go
+        """Call this before the job starts: a program with steps.py doesn't go beyond a step before this file exists.
+        finish() makes it. A test that starts commands needs this: on a busy machine they take seconds."""
+        self.go = self.where / "go"
+        self.env = self.env | {"STEPS_HOLD": f"{step} {self.go}"}
+        return self.go
 
     def start(self, *program: str | Path, options: Sequence[str | Path] = ()) -> Job:
         """mpirun -n RANKS manapy-launch --dir DIR OPTIONS PROGRAM"""
@@ -180,7 +182,9 @@ class Job:
             raise JobError(f"still runs after {timeout:.0f} s:\n{self.report()}") from error
 
     def finish(self, timeout: float = PATIENCE) -> str:
-        """Wait until the current run ends with exit code 0; its output."""
+        """Let a held program go on, and wait until the current run ends with exit code 0; its output."""
+        if self.go is not None:
+            self.go.touch()
         if code := self.wait(timeout):
             raise JobError(f"exit code {code}:\n{self.report()}")
         return self.output()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from jobs import Job
 
 SOLVER = ("--n", "96", "--steps", "2000", "--every", "20", "--pause", "0.03")
+MIDDLE, LAST = 1000, 1980  # steps at which tests hold it, to do something before it ends
 
 
 def step(text: str) -> int:

@@ -104,11 +104,11 @@ def _through_restarts(app: Application, where: Path, settings: Settings, span: f
             time.sleep(moment - before)
             try:
                 job.checkpoint(timeout=settings.limit)
+                job.kill()
             except JobError as error:
                 if not _runs(job):
                     break
                 return Run(time.monotonic() - began, None, f"checkpoint: {first_line(str(error))}"), done
-            job.kill()
             under, before = others[number % len(others)], moment
             job.mpirun = under.mpirun
             job.restart()

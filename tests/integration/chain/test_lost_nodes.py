@@ -20,7 +20,7 @@ from jobs import BIN, Job, manapy
 from launchers import MPICH
 from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store.job import read
-from solver import SOLVER, after, step
+from solver import MIDDLE, SOLVER, after, step
 from test_run import HEAT, Run
 from waiting import until
 
@@ -71,10 +71,12 @@ def env(tmp_path: Path) -> dict[str, str]:
 def job(make_job: Callable[..., Job], nodes: Cluster, env: dict[str, str]) -> Job:
     """A job of two ranks on each of two nodes that was killed after its checkpoint."""
     made = make_job(4, mpirun=emulated.mpirun(FIRST, f"{FIRST}:2,{SECOND}:2"), inside=inside(FIRST), env=env)
+    go = made.hold(MIDDLE)
     made.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
     made.wait_for(after(100))
     made.checkpoint()
     made.kill()
+    go.touch()
     return made
 
 
@@ -173,6 +175,7 @@ def test_chain_goes_on(tmp_path: Path, nodes: Cluster, env: dict[str, str], undi
     """A rank dies on the second node. The third node takes its place, and its link is cut in the MPI_Init of the
     restart. The next attempt leaves it out, too."""
     run = Run(tmp_path, inside=inside(FIRST), env={**env, "PATH": f"{BIN}:{os.environ['PATH']}"})
+    run.hold(MIDDLE)
     hosts = f"{FIRST}:1,{SECOND}:1,{SPARE}:1"
     command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]
     options = ["--dir", run.chain, "--interval", "500ms", "--hosts", hosts]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, Job, manapy
-from solver import SOLVER, after, step
+from solver import LAST, SOLVER, after, step
 
 
 def solve(job: Job) -> Path:
     """Start the solver. It stays in its last steps until the returned file exists, so a test has as much time as it
     needs."""
-    go = job.hold(1980)
+    go = job.hold(LAST)
     job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
     return go
 
