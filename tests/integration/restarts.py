@@ -13,7 +13,7 @@ from rounds import rounds
 def check(job: Job, go: Path, ranks: int, timeout: float = PATIENCE) -> None:
     go.touch()
     output = job.finish(timeout)
-    assert output.count("ok") == ranks and "FAILED" not in output, output
+    assert output.splitlines().count("ok") == ranks and "FAILED" not in output, output
 
 
 def restart(job: Job) -> None:
