@@ -28,7 +28,7 @@ def is_scarce(fd: int) -> str:
     return f"the coordinator can open only {soft} files: raise this limit on the host of rank 0 (ulimit -Hn)"
 
 
-def watch(pid: int, ended: Callable[[], None]) -> None:
+def watch(pid: int, ended: Callable[[], object]) -> None:
     """Call ``ended`` in the running loop when a process has ended, or soon if there is no such process.
 
     It is never called if the process cannot be watched.

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from ..shared.commands import BenchError, Setting, records
+from ..shared.commands import BenchError, Command, Setting, records
 from ..shared.compare import Sample, compare
 from ..shared.samples import CLOCK, NATIVE, VARIANTS, Row, Rows
 
@@ -100,5 +100,5 @@ def _app(
             yield f"{kind}, messages a second", "/s", record["messages"]
 
     variants = (NATIVE, CLOCK) if kind in NONBLOCKING else VARIANTS
-    program = [setting.program("apps"), kind, str(setting.scale)]
+    program: Command = [setting.program("apps"), kind, str(setting.scale)]
     compare(rows, setting, variants, ranks, program, group=name, read=read, part=part)

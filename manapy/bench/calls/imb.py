@@ -6,6 +6,7 @@ the installed MPI, natively and under manapy. pip downloads the package once (13
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -117,7 +118,7 @@ def imb(setting: Setting) -> list[Row]:
         compare(
             rows, setting, VARIANTS if name == "IMB-MPI1" else (NATIVE, CLOCK), RANKS,
             [where / name, *options(setting.ms, lengths), *benchmarks],
-            group=name, read=lambda output, name=name: table(name, output), rounds=max(setting.rounds // 2, 1),
+            group=name, read=functools.partial(table, name), rounds=max(setting.rounds // 2, 1),
             part=(i, len(PROGRAMS)),
         )  # fmt: skip
     return rows.all()
@@ -131,7 +132,7 @@ def options(ms: float, lengths: Path) -> list[str]:
 
 def table(program: str, output: str) -> Iterable[Sample]:
     """Name, unit and value of each line of IMB's tables."""
-    benchmark, columns = "", []
+    benchmark, columns = "", list[str]()
     seen: set[str] = set()
     for line in output.splitlines():
         words = line.split()

@@ -7,7 +7,7 @@ import functools
 import importlib.util
 from collections.abc import Iterator
 
-from ..shared.commands import LeftOutError, Setting
+from ..shared.commands import Command, LeftOutError, Setting
 from ..shared.compare import Sample, compare, json_lines
 from ..shared.samples import CLOCK, NATIVE, UNTRACED, VARIANTS, Row, Rows
 
@@ -45,7 +45,7 @@ def calls(setting: Setting) -> list[Row]:
     """ns per call on one rank: median and minimum over the batches of each run. First without recording (--no-trace),
     then the additional cost of recording."""
     rows, recording = Rows("calls"), Rows("calls")
-    program = [setting.program("calls"), str(setting.ms)]
+    program: Command = [setting.program("calls"), str(setting.ms)]
     read = functools.partial(json_lines, minimum=True)
 
     def plain(variant: str) -> str:
@@ -98,7 +98,7 @@ def rate(setting: Setting) -> list[Row]:
     """ns per operation in a sequence of many small ones, also without recording; median and minimum over the
     batches."""
     rows = Rows("rate")
-    program = [setting.program("rate"), str(setting.ms)]
+    program: Command = [setting.program("rate"), str(setting.ms)]
     read = functools.partial(json_lines, minimum=True)
     variants = (NATIVE, CLOCK, UNTRACED)
     compare(rows, setting, variants, RANKS, program, group="rate of small operations", read=read, goals=RATES)
@@ -127,7 +127,12 @@ def python(setting: Setting) -> list[Row]:
     rows = Rows("python")
     modes = ("p2p", "blocking", "nonblocking")
     for i, mode in enumerate(modes):
-        program = [setting.tools.python, setting.tools.sources / "calls" / "collectives.py", mode, str(setting.ms)]
+        program: Command = [
+            setting.tools.python,
+            setting.tools.sources / "calls" / "collectives.py",
+            mode,
+            str(setting.ms),
+        ]
         compare(rows, setting, (NATIVE, CLOCK), RANKS, program, group=f"mpi4py {mode}", part=(i, len(modes)))
     return rows.all()
 

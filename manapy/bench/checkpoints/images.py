@@ -8,6 +8,7 @@ system, with fsync: one file after the other, and both at once, as the two ranks
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -54,19 +55,20 @@ def small(setting: Setting) -> list[Row]:
             running.wait()
         return checkpoint
 
-    def restarts() -> None:
+    def restarts(checkpoint: Path) -> None:
+        ways: tuple[tuple[Row, Command], ...] = (
+            (restart, setting.restarted(RANKS, checkpoint)),
+            (by_command, [setting.tools.manapy, "restart", checkpoint]),
+        )
         for number in range(setting.rounds):
             setting.progress(0.5 + number / setting.rounds / 2, "restarts of a small program")
             before = _start(setting, "0")
-            for row, words in (
-                (restart, setting.restarted(RANKS, checkpoint)),
-                (by_command, [setting.tools.manapy, "restart", checkpoint]),
-            ):
+            for row, words in ways:
                 _put(row, NATIVE, number, before)
                 _put(row, CLOCK, number, _restart(setting, job, words))
 
     if (checkpoint := _guarded(checkpoints, whole)) is not None:
-        _guarded(restarts, restart)
+        _guarded(functools.partial(restarts, checkpoint), restart)
     return rows.all()
 
 
@@ -112,7 +114,7 @@ def large(setting: Setting) -> list[Row]:
             running.wait()
         return checkpoint
 
-    def restarts() -> None:
+    def restarts(checkpoint: Path) -> None:
         command = setting.restarted(RANKS, checkpoint)
         for number in range(rounds):
             setting.progress(0.5 + number / rounds / 2, "restarts of a large program")
@@ -128,7 +130,7 @@ def large(setting: Setting) -> list[Row]:
             _put(cold, CLOCK, number, _restart(setting, job, command))
 
     if (checkpoint := _guarded(checkpoints, parallel)) is not None:
-        _guarded(restarts, cached)
+        _guarded(functools.partial(restarts, checkpoint), cached)
     return rows.all()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...fcdp.costs import Phases, Volume, bytes_per_node
 from ...fcdp.engine.strategy import STRATEGIES
 from ..shared import cluster
-from ..shared.commands import BenchError, Setting, records
+from ..shared.commands import BenchError, Command, Setting, records
 from ..shared.samples import Row, Rows
 
 NODES, RANKS = 2, 2  # RANKS of each node
@@ -41,7 +41,7 @@ def bytes_sent(setting: Setting) -> list[Row]:
         else ["--hidden", "512", "--layers", "2", "--rank", "64"]
     )
     micro_batches = ("1", "2", "4") if setting.scale >= 1 else ("1", "2")
-    program = [
+    program: Command = [
         setting.tools.python,
         setting.tools.sources / "fcdp" / "sharded.py",
         "bytes",
@@ -135,7 +135,7 @@ def reduction(setting: Setting) -> list[Row]:
     rows = Rows("fcdp-reduction")
     add_table(rows)
     size = ["--hidden", "2048", "--layers", "3"] if setting.scale >= 1 else ["--hidden", "512", "--layers", "2"]
-    program = [
+    program: Command = [
         setting.tools.python,
         setting.tools.sources / "fcdp" / "sharded.py",
         "bytes",

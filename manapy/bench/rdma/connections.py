@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..shared.commands import BenchError, Setting, records
+from ..shared.commands import BenchError, Command, Setting, records
 from ..shared.compare import Sample, compare, json_lines
 from ..shared.samples import NATIVE, SHIFT, Row, Rows
 
@@ -32,7 +32,7 @@ def control(setting: Setting) -> list[Row]:
     cycles = CYCLES if setting.scale >= 0.1 else 2
     logs: dict[int, str] = {}
     with setting.guest.used() as vm:
-        program = [setting.guest.program("connections"), "verbs", cycles, HOLD_MS, *DEVICES]
+        program: Command = [setting.guest.program("connections"), "verbs", str(cycles), str(HOLD_MS), *DEVICES]
 
         def run(variant: str) -> str:
             with setting.guest.failing():

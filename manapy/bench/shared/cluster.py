@@ -42,7 +42,7 @@ class Cluster:
     def command(self, setting: Setting, ranks: int, program: Command, **environment: str) -> list[str | Path]:
         """Command line of mpirun, which runs on the first node, for a program with `ranks` ranks on each node."""
         variables = [f"{name}={value}" for name, value in (ENVIRONMENT | environment).items()]
-        launcher = ["-launcher", "ssh", "-launcher-exec", self.tool.with_name("nodes-launch")]
+        launcher: Command = ["-launcher", "ssh", "-launcher-exec", self.tool.with_name("nodes-launch")]
         hosts = ",".join(f"{name}:{ranks}" for name in self.names)
         return [
             self.tool,

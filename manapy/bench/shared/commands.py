@@ -166,7 +166,7 @@ def forget(directory: Path) -> None:
     shutil.rmtree(trace_of(directory), ignore_errors=True)
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     """End an mpirun and thus its ranks: SIGTERM, after 10 s SIGKILL."""
     process.terminate()
     try:

@@ -106,9 +106,9 @@ def _images(rows: Sequence[Row]) -> Any:
     for axis, what in zip(axes, ("checkpoint", "restart"), strict=True):
         for variant in (TWO_PHASE, CLOCK):
             points = [
-                (_megabytes(row), row.value(variant))
+                (_megabytes(row), value)
                 for row in chosen
-                if row.name.endswith(what) and row.value(variant)
+                if row.name.endswith(what) and (value := row.value(variant)) is not None
             ]
             if points:
                 x, values = [p[0] for p in points], [p[1] for p in points]

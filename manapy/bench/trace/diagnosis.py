@@ -345,7 +345,8 @@ def locations(setting: Setting) -> list[Row]:
 def thresholds(setting: Setting) -> list[Row]:
     """E4: precision and recall over both thresholds (the paper's Figure 13)."""
     rows = Rows("thresholds")
-    nodes, performances = (0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 4.0), (0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
+    nodes: Sequence[float] = (0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 4.0)
+    performances: Sequence[float] = (0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
     if setting.scale < 1:
         nodes, performances = nodes[::3], performances[::3]
     count = max(4, round(RUNS / 3 * setting.scale))
@@ -454,7 +455,10 @@ def _healthy(model: Model, rng: np.random.Generator, chips: np.ndarray) -> tuple
     replicas = BATCH * schedule.dp
     backward = np.array([block.backward for stage in range(schedule.pp) for block in schedule.blocks_of(stage)])
     whole = np.where(backward, model.backward, model.forward) / model.layers
-    vary = lambda *size: 1 + model.noise * rng.standard_normal(size, dtype=np.float32)  # noqa: E731
+
+    def vary(*size: int) -> np.ndarray:
+        return 1 + model.noise * rng.standard_normal(size, dtype=np.float32)
+
     work = np.repeat(np.tile(chips, (1, BATCH, 1)), graph.blocks, axis=0)[:, None]
     compute = np.concatenate(
         [

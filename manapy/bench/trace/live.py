@@ -47,7 +47,13 @@ class Training:
         self._setting, self.directory = setting, setting.fresh("training")
         self.trace = trace_of(self.directory)
         self._log = setting.fresh("log")
-        program = [setting.tools.python, setting.tools.sources / "trace" / "pipeline.py", "--schedule", plan, *options]
+        program: list[str | Path] = [
+            setting.tools.python,
+            setting.tools.sources / "trace" / "pipeline.py",
+            "--schedule",
+            plan,
+            *options,
+        ]
         words = [
             str(word) for word in ["env", "OPENBLAS_NUM_THREADS=1", *setting.recorded(ranks, self.directory, *program)]
         ]

@@ -157,8 +157,8 @@ def find_live(which: str | None) -> Job:
         if (directory := known.find(which, is_job)) is not None:
             return read(directory)
         checkpoint = known.find(which, publish.is_checkpoint)
-        if checkpoint is not None and is_job(directory := publish.owner(checkpoint.resolve().parent)):
-            return read(directory)
+        if checkpoint is not None and is_job(owner := publish.owner(checkpoint.resolve().parent)):
+            return read(owner)
         raise JobError(
             f"{which}: no such job (neither a job's directory nor its name; 'manapy list --all' shows yours)"
         )

@@ -146,7 +146,7 @@ def _traffic(done: Result) -> list[tuple[str, ...]]:
     The first step of a run fetches less than the forms say, because the validation before it has fetched a part. What
     tau keeps depends on the device.
     """
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for phase, sent in done.sent[-1].items():
         form = getattr(done.form, phase)
         inter = size(form.inter) if len(done.sent) > 1 else ""

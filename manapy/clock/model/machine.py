@@ -275,8 +275,9 @@ class Machine:
             rank.clock.finish()
         return True
 
-    def _leave(self, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Finalize) -> bool:
-        if not (t.inside is not None and t.inside.complete) and not (isinstance(op, Coll) and op.loose):
+    def _leave(self, t: _Thread, op: Coll | Icoll | Fail | Split | CreateGroup | Finalize) -> bool:
+        assert t.inside is not None
+        if not t.inside.complete and not (isinstance(op, Coll) and op.loose):
             return False
         rank = self.ranks[t.rank]
         if isinstance(op, Split):

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
@@ -181,7 +182,7 @@ class Parameters:
         computation."""
         for group in _groups([unit for unit in self._units if unit.changed]):
             fetched = self._messenger.submit(
-                lambda group=group: self._refresh(group, lambda: self._fetch_all(group, phase))
+                functools.partial(self._refresh, group, functools.partial(self._fetch_all, group, phase))
             )
             for unit in group:
                 unit.changed = False

@@ -20,6 +20,8 @@ import numpy as np
 
 from ..errors import SetupError
 
+Range = slice  # Layout has a member of that name
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -79,15 +81,15 @@ class Layout:
         """The unit with its padding."""
         return self.ranks_per_node * self.slice
 
-    def slice_of(self, local: int) -> slice:
+    def slice_of(self, local: int) -> Range:
         """In the unit."""
         return slice(local * self.slice, (local + 1) * self.slice)
 
-    def shard_of(self, node: int) -> slice:
+    def shard_of(self, node: int) -> Range:
         """In the slice."""
         return slice(node * self.shard, (node + 1) * self.shard)
 
-    def chunk(self, number: int) -> slice:
+    def chunk(self, number: int) -> Range:
         """The chunk of that number (rule 3), in the unit."""
         return slice(number * self.shard, (number + 1) * self.shard)
 

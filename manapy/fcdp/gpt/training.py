@@ -9,6 +9,7 @@ closed forms of costs.py.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -99,13 +100,13 @@ def train(given: Mapping[str, Any], run: Run, show: Show) -> Result:
     )
     with fully_shard(model, topology=topology, strategy=run.strategy, tau=run.tau, budget=run.device_memory) as sharded:
         optimizer = sharded.shard_optimizer(lambda shards: torch.optim.AdamW(shards.values(), lr=training.rate))
-        failed = error_of(lambda: sharded.load(run.resume)) if run.resume else None
+        failed = error_of(functools.partial(sharded.load, run.resume)) if run.resume else None
         if failed is None:
             _steps(model, sharded, optimizer, data, done, show)
             _describe(sharded, done)
             if run.save:
                 extra = Saved(training, run.steps, data.digest, done.losses).extra()
-                failed = error_of(lambda: sharded.save(run.save, extra=extra))
+                failed = error_of(functools.partial(sharded.save, run.save, extra=extra))
     if failed:
         raise failed
     return done

@@ -26,7 +26,7 @@ from ..engine.node_window import HostCache
 from ..engine.topology import Topology
 from ..engine.units import Layout, Unit
 from ..errors import OrderError, SetupError, is_failure
-from ..state.state_index import spans
+from ..state.state_index import Span, spans
 from .device import Device, Staging, find as find_device
 from .grouping import Group, Member, Units, groups_of
 from .meta import Values, materialise, without_values
@@ -228,7 +228,7 @@ class Division:
 
     def _move(self, before: Iterable[Any]) -> None:
         now = self.engine.parts()
-        wanted = {name: None for unit in self.units for name, _ in unit.parameters}
+        wanted: dict[str, Span | None] = {name: None for unit in self.units for name, _ in unit.parameters}
         wanted |= {
             span.parameter: span for part in now for span in spans(part.unit, part.start, part.start + part.values.size)
         }

@@ -7,6 +7,7 @@ of the setting up: over the topology's communicator, on the program's thread, af
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -31,10 +32,11 @@ def materialise(module: nn.Module, comm: MPI.Comm, values: Values | None) -> dic
     real = {id(buffer): torch.zeros_like(buffer, device="cpu") for buffer in found.values()}
     for part in module.modules():
         part._buffers.update({key: real[id(buffer)] for key, buffer in part._buffers.items() if id(buffer) in real})
-    for name, buffer in found.items() if values else ():
-        target = to_numpy(real[id(buffer)])
-        agree(comm, error_of(lambda: _fill(target, name, values)) if comm.rank == 0 else None)
-        comm.Bcast([target.reshape(-1).view(np.uint8), MPI.BYTE])
+    if values is not None:
+        for name, buffer in found.items():
+            target = to_numpy(real[id(buffer)])
+            agree(comm, error_of(functools.partial(_fill, target, name, values)) if comm.rank == 0 else None)
+            comm.Bcast([target.reshape(-1).view(np.uint8), MPI.BYTE])
     return {name: real[id(buffer)] for name, buffer in found.items()}
 
 

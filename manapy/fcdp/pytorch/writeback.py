@@ -29,7 +29,7 @@ def write_back(engine: Engine, parts: Sequence[Part], parameters: Mapping[str, n
     for part in parts:
         for name, _ in part.unit.parameters:
             digest.update(repr((name, tuple(parameters[name].shape))).encode())
-            digest.update(whole[name].view("uint8"))
+            digest.update(whole[name].view("uint8").data)
     digests = engine.allgather(
         (
             digest.digest(),

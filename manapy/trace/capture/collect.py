@@ -109,7 +109,7 @@ class Tails:
     def _ranks(self) -> list[dict[str, Any]]:
         """Return what was seen of each process that has not ended by itself, as proc.examine does, but over the time
         since the last look."""
-        ranks = {}
+        ranks: dict[int, Rank] = {}
         for tail in self._tails.values():
             head = tail.head
             if head.end == format.RUNNING and head.generation >= (

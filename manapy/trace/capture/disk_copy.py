@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import UsageError
@@ -146,7 +147,7 @@ class Recording:
             self.problems.append(source.problem)
         return _Copy(source, self.out, self.limit)
 
-    def _clocks(self, meetings: list[clocks.Meeting]) -> None:
+    def _clocks(self, meetings: Sequence[clocks.Meeting]) -> None:
         """Keep the relation of the hosts' clocks, so that its uncertainty stays as it is now."""
         if new := [meeting for meeting in meetings if meeting not in self._meetings]:
             with (self.out / format.CLOCKS).open("a") as file:

@@ -88,7 +88,7 @@ class Writer:
         stride = PAGE + capacity * RECORD.itemsize
         self.path = folder / file_name(rank, generation)
         self._data = np.memmap(self.path, np.uint8, "w+", shape=(rings_offset + rings * stride,))
-        self.head = FileStruct.from_buffer(self._data)
+        self.head = FileStruct.from_buffer(self._data.data)
         for name, value in {
             "version": VERSION,
             "record_size": RECORD.itemsize,
@@ -123,7 +123,7 @@ class Writer:
     def comm(self, cid: int, members: list[int], *, ggid: int = 0, remote: int = 0, name: str = "") -> int:
         """Enter a communicator in the side table. Returns its index."""
         index = int(self.head.comms)
-        entry = CommStruct.from_buffer(self._data, self.head.comms_offset + index * ctypes.sizeof(CommStruct))
+        entry = CommStruct.from_buffer(self._data.data, self.head.comms_offset + index * ctypes.sizeof(CommStruct))
         entry.cid, entry.ggid, entry.members, entry.remote, entry.name = (
             cid,
             ggid,
@@ -145,7 +145,7 @@ class Writer:
 
     def ring(self, index: int = 0, *, tid: int = 0) -> RingStruct:
         """Return the head of a ring, and mark it as used. A new ring continues after head.past."""
-        ring = RingStruct.from_buffer(self._data, self.head.rings_offset + index * self.head.ring_stride)
+        ring = RingStruct.from_buffer(self._data.data, self.head.rings_offset + index * self.head.ring_stride)
         if ring.first == 0:
             past = int(self.head.past[index])
             ring.first, ring.head, ring.serials = past + 1, past, index << 48

@@ -40,8 +40,8 @@ def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
                 if text in said:
                     return name
     for word in command:
-        for text, name in _NEEDED:
-            if text in _elf(word):
+        for needed, name in _NEEDED:
+            if needed in _elf(word):
                 return name
     return "mpich"
 

@@ -27,7 +27,7 @@ import contextlib
 import functools
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -201,15 +201,23 @@ class Mirror:
     monotonic: int
     alive: bool
     ranks: dict[tuple[int, int], dict[str, Any]]
-    waits: dict[tuple[int, int], Sequence[tuple[int, int]]] = field(default_factory=dict)
+    waits: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
 class Elsewhere(Protocol):
     """The job's other hosts (collect.py)."""
 
-    mirrors: list[Mirror]  # of the hosts that could be reached at the last look
-    meetings: list[clocks.Meeting]  # with these hosts and with this host
-    problems: list[str]  # hosts that could not be reached, one line each
+    @property
+    def mirrors(self) -> Sequence[Mirror]:
+        """Of the hosts that could be reached at the last look."""
+
+    @property
+    def meetings(self) -> Sequence[clocks.Meeting]:
+        """With these hosts and with this host."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Hosts that could not be reached, one line each."""
 
     def poll(self) -> None:
         """Look at all of them."""

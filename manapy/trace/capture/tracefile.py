@@ -116,7 +116,7 @@ class TraceFile:
     def _places(self, i: int, at: np.ndarray) -> np.ndarray:
         """Return the records at these places of a ring; zeros where there is none."""
         found = np.zeros(len(at), format.RECORD)
-        start, view, each = self._start(i) + format.PAGE, memoryview(found.view(np.uint8)), format.RECORD.itemsize
+        start, view, each = self._start(i) + format.PAGE, found.view(np.uint8).data, format.RECORD.itemsize
         begins = np.flatnonzero(np.diff(at, prepend=-2) != 1).tolist()
         for first, last in pairwise([*begins, len(at)]):
             part = view[first * each : last * each]

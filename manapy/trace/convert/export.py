@@ -65,6 +65,8 @@ def _as_dict(event: np.void) -> dict[str, Any]:
 
 # ---- OpenMetrics
 
+Metric = tuple[str, float]  # labels, value
+
 
 def to_openmetrics(trace: Trace, out: Path) -> None:
     """Write metrics for node_exporter's textfile collector, or any scraper: number, time and bytes of calls per rank
@@ -72,7 +74,10 @@ def to_openmetrics(trace: Trace, out: Path) -> None:
     events = trace.events
     spent = np.where(events["exit"] == OPEN, trace.now, events["exit"]) - events["enter"]
     first = first_of_call(events)
-    calls, seconds, volume, opened = [], [], [], []
+    calls: list[Metric] = []
+    seconds: list[Metric] = []
+    volume: list[Metric] = []
+    opened: list[Metric] = []
     for rank in sorted(trace.ranks):
         own = events["rank"] == rank
         for op in np.unique(events["op"][own]):
@@ -83,7 +88,7 @@ def to_openmetrics(trace: Trace, out: Path) -> None:
             volume.append((label, int(events["bytes"][these].sum())))
             if (waiting := these & first & (events["exit"] == OPEN)).any():
                 opened.append((label, float(spent[waiting].max()) * 1e-9))
-    lost = [(f'{{rank="{rank}"}}', known.lost) for rank, known in sorted(trace.ranks.items())]
+    lost: list[Metric] = [(f'{{rank="{rank}"}}', known.lost) for rank, known in sorted(trace.ranks.items())]
     families = [
         ("manapy_mpi_calls", "counter", "MPI calls recorded.", "", calls),
         ("manapy_mpi_call_seconds", "counter", "Time spent in MPI calls.", "seconds", seconds),

@@ -461,7 +461,8 @@ class _Absent:
         calls = groups.calls(instance)
         entered = set(trace.events["rank"][calls].tolist())
         since = int(trace.events["enter"][calls].min())
-        missing, unproven = [], []
+        missing: list[int] = []
+        unproven: list[int] = []
         for rank in trace.comms[comm].members.tolist():
             if rank in entered:
                 continue
@@ -574,7 +575,7 @@ def _components(edges: dict[int, list[int]]) -> list[list[int]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    component = []
+                    component: list[int] = []
                     while not component or component[-1] != node:
                         component.append(stack.pop())
                         on_stack.discard(component[-1])

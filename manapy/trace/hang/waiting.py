@@ -63,7 +63,8 @@ class Waiting:
 
 def cycle_in(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, Want, int]]:
     """Return a cycle inside a knot: (rank, what it waits for, the rank that it waits for)."""
-    inside, seen, path = set(knot), {}, []
+    inside, seen = set(knot), dict[int, int]()
+    path: list[tuple[int, Want, int]] = []
     at = knot[0]
     while at not in seen:
         seen[at] = len(path)

@@ -177,8 +177,8 @@ def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewh
     found = look.look({rank: suspect for rank, suspect in suspects.items() if rank in here})
     if others is not None and (elsewhere := {rank: suspect for rank, suspect in suspects.items() if rank not in here}):
         found |= others.activity(elsewhere)
-    known = {rank: replace(trace.ranks[rank], doing=doing.what, still_s=doing.still) for rank, doing in found.items()}
-    return replace(trace, ranks=trace.ranks | known)
+    seen = {rank: replace(trace.ranks[rank], doing=doing.what, still_s=doing.still) for rank, doing in found.items()}
+    return replace(trace, ranks=trace.ranks | seen)
 
 
 def _with_stack(verdict: Verdict, trace: Trace, others: Elsewhere | None) -> Verdict:

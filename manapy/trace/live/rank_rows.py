@@ -137,7 +137,7 @@ def rows(before: Trace | None, now: Trace, labels: Labels | None = None) -> list
             continue
         state, since, call, waits_for = _doing(now, matching, graph, known, int(awaited[rank]))
         seconds = (now.now - int(begins[rank])) / SECOND
-        rates = (
+        rates: tuple[float | None, float | None, float | None] = (
             (float(made[rank]), min(float(waited[rank]) / SECOND / seconds, 1.0), float(sent[rank]) / seconds)
             if seconds > 0
             else (None, None, None)

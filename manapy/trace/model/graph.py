@@ -312,9 +312,10 @@ class Graph:
         begin, end = times.begin[:, replica], times.end[:, replica]
         vertex, ends = (stage + 1) * self.blocks - 1, True
         done = end[vertex, shard] + timing.send[vertex, replica, shard]
-        for message in self.final[stage] if timing.release is not None else ():
-            if (released := begin[message, shard] + timing.release[message, replica, shard]) > done:
-                vertex, ends, done = message, False, released
+        if timing.release is not None:
+            for message in self.final[stage]:
+                if (released := begin[message, shard] + timing.release[message, replica, shard]) > done:
+                    vertex, ends, done = message, False, released
         head, middle, _ = work(timing)
         path = []
         while True:

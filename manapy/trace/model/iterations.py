@@ -107,10 +107,12 @@ class Measured:
             and known[0].shape == times.shape
             and np.abs(known[0] - times).max() <= SAME
         ):
-            times, _, found = known
+            times, _, same = known
             last = max(int(self._times[1, part.stop - 1]) for part in parts)
-            found = replace(found, begin=previous, end=last)
-        elif (found := _measure(labels, columns, previous, number)) is None:
+            found = replace(same, begin=previous, end=last)
+        elif (measured := _measure(labels, columns, previous, number)) is not None:
+            found = measured
+        else:
             return None
         self._now[number] = times, calls, found
         return found
@@ -253,8 +255,8 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     reduce = np.maximum(left - _arrivals(come, group), 0).max(axis=1)
     closing = _closing(come, closing)
     norm = float(max(end.max() - left.max(), 0))
-    message = np.where((graph.source >= 0)[:, None, None], send_bytes[graph.source], 0)
-    volume = Sizes(message, _latest(tp_bytes) if layers else collective, reduced.max(axis=1))
+    moved = np.where((graph.source >= 0)[:, None, None], send_bytes[graph.source], 0)
+    volume = Sizes(moved, _latest(tp_bytes) if layers else collective, reduced.max(axis=1))
     timing = Timing(compute, collective, transfer, landing, send, ready, closing, reduce, norm, release, volume)
     return Iteration(number, timing, origin, origin + int(round(float(end.max()) * 1e9)), previous is None)
 

@@ -129,8 +129,7 @@ class Labels:
         make no calls that would show the difference."""
         stage = int(self.schedule.places[rank, 0])
         sequence = self.sequences[rank]
-        labelled = np.flatnonzero(sequence.item != NONE) if sequence is not None else ()
-        if sequence is None or not len(labelled):
+        if sequence is None or not len(labelled := np.flatnonzero(sequence.item != NONE)):
             return Position(stage=stage)
         items = self.items[stage]
         at = int(labelled[-1])

@@ -226,7 +226,7 @@ def _timeline_data(
 
 
 def _heat_data(trace: Trace, warm: heatmap.Heat, begin: int) -> dict[str, Any]:
-    cells = {
+    cells: dict[str, np.ndarray] = {
         "value": warm.values.ravel().astype(np.float32),
         "begin": (warm.begin - begin).astype(np.float64),
         "end": (warm.end - begin).astype(np.float64),

@@ -267,7 +267,8 @@ class Monitor:
         before = self.graph.times(timing).makespan
         blocks = self.graph.blocks
         groups: dict[object, list[tuple[int, int, int]]] = {}
-        for place in map(tuple, np.argwhere((self._sum > CERTAIN) & (self._since >= PATIENCE)).tolist()):
+        for s, d, t in np.argwhere((self._sum > CERTAIN) & (self._since >= PATIENCE)).tolist():
+            place = (s, d, t)
             rank = int(self.schedule.ranks[place])
             groups.setdefault(self.hosts.get(rank) or rank, []).append(place)
         flagged = [place for places in groups.values() for place in places]
@@ -394,14 +395,13 @@ class _Search:
         names = np.array([monitor.hosts.get(rank, "") for rank in range(self.schedule.size)])
         self.host = names[self.schedule.ranks[:, late]]
         sizes, usual = self.timing.sizes, monitor.sizes
-        grown = sizes is not None and usual is not None
-        self.transfer = monitor.transfer[:, None, None] * (
-            _grown(sizes.message, usual.message) if grown else np.ones_like(self.timing.transfer)
-        )
-        self.collective = monitor.collective[..., None] * (
-            _grown(sizes.collective, usual.collective) if grown else np.ones_like(self.timing.collective)
-        )
-        self.reduce = monitor.reduce * (_grown(sizes.reduce, usual.reduce).max(axis=-1) if grown else 1.0)
+        message, collective, reduce = np.ones_like(self.timing.transfer), np.ones_like(self.timing.collective), 1.0
+        if sizes is not None and usual is not None:
+            message, collective = _grown(sizes.message, usual.message), _grown(sizes.collective, usual.collective)
+            reduce = _grown(sizes.reduce, usual.reduce).max(axis=-1)
+        self.transfer = monitor.transfer[:, None, None] * message
+        self.collective = monitor.collective[..., None] * collective
+        self.reduce = monitor.reduce * reduce
         self.alike = self._alike(per_rank[:, late])
 
     def run(self) -> list[Finding]:
@@ -481,7 +481,8 @@ class _Search:
 
     def _slow_ranks(self, timing: Timing, groups: tuple[int, ...]) -> _Suspect:
         """Return the suspect that consists of all ranks of these groups."""
-        edits, ranks, excess, usual = [], [], [], []
+        edits: list[tuple[str, tuple, np.ndarray | float]] = []
+        ranks, excess, usual = list[int](), list[float](), list[float]()
         for s, d, t in np.argwhere(np.isin(self.alike, groups)).tolist():
             own = slice(s * self.graph.blocks, (s + 1) * self.graph.blocks)
             edits.append(("compute", (own, slice(None), d, t), self.expected[own]))
