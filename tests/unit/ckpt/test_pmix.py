@@ -144,7 +144,8 @@ def test_the_conversation(
             process.order("leave")  # nobody is there: nothing happens
     finally:
         process.kill()
-    assert process.process.stderr.read() == ""
+    # the rank may have noticed already that its coordinator, /bin/true, has ended
+    assert all("coordinator" in line for line in process.process.stderr.read().splitlines())
 
 
 HEADER = Path("/usr/lib/x86_64-linux-gnu/pmix2/include/pmix.h")
