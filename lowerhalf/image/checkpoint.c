@@ -68,12 +68,23 @@ static int drain(char *error, size_t n) {
     return drained ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0;
 }
 
-static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
+static int begin_image(char *error, size_t n) {
     if (MPY_UPPER->obstacle[0])
         return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* the obstacle may be newer than the check */
     mpy_recorder_save();
-    return mpy_snapshot_write(directory, result, error, n);
+    return 0;
 }
+
+static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
+    static mpy_snapshot_t snapshot;
+    mpy_snapshot_outcome_t outcome;
+    if (begin_image(error, n) || mpy_snapshot_take(&snapshot, directory, 0, &outcome, error, n)) return -1;
+    int bad = mpy_snapshot_write(&snapshot, &outcome);
+    mpy_snapshot_end(&snapshot, bad);
+    *result = outcome.result;
+    return bad ? mpy_snapshot_explain(&outcome, error, n) : 0;
+}
+
 
 static int resume(int exit_after, char *error, size_t n) {
     if (exit_after) {

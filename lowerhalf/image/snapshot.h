@@ -2,8 +2,37 @@
 #ifndef MANAPY_SNAPSHOT_H
 #define MANAPY_SNAPSHOT_H
 #include "control/engine.h"
+#include "pages.h"
+#include "process/blob.h"
 
-/* Write DIRECTORY/rank-NNNNN.img and fsync it. Every upper thread must be halted. Returns 0, or -1 with one line in
- * `error`; then no file remains. */
-int mpy_snapshot_write(const char *directory, mpy_image_result_t *result, char *error, size_t n);
+typedef struct mpy_snapshot {
+    char path[PATH_MAX];
+    int64_t begun; /* CLOCK_MONOTONIC */
+    mpy_image_output_t out;
+    mpy_map_t *maps;
+    long nmaps;
+    mpy_vector_t regions, files, strings;
+    mpy_vector_t pages; /* mpy_pages_t of the regions whose pages are saved */
+    mpy_vector_t threads;
+    mpy_blob_t process, fds;
+} mpy_snapshot_t;
+
+/* What a snapshot gives: `failure` if it could not be written. */
+typedef struct mpy_snapshot_outcome {
+    mpy_image_result_t result;
+    mpy_image_failure_t failure;
+} mpy_snapshot_outcome_t;
+
+/* Begins DIRECTORY/rank-NNNNN.img. Every upper thread must be halted. Takes all but the pages that a forked process has
+ * as they are now; `forked`: also those that it has not. `outcome` must live as long as the snapshot. Returns 0, or -1
+ * with one line in `error`; then no file remains. */
+int mpy_snapshot_take(mpy_snapshot_t *s, const char *directory, int forked, mpy_snapshot_outcome_t *outcome,
+                      char *error, size_t n);
+/* Writes the image and fsyncs it, in this process or in one that was forked from it. Returns 0, or -1 with the reason in
+ * the outcome. */
+int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome);
+/* Closes and frees all of it. `failed`: also removes the file. */
+void mpy_snapshot_end(mpy_snapshot_t *s, int failed);
+/* Puts the failure into one line. Returns -1. */
+int mpy_snapshot_explain(const mpy_snapshot_outcome_t *outcome, char *error, size_t n);
 #endif

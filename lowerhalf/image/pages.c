@@ -1,0 +1,249 @@
+/* pages.c - the pages of a region as runs of an image.
+ *
+ * Half: lower; runs on the control plane's worker thread, or in a process that was forked from it. So it
+ * takes no lock (invariant 1 of image/file/output.c).
+ *
+ * Invariants
+ *  1. It reads the upper half's memory and writes only the file, or a copy. Pages that were never touched are recognised
+ *     in pagemap and not read. Pages of zeros are not written. Pages of mapped files that the program hasn't changed are
+ *     represented by their checksum.
+ *  2. A copy has only the pages that are to be written, as private memory. So its own pagemap says which ones they are.
+ */
+#include "pages.h"
+#include "image/file/crc32c.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <manapy/syscall.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE MPY_IMAGE_PAGE
+#define PAGEMAP_CHUNK 4096ul /* entries read at once: 16 MiB of memory */
+#define READ_CHUNK (8ul << 20)
+#define PM_PRESENT (1ul << 63)
+#define PM_SWAPPED (1ul << 62)
+#define PM_FILE (1ul << 61) /* a page of a file, or of shared memory */
+
+static int pagemap = -1, mem = -1;
+static char buffer[1 << 20]; /* one thread or process uses this file at a time */
+
+int mpy_pages_begin(mpy_image_output_t *o) {
+    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    mem = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    return pagemap < 0 || mem < 0 ? mpy_image_output_fail(o, "cannot read /proc/self/pagemap or mem") : 0;
+}
+
+void mpy_pages_end(void) {
+    if (pagemap >= 0) close(pagemap);
+    if (mem >= 0) close(mem);
+    pagemap = mem = -1;
+}
+
+static int is_zero(const void *page) {
+    const uint64_t *p = page;
+    for (int i = 0; i < (int)(PAGE / 8); i += 8)
+        if (p[i] | p[i + 1] | p[i + 2] | p[i + 3] | p[i + 4] | p[i + 5] | p[i + 6] | p[i + 7]) return 0;
+    return 1;
+}
+
+/* ---- where the bytes are ---- */
+
+static int is_lost_file(const mpy_pages_t *p) { /* deleted: its pages exist only here */
+    return p->map->path[0] && !p->map->shared && !p->file;
+}
+
+/* Beyond the end of a truncated file a direct read would cause SIGBUS. */
+static int is_readable(const mpy_pages_t *p) {
+    return p->copy || ((p->map->prot & PROT_READ) && !is_lost_file(p));
+}
+
+static uint64_t source(const mpy_pages_t *p, uint64_t address) {
+    return p->copy ? (uint64_t)p->copy + (address - p->map->lo) : address;
+}
+
+/* PROT_NONE or write-only memory is read through /proc/self/mem. */
+static int read_protected(mpy_image_output_t *o, void *to, uint64_t from, uint64_t bytes) {
+    return pread(mem, to, bytes, (off_t)from) == (ssize_t)bytes
+               ? 0
+               : mpy_image_output_fail(o, "cannot read protected memory");
+}
+
+/* ---- checksums of unchanged file ranges, kept from one image to the next ---- */
+
+typedef struct known {
+    uint64_t device, inode, mtime_ns, bytes, offset, length; /* file identity and range */
+    uint32_t crc;
+} known_t;
+
+enum { KNOWN_MAX = 1 << 14 };
+static struct known_table { /* shared with forked processes; one of them at a time adds to it */
+    uint64_t count;
+    known_t items[KNOWN_MAX];
+} *known_table;
+
+void mpy_pages_remember(void) {
+    if (known_table) return;
+    long at = mpy_sys(SYS_mmap, 0, sizeof *known_table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!mpy_sys_failed(at)) known_table = (struct known_table *)at;
+}
+
+static const known_t *known(const known_t *wanted) {
+    for (uint64_t i = 0; known_table && i < known_table->count; i++)
+        if (!memcmp(&known_table->items[i], wanted, offsetof(known_t, crc))) return &known_table->items[i];
+    return NULL;
+}
+
+static void remember(const known_t *k) {
+    if (!known_table || known_table->count == KNOWN_MAX) return;
+    known_table->items[known_table->count] = *k;
+    known_table->count++;
+}
+
+static int file_crc(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t offset, uint64_t length, uint32_t *crc) {
+    const mpy_image_file_t *file = p->file;
+    known_t k = {file->device, file->inode, file->mtime_ns, file->bytes, offset, length, 0};
+    const known_t *before = known(&k);
+    if (before) {
+        *crc = before->crc;
+        return 0;
+    }
+    int fd = open(p->map->path, O_RDONLY | O_CLOEXEC), bad = 0;
+    if (fd < 0) return mpy_image_output_fail(o, p->map->path);
+    for (uint64_t done = 0; done < length && !bad;) {
+        uint64_t n = length - done < sizeof buffer ? length - done : sizeof buffer;
+        memset(buffer, 0, n); /* the last page of a file is filled up with zeros in memory */
+        ssize_t got = pread(fd, buffer, n, (off_t)(offset + done));
+        if (got < 0 || (got == 0 && offset + done < file->bytes)) bad = mpy_image_output_fail(o, p->map->path);
+        else bad = mpy_image_output_cancelled(o);
+        k.crc = mpy_crc32c(k.crc, buffer, n);
+        done += n;
+    }
+    close(fd);
+    if (bad) return -1;
+    remember(&k);
+    *crc = k.crc;
+    return 0;
+}
+
+/* ---- what is done with pages of one kind ---- */
+
+enum kind { ZERO, DATA, FROM_FILE };
+
+typedef int visit_t(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi);
+
+static int write_data(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run_t *run) {
+    mpy_polyval_t hash = o->keys.hash;
+    int direct = is_readable(p);
+    for (uint64_t done = 0; done < run->bytes;) {
+        uint64_t k = run->bytes - done < READ_CHUNK ? run->bytes - done : READ_CHUNK;
+        const void *from = (const void *)source(p, run->address + done);
+        if (!direct) {
+            if (k > sizeof buffer) k = sizeof buffer;
+            if (read_protected(o, buffer, run->address + done, k)) return -1;
+            from = buffer;
+        }
+        run->crc = mpy_crc32c(run->crc, from, k);
+        mpy_polyval_update(&hash, from, k);
+        if (mpy_image_output_put(o, from, k)) return -1;
+        done += k;
+    }
+    mpy_image_seal_run(&o->keys, run, &hash, run->seal);
+    return 0;
+}
+
+static int write_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
+    for (uint64_t at = lo; at < hi;) {
+        uint64_t bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX;
+        mpy_image_run_t run = {at, bytes, o->offset, MPY_RUN_DATA, 0, {0}};
+        if (kind == FROM_FILE) {
+            run.kind = MPY_RUN_FILE, run.offset = p->map->offset + (at - p->map->lo);
+            if (file_crc(o, p, run.offset, bytes, &run.crc)) return -1;
+        } else if (write_data(o, p, &run)) {
+            return -1;
+        }
+        if (mpy_image_output_run(o, &run)) return -1;
+        at += bytes;
+    }
+    return 0;
+}
+
+static char *copy_place; /* of the region that is being copied */
+
+static int copy_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
+    if (kind == FROM_FILE) return 0;
+    for (uint64_t at = lo; at < hi;) {
+        uint64_t k = hi - at < READ_CHUNK ? hi - at : READ_CHUNK;
+        char *to = copy_place + (at - p->map->lo);
+        if (mpy_image_output_cancelled(o) || (!is_readable(p) && read_protected(o, to, at, k))) return -1;
+        if (is_readable(p)) memcpy(to, (const void *)at, k);
+        at += k;
+    }
+    return 0;
+}
+
+/* ---- the pages of a region ---- */
+
+/* Classifies a page by its pagemap entry. `file_end`: the address where the mapped file ends (m->lo if the image can't
+ * rely on the file). */
+static enum kind classify(const mpy_map_t *m, uint64_t address, uint64_t entry, uint64_t file_end) {
+    int own = (entry & PM_SWAPPED) || ((entry & PM_PRESENT) && (m->shared || !(entry & PM_FILE)));
+    if (!m->path[0] || m->shared) return entry & (PM_PRESENT | PM_SWAPPED) ? DATA : ZERO;
+    if (own) return DATA;
+    if (address < file_end) return FROM_FILE;
+    return entry & PM_PRESENT ? DATA : ZERO;
+}
+
+static enum kind kind_of(const mpy_pages_t *p, uint64_t address, uint64_t entry, uint64_t file_end) {
+    enum kind kind = classify(p->map, address, entry, file_end);
+    if (is_lost_file(p) && kind == ZERO) kind = DATA;
+    if (kind == DATA && is_readable(p) && is_zero((const void *)source(p, address))) kind = ZERO;
+    return kind == ZERO && address < file_end ? DATA : kind; /* zeros over a file's page must be written */
+}
+
+static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, visit_t *visit) {
+    static uint64_t entries[PAGEMAP_CHUNK];
+    const mpy_map_t *m = p->map;
+    uint64_t file_end = m->lo, run_lo = m->lo;
+    enum kind run_kind = ZERO;
+    if (p->file && p->file->bytes > m->offset) {
+        file_end = m->lo + ((p->file->bytes - m->offset + PAGE - 1) & ~(uint64_t)(PAGE - 1));
+        if (file_end > m->hi) file_end = m->hi;
+    }
+    for (uint64_t at = m->lo, pages; at < m->hi; at += pages * PAGE) {
+        if (mpy_image_output_cancelled(o)) return -1;
+        pages = (m->hi - at) / PAGE;
+        if (pages > PAGEMAP_CHUNK) pages = PAGEMAP_CHUNK;
+        if (pread(pagemap, entries, pages * 8, (off_t)(source(p, at) / PAGE * 8)) != (ssize_t)(pages * 8))
+            return mpy_image_output_fail(o, "cannot read /proc/self/pagemap");
+        for (uint64_t i = 0; i < pages; i++) {
+            uint64_t address = at + i * PAGE;
+            enum kind kind = kind_of(p, address, entries[i], file_end);
+            if (kind == run_kind) continue;
+            if (run_kind != ZERO && visit(o, p, run_kind, run_lo, address)) return -1;
+            run_lo = address;
+            run_kind = kind;
+        }
+    }
+    return run_kind != ZERO ? visit(o, p, run_kind, run_lo, m->hi) : 0;
+}
+
+int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p) { return for_each_run(o, p, write_run); }
+
+int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    long at = mpy_sys(SYS_mmap, 0, p->map->hi - p->map->lo, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (mpy_sys_failed(at)) {
+        errno = (int)-at;
+        return mpy_image_output_fail(o, "a copy of shared memory");
+    }
+    copy_place = (char *)at;
+    int bad = for_each_run(o, p, copy_run);
+    p->copy = copy_place;
+    return bad;
+}
+
+void mpy_pages_free_copy(mpy_pages_t *p) {
+    if (p->copy) mpy_sys(SYS_munmap, p->copy, p->map->hi - p->map->lo);
+    p->copy = NULL;
+}

@@ -1,0 +1,25 @@
+/* pages.h - see pages.c. */
+#ifndef MANAPY_PAGES_H
+#define MANAPY_PAGES_H
+#include "image/file/output.h"
+#include "maps.h"
+
+/* A region whose pages are saved. */
+typedef struct mpy_pages {
+    const mpy_map_t *map;
+    const mpy_image_file_t *file; /* that the region maps; NULL: the image can't rely on one */
+    const char *copy;             /* mpy_pages_copy has made it; NULL: the pages are read where they are */
+} mpy_pages_t;
+
+/* Opens what both functions below read of this process. A process that was forked calls it again. */
+int mpy_pages_begin(mpy_image_output_t *o);
+void mpy_pages_end(void);
+/* Writes the pages and their runs. */
+int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p);
+/* Copies the pages that mpy_pages_write would write. They can then be written by a process that does not have them. */
+int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p);
+void mpy_pages_free_copy(mpy_pages_t *p);
+/* Before the first image of this process: a table that keeps the checksums of files, also those that a forked process
+ * computes. Without it each image reads all mapped files. */
+void mpy_pages_remember(void);
+#endif
