@@ -22,6 +22,7 @@ typedef struct mpy_options {
     double interval_s;     /* seconds between automatic checkpoints; 0: none */
     int keep;              /* number of checkpoints to keep; 0: all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */
+    bool background;       /* checkpoints write images beside the program */
     mpy_protocol_t protocol;
 } mpy_options_t;
 

@@ -3,7 +3,9 @@
  *
  * Invariants
  *  1. This thread never runs a step of the engine itself (worker.c does), so that it always receives ABORT and KILL.
- *  2. After a request for engine->stop, engine->resume always follows, after the phase is NONE again.
+ *  2. After a request for engine->stop, engine->resume always follows, after the phase is NONE again. After a capture
+ *     engine->persist follows, also if the checkpoint is given up: then it ends the writer. It runs beside the program,
+ *     when the epoch of the clock has ended; `captured` remembers that of the checkpoint.
  *  3. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
  *     Without its node's agent (join/node.c) the rank ends, because the coordinator takes the whole node for lost.
  *     At the start, this thread tries to connect for minutes.
@@ -51,6 +53,7 @@
 /* Time for NOTED. A chain must know how its steps have ended, and Slurm may end the coordinator with the last task of
  * its node. */
 #define FINISH_WAIT_CHAIN_S 600
+#define WRITING_WAIT_S 600 /* time for the image that is written beside the program */
 
 typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
 
@@ -65,7 +68,10 @@ static struct {
     int check_grace_ms;
     bool stop_asked;         /* invariant 2 */
     bool resuming;           /* the RESUME step runs; the epoch ends after it */
-    bool published;          /* the step runs because of RESUME, not of an abort, and must be answered */
+    bool released;           /* the step runs because of RESUME, not of an abort, and must be answered */
+    uint64_t captured;       /* epoch of the image that is written beside the program, or was; 0: none */
+    bool persisting;         /* that image is not complete yet */
+    bool given_up;           /* nobody wants it any more */
     const char *mpi_state;   /* as last sent in PROGRAM */
     int64_t tickets_sent;
     uint32_t place_sent;     /* the version of the place that was sent */
@@ -83,6 +89,11 @@ static void say(const char *line) {
     char text[2048];
     int n = snprintf(text, sizeof text, "manapy: rank %d: %s\n", plane.config.job->rank, line);
     if (write(2, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1) < 0) {}
+}
+
+/* True for one rank of each node (with the usual placement): only this rank prints the line. */
+static bool speaks(void) {
+    return plane.config.job->local_size <= 1 || plane.config.job->rank % plane.config.job->local_size == 0;
 }
 
 static void flush(void) {
@@ -111,18 +122,32 @@ static void leave_epoch(void) {
     MPY_LOWER->cancelled = 0;
 }
 
-static void start_resume(bool published, bool exit_after) {
-    if (published) MPY_UPPER->checkpoints++; /* nobody reads it now: all threads are stopped */
+static void start_resume(bool released, bool exit_after) {
+    if (released) MPY_UPPER->checkpoints++; /* nobody reads it now: all threads are stopped */
     mpy_clockside_end();
     plane.resuming = true;
-    plane.published = published;
-    if (published && exit_after) { /* this step does not return */
+    plane.released = released;
+    plane.given_up = !released;
+    if (released && exit_after) { /* this step does not return */
         mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\nDONE 0\n", plane.epoch);
         plane.done_sent = true;
         flush();
         set_finish_taken();
     }
     mpy_worker_run(MPY_STEP_RESUME, exit_after, NULL);
+}
+
+/* Give up the image that is written beside the program, or was. */
+static void give_up_image(void) {
+    if (plane.given_up) return;
+    plane.given_up = true;
+    __atomic_sub_fetch(&MPY_UPPER->checkpoints, 1, __ATOMIC_SEQ_CST); /* start_resume has counted it */
+    if (plane.persisting && !plane.resuming) MPY_LOWER->cancelled = 1;
+}
+
+static void start_persist(void) {
+    MPY_LOWER->cancelled = plane.given_up;
+    mpy_worker_run(MPY_STEP_PERSIST, 0, NULL);
 }
 
 /* Give up the epoch. If a step of the epoch still runs, give up when the step has ended. */
@@ -159,7 +184,39 @@ static void start_check(void) {
     mpy_worker_run(MPY_STEP_CHECK, plane.check_grace_ms, NULL);
 }
 
+static void add_reason(const char *kind, uint64_t epoch, const char *reason) {
+    mpy_text_add(&plane.out, "%s %" PRIu64 " ", kind, epoch);
+    mpy_text_add_encoded(&plane.out, reason);
+    mpy_text_add(&plane.out, "\n");
+}
+
+static void add_written(uint64_t epoch, const mpy_image_result_t *image) {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", epoch, image->bytes,
+                 image->file_bytes, image->crc, image->seconds);
+    mpy_text_add_encoded(&plane.out, host);
+    mpy_text_add(&plane.out, " %s\n", image->seal[0] != '\0' ? image->seal : "%");
+}
+
+static void on_persisted(const mpy_step_result_t *r) {
+    MPY_LOWER->cancelled = 0;
+    plane.persisting = false;
+    if (plane.given_up) return;
+    if (r->rc == 0) {
+        add_written(plane.captured, &r->image);
+    } else {
+        give_up_image();
+        add_reason("FAILED", plane.captured, r->error);
+    }
+}
+
 static void on_step_done(const mpy_step_result_t *r) {
+    if (r->step == MPY_STEP_CAPTURE && r->rc == 0) {
+        plane.captured = plane.epoch;
+        plane.persisting = true;
+        __atomic_store_n(&WORDS->writing, 1, __ATOMIC_SEQ_CST);
+    }
     if (r->step == MPY_STEP_CHECK) {
         MPY_LOWER->cancelled = 0;
         /* this step belongs to a checkpoint that was given up; the next CHECK is already here */
@@ -167,31 +224,40 @@ static void on_step_done(const mpy_step_result_t *r) {
         } else if (r->rc == 0) {
             mpy_text_add(&plane.out, "CHECKED %" PRIu64 "\n", plane.check_epoch);
         } else {
-            mpy_text_add(&plane.out, "REFUSED %" PRIu64 " ", plane.check_epoch);
-            mpy_text_add_encoded(&plane.out, r->error);
-            mpy_text_add(&plane.out, "\n");
+            add_reason("REFUSED", plane.check_epoch, r->error);
         }
     } else if (r->step == MPY_STEP_RESUME) {
         if (r->rc != 0) plane.config.engine->abort_job(1, r->error);
-        if (plane.published) mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\n", plane.epoch);
+        if (plane.released) mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\n", plane.epoch);
         leave_epoch();
+        if (plane.persisting) start_persist();
+    } else if (r->step == MPY_STEP_PERSIST) {
+        on_persisted(r);
     } else if (MPY_LOWER->cancelled) {
         MPY_LOWER->cancelled = 0;
         start_resume(false, false);
     } else if (r->rc != 0) {
-        mpy_text_add(&plane.out, "FAILED %" PRIu64 " ", plane.epoch);
-        mpy_text_add_encoded(&plane.out, r->error);
-        mpy_text_add(&plane.out, "\n");
+        add_reason("FAILED", plane.epoch, r->error);
     } else if (r->step == MPY_STEP_WRITE) {
-        char host[256] = "";
-        gethostname(host, sizeof host - 1);
-        mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", plane.epoch,
-                     r->image.bytes, r->image.file_bytes, r->image.crc, r->image.seconds);
-        mpy_text_add_encoded(&plane.out, host);
-        mpy_text_add(&plane.out, " %s\n", r->image.seal[0] != '\0' ? r->image.seal : "%");
+        add_written(plane.epoch, &r->image);
+    } else if (r->step == MPY_STEP_CAPTURE) {
+        add_reason("CAPTURED", plane.epoch, r->why_not);
     } else {
         mpy_text_add(&plane.out, "%s %" PRIu64 "\n", r->step == MPY_STEP_STOP ? "STOPPED" : "DRAINED", plane.epoch);
     }
+}
+
+/* The result of the step that has ended, if any. */
+static void take_step(void) {
+    mpy_step_result_t result;
+    if (mpy_worker_take(&result)) on_step_done(&result);
+}
+
+/* The end of the program may wait for the image; the last report of it must have been sent. */
+static void set_writing_ended(void) {
+    if (!WORDS->writing || plane.persisting) return;
+    __atomic_store_n(&WORDS->writing, 0, __ATOMIC_SEQ_CST);
+    mpy_futex_wake(&WORDS->writing);
 }
 
 /* ---- reports that no message asks for ---- */
@@ -236,8 +302,7 @@ static void on_event(void) {
     uint64_t count;
     if (read(WORDS->event, &count, sizeof count) < 0) {}
     report_place();
-    mpy_step_result_t result;
-    if (mpy_worker_take(&result)) on_step_done(&result);
+    take_step();
     start_check();
     report_program();
     mpy_clockside_report(&plane.out);
@@ -251,7 +316,9 @@ static void on_event(void) {
     if (finish) mpy_text_add(&plane.out, "DONE %d\n", WORDS->exit_code);
     flush();
     plane.done_sent |= finish;
+    if (finish && plane.persisting && speaks()) say("the program has ended; its checkpoint is still being written");
     if (finish && !plane.in_chain) set_finish_taken();
+    set_writing_ended();
 }
 
 /* ---- messages ---- */
@@ -310,9 +377,10 @@ static void on_epoch_message(const char *kind, char *line) {
         mpy_worker_run(MPY_STEP_STOP, 0, NULL);
     } else if (strcmp(kind, "DRAIN") == 0) {
         mpy_worker_run(MPY_STEP_DRAIN, 0, NULL);
-    } else if (strcmp(kind, "WRITE") == 0) {
+    } else if (strcmp(kind, "WRITE") == 0 || strcmp(kind, "CAPTURE") == 0) {
+        mpy_step_t step = kind[0] == 'W' ? MPY_STEP_WRITE : MPY_STEP_CAPTURE;
         char *directory = mpy_field(&line);
-        if (directory != NULL && mpy_wire_decode(directory)) mpy_worker_run(MPY_STEP_WRITE, 0, directory);
+        if (directory != NULL && mpy_wire_decode(directory)) mpy_worker_run(step, 0, directory);
     } else if (strcmp(kind, "RESUME") == 0) {
         char *then = mpy_field(&line);
         start_resume(true, then != NULL && strcmp(then, "exit") == 0);
@@ -341,7 +409,10 @@ static void on_line(char *line) {
             start_check();
         } else if (strcmp(kind, "INTENT") == 0) {
             plane.epoch = epoch;
+            plane.captured = 0;
             mpy_clockside_intent(epoch, &plane.out);
+        } else if (strcmp(kind, "ABORT") == 0 && epoch == plane.captured && (plane.resuming || plane.epoch == 0)) {
+            give_up_image();
         } else if (epoch == 0 || epoch != plane.epoch || MPY_LOWER->cancelled || plane.resuming) {
             return; /* belongs to an epoch that was given up */
         } else if (strcmp(kind, "ABORT") == 0) {
@@ -369,11 +440,6 @@ static bool connect_once(char *error, size_t n) {
     if (mpy_wire_authenticate(&plane.wire, "rank", job->secret, CONNECT_MS, error, n)) return true;
     mpy_wire_close(&plane.wire);
     return false;
-}
-
-/* True for one rank of each node (with the usual placement): only this rank prints the line. */
-static bool speaks(void) {
-    return plane.config.job->local_size <= 1 || plane.config.job->rank % plane.config.job->local_size == 0;
 }
 
 /* Wait until the next try is due or something happens: the program ends or asks for a checkpoint. */
@@ -467,6 +533,7 @@ static void go_on_without_coordinator(bool was_connected) {
     set_finish_taken();
     MPY_LOWER->abandoned = 1;
     fail_tickets(); /* before the program continues and asks for the outcome */
+    if (plane.persisting && (plane.resuming || plane.epoch == 0)) give_up_image();
     abandon();
     for (;;) {
         mpy_text_clear(&plane.out); /* there is nobody to send it to */
@@ -475,8 +542,8 @@ static void go_on_without_coordinator(bool was_connected) {
         if (poll(&p, 1, -1) < 0) continue;
         uint64_t count;
         if (read(WORDS->event, &count, sizeof count) < 0) {}
-        mpy_step_result_t result;
-        if (mpy_worker_take(&result)) on_step_done(&result);
+        take_step();
+        set_writing_ended();
     }
 }
 
@@ -501,6 +568,7 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     plane.in_chain = mpy_chain_active();
     WORDS->alone = config->job->size == 1 && !plane.in_chain;
     WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
+    WORDS->writing_wait_s = WRITING_WAIT_S;
 
     /* New threads inherit the creator's mask. */
     sigset_t all, before;
@@ -519,6 +587,8 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     if (ok) __atomic_store_n(&WORDS->pid, (int)getpid(), __ATOMIC_SEQ_CST);
     return ok;
 }
+
+int mpy_control_local_size(void) { return plane.config.job->local_size > 0 ? plane.config.job->local_size : 1; }
 
 bool mpy_control_cancelled(void) { return MPY_LOWER->cancelled; }
 

@@ -31,6 +31,9 @@ bool mpy_control_ready_and_wait_go(char *error, size_t n);
 /* True once the checkpoint in progress has been given up elsewhere. Steps poll this to end early. */
 bool mpy_control_cancelled(void);
 
+/* The number of ranks on this host. */
+int mpy_control_local_size(void);
+
 /* ---- notify.c: no libc, no TLS. Any thread may call these on either TLS and in signal handlers. They do nothing in
  * forked children. ---- */
 
@@ -42,7 +45,8 @@ int64_t mpy_control_request_done(void);
 /* svc->set_checkpoint_dir */
 void mpy_control_set_place(const char *name, const char *path);
 /* The program ends with this exit code: no further checkpoint. Returns when the coordinator has been told, but after at
- * most two seconds. Returns at once if there is no coordinator. In a chain it returns when the end of the job is
+ * most two seconds. If an image is being written beside the program, it first waits for that, at most ten minutes.
+ * Returns at once if there is no coordinator. In a chain it returns when the end of the job is
  * recorded, but after at most ten minutes. If the program has never initialized MPI, this also ends the dialogue with
  * the process manager, so that the process may end while other ranks continue. Further calls do nothing. */
 void mpy_control_finished(int code);

@@ -5,8 +5,10 @@
  *     a lower-half pthread with all signals blocked. Operations may take as long as they need, because the control
  *     thread continues to receive messages.
  *  2. An operation returns 0, or fills `error` with one line (no newline) and returns -1.
- *  3. Order: check, then stop, drain, write, resume. resume is called exactly once after a call of stop, even if that
- *     or a later step failed. It must handle an incomplete stop. check may be called any number of times.
+ *  3. Order: check, then stop, drain, write, resume; or stop, drain, capture, resume, persist. resume is called exactly
+ *     once after a call of stop, even if that or a later step failed. It must handle an incomplete stop. persist is
+ *     called exactly once after a capture that succeeded. check may be called any number of times, but not between the
+ *     others.
  *  4. mpy_lower_t.phase is FROZEN from before stop until resume is called. It is NONE when resume runs.
  */
 #ifndef MANAPY_ENGINE_H
@@ -35,6 +37,11 @@ typedef struct mpy_engine_ops {
     int (*drain)(char *error, size_t n);
     /* Write DIRECTORY/rank-NNNNN.img and fsync it. Removes the file on failure. */
     int (*write)(const char *directory, mpy_image_result_t *result, char *error, size_t n);
+    /* The same, but the image may be written beside the program, after resume. `why_not`: why it is written at once, in
+     * a few words; empty if it is not. */
+    int (*capture)(const char *directory, char *why_not, size_t m, char *error, size_t n);
+    /* Wait until the captured image is on disk. Removes the file on failure, also when cancelled. */
+    int (*persist)(mpy_image_result_t *result, char *error, size_t n);
     /* Let the program continue. With exit_after, end the process with MPY_EXIT_CHECKPOINTED instead (does not
      * return). */
     int (*resume)(int exit_after, char *error, size_t n);

@@ -121,13 +121,19 @@ void mpy_control_finished(int code) {
     if (!mpy_mpi_is_up(MPY_UPPER)) mpy_control_leave_process_manager();
 }
 
+/* Returns when the word has this value, or there is no coordinator, or after so many seconds. */
+static void wait_until(const volatile uint32_t *word, uint32_t wanted, uint32_t seconds) {
+    const struct timespec timeout = {.tv_sec = seconds};
+    while (*word != wanted && !WORDS->lost &&
+           /* a signal may end the wait early */
+           mpy_sys(SYS_futex, word, FUTEX_WAIT, !wanted, &timeout) != -ETIMEDOUT) {}
+}
+
 static void tell_coordinator(void) {
     __atomic_store_n(&WORDS->finish_asked, 1, __ATOMIC_SEQ_CST);
     mpy_control_notify();
     /* a short program doesn't wait for the coordinator's interpreter to start */
     if (WORDS->alone && !WORDS->connected) return;
-    struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
-    while (!WORDS->finish_taken && !WORDS->lost &&
-           /* a signal may end the wait early */
-           mpy_sys(SYS_futex, &WORDS->finish_taken, FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {}
+    wait_until(&WORDS->writing, 0, WORDS->writing_wait_s);
+    wait_until(&WORDS->finish_taken, 1, WORDS->finish_wait_s);
 }

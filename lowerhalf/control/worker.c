@@ -34,6 +34,9 @@ static int execute(mpy_step_t step, mpy_step_result_t *r) {
     case MPY_STEP_STOP: return worker.ops->stop(r->error, sizeof r->error);
     case MPY_STEP_DRAIN: return worker.ops->drain(r->error, sizeof r->error);
     case MPY_STEP_WRITE: return worker.ops->write(worker.directory, &r->image, r->error, sizeof r->error);
+    case MPY_STEP_CAPTURE:
+        return worker.ops->capture(worker.directory, r->why_not, sizeof r->why_not, r->error, sizeof r->error);
+    case MPY_STEP_PERSIST: return worker.ops->persist(&r->image, r->error, sizeof r->error);
     case MPY_STEP_RESUME: return worker.ops->resume(worker.number, r->error, sizeof r->error);
     case MPY_STEP_NONE: break;
     }

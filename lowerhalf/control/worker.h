@@ -13,20 +13,23 @@ typedef enum {
     MPY_STEP_STOP,
     MPY_STEP_DRAIN,
     MPY_STEP_WRITE,
-    MPY_STEP_RESUME
+    MPY_STEP_CAPTURE,
+    MPY_STEP_RESUME,
+    MPY_STEP_PERSIST
 } mpy_step_t;
 
 typedef struct mpy_step_result {
     mpy_step_t step;
     int rc;
     char error[1024];
-    mpy_image_result_t image;
+    mpy_image_result_t image; /* of WRITE and PERSIST */
+    char why_not[128];        /* of CAPTURE */
 } mpy_step_result_t;
 
 bool mpy_worker_start(const mpy_engine_ops_t *ops, int event_fd, char *error, unsigned long n);
 bool mpy_worker_busy(void);
-/* Must not be called while busy. `number` is grace_ms or exit_after; `directory` is the one of WRITE. event_fd is
- * written when the step ends. */
+/* Must not be called while busy. `number` is grace_ms or exit_after; `directory` is the one of WRITE and CAPTURE.
+ * event_fd is written when the step ends. */
 void mpy_worker_run(mpy_step_t step, int number, const char *directory);
 /* Takes the result of a step that has ended. Each result is returned once. */
 bool mpy_worker_take(mpy_step_result_t *out);

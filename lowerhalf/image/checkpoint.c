@@ -11,6 +11,7 @@
  *  4. No hook runs after a STOP that has failed: the thread that runs hooks may not be halted.
  */
 #include "checkpoint.h"
+#include "background.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
@@ -85,6 +86,9 @@ static int write_image(const char *directory, mpy_image_result_t *result, char *
     return bad ? mpy_snapshot_explain(&outcome, error, n) : 0;
 }
 
+static int capture(const char *directory, char *why_not, size_t m, char *error, size_t n) {
+    return begin_image(error, n) ? -1 : mpy_background_capture(directory, why_not, m, error, n);
+}
 
 static int resume(int exit_after, char *error, size_t n) {
     if (exit_after) {
@@ -104,6 +108,8 @@ const mpy_engine_ops_t mpy_engine = {.check = check,
                                      .stop = stop,
                                      .drain = drain,
                                      .write = write_image,
+                                 .capture = capture,
+                                 .persist = mpy_background_wait,
                                      .resume = resume,
                                      .abort_job = abort_job,
                                      .segments = mpy_mpi_segments,

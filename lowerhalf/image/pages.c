@@ -1,12 +1,12 @@
 /* pages.c - the pages of a region as runs of an image.
  *
- * Half: lower; runs on the control plane's worker thread, or in a process that was forked from it. So it
+ * Half: lower; runs on the control plane's worker thread, or in a process that was forked from it (background.c). So it
  * takes no lock (invariant 1 of image/file/output.c).
  *
  * Invariants
- *  1. It reads the upper half's memory and writes only the file, or a copy. Pages that were never touched are recognised
- *     in pagemap and not read. Pages of zeros are not written. Pages of mapped files that the program hasn't changed are
- *     represented by their checksum.
+ *  1. It reads the upper half's memory and writes only the file, or a copy. Pages that were never touched are
+ *     recognised in pagemap and not read. Pages of zeros are not written. Pages of mapped files that the program hasn't
+ *     changed are represented by their checksum.
  *  2. A copy has only the pages that are to be written, as private memory. So its own pagemap says which ones they are.
  */
 #include "pages.h"

@@ -5,11 +5,11 @@
  * The second step may run in a forked process, and takes no lock (invariant 1 of image/file/output.c).
  *
  * Invariants
- *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has the
- *     memory as it was at the first step.
+ *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has
+ *     the memory as it was at the first step.
  *  2. A forked process does not have some pages as they were: memory that is shared and has no file, and memory with
- *     MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them. Pages that a device writes (pinned ones) it has: the
- *     kernel copies them during the fork (since Linux 5.12).
+ *     MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them. Pages that a device writes (pinned ones) it has:
+ *     the kernel copies them during the fork (background.c asks for such a kernel).
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"

@@ -28,8 +28,8 @@ typedef struct mpy_snapshot_outcome {
  * with one line in `error`; then no file remains. */
 int mpy_snapshot_take(mpy_snapshot_t *s, const char *directory, int forked, mpy_snapshot_outcome_t *outcome,
                       char *error, size_t n);
-/* Writes the image and fsyncs it, in this process or in one that was forked from it. Returns 0, or -1 with the reason in
- * the outcome. */
+/* Writes the image and fsyncs it, in this process or in one that was forked from it. Returns 0, or -1 with the reason
+ * in the outcome. */
 int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome);
 /* Closes and frees all of it. `failed`: also removes the file. */
 void mpy_snapshot_end(mpy_snapshot_t *s, int failed);

@@ -139,6 +139,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
     if (options->child_grace_ms > 0)
         snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms",
                                                                       argv[argc++] = grace;
+    if (options->background) argv[argc++] = "--background";
     argv[argc] = NULL;
     bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},
                                 options->resume != NULL ? 3 : 2, error, n);

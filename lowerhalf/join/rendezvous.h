@@ -23,6 +23,7 @@ typedef struct mpy_rendezvous_options {
     double interval;      /* seconds between automatic checkpoints; 0: none */
     int keep;             /* checkpoints to keep; 0: all */
     int child_grace_ms;   /* how long checkpoints wait for child processes */
+    bool background;      /* checkpoints write images beside the program */
     mpy_agreement_check_t *check; /* checks this rank's image before a step of a chain continues a checkpoint */
     mpy_protocol_t protocol; /* of a new job; the manifest and images of a continued job contain its protocol */
 } mpy_rendezvous_options_t;

@@ -178,6 +178,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
                                         .interval = mpy_options.interval_s,
                                         .keep = mpy_options.keep,
                                         .child_grace_ms = mpy_options.child_grace_ms,
+                                        .background = mpy_options.background,
                                         .check = mpy_continue_check,
                                         .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {

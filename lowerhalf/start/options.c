@@ -15,6 +15,9 @@ static const char launch_usage[] =
     "  --keep K            keep the K newest checkpoints (default: all)\n"
     "  --mpi PATH          the real MPI: a library file, or the prefix of an installation\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
+    "  --background auto|off\n"
+    "                      auto: a checkpoint that the job survives writes its images beside the running program, if\n"
+    "                      the host has enough free memory for a copy of it; off (default): while the program stands\n"
     "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
     "comparison,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
@@ -30,7 +33,8 @@ static const char launch_usage[] =
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
-    "  --interval, --keep, --mpi, --child-grace, --shift, --on-failover, --no-trace   as for manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --background, --shift, --on-failover, --no-trace   as for "
+    "manapy-launch\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
     "the\n"
     "                      checkpoint\n"
@@ -68,6 +72,11 @@ static const char *shift(const char *text) {
     return text;
 }
 
+static bool background(const char *text) {
+    if (strcmp(text, "auto") && strcmp(text, "off")) usage("--background needs auto or off, not ", text);
+    return text[0] == 'a';
+}
+
 static const char *on_failover(const char *text) {
     if (strcmp(text, "continue") && strcmp(text, "checkpoint"))
         usage("--on-failover needs continue or checkpoint, not ", text);
@@ -92,12 +101,13 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
         if (!strcmp(option, "--no-trace")) { out->trace = false; continue; }
         if (restart && !strcmp(option, "--unsigned")) { out->is_unsigned = true; continue; }
-        static const char *const known[] = {"--interval", "--dir",         "--keep", "--mpi",    "--child-grace",
-                                            "--shift",    "--on-failover", "--exec", "--rejoin", "--protocol"};
+        static const char *const known[] = {"--interval", "--dir",         "--keep",       "--mpi",  "--child-grace",
+                                            "--shift",    "--on-failover", "--background", "--exec", "--rejoin",
+                                            "--protocol"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
-        if (k == KNOWN || (restart && (k == 1 || k >= 7))) usage("unknown option ", option);
+        if (k == KNOWN || (restart && (k == 1 || k >= 8))) usage("unknown option ", option);
         const char *value = option[length] ? option + length + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value) usage("a value is missing after ", option);
         switch (k) {
@@ -111,9 +121,10 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 4: out->child_grace_ms = (int)(seconds(option, value) * 1000); break;
         case 5: out->shift = shift(value); break;
         case 6: out->on_failover = on_failover(value); break;
-        case 7: out->exec_path = value; break;
-        case 8: out->rejoin = value; break;
-        case 9: out->protocol = protocol(value); break;
+        case 7: out->background = background(value); break;
+        case 8: out->exec_path = value; break;
+        case 9: out->rejoin = value; break;
+        case 10: out->protocol = protocol(value); break;
         }
     }
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }

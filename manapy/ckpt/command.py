@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import connection, handshake
 from ..core.errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError, LeavingError
@@ -79,15 +79,28 @@ def _end_of(job: Job, patience: float) -> str | None:
     return end
 
 
-def checkpoint(
+class Taken(NamedTuple):
+    """A published checkpoint. ``remark``: how long the job stood and when it was published, if that differs; else
+    empty."""
+
+    path: Path
+    remark: str
+
+
+def checkpoint(job: Job, *, then: str = "continue", progress: Progress | None = None) -> Path:
+    """Take a checkpoint. Returns its path when it is published. Raises CheckpointError."""
+    return take(job, then=then, progress=progress).path
+
+
+def take(
     job: Job,
     *,
     then: str = "continue",
     child_grace: float | None = None,
     within: float | None = None,
     progress: Progress | None = None,
-) -> Path:
-    """Take a checkpoint. Returns its path when it is published. Raises CheckpointError.
+) -> Taken:
+    """The same, with more options and what the coordinator remarks.
 
     child_grace: seconds that child processes get to end. within: return a checkpoint instead that is in progress or was
     published within so many seconds; then and child_grace do not count in this case.
@@ -98,10 +111,11 @@ def checkpoint(
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
 
-    def ask(job: Job) -> Path:
+    def ask(job: Job) -> Taken:
         with Connection(job) as connection:
             connection.send(request)
-            return Path(_result(connection, progress))
+            path, remark = _result(connection, progress)
+            return Taken(Path(path), remark)
 
     while True:
         try:
@@ -130,7 +144,7 @@ def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None)
     """End the job, by default with a final checkpoint. Returns the checkpoint's path when the job has ended."""
     with Connection(job) as connection:
         connection.send(f"STOP {int(checkpoint)}")
-        path = _result(connection, progress)
+        path, _ = _result(connection, progress)
     return Path(path) if path else None
 
 
@@ -186,7 +200,8 @@ def _answers(connection: Connection) -> Iterator[tuple[str, str]]:
         yield kind, rest
 
 
-def _result(connection: Connection, progress: Progress | None) -> str:
+def _result(connection: Connection, progress: Progress | None) -> tuple[str, str]:
+    """Path and remark."""
     connection.patient()
     for kind, rest in _answers(connection):
         if kind == "PROGRESS" and progress is not None:
@@ -194,6 +209,7 @@ def _result(connection: Connection, progress: Progress | None) -> str:
         elif kind == "RESULT":
             outcome, _, text = rest.partition(" ")
             if outcome == "ok":
-                return protocol.decode_text(text)
+                path, _, remark = text.partition(" ")
+                return protocol.decode_text(path), protocol.decode_text(remark) if remark else ""
             raise (DiedError if outcome == "died" else CheckpointError)(protocol.decode_text(text))
     raise AssertionError("unreachable")

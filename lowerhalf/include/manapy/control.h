@@ -55,6 +55,9 @@
  *   DRAINED epoch
  *   WRITTEN epoch bytes file_bytes crc seconds host seal      image is complete and fsynced under the temporary
  *                                                             directory; seal: its header's
+ *   CAPTURED epoch why_not                                    the program may continue; WRITTEN or FAILED follows.
+ *                                                             why_not: why the image was written already, not beside
+ *                                                             the program (or %)
  *   FAILED epoch reason                                       could not; the rank will resume on ABORT
  *   RESUMED epoch
  *   READY generation                                          after a restart: image verified, memory restored, MPI
@@ -74,7 +77,9 @@
  *   STOP epoch                                                signal all upper threads to a halt
  *   DRAIN epoch                                               all together: empty the network
  *   WRITE epoch directory                                     write DIRECTORY/rank-NNNNN.img
- *   RESUME epoch then(continue|exit) path                     published; exit: leave with MPY_EXIT_CHECKPOINTED
+ *   CAPTURE epoch directory                                   the same, but beside the program
+ *   RESUME epoch then(continue|exit) path                     published, or captured (path: %); exit: leave with
+ *                                                             MPY_EXIT_CHECKPOINTED
  *   ABORT epoch reason                                        nothing published; continue
  *   TICKET ticket ok|failed path_or_reason                    answer to REQUEST (the lower block learns it)
  *   GO                                                        after all READY: run
@@ -104,7 +109,9 @@
  *                                                             hold: the ranks stay stopped until they are killed (STOP
  *                                                             0)
  * coordinator -> command
- *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
+ *   PROGRESS text | RESULT ok path [remark] | RESULT failed reason | RESULT died reason | JSON text
+ *                                                             remark: how long the job stood, of a checkpoint that
+ *                                                             was written beside the program
  *                                                             died: ranks have died; perhaps they were killed and
  *                                                             restarted, and this is the earlier coordinator
  *
@@ -128,7 +135,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 8
+#define MPY_PROTOCOL_VERSION 9
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 #define MPY_INIT_MS 2000

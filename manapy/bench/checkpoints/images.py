@@ -3,7 +3,8 @@
 The time of a checkpoint is that of the command `manapy checkpoint`. The time of a restart is from the command to the
 first step of the program. It is compared with the program's native time from mpirun to its first step: the difference
 is the cost of a restart beyond mpirun's own start. Large images are compared with dd of the same bytes to the same file
-system, with fsync: one file after the other, and both at once, as the two ranks write.
+system, with fsync: one file after the other, and both at once, as the two ranks write. Of checkpoints that are written
+beside the program (--background), both times are shown: how long the program stands, and until they are published.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ T = TypeVar("T")
 RANKS = 2
 SECONDS = "3600"  # the job is stopped long before
 PUBLISHED = re.compile(r"after ([0-9.]+) s \(([0-9.]+) s to a safe moment\)")
+REMARK = re.compile(r"stood for (\d+) ms; published after ([0-9.]+) s")
 PARTS = (0.0625, 0.125, 0.25, 0.5, 1.0)  # of the largest image
 
 
@@ -79,6 +81,10 @@ def large(setting: Setting) -> list[Row]:
     parallel = rows.row(title + "checkpoint : dd, both files at once", "s", baseline="dd, fsync", goal="≤ 1.11 ×")
     serial = rows.row(title + "checkpoint : dd, one after the other", "s", baseline="dd, fsync", goal="≤ 1.11 ×")
     write = rows.row(title + "  of it: writing (slowest rank)", "s")
+    stands, published = (
+        rows.row(title + f"checkpoint beside the program: {name}", unit, goal=goal)
+        for name, unit, goal in (("it stands", "ms", "≤ 50 ms"), ("until published", "s", ""))
+    )
     size = rows.row(title + "image size : data", "MB", baseline="data")
     cached = rows.row(title + "restart, images in the page cache", "s", baseline="native start")
     cold = rows.row(
@@ -129,8 +135,24 @@ def large(setting: Setting) -> list[Row]:
             _put(cold, NATIVE, number, before + reading)
             _put(cold, CLOCK, number, _restart(setting, job, command))
 
+    def beside() -> None:
+        job = setting.fresh("beside")
+        program: list[str | Path] = ["--background", "auto", setting.program("steps"), data, SECONDS]
+        with stepping(setting, setting.launched(CLOCK, RANKS, job, *program), job):
+            for number in range(rounds):
+                setting.progress(number / rounds, "checkpoints beside a large program")
+                remark = json.loads(setting.run([setting.tools.manapy, "checkpoint", job, "--json"]))["remark"]
+                times = REMARK.match(remark.removeprefix("the job "))
+                if times is None or "written while" in remark:
+                    raise BenchError(f"not written beside the program: {remark or 'no remark'}")
+                _put(stands, CLOCK, number, float(times[1]))
+                _put(published, CLOCK, number, float(times[2]))
+                if number < rounds - 1:
+                    setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
+
     if (checkpoint := _guarded(checkpoints, parallel)) is not None:
         _guarded(functools.partial(restarts, checkpoint), cached)
+    _guarded(beside, stands)
     return rows.all()
 
 

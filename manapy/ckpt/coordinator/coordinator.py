@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interval", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--keep", type=int, default=0)
     parser.add_argument("--child-grace-ms", type=int, default=5000)
+    parser.add_argument("--background", action="store_true")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
         options.keep,
         options.child_grace_ms,
         options.last_words,
+        options.background,
     )
     try:
         listener = socket.socket(fileno=options.fd)
@@ -90,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all."""
+    """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all. ``background``:
+    write images beside the running ranks."""
 
     ranks: int
     rank0_pid: int = 0
@@ -99,6 +102,7 @@ class Settings:
     keep: int = 0
     child_grace_ms: int = 5000
     last_words: int = -1
+    background: bool = False
 
 
 class Coordinator:
@@ -164,6 +168,7 @@ class Coordinator:
             "manapy %s: job %s, %d ranks, pid %d", __version__, self.record["id"], self.settings.ranks, os.getpid()
         )
         await self.ranks.over.wait()
+        await self.flow.idle.wait()  # the ranks may have ended while their checkpoint is being published
         if self.state in job.LIVE:
             if not self.ranks.known and self.settings.ranks == 1:
                 self.state = "ended"  # the job was too short to wait for us, or was killed
@@ -295,6 +300,7 @@ class Coordinator:
                 grace = batch.grace_ms if batch.grace_ms >= 0 else self.settings.child_grace_ms
                 await self.flow.take(
                     grace,
+                    self.settings.background,
                     self.ranks.hosts(),
                     lambda: batch.then,
                     self._manifest_record(),
@@ -327,7 +333,7 @@ class Coordinator:
         self._last, path = last, last.path
         if self.requests.current is not None and self.requests.current.then != "continue":
             self._set_state("checkpointed")
-        self._answer_tickets(self.requests.published(path), "ok", str(path))
+        self._answer_tickets(self.requests.published(last), "ok", str(path))
 
     def _prune(self) -> None:
         """Start to delete old checkpoints, beside the running ranks. If the job ends first, a later run deletes the
@@ -401,21 +407,22 @@ class Coordinator:
                     channel.send(protocol.join("RESULT", "failed", "the coordinator does not know this command"))
         await channel.drain()
 
-    async def _checkpoint(self, ask: Callable[[], asyncio.Future[Path]]) -> str:
+    async def _checkpoint(self, ask: Callable[[], asyncio.Future[Published]]) -> tuple[str, str]:
         if self.flow.controller.finishing or self.ranks.over.is_set():
             raise CheckpointError("the job is finishing")
-        return str(await asyncio.shield(ask()))
+        taken = await asyncio.shield(ask())
+        return str(taken.path), taken.remark
 
-    async def _stop(self, checkpoint: bool) -> str:
-        path = ""
+    async def _stop(self, checkpoint: bool) -> tuple[str, str]:
+        path, remark = "", ""
         if checkpoint:
-            path = await self._checkpoint(lambda: self.requests.ask("exit"))
+            path, remark = await self._checkpoint(lambda: self.requests.ask("exit"))
         else:
             if self.state != "checkpointed":  # the ranks are held
                 self._set_state("stopped")
             self.ranks.kill("the job was stopped (manapy stop)", STOP_CODE)
         await self.ranks.over.wait()
-        return path
+        return path, remark
 
     async def _answer(self, channel: Channel, work: Callable[[], Any]) -> None:
         task = asyncio.ensure_future(work())
@@ -428,7 +435,8 @@ class Coordinator:
                 shown = text
                 channel.send(protocol.join("PROGRESS", text))
         try:
-            line = protocol.join("RESULT", "ok", task.result())
+            path, remark = task.result()
+            line = protocol.join("RESULT", "ok", path, *[remark] * bool(remark))
         except CheckpointError as error:
             line = protocol.join("RESULT", "died" if self.ranks.dying else "failed", str(error))
         channel.send(line)

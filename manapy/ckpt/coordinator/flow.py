@@ -1,12 +1,14 @@
 """One checkpoint from request to publication, as the coordinator drives it over all ranks.
 
-    CHECK -> (REFUSED: over, nothing has stopped) -> clock converges (manapy.clock.Controller) -> STOP -> DRAIN -> WRITE
-          -> publish -> RESUME
+    CHECK -> (REFUSED: over, nothing has stopped) -> clock converges (manapy.clock.Controller) -> STOP -> DRAIN
+          -> WRITE -> publish -> RESUME
+          or, in the background: -> CAPTURE -> RESUME -> WRITTEN -> publish
 
 Invariants
  1. A step starts when every rank has answered the previous step. The first failure (REFUSED, FAILED, a lost or
     finishing rank) ends the checkpoint: ABORT goes to all ranks that know of it, the temporary directory is removed,
-    and older checkpoints remain.
+    and older checkpoints remain. While the images are written beside the running ranks, a rank may finish: its process
+    ends after its image is complete.
  2. After publication nothing can fail: a rank that is lost then does not undo the checkpoint.
  3. A rank whose program has disabled checkpoints answers CHECK when the program has enabled them again. If the program
     disables them later, the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen, it cannot
@@ -55,16 +57,20 @@ class Phase(Enum):
     STOP = "stopping"
     DRAIN = "draining messages"
     WRITE = "writing"
+    CAPTURE = "capturing"
+    SAVE = "saving"  # beside the running ranks
     PUBLISH = "publishing"
     RESUME = "resuming"
 
 
 class Published(NamedTuple):
-    """What is remembered of a checkpoint on disk: not its ranks, which may be many."""
+    """What is remembered of a checkpoint on disk: not its ranks, which may be many. ``remark``: how long it took, for
+    people."""
 
     path: Path
     time: float
     bytes: int
+    remark: str = ""
 
 
 class Flow:
@@ -86,6 +92,9 @@ class Flow:
         self._read = lru_cache(LINES_MAX)(from_wire)
         self._answer = ""
         self._answers: dict[int, list[str]] = {}
+        # when this checkpoint began, STOP was sent, and all ranks ran again beside the writing of their images
+        self._begun = self._halted = self._released = 0.0
+        self._resumed: set[int] = set()  # the ranks that run again, while images are written beside them
         self._step: asyncio.Future[None] | None = None
         self._heard = 0.0
         self.written = 0  # bytes of the images of the checkpoint in progress, as last measured
@@ -98,6 +107,7 @@ class Flow:
     async def take(
         self,
         grace_ms: int,
+        background: bool,
         hosts: Sequence[str],
         then: Callable[[], str],
         record: dict[str, Any],
@@ -107,11 +117,12 @@ class Flow:
         """Take one checkpoint. Returns its path when all ranks run again. Raises CheckpointError; then nothing is
         published.
 
-        ``hosts``: of each rank. ``then`` is called before the ranks are released, ``on_begin`` before the ranks stop,
-        ``on_published`` as soon as the checkpoint is published.
+        ``background``: write the images beside the running ranks, if the ranks continue afterwards. ``hosts``: of each
+        rank. ``on_begin`` is called before the ranks stop. Then ``then`` no longer changes. ``on_published`` is called
+        as soon as the checkpoint is published.
         """
         self.epoch += 1
-        begin = time.monotonic()
+        self._begun, self._released = time.monotonic(), 0.0
         try:
             await self._all(Phase.CHECK, "CHECKED", {f"CHECK {self.epoch} {grace_ms}": range(self.size)})
             self.written, self._measured = 0, 0.0
@@ -122,14 +133,11 @@ class Flow:
                 folders.make(self.temporary, where)
             on_begin()
             await self._converge()
-            safe = time.monotonic()
+            background &= then() == "continue"
+            self._halted = time.monotonic()
             await self._all(Phase.STOP, "STOPPED", {f"STOP {self.epoch}": range(self.size)})
             await self._all(Phase.DRAIN, "DRAINED", {f"DRAIN {self.epoch}": range(self.size)})
-            alike: dict[str, list[int]] = {}  # ranks that write into the same folder
-            for rank, name in enumerate(where):
-                alike.setdefault(name, []).append(rank)
-            orders = {protocol.join("WRITE", self.epoch, str(self.temporary / n)): ranks for n, ranks in alike.items()}
-            answers = await self._all(Phase.WRITE, "WRITTEN", orders)
+            answers, why_not = await (self._capture if background else self._write)(self.temporary, where)
             entries = [_entry(rank, folders.image(where[rank], rank), answers.pop(rank)) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
             published = await asyncio.to_thread(
@@ -140,9 +148,18 @@ class Flow:
             raise
         self.temporary = None
         path = published.path
-        log.info("published %s after %.3f s (%.3f s to a safe moment)", path, time.monotonic() - begin, safe - begin)
-        on_published(published)
-        await self._resume(then(), path)
+        took, until_safe = time.monotonic() - self._begun, self._halted - self._begun
+        log.info("published %s after %.3f s (%.3f s to a safe moment)", path, took, until_safe)
+        remark = ""
+        if background:
+            remark = self._remark(why_not)
+            log.info("%s", remark)
+        on_published(published._replace(remark=remark))
+        if background:
+            self._step = None
+            self._enter(Phase.IDLE)
+        else:
+            await self._resume(then(), path)
         return path
 
     def on_line(self, ranks: Sequence[int], kind: str, fields: list[str], line: str) -> bool:
@@ -156,8 +173,10 @@ class Flow:
         elif kind == "DISABLED":
             if self.phase is Phase.CHECK and fields and fields[0] == str(self.epoch):
                 self.disabled.update(ranks)
-        elif kind in ("CHECKED", "STOPPED", "DRAINED", "WRITTEN", "RESUMED"):
-            if kind == self._answer and fields and fields[0] == str(self.epoch):
+        elif kind in ("CHECKED", "STOPPED", "DRAINED", "WRITTEN", "CAPTURED", "RESUMED"):
+            if kind == "RESUMED" and self.phase is Phase.SAVE and fields[:1] == [str(self.epoch)]:
+                self._on_resumed(ranks)
+            elif kind == self._answer and fields and fields[0] == str(self.epoch):
                 self._answers.update(dict.fromkeys(ranks, fields[1:]))
                 if len(self._answers) == self.size:
                     self._finish_step(None)
@@ -169,11 +188,18 @@ class Flow:
         """A rank is finishing: there will be no further checkpoint."""
         # on_message alone would abort the clock without ending the step that waits. _abort tells the ranks.
         self.controller.finishing = True
-        self._on_gone(rank, f"the job is finishing: rank {rank} has ended its part")
+        reason = f"the job is finishing: rank {rank} has ended its part"
+        if self.phase is Phase.SAVE:
+            self.gone.setdefault(rank, reason)  # its process waits until its image is complete
+        else:
+            self._on_gone(rank, reason)
 
-    def on_lost(self, rank: int) -> None:
-        """The connection of a rank is gone."""
-        self._on_gone(rank, f"rank {rank} died")
+    def on_lost(self, rank: int, done: bool = False) -> None:
+        """The connection of a rank is gone. ``done``: it had ended its part before."""
+        if not done:
+            self._on_gone(rank, f"rank {rank} died")
+        elif self.phase is Phase.SAVE and rank not in self._answers:
+            self._on_gone(rank, f"rank {rank} has ended before its image was complete")
 
     def _on_gone(self, rank: int, reason: str) -> None:
         self.gone.setdefault(rank, reason)
@@ -204,7 +230,9 @@ class Flow:
                 ] * bool(others)
             case Phase.WRITE:
                 return [f"writing: {size(self.written, 0)} so far, {name_ranks(missing)} not finished"]
-            case Phase.STOP | Phase.DRAIN | Phase.RESUME:
+            case Phase.SAVE:
+                return [f"saving ({self.size - len(missing)} of {self.size} written)"]
+            case Phase.STOP | Phase.DRAIN | Phase.CAPTURE | Phase.RESUME:
                 return [f"{self.phase.value}: waiting for {name_ranks(missing)}"]
             case Phase.PUBLISH:
                 return ["publishing"]
@@ -216,7 +244,7 @@ class Flow:
         temporary = self.temporary
         if temporary is None:
             self.written = 0
-        elif self.phase is Phase.WRITE and time.monotonic() - self._measured >= MEASURE_SECONDS:
+        elif self.phase in (Phase.WRITE, Phase.SAVE) and time.monotonic() - self._measured >= MEASURE_SECONDS:
             self._measured = time.monotonic()
             self.written = await asyncio.to_thread(_bytes_in, temporary)
 
@@ -225,7 +253,8 @@ class Flow:
         if self.phase is Phase.CLOCK:
             thread = self.controller.ranks[rank].first
             return thread.state.value, self._waits_for(thread)
-        return ("running" if self.phase in (Phase.IDLE, Phase.CHECK, Phase.RESUME) else "stopped"), None
+        running = self.phase in (Phase.IDLE, Phase.CHECK, Phase.SAVE, Phase.RESUME) or self._released
+        return ("running" if running else "stopped"), None
 
     def _waits_for(self, thread: Thread) -> str | None:
         if not thread.cid:
@@ -268,6 +297,38 @@ class Flow:
             self._send(ranks, line)
         await step
         return self._answers
+
+    def _orders(self, kind: str, temporary: Path, where: Sequence[str]) -> dict[str, list[int]]:
+        """WRITE or CAPTURE, with the ranks that write into the same folder."""
+        alike: dict[str, list[int]] = {}
+        for rank, name in enumerate(where):
+            alike.setdefault(name, []).append(rank)
+        return {protocol.join(kind, self.epoch, str(temporary / name)): ranks for name, ranks in alike.items()}
+
+    async def _write(self, temporary: Path, where: Sequence[str]) -> tuple[dict[int, list[str]], str]:
+        """Write the images while the ranks stand. Returns the ranks' reports (and nothing to remark)."""
+        return await self._all(Phase.WRITE, "WRITTEN", self._orders("WRITE", temporary, where)), ""
+
+    async def _capture(self, temporary: Path, where: Sequence[str]) -> tuple[dict[int, list[str]], str]:
+        """Release the ranks while their images are written beside them. Returns the ranks' reports, and why a rank did
+        not write beside its program, or ""."""
+        captured = await self._all(Phase.CAPTURE, "CAPTURED", self._orders("CAPTURE", temporary, where))
+        reasons = {reason for (reason,) in captured.values()}
+        step = self._begin_step(Phase.SAVE, "WRITTEN")
+        self._resumed = set()
+        self._send_all(self.controller.resume())
+        await step
+        return self._answers, max(map(protocol.decode_text, reasons))
+
+    def _on_resumed(self, ranks: Sequence[int]) -> None:
+        self._resumed.update(ranks)
+        if len(self._resumed) == self.size:
+            self._released = time.monotonic()
+
+    def _remark(self, why_not: str) -> str:
+        stood = self._released - self._halted
+        remark = f"the job stood for {1000 * stood:.0f} ms; published after {time.monotonic() - self._begun:.2f} s"
+        return remark + f" (written while the job stood: {why_not})" * bool(why_not)
 
     async def _converge(self) -> None:
         if self.controller.finishing:

@@ -67,10 +67,11 @@ class Rank:
 class Ranks:
     """All ranks of one job.
 
-    ``on_lost(rank)`` is called when its connection is lost and may return, ``on_dead(rank)`` when it will not return.
+    ``on_lost(rank)`` is called when its connection is lost and may return, ``on_gone(rank, done)`` when it will not
+    return; done: it had ended its part.
     """
 
-    def __init__(self, size: int, on_lost: Callable[[int], None], on_dead: Callable[[int], None]) -> None:
+    def __init__(self, size: int, on_lost: Callable[[int], None], on_gone: Callable[[int, bool], None]) -> None:
         self.size = size
         self.known: dict[int, Rank] = {}
         self.killed = ""  # why KILL was or will be sent
@@ -78,7 +79,7 @@ class Ranks:
         self.lost_host = ""  # the host whose loss was the first failure
         self._last_words = -1  # invariant 6
         self._on_lost = on_lost
-        self._on_dead = on_dead
+        self._tell_gone = on_gone
         self._rank0_gone = False
         self._failures: dict[Rank, int | None] = {}  # invariant 4; code None: its connection was lost
         self._done = self._gone = 0  # of `known`
@@ -260,10 +261,10 @@ class Ranks:
         rank.connected = False
         self._to_all = None
         rank.channel.close()
+        self._tell_gone(rank.number, rank.done)
         if not rank.done:
             log.info("rank %d died", rank.number)
             self._failures.setdefault(rank, None)
-            self._on_dead(rank.number)
             if not self.killed:
                 self.kill(f"rank {rank.number} died", after=GRACE_SECONDS)
         self._look_whether_over()

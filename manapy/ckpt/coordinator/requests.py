@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ...core.errors import CheckpointError
+from .flow import Published
 
 TICKET_SECONDS = 5.0  # how long the first rank's request waits for the others'
 STRENGTH = ("continue", "exit", "hold")  # if requests differ, the last of these words wins
@@ -28,7 +28,7 @@ class Batch:
 
     then: str = "continue"
     grace_ms: int = -1
-    futures: list[asyncio.Future[Path]] = field(default_factory=list)
+    futures: list[asyncio.Future[Published]] = field(default_factory=list)
     tickets: list[tuple[int, int]] = field(default_factory=list)  # (rank, ticket) of the program's own requests
 
 
@@ -40,7 +40,7 @@ class Requests:
         self.open = False  # may `current` still be joined?
         self.next: Batch | None = None
         self.arrived = asyncio.Event()
-        self._published: tuple[float, Path] | None = None  # the last checkpoint, and when (monotonic)
+        self._published: tuple[float, Published] | None = None  # the last checkpoint, and when (monotonic)
 
     def _batch(self, then: str, grace_ms: int) -> Batch:
         if self.current is not None and self.open:
@@ -54,15 +54,15 @@ class Requests:
         batch.grace_ms = max(batch.grace_ms, grace_ms)
         return batch
 
-    def ask(self, then: str = "continue", grace_ms: int = -1) -> asyncio.Future[Path]:
-        """Resolves to the published path or raises CheckpointError."""
-        future: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+    def ask(self, then: str = "continue", grace_ms: int = -1) -> asyncio.Future[Published]:
+        """Resolves to the published checkpoint or raises CheckpointError."""
+        future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         self._batch(then, grace_ms).futures.append(future)
         return future
 
-    def ask_recent(self, within: float) -> asyncio.Future[Path]:
+    def ask_recent(self, within: float) -> asyncio.Future[Published]:
         """The same, but accepts a checkpoint that is in progress or was published within so many seconds."""
-        future: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         if self._published is not None and time.monotonic() - self._published[0] < within:
             future.set_result(self._published[1])
         else:
@@ -85,13 +85,13 @@ class Requests:
         """The ranks are being told: no further request may join."""
         self.open = False
 
-    def published(self, path: Path) -> list[tuple[int, int]]:
+    def published(self, last: Published) -> list[tuple[int, int]]:
         """Answer the batch in work; returns the tickets to be answered."""
         batch = self._end()
-        self._published = time.monotonic(), path
+        self._published = time.monotonic(), last
         for future in batch.futures:
             if not future.done():
-                future.set_result(path)
+                future.set_result(last)
         return batch.tickets
 
     def failed(self, reason: str) -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """Take a checkpoint of a running job.
 
 The command returns when the checkpoint is complete on disk and published. It prints the checkpoint's path. If it has to
-wait, it prints which rank it waits for.
+wait, it prints which rank it waits for. If the images were written beside the running program (--background of
+manapy-launch), it also prints, on standard error, how long the job stood and when the checkpoint was published.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
     where = naming.job(options.job)
     begin = time.monotonic()
     with out.activity("checkpoint requested") as show:
-        path = command.checkpoint(
+        taken = command.take(
             where, then=options.then, child_grace=options.child_grace, within=options.unless_within, progress=show
         )
-    out.data({"checkpoint": str(path), "seconds": round(time.monotonic() - begin, 3)})
-    out.line(str(path))
+    seconds = round(time.monotonic() - begin, 3)
+    out.data({"checkpoint": str(taken.path), "seconds": seconds, "remark": taken.remark})
+    if taken.remark and not options.json:
+        out.note(taken.remark)
+    out.line(str(taken.path))
     return 0

@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mpi": "the real MPI",
         "--interval": "time between automatic checkpoints",
         "--keep": "checkpoints to keep",
+        "--background": "auto or off",
         "--shift": "auto, off or require",
         "--on-failover": "continue or checkpoint",
     }
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
         raise ManapyError(problems[0] + more)
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
-    for option in ("mpi", "interval", "keep", "shift", "on_failover"):
+    for option in ("mpi", "interval", "keep", "background", "shift", "on_failover"):
         if (value := getattr(options, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
     command += ["--unsigned"] * options.unsigned

@@ -42,6 +42,8 @@ ROWS = {
     "small": ["checkpoint, command to return", "restart (mpirun manapy-restart)", "restart (manapy restart)"],
     "large": [
         "2 × 2 MB: checkpoint : dd, both files at once",
+        "2 × 2 MB: checkpoint beside the program: it stands",
+        "2 × 2 MB: checkpoint beside the program: until published",
         "2 × 2 MB: image size : data",
         "2 × 2 MB: restart, images in the page cache",
     ],

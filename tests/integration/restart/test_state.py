@@ -2,7 +2,8 @@
 mid-run.
 
 continue   checkpoint, twice; the program goes on and checks its state
-restart    checkpoint, SIGKILL, restart, twice; the last generation checks its state
+restart    checkpoint, SIGKILL, restart, twice; the last generation checks its state. Once also with an image that was
+           written beside the program
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ def test_continue(make_job: Callable[..., Job], built: Callable[[str], list[str]
     finished(job, go)
 
 
-def through_generations(job: Job, program: list[str], generations: int) -> None:
+def through_generations(job: Job, program: list[str], generations: int, options: Sequence[str] = ()) -> None:
     """So many times: checkpoint, kill, restart."""
-    go = start(job, program)
+    go = start(job, program, options)
     for _ in range(generations):
         job.checkpoint()
         job.kill()
@@ -119,6 +120,15 @@ def through_generations(job: Job, program: list[str], generations: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
     through_generations(make_job(1), built(kind), 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restart_from_background(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    """The image was written beside the program."""
+    job = make_job(1)
+    through_generations(job, built(kind), 1, ["--background", "auto"])
+    log = (job.dir / "coordinator.log").read_text()
+    assert "the job stood for" in log and "written while the job stood" not in log
 
 
 @pytest.mark.long

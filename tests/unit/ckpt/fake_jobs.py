@@ -56,6 +56,9 @@ class FakeRank:
         self.number, self.size, self.generation, self.write = number, size, generation, write
         self.act: dict[str, str] = {}
         self.seen: list[str] = []
+        self.captured: list[str] = []  # fields of the CAPTURE whose image is not written yet
+        self.slow = False  # does the test itself call persist()?
+        self.why_not = ""  # as it is told in CAPTURED
         self.clock = RankClock(number, tuple(range(size)))
         self.closed = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -120,18 +123,28 @@ class FakeRank:
         elif kind == "RESUME":
             self.clock.receive(from_wire(line))
             self.send(f"RESUMED {fields[0]}")
+            if self.captured and not self.slow:
+                self.persist(self.captured)
             if fields[1] == "exit":
                 self.finish()
         elif kind == "ABORT":
             self.clock.receive(from_wire(line))
         elif kind == "WRITE":
-            path = Path(protocol.decode_text(fields[1])) / f"rank-{self.number:05d}.img"
-            path.write_bytes(self.write)
-            self.send(protocol.join("WRITTEN", int(fields[0]), 4096, len(self.write), 7, "0.1", "elsewhere", ""))
+            self.persist(fields)
+        elif kind == "CAPTURE":
+            self.send(protocol.join("CAPTURED", int(fields[0]), self.why_not))
+            self.captured = fields
         elif kind in ("CHECK", "STOP", "DRAIN"):
             self.send({"CHECK": "CHECKED", "STOP": "STOPPED", "DRAIN": "DRAINED"}[kind] + f" {fields[0]}")
         elif kind == "KILL":
             self.die()
+
+    def persist(self, fields: list[str]) -> None:
+        """Write the image that WRITE or CAPTURE with these fields has asked for."""
+        path = Path(protocol.decode_text(fields[1])) / f"rank-{self.number:05d}.img"
+        path.write_bytes(self.write)
+        self.send(protocol.join("WRITTEN", int(fields[0]), 4096, len(self.write), 7, "0.1", "elsewhere", ""))
+        self.captured = []
 
     def flush(self) -> None:
         """Send the messages of the clock."""

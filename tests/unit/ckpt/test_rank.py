@@ -698,3 +698,91 @@ def test_signals_do_not_reach_our_threads(start: Callable[..., Pair]) -> None:
         if name.startswith("manapy-"):
             assert int(blocked, 16) >> (signal.SIGTERM - 1) & 1 and int(blocked, 16) >> (signal.SIGUSR1 - 1) & 1
     assert all(int(fd.name) >= 512 for fd in Path(f"/proc/{pair.rank.process.pid}/fd").iterdir() if int(fd.name) > 2)
+
+
+def captured(pair: Pair) -> Path:
+    """A checkpoint up to CAPTURED; the images' directory."""
+    pair.freeze()
+    pair.step("STOP 1", "STOPPED 1")
+    pair.step("DRAIN 1", "DRAINED 1")
+    pair.step(protocol.join("CAPTURE", 1, str(pair.server.dir)), "CAPTURED 1 %")
+    return pair.server.dir
+
+
+def test_image_written_beside_the_program(start: Callable[..., Pair]) -> None:
+    """The program runs again, and its epoch has ended, before the image is written."""
+    pair = start()
+    where = persisting(pair)
+    assert not (where / "rank-00000.img").exists()
+    pair.rank.order("hold 0")
+    pair.server.expect("WRITTEN 1 4096 15 7 0.250000 ")
+    assert (where / "rank-00000.img").read_bytes() == b"image of rank 0"
+    assert count(pair) == 1
+    pair.step("CHECK 2 0", "CHECKED 2")
+    pair.freeze(2)
+
+
+def persisting(pair: Pair) -> Path:
+    """A checkpoint up to the writing of the image, beside the program; the image stays incomplete until `hold 0`."""
+    where = captured(pair)
+    pair.rank.order("hold persist")
+    pair.step("RESUME 1 continue %", "RESUMED 1")
+    pair.rank.expect("engine persist phase 0")
+    return where
+
+
+def count(pair: Pair) -> int:
+    """The checkpoints that the program knows of."""
+    pair.rank.start("count")
+    return int(pair.rank.expect("checkpoints ").split(" ")[1])
+
+
+@pytest.mark.parametrize("when", ["before RESUME", "while written", "when written"])
+def test_captured_image_given_up(start: Callable[..., Pair], when: str) -> None:
+    """The writer is ended, the checkpoint isn't counted, and the next CHECK is answered afterwards."""
+    pair = start()
+    if when == "before RESUME":
+        captured(pair)
+        pair.rank.order("hold persist")
+    else:
+        persisting(pair)
+    if when == "when written":
+        pair.rank.order("hold 0")
+        pair.server.expect("WRITTEN 1 ")
+    pair.server.send("ABORT 1 disk%20full")
+    if when != "when written":
+        pair.rank.expect("cancelled persist")
+        pair.rank.order("hold 0")
+    pair.step("CHECK 2 0", "CHECKED 2")
+    assert count(pair) == 0
+    pair.freeze(2)
+
+
+def test_captured_image_fails(start: Callable[..., Pair]) -> None:
+    pair = start()
+    captured(pair)
+    pair.rank.order("fail persist disk full")
+    pair.step("RESUME 1 continue %", "RESUMED 1")
+    pair.server.expect("FAILED 1 disk%20full")
+    pair.server.send("ABORT 1 disk%20full")
+    assert count(pair) == 0
+    pair.step("CHECK 2 0", "CHECKED 2")
+
+
+def test_coordinator_lost_while_written(start: Callable[..., Pair]) -> None:
+    pair = start()
+    persisting(pair)
+    pair.server.close()
+    pair.rank.expect("cancelled persist")
+    pair.rank.order("finished")  # doesn't wait for the image
+
+
+def test_the_end_waits_for_the_image(start: Callable[..., Pair]) -> None:
+    pair = start()
+    persisting(pair)
+    pair.rank.start("finished")
+    pair.server.expect("DONE 0")
+    assert "still being written" in pair.rank.complaint()
+    pair.rank.process.send_signal(signal.SIGUSR1)
+    pair.server.expect("WRITTEN 1 ")
+    pair.rank.expect("ok finished")

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -34,7 +35,10 @@
 
 static char fail_step[32];        /* the engine step that fails, with this reason */
 static char fail_reason[256];
-static volatile int hold;         /* engine steps wait while it is set */
+static char hold_step[32] = "0";  /* this engine step waits (1: all), until SIGUSR1 ... */
+static volatile int hold;         /* ... or until this is 0 */
+
+static void on_release(int sig) { (void)sig, hold = 0; }
 
 static void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void event(const char *format, ...) {
@@ -50,7 +54,8 @@ static void event(const char *format, ...) {
 
 static int step(const char *name, char *error, size_t n) {
     event("engine %s phase %u", name, MPY_LOWER->phase);
-    while (hold && !mpy_control_cancelled()) usleep(1000);
+    int all = strcmp(hold_step, "1") == 0;
+    while (hold && (all || strcmp(name, hold_step) == 0) && !mpy_control_cancelled()) usleep(1000);
     if (mpy_control_cancelled()) event("cancelled %s", name);
     if (strcmp(name, fail_step) != 0) return 0;
     snprintf(error, n, "%s", fail_reason);
@@ -62,9 +67,7 @@ static int check(int grace_ms, char *error, size_t n) {
 }
 static int stop(char *error, size_t n) { return step("stop", error, n); }
 static int drain(char *error, size_t n) { return step("drain", error, n); }
-static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
-    int rc = step("write", error, n);
-    if (rc != 0) return rc;
+static int put_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
     char path[4096];
     snprintf(path, sizeof path, "%s/rank-%05d.img", directory, MPY_LOWER->rank);
     FILE *f = fopen(path, "we");
@@ -75,6 +78,19 @@ static int write_image(const char *directory, mpy_image_result_t *result, char *
     *result = (mpy_image_result_t){.bytes = 4096, .file_bytes = (uint64_t)size, .crc = 7, .seconds = 0.25};
     return 0;
 }
+static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
+    return step("write", error, n) != 0 ? -1 : put_image(directory, result, error, n);
+}
+static char captured[4096];
+static int capture(const char *directory, char *why_not, size_t m, char *error, size_t n) {
+    snprintf(captured, sizeof captured, "%s", directory);
+    snprintf(why_not, m, "%s", "");
+    return step("capture", error, n);
+}
+static int persist(mpy_image_result_t *result, char *error, size_t n) {
+    if (step("persist", error, n) != 0 || mpy_control_cancelled()) return -1;
+    return put_image(captured, result, error, n);
+}
 static int resume(int exit_after, char *error, size_t n) {
     int rc = step(exit_after ? "exit" : "resume", error, n);
     if (exit_after) _exit(0);
@@ -84,8 +100,14 @@ static void abort_job(int code, const char *reason) {
     event("abort %d %s", code, reason);
     _exit(code);
 }
-static const mpy_engine_ops_t ops = {
-    .check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job};
+static const mpy_engine_ops_t ops = {.check = check,
+                                     .stop = stop,
+                                     .drain = drain,
+                                     .write = write_image,
+                                     .capture = capture,
+                                     .persist = persist,
+                                     .resume = resume,
+                                     .abort_job = abort_job};
 
 static void *map(uint64_t address, uint64_t bytes) {
     void *p =
@@ -192,7 +214,8 @@ static void order(char *line) {
     } else if (strcmp(word, "fail") == 0) {
         sscanf(rest, "%31s %255[^\n]", fail_step, fail_reason);
     } else if (strcmp(word, "hold") == 0) {
-        hold = atoi(rest);
+        sscanf(rest, "%31s", hold_step);
+        hold = strcmp(hold_step, "0") != 0;
     } else if (strcmp(word, "request") == 0) {
         event("ticket %" PRId64, mpy_control_request());
     } else if (strcmp(word, "tickets") == 0) {
@@ -212,6 +235,8 @@ static void order(char *line) {
         for (uint32_t i = 0; i < clock->nrows; i++)
             event("row %016" PRIx64 " seq %" PRIu64 " target %" PRIu64, clock->rows[i].cid, clock->rows[i].seq,
                   clock->rows[i].target);
+    } else if (strcmp(word, "count") == 0) { /* the checkpoints that the program knows of */
+        event("checkpoints %u", MPY_UPPER->checkpoints);
     } else if (strcmp(word, "exit") == 0) {
         _exit(atoi(rest));
     }
@@ -240,6 +265,7 @@ int main(int argc, char **argv) {
             if (!mpy_secret_read(job.dir, job.secret, error, sizeof error)) fail(error);
         }
     }
+    signal(SIGUSR1, on_release);
     bool say;
     if (!here && !mpy_rendezvous(&options, &job, &say, error, sizeof error)) {
         if (!say) exit(1);

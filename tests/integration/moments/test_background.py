@@ -1,0 +1,253 @@
+"""Checkpoints whose images are written beside the running program (--background auto), and what can happen meanwhile.
+
+A test stops the writers with SIGSTOP as soon as they exist, so that it has the time that it needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy, run
+from manapy.ckpt import command
+from manapy.cli.shared import naming
+from manapy.core.errors import CheckpointError, ManapyError
+from manapy.core.processes import is_alive
+
+BACKGROUND = ("--background", "auto")
+
+
+@pytest.fixture
+def aside() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def changing(job: Job, megabytes: int = 30) -> Job:
+    job.start_python("moments/changing.py", str(megabytes), options=BACKGROUND)
+    job.wait_for("step ")
+    return job
+
+
+def take(job: Job) -> command.Taken:
+    return command.take(naming.job(str(job.dir)))
+
+
+def writers(job: Job) -> list[int]:
+    """The processes that write images of the job's ranks."""
+    found = []
+    for pid in job.pids():
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                for child in map(int, children.read_text().split()):
+                    if Path(f"/proc/{child}/comm").read_text() == "manapy-writer\n":
+                        found.append(child)
+    return found
+
+
+def stopped_writers(job: Job, aside: ThreadPoolExecutor) -> tuple[Future[command.Taken], list[int]]:
+    """A checkpoint whose images aren't complete, and its writers, which stand still."""
+    request = aside.submit(take, job)
+    deadline = time.monotonic() + PATIENCE
+    stopped: set[int] = set()
+    while len(stopped) < job.ranks and time.monotonic() < deadline:
+        for writer in set(writers(job)) - stopped:
+            os.kill(writer, signal.SIGSTOP)
+            stopped.add(writer)
+    assert len(stopped) == job.ranks and not request.done(), job.report()
+    until(lambda: job.status()["phase"] == "saving")
+    return request, sorted(stopped)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def goes_on(job: Job) -> None:
+    """The program does many more steps."""
+    at = last_step(job)
+    job.wait_for(lambda _: last_step(job) > at + 100)
+
+
+def last_step(job: Job) -> int:
+    return int(re.findall(r"step (\d+)\n", job.output())[-1])
+
+
+def wake(stopped: list[int]) -> None:
+    for writer in stopped:
+        os.kill(writer, signal.SIGCONT)
+
+
+def ends_well(job: Job) -> None:
+    (job.where / "end").touch()
+    assert "ok" in job.finish().splitlines(), job.report()
+
+
+def failure(request: Future[command.Taken]) -> str:
+    with pytest.raises(ManapyError) as error:
+        request.result(PATIENCE)
+    return str(error.value)
+
+
+def test_the_image_is_of_the_moment_of_capture(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
+    job = changing(make_job())
+    request, stopped = stopped_writers(job, aside)
+    goes_on(job)
+    assert job.status()["waiting"] == ["saving (0 of 2 written)"]
+    assert not list(job.dir.glob("ckpt-*"))
+    wake(stopped)
+    taken = request.result(PATIENCE)
+    assert re.fullmatch(r"the job stood for \d+ ms; published after [0-9.]+ s", taken.remark)
+    assert not writers(job)
+    job.kill()
+    assert manapy("verify", job.dir).returncode == 0
+    job.restart_by_command(*BACKGROUND)
+    job.wait_until_it_runs()
+    assert "the job stood for" in take(job).remark
+    ends_well(job)
+
+
+@pytest.mark.parametrize("command", ["manapy-launch", "manapy-restart"])
+def test_option_takes_two_words(command: str) -> None:
+    done = run([BIN / command, "--background", "on", "x"])
+    assert done.returncode == 2
+    assert done.stderr == f"{command}: --background needs auto or off, not on (see --help)\n"
+
+
+def test_command_says_both_times(make_job: Callable[..., Job]) -> None:
+    job = changing(make_job(1), 1)
+    done = manapy("checkpoint", job.dir)
+    assert done.stdout.strip() == str(job.dir / "ckpt-000001")
+    assert re.search(r"the job stood for \d+ ms; published after [0-9.]+ s\n", done.stderr)
+    ends_well(job)
+
+
+def test_two_requests(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
+    job = changing(make_job())
+    first, stopped = stopped_writers(job, aside)
+    second = aside.submit(take, job)
+    wake(stopped)
+    assert [request.result(PATIENCE).path.name for request in (first, second)] == ["ckpt-000001", "ckpt-000002"]
+    ends_well(job)
+
+
+def test_own_children(
+    make_job: Callable[..., Job], aside: ThreadPoolExecutor, c_program: Callable[[Path], Path]
+) -> None:
+    """The program does not find the writer among its children, and no pipe of it stays open there."""
+    job = make_job()
+    job.start(c_program(PROGRAMS / "moments" / "own_children.c"), options=BACKGROUND)
+    job.wait_for("step ")
+    request, stopped = stopped_writers(job, aside)
+    goes_on(job)
+    wake(stopped)
+    request.result(PATIENCE)
+    job.kill()
+    job.restart()
+    job.wait_for("step ")
+    ends_well(job)
+
+
+def test_killed_writer(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
+    """The checkpoint fails, the job goes on, and its next images are written while it stands."""
+    job = changing(make_job())
+    before = take(job).path
+    request, stopped = stopped_writers(job, aside)
+    os.kill(stopped[0], signal.SIGKILL)
+    assert re.fullmatch(r"rank [01]: the process that wrote the image .* was ended by signal 9 .*", failure(request))
+    until(lambda: not any(map(is_alive, stopped)))
+    assert not list(job.dir.glob("tmp-*")) and (job.dir / "latest").resolve() == before
+    goes_on(job)
+    assert take(job).remark.endswith("(written while the job stood: an earlier writer was killed)")
+    ends_well(job)
+
+
+def test_killed_rank(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
+    """No checkpoint is published, the previous one is whole, and no writer stays."""
+    job = changing(make_job())
+    before = take(job).path
+    request, stopped = stopped_writers(job, aside)
+    os.kill(job.pids()[1], signal.SIGKILL)
+    assert "rank 1" in failure(request)
+    until(lambda: not any(map(is_alive, stopped)))
+    job.wait()
+    assert (job.dir / "latest").resolve() == before and not list(job.dir.glob("tmp-*"))
+    assert manapy("verify", before).returncode == 0
+
+
+def test_writer_dies_with_its_rank(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
+    """Although nobody kills it: mpirun's process of this host stands, and knows nothing of the rank's death."""
+    job = changing(make_job(1))
+    request, stopped = stopped_writers(job, aside)
+    rank = job.pids()[0]
+    proxy = int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(proxy, signal.SIGSTOP)
+    os.kill(rank, signal.SIGKILL)
+    until(lambda: not any(map(is_alive, stopped)))
+    os.kill(proxy, signal.SIGCONT)
+    failure(request)
+
+
+def test_killed_coordinator(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
+    job = changing(make_job())
+    request, stopped = stopped_writers(job, aside)
+    os.kill(int(job.status()["pid"]), signal.SIGKILL)
+    failure(request)
+    until(lambda: not any(map(is_alive, stopped)))
+    job.wait_for("the coordinator is lost")
+    ends_well(job)
+    assert not list(job.dir.glob("ckpt-*"))
+
+
+def test_disk_full(make_job: Callable[..., Job]) -> None:
+    """A rank may not write the whole image: one line, and the job goes on."""
+    job = make_job()
+    job.start_python("moments/quota.py", options=BACKGROUND)
+    job.wait_for("ready")
+    (job.where / "limit").touch()
+    job.wait_for("limited")
+    with pytest.raises(CheckpointError, match="rank 1: cannot write the image: File too large"):
+        take(job)
+    assert not list(job.dir.glob("tmp-*"))
+    (job.where / "unlimit").touch()
+    job.wait_for("unlimited")
+    assert "ckpt-" in take(job).path.name
+    (job.where / "end").touch()
+    job.finish()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can replace /proc/meminfo")
+def test_too_little_memory(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    """The images are written while the job stands, and the answer says why."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 16777216 kB\nMemAvailable: 4096 kB\n")
+    instead = ["unshare", "-m", "sh", "-c", f'mount --bind {meminfo} /proc/meminfo && exec "$@"', "sh"]
+    job = changing(make_job(mpirun=[*instead, BIN / "mpirun"]))
+    reason = "the host has too little free memory for a copy"
+    assert take(job).remark.endswith(f"(written while the job stood: {reason})")
+    assert reason in (job.dir / "coordinator.log").read_text()
+    assert manapy("verify", job.dir).returncode == 0
+    ends_well(job)
+
+
+def test_program_ends_while_its_image_is_written(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
+    """Its end waits for the image."""
+    job = changing(make_job())
+    request, stopped = stopped_writers(job, aside)
+    (job.where / "end").touch()
+    job.wait_for("the program has ended; its checkpoint is still being written")
+    assert not request.done() and all(map(is_alive, job.pids()))
+    wake(stopped)
+    assert request.result(PATIENCE).path.name == "ckpt-000001"
+    assert "ok" in job.finish().splitlines()
+    assert manapy("verify", job.dir).returncode == 0
