@@ -11,6 +11,8 @@
 #include <sys/time.h>
 #include <time.h>
 
+enum { NICEST = 19 }; /* the value that each process may set, whatever it was started with */
+
 static volatile sig_atomic_t caught[65];
 static volatile int caught_value;
 
@@ -33,7 +35,7 @@ static void process_setup(void)
     CHECK(chdir("deeper") == 0);
     umask(037);
     prctl(PR_SET_NAME, "my program");
-    setpriority(PRIO_PROCESS, 0, 3);
+    CHECK(setpriority(PRIO_PROCESS, 0, NICEST) == 0);
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = 900;
@@ -67,7 +69,7 @@ static void process_verify(void)
     prctl(PR_GET_NAME, name);
     CHECK(!strcmp(name, "my program"));
     errno = 0;
-    CHECK(getpriority(PRIO_PROCESS, 0) == 3 && errno == 0);
+    CHECK(getpriority(PRIO_PROCESS, 0) == NICEST && errno == 0);
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 900);
     CHECK(getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0 && limit.rlim_max == 0);
     struct itimerval interval;
