@@ -2,6 +2,7 @@
 
     python tests/conformance/mpich.py DIR                          all folders of DIR that FOLDERS names
     python tests/conformance/mpich.py DIR --only attr,comm/cmfree  folders, or programs
+    python tests/conformance/mpich.py DIR --each 8                 each program on 8 ranks, whatever its list says
     python tests/conformance/mpich.py DIR --open-mpi               those in Fortran, compiled for Open MPI, on Open MPI
     python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
     python tests/conformance/mpich.py DIR --standard               programs of the MPI-5 standard ABI
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import contextlib
+import dataclasses
 import shutil
 import sys
 import tempfile
@@ -58,6 +60,12 @@ def asked_for(suite: Path, only: Iterable[str]) -> list[Case]:
             raise ListError(f"{item}: no such program in the lists of {suite}")
         found.update((case.name, case) for case in of)
     return list(found.values())
+
+
+def on_each(cases: Iterable[Case], ranks: int) -> list[Case]:
+    """The cases on this number of ranks, each one once."""
+    found = (dataclasses.replace(case, ranks=ranks) for case in cases)
+    return list({case.name: case for case in found}.values())
 
 
 def chosen(cases: Iterable[Case], ranks: int) -> list[Case]:
@@ -136,6 +144,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--open-mpi", action="store_true", help="only programs in Fortran, compiled for Open MPI, and on Open MPI")
     add("--way", metavar="LIST", default=",".join(WAYS), help=f"of {','.join(WAYS)} (default: all)")
     add("--ranks", type=int, default=16, metavar="N", help="leave out what wants more ranks (default 16)")
+    add("--each", type=int, metavar="N", help="run each program on N ranks, not on the number in its list")
     add("--standard", action="store_true", help="programs in C become programs of the MPI-5 standard ABI")
     add("--jobs", type=int, default=1, metavar="N", help="programs at a time (default 1)")
     add(
@@ -172,6 +181,8 @@ def main(argv: list[str] | None = None) -> int:
         asked = asked_for(suite, options.only.split(","))
         if options.open_mpi:
             asked = [case for case in asked if language_name(case.folder) in FORTRAN]
+        if options.each:
+            asked = on_each(asked, options.each)
         wanted = chosen(asked, options.ranks)
         builder = Builder(suite, base / "build", options.open_mpi, options.standard)
     except (ListError, BuildError) as error:

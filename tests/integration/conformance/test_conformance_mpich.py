@@ -128,6 +128,14 @@ def test_what_differs_is_told(suite: Path, tmp_path: Path, capsys: pytest.Captur
     }
 
 
+def test_each_program_on_another_number_of_ranks(suite: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    options = [str(suite), "--only", "first/sums", "--dir", str(results), "--way", "native"]
+    assert mpich.main([*options, "--each", "4"]) == 0
+    found = json.loads((results / "results.json").read_text())
+    assert sorted(found) == ["first/sums 4", "first/sums 4 3"]
+
+
 FORTRAN = """
       program main
       include 'mpif.h'
