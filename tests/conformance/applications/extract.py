@@ -102,6 +102,14 @@ def nwchem(where: Path, output: str) -> Result:
     return Result(numbers=numbers)
 
 
+def cp2k(where: Path, output: str) -> Result:
+    """The energy of the last step, and the positions of all steps."""
+    if "PROGRAM ENDED AT" not in output:
+        raise ResultError("no PROGRAM ENDED AT in the output")
+    energy = last(rf"ENERGY\| Total FORCE_EVAL \( QS \) energy \[a\.u\.\]:\s+{NUMBER}", output, "energy")
+    return Result(numbers={"energy": number(energy)}, digests={"positions": digest(file(where, "water-pos-1.xyz"))})
+
+
 def named_values(where: Path, output: str) -> Result:
     """Our own programs print `name = value`, floating point numbers with float.hex()."""
     found = dict(re.findall(r"^result: (.+?) = (\S+)$", output, re.MULTILINE))

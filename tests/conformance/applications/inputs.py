@@ -137,6 +137,84 @@ for k in range(times):
         PETSc.Sys.Print(f"result: norm {k} = {x.norm().hex()}", flush=True)
 '''
 
+# One water molecule. The positions of each step depend on sums over the ranks.
+WATER = """\
+&GLOBAL
+  PROJECT water
+  RUN_TYPE MD
+  PRINT_LEVEL LOW
+&END GLOBAL
+&MOTION
+  &MD
+    ENSEMBLE NVE
+    STEPS 8
+    TIMESTEP 0.5
+    TEMPERATURE 300
+  &END MD
+&END MOTION
+&FORCE_EVAL
+  METHOD Quickstep
+  &DFT
+    BASIS_SET_FILE_NAME /usr/share/cp2k/BASIS_SET
+    POTENTIAL_FILE_NAME /usr/share/cp2k/GTH_POTENTIALS
+    &MGRID
+      CUTOFF 100
+    &END MGRID
+    &SCF
+      EPS_SCF 1.0E-7
+      SCF_GUESS ATOMIC
+    &END SCF
+    &XC
+      &XC_FUNCTIONAL PADE
+      &END XC_FUNCTIONAL
+    &END XC
+  &END DFT
+  &SUBSYS
+    &CELL
+      ABC 5.0 5.0 5.0
+    &END CELL
+    &COORD
+      O 0.000 0.000 0.000
+      H 0.757 0.586 0.000
+      H -0.757 0.586 0.000
+    &END COORD
+    &KIND H
+      BASIS_SET DZVP-GTH-PADE
+      POTENTIAL GTH-PADE-q1
+    &END KIND
+    &KIND O
+      BASIS_SET DZVP-GTH-PADE
+      POTENTIAL GTH-PADE-q6
+    &END KIND
+  &END SUBSYS
+&END FORCE_EVAL
+"""
+
+FIELDS = '''\
+"""Write fields into one HDF5 file by all ranks together, and read back what other ranks have written."""
+
+import sys
+
+import h5py
+import numpy
+from mpi4py import MPI
+
+world, (rows, times) = MPI.COMM_WORLD, map(int, sys.argv[1:])
+begin = world.rank * rows
+cells = numpy.arange(100 * begin, 100 * (begin + rows))
+other = (world.rank + 1) % world.size * rows
+with h5py.File("fields.h5", "w", driver="mpio", comm=world) as file:
+    fields = file.create_dataset("fields", (times, world.size * rows, 100), "f8")
+    for k in range(times):
+        with fields.collective:
+            fields[k, begin : begin + rows] = numpy.sin(k + cells).reshape(rows, 100)
+        file.flush()
+        world.Barrier()
+        total = world.allreduce(float(fields[k, other : other + rows].sum()))
+        if world.rank == 0 and k % 10 == 9:
+            print(f"result: sum {k} = {total.hex()}", flush=True)
+'''
+
 
 def _write(where: Path, **files: str) -> None:
     for name, text in files.items():
@@ -176,6 +254,16 @@ def water_molecules(where: Path) -> None:
 def poisson(where: Path) -> None:
     """A program for petsc4py."""
     _write(where, **{"poisson.py": POISSON})
+
+
+def water_for_cp2k(where: Path) -> None:
+    """A water molecule for molecular dynamics by density functional theory."""
+    _write(where, water__inp=WATER)
+
+
+def fields(where: Path) -> None:
+    """A program for h5py."""
+    _write(where, fields__py=FIELDS)
 
 
 def matrix_for_mumps(where: Path, side: int = 250) -> None:

@@ -117,6 +117,27 @@ APPLICATIONS = (
         environment={"PYTHONPATH": inputs.newest("/usr/lib/petscdir/petsc3.*/*-real/lib/python3/dist-packages")},
     ),
     Application(
+        "cp2k",
+        OPEN_MPI_4,
+        ("/usr/bin/cp2k.psmp", "-i", "water.inp"),
+        extract.cp2k,
+        1e-6,
+        "the threshold of the self-consistent cycle is 1e-7",
+        inputs.water_for_cp2k,
+        ("cp2k", "cp2k-data"),
+    ),
+    Application(
+        "h5py",
+        OPEN_MPI_4,
+        ("/usr/bin/python3", "fields.py", "50", "800"),
+        extract.named_values,
+        0.0,
+        "each rank adds up in a fixed order",
+        inputs.fields,
+        ("python3-h5py-mpi", "python3-mpi4py"),
+        environment={"H5PY_ALWAYS_USE_MPI": "1"},  # Debian's h5py looks for an mpirun of Open MPI or MPICH
+    ),
+    Application(
         "mumps",
         OPEN_MPI_4,
         _reading("/usr/lib/mumps/dsimpletest", "input"),

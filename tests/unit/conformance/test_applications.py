@@ -51,6 +51,11 @@ XDLU = """\
     0 tests completed and failed residual checks.
     8 tests skipped because of illegal input values.
 """
+CP2K = """\
+ ENERGY| Total FORCE_EVAL ( QS ) energy [a.u.]:              -17.1115352
+ ENERGY| Total FORCE_EVAL ( QS ) energy [a.u.]:              -17.1117897
+  **** **      *******  **  PROGRAM ENDED AT               2026-11-26 23:48:06
+"""
 NWCHEM = """\
          Total SCF energy =    -76.057127425196
           Total MP2 energy           -76.332244405248
@@ -76,6 +81,14 @@ def test_lammps(tmp_path: Path) -> None:
     (tmp_path / "log.lammps").write_text(LOG_LAMMPS.replace("Total wall time", "ERROR"))
     with pytest.raises(ResultError, match="not complete"):
         extract.lammps(tmp_path, "")
+
+
+def test_cp2k_uses_the_last_step(tmp_path: Path) -> None:
+    (tmp_path / "water-pos-1.xyz").write_text("3 atoms")
+    found = extract.cp2k(tmp_path, CP2K)
+    assert found == Result({"energy": -17.1117897}, digests={"positions": extract.digest(b"3 atoms")})
+    with pytest.raises(ResultError, match="ENDED"):
+        extract.cp2k(tmp_path, CP2K.replace("ENDED", "STOPPED"))
 
 
 def test_gromacs_uses_the_last_step_and_not_the_averages(tmp_path: Path) -> None:
@@ -137,7 +150,9 @@ def test_mumps(tmp_path: Path) -> None:
     assert found.digests != extract.mumps(tmp_path, SOLUTION.replace("0000000000004", "0000000000009")).digests
 
 
-EXTRACTORS = ("quantum_espresso", "lammps", "gromacs", "nwchem", "named_values", "mumps", "scalapack", "hpcc", "imb")
+EXTRACTORS = (
+    "quantum_espresso", "lammps", "gromacs", "nwchem", "cp2k", "named_values", "mumps", "scalapack", "hpcc", "imb",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXTRACTORS)
