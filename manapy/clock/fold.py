@@ -1,5 +1,5 @@
 """The clock's lines of one node's ranks, rewritten by the node's agent so that lines of many ranks are equal. The
-coordinator then reads each of them once (ckpt/bundle.py).
+coordinator then reads each of them once (ckpt/bundle.py), and so do agents on the way (ckpt/node/tree.py).
 
 Two things make the lines of ranks differ although they say the same:
 
@@ -8,32 +8,38 @@ Two things make the lines of ranks differ although they say the same:
 - The list of rows. Ranks share some communicators, but not all. So each row gets a ROWS of its own, with ``more``.
 
 Invariants
- 1. The number of a rank rises when, and only when, its version has changed. So a FREEZE with the number that a rank had
-    last gets the rank's version, and any other number gets STALE, which no rank accepts: what was reported behind that
-    number is not known to the coordinator.
- 2. Ranks whose versions have changed once since ``renew`` have the same number.
+ 1. A number says how often the version in a rank's lines of one epoch has changed. It depends on that rank's lines
+    only. So ranks that have done the same since INTENT have the same number, whatever agents they are behind.
+ 2. A FREEZE with the epoch and the number that a rank had last gets the rank's version. Any other one gets STALE, which
+    no rank accepts: what was reported behind that number is not known to the coordinator.
  3. Nothing else of a line changes, and the lines of a rank keep their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 VERSIONED = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
 STALE = "0"  # every rank's version is greater after its INTENT
+
+
+class _Newest(NamedTuple):
+    """Of a rank's last line."""
+
+    epoch: str
+    version: str
+    number: str
+
+
+_NOTHING = _Newest("", "", "")
 
 
 class Fold:
     """The ranks of one node."""
 
     def __init__(self) -> None:
-        self._versions: dict[int, tuple[str, int]] = {}  # of each rank: as last reported, and the number for it
-        self._next = 1  # of the ranks whose versions change now
-        self._highest = 0  # number in use
-
-    def renew(self) -> None:
-        """What has come until now goes to the coordinator."""
-        self._next = self._highest + 1
+        self._newest: dict[int, _Newest] = {}
 
     def up(self, rank: int, line: str) -> Iterable[str]:
         """The lines for the coordinator that stand for a line of a rank. A malformed line stands for itself, so that
@@ -42,7 +48,7 @@ class Fold:
         if kind not in VERSIONED or len(fields) < 2 or (kind == "ROWS" and fields[3:4] != [str(len(fields) - 4)]):
             return (line,)
         epoch, version, *rest = fields
-        start = f"{kind} {epoch} {self._number(rank, version)}"
+        start = f"{kind} {epoch} {self._number(rank, epoch, version)}"
         if kind != "ROWS":
             return (" ".join([start, *rest]),)
         more, _, *rows = rest
@@ -55,14 +61,15 @@ class Fold:
         kind, epoch, number = line.split(" ")
         alike: dict[str, list[int]] = {}  # by version
         for rank in ranks:
-            version, newest = self._versions.get(rank, (STALE, 0))
-            alike.setdefault(version if int(number) == newest else STALE, []).append(rank)
+            newest = self._newest.get(rank, _NOTHING)
+            is_known = (newest.epoch, newest.number) == (epoch, number)
+            alike.setdefault(newest.version if is_known else STALE, []).append(rank)
         return [(some, f"{kind} {epoch} {version}") for version, some in alike.items()]
 
-    def _number(self, rank: int, version: str) -> int:
-        last, number = self._versions.get(rank, ("", 0))
-        if version != last:
-            number = max(self._next, number + 1)
-            self._highest = max(self._highest, number)
-            self._versions[rank] = version, number
-        return number
+    def _number(self, rank: int, epoch: str, version: str) -> str:
+        newest = self._newest.get(rank, _NOTHING)
+        if newest.epoch != epoch:
+            newest = self._newest[rank] = _Newest(epoch, version, "1")
+        elif newest.version != version:
+            newest = self._newest[rank] = _Newest(epoch, version, str(int(newest.number) + 1))
+        return newest.number

@@ -192,7 +192,6 @@ class Agent:
         if waiting and (len(waiting) >= len(self._ranks) or time.monotonic() >= self._due):
             for message in self._up.take():
                 self._coordinator.send(message)
-            self._fold.renew()
             self._flush(self._coordinator)
 
     def _on_coordinator(self, events: int) -> bool:

@@ -39,11 +39,9 @@ LINES = st.lists(
 )
 
 
-def through(fold: Fold, waiting: bundle.Bundle) -> list[tuple[tuple[int, ...], str]]:
+def through(waiting: bundle.Bundle) -> list[tuple[tuple[int, ...], str]]:
     """What the coordinator reads when the agent passes its lines up."""
-    messages = list(waiting.take())
-    fold.renew()
-    return [part for message in messages for part in bundle.read(message)]
+    return [part for message in waiting.take() for part in bundle.read(message)]
 
 
 @given(LINES)
@@ -57,7 +55,7 @@ def test_nothing_is_lost(lines: list[tuple[int, int, str, bool]]) -> None:
     numbers: dict[int, dict[str, int]] = {}
 
     def hear() -> None:
-        for ranks, line in through(fold, waiting):
+        for ranks, line in through(waiting):
             for rank in ranks:
                 heard.setdefault(rank, []).append(line)
 
@@ -104,6 +102,74 @@ def unfolded(lines: list[str], versions: dict[str, int]) -> list[str]:
     return found
 
 
+@given(LINES, st.integers(1, 5), st.data())
+def test_lines_joined_on_the_way(lines: list[tuple[int, int, str, bool]], nodes: int, data: st.DataObject) -> None:
+    """Agents below another one pass lines up at any time, also in the next epoch. What each rank says, and what it gets
+    for a FREEZE, does not depend on the agents and on other ranks: it is as if each rank had an agent of its own."""
+    folds = [Fold() for _ in range(nodes)]
+    waiting = [bundle.Bundle() for _ in folds]
+    above = bundle.Bundle()
+    alone = [Fold() for _ in range(5)]
+    sent: dict[int, list[str]] = {}
+    heard: dict[int, list[str]] = {}
+    versions = [1] * 5
+    epoch = 7
+
+    def pass_up(node: int) -> None:
+        for ranks, line in through(waiting[node]):
+            above.add_all(ranks, line)
+
+    def hear() -> None:
+        for ranks, line in through(above):
+            for rank in ranks:
+                heard.setdefault(rank, []).append(line)
+
+    for rank, rise, form, now in lines:
+        epoch += data.draw(st.sampled_from([0, 0, 0, 1]))
+        versions[rank] += rise
+        line = form.format(versions[rank]).replace(" 7 ", f" {epoch} ", 1)
+        node = rank % nodes
+        sent.setdefault(rank, []).extend(alone[rank].up(rank, line))
+        for passed in folds[node].up(rank, line):
+            waiting[node].add(rank, passed)
+        if now:
+            pass_up(node)
+            if data.draw(st.booleans()):
+                hear()
+    for node in range(nodes):
+        pass_up(node)
+    hear()
+    assert heard == sent
+    for rank, of_rank in sent.items():
+        for _, of_epoch, number, *_ in (line.split(" ") for line in of_rank):
+            order = f"FREEZE {of_epoch} {number}"
+            got = [[(list(ranks), line) for ranks, line in fold.down((rank,), order)]
+                   for fold in (folds[rank % nodes], alone[rank])]  # fmt: skip
+            assert got[0] == got[1]
+
+
+def test_ranks_of_several_agents_in_one_line() -> None:
+    """They have done the same, but not at the same time."""
+    folds, above = [Fold(), Fold()], bundle.Bundle()
+    for rank in range(4):
+        for line in (f"ROWS 3 {5 + rank} 0 1 w", f"STATE 3 {8 + rank} 2 0"):
+            for passed in folds[rank // 2].up(rank, line):
+                above.add_all((rank,), passed)
+    assert through(above) == [
+        ((0, 1, 2, 3), "ROWS 3 1 1 1 w"),
+        ((0, 1, 2, 3), "ROWS 3 1 0 0"),
+        ((0, 1, 2, 3), "STATE 3 2 2 0"),
+    ]
+
+
+def test_a_number_of_another_epoch_is_stale() -> None:
+    fold = Fold()
+    assert list(fold.up(0, "STATE 3 8 2 0")) == ["STATE 3 1 2 0"]
+    assert list(fold.up(0, "STATE 4 9 1 0")) == ["STATE 4 1 1 0"]
+    assert list(fold.down((0,), "FREEZE 3 1")) == [([0], f"FREEZE 3 {STALE}")]
+    assert list(fold.down((0,), "FREEZE 4 1")) == [([0], "FREEZE 4 9")]
+
+
 def test_ranks_that_say_the_same_in_one_line() -> None:
     """Versions differ, and of three communicators only two are shared."""
     fold, waiting = Fold(), bundle.Bundle()
@@ -112,7 +178,7 @@ def test_ranks_that_say_the_same_in_one_line() -> None:
         for line in (f"ROWS 3 {version} 0 3 w g{rank // 2} c{rank}", f"STATE 3 {version + 1} 2 0"):
             for passed in fold.up(rank, line):
                 waiting.add(rank, passed)
-    assert through(fold, waiting) == [
+    assert through(waiting) == [
         ((0, 1, 2, 3), "ROWS 3 1 1 1 w"),
         ((0, 1), "ROWS 3 1 1 1 g0"),
         ((2, 3), "ROWS 3 1 1 1 g1"),
@@ -134,15 +200,16 @@ def test_malformed_lines_pass_as_they_are(line: str) -> None:
 
 
 class Folded(Simulator):
-    """The ranks are behind agents. An agent passes lines up at random moments, many together or each at once.
+    """The ranks are behind agents. An agent passes lines up at random moments, many together or each at once. In a
+    tree, all agents are below the first one.
 
     Events of agent n have the number size + n. ``heard``: what the controller got.
     """
 
-    def __init__(self, program: Program, *, per_node: int, **options: Any) -> None:
+    def __init__(self, program: Program, *, per_node: int, tree: bool, **options: Any) -> None:
         super().__init__(program, **options)
         size = len(program)
-        self.per_node = per_node
+        self.per_node, self.tree = per_node, tree
         self.folds = [Fold() for _ in range(0, size, per_node)]
         self.waiting = [bundle.Bundle() for _ in self.folds]
         self.passed_up: list[deque[str]] = [deque() for _ in self.folds]
@@ -167,25 +234,35 @@ class Folded(Simulator):
         queue = self.passed_up[node]
         if self.waiting[node].ranks and self.rng.random() < 0.7:
             queue.extend(self.waiting[node].take())
-            self.folds[node].renew()
         if queue:
             parts = list(bundle.read(queue.popleft()))
-            for i, (ranks, line) in enumerate(parts):
-                self.saved += len(ranks) - 1
-                message = from_wire(line)
-                self.heard.append((ranks, message))  # type: ignore[arg-type]
-                before = len(self.checkpoints)
-                self._hear(ranks, message)  # type: ignore[arg-type]
-                if len(self.checkpoints) > before and self.checkpoints[-1].converged and i + 1 < len(parts):
-                    raise Violation(f"safe before {parts[i + 1 :]}")
+            if self.tree and node:
+                for ranks, line in parts:
+                    self.waiting[0].add_all(ranks, line)
+                self._rising.add(self.controller.size)
+            else:
+                self._hear_all(parts)
         if queue or self.waiting[node].ranks:
             self._rising.add(self.controller.size + node)
+
+    def _hear_all(self, parts: list[tuple[tuple[int, ...], str]]) -> None:
+        for i, (ranks, line) in enumerate(parts):
+            self.saved += len(ranks) - 1
+            message = from_wire(line)
+            self.heard.append((ranks, message))  # type: ignore[arg-type]
+            before = len(self.checkpoints)
+            self._hear(ranks, message)  # type: ignore[arg-type]
+            if len(self.checkpoints) > before and self.checkpoints[-1].converged and i + 1 < len(parts):
+                raise Violation(f"safe before {parts[i + 1 :]}")
 
     def _lower(self, out: Sequence[tuple[int, ToRank]]) -> None:
         bundles = [bundle.Bundle() for _ in self.folds]
         for msg, group in groupby(out, itemgetter(1)):
             for rank, _ in group:
-                bundles[rank // self.per_node].add(rank, msg.to_wire())
+                bundles[0 if self.tree else rank // self.per_node].add(rank, msg.to_wire())
+        self._send_down(bundles)
+
+    def _send_down(self, bundles: list[bundle.Bundle]) -> None:
         for node, lines in enumerate(bundles):
             self.passed_down[node].extend(lines.take())
             if self.passed_down[node]:
@@ -196,11 +273,17 @@ class Folded(Simulator):
             super()._fall(r)
             return
         node = r - self.controller.size
-        for part in bundle.read(self.passed_down[node].popleft()):
-            for ranks, line in self.folds[node].down(*part):
-                for rank in ranks:
+        below = [bundle.Bundle() for _ in self.folds]
+        for ranks, order in bundle.read(self.passed_down[node].popleft()):
+            for rank in ranks:
+                if rank // self.per_node != node:
+                    below[rank // self.per_node].add(rank, order)
+            own = [rank for rank in ranks if rank // self.per_node == node]
+            for some, line in self.folds[node].down(own, order):
+                for rank in some:
                     self.down[rank].append((self._depth + 1, from_wire(line)))  # type: ignore[arg-type]
                     self._falling.add(rank)
+        self._send_down(below)
         if self.passed_down[node]:
             self._falling.add(r)
 
@@ -210,12 +293,15 @@ class Folded(Simulator):
             raise Violation("lines on their way through agents")
 
 
-def check(program: Program, seed: int, moments: list[int], per_node: int, **options: Any) -> Folded:
+def check(program: Program, seed: int, moments: list[int], per_node: int, tree: bool, **options: Any) -> Folded:
     """Run with and without checkpoints; both must end alike. Then give the controller each line by itself."""
     plain = Simulator(program, seed=seed)
     expected = results(plain.run(), len(program))
     requests = sorted(moment * plain.steps // 1000 for moment in moments)
-    run = Folded(program, per_node=per_node, seed=seed + 1, requests=requests, promises=(0.0, 0.1)[seed % 2], **options)
+    promises = (0.0, 0.1)[seed % 2]
+    run = Folded(
+        program, per_node=per_node, tree=tree, seed=seed + 1, requests=requests, promises=promises, **options
+    )  # fmt: skip
     assert results(run.run(), len(program)) == expected
     for checkpoint in run.checkpoints:
         assert checkpoint.converged or checkpoint.reason == "the job is finishing"
@@ -265,6 +351,7 @@ def compare(run: Folded) -> None:
     lazy=st.booleans(),
     threads=st.integers(1, 3),
     per_node=st.integers(1, 7),
+    tree=st.booleans(),
 )
 def test_any_program_behind_agents(
     rng: random.Random,
@@ -276,8 +363,9 @@ def test_any_program_behind_agents(
     lazy: bool,
     threads: int,
     per_node: int,
+    tree: bool,
 ) -> None:
-    check(build(rng, size, events, threads), seed, moments, per_node, patience=patience, lazy=lazy)
+    check(build(rng, size, events, threads), seed, moments, per_node, tree, patience=patience, lazy=lazy)
 
 
 def test_many_programs_behind_agents() -> None:
@@ -287,7 +375,8 @@ def test_many_programs_behind_agents() -> None:
         rng = random.Random(seed)
         program = build(rng, rng.randint(2, 9), rng.randint(1, 30), rng.choice((1, 3)))
         moments = [rng.randrange(1001) for _ in range(3)]
-        run = check(program, seed, moments, rng.randint(2, 9), patience=rng.choice((0, 1, 5)), lazy=rng.random() < 0.5)
+        options = {"patience": rng.choice((0, 1, 5)), "lazy": rng.random() < 0.5}
+        run = check(program, seed, moments, rng.randint(1, 9), tree=seed % 2 == 0, **options)
         total["saved"] += run.saved
         for checkpoint in run.checkpoints:
             total["converged"] += checkpoint.converged
