@@ -13,12 +13,14 @@ from ..core.wire_text import decode_text, encode_text
 __all__ = [
     "ANSWER_MAX",
     "EXIT_CHECKPOINTED",
+    "FROM_BELOW",
     "FROM_COMMAND",
     "FROM_NODE",
     "FROM_RANK",
     "INIT_MS",
     "LINE_MAX",
     "SECRET_BYTES",
+    "TO_BELOW",
     "TO_COMMAND",
     "TO_NODE",
     "TO_RANK",
@@ -45,8 +47,10 @@ TO_RANK = frozenset(
         "NOTED SAY KILL UNLED"
     ).split()
 )
-FROM_NODE = frozenset("NODE LINES LOST PIECE ENDED".split())
-TO_NODE = frozenset("LINES COLLECT ASK MORE LEAVE".split())
+FROM_NODE = frozenset("NODE STAY LISTENS JOINED PARTED FROM LINES LOST PIECE ENDED".split())
+TO_NODE = frozenset("DIRECT BELOW LISTEN FOR LINES COLLECT ASK MORE LEAVE".split())
+FROM_BELOW = frozenset("JOIN LINES PIECE ENDED".split())
+TO_BELOW = frozenset("LINES COLLECT ASK MORE LEAVE UNLED".split())
 FROM_COMMAND = frozenset("CHECKPOINT RECENT STATUS STOP COLLECT ASK".split())
 TO_COMMAND = frozenset("PROGRESS RESULT JSON COLLECTING PIECE".split())
 

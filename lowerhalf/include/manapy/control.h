@@ -4,10 +4,10 @@
  * Transport: one TCP connection per rank, and one per command (`manapy checkpoint` ...), to the coordinator's socket,
  * which is bound to loopback, or to the job's interface if the job spans hosts. The ranks of each other host connect to
  * the agent of their node instead, by a Unix socket (lowerhalf/join/node.c), and the agent has one connection to the
- * coordinator. Ranks speak with it as with the coordinator. Text lines, '\n'-terminated, at most
- * MPY_LINE_MAX bytes without their seal (JSON may be longer); fields separated by one blank; integers decimal,
- * identities 16 hex digits; strings percent-encoded (bytes <= 0x20, '%' and >= 0x7f), the empty string is "%"; lists
- * comma-separated without blanks ("-" = empty).
+ * coordinator. In a job of many nodes most agents have a connection to another agent instead. Ranks speak with their
+ * agent as with the coordinator. Text lines, '\n'-terminated, at most MPY_LINE_MAX bytes without their seal (JSON may
+ * be longer); fields separated by one blank; integers decimal, identities 16 hex digits; strings percent-encoded (bytes
+ * <= 0x20, '%' and >= 0x7f), the empty string is "%"; lists comma-separated without blanks ("-" = empty).
  *
  * Authentication (both directions, HMAC-SHA-256 with the 32-byte secret of DIR/secret, mode 0600):
  *   server: MANAPY <protocol version> <server nonce: 32 hex>
@@ -94,6 +94,12 @@
  *
  * node -> coordinator
  *   NODE host pid                                             first line of an agent
+ *   STAY                                                      after BELOW: the other agent can't be reached
+ *   LISTENS address port                                      where other agents can connect to this one
+ *   JOINED number                                             an agent has come below this one; the coordinator ends
+ *                                                             its first connection
+ *   PARTED number ranks                                       its connection has ended; these ranks were behind it
+ *   FROM number line                                          a line of that agent itself
  *   LINES ranks line (TAB ranks line)...                      lines that these ranks have sent (rank -> coordinator);
  *                                                             up to 2 MPY_LINE_MAX long. Each rank's lines are in
  *                                                             order. LOST in place of a line: the connection of these
@@ -101,8 +107,22 @@
  *                                                             numbers of its own in place of versions, and gives each
  *                                                             row a ROWS of its own (manapy/clock/fold.py)
  * coordinator -> node
+ *   DIRECT                                                    answer to NODE: this connection stays
+ *   BELOW number host address port                            answer to NODE: connect to the agent of another host, in
+ *                                                             place of this connection
+ *   LISTEN                                                    let other agents connect to you
+ *   FOR number line                                           a line for the agent below you that has this number
  *   LINES ranks line (TAB ranks line)...                      lines for these ranks (coordinator -> rank). FREEZE has
  *                                                             the agent's number in place of a version
+ *
+ * Between two agents, by a connection as with the coordinator (role node):
+ * node -> node above it
+ *   JOIN number                                               first line; the number is that of BELOW
+ *   LINES ranks line (TAB ranks line)...                      joined with lines of others, for the coordinator
+ * node -> node below it
+ *   LINES ranks line (TAB ranks line)...                      the part of a LINES that is for its ranks
+ *   UNLED                                                     the coordinator is lost. If the connection ends without
+ *                                                             it, the node above is lost
  *
  * command -> coordinator: one request line, then answers until the server closes
  *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
@@ -131,6 +151,7 @@
  * node -> coordinator
  *   PIECE stream data                                         the next bytes of its output; one more only after MORE
  *   ENDED stream                                              it has ended, or could not be started
+ * An agent below another one gets and sends these lines through FOR and FROM.
  */
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
+from ...clock.messages import decode_ranks
 from ...core import handshake, processes
 from ...core.connection import notice_loss
 from .. import bundle, protocol
@@ -17,7 +18,8 @@ from .channel import Channel
 from .flow import Flow, name_ranks
 from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
-from .recordings import Recordings
+from .recordings import Agent, Recordings
+from .tree import Below, Tree
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,8 @@ class Connections:
         self._secret, self._ranks, self._flow = secret, ranks, flow
         self._on_admitted, self._on_rank_line, self._serve_command = on_admitted, on_rank_line, serve_command
         self._nodes: set[Node] = set()
-        self.recordings = Recordings(lambda host: next((node for node in self._nodes if node.host == host), None))
+        self._tree = Tree()
+        self.recordings = Recordings(self._agent_of)
         self._commands: set[asyncio.Task[None]] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -135,18 +138,79 @@ class Connections:
             log.error("the agent of a node did not say NODE but %s", kind)
             return
         node = Node(protocol.decode_text(fields[0]), channel)
-        self._nodes.add(node)
         log.info("host %s: its agent is process %s", node.host, fields[1])
+        if (below := await self._tree.place(node)) is not None and not await self._stays(below, channel):
+            return
+        self._nodes.add(node)
         try:
             while message := await channel.receive_line():
-                if self.recordings.on_line(node, message):
-                    continue
-                for numbers, line in bundle.read(message):
-                    self._on_node_line(node, numbers, line)
+                self._on_message(node, message)
         finally:
             self._nodes.discard(node)
-            self.recordings.on_agent_lost(node)
-            self._on_node_lost(node)
+            behind: list[Agent] = [*self._tree.below(node)]
+            self._tree.remove(node)
+            for agent in (node, *behind):
+                self._on_agent_lost(agent)
+            self._on_host_lost(node.host, len(behind), sorted(node.ranks))
+
+    async def _stays(self, below: Below, channel: Channel) -> bool:
+        """Wait until an agent has come to the one above it (False), or can't get there."""
+        leaves = asyncio.ensure_future(below.joined.wait())
+        speaks = asyncio.ensure_future(channel.receive())
+        try:
+            await asyncio.wait((leaves, speaks), return_when=asyncio.FIRST_COMPLETED)
+            if leaves.done():
+                return False
+            self._tree.remove(below)
+            if speaks.result()[0] == "STAY":
+                log.warning("host %s: its agent has not reached that of host %s", below.host, below.above.host)
+                return True
+            self._on_host_lost(below.host, 0, ())
+            return False
+        finally:
+            leaves.cancel()
+            speaks.cancel()
+
+    def _on_message(self, node: Node, message: str) -> None:
+        """A line of an agent."""
+        kind, _, rest = message.partition(" ")
+        number, _, line = rest.partition(" ")
+        if kind == "LINES":
+            for numbers, one in bundle.read(message):
+                self._on_node_line(node, numbers, one)
+        elif kind == "LISTENS":
+            self._tree.on_listens(node, rest)
+        elif kind in ("JOINED", "FROM", "PARTED"):
+            if (below := self._tree.find(node, number)) is not None:
+                self._on_below(below, kind, line)
+        elif not self._on_own_line(node, message):
+            log.warning("host %s: its agent sent something unknown: %s", node.host, message[:200])
+
+    def _on_below(self, below: Below, kind: str, line: str) -> None:
+        """The agent above another one speaks of it, or passes its line on."""
+        if kind == "JOINED":
+            below.joined.set()
+            log.info("host %s: its agent is connected through that of host %s", below.host, below.above.host)
+        elif kind == "FROM":
+            self._on_own_line(below, line)
+        else:
+            self._tree.remove(below)
+            self._on_agent_lost(below)
+            self._on_host_lost(below.host, 0, [rank for rank in decode_ranks(line) if rank in below.above.ranks])
+
+    def _on_own_line(self, agent: Agent, line: str) -> bool:
+        """A line of an agent about its host. False: it is about something else."""
+        return self.recordings.on_line(agent, line)
+
+    def _on_agent_lost(self, agent: Agent) -> None:
+        self.recordings.on_agent_lost(agent)
+
+    def _agent_of(self, host: str) -> Agent | None:
+        agents: list[Node | Below] = [
+            *self._nodes,
+            *(below for node in self._nodes for below in self._tree.below(node)),
+        ]
+        return next((agent for agent in agents if agent.host == host), None)
 
     def _on_node_line(self, node: Node, numbers: tuple[int, ...], line: str) -> None:
         kind, *fields = line.split(" ")
@@ -165,12 +229,13 @@ class Connections:
             else:
                 self._on_rank_line(self._ranks.known[number], kind, fields, line)
 
-    def _on_node_lost(self, node: Node) -> None:
-        """The connection with an agent has ended: its ranks can't be saved or ended through it any more."""
-        lost = sorted(node.ranks)
+    def _on_host_lost(self, host: str, behind: int, lost: Sequence[int]) -> None:
+        """The connection with an agent has ended: its ranks can't be saved or ended through it any more. ``behind``:
+        the number of hosts that were connected through it; ``lost``: the ranks of them all."""
         if (lost or not self._ranks.all_came) and not self._ranks.over.is_set():
-            others = f", and {name_ranks(lost)} with it" if lost else ""
-            reason = f"host {node.host} is lost{others}: its agent has ended"
+            hosts = f", and {behind} other host{'s' * (behind > 1)} connected through it" if behind else ""
+            ranks = f", and {name_ranks(lost)} with {'them' if behind else 'it'}" if lost else ""
+            reason = f"host {host} is lost{hosts}{ranks}: its agent has ended"
             log.error("%s", reason)
             self._flow.fail(reason)
-            self._ranks.lose(node.host, lost, reason)
+            self._ranks.lose(host, list(lost), reason)

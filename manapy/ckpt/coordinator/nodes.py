@@ -14,7 +14,8 @@ from .channel import Channel
 
 
 class Node:
-    """One agent's connection. ``ranks``: the numbers of the ranks behind it that were admitted."""
+    """One agent's connection. ``ranks``: the numbers of the ranks behind it that were admitted, those behind the agents
+    below it among them."""
 
     def __init__(self, host: str, channel: Channel) -> None:
         self.host = host

@@ -2,44 +2,44 @@
 
 The first rank of the node starts it (lowerhalf/join/node.c). Ranks speak to it as to the coordinator (control.h), over
 a Unix socket. It makes the lines of its ranks alike (clock/fold.py) and joins equal lines (bundle.py). So the
-coordinator has one connection per node, and reads each line once that many ranks send.
+coordinator has one connection per node, and reads each line once that many ranks send. In a job of many nodes it has
+fewer: agents are connected to other agents (leader.py, tree.py), which join their lines in the same way.
 
 Invariants
  1. The lines of a rank reach the coordinator in their order, and the other way round.
- 2. Lines go on to the coordinator as soon as every rank has sent one, and at the latest LINGER_SECONDS after the first.
- 3. When the coordinator is lost, each rank is told so (UNLED) before its connection ends. A connection that ends
-    without UNLED means that the agent is lost, and with it the node.
- 4. The agent ends when its connection to the coordinator ends. Then it removes what the real MPI of killed ranks has
-    left in /dev/shm.
- 5. It never waits for a rank: what a rank doesn't take is kept for it.
+ 2. Lines go on as soon as every rank has sent one, and at the latest LINGER_SECONDS after the first.
+ 3. When the coordinator is lost, each rank and each agent below is told so (UNLED) before its connection ends. A
+    connection of a rank that ends without UNLED means that the agent is lost, and with it the node. An agent whose
+    connection to another one ends without UNLED ends its ranks (KILL): the coordinator cannot.
+ 4. The agent ends when its connection upwards ends. Then it removes what the real MPI of killed ranks has left in
+    /dev/shm.
+ 5. It never waits for a rank or an agent: what they don't take is kept for them.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
-import select
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...clock.fold import Fold
-from ...core import handshake, processes
-from ...core.connection import Connection, notice_loss
+from ...core import processes
 from ...core.errors import CoordinatorError
 from ..bundle import Bundle, read
 from ..collectors import Collectors
-from ..protocol import LINE_MAX, join
+from ..protocol import join
 from ..segments import Segments
+from .leader import Leader, connect
+from .peer import Guest, Poll, encoded
+from .tree import Tree
 
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS = 0.001
 PAUSE_SECONDS = LINGER_SECONDS / 4  # after lines of some ranks: what others send meanwhile is read together
-CONNECT_SECONDS = 330.0  # as long as ranks try (CONNECT_TRIES_MS of control.c)
-HANDSHAKE_SECONDS = 30.0
-CHUNK = 1 << 18  # bytes read at once
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,204 +67,146 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def connect(host: str, port: int, secret: bytes) -> Peer:
-    """A connection to the coordinator. Tries again for minutes. Raises CoordinatorError."""
-    begin, pause = time.monotonic(), 0.05
-    while True:
-        try:
-            connected = socket.create_connection((host, port), HANDSHAKE_SECONDS)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            notice_loss(connected)
-            opened = Connection(
-                connected, secret, handshake.COORDINATOR, what="the agent of this node",
-                lost="the coordinator has closed the connection", secret_path="the job's secret",
-                timeout=HANDSHAKE_SECONDS, limit=LINE_MAX, role="node",
-            )  # fmt: skip
-            opened.send(join("NODE", socket.gethostname(), os.getpid()))
-            return Peer(*opened.detach())
-        except (OSError, CoordinatorError) as error:
-            if time.monotonic() - begin > CONNECT_SECONDS:
-                raise CoordinatorError(f"no connection to the coordinator at {host} port {port}: {error}") from error
-            log.warning("%s port %d: %s", host, port, error)
-            time.sleep(pause)
-            pause = min(2 * pause, 10.0)
+class Rank(Guest):
+    """The connection of a rank. ``number``: after its HELLO."""
 
-
-def encoded(line: str) -> bytes:
-    """A line as it is sent without a seal."""
-    return line.encode("utf-8", "surrogateescape") + b"\n"
-
-
-class Peer:
-    """One connection: lines in both directions, without waiting. They are sealed if there are ``seals``."""
-
-    def __init__(self, connected: socket.socket, seals: handshake.Seals | None = None) -> None:
-        self.socket, self.seals = connected, seals
-        self.number = -1  # rank, after its HELLO
-        self.nonce = ""  # that it must answer; empty afterwards
-        self.written = bytearray()  # not taken by the kernel yet
-        self.full = False  # the kernel takes nothing now
-        self._read = b""
-        connected.setblocking(False)
-
-    def lines(self) -> list[str] | None:
-        """The complete lines that have arrived; None at the end of the connection."""
-        try:
-            data = self.socket.recv(CHUNK)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        if not data:
-            return None
-        complete, newline, self._read = (self._read + data).rpartition(b"\n")
-        if not newline:
-            return []
-        if self.seals is not None:
-            complete = b"\n".join(map(self.seals.open, complete.split(b"\n")))
-        return complete.decode("utf-8", "surrogateescape").split("\n")
-
-    def send(self, line: str) -> None:
-        """Keep a line until flush()."""
-        data = encoded(line)
-        self.written += data if self.seals is None else self.seals.seal(data[:-1]) + b"\n"
-
-    def flush(self) -> bool:
-        """Send what the kernel takes now. False: something is left."""
-        while self.written:
-            try:
-                del self.written[: self.socket.send(self.written)]
-            except BlockingIOError:
-                return False
-            except OSError:
-                self.written.clear()  # the end of the connection is found when it is read
-        return True
+    def __init__(self, connected: socket.socket, secret: bytes) -> None:
+        super().__init__(connected, secret, "rank")
+        self.number = -1
 
 
 class Agent:
     """One node of one job."""
 
-    def __init__(self, listener: socket.socket, secret: bytes, coordinator: Peer) -> None:
-        self._listener, self._secret, self._coordinator = listener, secret, coordinator
-        self._poll = select.epoll()
-        self._peers: dict[int, Peer] = {}  # by descriptor, ranks that have not sent HELLO yet among them
-        self._ranks: dict[int, Peer] = {}
+    def __init__(self, listener: socket.socket, secret: bytes, leader: Leader) -> None:
+        self._listener, self._secret, self._leader = listener, secret, leader
+        self._poll = Poll()
+        self._guests: set[Rank] = set()  # also those that have not sent HELLO yet
+        self._ranks: dict[int, Rank] = {}
         self._fold = Fold()
         self._up = Bundle()
         self._due = 0.0  # when the bundle must go up
+        self._tree = Tree(secret, self._poll, self._say, self._add_all)
         self._segments = Segments()
         self._collectors = Collectors(self._say)
+        self._last = ""  # what ranks are told at the end
 
     def serve(self) -> None:
-        """Serve until the connection to the coordinator ends."""
+        """Serve until the connection upwards ends."""
         self._listener.setblocking(False)
-        up = self._coordinator.socket.fileno()
-        self._poll.register(self._listener.fileno(), select.EPOLLIN)
-        self._poll.register(up, select.EPOLLIN)
-        self._poll.register(self._collectors.fileno(), select.EPOLLIN)
-        led = True
-        while led:
-            for fd, events in self._poll.poll(max(0.0, self._due - time.monotonic()) if self._up.ranks else None):
-                if fd == self._listener.fileno():
-                    self._accept()
-                elif fd == up:
-                    led = self._on_coordinator(events)
-                elif fd == self._collectors.fileno():
-                    self._collectors.ready()
+        self._poll.add(self._listener.fileno(), self._accept)
+        self._poll.add_peer(self._leader, self._on_orders)
+        self._poll.add(self._collectors.fileno(), lambda _: self._collectors.ready())
+        self._on_orders(self._leader.early)
+        while not self._last:
+            self._poll.wait(max(0.0, self._due - time.monotonic()) if self._up.ranks else None)
+            if waiting := len(self._up.ranks):
+                if waiting >= len(self._ranks) + self._tree.ranks or time.monotonic() >= self._due:
+                    self._pass_up()
                 else:
-                    self._on_peer(self._peers[fd], events)
-            self._pass_up()
-            if self._up.ranks:
-                time.sleep(PAUSE_SECONDS)
+                    time.sleep(PAUSE_SECONDS)
+        self._end()
+
+    # ---- upwards
+
+    def _add(self, rank: int, line: str) -> None:
+        """A line for the coordinator (invariant 2)."""
+        if not self._up.ranks:
+            self._due = time.monotonic() + LINGER_SECONDS
+        self._up.add(rank, line)
+
+    def _add_all(self, ranks: Sequence[int], line: str) -> None:
+        """The same line of each of these ranks, from an agent below."""
+        if not self._up.ranks:
+            self._due = time.monotonic() + LINGER_SECONDS
+        self._up.add_all(ranks, line)
+
+    def _pass_up(self) -> None:
+        for message in self._up.take():
+            self._leader.send(message)
+        self._poll.flush(self._leader)
+
+    def _say(self, line: str) -> None:
+        """A line of this node itself, after those of its ranks."""
+        self._pass_up()
+        self._leader.send(line)
+        self._poll.flush(self._leader)
+
+    # ---- downwards
+
+    def _on_orders(self, lines: list[str] | None) -> None:
+        told: set[Rank] = set()
+        for line in lines or ():
+            kind, _, rest = line.partition(" ")
+            if kind == "LINES":
+                for part in read(line):
+                    self._pass_down(*part, told)
+            elif kind == "LISTEN":
+                self._tree.listen(self._leader.socket)
+            elif kind == "FOR":
+                number, _, order = rest.partition(" ")
+                self._tree.tell(number, order)
+            elif kind == "UNLED":
+                self._last = kind
+            else:
+                self._collectors.take(line)
+        for peer in told:
+            self._poll.flush(peer)
+        self._tree.flush()
+        if lines is None and not self._last:
+            self._last = self._farewell()
+
+    def _farewell(self) -> str:
+        """What ranks are told after a loss: of the coordinator, or of the agent above (invariant 3)."""
+        if not self._leader.host:
+            return "UNLED"
+        why = f"the agent of host {self._leader.host} is lost, and this host was connected through it: the job ends"
+        log.error("%s", why)
+        return join("KILL", 1, why)
+
+    def _pass_down(self, ranks: tuple[int, ...], line: str, told: set[Rank]) -> None:
+        for some, order in self._fold.down(self._tree.take(ranks, line), line):
+            data = encoded(order)
+            for number in some:
+                if (peer := self._ranks.get(number)) is not None:
+                    peer.send_encoded(data)
+                    told.add(peer)
+
+    def _end(self) -> None:
+        last = self._last
         for peer in self._ranks.values():
-            peer.send("UNLED")
+            peer.send(last)
             peer.flush()
-        for peer in self._peers.values():
+            if last.startswith("KILL"):
+                last = join("KILL", 1, "")  # the first rank has printed the reason
+        for peer in self._guests:
             peer.socket.close()
+        self._tree.close()
         self._collectors.close()
         self._segments.remove()
         log.info("the job has ended, or its coordinator is lost")
 
-    # ---- towards the coordinator
-
-    def _pass_up(self) -> None:
-        waiting = self._up.ranks
-        if waiting and (len(waiting) >= len(self._ranks) or time.monotonic() >= self._due):
-            for message in self._up.take():
-                self._coordinator.send(message)
-            self._flush(self._coordinator)
-
-    def _on_coordinator(self, events: int) -> bool:
-        if events & select.EPOLLOUT:
-            self._flush(self._coordinator)
-        try:
-            lines = self._coordinator.lines() if events & ~select.EPOLLOUT else []
-        except handshake.AlteredError as error:
-            log.error("the connection to the coordinator is given up: %s", error)
-            lines = None
-        if lines is None:
-            return False
-        lines = [message for message in lines if not self._collectors.take(message)]
-        told: set[Peer] = set()
-        for message in lines:
-            for ranks, line in (order for part in read(message) for order in self._fold.down(*part)):
-                data = encoded(line)
-                for number in ranks:
-                    if (peer := self._ranks.get(number)) is not None:
-                        peer.written += data
-                        told.add(peer)
-        for peer in told:
-            self._flush(peer)
-        return True
-
-    def _say(self, line: str) -> None:
-        """A line of this node itself, for the coordinator."""
-        self._coordinator.send(line)
-        self._flush(self._coordinator)
-
     # ---- towards the ranks
 
-    def _accept(self) -> None:
+    def _accept(self, _: int) -> None:
         while True:
             try:
-                connected, _ = self._listener.accept()
+                connected, _address = self._listener.accept()
             except OSError:  # none is left, or no descriptors: the rank tries again
                 return
-            peer = self._peers[connected.fileno()] = Peer(connected)
-            self._poll.register(connected.fileno(), select.EPOLLIN)
-            peer.nonce = handshake.nonce()
-            peer.send(handshake.greeting(peer.nonce))
-            self._flush(peer)
+            self._welcome(Rank(connected, self._secret))
 
-    def _on_peer(self, peer: Peer, events: int) -> None:
-        if events & select.EPOLLOUT:
-            self._flush(peer)
-        if not events & ~select.EPOLLOUT:
-            return
-        lines = peer.lines()
+    def _welcome(self, peer: Rank) -> None:
+        self._guests.add(peer)
+        self._poll.add_peer(peer, lambda lines: self._on_rank(peer, lines))
+
+    def _on_rank(self, peer: Rank, lines: list[str] | None) -> None:
         for line in lines or ():
-            if peer.nonce:
-                if not self._admit(peer, line):
-                    lines = None
-                    break
-            else:
-                self._on_line(peer, line)
+            self._on_line(peer, line)
         if lines is None:
             self._drop(peer)
 
-    def _admit(self, peer: Peer, line: str) -> bool:
-        admitted = handshake.admit(self._secret, peer.nonce, line)
-        if admitted is None or admitted[0] != "rank":
-            log.warning("a connection is denied: it is no rank, or does not know the secret")
-            peer.send("DENIED")
-            peer.flush()
-            return False
-        peer.send(admitted[1])
-        self._flush(peer)
-        peer.nonce = ""
-        return True
-
-    def _on_line(self, peer: Peer, line: str) -> None:
+    def _on_line(self, peer: Rank, line: str) -> None:
         kind = line.partition(" ")[0]
         if kind == "HELLO":
             peer.number = int(line.split(" ", 2)[1])
@@ -279,23 +221,9 @@ class Agent:
         for passed in self._fold.up(peer.number, line):
             self._add(peer.number, passed)
 
-    def _add(self, rank: int, line: str) -> None:
-        """A line for the coordinator (invariant 2)."""
-        if not self._up.ranks:
-            self._due = time.monotonic() + LINGER_SECONDS
-        self._up.add(rank, line)
-
-    def _drop(self, peer: Peer) -> None:
-        del self._peers[peer.socket.fileno()]
-        self._poll.unregister(peer.socket.fileno())
-        peer.socket.close()
+    def _drop(self, peer: Rank) -> None:
+        self._poll.remove_peer(peer)
+        self._guests.discard(peer)
         if self._ranks.get(peer.number) is peer:
             del self._ranks[peer.number]
             self._add(peer.number, "LOST")
-
-    def _flush(self, peer: Peer) -> None:
-        """Send; what is left goes when the kernel takes it."""
-        full = not peer.flush()
-        if full != peer.full:
-            peer.full = full
-            self._poll.modify(peer.socket.fileno(), select.EPOLLIN | (select.EPOLLOUT if full else 0))

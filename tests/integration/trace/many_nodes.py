@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from manapy.ckpt.node import agent
+from manapy.ckpt.node import agent, leader
 from manapy.ckpt.protocol import LINE_MAX, join
 from manapy.ckpt.store import job
 from manapy.core import handshake
@@ -112,7 +112,7 @@ def node(of: job.Job, number: int, ranks: range, records: int, odd: int, begin: 
         while first.receive() != "UNLED":  # the coordinator has ended
             pass
         return
-    agent.Agent(listener, of.secret(), agent.connect(of.host, of.port, of.secret())).serve()
+    agent.Agent(listener, of.secret(), leader.connect(of.host, of.port, of.secret())).serve()
 
 
 def main() -> None:

@@ -95,11 +95,15 @@ def peak(pid: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "records"),
-    [(8, 1 << 14), pytest.param(64, 1 << 13, marks=[pytest.mark.long, pytest.mark.timeout(1800)])],
+    ("nodes", "fanin", "records"),
+    [(8, 2, 1 << 14), pytest.param(64, 64, 1 << 13, marks=[pytest.mark.long, pytest.mark.timeout(1800)])],
 )
-def test_many_hosts_answer_through_their_agents(tmp_path: Path, nodes: int, records: int) -> None:
-    """All ranks are seen. The coordinator passes the recordings on and keeps nothing of them."""
+def test_many_hosts_answer_through_their_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, fanin: int, records: int
+) -> None:
+    """All ranks are seen, those of agents below another one, too. The coordinator passes the recordings on and keeps
+    nothing of them."""
+    monkeypatch.setenv("MANAPY_AGENT_FANIN", str(fanin))
     odd = nodes * RANKS - 3  # not on the coordinator's host
     with running(tmp_path, nodes, records, odd) as emulated:
         before = peak(emulated.coordinator)

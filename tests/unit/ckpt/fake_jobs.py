@@ -11,15 +11,17 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from manapy.ckpt import protocol
 from manapy.ckpt.coordinator.coordinator import Coordinator, Settings
-from manapy.ckpt.node import agent as agent_module
+from manapy.ckpt.node.agent import Agent
+from manapy.ckpt.node.leader import Leader, connect
 from manapy.ckpt.store import job
 from manapy.clock import RankClock, from_wire
 from manapy.core import handshake
 
-AGENT = False
+AGENTS = 0
 PATIENCE = 120.0  # seconds to wait for an event that must happen, on a very busy machine
 
 
@@ -188,11 +190,11 @@ class Command:
 class FakeJob:
     """A coordinator in this process, with its ranks."""
 
-    def __init__(self, directory: Path, settings: Settings, agent: bool = False) -> None:
+    def __init__(self, directory: Path, settings: Settings, agents: int = 0) -> None:
         self.dir, self.settings = directory, settings
-        self.agent = str(directory.parent / "agent") if agent else ""  # the socket of ranks 1, 2 ...
-        self.up: agent_module.Peer  # the agent's connection to the coordinator
-        self.served: asyncio.Future[None]
+        self.agents = [str(directory.parent / f"agent{i}") for i in range(agents)]  # their sockets
+        self.leaders: list[Leader] = []  # the connections upwards of these agents
+        self.served: list[asyncio.Future[None]] = []
         self.ranks: list[FakeRank] = []
         self.coordinator: Coordinator
         self.task: asyncio.Task[None]
@@ -216,29 +218,46 @@ class FakeJob:
                 "mpi": None,
             },
         )
-        self.coordinator = Coordinator(self.dir, self.settings)
+        with patch.dict(os.environ, {"MANAPY_AGENT_FANIN": "1"}):
+            self.coordinator = Coordinator(self.dir, self.settings)
         self.task = asyncio.create_task(self.coordinator.run(listener))
         self.ranks = [FakeRank(n, self.settings.ranks) for n in range(self.settings.ranks)]
-        if self.agent:
-            await self._start_agent(listener.getsockname()[1])
+        for agent in self.agents:
+            await self.start_agent(agent)
         if connect:
             await self.join(*self.ranks)
         return self
 
-    async def _start_agent(self, port: int) -> None:
-        secret = (self.dir / "secret").read_bytes()
-        self.up = await asyncio.to_thread(agent_module.connect, "127.0.0.1", port, secret)
+    async def start_agent(self, name: str) -> None:
+        """An agent with this socket. The first one is connected to the coordinator, all others to the first."""
+        record = job.read(self.dir)
+        leader = await asyncio.to_thread(connect, record.host, record.port, record.secret())
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(self.agent)
+        listener.bind(name)
         listener.listen()
         # not the loop's executor: the coordinator waits for its threads
         loop, own = asyncio.get_running_loop(), ThreadPoolExecutor(1)
-        self.served = loop.run_in_executor(own, agent_module.Agent(listener, secret, self.up).serve)
+        self.leaders.append(leader)
+        self.served.append(loop.run_in_executor(own, Agent(listener, record.secret(), leader).serve))
+
+    def agent_of(self, rank: int) -> str:
+        """The socket of a rank's agent. Rank 0 has none."""
+        return self.agents[min(rank, len(self.agents)) - 1] if rank and self.agents else ""
+
+    async def lose_agent(self, rank: int, kind: str, why: str) -> None:
+        """End the connection upwards of a rank's agent, when this order of a checkpoint has come to the rank. Whoever
+        waits is told why."""
+        self.ranks[rank].act[kind] = "hold"
+        command = await self.ask("CHECKPOINT continue -1")
+        await self.ranks[rank].until(kind)
+        self.leaders[min(rank, len(self.leaders)) - 1].socket.shutdown(socket.SHUT_RDWR)
+        assert (await command.end())[-1] == f"RESULT died {why}"
+        assert why in protocol.decode_text(await self.ranks[0].until("KILL"))
 
     async def join(self, *ranks: FakeRank) -> None:
         """Connect the ranks, and wait until the coordinator has admitted them."""
         for rank in ranks:
-            await rank.connect(self.dir, self.agent if rank.number else "")
+            await rank.connect(self.dir, self.agent_of(rank.number))
         await self.until(lambda: all(rank.number in self.coordinator.ranks.known for rank in ranks))
 
     async def until(self, condition: Callable[[], Any]) -> Any:
@@ -286,12 +305,15 @@ class FakeJob:
 
 @contextlib.asynccontextmanager
 async def fake_job(
-    directory: Path, ranks: int = 3, connect: bool = True, agent: bool | None = None, **settings: object
+    directory: Path, ranks: int = 3, connect: bool = True, agents: int | None = None, **settings: object
 ) -> AsyncIterator[FakeJob]:
-    """A running job. The coordinator has ended afterwards, whatever happened. agent: are all ranks but 0 on
-    another node, behind its agent? (default: AGENT)"""
-    agent = AGENT if agent is None else agent
-    fake = await FakeJob(directory, Settings(ranks, **settings), agent).start(connect)  # type: ignore[arg-type]
+    """A running job. The coordinator has ended afterwards, whatever happened.
+
+    agents (default: AGENTS): of other nodes. Rank 1 is behind the first, rank 2 behind the second, and the last one
+    has all others. All are below the first.
+    """
+    agents = AGENTS if agents is None else agents
+    fake = await FakeJob(directory, Settings(ranks, **settings), agents).start(connect)  # type: ignore[arg-type]
     try:
         yield fake
     finally:
@@ -301,5 +323,4 @@ async def fake_job(
                 rank.die()
         with contextlib.suppress(asyncio.CancelledError):
             await fake.task
-        if agent:
-            await fake.served
+        await asyncio.gather(*fake.served)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import select
@@ -13,6 +14,7 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fake_jobs
 import numpy as np
 import pytest
 from fake_jobs import PATIENCE, Command, FakeJob, fake_job
@@ -44,6 +46,12 @@ def record(rank: int, records: int) -> None:
     writer.records()["op"] = 1
     writer.ring().head = records
     writer.close()
+
+
+@pytest.fixture(params=[1, 2], ids=["agent", "tree"])
+def agents(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs with an agent, and with another one above it."""
+    monkeypatch.setattr(fake_jobs, "AGENTS", request.param)
 
 
 @pytest.fixture
@@ -127,15 +135,18 @@ def processes() -> set[int]:
     children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     found = set()
     for pid in (int(word) for path in children for word in path.read_text().split()):
-        if b"_collect" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            found.add(pid)
+        with contextlib.suppress(OSError):  # it has ended
+            if b"_collect" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
     return found
 
 
 def agent_there(fake: FakeJob) -> None:
-    """Give the agent's host another name than the coordinator's."""
+    """Give the last agent's host another name than that of the coordinator and of the agent above it."""
     (node,) = fake.coordinator._connections._nodes
-    node.host = THERE
+    *_, last = (node, *fake.coordinator._connections._tree.below(node))
+    node.host = "between"
+    last.host = THERE
 
 
 async def collecting(fake: FakeJob, host: str, *requests: dict[str, object]) -> Command:
@@ -148,11 +159,12 @@ async def collecting(fake: FakeJob, host: str, *requests: dict[str, object]) -> 
 
 
 @pytest.mark.parametrize("host", [THERE, socket.gethostname()])
+@pytest.mark.usefixtures("agents")
 def test_a_stream_through_the_coordinator(tmp_path: Path, recording: dict[str, object], host: str) -> None:
     """From an agent, and from the coordinator's own host. The collector ends with the command."""
 
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake") as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             read = await asyncio.to_thread(_read_news, job.read(fake.dir), host, recording)
             assert read > 1 << 16
@@ -176,6 +188,7 @@ def _read_news(of: job.Job, host: str, recording: dict[str, object]) -> int:
 
 
 @pytest.mark.parametrize("host", [THERE, socket.gethostname()])
+@pytest.mark.usefixtures("agents")
 def test_a_checkpoint_passes_a_command_that_does_not_read(
     tmp_path: Path, recording: dict[str, object], host: str
 ) -> None:
@@ -184,7 +197,7 @@ def test_a_checkpoint_passes_a_command_that_does_not_read(
     record(1, 1 << 17)  # more than the sockets take
 
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake") as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             asked = [await collecting(fake, host, recording, {"do": "news"}) for _ in range(3)]
             for one in asked:
@@ -200,11 +213,12 @@ def test_a_checkpoint_passes_a_command_that_does_not_read(
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("agents")
 def test_why_a_stream_ends(tmp_path: Path, recording: dict[str, object]) -> None:
     """A host without an agent; a collector that was killed; an agent that is lost."""
 
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake") as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             assert (await fake.command("COLLECT nowhere")) == ["RESULT failed the job has no agent on nowhere"]
             with pytest.raises(CoordinatorError, match="the job has no agent on nowhere"):
@@ -214,7 +228,7 @@ def test_why_a_stream_ends(tmp_path: Path, recording: dict[str, object]) -> None
             os.kill(processes().pop(), signal.SIGKILL)
             assert (await first.end())[-1] == f"RESULT failed the collector on {THERE} has ended"
             second = await collecting(fake, THERE)
-            fake.up.socket.shutdown(socket.SHUT_RDWR)
+            fake.leaders[-1].socket.shutdown(socket.SHUT_RDWR)
             assert (await second.end())[1:] in ([], [f"RESULT failed the collector on {THERE} has ended"])
 
     asyncio.run(run())
@@ -230,13 +244,14 @@ def shell(tmp_path: Path) -> list[str]:
     return [str(path)]
 
 
+@pytest.mark.usefixtures("agents")
 def test_a_remote_shell_reads_what_an_ended_job_has_left(
     tmp_path: Path, recording: dict[str, object], shell: list[str]
 ) -> None:
     """While the job runs, its agent answers."""
 
     async def run() -> rings.Reader:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake") as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             hosts = collect.Hosts([THERE], "job", shell, agents=job.read(fake.dir))
             reader = rings.Reader(tmp_path / "nothing", others=hosts)
@@ -252,13 +267,14 @@ def test_a_remote_shell_reads_what_an_ended_job_has_left(
     assert not reader.trace().problems and list(reader.trace().ranks) == [0] and (tmp_path / "used").exists()
 
 
+@pytest.mark.usefixtures("agents")
 def test_a_host_without_an_agent_is_reached_by_the_remote_shell(
     tmp_path: Path, recording: dict[str, object], shell: list[str]
 ) -> None:
     """If that fails, too, both reasons are told."""
 
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake") as fake, asyncio.timeout(2 * PATIENCE):
             agents = job.read(fake.dir)
             hosts = collect.Hosts(["nowhere"], "job", shell, agents=agents)
             await asyncio.to_thread(hosts.poll)

@@ -26,10 +26,11 @@ Test = Callable[[FakeJob], Awaitable[None]]
 NEVER = 10 * PATIENCE  # seconds: longer than the test lasts
 
 
-@pytest.fixture(params=[False, True], ids=["direct", "agent"], autouse=True)
-def through_agent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test runs with ranks that are connected directly, and with all but rank 0 behind the agent of a node."""
-    monkeypatch.setattr(fake_jobs, "AGENT", request.param)
+@pytest.fixture(params=[0, 1, 2], ids=["direct", "agent", "tree"], autouse=True)
+def through_agents(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with ranks that are connected directly, with all but rank 0 behind the agent of a node, and with
+    rank 1 behind the agent of a node and all others behind an agent below that one."""
+    monkeypatch.setattr(fake_jobs, "AGENTS", request.param)
 
 
 def play(directory: Path, test: Test, **settings: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fake_jobs import PATIENCE, FakeRank, fake_job, shake_hands
 from manapy.chain import steps
 from manapy.ckpt import protocol
-from manapy.ckpt.node import agent
+from manapy.ckpt.node import leader
 from manapy.ckpt.store import job
 from manapy.core import handshake
 from waiting import until
@@ -23,14 +23,9 @@ def test_agent_lost(tmp_path: Path, kind: str) -> None:
     """The agent of a node ends during a checkpoint: the node is lost with its ranks, and the job ends."""
 
     async def run() -> None:
-        async with fake_job(tmp_path / "job", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
-            fake.ranks[2].act[kind] = "hold"
-            command = await fake.ask("CHECKPOINT continue -1")
-            await fake.ranks[2].until(kind)
-            fake.up.socket.shutdown(socket.SHUT_RDWR)
+        async with fake_job(tmp_path / "job", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             why = f"host {socket.gethostname()} is lost, and ranks 1, 2 with it: its agent has ended"
-            assert (await command.end())[-1] == f"RESULT died {why}"
-            assert why in protocol.decode_text(await fake.ranks[0].until("KILL"))
+            await fake.lose_agent(2, kind, why)
             await fake.task
             assert job.read(fake.dir).state == "failed" and not fake.published() and not fake.temporary()
 
@@ -42,9 +37,9 @@ def test_agent_lost_before_its_ranks_have_come(tmp_path: Path) -> None:
 
     async def run() -> None:
         read, write = os.pipe()
-        settings = {"agent": True, "connect": False, "rank0_pid": os.getpid(), "last_words": write}
+        settings = {"agents": 1, "connect": False, "rank0_pid": os.getpid(), "last_words": write}
         async with fake_job(tmp_path / "job", **settings) as fake, asyncio.timeout(2 * PATIENCE):
-            fake.up.socket.shutdown(socket.SHUT_RDWR)
+            fake.leaders[0].socket.shutdown(socket.SHUT_RDWR)
             host = socket.gethostname()
             why = f"host {host} is lost: its agent has ended"
             assert (await asyncio.to_thread(os.read, read, 1000)).decode() == why
@@ -67,7 +62,7 @@ def test_agent_is_refused_at_first(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with ThreadPoolExecutor(1) as pool:
-        connecting = pool.submit(agent.connect, "127.0.0.1", port, secret)
+        connecting = pool.submit(leader.connect, "127.0.0.1", port, secret)
         until(lambda: "Connection refused" in caplog.text, "a refusal")
         with socket.create_server(("127.0.0.1", port)) as listener:
             for is_busy in (True, False):
@@ -75,17 +70,22 @@ def test_agent_is_refused_at_first(caplog: pytest.LogCaptureFixture) -> None:
                 with connection, connection.makefile("rw", newline="\n") as stream:
                     stream.write(handshake.greeting(nonce := handshake.nonce()) + "\n")
                     stream.flush()
-                    admitted = handshake.admit(secret, nonce, stream.readline().rstrip("\n"))
+                    line = stream.readline().rstrip("\n")
+                    admitted = handshake.admit(secret, nonce, line)
                     assert admitted is not None and admitted[0] == "node"
                     stream.write("BUSY no%20descriptors\n" if is_busy else admitted[1] + "\n")
                     stream.flush()
                     if not is_busy:
+                        seals = handshake.seals(secret, handshake.greeting(nonce), line, client=False)
+                        assert seals.open(stream.readline().rstrip("\n").encode()).startswith(b"NODE ")
+                        stream.write(seals.seal(b"DIRECT").decode() + "\n")
+                        stream.flush()
                         connecting.result(PATIENCE).socket.close()
 
 
 def test_agent_says_that_the_coordinator_is_lost(tmp_path: Path) -> None:
     async def run() -> None:
-        async with fake_job(tmp_path / "job", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "job", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             fake.task.cancel()
             for rank in fake.ranks[1:]:
                 await rank.until("UNLED")
@@ -100,8 +100,8 @@ def test_a_rank_of_another_node(tmp_path: Path) -> None:
     refused."""
 
     async def run() -> None:
-        async with fake_job(tmp_path / "job", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
-            second = await FakeRank(0, 3).connect(fake.dir, fake.agent)
+        async with fake_job(tmp_path / "job", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
+            second = await FakeRank(0, 3).connect(fake.dir, fake.agents[0])
             second.send("DONE 3")
             await fake.checkpoint()  # the agent's lines before it have arrived
             assert not fake.coordinator.ranks.known[0].done
@@ -115,9 +115,9 @@ def test_strangers_at_the_agent(tmp_path: Path) -> None:
     """The agent serves only ranks that know the secret, and only their own lines go on."""
 
     async def run() -> None:
-        async with fake_job(tmp_path / "job", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "job", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             for role, secret in (("rank", b"x" * 32), ("command", (fake.dir / "secret").read_bytes())):
-                reader, writer = await asyncio.open_unix_connection(fake.agent)
+                reader, writer = await asyncio.open_unix_connection(fake.agents[0])
                 with pytest.raises(AssertionError):
                     await shake_hands(reader, writer, secret, role)
                 writer.close()

@@ -19,7 +19,7 @@ def sections(include: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     current = None
     for line in (raw.removeprefix(" *") for raw in text.splitlines()):
-        if heading := re.match(r" (rank|coordinator|command|node) -> (rank|coordinator|command|node)", line):
+        if heading := re.match(r" (rank|coordinator|command|node) -> (rank|coordinator|command|node)( \w+ it)?", line):
             current = found.setdefault(heading[0].strip(), set())
         elif current is not None and line.startswith("   "):
             columns = line if " | " in line else line[:60]  # descriptions begin after this column
@@ -33,6 +33,9 @@ def test_same_messages(include: Path) -> None:
     assert found["coordinator -> rank"] == protocol.TO_RANK
     assert found["node -> coordinator"] | {"LOST"} == protocol.FROM_NODE
     assert found["coordinator -> node"] == protocol.TO_NODE
+    collectors = {"COLLECT", "ASK", "MORE", "LEAVE", "PIECE", "ENDED"}  # through FOR and FROM
+    assert found["node -> node above it"] | collectors & protocol.FROM_NODE == protocol.FROM_BELOW
+    assert found["node -> node below it"] | collectors & protocol.TO_NODE == protocol.TO_BELOW
     assert found["command -> coordinator"] == protocol.FROM_COMMAND
     assert found["coordinator -> command"] == protocol.TO_COMMAND
 
