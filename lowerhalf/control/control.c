@@ -50,6 +50,9 @@
 #define GO_POLL_NS 10000000
 #define INIT_POLL_NS 500000000 /* whether MPI_Init has returned */
 #define FINISH_WAIT_S 2         /* time for the coordinator to take this rank's DONE */
+/* After the loss of its node's agent a rank ends this much later: first the coordinator must hear of the lost node, and
+ * then of the ranks that mpirun ends with this one. In ranks.py GRACE_SECONDS is longer. */
+#define AGENT_LOST_MS 500
 /* Time for NOTED. A chain must know how its steps have ended, and Slurm may end the coordinator with the last task of
  * its node. */
 #define FINISH_WAIT_CHAIN_S 600
@@ -512,15 +515,20 @@ static void fail_tickets(void) {
     if (tickets > 0) __atomic_store_n(&WORDS->tickets_done, -tickets, __ATOMIC_SEQ_CST);
 }
 
+static void end_without_agent(void) {
+    char host[256] = "", text[1600];
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "the agent of host %s is lost (see %s/node-%s.log): the job ends", host,
+             plane.config.job->dir, host);
+    plane.config.engine->abort_job(1, text);
+}
+
 /* Invariant 3. The thread continues: a step may still run, and tickets must fail. */
 static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
     if (plane.config.job->through_agent && was_connected && !plane.unled && !WORDS->finish_asked) {
-        char host[256] = "", text[1600];
-        gethostname(host, sizeof host - 1);
-        snprintf(text, sizeof text, "the agent of host %s is lost (see %s/node-%s.log): the job ends", host,
-                 plane.config.job->dir, host);
-        plane.config.engine->abort_job(1, text);
+        poll(NULL, 0, AGENT_LOST_MS);
+        if (!WORDS->finish_asked) end_without_agent();
     }
     /* Print this before the coordinator notices, because it may then end the job. */
     if (plane.wire.tampered)

@@ -33,7 +33,7 @@ from .nodes import Node, NodeChannel
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 1.0  # between the death of a rank and KILL to the others
+GRACE_SECONDS = 1.0  # between the death of a rank, or of an agent, and KILL to the others
 EXEC_SECONDS = 1.0  # a rank that has exec'ed another program comes back within this time
 END_SECONDS = 20.0  # between KILL and giving up on ranks that stay
 LAST_WORDS_SECONDS = 0.2  # after the end of a process, to read the last lines that it has sent
