@@ -10,11 +10,14 @@
  *
  * The program that the stubs play: every odd rank is inside a collective of all ranks when a checkpoint is requested,
  * and every even rank computes. So half of the ranks are below their target and must enter it. Images are small files.
- * After each checkpoint one line of JSON on standard output says how long it took, in seconds.
+ * When all have connected, "connected N" on standard output says how many connections were refused. After each
+ * checkpoint one line of JSON says how long it took, in seconds.
  *
  * Invariants
  *  1. A stub sends what a rank sends, in the same order: nothing is left out or folded.
- *  2. The processes share only `job`. The one whose rank enters the collective last tells all others by their
+ *  2. A stub whose connection is refused tries again, as long as a rank does (control.c).
+ *  3. When a connection ends, its process ends, as long afterwards as a rank does (control.c).
+ *  4. The processes share only `job`. The one whose rank enters the collective last tells all others by their
  *     `completed`.
  */
 #define _GNU_SOURCE
@@ -34,12 +37,14 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/now.h"
 #include "wire/wire.h"
 
-enum { AUTHENTICATE_MS = 60000, EVENTS = 512, SPARE_DESCRIPTORS = 64, PER_PROCESS = 16000, PROCESSES_MAX = 64 };
+enum { AUTHENTICATE_MS = 60000, TRIES_MS = 300000, PAUSE_MS = 50, PAUSE_MAX_MS = 10000, AGENT_LOST_MS = 500 };
+enum { EVENTS = 512, SPARE_DESCRIPTORS = 64, PER_PROCESS = 16000, PROCESSES_MAX = 64 };
 
 typedef struct stub {
     mpy_wire_t wire;
@@ -58,7 +63,7 @@ static unsigned size, processes, first, end; /* of this process: ranks [first, e
 static stub_t *stubs;                        /* by rank */
 static int completed[PROCESSES_MAX];         /* eventfd of each process: the collective is complete */
 static struct {
-    unsigned connected, inside, resumed;
+    unsigned connected, refused, inside, resumed;
     times_t times;
 } *job;
 
@@ -83,6 +88,7 @@ static bool is_last(unsigned *count) { return __atomic_add_fetch(count, 1, __ATO
 
 /* ---- connecting ---- */
 
+/* -1 with errno */
 static int open_socket(const char *sockets, unsigned node, const char *host, int port) {
     struct sockaddr_un local = {.sun_family = AF_UNIX};
     struct sockaddr_in network = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -97,8 +103,34 @@ static int open_socket(const char *sockets, unsigned node, const char *host, int
         address = (const struct sockaddr *)&local;
         length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
     }
-    if (fd < 0 || connect(fd, address, length) < 0) fail("node %u: %s", node, strerror(errno));
-    return fd;
+    if (fd < 0 || connect(fd, address, length) == 0) return fd;
+    int cause = errno;
+    close(fd);
+    errno = cause;
+    return -1;
+}
+
+static bool join_once(stub_t *s, unsigned node, char **argv, const uint8_t *secret, char *error, size_t n) {
+    int fd = open_socket(argv[4], node, argv[5], atoi(argv[6]));
+    if (fd < 0) {
+        snprintf(error, n, "node %u: %s", node, strerror(errno));
+        return false;
+    }
+    mpy_wire_open(&s->wire, fd);
+    if (mpy_wire_authenticate(&s->wire, "rank", secret, AUTHENTICATE_MS, error, n)) return true;
+    mpy_wire_close(&s->wire);
+    return false;
+}
+
+static void join(stub_t *s, unsigned node, char **argv, const uint8_t *secret) {
+    char error[512];
+    int64_t start = now();
+    for (int pause = PAUSE_MS; !join_once(s, node, argv, secret, error, sizeof error); pause *= 2) {
+        if (now() - start > TRIES_MS * INT64_C(1000000)) fail("%s", error);
+        __atomic_add_fetch(&job->refused, 1, __ATOMIC_SEQ_CST);
+        if (pause > PAUSE_MAX_MS) pause = PAUSE_MAX_MS;
+        nanosleep(&(struct timespec){.tv_sec = pause / 1000, .tv_nsec = pause % 1000 * 1000000L}, NULL);
+    }
 }
 
 static void send_out(stub_t *s) {
@@ -125,13 +157,12 @@ static void connect_all(char **argv, int poll) {
         if (s->written == NULL) fail("%s: no %%u for rank %u", path, i);
         *s->written = '\0', s->written += 2;
         s->sequence = 10;
-        mpy_wire_open(&s->wire, open_socket(argv[4], i / per_node, argv[5], atoi(argv[6])));
-        if (!mpy_wire_authenticate(&s->wire, "rank", secret, AUTHENTICATE_MS, error, sizeof error)) fail("%s", error);
+        join(s, i / per_node, argv, secret);
         mpy_text_add(&s->out, "HELLO %u %u node%u %d 0 %%\nPROGRAM up stub -\n", i, size, i / per_node, getpid());
         send_out(s);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = s};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, s->wire.fd, &event) < 0) fail("epoll: %s", strerror(errno));
-        if (is_last(&job->connected)) puts("connected");
+        if (is_last(&job->connected)) printf("connected %u\n", job->refused);
     }
     fflush(stdout);
     fclose(rows);
@@ -259,7 +290,10 @@ static void serve(int poll, int own) {
             }
             mpy_wire_fill(&s->wire, 0);
             for (char *line; (line = mpy_wire_line(&s->wire)) != NULL;) answer(s, line);
-            if (s->wire.closed) return;
+            if (s->wire.closed) {
+                nanosleep(&(struct timespec){.tv_nsec = AGENT_LOST_MS * 1000000L}, NULL);
+                return;
+            }
             send_out(s);
         }
     }

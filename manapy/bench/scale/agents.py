@@ -1,23 +1,29 @@
 """Agents of many nodes on one machine: the real agent (ckpt/node), each in a process of its own.
 
-    python -m manapy.bench.scale.agents DIR NODES SOCKETS
+    python -m manapy.bench.scale.agents DIR NODES SOCKETS REFUSED
 
-The processes are forked from this one, so that the interpreter starts once. At their end one line of JSON on standard
-output says what they have used: seconds of a processor, all together, and bytes of the largest one.
+Each agent refuses its first REFUSED connections of ranks. The processes are forked from this one, so that the
+interpreter starts once. At their end one line of JSON on standard output says what they have used: seconds of a
+processor, all together, and bytes of the largest one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import socket
 import sys
 from pathlib import Path
 
-from ...ckpt.node import agent
+from ...ckpt.node import agent, leader
 from ...ckpt.store import job
 from ...core import processes
+from .refusals import refuse
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def say(line: str) -> None:
@@ -28,18 +34,22 @@ def say(line: str) -> None:
 
 def main() -> None:
     """See the head of this file."""
-    directory, nodes, sockets = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    directory, nodes, sockets, refused = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     processes.raise_limit()
     record = job.read(directory)
     secret = record.secret()
-    children = []
+    children, parent = [], os.getpid()
     for node in range(1, nodes):
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"\0{sockets}-{node}")
         listener.listen(socket.SOMAXCONN)
         child = os.fork()
         if child == 0:
-            agent.Agent(listener, secret, agent.connect(record.host, record.port, secret)).serve()
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                return
+            refuse(listener, refused)
+            agent.Agent(listener, secret, leader.connect(record.host, record.port, secret)).serve()
             return
         listener.close()
         children.append(child)

@@ -3,7 +3,7 @@
 
 Times are those of the protocol: from the request to the safe state, and from the last image to the last RESUME. The
 images are small files. Everything runs on this machine, the stubs too, so times are upper limits for the coordinator
-and its agents.
+and its agents. The coordinator and each agent refuse 1 % of their connections of ranks at first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ckpt.store import job
 from ...core import installation
@@ -27,11 +27,21 @@ from ..shared.commands import BenchError, Setting
 from ..shared.plots import available
 from ..shared.samples import CLOCK, Row, Rows
 from . import rows as communicators
+from .refusals import refuse
 
 SIZES = ((64, 4), (1000, 16), (4000, 40), (10_000, 100), (100_000, 1000))  # (ranks, nodes)
 GOALS = {1000: 300, 10_000: 2000, 100_000: 20_000}  # ms, of WHOLE
 WHOLE = "request to writing, last image to RESUME"
 SAFE = "request to safe state"
+
+
+class Job(NamedTuple):
+    """Processes. ``refused``: the number of connections that stubs have tried in vain."""
+
+    coordinator: subprocess.Popen[str]
+    stubs: subprocess.Popen[str]
+    agents: subprocess.Popen[str]
+    refused: int
 
 
 def scale(setting: Setting) -> list[Row]:
@@ -49,7 +59,7 @@ def scale(setting: Setting) -> list[Row]:
 def _measure(setting: Setting, rows: Rows, ranks: int, nodes: int) -> None:
     name = f"{ranks} ranks, {nodes} nodes"
     directory = setting.fresh("scale")
-    with _job(setting, directory, ranks, nodes) as (coordinator, stubs, agents):
+    with _job(setting, directory, ranks, nodes) as (coordinator, stubs, agents, _):
         for number in range(setting.rounds):
             setting.run([setting.tools.manapy, "checkpoint", directory])
             times = json.loads(_line(stubs, setting.limit))
@@ -88,7 +98,7 @@ def _plot(rows: list[Row], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _job(setting: Setting, directory: Path, ranks: int, nodes: int) -> Iterator[tuple[Any, Any, Any]]:
+def _job(setting: Setting, directory: Path, ranks: int, nodes: int) -> Iterator[Job]:
     directory.mkdir(mode=0o700)
     secret = directory / "secret"
     secret.touch(0o600)
@@ -102,27 +112,30 @@ def _job(setting: Setting, directory: Path, ranks: int, nodes: int) -> Iterator[
         record | {"ranks": ranks, "argv": ["stubs"], "cwd": "/", "started": time.time(), "mpi": None, "protocol": "cc"},
     )
     sockets = f"manapy-scale-{os.getpid()}-{address[1]}"
-    per_node = str(-(-ranks // nodes))
-    coordinate = ["_coordinator", "--dir", directory, "--fd", str(listener.fileno()), "--ranks", str(ranks)]
+    per_node = -(-ranks // nodes)
+    refused = max(1, per_node // 100)
+    communicators.write(directory / "rows", ranks)
+    program = installation.library("manapy-stubs")
+    if program is None:
+        raise BenchError("manapy-stubs is missing: this installation of manapy is incomplete")
+    play = [program, directory, ranks, per_node, sockets, *address]
+    coordinate = [setting.tools.manapy, "_coordinator", "--dir", directory, "--fd", listener.fileno(), "--ranks", ranks]
     with contextlib.ExitStack() as stack:
-        coordinator = stack.enter_context(
-            _process([setting.tools.manapy, *coordinate], directory / "coordinator.log", listener.fileno())
-        )
-        listener.close()
         log = directory / "stubs.log"
         agents = stack.enter_context(
-            _process([sys.executable, "-m", f"{__package__}.agents", directory, str(nodes), sockets], log)
+            _process([sys.executable, "-m", f"{__package__}.agents", directory, nodes, sockets, refused], log)
         )
         _expect(agents, "started", setting.limit)
-        communicators.write(directory / "rows", ranks)
-        program = installation.library("manapy-stubs")
-        if program is None:
-            raise BenchError("manapy-stubs is missing: this installation of manapy is incomplete")
-        stubs = stack.enter_context(
-            _process([program, directory, str(ranks), per_node, sockets, address[0], str(address[1])], log)
-        )
-        _expect(stubs, "connected", setting.limit)
-        yield coordinator, stubs, agents
+        stubs = stack.enter_context(_process(play, log))
+        listener.settimeout(setting.limit)
+        try:
+            refuse(listener, refused)
+        except TimeoutError as error:
+            raise BenchError("the stubs do not connect") from error
+        listener.setblocking(True)
+        coordinator = stack.enter_context(_process(coordinate, directory / "coordinator.log", listener.fileno()))
+        listener.close()
+        yield Job(coordinator, stubs, agents, int(_expect(stubs, "connected", setting.limit)))
 
 
 @contextlib.contextmanager
@@ -157,9 +170,12 @@ def _line(process: Any, limit: float) -> str:
     return line.strip()
 
 
-def _expect(process: Any, word: str, limit: float) -> None:
-    if (line := _line(process, limit)) != word:
+def _expect(process: Any, word: str, limit: float) -> str:
+    """The rest of its next line, which must begin with this word. Raises BenchError."""
+    first, _, rest = (line := _line(process, limit)).partition(" ")
+    if first != word:
         raise BenchError(f"{_name(process)} says {line!r}")
+    return rest
 
 
 def _peak(pid: int) -> float:
