@@ -2,6 +2,8 @@
 
     sqlite:///path/to/file.db            a file, on one host or in a shared directory (sqlite.py)
     etcd://host[:port][,host[:port]...]  an etcd cluster (etcd.py)
+    coordinator://host:port              the coordinator of a job of manapy-launch (central.py), which nobody has to
+                                         choose
 
 A store contains the keys of one job. Each key belongs to a lease, and each client of an agent has one lease. When the
 client ends, its lease is revoked, and all its keys vanish with one request. When the agent or its host dies, nobody
@@ -29,6 +31,11 @@ PATIENCE_SECONDS = 5.0
 KEYS_MAX = 64  # of one call; etcd takes 128 operations in a transaction
 
 Lease = str
+
+
+def central_url(host: str, port: int) -> str:
+    """The URL of the store in a job's coordinator. Each run of a job has another one."""
+    return f"coordinator://{host}:{port}"
 
 
 class Store(ABC):
