@@ -1,6 +1,6 @@
 """The agent of a job on one host. It keeps the keys of the host's programs in the job's store, answers their questions
-about keys of other hosts, and passes events up and commands down. `manapy rdma run` or `manapy rdma agent` starts it.
-protocol.py has the protocol.
+about keys of other hosts, and passes events up and commands down. `manapy rdma run` or `manapy rdma agent` starts it as
+a process (serve). For a job of manapy-launch it is a part of another process (host.py). protocol.py has the protocol.
 
 A client is a program with its RNICs. The agent knows it by the name that it has given itself, not by its connection: it
 returns after a lost connection.
@@ -100,7 +100,8 @@ class Refused(Exception):
 
 
 class Agent:
-    """The agent of one job on one host. linger: seconds without a client or process after which it ends; None: never.
+    """The agent of one job on one host. linger: seconds without a client or process after which it ends; None: not by
+    itself.
 
     stay: the process that has started it. The agent stays for this process from the beginning, as its request may be
     late.
@@ -132,9 +133,6 @@ class Agent:
     async def run(self, listener: socket.socket, ready: Callable[[str], None]) -> None:
         """Serve until nobody needs the agent. ready() is called after the first try of the store: "ready", or "waiting"
         and the reason."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
         if self._first is not None:
             self._stay(self._first)
         server = await asyncio.start_unix_server(self._accept, sock=listener, limit=protocol.LINE_MAX)
@@ -144,16 +142,14 @@ class Agent:
         ready("ready" if self.trouble is None else f"waiting {self.trouble}")
         self._spawn(self._keep_leases())
         if self.linger is not None:
-            self._spawn(self._end_when_idle(self.linger))
+            self.end_when_idle(self.linger)
         await self._over.wait()
-        # the agent ends in any case: asyncio removes its handlers before the process ends
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         server.close()
         self.guard.cancel()
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(StoreError):
-            await loop.run_in_executor(self._threads, self._store.close)
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._store.close)
         self._threads.shutdown()
         os.close(self._kept)
         log.info("the agent has ended")
@@ -164,13 +160,17 @@ class Agent:
             self._staying.add(pid)
             processes.watch(pid, lambda: self._staying.discard(pid))
 
+    def end_when_idle(self, linger: float) -> None:
+        """From now on, end after so many seconds without a client or process."""
+        self._spawn(self._end_when_idle(linger))
+
     async def _end_when_idle(self, linger: float) -> None:
-        """End when idle. The lock makes the decision and the removal of the socket one step for processes that look for
-        an agent."""
+        """The lock makes the decision and the removal of the socket one step for processes that look for an agent."""
         while True:
             await asyncio.sleep(max(0.05, min(1.0, linger / 4)))
             if self.clients or self._staying:
                 self._idle_since = time.monotonic()
+                continue
             if time.monotonic() - self._idle_since < linger:
                 continue
             try:
@@ -184,9 +184,10 @@ class Agent:
             self._over.set()
             return
 
-    def _on_signal(self) -> None:
-        """End after a signal. Programs may still run, so their keys remain for the next agent until the leases
-        expire."""
+    def end(self) -> None:
+        """End now. Programs may still run, so their keys remain for the next agent until the leases expire."""
+        if self._over.is_set():
+            return
         try:
             with self.place.locked():
                 if self.place.identity() == self._identity:
@@ -551,5 +552,14 @@ def serve(
     ttl: float,
     stay: int | None,
 ) -> None:
-    """Serve until the agent ends. The store's own threads open `store`."""
-    asyncio.run(Agent(place, url, store, linger, ttl, stay).run(listener, ready))
+    """Serve until the agent ends, by itself or by a signal. The store's own threads open `store`."""
+
+    async def work() -> None:
+        agent = Agent(place, url, store, linger, ttl, stay)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, agent.end)
+        await agent.run(listener, ready)
+        # it ends in any case: asyncio removes its handlers before the process ends
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+
+    asyncio.run(work())
