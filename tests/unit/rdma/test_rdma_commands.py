@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from compiling import SHARED, build
 from etcd_cluster import closed_port
+from manapy.core import processes
 from manapy.rdma import client, place
 from rdma_agents import MANAPY, Agent, Program
 from sysfs import rail_server
@@ -39,7 +40,9 @@ def env(short: Path, root: Path) -> Iterator[Environment]:
     for path in (short / "host").glob("*/agent"):
         try:
             with client.Connection(place.Place(path.parent, path.parent.name)) as connection:
-                os.kill(connection.status()["pid"], signal.SIGTERM)
+                pid = connection.status()["pid"]
+            os.kill(pid, signal.SIGTERM)
+            until(lambda pid=pid: not processes.is_alive(pid), "the agent's end")  # its directory is removed now
         except (client.AgentError, ProcessLookupError):
             pass
 
