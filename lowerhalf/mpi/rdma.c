@@ -8,7 +8,8 @@
  *  1. The program does not notice: its environment was copied before, and its dynamic linker doesn't know our
  *     libraries.
  *  2. With `auto`, a host with fewer than two RNICs only pays for reading a directory.
- *  3. The library is in the global scope before any library that needs libibverbs is loaded. (A library that looks up
+ *  3. A rank with backup RNICs waits until an agent serves this host: a part of the coordinator or of the node's agent.
+ *  4. The library is in the global scope before any library that needs libibverbs is loaded. (A library that looks up
  *     its verbs by dlsym bypasses it.)
  */
 #include "rdma.h"
@@ -53,16 +54,13 @@ static int count_rnics(char name[256]) {
 /* The answer of `manapy _shift`: OK, the agent's socket, its job, the backups; or NONE or ERROR, and the reason.
  * Separated by tabs. */
 void mpy_rdma_prepare(const mpy_job_t *job) {
-    char error[1024], name[256] = "", command[PATH_MAX], pid[16], answer[PATH_MAX + 2048];
+    char error[1024], name[256] = "", command[PATH_MAX], pid[16], port[16];
+    char answer[PATH_MAX + 2048];
     /* MANAPY_SHIFT_AGENT: `manapy rdma run` has set it already */
     if (!strcmp(mpy_options.shift, "off") || getenv("MANAPY_SHIFT_AGENT")) return;
     int rnics = count_rnics(name);
     if (rnics == 0) return cannot(job, 1, "this host has no RNIC");
     if (rnics == 1) return cannot(job, 1, "this host has only one RNIC, %s: there is no backup for it", name);
-    if (job->local_size < job->size && !getenv("MANAPY_SHIFT_KV"))
-        return cannot(job, 0,
-                      "the job's hosts need a shared store; name it in MANAPY_SHIFT_KV (etcd://host:port,... or "
-                      "sqlite:///shared/dir/keys.db)");
     snprintf(library, sizeof library, "%s/../libmanapy_shift.so", mpy_upper_dir());
     if (access(library, R_OK)) {
         library[0] = 0;
@@ -71,10 +69,15 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
                       "(Debian: libibverbs-dev)");
     }
     snprintf(pid, sizeof pid, "%d", (int)getpid());
+    snprintf(port, sizeof port, "%d", job->port);
     char *argv[] = {command,
                     "_shift",
                     "--dir",
                     (char *)job->dir,
+                    "--host",
+                    (char *)job->host,
+                    "--port",
+                    port,
                     "--pid",
                     pid,
                     strcmp(mpy_options.on_failover, "checkpoint") ? NULL : "--guard",

@@ -1,5 +1,5 @@
-"""Commands to a job's coordinator: checkpoint, status, stop, and recordings of its hosts. Plain sockets; nothing heavy
-is imported."""
+"""Commands to a job's coordinator: checkpoint, status, stop, recordings of its hosts, and the RDMA agent of a host.
+Plain sockets; nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import connection, handshake
-from ..core.errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError, LeavingError
+from ..core.errors import (
+    AgentError,
+    CheckpointError,
+    CoordinatorError,
+    DiedError,
+    GoneError,
+    JobError,
+    LeavingError,
+    why,
+)
 from . import protocol
 
 if TYPE_CHECKING:
@@ -22,6 +31,7 @@ CONNECT_SECONDS = 5.0
 RESTART_SECONDS = 1.5  # from the death of a job's ranks until a restart writes job.json
 END_SECONDS = 1.0  # from the end of a coordinator's socket until its last job.json
 ANSWER_SECONDS = 10.0  # for the handshake and STATUS; the coordinator's interpreter may still be starting
+SERVE_SECONDS = 90.0  # for the coordinator and the agent of a node to start
 
 Progress = Callable[[str], None]
 
@@ -156,6 +166,33 @@ def status(job: Job) -> dict[str, Any]:
             if kind == "JSON":
                 return dict(json.loads(protocol.decode_text(rest)))
         raise JobError(f"{job.dir}: no answer")
+
+
+def serve_rdma(directory: Path, host: str, port: int) -> None:
+    """Have the job's RDMA agent run on this host. The coordinator's address is that of this run, which job.json may not
+    show here yet. Raises GoneError if there is no coordinator, CoordinatorError if it does not answer, AgentError if
+    the agent cannot serve."""
+    try:
+        secret = (directory / "secret").read_bytes()
+        connected = socket.create_connection((host, port), timeout=SERVE_SECONDS)
+    except ConnectionRefusedError as error:
+        raise GoneError(f"no coordinator at {host} port {port}") from error
+    except OSError as error:
+        raise CoordinatorError(why(error, f"no coordinator at {host} port {port}")) from error
+    with connection.Connection(
+        connected,
+        secret,
+        handshake.COORDINATOR,
+        what=str(directory),
+        lost="the connection to the coordinator is lost",
+        secret_path=directory / "secret",
+        timeout=SERVE_SECONDS,
+        limit=protocol.LINE_MAX,
+    ) as asked:
+        asked.send(protocol.join("SERVE", socket.gethostname()))
+        _, _, rest = asked.receive().partition(" ")
+    if not rest.startswith("ok "):
+        raise AgentError(_reason(rest))
 
 
 class Collector(Connection):

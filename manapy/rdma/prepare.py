@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from ..core.errors import AgentError, UsageError
@@ -46,21 +47,46 @@ def agent(
     pid: int | None = None,
     guarded: Path | None = None,
 ) -> str | None:
-    """Make sure that an agent of the job serves this host, as long as process `pid` (default: this process) lives.
+    """Make sure that an agent of the job, a process of its own, serves this host as long as process `pid` (default:
+    this process) lives. More: reach()."""
+    whose = os.getpid() if pid is None else pid
+    return reach(where, url, whose, guarded, lambda: place.start(where, url, linger, ttl, whose))
+
+
+def hosted_agent(where: place.Place, url: str, pid: int, guarded: Path | None, ask: Callable[[], None]) -> str | None:
+    """The same, with the agent that a job of manapy-launch has on this host (host.py). ask() makes the job start it. It
+    takes the place of an agent that has another store, such as that of the job's last run. More: reach()."""
+
+    def start() -> None:
+        if not _serves(where, url):
+            ask()
+
+    return reach(where, url, pid, guarded, start)
+
+
+def _serves(where: place.Place, url: str) -> bool:
+    try:
+        with client.Connection(where) as connection:
+            return bool(connection.status()["store"] == url)
+    except AgentError:
+        return False
+
+
+def reach(where: place.Place, url: str, pid: int, guarded: Path | None, start: Callable[[], str | None]) -> str | None:
+    """Have the agent of the job on this host stay for a process. start() starts it if there is none.
 
     guarded: directory of the manapy job of which `pid` is a rank, to be checkpointed after a fallback. Returns the
     agent's complaint (its store cannot be reached yet), or None. Raises AgentError, or UsageError if the agent uses
     another store.
     """
     said = None
-    whose = os.getpid() if pid is None else pid
     for last in (False, False, True):  # replace an agent that is about to end
-        said = place.start(where, url, linger, ttl, whose) or said
+        said = start() or said
         try:
             with client.Connection(where) as connection:
-                connection.ask("STAY", whose)
+                connection.ask("STAY", pid)
                 if guarded is not None:
-                    connection.ask("GUARD", str(pid), str(guarded))
+                    connection.ask("GUARD", pid, str(guarded))
                 served = connection.status()["store"]
         except AgentError:
             if last:

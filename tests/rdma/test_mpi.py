@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from manapy.ckpt.store.job import read
 from vm import VM, GuestProcess, mpi, shift
 from vm.machine import PATIENCE
 
@@ -187,8 +188,8 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: l
 
 
 def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
-    """With --shift the lower half has the interposer, and the program doesn't see it. A job that was checkpointed on
-    the backup continues on its own rail, protected again."""
+    """With --shift the lower half has the interposer, and the program doesn't see it. The coordinator is the ranks'
+    agent. A job that was checkpointed on the backup continues on its own rail, protected again."""
     job = shared_path / "job"
     lead(10)
     process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])
@@ -198,6 +199,7 @@ def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights
     status = json.loads(rdma_vm.run([BIN / "manapy", "rdma", "status", "--json"], env=environment, check=True).stdout)
     (found,) = [one for one in status if one["job"].startswith("job-")]
     assert sorted(client["rank"] for client in found["clients"]) == [0, 1]
+    assert found["pid"] == read(job).record["pid"] and found["store"].startswith("coordinator://")
     lead(STEPS)
     process.wait_for("step 15 ")
     rdma_vm.cut(0)
@@ -218,3 +220,21 @@ def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights
     lead(LAST)
     check_end(again, weights)
     assert again.stderr.count(UNPROTECTED) == 1, "one for the job, which has asked for nothing"
+
+
+def test_without_the_coordinator(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
+    """What has been protected remains so: there and back, although nobody holds keys or takes events any more."""
+    job = shared_path / "job"
+    lead(10)
+    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])
+    process.wait_for("step 1 ")
+    wait_protected(process)
+    rdma_vm.run(["kill", "-KILL", str(read(job).record["pid"])], check=True)
+    rdma_vm.cut(0)
+    lead(STEPS + 5)
+    process.wait_for(f"step {STEPS + 5} ")
+    assert shift.events(process, "fallback")
+    rdma_vm.repair()
+    wait_back(process)
+    lead(LAST)
+    check_end(process, weights)

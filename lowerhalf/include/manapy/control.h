@@ -151,6 +151,18 @@
  * node -> coordinator
  *   PIECE stream data                                         the next bytes of its output; one more only after MORE
  *   ENDED stream                                              it has ended, or could not be started
+ *
+ * RDMA: the agent that the ranks of a host share (manapy/rdma) is a part of the coordinator, or of the node's agent.
+ * command -> coordinator
+ *   SERVE host                                                have it on this host of the job. RESULT (with an empty
+ *                                                             path) when it serves
+ * coordinator -> node
+ *   SERVE job store                                           start it; what it calls the job and its store
+ *   KEYED number OK|LOST fields                               answer to KEYS
+ * node -> coordinator
+ *   SERVES reason                                             it serves (empty), or why it cannot
+ *   KEYS number request fields                                of its store, the coordinator (manapy/rdma/central.py)
+ *
  * An agent below another one gets and sends these lines through FOR and FROM.
  */
 #ifndef MANAPY_CONTROL_H

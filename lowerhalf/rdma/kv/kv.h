@@ -1,5 +1,5 @@
-/* kv.h - the client of the host's key-value agent (`manapy rdma agent`), through which both ends of a connection learn
- * each other's backup attributes.
+/* kv.h - the client of the host's key-value agent (manapy/rdma), through which both ends of a connection learn each
+ * other's backup attributes.
  *
  * Only the background thread of an RNIC calls this, never a thread of the program. Every call ends within its timeout.
  * An agent that does not run, or ends, is an error of the call, not of the traffic: the next call connects again.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from ...clock.messages import decode_ranks
 from ...core import handshake, processes
@@ -19,6 +20,7 @@ from .flow import Flow, name_ranks
 from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
 from .recordings import Agent, Recordings
+from .shift import Shift
 from .tree import Below, Tree
 
 log = logging.getLogger(__name__)
@@ -31,11 +33,12 @@ class Connections:
 
     ``on_admitted()`` is called after a rank has come, ``on_rank_line(rank, kind, fields, line)`` for each line that is
     not for a checkpoint, ``serve_command(channel)`` for a command. ``busy``: why the last rank was refused, or empty.
-    ``recordings``: the streams between commands and agents.
+    ``recordings``: the streams between commands and agents. ``shift``: the RDMA agents.
     """
 
     def __init__(
         self,
+        directory: Path,
         secret: bytes,
         ranks: Ranks,
         flow: Flow,
@@ -49,6 +52,7 @@ class Connections:
         self._nodes: set[Node] = set()
         self._tree = Tree()
         self.recordings = Recordings(self._agent_of)
+        self.shift = Shift(directory)
         self._commands: set[asyncio.Task[None]] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,6 +146,7 @@ class Connections:
         if (below := await self._tree.place(node)) is not None and not await self._stays(below, channel):
             return
         self._nodes.add(node)
+        self.shift.on_agent(node.host, node)
         try:
             while message := await channel.receive_line():
                 self._on_message(node, message)
@@ -190,6 +195,7 @@ class Connections:
         """The agent above another one speaks of it, or passes its line on."""
         if kind == "JOINED":
             below.joined.set()
+            self.shift.on_agent(below.host, below)
             log.info("host %s: its agent is connected through that of host %s", below.host, below.above.host)
         elif kind == "FROM":
             self._on_own_line(below, line)
@@ -200,10 +206,11 @@ class Connections:
 
     def _on_own_line(self, agent: Agent, line: str) -> bool:
         """A line of an agent about its host. False: it is about something else."""
-        return self.recordings.on_line(agent, line)
+        return self.recordings.on_line(agent, line) or self.shift.on_line(agent, line)
 
     def _on_agent_lost(self, agent: Agent) -> None:
         self.recordings.on_agent_lost(agent)
+        self.shift.on_agent_lost(agent)
 
     def _agent_of(self, host: str) -> Agent | None:
         agents: list[Node | Below] = [

@@ -121,7 +121,13 @@ class Coordinator:
         self.state = "starting"
         self._started = asyncio.Event()  # all ranks connected (and, in a restart, ready)
         self._connections = Connections(
-            self._secret, self.ranks, self.flow, self._look_whether_started, self._on_rank_line, self._serve_command
+            directory,
+            self._secret,
+            self.ranks,
+            self.flow,
+            self._look_whether_started,
+            self._on_rank_line,
+            self._serve_command,
         )
         self.report = report.Report(
             directory,
@@ -180,6 +186,7 @@ class Coordinator:
         self._write_record()
         self._connections.recordings.end()
         await self._connections.answered(ANSWER_SECONDS)
+        await self._connections.shift.end()
         for task in self._tasks:
             task.cancel()
         await loop.shutdown_default_executor()
@@ -400,6 +407,8 @@ class Coordinator:
                 )
             case "COLLECT", [host]:
                 await self._connections.recordings.serve(channel, protocol.decode_text(host))
+            case "SERVE", [host]:
+                await self._connections.shift.serve(channel, protocol.decode_text(host))
             case "STOP", [("0" | "1") as checkpoint]:
                 await self._answer(channel, lambda: self._stop(checkpoint == "1"))
             case _:

@@ -12,7 +12,7 @@ Invariants
     connection of a rank that ends without UNLED means that the agent is lost, and with it the node. An agent whose
     connection to another one ends without UNLED ends its ranks (KILL): the coordinator cannot.
  4. The agent ends when its connection upwards ends. Then it removes what the real MPI of killed ranks has left in
-    /dev/shm.
+    /dev/shm. If ranks of the node use RDMA, its last act is to serve them to their end (shift.py).
  5. It never waits for a rank or an agent: what they don't take is kept for them.
 """
 
@@ -34,6 +34,7 @@ from ..protocol import join
 from ..segments import Segments
 from .leader import Leader, connect
 from .peer import Guest, Poll, encoded
+from .shift import Shift
 from .tree import Tree
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Agent:
         self._tree = Tree(secret, self._poll, self._say, self._add_all)
         self._segments = Segments()
         self._collectors = Collectors(self._say)
+        self._shift = Shift(self._say)
         self._last = ""  # what ranks are told at the end
 
     def serve(self) -> None:
@@ -97,6 +99,7 @@ class Agent:
         self._poll.add(self._listener.fileno(), self._accept)
         self._poll.add_peer(self._leader, self._on_orders)
         self._poll.add(self._collectors.fileno(), lambda _: self._collectors.ready())
+        self._poll.add(self._shift.fileno(), lambda _: self._shift.ready())
         self._on_orders(self._leader.early)
         while not self._last:
             self._poll.wait(max(0.0, self._due - time.monotonic()) if self._up.ranks else None)
@@ -148,8 +151,8 @@ class Agent:
                 self._tree.tell(number, order)
             elif kind == "UNLED":
                 self._last = kind
-            else:
-                self._collectors.take(line)
+            elif not self._collectors.take(line):
+                self._shift.take(line)
         for peer in told:
             self._poll.flush(peer)
         self._tree.flush()
@@ -182,9 +185,11 @@ class Agent:
         for peer in self._guests:
             peer.socket.close()
         self._tree.close()
+        self._listener.close()
         self._collectors.close()
         self._segments.remove()
         log.info("the job has ended, or its coordinator is lost")
+        self._shift.close()
 
     # ---- towards the ranks
 

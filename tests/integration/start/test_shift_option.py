@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job, launch, manapy
-
-from manapy.core import handshake
-from manapy.rdma import client, place, protocol
+from jobs import BIN, PROGRAMS, Job, launch, manapy
+from manapy.rdma import client
+from rdma_ranks import BACKUPS, ask_for_agent, place_of, program
 
 REPORT = (
     "import os, sys; sys.stdout.write(str([v for v in os.environ if 'SHIFT' in v]) + '\\n'); from mpi4py import MPI; "
@@ -73,28 +68,25 @@ def test_restart(make_job: Callable[..., Job]) -> None:
     assert job.wait() == 0
 
 
-def test_what_a_rank_is_told(tmp_path: Path) -> None:
+def test_what_a_rank_is_told_without_a_coordinator(tmp_path: Path) -> None:
     """It is told the backups and the agent, which stays as long as the rank does. The ranks of one job share an agent;
-    different jobs don't."""
-    agents = tmp_path / "a"
-    environment = {**os.environ, "MANAPY_SHIFT_DIR": str(agents), "MANAPY_SHIFT_BACKUP": "m0:m1,m1:m0"}
-    environment.pop("MANAPY_SHIFT_JOB", None)
+    different jobs don't. The coordinator is lost, so the agents are processes of their own."""
+    environment = {"MANAPY_SHIFT_DIR": str(tmp_path / "a")}
     sleeper = subprocess.Popen(["sleep", "100"])
     try:
-        answers = [
-            manapy("_shift", "--dir", tmp_path / job, "--pid", str(sleeper.pid), env=environment)
-            .stdout.rstrip("\n")
-            .split("\t")
-            for job in ("x", "x", "y")
-        ]
+        for name in "xy":
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "secret").write_bytes(bytes(32))
+        answers = [ask_for_agent(tmp_path / name, pid=sleeper.pid, env=environment) for name in "xxy"]
         assert (
             answers[0] == answers[1]
             and [answer[0] for answer in answers] == ["OK"] * 3
-            and answers[0][3] == "m0:m1,m1:m0"
+            and answers[0][3] == BACKUPS["MANAPY_SHIFT_BACKUP"]
         )
         assert answers[0][2].startswith("x-") and answers[2][2].startswith("y-")
         found = json.loads(manapy("rdma", "status", "--json", env=environment).stdout)
         assert sorted(status["job"] for status in found) == sorted({answer[2] for answer in answers})
+        assert {status["store"].partition(":")[0] for status in found} == {"sqlite"}
     finally:
         sleeper.kill()
         sleeper.wait()
@@ -102,31 +94,15 @@ def test_what_a_rank_is_told(tmp_path: Path) -> None:
             os.kill(status["pid"], 15)
 
 
+def test_a_coordinator_that_cannot_be_asked_is_an_answer(tmp_path: Path) -> None:
+    """Perhaps it lives: another agent would not find the keys of other hosts."""
+    answer = ask_for_agent(tmp_path / "x", env={"MANAPY_SHIFT_DIR": str(tmp_path / "a")})
+    assert answer[0] == "ERROR" and str(tmp_path / "x" / "secret") in answer[1] and "No such file" in answer[1]
+
+
 def test_unusable_names_are_an_answer(tmp_path: Path) -> None:
-    done = manapy("_shift", "--dir", tmp_path / "x", "--pid", "1", env={"MANAPY_SHIFT_BACKUP": "a b"})
-    assert done.returncode == 0 and done.stdout.startswith("ERROR\t") and done.stdout.count("\n") == 1
-
-
-@contextlib.contextmanager
-def program(where: place.Place) -> Iterator[Callable[[str], str]]:
-    """A program with RNICs as the agent sees it: this process. Yields a function that sends a request and returns the
-    answer."""
-    with socket.socket(socket.AF_UNIX) as connected, connected.makefile("rwb", buffering=0) as stream:
-        connected.settimeout(PATIENCE)
-        connected.connect(str(where.address))
-        numbers = itertools.count(1)
-
-        def ask(request: str) -> str:
-            stream.write(f"{next(numbers)} {request}\n".encode())
-            return stream.readline().decode().rstrip("\n").partition(" ")[2]
-
-        line, expected = handshake.answer(
-            where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT
-        )
-        stream.write(line.encode() + b"\n")
-        assert stream.readline().decode().rstrip("\n") == expected
-        assert ask(f"HELLO {where.job} {'0' * 32} 0") == "OK new"
-        yield ask
+    answer = ask_for_agent(tmp_path / "x", env={"MANAPY_SHIFT_BACKUP": "a b"})
+    assert answer[0] == "ERROR" and len(answer) == 2 and "\n" not in answer[1]
 
 
 def solving(make_job: Callable[..., Job]) -> Job:
@@ -140,30 +116,25 @@ def solving(make_job: Callable[..., Job]) -> Job:
 def test_failover_is_followed_by_a_checkpoint(
     make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real agent asks for the checkpoint of a real job; the test reports that traffic has fallen back. Many events at
-    once are one occasion, and other events are none."""
+    """The job's agent asks for the checkpoint of a real job; the test reports that traffic has fallen back. Many events
+    at once are one occasion, and other events are none."""
     monkeypatch.setenv("MANAPY_SHIFT_DIR", str(tmp_path / "a"))
-    monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
     job = solving(make_job)
-    answer = manapy("_shift", "--dir", job.dir, "--pid", str(os.getpid()), "--guard").stdout.rstrip("\n").split("\t")
-    where = place.make(answer[2])
-    try:
-        with program(where) as ask, client.Connection(where) as watching:
-            assert ask('EVENT {"event": "protected", "qp": 1}') == "OK"
-            for qp in range(5):
-                assert ask(f'EVENT {{"event": "fallback", "qp": {qp}}}') == "OK"
-            said = next(event for event in watching.watch(0) if event["event"].startswith("checkpoint"))
-            assert said["event"] == "checkpoint", said
-            assert ask('EVENT {"event": "fallback", "qp": 7}') == "OK"  # the same occasion
-        with client.Connection(where) as watching:
-            again = next(event for event in watching.watch(said["seq"]) if event["event"].startswith("checkpoint"))
-        assert again["said"] == said["said"]
-        assert [path.name for path in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000001"] and said["said"].endswith(
-            "/ckpt-000001"
-        )
-    finally:
-        os.kill(json.loads(manapy("rdma", "status", "--json").stdout)[0]["pid"], signal.SIGTERM)
-        job.kill()
+    where = place_of(ask_for_agent(job.dir, "--guard"))
+    with program(where) as ask, client.Connection(where) as watching:
+        assert ask('EVENT {"event": "protected", "qp": 1}') == "OK"
+        for qp in range(5):
+            assert ask(f'EVENT {{"event": "fallback", "qp": {qp}}}') == "OK"
+        said = next(event for event in watching.watch(0) if event["event"].startswith("checkpoint"))
+        assert said["event"] == "checkpoint", said
+        assert ask('EVENT {"event": "fallback", "qp": 7}') == "OK"  # the same occasion
+    with client.Connection(where) as watching:
+        again = next(event for event in watching.watch(said["seq"]) if event["event"].startswith("checkpoint"))
+    assert again["said"] == said["said"]
+    assert [path.name for path in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000001"] and said["said"].endswith(
+        "/ckpt-000001"
+    )
+    job.kill()
     job.restart()
     job.wait_for("residual")
     job.kill()
