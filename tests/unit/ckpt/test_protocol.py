@@ -33,9 +33,20 @@ def test_same_messages(include: Path) -> None:
     assert found["coordinator -> rank"] == protocol.TO_RANK
     assert found["node -> coordinator"] | {"LOST"} == protocol.FROM_NODE
     assert found["coordinator -> node"] == protocol.TO_NODE
-    collectors = {"COLLECT", "ASK", "MORE", "LEAVE", "PIECE", "ENDED"}  # through FOR and FROM
-    assert found["node -> node above it"] | collectors & protocol.FROM_NODE == protocol.FROM_BELOW
-    assert found["node -> node below it"] | collectors & protocol.TO_NODE == protocol.TO_BELOW
+    own = {
+        "COLLECT",
+        "ASK",
+        "MORE",
+        "LEAVE",
+        "PIECE",
+        "ENDED",
+        "SERVE",
+        "SERVES",
+        "KEYS",
+        "KEYED",
+    }  # through FOR and FROM
+    assert found["node -> node above it"] | own & protocol.FROM_NODE == protocol.FROM_BELOW
+    assert found["node -> node below it"] | own & protocol.TO_NODE == protocol.TO_BELOW
     assert found["command -> coordinator"] == protocol.FROM_COMMAND
     assert found["coordinator -> command"] == protocol.TO_COMMAND
 

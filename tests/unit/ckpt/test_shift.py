@@ -52,7 +52,7 @@ def test_it_serves_to_the_end_of_the_job(tmp_path: Path, host: str) -> None:
     """All that ask get the same agent, and checkpoints go on beside it."""
 
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             asked = [await fake.ask(f"SERVE {host}") for _ in range(3)]
             assert [await one.end() for one in asked] == [["RESULT ok "]] * 3
@@ -62,7 +62,7 @@ def test_it_serves_to_the_end_of_the_job(tmp_path: Path, host: str) -> None:
             assert "ok" in await fake.checkpoint()
             assert await fake.command(f"SERVE {host}") == ["RESULT ok "] and where.identity() == first
             await fake.end()
-            await fake.served
+            await fake.served[0]
             assert not where.address.exists() and not where.secret.exists()
 
     asyncio.run(run())
@@ -71,7 +71,7 @@ def test_it_serves_to_the_end_of_the_job(tmp_path: Path, host: str) -> None:
 @pytest.mark.parametrize("host", [HERE, THERE])
 def test_it_cannot_serve_and_the_next_one_tries_again(tmp_path: Path, root: Path, host: str) -> None:
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             root.write_text("no directory")
             (said,) = await fake.command(f"SERVE {host}")
@@ -79,7 +79,7 @@ def test_it_cannot_serve_and_the_next_one_tries_again(tmp_path: Path, root: Path
             root.unlink()
             assert await fake.command(f"SERVE {host}") == ["RESULT ok "]
             await fake.end()
-            await fake.served
+            await fake.served[0]
 
     asyncio.run(run())
 
@@ -100,13 +100,13 @@ def test_it_takes_the_place_of_an_agent_of_an_earlier_run(tmp_path: Path) -> Non
 
 def test_it_is_asked_for_before_the_agent_of_the_node_has_come(tmp_path: Path) -> None:
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             asked = await fake.ask(f"SERVE {THERE}")
             await fake.until(lambda: THERE in shift_of(fake)._nodes)
             agent_there(fake)
             assert await asked.end() == ["RESULT ok "]
             await fake.end()
-            await fake.served
+            await fake.served[0]
 
     asyncio.run(run())
 
@@ -115,7 +115,7 @@ def test_a_host_without_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("manapy.ckpt.coordinator.shift.AGENT_SECONDS", 0.01)
 
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             assert await fake.command("SERVE elsewhere") == [
                 "RESULT failed the agent of host elsewhere does not answer"
@@ -126,13 +126,13 @@ def test_a_host_without_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_agent_of_the_node_is_lost_before_it_serves(tmp_path: Path) -> None:
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             (node,) = fake.coordinator._connections._nodes
             node.tell = lambda line: None  # type: ignore[method-assign]
             asked = await fake.ask(f"SERVE {THERE}")
             await fake.until(lambda: shift_of(fake)._serving)
-            fake.up.socket.shutdown(socket.SHUT_RDWR)
+            fake.leaders[0].socket.shutdown(socket.SHUT_RDWR)
             assert await asked.end() == ["RESULT failed its node is lost"]
 
     asyncio.run(run())
@@ -140,14 +140,14 @@ def test_the_agent_of_the_node_is_lost_before_it_serves(tmp_path: Path) -> None:
 
 def test_a_lost_node_takes_its_keys_with_it(tmp_path: Path) -> None:
     async def run() -> None:
-        async with fake_job(tmp_path / "fake", agent=True) as fake, asyncio.timeout(2 * PATIENCE):
+        async with fake_job(tmp_path / "fake", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             agent_there(fake)
             (node,) = fake.coordinator._connections._nodes
             assert await fake.command(f"SERVE {THERE}") == ["RESULT ok "]
             desk, store = shift_of(fake)._desk, shift_of(fake)._store
             lease = desk.answer(node, "KEYS 1 LEASE").split(" ")[3]
             assert desk.answer(node, f"KEYS 2 PUT {lease} k 01") == "KEYED 2 OK" and store.get("k") == b"\1"
-            fake.up.socket.shutdown(socket.SHUT_RDWR)
+            fake.leaders[0].socket.shutdown(socket.SHUT_RDWR)
             await fake.until(lambda: store.get("k") is None)
 
     asyncio.run(run())
