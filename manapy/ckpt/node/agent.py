@@ -40,6 +40,9 @@ from .tree import Tree
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS = 0.001
+# Its ranks end this much after the loss of the agent above: first the coordinator must hear of that (AGENT_LOST_MS of
+# control.c).
+LOST_SECONDS = 0.5
 PAUSE_SECONDS = LINGER_SECONDS / 4  # after lines of some ranks: what others send meanwhile is read together
 
 
@@ -165,6 +168,7 @@ class Agent:
             return "UNLED"
         why = f"the agent of host {self._leader.host} is lost, and this host was connected through it: the job ends"
         log.error("%s", why)
+        time.sleep(LOST_SECONDS)
         return join("KILL", 1, why)
 
     def _pass_down(self, ranks: tuple[int, ...], line: str, told: set[Rank]) -> None:
