@@ -350,7 +350,12 @@ def _link_latest(directory: Path, name: str) -> None:
 
 
 def cancel(temporary: Path) -> None:
-    """Delete the remains of an unpublished checkpoint."""
+    """Delete the remains of an unpublished checkpoint. They get another name first: a rank may not know yet that the
+    checkpoint has failed, and must not put its image into a folder that is being deleted."""
+    grave = _grave(temporary)
+    with contextlib.suppress(OSError):  # it is gone, or its owner may not write there
+        os.rename(temporary, grave)
+    discard(grave)
     discard(temporary)
     _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
 
@@ -379,7 +384,7 @@ def prune(directory: Path, keep: int) -> list[Path]:
         real = path.resolve()
         if real == spared:
             continue
-        grave = real.with_name(f"tmp-deleted-{path.name}-{os.urandom(3).hex()}")
+        grave = _grave(real)
         if _belongs(real.parent, directory):
             os.rename(real, grave)
         if path.is_symlink():
@@ -388,6 +393,11 @@ def prune(directory: Path, keep: int) -> list[Path]:
         discard(grave)
         removed.append(path)
     return removed
+
+
+def _grave(directory: Path) -> Path:
+    """A name beside a directory that is to be deleted; clean() deletes it if that is interrupted."""
+    return directory.with_name(f"tmp-deleted-{directory.name}-{os.urandom(3).hex()}")
 
 
 def _drop_dangling(link: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,23 @@ def test_interrupted_in_another_place(job: Path, place: Path) -> None:
     place.with_name("unmounted").rename(place)
     publish.clean(job)
     assert sorted(os.listdir(job)) == ["ckpt-000001", "job.json", "latest"] and os.listdir(place) == ["manapy-job"]
+
+
+def test_late_images_do_not_keep_a_cancelled_checkpoint(job: Path) -> None:
+    """Ranks go on to create their images while it is deleted, until its folder is gone."""
+    for _ in range(20):
+        temporary, _ = write(job, ranks=20)
+
+        def be_late(temporary: Path = temporary) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                for number in range(100, 10_000):
+                    (temporary / f"rank-{number:05d}.img").touch()
+
+        with ThreadPoolExecutor(1) as pool:
+            late = pool.submit(be_late)
+            publish.cancel(temporary)
+            late.result(10)
+        assert os.listdir(job) == ["job.json"]
 
 
 def test_an_older_jobs_checkpoints_stay(job: Path, place: Path) -> None:
