@@ -168,7 +168,7 @@ class Engine:
     def _check_same(self, name: str, values: np.ndarray, period: int) -> None:
         """Collective. Raise SetupError unless ranks have the same values as each rank `period` places further on, node
         by node."""
-        digest = np.frombuffer(hashlib.blake2b(values.data, digest_size=16).digest(), np.uint8)
+        digest = np.frombuffer(hashlib.blake2b(values.view(np.uint8).data, digest_size=16).digest(), np.uint8)
         rows = self._messenger.rows(digest, Operation.LOAD)
         for row in range(period, len(rows)):
             if (rows[row] != rows[row % period]).any():
