@@ -51,6 +51,12 @@ def manapy(
         ) from None
 
 
+def oks(text: str) -> int:
+    """How often ranks have said "ok". Lines of several ranks may be mixed. Messages of manapy, which may say "look", do
+    not count."""
+    return sum(line.count("ok") for line in text.splitlines() if not line.startswith("manapy"))
+
+
 def run(
     command: Sequence[str | Path],
     env: Mapping[str, str] | None = None,

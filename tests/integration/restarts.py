@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from jobs import PATIENCE, Job, JobError
+from jobs import PATIENCE, Job, JobError, oks
 from launchers import Launcher
 from rounds import rounds
 
@@ -13,7 +13,7 @@ from rounds import rounds
 def check(job: Job, go: Path, ranks: int, timeout: float = PATIENCE) -> None:
     go.touch()
     output = job.finish(timeout)
-    assert output.splitlines().count("ok") == ranks and "FAILED" not in output, output
+    assert oks(output) == ranks and "FAILED" not in output, output
 
 
 def restart(job: Job) -> None:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job
+from jobs import BIN, PATIENCE, PROGRAMS, Job, oks
 from test_fcdp import check_documented, documented
 
 from manapy.fcdp.costs import bytes_per_node
@@ -199,7 +199,7 @@ def test_a_training_goes_on_from_its_state(done: Results, expected: Results) -> 
 
 def test_call_by_call(shared: Job) -> None:
     """Two programs."""
-    shared.wait_for(lambda text: text.splitlines().count("ok") == 2, 2 * PATIENCE)
+    shared.wait_for(lambda text: oks(text) == 2, 2 * PATIENCE)
 
 
 def test_the_example_of_the_documentation(shared: Job) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import emulated
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy, oks
 from manapy.bench.shared.cluster import Cluster
 from waiting import until
 
@@ -46,7 +46,7 @@ def start(job: Job, megabytes: int, how: str) -> Path:
 
 
 def ends_well(job: Job) -> None:
-    assert job.finish().splitlines().count("ok") == job.ranks
+    assert oks(job.finish()) == job.ranks
 
 
 @pytest.mark.slow

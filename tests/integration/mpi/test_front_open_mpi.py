@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from compiling import SHARED, Programs, build
-from jobs import PROGRAMS, Job, run
+from jobs import PROGRAMS, Job, oks, run
 from launchers import DEBIANS, ENVIRONMENT, MPICH, OPEN_MPI_4, Launcher
 from restarts import through_restart
 
@@ -46,7 +46,7 @@ def test_native(make_job: Callable[..., Job], program: Programs) -> None:
     job.env["STATE_GO"] = str(job.where / "go")
     job.spawn([DEBIANS, "--oversubscribe", "-n", str(RANKS), program(SOURCES[0])])
     output = job.finish()
-    assert output.splitlines().count("ok") == RANKS and "FAILED" not in output, output
+    assert oks(output) == RANKS and "FAILED" not in output, output
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from compiling import Programs, build
-from jobs import PROGRAMS, Job, run
+from jobs import PROGRAMS, Job, oks, run
 from launchers import DEBIANS, ENVIRONMENT, INTEL_MPI, MPICH, OPEN_MPI_4, Launcher
 from restarts import through_restart
 
@@ -83,7 +83,7 @@ def test_native(make_job: Callable[..., Job], program: Path, name: str) -> None:
     go.touch()
     job.env["STATE_GO"] = str(go)
     job.spawn([*NATIVE["openmpi" if name.endswith("openmpi") else "mpich"], "-n", str(RANKS), program])
-    assert job.finish().splitlines().count("ok") == RANKS, job.report()
+    assert oks(job.finish()) == RANKS, job.report()
 
 
 def test_the_c_interface_of_the_standard_abi(make_job: Callable[..., Job], tmp_path: Path) -> None:

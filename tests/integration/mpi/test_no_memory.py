@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs import PROGRAMS, Job, manapy
+from jobs import PROGRAMS, Job, manapy, oks
 
 
 def test_the_call_fails_or_the_checkpoint(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
@@ -25,4 +25,4 @@ def test_the_call_fails_or_the_checkpoint(make_job: Callable[..., Job], c_progra
     job.kill()
     (job.where / "again").touch()
     output = job.restart().finish()
-    assert output.splitlines().count("ok") == 2 and "FAILED" not in output, output
+    assert oks(output) == 2 and "FAILED" not in output, output

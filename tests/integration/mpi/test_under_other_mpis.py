@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import solver
-from jobs import BIN, PROGRAMS, Job, run
+from jobs import BIN, PROGRAMS, Job, oks, run
 from launchers import (
     ENVIRONMENT,
     INTEL_MPI,
@@ -215,7 +215,7 @@ def test_hints_of_windows(make_job: Callable[..., Job], first: Launcher) -> None
         job.mpirun = there.mpirun
         restart(job)
     go.touch()
-    assert job.finish().splitlines().count("ok") == 2, job.output()
+    assert oks(job.finish()) == 2, job.output()
 
 
 @pytest.mark.parametrize("launcher", (MPICH, *OTHERS), ids=name_of)

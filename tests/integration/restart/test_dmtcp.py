@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from compiling import STRICT, build
-from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy, oks
 from rounds import rounds
 from waiting import until
 
@@ -175,14 +175,14 @@ def test_places(job: Job) -> None:
     assert sorted(path.name for path in job.dir.glob("ckpt-*")) == ["ckpt-000007", "ckpt-000008"]
     assert sorted(path.name for path in place.iterdir()) == ["ckpt-000007", "latest", "manapy-job"]
     (job.where / "end").touch()
-    assert job.finish().splitlines().count("ok") == 2
+    assert oks(job.finish()) == 2
     (job.dir / "latest").unlink()
     shutil.rmtree(job.dir / "ckpt-000008")
     (job.where / "end").unlink()
     job.restart_by_command()
     job.wait_for(lambda t: t.count(f"{back}7/") == 2)
     (job.where / "end").touch()
-    assert job.finish().splitlines().count("ok") == 2
+    assert oks(job.finish()) == 2
 
 
 def test_directory_that_cannot_be_used(job: Job) -> None:
@@ -211,7 +211,7 @@ def test_directory_that_cannot_be_used(job: Job) -> None:
     send(job, job.where / "good")
     assert job.checkpoint().parent.parent == job.where / "good"
     (job.where / "end").touch()
-    assert job.finish().splitlines().count("ok") == 2
+    assert oks(job.finish()) == 2
 
 
 def test_jobs_that_share_a_directory(make_job: Callable[..., Job]) -> None:
@@ -287,7 +287,7 @@ def test_checkpoint_of_all_ranks(program: Path, job: Job) -> None:
             text.count("restarted: coordinator 4 peers 2 running 1, local 4 checkpoints 0 restarts 1, generation 1")
             == 2
         ), (restarts, text)
-        assert text.splitlines().count("ok") == 2
+        assert oks(text) == 2
     assert len(list(job.dir.glob("ckpt-*"))) == 1
 
 
@@ -344,7 +344,7 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
         request.kill()
     assert Path(out.strip()) == job.dir / "ckpt-000001"
     (files / "three").touch()
-    assert job.finish().splitlines().count("ok") == 2
+    assert oks(job.finish()) == 2
 
 
 def test_no_checkpoint_between_disable_and_enable(program: Path, make_job: Callable[..., Job]) -> None:
@@ -360,4 +360,4 @@ def test_no_checkpoint_between_disable_and_enable(program: Path, make_job: Calla
     job.wait_for("step ")
     job.checkpoint()
     (job.where / "end").touch()
-    assert job.finish().splitlines().count("ok") == 3
+    assert oks(job.finish()) == 3
