@@ -59,6 +59,9 @@ class View:
         self._files = max(len(trace.ranks), 1)
         before, self._sight = self._sight, proc.sight(trace) if self.found.live else proc.Sight(0, {})
         trace = proc.described(trace, before or self._sight, self._sight)
+        if any(known.process in (proc.DEAD, proc.ZOMBIE) and not known.ended for known in trace.ranks.values()):
+            self._reader.poll()  # it may have finalized MPI after the first poll
+            trace = proc.described(self._reader.trace(self._each(ROWS)), before or self._sight, self._sight)
         if self.found.live:
             self._sampler.watch(trace)
             self._sampler.sample()
