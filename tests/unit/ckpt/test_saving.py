@@ -7,17 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import fake_jobs
 import pytest
 from fake_jobs import FakeJob
 from manapy.ckpt.store import job
-from test_coordinator import Test, play, times  # noqa: F401 (a fixture)
-
-
-@pytest.fixture(params=[False, True], ids=["direct", "agent"], autouse=True)
-def through_agent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in test_coordinator.py."""
-    monkeypatch.setattr(fake_jobs, "AGENT", request.param)
+from test_coordinator import Test, play, through_agents, times  # noqa: F401 (fixtures)
 
 
 def play_background(directory: Path, test: Test, **settings: Any) -> None:

@@ -190,6 +190,7 @@ class Told(Node):
 def test_places(fanin: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job with few agents has no tree. With more, all agents above others have equally many below them."""
     monkeypatch.setattr(placing, "FANIN", fanin)
+    monkeypatch.setattr(placing, "LISTEN_SECONDS", PATIENCE)
 
     async def run() -> None:
         made, nodes = Tree(), [Told(f"n{i}") for i in range(count)]
