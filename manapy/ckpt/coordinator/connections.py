@@ -178,12 +178,13 @@ class Connections:
 
     def _on_message(self, node: Node, message: str) -> None:
         """A line of an agent."""
-        kind, _, rest = message.partition(" ")
-        number, _, line = rest.partition(" ")
-        if kind == "LINES":
+        if message.startswith("LINES "):  # they are long: nothing more is done with the whole
             for numbers, one in bundle.read(message):
                 self._on_node_line(node, numbers, one)
-        elif kind == "LISTENS":
+            return
+        kind, _, rest = message.partition(" ")
+        number, _, line = rest.partition(" ")
+        if kind == "LISTENS":
             self._tree.on_listens(node, rest)
         elif kind in ("JOINED", "FROM", "PARTED"):
             if (below := self._tree.find(node, number)) is not None:
