@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from manapy.ckpt import command
 from manapy.cli.shared import naming
 from manapy.core.errors import CheckpointError, ManapyError
 from manapy.core.processes import is_alive
+from waiting import until
 
 BACKGROUND = ("--background", "auto")
 TRIES = 10
@@ -72,18 +72,11 @@ def stopped_writers(job: Job, aside: ThreadPoolExecutor) -> tuple[Future[command
             if stopped and job.status()["phase"] == "saving" and len(writers(ranks)) < job.ranks:
                 break  # the others have ended
         if len(stopped) == job.ranks and not request.done():
-            until(lambda: job.status()["phase"] == "saving")
+            until(lambda: job.status()["phase"] == "saving", job.report)
             return request, sorted(stopped)
         wake(list(stopped))
         request.result(PATIENCE)
     raise AssertionError(f"writers that end too early, {TRIES} times: {job.report()}")
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def goes_on(job: Job) -> None:
@@ -182,7 +175,7 @@ def test_killed_writer(make_job: Callable[..., Job], aside: ThreadPoolExecutor) 
     before = published(job)[-1]
     os.kill(stopped[0], signal.SIGKILL)
     assert re.fullmatch(r"rank [01]: the process that wrote the image .* was ended by signal 9 .*", failure(request))
-    until(lambda: not any(map(is_alive, stopped)))
+    until(lambda: not any(map(is_alive, stopped)), "the writers' end")
     assert not list(job.dir.glob("tmp-*")) and (job.dir / "latest").resolve().name == before
     goes_on(job)
     assert take(job).remark.endswith("(written while the job stood: an earlier writer was killed)")
@@ -197,7 +190,7 @@ def test_killed_rank(make_job: Callable[..., Job], aside: ThreadPoolExecutor) ->
     before = published(job)[-1]
     os.kill(job.pids()[1], signal.SIGKILL)
     assert "rank 1" in failure(request)
-    until(lambda: not any(map(is_alive, stopped)))
+    until(lambda: not any(map(is_alive, stopped)), "the writers' end")
     job.wait()
     assert (job.dir / "latest").resolve().name == before and not list(job.dir.glob("tmp-*"))
     assert manapy("verify", job.dir / before).returncode == 0
@@ -211,7 +204,7 @@ def test_writer_dies_with_its_rank(make_job: Callable[..., Job], aside: ThreadPo
     proxy = int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(proxy, signal.SIGSTOP)
     os.kill(rank, signal.SIGKILL)
-    until(lambda: not any(map(is_alive, stopped)))
+    until(lambda: not any(map(is_alive, stopped)), "the writers' end")
     os.kill(proxy, signal.SIGCONT)
     failure(request)
 
@@ -222,7 +215,7 @@ def test_killed_coordinator(make_job: Callable[..., Job], aside: ThreadPoolExecu
     before = published(job)
     os.kill(int(job.status()["pid"]), signal.SIGKILL)
     failure(request)
-    until(lambda: not any(map(is_alive, stopped)))
+    until(lambda: not any(map(is_alive, stopped)), "the writers' end")
     job.wait_for("the coordinator is lost")
     ends_well(job)
     assert published(job) == before
