@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,9 +53,9 @@ def manapy(
 
 
 def oks(text: str) -> int:
-    """How often ranks have said "ok". Lines of several ranks may be mixed. Messages of manapy, which may say "look", do
-    not count."""
-    return sum(line.count("ok") for line in text.splitlines() if not line.startswith("manapy"))
+    """How often ranks have said "ok". Lines of several ranks may be mixed ("okok"). Other words with these letters, as
+    in warnings of libraries ("token"), do not count."""
+    return sum(len(word) // len("ok") for word in re.findall("(?<![A-Za-z])(?:ok)+", text))
 
 
 def run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
@@ -176,3 +177,9 @@ def test_only_cli_prints_or_exits(root: Path) -> None:
                 if text in ("print", "exit", "quit", "sys.exit", "os._exit"):
                     bad.append(f"{path.relative_to(root)}:{node.lineno} {text}")
     assert bad == []
+
+
+def test_files_of_tests_have_names_of_their_own(root: Path) -> None:
+    """Pytest imports them by their file names alone: of two with one name it collects only one."""
+    names = Counter(path.name for path in (root / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
