@@ -143,10 +143,14 @@ class FakeRank:
 
     def persist(self, fields: list[str]) -> None:
         """Write the image that WRITE or CAPTURE with these fields has asked for."""
+        epoch, self.captured = int(fields[0]), []
         path = Path(protocol.decode_text(fields[1])) / f"rank-{self.number:05d}.img"
-        path.write_bytes(self.write)
-        self.send(protocol.join("WRITTEN", int(fields[0]), 4096, len(self.write), 7, "0.1", "elsewhere", ""))
-        self.captured = []
+        try:
+            path.write_bytes(self.write)
+        except FileNotFoundError as error:  # the checkpoint has failed meanwhile
+            self.send(protocol.join("FAILED", epoch, str(error)))
+        else:
+            self.send(protocol.join("WRITTEN", epoch, 4096, len(self.write), 7, "0.1", "elsewhere", ""))
 
     def flush(self) -> None:
         """Send the messages of the clock."""
