@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import emulated
 import pytest
 from emulated import inside
 from jobs import BIN, Job, manapy
+from phases import PHASES, answer, reach
 from solver import MIDDLE, SOLVER, step
 from waiting import until
 
@@ -59,6 +61,10 @@ def agents(job: Job) -> tuple[list[Agent], list[Agent]]:
 
 def restart_to_the_end(job: Job, undisturbed: bytes, last: int) -> None:
     job.restart()
+    ends_as_undisturbed(job, undisturbed, last)
+
+
+def ends_as_undisturbed(job: Job, undisturbed: bytes, last: int) -> None:
     assert step(job.finish()) > last
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
@@ -111,3 +117,25 @@ def test_an_agent_is_killed(job: Job, undisturbed: bytes, place: str, is_asked: 
     assert f"the agent of host {lost.host} is lost" in job.output()
     assert manapy("verify", job.dir).returncode == 0
     restart_to_the_end(job, undisturbed, last)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("place", ["above", "below"])
+def test_an_agent_is_killed_in_each_phase(job: Job, undisturbed: bytes, place: str) -> None:
+    """No rank stays, and a published checkpoint is good."""
+    for phase in PHASES:
+        above, below = agents(job)
+        lost = (above if place == "above" else below)[0]
+        asked, status, last = emulated.call_inside(NODES[0], reach, job, phase)
+        os.kill(lost.pid, signal.SIGKILL)
+        code, path, errors = answer(asked)
+        assert code == 0 or f"host {lost.host} is lost" in errors, errors
+        assert job.wait() != 0
+        latest = (job.dir / "latest").resolve()
+        assert latest == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
+        assert manapy("verify", latest).returncode == 0
+        job.killed = int(status["pid"])
+        job.restart().wait_until_it_runs()
+        assert not list(job.dir.glob("tmp-*"))
+    ends_as_undisturbed(job, undisturbed, 0)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Job, manapy
-from test_random_moments import TOO_LATE, answer, request
+from phases import answer, request
+from test_random_moments import TOO_LATE
 
 from manapy.chain import descendants
 from manapy.ckpt.store import image

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import random
@@ -17,12 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from phases import PHASES, answer, reach, request
 from rounds import rounds
-
-from manapy.ckpt import command
-from manapy.ckpt.store import job as job_files
-from manapy.core.errors import JobError as NoJob
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
 PAUSE = "0.05"
@@ -51,26 +47,6 @@ def stress(
 def in_output(job: Job, line: str) -> bool:
     """Has any run printed it? (What a run prints just before SIGKILL may be lost, or come with the run before.)"""
     return any(line in job.output(run).splitlines() for run in range(len(job.runs)))
-
-
-def request(job: Job, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [str(BIN / "manapy"), "checkpoint", str(job.dir), *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def answer(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str, str]:
-    """Exit code, output and errors of a request, which must return."""
-    try:
-        out, errors = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise JobError(f"manapy checkpoint did not return; it said {process.communicate()[1]}") from None
-    return process.returncode, out.strip(), errors.strip()
 
 
 def ended(job: Job) -> bool:
@@ -287,28 +263,7 @@ def test_some_ranks_have_left(make_job: Callable[..., Job]) -> None:
 
 # ---- processes that die meanwhile
 
-PHASES = ["checking", "waiting for a safe moment", "stopping", "draining messages", "writing", "publishing", "resuming"]
 LONGER = 200  # steps of a job that lives through all phases
-
-
-def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
-    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published
-    checkpoint.
-
-    Asks again if the phase went by too fast. The job is held.
-    """
-    last = job.checkpoint()
-    for _ in range(60):
-        asked, where = request(job), job_files.read(job.dir)
-        while asked.poll() is None:
-            with contextlib.suppress(NoJob):
-                status = command.status(where)
-                if status["phase"] == phase:
-                    return asked, status, last
-        code, path, errors = answer(asked)
-        assert code == 0, errors
-        last = Path(path)
-    raise JobError(f"phase {phase} was never seen")
 
 
 def goes_on_without_coordinator(job: Job) -> None:

@@ -1,0 +1,55 @@
+"""Requests for checkpoints that go on beside a test, and the phases in which one can be met."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from jobs import BIN, PATIENCE, Job, JobError
+from manapy.ckpt import command
+from manapy.ckpt.store import job as job_files
+from manapy.core.errors import JobError as NoJob
+
+PHASES = ["checking", "waiting for a safe moment", "stopping", "draining messages", "writing", "publishing", "resuming"]
+
+
+def request(job: Job, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(BIN / "manapy"), "checkpoint", str(job.dir), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str, str]:
+    """Exit code, output and errors of a request, which must return."""
+    try:
+        out, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise JobError(f"manapy checkpoint did not return; it said {process.communicate()[1]}") from None
+    return process.returncode, out.strip(), errors.strip()
+
+
+def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
+    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published
+    checkpoint.
+
+    Asks again if the phase went by too fast. The job is held.
+    """
+    last = job.checkpoint()
+    for _ in range(60):
+        asked, where = request(job), job_files.read(job.dir)
+        while asked.poll() is None:
+            with contextlib.suppress(NoJob):
+                status = command.status(where)
+                if status["phase"] == phase:
+                    return asked, status, last
+        code, path, errors = answer(asked)
+        assert code == 0, errors
+        last = Path(path)
+    raise JobError(f"phase {phase} was never seen")
