@@ -32,6 +32,7 @@ from ..bundle import Bundle, read
 from ..collectors import Collectors
 from ..protocol import join
 from ..segments import Segments
+from .door import Door
 from .leader import Leader, connect
 from .peer import Guest, Poll, encoded
 from .shift import Shift
@@ -83,7 +84,7 @@ class Agent:
     """One node of one job."""
 
     def __init__(self, listener: socket.socket, secret: bytes, leader: Leader) -> None:
-        self._listener, self._secret, self._leader = listener, secret, leader
+        self._door, self._secret, self._leader = Door(listener), secret, leader
         self._poll = Poll()
         self._guests: set[Rank] = set()  # also those that have not sent HELLO yet
         self._ranks: dict[int, Rank] = {}
@@ -98,8 +99,7 @@ class Agent:
 
     def serve(self) -> None:
         """Serve until the connection upwards ends."""
-        self._listener.setblocking(False)
-        self._poll.add(self._listener.fileno(), self._accept)
+        self._poll.add(self._door.fileno(), self._accept)
         self._poll.add_peer(self._leader, self._on_orders)
         self._poll.add(self._collectors.fileno(), lambda _: self._collectors.ready())
         self._poll.add(self._shift.fileno(), lambda _: self._shift.ready())
@@ -189,7 +189,7 @@ class Agent:
         for peer in self._guests:
             peer.socket.close()
         self._tree.close()
-        self._listener.close()
+        self._door.close()
         self._collectors.close()
         self._segments.remove()
         log.info("the job has ended, or its coordinator is lost")
@@ -198,11 +198,7 @@ class Agent:
     # ---- towards the ranks
 
     def _accept(self, _: int) -> None:
-        while True:
-            try:
-                connected, _address = self._listener.accept()
-            except OSError:  # none is left, or no descriptors: the rank tries again
-                return
+        while (connected := self._door.accept()) is not None:
             self._welcome(Rank(connected, self._secret))
 
     def _welcome(self, peer: Rank) -> None:

@@ -24,6 +24,7 @@ from ...clock.messages import encode_ranks
 from ...core.connection import notice_loss
 from ..bundle import LISTS_MAX, Bundle, read
 from ..protocol import join
+from .door import Door
 from .peer import Guest, Poll
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class Tree:
         pass_on: Callable[[Sequence[int], str], None],
     ) -> None:
         self._secret, self._poll, self._say, self._pass_on = secret, poll, say, pass_on
-        self._listener: socket.socket | None = None
+        self._door: Door | None = None
         self._guests: set[Below] = set()
         self._named: dict[str, Below] = {}
         self._of: dict[int, Below] = {}  # by rank
@@ -77,8 +78,7 @@ class Tree:
         except OSError as error:  # then the coordinator names this agent to nobody
             log.error("no agent can connect to this one: %s", error)
             return
-        listener.setblocking(False)
-        self._listener = listener
+        self._door = Door(listener)
         self._poll.add(listener.fileno(), self._accept)
         self._say(join("LISTENS", address, listener.getsockname()[1]))
 
@@ -113,8 +113,8 @@ class Tree:
             below.send("UNLED")
             below.flush()
             below.socket.close()
-        if self._listener is not None:
-            self._listener.close()
+        if self._door is not None:
+            self._door.close()
 
     def _divide(self, ranks: tuple[int, ...]) -> tuple[dict[Below, list[int]], Sequence[int]]:
         """The ranks behind each agent, and all others."""
@@ -130,10 +130,8 @@ class Tree:
     # ---- upwards
 
     def _accept(self, _: int) -> None:
-        assert self._listener is not None
-        try:
-            connected, _address = self._listener.accept()
-        except OSError:  # it has given up, or no descriptors: it tries again
+        assert self._door is not None
+        if (connected := self._door.accept()) is None:
             return
         for guest in [guest for guest in self._guests if not guest.number]:
             if time.monotonic() - guest.came > JOIN_SECONDS:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ from fake_jobs import PATIENCE, FakeRank, fake_job, shake_hands
 from manapy.chain import steps
 from manapy.ckpt import protocol
 from manapy.ckpt.node import leader
+from manapy.ckpt.node.door import Door
 from manapy.ckpt.store import job
 from manapy.core import handshake
 from waiting import until
@@ -124,3 +127,31 @@ def test_strangers_at_the_agent(tmp_path: Path) -> None:
             assert "ok" in await fake.checkpoint()
 
     asyncio.run(run())
+
+
+def test_no_descriptors_are_free(caplog: pytest.LogCaptureFixture) -> None:
+    """Who comes is sent away at once, and can come later."""
+    taken: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        door, where = Door(listener), listener.getsockname()
+        came = [socket.create_connection(where) for _ in range(3)]
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, limit[1]))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                while True:
+                    taken.append(os.dup(0))
+            for one in came:
+                assert door.accept() is None
+                assert one.recv(1) == b""
+            assert door.accept() is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+            for descriptor in taken:
+                os.close(descriptor)
+        assert caplog.text.count("Too many open files") == 1
+        with socket.create_connection(where), contextlib.closing(until(door.accept, "a connection")):
+            pass
+        door.close()
+        for one in came:
+            one.close()
