@@ -114,10 +114,10 @@ static void be_modest(void) {
 static void write_and_exit(pid_t rank) {
     mpy_sys(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (mpy_sys(SYS_getppid) != rank) mpy_sys(SYS_exit_group, 1);
-    mpy_sys(SYS_prctl, PR_SET_NAME, "manapy-writer", 0, 0, 0);
     leave_descriptors();
     __atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
     mpy_futex_wake(&shared->ready);
+    mpy_sys(SYS_prctl, PR_SET_NAME, "manapy-writer", 0, 0, 0); /* from now on nobody waits for this process */
     be_modest();
     int bad = mpy_snapshot_write(&snapshot, &shared->outcome);
     __atomic_store_n(&shared->done, 1, __ATOMIC_RELEASE);
