@@ -1,6 +1,6 @@
-/* maps.c - the memory of the upper half: reads /proc/self/maps or smaps and keeps what belongs into an image.
+/* maps.c - the memory of the upper half: reads /proc/self/maps and smaps, and keeps what belongs into an image.
  *
- * Half: lower; libc may be called.
+ * Half: lower; libc may be called, except in mpy_maps_advice.
  *
  * Invariants
  *  1. The upper half consists of the arena, except the lower block and the parts that every lower half creates anew
@@ -8,12 +8,13 @@
  */
 #include "maps.h"
 #include "base/reason.h"
+#include "base/sys.h"
 #include "isolate/fdguard.h"
 #include "isolate/trapstate.h"
 #include "process/advice.h"
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,12 +72,12 @@ static int parse(char *line, mpy_map_t *m) {
     return 0;
 }
 
-long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n) {
-    const char *path = with_advice ? "/proc/self/smaps" : "/proc/self/maps";
+long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
+    static const char path[] = "/proc/self/maps";
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t room = 0, capacity = 0;
-    long count = 0, latest = 0; /* `latest`: index of the first part of the mapping that detail lines describe */
+    long count = 0;
     *out = NULL;
     if (!f) return mpy_reason(error, n, "cannot read %s: %s", path, strerror(errno));
     while (getline(&line, &room, f) > 0) {
@@ -86,14 +87,8 @@ long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n) {
             if (!more) { snprintf(error, n, "out of memory"); goto failed; }
             *out = more;
         }
-        if (with_advice && isupper((unsigned char)line[0])) {
-            uint32_t advice = strncmp(line, "VmFlags:", 8) ? 0 : mpy_advice_flags(line);
-            for (long i = latest; i < count; i++) (*out)[i].advice |= advice;
-            continue;
-        }
         mpy_map_t whole, part;
         if (parse(line, &whole)) { snprintf(error, n, "cannot understand %s: %s", path, line); goto failed; }
-        latest = count;
         for (int i = 0; i < WINDOWS; i++) {
             part = whole;
             if (!clip(&part, i)) continue;
@@ -111,6 +106,53 @@ failed:
     fclose(f);
     mpy_maps_free(*out, count);
     return -1;
+}
+
+/* A hexadecimal number, and in *end what follows it. strtoul would read the locale. */
+static uint64_t hexadecimal(const char *text, const char **end) {
+    uint64_t value = 0;
+    for (;; text++) {
+        int digit = *text >= '0' && *text <= '9' ? *text - '0' : *text >= 'a' && *text <= 'f' ? *text - 'a' + 10 : -1;
+        if (digit < 0) break;
+        value = 16 * value + (uint64_t)digit;
+    }
+    *end = text;
+    return value;
+}
+
+/* One line of smaps. The parts of its mapping in `maps`: [*first, *end). */
+static void on_smaps_line(const char *line, mpy_map_t *maps, long count, long *first, long *end) {
+    if (!strncmp(line, "VmFlags:", 8)) {
+        uint32_t advice = mpy_advice_flags(line);
+        for (long i = *first; i < *end; i++) maps[i].advice = advice;
+    } else if (line[0] < 'A' || line[0] > 'Z') { /* details begin with a capital letter */
+        const char *rest;
+        uint64_t lo = hexadecimal(line, &rest), hi = hexadecimal(rest + 1, &rest);
+        for (*first = *end; *first < count && maps[*first].lo < lo; ++*first) {}
+        for (*end = *first; *end < count && maps[*end].lo < hi; ++*end) {}
+    }
+}
+
+int mpy_maps_advice(mpy_map_t *maps, long count) {
+    static char text[1 << 16];
+    long fd = mpy_sys(SYS_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
+    long got = fd, first = 0, end = 0;
+    size_t have = 0;
+    while (fd >= 0 && (got = mpy_sys(SYS_read, fd, text + have, sizeof text - 1 - have)) > 0) {
+        char *line = text, *newline;
+        have += (size_t)got;
+        text[have] = 0;
+        for (; (newline = strchr(line, '\n')) != NULL; line = newline + 1) {
+            *newline = 0;
+            on_smaps_line(line, maps, count, &first, &end);
+        }
+        have -= (size_t)(line - text);
+        memmove(text, line, have);
+        if (have == sizeof text - 1) got = -ENAMETOOLONG, have = 0; /* no path is as long */
+    }
+    if (fd >= 0) mpy_sys(SYS_close, fd);
+    errno = got < 0 ? (int)-got : 0;
+    return got < 0 ? -1 : 0;
 }
 
 void mpy_maps_free(mpy_map_t *maps, long count) {
@@ -149,7 +191,7 @@ int mpy_maps_check(char *error, size_t n) {
         return mpy_reason(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that "
                           "can be saved", (unsigned long)MPY_TRAP->foreign);
     mpy_map_t *maps;
-    long count = mpy_maps_read(&maps, 0, error, n);
+    long count = mpy_maps_read(&maps, error, n);
     int bad = count < 0 ? -1 : 0;
     for (long i = 0; i < count && !bad; i++) {
         if (maps[i].shared && maps[i].deleted && check_alone(maps, count, &maps[i], error, n)) bad = -1;
@@ -178,7 +220,7 @@ int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n) {
     mpy_map_t *maps;
     out->n = out->lo = out->hi = 0;
     if (!MPY_TRAP->low_exec) return 0;
-    long count = mpy_maps_read(&maps, 0, error, n);
+    long count = mpy_maps_read(&maps, error, n);
     const uint32_t code = PROT_READ | PROT_EXEC;
     for (long i = 0; i < count; i++)
         if (maps[i].hi <= windows[0].hi && (maps[i].prot & code) == code) note_calls(out, maps[i].lo, maps[i].hi);

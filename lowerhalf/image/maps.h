@@ -11,13 +11,15 @@ typedef struct mpy_map {
     uint32_t prot;
     int shared;
     int deleted;     /* the file has been unlinked */
-    uint32_t advice; /* MPY_REGION_* of manapy/image.h, if asked for */
+    uint32_t advice; /* MPY_REGION_* of manapy/image.h, after mpy_maps_advice */
     char *path;      /* "" for anonymous memory */
 } mpy_map_t;
 
-/* Reads the upper half's mappings, ascending. Returns their number, or -1 with one line in `error`. With advice the
- * kernel walks through every page. */
-long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n);
+/* Reads the upper half's mappings, ascending. Returns their number, or -1 with one line in `error`. */
+long mpy_maps_read(mpy_map_t **out, char *error, size_t n);
+/* Adds the program's advice about them. The kernel walks through every page, so it takes long. It may be called in a
+ * process that was forked afterwards. Returns -1 with errno if they can't be read. */
+int mpy_maps_advice(mpy_map_t *maps, long count);
 void mpy_maps_free(mpy_map_t *maps, long count);
 /* Returns -1 with one line in `error` if a mapping can't be saved (for example device memory). */
 int mpy_maps_check(char *error, size_t n);

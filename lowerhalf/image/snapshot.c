@@ -8,8 +8,9 @@
  *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has
  *     the memory as it was at the first step.
  *  2. A forked process does not have some pages as they were: memory that is shared and has no file, and memory with
- *     MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them. Pages that a device writes (pinned ones) it has:
- *     the kernel copies them during the fork (background.c asks for such a kernel).
+ *     MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them. So it reads the program's advice if there was such
+ *     advice; otherwise the second step reads it. Pages that a device writes (pinned ones) it has: the kernel copies
+ *     them during the fork (background.c asks for such a kernel).
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
@@ -73,7 +74,7 @@ static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     if (find_file(s, m, &file)) return -1;
     mpy_image_region_t *r = add(s, &s->regions, 1);
     if (!r) return -1;
-    *r = (mpy_image_region_t){.lo = m->lo, .hi = m->hi, .prot = m->prot, .flags = m->advice, .file_offset = m->offset};
+    *r = (mpy_image_region_t){.lo = m->lo, .hi = m->hi, .prot = m->prot, .file_offset = m->offset};
     mpy_advice_policy(r);
     if (m->shared) r->flags |= MPY_REGION_SHARED;
     if (file >= 0) { r->flags |= MPY_REGION_FILE; r->file = (uint32_t)file; }
@@ -94,8 +95,17 @@ static void link_files(mpy_snapshot_t *s) {
     }
 }
 
+/* Each mapping has become a region. */
+static int note_advice(mpy_snapshot_t *s) {
+    mpy_image_region_t *regions = s->regions.items;
+    if (mpy_maps_advice(s->maps, s->nmaps)) return mpy_image_output_fail(&s->out, "cannot read /proc/self/smaps");
+    for (long i = 0; i < s->nmaps; i++) regions[i].flags |= s->maps[i].advice;
+    s->advised = 1;
+    return 0;
+}
+
 static int note_regions(mpy_snapshot_t *s, char *error, size_t n) {
-    s->nmaps = mpy_maps_read(&s->maps, 1, error, n);
+    s->nmaps = mpy_maps_read(&s->maps, error, n);
     if (s->nmaps < 0) return -1;
     for (long i = 0; i < s->nmaps; i++)
         if (note_region(s, &s->maps[i])) return -1;
@@ -176,8 +186,8 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const char *directory, int forked, mpy_
     mpy_clocks_note();
     note_header(s);
     error[0] = '\0';
-    if (!note_regions(s, error, n) && !(forked && copy_what_forks_lose(s)) && !note_threads(s) &&
-        !note_process(s, error, n))
+    if (!note_regions(s, error, n) && !(MPY_TRAP->fork_advice && note_advice(s)) &&
+        !(forked && copy_what_forks_lose(s)) && !note_threads(s) && !note_process(s, error, n))
         return 0;
     if (!error[0]) mpy_snapshot_explain(outcome, error, n);
     mpy_snapshot_end(s, 1);
@@ -188,6 +198,7 @@ static int write_all(mpy_snapshot_t *s) {
     static const char blank[MPY_IMAGE_PAGE];
     mpy_image_output_t *o = &s->out;
     const mpy_pages_t *pages = s->pages.items;
+    if (!s->advised && note_advice(s)) return -1;
     if (mpy_image_output_put(o, blank, sizeof blank)) return -1; /* the place of the header */
     for (size_t i = 0; i < s->pages.count; i++)
         if (mpy_pages_write(o, &pages[i])) return -1;

@@ -11,6 +11,7 @@ typedef struct mpy_snapshot {
     mpy_image_output_t out;
     mpy_map_t *maps;
     long nmaps;
+    int advised; /* is the advice about memory among the regions? */
     mpy_vector_t regions, files, strings;
     mpy_vector_t pages; /* mpy_pages_t of the regions whose pages are saved */
     mpy_vector_t threads;

@@ -74,6 +74,7 @@ static void locked(int failed) {
 
 void mpy_advice_apply(const mpy_image_region_t *r) {
     advise(r, ~before_pages);
+    if (r->flags & (MPY_REGION_DONT_FORK | MPY_REGION_WIPE_ON_FORK)) MPY_TRAP->fork_advice = 1;
     if (r->flags & MPY_REGION_LOCKED)
         locked(mlock2((void *)r->lo, r->hi - r->lo, r->flags & MPY_REGION_LOCKED_ON_FAULT ? MLOCK_ONFAULT : 0) &&
                r->prot != PROT_NONE);

@@ -126,8 +126,8 @@ static long exit_group(mpy_trap_t *t) {
 
 /* Conditions for a trap. HIGH_FD: the first argument may be a descriptor of the lower half. ABSOLUTE: the second
  * argument has TIMER_ABSTIME (TFD_TIMER_ABSTIME has the same value). FUTEX_UNTIL: FUTEX_WAIT_BITSET with the monotonic
- * clock. */
-typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL } condition_t;
+ * clock. FORK_ADVICE: MADV_DONTFORK and advice with greater numbers, which is rare. */
+typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, FORK_ADVICE } condition_t;
 enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
 typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
 
@@ -139,6 +139,7 @@ static const row_t table[] = {
     {SYS_shmat, mpy_trap_shmat, MPY_TRAP_ALWAYS, ANY},
     {SYS_mlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
     {SYS_munlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
+    {SYS_madvise, mpy_trap_madvise, MPY_TRAP_ALWAYS, FORK_ADVICE},
     {SYS_rt_sigaction, mpy_trap_sigaction, MPY_TRAP_ALWAYS, ANY},
     {SYS_rt_sigprocmask, mpy_trap_sigprocmask, MPY_TRAP_ALWAYS, ANY},
     {SYS_rt_sigsuspend, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
@@ -228,6 +229,7 @@ int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
         [HIGH_FD] = {0, ~0u, BPF_JGE, 0},
         [ABSOLUTE] = {1, 1, BPF_JEQ, 1},
         [FUTEX_UNTIL] = {1, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
+        [FORK_ADVICE] = {2, ~0u, BPF_JGE, MADV_DONTFORK},
     };
     struct sock_filter f[5 * ROWS + 24 + 2 * MPY_LOW_CALLS_MAX];
     unsigned n = 0;

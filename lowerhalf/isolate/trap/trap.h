@@ -35,6 +35,7 @@ long mpy_trap_mremap(mpy_trap_t *t);
 long mpy_trap_brk(mpy_trap_t *t);
 long mpy_trap_shmat(mpy_trap_t *t);
 long mpy_trap_mlockall(mpy_trap_t *t);
+long mpy_trap_madvise(mpy_trap_t *t);
 /* trap_signal.c */
 long mpy_trap_sigaction(mpy_trap_t *t);
 long mpy_trap_sigprocmask(mpy_trap_t *t);

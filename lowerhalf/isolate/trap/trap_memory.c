@@ -120,3 +120,9 @@ long mpy_trap_mlockall(mpy_trap_t *t) {
             t->nr == SYS_mlockall && t->a[0] & MCL_FUTURE ? (uint32_t)t->a[0] & ~(uint32_t)MCL_CURRENT : 0;
     return r;
 }
+
+long mpy_trap_madvise(mpy_trap_t *t) {
+    long r = mpy_sys(t->nr, t->a[0], t->a[1], t->a[2]);
+    if (r == 0 && (t->a[2] == MADV_DONTFORK || t->a[2] == MADV_WIPEONFORK)) MPY_TRAP->fork_advice = 1;
+    return r;
+}

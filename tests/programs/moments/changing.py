@@ -1,7 +1,8 @@
 """changing.py MEGABYTES - ranks change random data all the time, until there is a file `end`. Then each rank checks
 that its data is what its own number of steps must have made of it.
 
-Part of the data is in a window that the ranks of a node share, part in memory that fork(2) does not copy.
+Part of the data is in a window that the ranks of a node share, part in memory that fork(2) does not copy, or fills with
+zeros in the child.
 """
 
 import mmap
@@ -12,15 +13,23 @@ import numpy
 from mpi4py import MPI
 
 PARTS = 50
+MADV_WIPEONFORK = 18
 WORLD = MPI.COMM_WORLD
 words = int(sys.argv[1]) * (1 << 17)
 window = MPI.Win.Allocate_shared(words, 8, comm=WORLD)
-not_forked = mmap.mmap(-1, words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-not_forked.madvise(mmap.MADV_DONTFORK)
+
+
+def advised(advice: int) -> numpy.ndarray:
+    memory = mmap.mmap(-1, words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(advice)
+    return numpy.frombuffer(memory, numpy.uint64)
+
+
 memories = {
     "private": numpy.empty(words, numpy.uint64),
     "window": numpy.frombuffer(window, numpy.uint64),
-    "not forked": numpy.frombuffer(not_forked, numpy.uint64),
+    "not forked": advised(mmap.MADV_DONTFORK),
+    "wiped": advised(MADV_WIPEONFORK),
 }
 
 
