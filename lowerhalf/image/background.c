@@ -19,6 +19,7 @@
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
+#include "room.h"
 #include "snapshot.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -54,25 +55,6 @@ static int was_killed;   /* invariant 4 */
 
 /* ---- reasons against a writer ---- */
 
-/* A value in kB from a file of /proc, or -1. */
-static long kilobytes(const char *path, const char *name) {
-    char line[256];
-    long value = -1;
-    size_t n = strlen(name);
-    FILE *f = fopen(path, "re");
-    while (f && value < 0 && fgets(line, sizeof line, f))
-        if (!strncmp(line, name, n)) sscanf(line + n, "%ld", &value);
-    if (f) fclose(f);
-    return value;
-}
-
-/* The program may change all of its memory while the writer reads the old pages. Ranks of one host are much alike. */
-static int has_room(void) {
-    long own = kilobytes("/proc/self/status", "RssAnon:"), mapped = kilobytes("/proc/self/status", "RssShmem:");
-    long available = kilobytes("/proc/meminfo", "MemAvailable:");
-    return own >= 0 && mapped >= 0 && (own + mapped) * mpy_control_local_size() <= available;
-}
-
 static int kernel_copies_pinned_pages(void) {
     struct utsname name;
     int major = 0, minor = 0;
@@ -87,8 +69,7 @@ static const char *reason_against(void) {
     if (was_killed) return "an earlier writer was killed";
     if (!kernel_copies_pinned_pages()) return "Linux is older than 5.12";
     if (!can_leave_descriptors()) return "close_range(2) is not allowed";
-    if (!has_room()) return "the host has too little free memory for a copy";
-    return NULL;
+    return mpy_room_lacking(); /* the program may change all of its memory while the writer reads the old pages */
 }
 
 /* ---- the writer ---- */

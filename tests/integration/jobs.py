@@ -133,10 +133,12 @@ class Job:
         """Start tests/programs/PROGRAM."""
         return self.start(sys.executable, PROGRAMS / program, *arguments, options=options)
 
-    def restart(self, checkpoint: Path | None = None, ranks: int | None = None) -> Job:
-        """mpirun -n RANKS manapy-restart CHECKPOINT (default: the latest)"""
+    def restart(
+        self, checkpoint: Path | None = None, ranks: int | None = None, options: Sequence[str | Path] = ()
+    ) -> Job:
+        """mpirun -n RANKS manapy-restart OPTIONS CHECKPOINT (default: the latest)"""
         return self.spawn(
-            [*self.mpirun, "-n", str(ranks or self.ranks), BIN / "manapy-restart", checkpoint or self.dir]
+            [*self.mpirun, "-n", str(ranks or self.ranks), BIN / "manapy-restart", *options, checkpoint or self.dir]
         )
 
     def restart_by_command(self, *arguments: str | Path) -> Job:

@@ -12,7 +12,12 @@ from manapy.ckpt import command
 from manapy.ckpt.store import job as job_files
 from manapy.core.errors import JobError as NoJob
 
-PHASES = ["checking", "waiting for a safe moment", "stopping", "draining messages", "writing", "publishing", "resuming"]
+STANDING = ("--background", "off")  # the images are written while the job stands
+BEFORE = ["checking", "waiting for a safe moment", "stopping", "draining messages"]
+PHASES = {  # by options
+    (): [*BEFORE, "capturing", "saving", "publishing"],
+    STANDING: ["writing", "publishing", "resuming"],
+}
 
 
 def request(job: Job, *options: str) -> subprocess.Popen[str]:

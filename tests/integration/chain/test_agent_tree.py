@@ -14,7 +14,7 @@ import emulated
 import pytest
 from emulated import inside
 from jobs import BIN, Job, manapy
-from phases import PHASES, answer, reach
+from phases import PHASES, STANDING, answer, reach
 from solver import MIDDLE, SOLVER, step
 from waiting import until
 
@@ -35,14 +35,15 @@ class Agent(NamedTuple):
 
 
 @pytest.fixture
-def job(make_job: Callable[..., Job]) -> Iterator[Job]:
-    """All its ranks have come."""
+def job(request: pytest.FixtureRequest, make_job: Callable[..., Job]) -> Iterator[Job]:
+    """All its ranks have come. Its parameter, if a test has one: options."""
     with emulated.cluster(NODES):
         hosts = ",".join(f"{node}:1" for node in NODES)
         mpirun = emulated.mpirun(NODES[0], hosts)
         made = make_job(len(NODES), mpirun=mpirun, inside=inside(NODES[0]), env=ENVIRONMENT)
         made.hold(MIDDLE)
-        made.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+        options = getattr(request, "param", ())
+        made.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
         made.wait_until_it_runs()
         yield made
         made.end()
@@ -121,10 +122,15 @@ def test_an_agent_is_killed(job: Job, undisturbed: bytes, place: str, is_asked: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("place", ["above", "below"])
-def test_an_agent_is_killed_in_each_phase(job: Job, undisturbed: bytes, place: str) -> None:
+@pytest.mark.parametrize(
+    ("job", "options", "place"),
+    [((), (), "above"), (STANDING, STANDING, "below")],
+    indirect=["job"],
+    ids=["above, beside", "below, standing"],
+)
+def test_an_agent_is_killed_in_each_phase(job: Job, undisturbed: bytes, options: tuple[str, ...], place: str) -> None:
     """No rank stays, and a published checkpoint is good."""
-    for phase in PHASES:
+    for phase in PHASES[options]:
         above, below = agents(job)
         lost = (above if place == "above" else below)[0]
         asked, status, last = emulated.call_inside(NODES[0], reach, job, phase)
@@ -136,6 +142,6 @@ def test_an_agent_is_killed_in_each_phase(job: Job, undisturbed: bytes, place: s
         assert latest == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
         assert manapy("verify", latest).returncode == 0
         job.killed = int(status["pid"])
-        job.restart().wait_until_it_runs()
+        job.restart(options=options).wait_until_it_runs()
         assert not list(job.dir.glob("tmp-*"))
     ends_as_undisturbed(job, undisturbed, 0)

@@ -1,4 +1,4 @@
-"""Checkpoints whose images are written beside the running program (--background auto), and what can happen meanwhile.
+"""Checkpoints whose images are written beside the running program, and what can happen meanwhile.
 
 A test stops the writers with SIGSTOP as soon as they exist, so that it has the time that it needs.
 """
@@ -21,7 +21,6 @@ from manapy.core.errors import CheckpointError, ManapyError
 from manapy.core.processes import is_alive
 from waiting import until
 
-BACKGROUND = ("--background", "auto")
 TRIES = 10
 
 
@@ -32,7 +31,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
 
 
 def changing(job: Job, megabytes: int = 30) -> Job:
-    job.start_python("moments/changing.py", str(megabytes), options=BACKGROUND)
+    job.start_python("moments/changing.py", str(megabytes))
     job.wait_for("step ")
     return job
 
@@ -119,7 +118,7 @@ def test_the_image_is_of_the_moment_of_capture(make_job: Callable[..., Job], asi
     assert not writers(job.pids())
     job.kill()
     assert manapy("verify", job.dir).returncode == 0
-    job.restart_by_command(*BACKGROUND)
+    job.restart_by_command()
     job.wait_until_it_runs()
     assert "the job stood for" in take(job).remark
     ends_well(job)
@@ -155,7 +154,7 @@ def test_own_children(
 ) -> None:
     """The program does not find the writer among its children, and no pipe of it stays open there."""
     job = make_job()
-    job.start(c_program(PROGRAMS / "moments" / "own_children.c"), options=BACKGROUND)
+    job.start(c_program(PROGRAMS / "moments" / "own_children.c"))
     job.wait_for("step ")
     request, stopped = stopped_writers(job, aside)
     goes_on(job)
@@ -224,7 +223,7 @@ def test_killed_coordinator(make_job: Callable[..., Job], aside: ThreadPoolExecu
 def test_disk_full(make_job: Callable[..., Job]) -> None:
     """A rank may not write the whole image: one line, and the job goes on."""
     job = make_job()
-    job.start_python("moments/quota.py", options=BACKGROUND)
+    job.start_python("moments/quota.py")
     job.wait_for("ready")
     (job.where / "limit").touch()
     job.wait_for("limited")
@@ -243,9 +242,42 @@ def test_too_little_memory(make_job: Callable[..., Job], tmp_path: Path) -> None
     """The images are written while the job stands, and the answer says why."""
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 16777216 kB\nMemAvailable: 4096 kB\n")
-    instead = ["unshare", "-m", "sh", "-c", f'mount --bind {meminfo} /proc/meminfo && exec "$@"', "sh"]
-    job = changing(make_job(mpirun=[*instead, BIN / "mpirun"]))
-    reason = "the host has too little free memory for a copy"
+    writes_while_it_stands(make_job, {"/proc/meminfo": meminfo}, "the host has too little free memory for a copy")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can replace /sys/fs/cgroup")
+@pytest.mark.parametrize("limited", ["innermost", "outermost"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_too_little_memory_in_a_cgroup(
+    make_job: Callable[..., Job], tmp_path: Path, version: int, limited: str
+) -> None:
+    """The files of the cgroups are the test's. Their paths are those of its own cgroup."""
+    own = re.search(
+        r":(?:\S+,)?memory(?:,\S+)?:(.*)" if version == 1 else r"0::(.*)", Path("/proc/self/cgroup").read_text()
+    )
+    if own is None:
+        pytest.skip(f"no cgroup of version {version}")
+    tree = tmp_path / "cgroup"
+    root = tree / "memory" if version == 1 else tree
+    innermost = root / own[1].strip("/")
+    innermost.mkdir(parents=True)
+    if version == 1:
+        names, unlimited = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"), str(1 << 62)
+    else:
+        names, unlimited = ("memory.max", "memory.current", "inactive_file"), "max"
+    for folder in (innermost, root):
+        (folder / names[0]).write_text(f"{unlimited}\n")
+        (folder / names[1]).write_text("97000000\n")
+        (folder / "memory.stat").write_text(f"cache 5\n{names[2]} 4096\n")
+    ((innermost if limited == "innermost" else root) / names[0]).write_text("100000000\n")
+    reason = "the job's memory cgroup has too little room for a copy"
+    writes_while_it_stands(make_job, {"/sys/fs/cgroup": tree}, reason)
+
+
+def writes_while_it_stands(make_job: Callable[..., Job], files: dict[str, Path], reason: str) -> None:
+    """A job whose ranks see these files in place of the system's. It says why."""
+    mounts = " && ".join(f"mount --bind {path} {place}" for place, path in files.items())
+    job = changing(make_job(mpirun=["unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh", BIN / "mpirun"]))
     assert take(job).remark.endswith(f"(written while the job stood: {reason})")
     assert reason in (job.dir / "coordinator.log").read_text()
     assert manapy("verify", job.dir).returncode == 0

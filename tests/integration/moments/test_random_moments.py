@@ -274,11 +274,11 @@ def goes_on_without_coordinator(job: Job) -> None:
     assert lines == ["manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more"]
 
 
-def restart_after(job: Job, status: dict[str, Any]) -> None:
+def restart_after(job: Job, status: dict[str, Any], options: Sequence[str]) -> None:
     """Restart from the latest checkpoint; status: of the job that has ended. The remains of the interrupted checkpoint
     disappear."""
     job.killed = int(status["pid"])
-    job.restart().wait_until_it_runs()
+    job.restart(options=options).wait_until_it_runs()
     assert not list(job.dir.glob("tmp-*"))
 
 
@@ -288,13 +288,14 @@ def ends_as_natively(job: Job) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_coordinator_dies(make_job: Callable[..., Job]) -> None:
+@pytest.mark.parametrize("options", PHASES, ids=["beside", "standing"])
+def test_coordinator_dies(make_job: Callable[..., Job], options: Sequence[str]) -> None:
     """In each phase of a checkpoint."""
     job = make_job(3, env=ENV)
     go = job.hold(LONGER - 20)
-    stress(job, SEED, LONGER)
+    stress(job, SEED, LONGER, options=options)
     job.wait_for("step 10")
-    for phase in PHASES:
+    for phase in PHASES[tuple(options)]:
         asked, status, last = reach(job, phase)
         os.kill(int(status["pid"]), signal.SIGKILL)
         code, path, errors = answer(asked)
@@ -303,24 +304,25 @@ def test_coordinator_dies(make_job: Callable[..., Job]) -> None:
         goes_on_without_coordinator(job)
         if phase not in ("publishing", "resuming"):
             assert (job.dir / "latest").resolve() == last
-        if phase == PHASES[-1]:
+        if phase == PHASES[tuple(options)][-1]:
             ends_as_natively(job)
         job.end()
         go.unlink()
-        restart_after(job, status)
+        restart_after(job, status, options)
     go.touch()
     ends_as_natively(job)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_rank_dies(make_job: Callable[..., Job]) -> None:
+@pytest.mark.parametrize("options", PHASES, ids=["beside", "standing"])
+def test_rank_dies(make_job: Callable[..., Job], options: Sequence[str]) -> None:
     """In each phase of a checkpoint."""
     job = make_job(3, env=ENV)
     go = job.hold(LONGER - 20)
-    stress(job, SEED, LONGER)
+    stress(job, SEED, LONGER, options=options)
     job.wait_for("step 10")
-    for phase in PHASES:
+    for phase in PHASES[tuple(options)]:
         asked, status, last = reach(job, phase)
         os.kill(int(status["ranks"][1]["pid"]), signal.SIGKILL)
         code, path, errors = answer(asked)
@@ -328,7 +330,7 @@ def test_rank_dies(make_job: Callable[..., Job]) -> None:
         assert job.wait() != 0
         latest = (job.dir / "latest").resolve()
         assert latest == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
-        restart_after(job, status)
+        restart_after(job, status, options)
     go.touch()
     ends_as_natively(job)
 

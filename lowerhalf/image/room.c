@@ -1,0 +1,99 @@
+/* room.c - is there memory for a copy of the ranks of this host? Both the host and the job's share of it count: memory
+ * cgroups, of version 1 or 2 (cgroups(7)), with their limits at every level.
+ *
+ * Half: lower; libc may be called.
+ *
+ * Invariants
+ *  1. What can't be read is no limit, except the host's own memory: without it there is no room.
+ *  2. Pages of files that the kernel can drop count as free.
+ */
+#include "room.h"
+#include "control/control.h"
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The number behind a name at the beginning of a line, or -1. An empty name: the first number of the file. */
+static long number(const char *path, const char *name) {
+    char line[256];
+    long value = -1;
+    size_t n = strlen(name);
+    FILE *f = fopen(path, "re");
+    while (f && value < 0 && fgets(line, sizeof line, f))
+        if (!strncmp(line, name, n)) sscanf(line + n, "%ld", &value);
+    if (f) fclose(f);
+    return value;
+}
+
+/* ---- cgroups ---- */
+
+typedef struct version {
+    const char *mounts[2]; /* places of the whole tree; the second: on systems that have both versions */
+    const char *limit, *used, *droppable;
+} version_t;
+
+static const version_t versions[] = {
+    {{"/sys/fs/cgroup/memory", NULL}, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
+    {{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, "memory.max", "memory.current", "inactive_file "},
+};
+
+/* The cgroup of this process, from a line such as 4:cpu,memory:/slurm/job_1 (version 1) or 0::/job_1 (version 2). */
+static const version_t *cgroup_of(char *line, char **path) {
+    char *controllers = strchr(line, ':'), *rest = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!rest) return NULL;
+    *rest = 0;
+    *path = rest + 1;
+    (*path)[strcspn(*path, "\n")] = 0;
+    if (!strcmp(line, "0:")) return &versions[1];
+    for (char *save, *one = strtok_r(controllers + 1, ",", &save); one; one = strtok_r(NULL, ",", &save))
+        if (!strcmp(one, "memory")) return &versions[0];
+    return NULL;
+}
+
+/* What one cgroup may still use, in kB; LONG_MAX if it has no limit. */
+static long room_in(const version_t *v, const char *mount, const char *path) {
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s%s/%s", mount, path, v->limit);
+    long limit = number(file, "");
+    snprintf(file, sizeof file, "%s%s/%s", mount, path, v->used);
+    long used = number(file, "");
+    snprintf(file, sizeof file, "%s%s/memory.stat", mount, path);
+    long droppable = number(file, v->droppable);
+    if (limit < 0 || used < 0) return LONG_MAX;
+    return (limit - used + (droppable > 0 ? droppable : 0)) / 1024;
+}
+
+/* The same for a cgroup and all above it. Changes the path. */
+static long room_along(const version_t *v, char *path) {
+    long room = LONG_MAX;
+    for (char *end = path + strlen(path); end; end = strrchr(path, '/')) {
+        *end = 0;
+        for (int i = 0; i < 2 && v->mounts[i]; i++) {
+            long here = room_in(v, v->mounts[i], path);
+            if (here < room) room = here;
+        }
+    }
+    return room;
+}
+
+static long room_in_cgroups(void) {
+    char line[PATH_MAX + 256], *path;
+    long room = LONG_MAX;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        const version_t *v = cgroup_of(line, &path);
+        long here = v ? room_along(v, path) : LONG_MAX;
+        if (here < room) room = here;
+    }
+    if (f) fclose(f);
+    return room;
+}
+
+const char *mpy_room_lacking(void) {
+    long own = number("/proc/self/status", "RssAnon:"), mapped = number("/proc/self/status", "RssShmem:");
+    long wanted = (own + mapped) * mpy_control_local_size();
+    if (own < 0 || mapped < 0 || wanted > number("/proc/meminfo", "MemAvailable:"))
+        return "the host has too little free memory for a copy";
+    return wanted > room_in_cgroups() ? "the job's memory cgroup has too little room for a copy" : NULL;
+}

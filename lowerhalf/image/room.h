@@ -1,0 +1,8 @@
+/* room.h - see room.c. */
+#ifndef MANAPY_ROOM_H
+#define MANAPY_ROOM_H
+
+/* Why the ranks of this host can't have a second copy of their memory, or NULL. Ranks of one host are much alike: all
+ * count as large as this one. */
+const char *mpy_room_lacking(void);
+#endif
