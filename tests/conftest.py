@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ ORDER = (
 # One process takes all files that begin with such a path, one after the other. Two files that use the RDMA machine at
 # once would take all processors from the other tests; two that wait for Slurm would leave the processors idle.
 TOGETHER = ("tests/rdma/", "tests/integration/chain/test_slurm")
+TEARDOWN_SECONDS = 120  # for the fixtures of a failed test
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -107,6 +110,25 @@ def pytest_runtest_setup() -> None:
     """Runs before any fixture. A test that could not run counts as failed."""
     if time.time() > UNTIL:
         pytest.fail("no time was left to run this test: MANAPY_TEST_MINUTES sets how much there is", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Pytest-timeout forgets the time limit of a test that fails. Fixtures that wait for something that then does not
+    come would let the whole run wait."""
+    if signal.getitimer(signal.ITIMER_REAL)[0]:  # that of pytest-timeout
+        return (yield)
+
+    def give_up(*_: object) -> None:
+        pytest.fail(f"the fixtures of {item.name} have not ended after {TEARDOWN_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, TEARDOWN_SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

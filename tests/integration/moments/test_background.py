@@ -26,8 +26,9 @@ TRIES = 10
 
 @pytest.fixture
 def aside() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor() as pool:
-        yield pool
+    pool = ThreadPoolExecutor()
+    yield pool
+    pool.shutdown(wait=False)  # a thread that waits for a job ends with it, a moment later
 
 
 def changing(job: Job, megabytes: int = 30) -> Job:
