@@ -16,8 +16,8 @@ static const char launch_usage[] =
     "  --mpi PATH          the real MPI: a library file, or the prefix of an installation\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
     "  --background auto|off\n"
-    "                      auto (default): a checkpoint that the job survives writes its images beside the running\n"
-    "                      program, if there is enough free memory for a copy of it; off: while the program stands\n"
+    "                      auto: a checkpoint that the job survives writes its images beside the running program, if\n"
+    "                      there is enough free memory for a copy of it; off (default): while the program stands\n"
     "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
     "comparison,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
@@ -87,7 +87,6 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     int restart = !strcmp(mpy_options.command, "manapy-restart");
     *out = (mpy_options_t){.command = mpy_options.command,
                            .child_grace_ms = 5000,
-                           .background = true,
                            .shift = "auto",
                            .on_failover = "continue",
                            .trace = true};

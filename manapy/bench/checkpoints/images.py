@@ -3,9 +3,9 @@
 The time of a checkpoint is that of the command `manapy checkpoint`. The time of a restart is from the command to the
 first step of the program. It is compared with the program's native time from mpirun to its first step: the difference
 is the cost of a restart beyond mpirun's own start. Large images are compared with dd of the same bytes to the same file
-system, with fsync: one file after the other, and both at once, as the two ranks write. These and the checkpoints of
-several sizes are written while the program stands (--background off). Of checkpoints that are written beside the
-program, both times are shown: how long the program stands, and until they are published.
+system, with fsync: one file after the other, and both at once, as the two ranks write. Of checkpoints that
+are written beside the program (--background auto), both times are shown: how long the program stands, and until they
+are published.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RANKS = 2
 SECONDS = "3600"  # the job is stopped long before
 PUBLISHED = re.compile(r"after ([0-9.]+) s \(([0-9.]+) s to a safe moment\)")
 REMARK = re.compile(r"stood for (\d+) ms; published after ([0-9.]+) s")
-STANDING = ("--background", "off")
+BESIDE = ("--background", "auto")
 PARTS = (0.0625, 0.125, 0.25, 0.5, 1.0)  # of the largest image
 
 
@@ -100,7 +100,7 @@ def large(setting: Setting) -> list[Row]:
     data = str(setting.megabytes)
 
     def checkpoints() -> Path:
-        program = setting.launched(CLOCK, RANKS, job, *STANDING, setting.program("steps"), data, SECONDS)
+        program = setting.launched(CLOCK, RANKS, job, setting.program("steps"), data, SECONDS)
         with stepping(setting, program, job) as running:
             for number in range(rounds):
                 setting.progress(number / rounds / 2, "checkpoints of a large program")
@@ -138,7 +138,8 @@ def large(setting: Setting) -> list[Row]:
 
     def beside() -> None:
         job = setting.fresh("beside")
-        with stepping(setting, setting.launched(CLOCK, RANKS, job, setting.program("steps"), data, SECONDS), job):
+        program = setting.launched(CLOCK, RANKS, job, *BESIDE, setting.program("steps"), data, SECONDS)
+        with stepping(setting, program, job):
             for number in range(rounds):
                 setting.progress(number / rounds, "checkpoints beside a large program")
                 remark = json.loads(setting.run([setting.tools.manapy, "checkpoint", job, "--json"]))["remark"]
@@ -170,8 +171,7 @@ def by_size(setting: Setting) -> list[Row]:
             for what, unit in (("checkpoint", "s"), ("restart", "s"), ("images", "MB"))
         )
         job = setting.fresh("sizes")
-        words = [*STANDING, setting.program("steps"), str(megabytes), SECONDS]
-        program = setting.launched(protocol, RANKS, job, *words)
+        program = setting.launched(protocol, RANKS, job, setting.program("steps"), str(megabytes), SECONDS)
 
         def one_size() -> None:
             with stepping(setting, program, job) as running:

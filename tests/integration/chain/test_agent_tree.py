@@ -14,7 +14,7 @@ import emulated
 import pytest
 from emulated import inside
 from jobs import BIN, Job, manapy
-from phases import PHASES, STANDING, answer, reach
+from phases import BESIDE, PHASES, answer, reach
 from solver import MIDDLE, SOLVER, step
 from waiting import until
 
@@ -124,9 +124,9 @@ def test_an_agent_is_killed(job: Job, undisturbed: bytes, place: str, is_asked: 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("job", "options", "place"),
-    [((), (), "above"), (STANDING, STANDING, "below")],
+    [((), (), "above"), (BESIDE, BESIDE, "below")],
     indirect=["job"],
-    ids=["above, beside", "below, standing"],
+    ids=["above, standing", "below, beside"],
 )
 def test_an_agent_is_killed_in_each_phase(job: Job, undisturbed: bytes, options: tuple[str, ...], place: str) -> None:
     """No rank stays, and a published checkpoint is good."""

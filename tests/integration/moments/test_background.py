@@ -1,4 +1,4 @@
-"""Checkpoints whose images are written beside the running program, and what can happen meanwhile.
+"""Checkpoints whose images are written beside the running program (--background auto), and what can happen meanwhile.
 
 A test stops the writers with SIGSTOP as soon as they exist, so that it has the time that it needs.
 """
@@ -19,6 +19,7 @@ from manapy.ckpt import command
 from manapy.cli.shared import naming
 from manapy.core.errors import CheckpointError, ManapyError
 from manapy.core.processes import is_alive
+from phases import BESIDE
 from waiting import until
 
 TRIES = 10
@@ -32,7 +33,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
 
 
 def changing(job: Job, megabytes: int = 30) -> Job:
-    job.start_python("moments/changing.py", str(megabytes))
+    job.start_python("moments/changing.py", str(megabytes), options=BESIDE)
     job.wait_for("step ")
     return job
 
@@ -119,7 +120,7 @@ def test_the_image_is_of_the_moment_of_capture(make_job: Callable[..., Job], asi
     assert not writers(job.pids())
     job.kill()
     assert manapy("verify", job.dir).returncode == 0
-    job.restart_by_command()
+    job.restart_by_command(*BESIDE)
     job.wait_until_it_runs()
     assert "the job stood for" in take(job).remark
     ends_well(job)
@@ -155,7 +156,7 @@ def test_own_children(
 ) -> None:
     """The program does not find the writer among its children, and no pipe of it stays open there."""
     job = make_job()
-    job.start(c_program(PROGRAMS / "moments" / "own_children.c"))
+    job.start(c_program(PROGRAMS / "moments" / "own_children.c"), options=BESIDE)
     job.wait_for("step ")
     request, stopped = stopped_writers(job, aside)
     goes_on(job)
@@ -224,7 +225,7 @@ def test_killed_coordinator(make_job: Callable[..., Job], aside: ThreadPoolExecu
 def test_disk_full(make_job: Callable[..., Job]) -> None:
     """A rank may not write the whole image: one line, and the job goes on."""
     job = make_job()
-    job.start_python("moments/quota.py")
+    job.start_python("moments/quota.py", options=BESIDE)
     job.wait_for("ready")
     (job.where / "limit").touch()
     job.wait_for("limited")

@@ -288,7 +288,7 @@ def ends_as_natively(job: Job) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("options", PHASES, ids=["beside", "standing"])
+@pytest.mark.parametrize("options", PHASES, ids=["standing", "beside"])
 def test_coordinator_dies(make_job: Callable[..., Job], options: Sequence[str]) -> None:
     """In each phase of a checkpoint."""
     job = make_job(3, env=ENV)
@@ -315,7 +315,7 @@ def test_coordinator_dies(make_job: Callable[..., Job], options: Sequence[str]) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("options", PHASES, ids=["beside", "standing"])
+@pytest.mark.parametrize("options", PHASES, ids=["standing", "beside"])
 def test_rank_dies(make_job: Callable[..., Job], options: Sequence[str]) -> None:
     """In each phase of a checkpoint."""
     job = make_job(3, env=ENV)
