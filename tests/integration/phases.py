@@ -12,10 +12,11 @@ from manapy.ckpt import command
 from manapy.ckpt.store import job as job_files
 from manapy.core.errors import JobError as NoJob
 
+STANDING = ("--background", "off")  # the images are written while the job stands
 BESIDE = ("--background", "auto")  # the images are written beside the running job
 BEFORE = ["checking", "waiting for a safe moment", "stopping", "draining messages"]
 PHASES = {  # by options
-    (): [*BEFORE, "writing", "publishing", "resuming"],
+    STANDING: [*BEFORE, "writing", "publishing", "resuming"],
     BESIDE: ["stopping", "capturing", "saving", "publishing"],
 }
 

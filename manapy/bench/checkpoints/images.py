@@ -28,7 +28,7 @@ RANKS = 2
 SECONDS = "3600"  # the job is stopped long before
 PUBLISHED = re.compile(r"after ([0-9.]+) s \(([0-9.]+) s to a safe moment\)")
 REMARK = re.compile(r"stood for (\d+) ms; published after ([0-9.]+) s")
-BESIDE = ("--background", "auto")
+STANDING, BESIDE = ("--background", "off"), ("--background", "auto")
 PARTS = (0.0625, 0.125, 0.25, 0.5, 1.0)  # of the largest image
 
 
@@ -100,7 +100,7 @@ def large(setting: Setting) -> list[Row]:
     data = str(setting.megabytes)
 
     def checkpoints() -> Path:
-        program = setting.launched(CLOCK, RANKS, job, setting.program("steps"), data, SECONDS)
+        program = setting.launched(CLOCK, RANKS, job, *STANDING, setting.program("steps"), data, SECONDS)
         with stepping(setting, program, job) as running:
             for number in range(rounds):
                 setting.progress(number / rounds / 2, "checkpoints of a large program")
@@ -171,7 +171,8 @@ def by_size(setting: Setting) -> list[Row]:
             for what, unit in (("checkpoint", "s"), ("restart", "s"), ("images", "MB"))
         )
         job = setting.fresh("sizes")
-        program = setting.launched(protocol, RANKS, job, setting.program("steps"), str(megabytes), SECONDS)
+        words = [*STANDING, setting.program("steps"), str(megabytes), SECONDS]
+        program = setting.launched(protocol, RANKS, job, *words)
 
         def one_size() -> None:
             with stepping(setting, program, job) as running:

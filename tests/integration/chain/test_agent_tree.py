@@ -14,7 +14,7 @@ import emulated
 import pytest
 from emulated import inside
 from jobs import BIN, Job, manapy
-from phases import BESIDE, PHASES, answer, reach
+from phases import BESIDE, PHASES, STANDING, answer, reach
 from solver import MIDDLE, SOLVER, step
 from waiting import until
 
@@ -124,7 +124,7 @@ def test_an_agent_is_killed(job: Job, undisturbed: bytes, place: str, is_asked: 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("job", "options", "place"),
-    [((), (), "above"), (BESIDE, BESIDE, "below")],
+    [(STANDING, STANDING, "above"), (BESIDE, BESIDE, "below")],
     indirect=["job"],
     ids=["above, standing", "below, beside"],
 )
