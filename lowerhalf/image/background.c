@@ -16,10 +16,10 @@
  */
 #include "background.h"
 #include "base/reason.h"
+#include "base/room.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
-#include "room.h"
 #include "snapshot.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +65,8 @@ static const char *reason_against(void) {
     if (was_killed) return "an earlier writer was killed";
     if (!kernel_copies_pinned_pages()) return "Linux is older than 5.12";
     if (!can_leave_descriptors()) return "close_range(2) is not allowed";
-    return mpy_room_lacking(); /* the program may change all of its memory while the writer reads the old pages */
+    /* the program may change all of its memory while the writer reads the old pages */
+    return mpy_room_lacking(mpy_control_local_size());
 }
 
 /* ---- the writer ---- */

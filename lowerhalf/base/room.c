@@ -8,7 +8,6 @@
  *  2. Pages of files that the kernel can drop count as free.
  */
 #include "room.h"
-#include "control/control.h"
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -90,9 +89,9 @@ static long room_in_cgroups(void) {
     return room;
 }
 
-const char *mpy_room_lacking(void) {
+const char *mpy_room_lacking(int ranks) {
     long own = number("/proc/self/status", "RssAnon:"), mapped = number("/proc/self/status", "RssShmem:");
-    long wanted = (own + mapped) * mpy_control_local_size();
+    long wanted = (own + mapped) * ranks;
     if (own < 0 || mapped < 0 || wanted > number("/proc/meminfo", "MemAvailable:"))
         return "the host has too little free memory for a copy";
     return wanted > room_in_cgroups() ? "the job's memory cgroup has too little room for a copy" : NULL;

@@ -3,6 +3,6 @@
 #define MANAPY_ROOM_H
 
 /* Why the ranks of this host can't have a second copy of their memory, or NULL. Ranks of one host are much alike: all
- * count as large as this one. */
-const char *mpy_room_lacking(void);
+ * count as large as this one. `ranks`: their number. */
+const char *mpy_room_lacking(int ranks);
 #endif
