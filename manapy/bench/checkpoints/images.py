@@ -171,8 +171,8 @@ def by_size(setting: Setting) -> list[Row]:
             for what, unit in (("checkpoint", "s"), ("restart", "s"), ("images", "MB"))
         )
         job = setting.fresh("sizes")
-        steps = setting.program("steps")
-        program = setting.launched(protocol, RANKS, job, *STANDING, steps, str(megabytes), SECONDS)
+        words: list[str | Path] = [*STANDING, setting.program("steps"), str(megabytes), SECONDS]
+        program = setting.launched(protocol, RANKS, job, *words)
 
         def one_size() -> None:
             with stepping(setting, program, job) as running:
