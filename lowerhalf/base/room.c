@@ -9,7 +9,6 @@
  */
 #include "room.h"
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,11 @@ def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], 
         assert code == 0, errors
         last = Path(path)
     raise JobError(f"phase {phase} was never seen")
+
+
+def restart_after(job: Job, status: dict[str, Any], options: Sequence[str]) -> None:
+    """Restart from the latest checkpoint; status: of the job that has ended. The remains of the interrupted checkpoint
+    disappear."""
+    job.killed = int(status["pid"])
+    job.restart(options=options).wait_until_it_runs()
+    assert not list(job.dir.glob("tmp-*"))

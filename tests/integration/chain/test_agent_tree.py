@@ -14,7 +14,7 @@ import emulated
 import pytest
 from emulated import inside
 from jobs import BIN, Job, manapy
-from phases import BESIDE, PHASES, STANDING, answer, reach
+from phases import BESIDE, PHASES, STANDING, answer, reach, restart_after
 from solver import MIDDLE, SOLVER, step
 from waiting import until
 
@@ -141,7 +141,5 @@ def test_an_agent_is_killed_in_each_phase(job: Job, undisturbed: bytes, options:
         latest = (job.dir / "latest").resolve()
         assert latest == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
         assert manapy("verify", latest).returncode == 0
-        job.killed = int(status["pid"])
-        job.restart(options=options).wait_until_it_runs()
-        assert not list(job.dir.glob("tmp-*"))
+        restart_after(job, status, options)
     ends_as_undisturbed(job, undisturbed, 0)

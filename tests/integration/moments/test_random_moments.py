@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from phases import PHASES, answer, reach, request
+from phases import PHASES, answer, reach, request, restart_after
 from rounds import rounds
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
@@ -272,14 +272,6 @@ def goes_on_without_coordinator(job: Job) -> None:
     job.wait_for(lambda text: "the coordinator is lost" in text and text.count("step ") > steps)
     lines = [line for line in job.output().splitlines() if line.startswith("manapy")]
     assert lines == ["manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more"]
-
-
-def restart_after(job: Job, status: dict[str, Any], options: Sequence[str]) -> None:
-    """Restart from the latest checkpoint; status: of the job that has ended. The remains of the interrupted checkpoint
-    disappear."""
-    job.killed = int(status["pid"])
-    job.restart(options=options).wait_until_it_runs()
-    assert not list(job.dir.glob("tmp-*"))
 
 
 def ends_as_natively(job: Job) -> None:
