@@ -31,6 +31,7 @@ CONNECT_SECONDS = 5.0
 RESTART_SECONDS = 1.5  # from the death of a job's ranks until a restart writes job.json
 END_SECONDS = 1.0  # from the end of a coordinator's socket until its last job.json
 ANSWER_SECONDS = 10.0  # for the handshake and STATUS; the coordinator's interpreter may still be starting
+REQUEST_SECONDS = 30.0  # for the handshake before a checkpoint or the job's end: worth a longer wait on a busy host
 SERVE_SECONDS = 90.0  # for the coordinator and the agent of a node to start
 
 Progress = Callable[[str], None]
@@ -39,8 +40,9 @@ Progress = Callable[[str], None]
 class Connection(connection.Connection):
     """An authenticated connection for one command. Raises CoordinatorError with a one-line reason."""
 
-    def __init__(self, job: Job, patience: float = END_SECONDS) -> None:
-        """patience: seconds to wait for a coordinator that is ending and has not recorded its end yet."""
+    def __init__(self, job: Job, patience: float = END_SECONDS, answer: float | None = None) -> None:
+        """patience: seconds to wait for a coordinator that is ending and has not recorded its end yet; answer: for one
+        that does not answer (default: ANSWER_SECONDS)."""
         self._job = job
         secret = job.secret()
         where = f"no coordinator at {job.host} port {job.port}"
@@ -54,7 +56,7 @@ class Connection(connection.Connection):
                 what=str(job.dir),
                 lost=lost,
                 secret_path=job.dir / "secret",
-                timeout=ANSWER_SECONDS,
+                timeout=ANSWER_SECONDS if answer is None else answer,
                 limit=protocol.ANSWER_MAX,
             )
         except ConnectionRefusedError as error:
@@ -122,7 +124,7 @@ def take(
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
 
     def ask(job: Job) -> Taken:
-        with Connection(job) as connection:
+        with Connection(job, answer=REQUEST_SECONDS) as connection:
             connection.send(request)
             path, remark = _result(connection, progress)
             return Taken(Path(path), remark)
@@ -152,7 +154,7 @@ def _successor(job: Job, patience: float) -> Job | None:
 
 def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None) -> Path | None:
     """End the job, by default with a final checkpoint. Returns the checkpoint's path when the job has ended."""
-    with Connection(job) as connection:
+    with Connection(job, answer=REQUEST_SECONDS) as connection:
         connection.send(f"STOP {int(checkpoint)}")
         path, _ = _result(connection, progress)
     return Path(path) if path else None

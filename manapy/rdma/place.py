@@ -16,6 +16,7 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -37,6 +38,7 @@ from . import protocol
 
 # until an agent has started and tried its store; for slow hosts: an agent that ends is noticed at once
 START_SECONDS = 60.0
+END_SECONDS = 10.0
 MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
 _PATH_MAX = 107  # bytes of a UNIX-domain socket's path (unix(7))
 
@@ -227,7 +229,7 @@ def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | 
         ]
         command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_end), "--stay", str(pid)]
         with listener, place.log.open("ab") as log, open(ready_end, "wb") as theirs:
-            subprocess.Popen(
+            agent = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -240,11 +242,11 @@ def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | 
     if text is None:
         raise AgentError(f"the agent did not come up within {START_SECONDS:.0f} s: see {place.log}")
     outcome, _, why = text.partition(" ")
-    if outcome == "failed":
-        raise AgentError(why)
-    if outcome not in ("ready", "waiting"):
-        raise AgentError(f"the agent ended at once: see {place.log}")
-    return why or None
+    if outcome in ("ready", "waiting"):
+        return why or None
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        agent.wait(END_SECONDS)  # so that no command finds it while it ends
+    raise AgentError(why if outcome == "failed" else f"the agent ended at once: see {place.log}")
 
 
 def _read_line(fd: int, seconds: float) -> str | None:

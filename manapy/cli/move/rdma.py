@@ -282,12 +282,18 @@ def _only(job: str | None) -> Place:
 
 
 def _status(options: argparse.Namespace, out: Output) -> int:
+    from ...core.errors import AgentError
     from ...rdma import client
 
-    found = []
+    found, ended = [], None
     for where in _running(options.job):
-        with client.Connection(where) as connection:
-            found.append(connection.status())
+        try:
+            with client.Connection(where) as connection:
+                found.append(connection.status())
+        except AgentError as error:  # one of many may end meanwhile
+            ended = error
+    if ended and not found:
+        raise ended
     out.data(found)
     if not out.json:
         for status in found:

@@ -318,7 +318,8 @@ def test_rank_dies(make_job: Callable[..., Job], options: Sequence[str]) -> None
         asked, status, last = reach(job, phase)
         os.kill(int(status["ranks"][1]["pid"]), signal.SIGKILL)
         code, path, errors = answer(asked)
-        assert code == 0 or re.search("rank 1 (died|is lost)", errors), errors
+        # mpirun ends the others: the coordinator may see one of them end before rank 1
+        assert code == 0 or re.search("rank [012] (died|is lost)", errors), errors
         assert job.wait() != 0
         latest = (job.dir / "latest").resolve()
         assert latest == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import faulthandler
 import json
+import math
 import mmap
 import multiprocessing
 import os
@@ -384,14 +385,16 @@ def numeric() -> Any:
 @aspect
 def clocks() -> Any:
     a, b = time.monotonic(), time.clock_gettime(time.CLOCK_MONOTONIC)
-    begin = time.perf_counter()
-    for _ in range(20000):
-        time.perf_counter()
-    fast = (time.perf_counter() - begin) / 20000 < 1e-6
+    fastest = math.inf  # of short loops: other processes slow down a long one
+    for _ in range(200):
+        begin = time.perf_counter()
+        for _ in range(100):
+            time.perf_counter()
+        fastest = min(fastest, time.perf_counter() - begin)
     return [
         abs(a - b) < 0.5,
         abs(time.time() - time.clock_gettime(time.CLOCK_REALTIME)) < 0.5,
-        fast,
+        fastest / 100 < 1e-6,
         time.get_clock_info("monotonic").resolution,
     ]
 

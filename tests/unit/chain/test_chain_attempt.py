@@ -80,7 +80,7 @@ def test_job_that_cannot_be_reached_was_not_saved(history: History) -> None:
 
 
 def test_job_that_does_not_answer_was_not_saved(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(command, "REQUEST_SECONDS", 0.5)
     run = Run(history)
     run.step(port=silent)
     outcome = run.outcome()
@@ -89,7 +89,7 @@ def test_job_that_does_not_answer_was_not_saved(history: History, silent: int, m
 
 def test_job_that_has_ended_by_itself(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job is asked while it runs. By the time it should have answered, its record says that it has ended."""
-    monkeypatch.setattr(command, "ANSWER_SECONDS", 10.0)
+    monkeypatch.setattr(command, "REQUEST_SECONDS", 10.0)
     run = Run(history, seconds=600)
     run.step(port=silent)
     where = history.chain.dir / "step-001"

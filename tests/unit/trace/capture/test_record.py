@@ -3,6 +3,7 @@ missed records."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -239,9 +240,11 @@ def test_a_full_disk_ends_it_with_one_line(tmp_path: Path, living: format.Writer
 def test_who_is_asked_to_end_keeps_what_there_is(tmp_path: Path, living: format.Writer, number: signal.Signals) -> None:
     send(living, 1)
     process = manapy(tmp_path, "trace", "record", "job", "--out", "kept", "--every", "1h")
+    path, head = tmp_path / "kept" / living.path.name, ctypes.sizeof(format.FileStruct)
     while (
-        not (path := tmp_path / "kept" / living.path.name).exists()
-        or format.FileStruct.from_buffer_copy(path.read_bytes()[:4096]).magic == 0
+        not path.exists()
+        or len(begun := path.read_bytes()[:head]) < head
+        or format.FileStruct.from_buffer_copy(begun).magic == 0
     ):
         assert process.poll() is None
     send(living, 2)
