@@ -5,6 +5,7 @@
 #include "lower.h"
 #include "preload.h"
 #include "process/fds/fds.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,16 +20,31 @@
 
 char **mpy_initial_environ;
 
-/* The checkpoint directory: as given, or `latest` of a job directory. */
+/* The highest number among the published checkpoints ckpt-NNNNNN of a job directory; -1 if there is none. */
+static long newest(const char *job) {
+    long highest = -1;
+    DIR *d = opendir(job);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char manifest[PATH_MAX], *end;
+        if (strncmp(e->d_name, "ckpt-", 5)) continue;
+        long number = strtol(e->d_name + 5, &end, 10);
+        snprintf(manifest, sizeof manifest, "%s/%s/manifest.json", job, e->d_name);
+        if (!*end && number > highest && access(manifest, R_OK) == 0) highest = number;
+    }
+    if (d) closedir(d);
+    return highest;
+}
+
+/* The checkpoint directory: as given; or the newest one of a job directory: `latest`, or, if somebody has removed that
+ * checkpoint, the one with the highest number (as latest() in manapy/ckpt/store/publish.py). */
 static const char *checkpoint_path(const char *given) {
     static char path[PATH_MAX];
     char inside[PATH_MAX];
     snprintf(inside, sizeof inside, "%s/manifest.json", given);
-    if (access(inside, R_OK)) {
-        snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
-        if (access(inside, R_OK))
-            mpy_fail(1, "%s is neither a checkpoint nor a job directory with a checkpoint (see `manapy list`)", given);
-    }
+    if (access(inside, R_OK)) snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
+    if (access(inside, R_OK)) snprintf(inside, sizeof inside, "%s/ckpt-%06ld/manifest.json", given, newest(given));
+    if (access(inside, R_OK))
+        mpy_fail(1, "%s is neither a checkpoint nor a job directory with a checkpoint (see `manapy list`)", given);
     *strrchr(inside, '/') = 0;
     if (!realpath(inside, path)) mpy_fail(1, "%s: %s", inside, strerror(errno));
     return path;

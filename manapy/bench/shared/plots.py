@@ -57,6 +57,24 @@ def _overhead(rows: Sequence[Row]) -> Any:
     return figure
 
 
+def _ways(rows: Sequence[Row]) -> Any:
+    """Ways to write and to read images, one panel for each figure."""
+    chosen = _of(rows, "images")
+    if not chosen:
+        return None
+    panels = list(dict.fromkeys(row.name.partition(": ")[2] for row in chosen))
+    figure, axes = _axes(len(panels), width=14)
+    for axis, panel in zip(axes, panels, strict=True):
+        found = [row for row in chosen if row.name.partition(": ")[2] == panel]
+        names = [row.name.partition(": ")[0] for row in found]
+        _bars(axis, found, [NATIVE, CLOCK], lambda row, variant: row.value(variant), names)
+        axis.set(
+            title=panel, ylabel=found[0].unit + (f" (gray: {found[0].baseline})" if NATIVE in found[0].samples else "")
+        )
+        axis.legend().remove()
+    return figure
+
+
 def _overlap(rows: Sequence[Row]) -> Any:
     """Figure 6: overlap of communication and computation in %."""
     chosen = _of(rows, "overlap")
@@ -236,6 +254,7 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
     "figure7-run-time": _run_time,
     "figure8-scaling": _scaling,
     "figure9-images": _images,
+    "images": _ways,
     "figure9-verbs": _control_verbs,
     "fallback": _fallback,
     "figure7-f1": _effectiveness,

@@ -16,7 +16,15 @@ from ...core import installation
 from ...core.errors import ManapyError
 from ...mpi import candidates
 
-PROGRAMS = ("calls/calls", "calls/p2p", "calls/rate", "calls/collectives", "calls/apps", "checkpoints/steps")
+PROGRAMS = (
+    "calls/calls",
+    "calls/p2p",
+    "calls/rate",
+    "calls/collectives",
+    "calls/apps",
+    "checkpoints/steps",
+    "checkpoints/changes",
+)
 # Directories with mpi.h, relative to the prefix of the library.
 HEADERS = ("include", "include/x86_64-linux-gnu/mpich", "lib/x86_64-linux-gnu/mpich/include")
 

@@ -44,11 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join(["jobs, with their approximate time on two processors:", *lines])
     add = parser.add_argument
     add(
-        "what", nargs="?", choices=["shift", "trace", "fcdp", "scale"], metavar="shift|trace|fcdp|scale",
+        "what", nargs="?", choices=["shift", "trace", "fcdp", "scale", "images"],
+        metavar="shift|trace|fcdp|scale|images",
         help="shift: RDMA traffic while NICs fail, in a virtual machine (jobs verbs to training); "
         "trace: how well hung and slow ranks are found, and at what cost (jobs hangs to healthy); "
         "fcdp: bytes, memory and time of sharded training on emulated nodes (jobs fcdp-...); "
-        "scale: checkpoints of very many ranks, which are stubs (job scale) (default: all other jobs and scale)",
+        "scale: checkpoints of very many ranks, which are stubs (job scale); "
+        "images: ways to write and to read images (jobs images and dmtcp) (default: all other jobs, scale and images)",
     )  # fmt: skip
     add("--only", metavar="JOB,JOB", type=_jobs, help="run only these of the jobs below")
     add("--quick", action="store_true", help="only check that everything runs; the figures mean nothing")
@@ -137,6 +139,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         "trace": TRACE_JOBS,
         "fcdp": FCDP_JOBS,
         "scale": ["scale"],
+        "images": ["images", "dmtcp"],
     }
     groups[None] = [name for name, job in JOBS.items() if not job.guest and name not in TRACE_JOBS + FCDP_JOBS]
     names = options.only or groups[options.what]

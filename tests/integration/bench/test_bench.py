@@ -47,6 +47,13 @@ ROWS = {
         "2 × 2 MB: image size : data",
         "2 × 2 MB: restart, images in the page cache",
     ],
+    "images": [
+        "standing: stands",
+        "standing: until published",
+        "beside: written",
+        "beside: restart to the first step",
+        "beside: run time, a checkpoint every 10s",
+    ],
     "messages": ["world, 16 ranks: control messages a rank", "ring, 64 ranks: rounds"],
     "scale": [
         "64 ranks, 4 nodes: request to writing, last image to RESUME",
@@ -72,7 +79,7 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
     only = [
         name
         for name, job in JOBS.items()
-        if name != "imb"
+        if name not in ("imb", "dmtcp")
         and name not in TRACE_JOBS + FCDP_JOBS
         and not job.guest
         and (name != "verbs" or installation.library("libmanapy_shift.so"))
@@ -111,6 +118,7 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
         "figure7-run-time",
         "figure8-scaling",
         "figure9-images",
+        "images",
         "messages",
         "scale",
         *(["figure9-verbs"] if "verbs" in only else []),
@@ -197,7 +205,7 @@ def test_intel_benchmarks(tmp_path: Path) -> None:
     ("arguments", "code", "says"),
     [
         (["--only", "speed"], 2, "no job 'speed' (there are calls, p2p"),
-        (["speed"], 2, "invalid choice: 'speed' (choose from 'shift', 'trace', 'fcdp', 'scale')"),
+        (["speed"], 2, "invalid choice: 'speed' (choose from 'shift', 'trace', 'fcdp', 'scale', 'images')"),
         (["shift", "--storm", "0"], 2, "not a number of at least 1: '0'"),
         (["--pairs", "0"], 2, "not a number of at least 1: '0'"),
         (["--timeout", "soon"], 2, "not a time such as 30s"),

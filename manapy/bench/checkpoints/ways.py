@@ -1,0 +1,138 @@
+"""The ways to write an image, compared: while the program stands, or beside it.
+
+Two ranks full of random bytes; 1 % of their pages change again and again (osu_bench/checkpoints/changes.c). For each
+way: the longest step of the program around a checkpoint, which is how long it stands; the time until the checkpoint is
+published, compared with dd of the same files with fsync; the bytes that are written; the time from a restart to the
+first step, compared with a native start; and the run time with a checkpoint every 10 s, compared with that of the same
+job without checkpoints. The first checkpoint of a job is not measured, because later ones may be smaller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..shared.commands import BenchError, Command, Setting, stepping
+from ..shared.samples import CLOCK, NATIVE, Row, Rows
+
+RANKS = 2
+PERCENT = "1"  # of the pages change
+FOREVER = "1000000000"  # steps: the job is stopped long before
+STEPS = 20000  # of a whole run: about 20 s
+INTERVAL = "10s"
+WAYS: dict[str, tuple[str, ...]] = {  # a name, and options of manapy-launch
+    "standing": ("--background", "off"),
+    "beside": ("--background", "auto"),
+}
+
+
+def images(setting: Setting) -> list[Row]:
+    """Every way."""
+    rows = Rows("images")
+    rounds = max(setting.rounds // 2, 1)
+    for i, way in enumerate(WAYS):
+        setting.progress(i / len(WAYS) / 2, f"checkpoints, {way}")
+        try:
+            _checkpoints(setting, rows, way, rounds)
+        except BenchError as error:
+            rows.row(f"{way}: stands", "ms").failures[CLOCK] = str(error)
+    for number in range(rounds):
+        setting.progress(0.5 + number / rounds / 2, f"whole runs with a checkpoint every {INTERVAL}")
+        without = _whole_run(setting, ())
+        for way, options in WAYS.items():
+            row = rows.row(f"{way}: run time, a checkpoint every {INTERVAL}", "s", baseline="without checkpoints")
+            row.samples.setdefault(NATIVE, {})[number] = without
+            try:
+                seconds = _whole_run(setting, ("--interval", INTERVAL, "--keep", "1", *options))
+                row.samples.setdefault(CLOCK, {})[number] = seconds
+            except BenchError as error:
+                row.failures[CLOCK] = str(error)
+    return rows.all()
+
+
+def _checkpoints(setting: Setting, rows: Rows, way: str, rounds: int) -> None:
+    """Checkpoints and restarts of one job."""
+    job = setting.fresh("images")
+    report = setting.work / f"{job.name}.report"
+    program: Sequence[str | Path] = (setting.program("changes"), str(setting.megabytes), PERCENT, FOREVER, report)
+    stands = rows.row(f"{way}: stands", "ms", goal="≤ 50 ms" if way.startswith("beside") else "")
+    published = rows.row(f"{way}: until published", "s", baseline="dd of the files")
+    written = rows.row(f"{way}: written", "MB", baseline="data")
+    restart = rows.row(f"{way}: restart to the first step", "s", baseline="native start")
+    checkpoint = [setting.tools.manapy, "checkpoint", job]
+    with stepping(setting, setting.launched(CLOCK, RANKS, job, *WAYS[way], *program), job) as running:
+        setting.run(checkpoint)
+        for number in range(rounds):
+            seconds, longest = during(setting, report, checkpoint)
+            files = sorted((job / "latest").resolve().rglob("rank-*.img"))
+            sample(published, number, seconds, copied(setting, files))
+            sample(stands, number, longest)
+            sample(written, number, sum(file.stat().st_size for file in files) / 1e6, RANKS * setting.megabytes)
+            setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
+        setting.run([*checkpoint, "--then", "exit"])
+        running.wait()
+    for number in range(rounds):
+        native = _start(setting, setting.native(RANKS, *program), None)
+        sample(restart, number, _start(setting, setting.restarted(RANKS, job), job), native)
+    for image in job.rglob("rank-*.img"):
+        image.unlink()
+
+
+def during(setting: Setting, report: Path, command: Command) -> tuple[float, float]:
+    """Seconds of a command, and milliseconds of the longest step of the program from before it until after it. Raises
+    BenchError if the program makes no step afterwards."""
+    before = len(_lines(report))
+    seconds = setting.timed(command)
+    enough = len(_lines(report)) + 2  # the next line may have begun before the end of the command
+    deadline = time.monotonic() + setting.limit
+    while len(lines := _lines(report)) < enough:
+        if time.monotonic() > deadline:
+            raise BenchError("the program makes no step after a checkpoint")
+        time.sleep(0.01)
+    return seconds, max(int(line.split()[1]) for line in lines[before:enough]) / 1000
+
+
+def copied(setting: Setting, files: Sequence[Path]) -> float:
+    """Seconds that dd takes to copy files at the same time, with fsync."""
+    copies = [setting.work / f"{number}.copy" for number in range(len(files))]
+    pairs = zip(files, copies, strict=True)
+    try:
+        return setting.together([["dd", f"if={old}", f"of={new}", "bs=8M", "conv=fsync"] for old, new in pairs])
+    finally:
+        for copy in copies:
+            copy.unlink(missing_ok=True)
+
+
+def _lines(report: Path) -> list[str]:
+    """The complete lines."""
+    text = report.read_text() if report.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def sample(row: Row, number: int, value: float, baseline: float | None = None) -> None:
+    """Adds the value of round `number`, and what it is compared with."""
+    row.samples.setdefault(CLOCK, {})[number] = value
+    if baseline is not None:
+        row.samples.setdefault(NATIVE, {})[number] = baseline
+
+
+def _start(setting: Setting, command: Command, job: Path | None) -> float:
+    with stepping(setting, command, job) as running:
+        return running.started
+
+
+def _whole_run(setting: Setting, options: Sequence[str]) -> float:
+    """Seconds from the first step to the end."""
+    job = setting.fresh("images")
+    steps = str(int(STEPS * setting.scale))
+    program = (setting.program("changes"), str(setting.megabytes), PERCENT, steps, setting.work / f"{job.name}.report")
+    begin = time.perf_counter()
+    with stepping(setting, setting.launched(CLOCK, RANKS, job, *options, *program), job) as running:
+        running.wait()
+        seconds = time.perf_counter() - begin - running.started
+    if running.process.returncode:
+        raise BenchError(f"a run ended with exit code {running.process.returncode}")
+    for image in job.rglob("rank-*.img"):
+        image.unlink()
+    return seconds
