@@ -135,7 +135,10 @@ class Agent:
         and the reason."""
         if self._first is not None:
             self._stay(self._first)
-        server = await asyncio.start_unix_server(self._accept, sock=listener, limit=protocol.LINE_MAX)
+        # tasks of our own: asyncio logs a traceback if one of its own is cancelled before it begins
+        server = await asyncio.start_unix_server(
+            lambda reader, writer: self._spawn(self._accept(reader, writer)), sock=listener, limit=protocol.LINE_MAX
+        )
         log.info("manapy %s: agent of job %s, pid %d, keys in %s", __version__, self.place.job, os.getpid(), self.url)
         with contextlib.suppress(StoreError):
             await self._ask(self._store.get, "agent")

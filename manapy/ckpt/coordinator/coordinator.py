@@ -162,8 +162,12 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid, self.settings.last_words)
+        # tasks of our own: asyncio logs a traceback if one of its own is cancelled before it begins
         server = await asyncio.start_server(
-            self._connections.accept, sock=listener, limit=2 * protocol.LINE_MAX, backlog=BACKLOG
+            lambda reader, writer: self._spawn(self._connections.accept(reader, writer)),
+            sock=listener,
+            limit=2 * protocol.LINE_MAX,
+            backlog=BACKLOG,
         )
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())

@@ -20,7 +20,7 @@ from phases import BESIDE, STANDING, answer, request
 from rounds import rounds
 from test_random_moments import ENV, SEED, in_output, native, stress
 
-STEPS, RANKS = 400, 2
+RANKS, STEPS = 2, rounds(400, 3000)
 LONGEST = 0.4  # seconds from a request to a death: until the checkpoint was published
 DAMAGE = ("damaged", "truncated", "No such file", "changed after its job", "not an image")
 
@@ -57,19 +57,23 @@ class Faults:
         assert self.job.status()["state"] == "running"
 
     def death(self) -> None:
-        """The death of a rank, of mpirun or of the coordinator, at any moment of a checkpoint."""
+        """The death of a rank, of mpirun or of the coordinator, at any moment of a checkpoint. A job whose coordinator
+        dies may go on without checkpoints."""
         before, status = latest(self.job), self.job.status()
         assert self.job.process is not None
         pids = [rank["pid"] for rank in status["ranks"]]
-        victim = self.generator.choice([self.job.process.pid, int(status["pid"]), *pids])
+        coordinator = int(status["pid"])
+        victim = self.generator.choice([self.job.process.pid, coordinator, *pids])
         asked = request(self.job)
         time.sleep(self.generator.random() * LONGEST)
         os.kill(victim, signal.SIGKILL)
         code, path, errors = answer(asked)
         assert (code == 0 and path) or is_one_line(errors), errors
+        if victim == coordinator:
+            self.job.end()
         self.job.wait()
         assert latest(self.job) >= (Path(path) if code == 0 else before)
-        self.restart(int(status["pid"]))
+        self.restart(coordinator)
 
     def damage(self) -> None:
         """A changed bit, a lost end, a lost file: in an image of the newest checkpoint. An older checkpoint helps."""
