@@ -60,7 +60,7 @@ def _checkpoints(setting: Setting, rows: Rows, way: str, rounds: int) -> None:
     published = rows.row(f"{way}: until published", "s", baseline="dd of the files")
     written = rows.row(f"{way}: written", "MB", baseline="data")
     restart = rows.row(f"{way}: restart to the first step", "s", baseline="native start")
-    checkpoint = [setting.tools.manapy, "checkpoint", job]
+    checkpoint: Command = [setting.tools.manapy, "checkpoint", job]
     with stepping(setting, setting.launched(CLOCK, RANKS, job, *WAYS[way], *program), job) as running:
         setting.run(checkpoint)
         for number in range(rounds):
