@@ -56,7 +56,7 @@ static int count_ranks(const char *checkpoint) {
     mpy_image_header_t header = {0};
     mpy_image_path(path, sizeof path, checkpoint, 0);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) mpy_fail(1, "%s: %s", path, strerror(errno));
+    if (fd < 0) mpy_fail(1, "%s: %s", path, errno == ENOENT ? "the image is missing" : strerror(errno));
     if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) ||
         memcmp(header.magic, MPY_IMAGE_MAGIC, sizeof header.magic) || header.size < 1)
         mpy_fail(1, "%s is not a complete image", path);

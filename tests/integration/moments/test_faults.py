@@ -22,7 +22,7 @@ from test_random_moments import ENV, SEED, in_output, native, stress
 
 RANKS, STEPS = 2, rounds(400, 3000)
 LONGEST = 0.4  # seconds from a request to a death: until the checkpoint was published
-DAMAGE = ("damaged", "truncated", "No such file", "changed after its job", "not an image")
+DAMAGE = ("damaged", "truncated", "missing", "changed after its job", "not an image")
 
 
 def latest(job: Job) -> Path:
