@@ -1,6 +1,7 @@
 """Synthetic images for tests, written as lowerhalf/include/manapy/image.h says, independently of the C writer.
 
 build(path, rank=1, size=4, mapped=some_file)    a good image
+build_memory(path, 4, [(0, page)], kept=[(1, 3)], parent=older)    an incremental image
 build(path, ..., change={"version": 9})          a good checksum over a header with other values
 checkpoint(job_directory, ranks=4)               a whole checkpoint
 """
@@ -11,6 +12,7 @@ import ctypes
 import hmac
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +38,33 @@ def build(
 ) -> Path:
     """An image, sealed with a job's secret. It has one anonymous region of twice `pages` pages, half of them zero, and
     one region mapped from `mapped`."""
-    data = bytearray(image.PAGE)
-    regions = [image.RegionStruct(lo=ARENA, hi=ARENA + 2 * pages * image.PAGE, prot=3)]
-    runs = []
     content = _random(pages * image.PAGE, seed)
-    data_key, hash_key = (hmac.digest(secret, use, "sha256") for use in (b"image data", b"image hash"))
+    parts = []
     for first, count in ((0, pages // 2), (pages, pages - pages // 2)):
         part = content[first // 2 * image.PAGE :][: count * image.PAGE] if first else content[: count * image.PAGE]
+        parts.append((first, part))
+    return build_memory(path, 2 * pages, parts, rank=rank, size=size, mapped=mapped, change=change, secret=secret)
+
+
+def build_memory(
+    path: Path,
+    pages: int,
+    parts: Sequence[tuple[int, bytes]],
+    kept: Sequence[tuple[int, int]] = (),
+    parent: Path | None = None,
+    rank: int = 0,
+    size: int = 1,
+    mapped: Path | None = None,
+    change: dict[str, Any] | None = None,
+    secret: bytes = bytes(32),
+) -> Path:
+    """An image of one anonymous region of `pages` pages. parts: the runs, each with its first page. kept: first page
+    and number of pages that are as in `parent`."""
+    data = bytearray(image.PAGE)
+    regions = [image.RegionStruct(lo=ARENA, hi=ARENA + pages * image.PAGE, prot=3)]
+    runs = []
+    data_key, hash_key = (hmac.digest(secret, use, "sha256") for use in (b"image data", b"image hash"))
+    for first, part in parts:
         hashed = image.Polyval(hash_key[:16])
         hashed.update(part)
         where = struct.pack("<QQ", ARENA + first * image.PAGE, len(part))
@@ -84,35 +106,45 @@ def build(
     ]
 
     sections = (image.SectionStruct * image.SECTIONS_MAX)()
-    parts = [
+    sections_of_image = [
         (image.SECTION_REGIONS, b"".join(map(bytes, regions)), len(regions)),
         (image.SECTION_RUNS, b"".join(map(bytes, runs)), len(runs)),
         (image.SECTION_FILES, b"".join(map(bytes, files)), len(files)),
         (image.SECTION_STRINGS, bytes(strings), len(strings)),
         (image.SECTION_THREADS, b"".join(map(bytes, threads)), len(threads)),
     ]
-    for i, (kind, body, count) in enumerate(parts):
+    values: dict[str, Any] = {}
+    if parent is not None:
+        ranges = [image.KeptStruct(address=ARENA + first * image.PAGE, bytes=n * image.PAGE) for first, n in kept]
+        sections_of_image.append((image.SECTION_KEPT, b"".join(map(bytes, ranges)), len(ranges)))
+        header = image.read_header(parent)
+        values = dict(
+            parent=os.fsencode(os.path.relpath(parent, path.parent)),
+            parent_seal=(ctypes.c_uint8 * image.SEAL)(*bytes.fromhex(header.seal)),
+            parent_crc=header.crc,
+        )
+    for i, (kind, body, count) in enumerate(sections_of_image):
         _align(data, 8)
         sections[i] = image.SectionStruct(
             kind=kind, crc=image.crc32c(body), offset=len(data), bytes=len(body), count=count
         )
         data += body
-    values: dict[str, Any] = dict(
+    values |= dict(
         magic=image.MAGIC,
         version=image.VERSION,
         boundary_version=boundary.VERSION,
         rank=rank,
         size=size,
-        nsections=len(parts),
+        nsections=len(sections_of_image),
         created_ns=1_700_000_000_000_000_000,
         file_bytes=len(data),
-        memory_bytes=sum(r.bytes for r in runs),
+        memory_bytes=sum(r.bytes for r in runs) + sum(n for _, n in kept) * image.PAGE,
         host=b"testhost",
         program=b"/usr/bin/python3",
         sections=sections,
     )
-    header = image.HeaderStruct(**{**values, **(change or {})})
-    finish(header, data, secret)
+    written = image.HeaderStruct(**{**values, **(change or {})})
+    finish(written, data, secret)
     path.write_bytes(data)
     return path
 

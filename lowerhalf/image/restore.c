@@ -16,7 +16,7 @@
 #include "restore.h"
 #include "base/reason.h"
 #include "base/sys.h"
-#include "image/file/crc32c.h"
+#include "image/file/chain.h"
 #include "isolate/threads.h"
 #include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
@@ -39,11 +39,6 @@
 #include <unistd.h>
 
 #include "functions.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
-#endif
-#define READ_PIECE (512ul << 10)
 
 long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
@@ -81,33 +76,12 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
                       (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
 }
 
-/* Reads in pieces, so that the checksum finds the data in the cache. Populating the pages first avoids one page fault
- * per page. Kernels before 5.14 can't do that; there the read causes the faults. */
-static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *error, size_t n) {
-    if (run->kind != MPY_RUN_DATA) return 0;
-    mpy_image_sum_t sum;
-    mpy_image_sum_begin(image, &sum);
-    for (uint64_t done = 0; done < run->bytes;) {
-        uint64_t left = run->bytes - done, piece = left < READ_PIECE ? left : READ_PIECE;
-        char *to = (char *)(run->address + done);
-        if (done % READ_PIECE == 0) madvise(to, piece, MADV_POPULATE_WRITE);
-        ssize_t k = pread(image->fd, to, piece, (off_t)(run->offset + done));
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0)
-            return mpy_reason(error, n, "%s: cannot be read: %s", image->path, k ? strerror(errno) : "it ends early");
-        mpy_image_sum_add(image, &sum, to, (size_t)k);
-        done += (uint64_t)k;
-    }
-    return mpy_image_check_sum(image, run, &sum, error, n);
-}
-
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
     for (uint64_t i = 0; i < image->nregions; i++) {
         if (map_region(image, &image->regions[i], error, n)) return -1;
         mpy_advice_place(&image->regions[i]);
     }
-    for (uint64_t i = 0; i < image->nruns; i++)
-        if (read_run(image, &image->runs[i], error, n)) return -1;
+    if (mpy_image_place(image, 0, error, n)) return -1;
     for (uint64_t i = 0; i < image->nregions; i++) {
         const mpy_image_region_t *r = &image->regions[i];
         if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot))
@@ -124,24 +98,10 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
 
 /* ---- the process ---- */
 
-/* Reads the head of the upper block from the image, before memory is restored. */
-static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
-    memset(head, 0, bytes);
-    for (uint64_t i = 0; i < image->nruns; i++) {
-        const mpy_image_run_t *run = &image->runs[i];
-        if (run->kind != MPY_RUN_DATA || run->address > MPY_UPPER_ADDR ||
-            run->address + run->bytes < MPY_UPPER_ADDR + bytes)
-            continue;
-        return pread(image->fd, head, bytes, (off_t)(run->offset + MPY_UPPER_ADDR - run->address)) == (ssize_t)bytes
-                   ? 0
-                   : -1;
-    }
-    return -1;
-}
-
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
-    static mpy_upper_t upper; /* only its head is filled */
-    if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC)
+    static mpy_upper_t upper; /* only its head is filled, before memory is restored */
+    if (mpy_image_peek(image, MPY_UPPER_ADDR, &upper, offsetof(mpy_upper_t, hooks), error, n)) return -1;
+    if (upper.magic != MPY_BOUNDARY_MAGIC)
         return mpy_reason(error, n, "%s: it contains no upper block", image->path);
     if (!mpy_mpi_is_up(&upper)) return 0;
     mpy_mpi_load(NULL);

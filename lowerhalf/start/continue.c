@@ -85,7 +85,7 @@ void mpy_continue(const char *checkpoint) {
     mpy_reader_t fds;
     mpy_reader_init(&fds, image.fds, image.fds_bytes);
     must(mpy_fds_make_way(&fds, error, sizeof error), error);
-    image.fd = mpy_fd_high(image.fd);
+    for (mpy_image_t *i = &image; i; i = i->parent) i->fd = mpy_fd_high(i->fd);
     mpy_lower_make_way();
     must(mpy_restore_mpi(&image, error, sizeof error), error);
     must(mpy_restore_memory(&image, error, sizeof error), error);

@@ -5,7 +5,11 @@
  *     file: a truncated or altered image causes a message, never a crash.
  *  2. After mpy_image_open: regions and runs are ascending, page-aligned and do not overlap; every run lies in one
  *     region; DATA lies between the header page and the end of the file; a FILE run's region is mapped from a file that
- *     is listed; strings end in NUL. If seals are checked, the header's seal is right, so the job has written all this.
+ *     is listed; strings end in NUL; kept pages are ascending, page-aligned, in a region and in no run. If seals are
+ *     checked, the header's seal is right, so the job has written all this.
+ *  3. The same holds for the parents. Each is the image that its child names, by checksum and seal, and has the child's
+ *     kept pages, in a DATA run or kept again. The last one of a chain has no parent. A circle is longer than
+ *     MPY_CHAIN_MAX.
  */
 #include "reader.h"
 
@@ -13,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <manapy/boundary.h>
 #include <manapy/own.h>
 #include <stdio.h>
@@ -23,7 +28,7 @@
 
 #define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
-static int read_at(const mpy_image_t *im, void *to, uint64_t bytes, uint64_t offset, char *err, size_t n) {
+int mpy_image_read_at(const mpy_image_t *im, void *to, uint64_t bytes, uint64_t offset, char *err, size_t n) {
     char *p = to;
     while (bytes) {
         ssize_t got = pread(im->fd, p, bytes, (off_t)offset);
@@ -45,13 +50,13 @@ static int read_header(mpy_image_t *im, int rank, int size, char *err, size_t n)
     if (mpy_own_check(im->path, &st, 022, err, n)) return -1;
     if ((uint64_t)st.st_size < MPY_IMAGE_PAGE)
         FAIL("%s: truncated: %lld bytes are less than a header", im->path, (long long)st.st_size);
-    if (read_at(im, h, sizeof *h, 0, err, n)) return -1;
+    if (mpy_image_read_at(im, h, sizeof *h, 0, err, n)) return -1;
     if (memcmp(h->magic, MPY_IMAGE_MAGIC, sizeof h->magic))
         FAIL("%s: not an image of manapy, or one whose writing was interrupted", im->path);
     if (h->version != MPY_IMAGE_VERSION)
         FAIL("%s: image format %u, this manapy reads format %u", im->path, h->version, MPY_IMAGE_VERSION);
     char rest[MPY_IMAGE_PAGE - sizeof *h];
-    if (read_at(im, rest, sizeof rest, sizeof *h, err, n)) return -1;
+    if (mpy_image_read_at(im, rest, sizeof rest, sizeof *h, err, n)) return -1;
     int stray = 0;
     for (size_t i = 0; i < sizeof rest; i++) stray |= rest[i];
     if (stray || mpy_crc32c(0, h, offsetof(mpy_image_header_t, header_crc)) != h->header_crc)
@@ -65,6 +70,8 @@ static int read_header(mpy_image_t *im, int rank, int size, char *err, size_t n)
     if (size >= 0 && h->size != size) FAIL("%s: image of a job of %d ranks, not of %d", im->path, h->size, size);
     if (rank >= 0 && h->rank != rank) FAIL("%s: image of rank %d, not of rank %d", im->path, h->rank, rank);
     if (h->nsections > MPY_SECTIONS_MAX) FAIL("%s: damaged: %u sections", im->path, h->nsections);
+    if (h->parent[0] == '/' || h->parent[sizeof h->parent - 1])
+        FAIL("%s: damaged: the path of its parent is invalid", im->path);
     return 0;
 }
 
@@ -88,7 +95,7 @@ static int read_section(mpy_image_t *im, uint32_t kind, uint64_t record, int opt
     if (!p) FAIL("%s: no memory for section %u", im->path, kind);
     *(void **)out = p; /* mpy_image_close frees it, also after the failures below */
     *count = record ? s->count : s->bytes;
-    if (read_at(im, p, s->bytes, s->offset, err, n)) return -1;
+    if (mpy_image_read_at(im, p, s->bytes, s->offset, err, n)) return -1;
     if (mpy_crc32c(0, p, s->bytes) != s->crc) FAIL("%s: damaged: the checksum of section %u is wrong", im->path, kind);
     return 0;
 }
@@ -142,11 +149,31 @@ static int check_runs(const mpy_image_t *im, char *err, size_t n) {
     return 0;
 }
 
+static int check_kept(const mpy_image_t *im, char *err, size_t n) {
+    uint64_t end = 0, region = 0, run = 0;
+    if (!im->header.parent[0] != !im->kept)
+        FAIL("%s: damaged: an image must have kept pages if it has a parent, and only then", im->path);
+    for (uint64_t i = 0; i < im->nkept; i++) {
+        const mpy_image_kept_t *k = &im->kept[i];
+        if (k->address % MPY_IMAGE_PAGE || k->bytes % MPY_IMAGE_PAGE || !k->bytes || k->address < end ||
+            k->bytes > UINT64_MAX - k->address)
+            FAIL("%s: damaged: the kept pages at 0x%llx are out of order", im->path, (unsigned long long)k->address);
+        end = k->address + k->bytes;
+        while (region < im->nregions && im->regions[region].hi <= k->address) region++;
+        if (region == im->nregions || k->address < im->regions[region].lo || end > im->regions[region].hi)
+            FAIL("%s: damaged: the kept pages at 0x%llx lie in no region", im->path, (unsigned long long)k->address);
+        while (run < im->nruns && im->runs[run].address + im->runs[run].bytes <= k->address) run++;
+        if (run < im->nruns && im->runs[run].address < end)
+            FAIL("%s: damaged: the kept pages at 0x%llx are in a run, too", im->path, (unsigned long long)k->address);
+    }
+    return 0;
+}
+
 static int check_seal(const mpy_image_t *im, char *err, size_t n) {
     const void *const content[] = {[MPY_SECTION_REGIONS] = im->regions, [MPY_SECTION_RUNS] = im->runs,
                                    [MPY_SECTION_FILES] = im->files,     [MPY_SECTION_STRINGS] = im->strings,
                                    [MPY_SECTION_THREADS] = im->threads, [MPY_SECTION_PROCESS] = im->process,
-                                   [MPY_SECTION_FDS] = im->fds};
+                                   [MPY_SECTION_FDS] = im->fds,         [MPY_SECTION_KEPT] = im->kept};
     uint8_t seal[MPY_IMAGE_SEAL];
     uint32_t seen = 0;
     mpy_hmac_t m;
@@ -165,26 +192,80 @@ static int check_seal(const mpy_image_t *im, char *err, size_t n) {
     return 0;
 }
 
-int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err,
-                   size_t n) {
+static int open_one(mpy_image_t *im, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err,
+                    size_t n) {
     memset(im, 0, sizeof *im);
     im->keys = keys;
     snprintf(im->path, sizeof im->path, "%s", path);
     im->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (im->fd < 0) FAIL("%s: %s", path, errno == ENOENT ? "the image is missing" : strerror(errno));
-    if (read_header(im, rank, size, err, n) ||
-        read_section(im, MPY_SECTION_REGIONS, sizeof *im->regions, 0, &im->regions, &im->nregions, err, n) ||
-        read_section(im, MPY_SECTION_RUNS, sizeof *im->runs, 0, &im->runs, &im->nruns, err, n) ||
-        read_section(im, MPY_SECTION_FILES, sizeof *im->files, 0, &im->files, &im->nfiles, err, n) ||
-        read_section(im, MPY_SECTION_STRINGS, 0, 0, &im->strings, &im->strings_bytes, err, n) ||
-        read_section(im, MPY_SECTION_THREADS, sizeof *im->threads, 0, &im->threads, &im->nthreads, err, n) ||
-        read_section(im, MPY_SECTION_PROCESS, 0, 1, &im->process, &im->process_bytes, err, n) ||
-        read_section(im, MPY_SECTION_FDS, 0, 1, &im->fds, &im->fds_bytes, err, n) ||
-        check_seal(im, err, n) || check_strings(im, err, n) || check_regions(im, err, n) || check_runs(im, err, n)) {
-        mpy_image_close(im);
-        return -1;
+    return read_header(im, rank, size, err, n) ||
+                   read_section(im, MPY_SECTION_REGIONS, sizeof *im->regions, 0, &im->regions, &im->nregions, err, n) ||
+                   read_section(im, MPY_SECTION_RUNS, sizeof *im->runs, 0, &im->runs, &im->nruns, err, n) ||
+                   read_section(im, MPY_SECTION_FILES, sizeof *im->files, 0, &im->files, &im->nfiles, err, n) ||
+                   read_section(im, MPY_SECTION_STRINGS, 0, 0, &im->strings, &im->strings_bytes, err, n) ||
+                   read_section(im, MPY_SECTION_THREADS, sizeof *im->threads, 0, &im->threads, &im->nthreads, err, n) ||
+                   read_section(im, MPY_SECTION_PROCESS, 0, 1, &im->process, &im->process_bytes, err, n) ||
+                   read_section(im, MPY_SECTION_FDS, 0, 1, &im->fds, &im->fds_bytes, err, n) ||
+                   read_section(im, MPY_SECTION_KEPT, sizeof *im->kept, 1, &im->kept, &im->nkept, err, n) ||
+                   check_seal(im, err, n) || check_strings(im, err, n) || check_regions(im, err, n) ||
+                   check_runs(im, err, n) || check_kept(im, err, n)
+               ? -1
+               : 0;
+}
+
+/* ---- the chain ---- */
+
+/* Invariant 3: each kept page is in the parent. */
+static int check_parent_has(const mpy_image_t *im, const mpy_image_t *parent, char *err, size_t n) {
+    uint64_t run = 0, kept = 0;
+    for (uint64_t i = 0; i < im->nkept; i++) {
+        for (uint64_t at = im->kept[i].address, end = at + im->kept[i].bytes; at < end;) {
+            while (run < parent->nruns && parent->runs[run].address + parent->runs[run].bytes <= at) run++;
+            while (kept < parent->nkept && parent->kept[kept].address + parent->kept[kept].bytes <= at) kept++;
+            const mpy_image_run_t *r = run < parent->nruns ? &parent->runs[run] : NULL;
+            const mpy_image_kept_t *k = kept < parent->nkept ? &parent->kept[kept] : NULL;
+            if (r && r->kind == MPY_RUN_DATA && r->address <= at) at = r->address + r->bytes;
+            else if (k && k->address <= at) at = k->address + k->bytes;
+            else FAIL("%s: damaged: its parent %s does not have the memory at 0x%llx", im->path, parent->path,
+                      (unsigned long long)at);
+        }
     }
     return 0;
+}
+
+/* The real path, so that messages show no detour. */
+static void parent_path(const mpy_image_t *im, char *path, size_t n) {
+    const char *slash = strrchr(im->path, '/');
+    char real[PATH_MAX];
+    snprintf(path, n, "%.*s%s", slash ? (int)(slash + 1 - im->path) : 0, im->path, im->header.parent);
+    if (realpath(path, real) && strlen(real) < n) memcpy(path, real, strlen(real) + 1);
+}
+
+static int open_parents(mpy_image_t *im, char *err, size_t n) {
+    for (int images = 1; im->header.parent[0]; images++, im = im->parent) {
+        char path[sizeof im->path + MPY_PARENT_PATH];
+        const mpy_image_header_t *h = &im->header;
+        if (images == MPY_CHAIN_MAX) FAIL("%s: its chain of parents has more than %d images", im->path, MPY_CHAIN_MAX);
+        parent_path(im, path, sizeof path);
+        if (strlen(path) >= sizeof im->path) FAIL("%s: the path of its parent is too long", im->path);
+        im->parent = malloc(sizeof *im->parent);
+        if (!im->parent) FAIL("%s: no memory for its parent", im->path);
+        if (open_one(im->parent, path, h->rank, h->size, im->keys, err, n)) return -1;
+        const mpy_image_header_t *p = &im->parent->header;
+        if (p->header_crc != h->parent_crc || memcmp(p->seal, h->parent_seal, sizeof p->seal) ||
+            p->generation != h->generation)
+            FAIL("%s: not the image that %s needs: it was replaced", im->parent->path, im->path);
+        if (check_parent_has(im, im->parent, err, n)) return -1;
+    }
+    return 0;
+}
+
+int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err,
+                   size_t n) {
+    if (open_one(im, path, rank, size, keys, err, n) == 0 && open_parents(im, err, n) == 0) return 0;
+    mpy_image_close(im);
+    return -1;
 }
 
 void mpy_image_close(mpy_image_t *im) {
@@ -196,6 +277,11 @@ void mpy_image_close(mpy_image_t *im) {
     free(im->threads);
     free(im->process);
     free(im->fds);
+    free(im->kept);
+    if (im->parent) {
+        mpy_image_close(im->parent);
+        free(im->parent);
+    }
     memset(im, 0, sizeof *im);
     im->fd = -1;
 }

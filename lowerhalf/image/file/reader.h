@@ -14,7 +14,8 @@
 
 #define MPY_IMAGE_API __attribute__((visibility("default")))
 
-/* An open image. Its header and sections are checked (content and structure), its page data is not yet. */
+/* An open image. Its header and sections are checked (content and structure), its page data is not yet. The same holds
+ * for its parents. */
 typedef struct mpy_image {
     int fd;
     char path[1024];
@@ -24,9 +25,11 @@ typedef struct mpy_image {
     mpy_image_file_t *files;
     char *strings;
     mpy_image_thread_t *threads;
+    mpy_image_kept_t *kept;       /* NULL if the image has none */
     unsigned char *process, *fds; /* NULL if the image has none */
     const mpy_image_keys_t *keys; /* NULL: seals are not checked */
-    uint64_t nregions, nruns, nfiles, strings_bytes, nthreads, process_bytes, fds_bytes;
+    uint64_t nregions, nruns, nfiles, strings_bytes, nthreads, process_bytes, fds_bytes, nkept;
+    struct mpy_image *parent; /* open, too; NULL: a full image */
 } mpy_image_t;
 
 /* Checksum and hash of a run, of the part that has been read so far. */
@@ -44,11 +47,14 @@ int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, con
                    size_t n);
 void mpy_image_close(mpy_image_t *image);
 
+/* Reads from the image's file; fewer bytes are an error. */
+int mpy_image_read_at(const mpy_image_t *image, void *to, uint64_t bytes, uint64_t offset, char *err, size_t n);
+
 /* Path of a mapped file; "" if the index or the string is invalid. */
 const char *mpy_image_file_path(const mpy_image_t *image, uint32_t file);
 
 /* Check everything that mpy_image_open has not checked: the page data of the image, and the pages of mapped files that
- * the image relies on. progress (may be NULL) gets the number of bytes checked since its last call. */
+ * the image relies on; in the parents, the runs that the image needs. progress (may be NULL) gets the number of bytes checked since its last call. */
 int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), char *err, size_t n);
 
 /* The same in two steps, for a restart: first the mapped files, then each DATA run, after the restore has read and

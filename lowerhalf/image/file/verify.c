@@ -6,8 +6,8 @@
  *     a mapping are zero up to the page's end, so zeros are summed here, too.
  *  2. Nothing is mapped: if a file shrinks meanwhile, this causes a message, not SIGBUS.
  */
+#include "chain.h"
 #include "crc32c.h"
-#include "reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,12 +65,6 @@ int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, mpy_i
     return 0;
 }
 
-static int check_data(const mpy_image_t *im, const mpy_image_run_t *run, unsigned char *piece, char *err, size_t n) {
-    mpy_image_sum_t sum;
-    if (sum_file(im, im->fd, im->path, run->offset, run->bytes, 0, piece, &sum, err, n)) return -1;
-    return mpy_image_check_sum(im, run, &sum, err, n);
-}
-
 /* The mapped file that is open now. Runs are ascending, so runs of the same file follow each other. */
 typedef struct mapped { uint32_t file; int fd; } mapped_t;
 
@@ -90,7 +84,7 @@ static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_
     return 0;
 }
 
-static int check_kinds(const mpy_image_t *im, int data, void (*progress)(uint64_t), char *err, size_t n) {
+static int check_mapped(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
     unsigned char *piece = malloc(PIECE);
     if (!piece) FAIL("%s: no memory", im->path);
     mapped_t mapped = {UINT32_MAX, -1};
@@ -99,8 +93,8 @@ static int check_kinds(const mpy_image_t *im, int data, void (*progress)(uint64_
     for (uint64_t i = 0; i < im->nruns && rc == 0; i++) {
         const mpy_image_run_t *run = &im->runs[i];
         while (im->regions[region].hi <= run->address) region++; /* terminates: invariant 2 of reader.c */
-        if (run->kind == MPY_RUN_FILE) rc = check_file(im, run, im->regions[region].file, &mapped, piece, err, n);
-        else if (data) rc = check_data(im, run, piece, err, n);
+        if (run->kind != MPY_RUN_FILE) continue;
+        rc = check_file(im, run, im->regions[region].file, &mapped, piece, err, n);
         if (rc == 0 && progress) progress(run->bytes);
     }
     if (mapped.fd >= 0) close(mapped.fd);
@@ -108,10 +102,33 @@ static int check_kinds(const mpy_image_t *im, int data, void (*progress)(uint64_
     return rc;
 }
 
-int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
-    return check_kinds(im, 1, progress, err, n);
+int mpy_image_check_files(const mpy_image_t *im, char *err, size_t n) { return check_mapped(im, NULL, err, n); }
+
+/* ---- the pages in the image and in its parents ---- */
+
+typedef struct check {
+    unsigned char *piece; /* PIECE bytes */
+    void (*progress)(uint64_t);
+} check_t;
+
+static int check_data(void *context, const mpy_image_part_t *part, char *err, size_t n) {
+    const check_t *check = context;
+    const mpy_image_t *im = part->image;
+    mpy_image_sum_t sum;
+    if (sum_file(im, im->fd, im->path, part->run->offset, part->run->bytes, 0, check->piece, &sum, err, n) ||
+        mpy_image_check_sum(im, part->run, &sum, err, n))
+        return -1;
+    for (size_t i = 0; check->progress && i < part->nwanted; i++) check->progress(part->wanted[i].bytes);
+    return 0;
 }
-int mpy_image_check_files(const mpy_image_t *im, char *err, size_t n) { return check_kinds(im, 0, NULL, err, n); }
+
+int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
+    check_t check = {malloc(PIECE), progress};
+    if (!check.piece) FAIL("%s: no memory", im->path);
+    int rc = mpy_image_each_part(im, check_data, &check, err, n) ? -1 : check_mapped(im, progress, err, n);
+    free(check.piece);
+    return rc;
+}
 
 int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret, void (*progress)(uint64_t), char *err,
                      size_t n) {

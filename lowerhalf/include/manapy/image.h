@@ -7,11 +7,16 @@
  *
  * Sections
  *   REGIONS  mpy_image_region_t[count]  the mappings of the upper half, ascending
- *   RUNS     mpy_image_run_t[count]     contents of the pages of the regions, ascending; pages in no run are zero
+ *   RUNS     mpy_image_run_t[count]     contents of the pages of the regions, ascending; pages in no run are zero (but see KEPT)
  *   FILES    mpy_image_file_t[count]    mapped files that regions refer to by index
  *   STRINGS  bytes                      NUL-terminated strings referred to by offset
  *   THREADS  mpy_image_thread_t[count]  upper threads; [0] becomes the restarted process's main thread
  *   PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
+ *   KEPT     mpy_image_kept_t[count]    only in an incremental image: pages whose content is that of the parent image at
+ *                                       the same address, ascending; pages in no run and not kept are zero
+ *
+ * An incremental image names its parent, which may have a parent, too: a chain. It ends in a full image, which has no
+ * parent. The images of a chain are of the same rank and the same generation.
  *
  * Invariants
  *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc.
@@ -21,7 +26,9 @@
  *  3. The format changes only together with MPY_IMAGE_VERSION.
  *  4. Checksums detect damage. Seals prove that the job has written the image; their keys come from the job's secret
  *     (lowerhalf/image/file/seal.h). Each DATA run has a seal over its address, its length and its content. The header
- *     has a seal over all sections, which contain the runs' seals, and over itself.
+ *     has a seal over all sections, which contain the runs' seals, and over itself. It contains the seal of its parent.
+ *     So the seal of an image covers its whole chain.
+ *  5. A kept page is in a DATA run of the parent, or kept there, too. Pages of FILE runs are never kept.
  */
 #ifndef MANAPY_IMAGE_H
 #define MANAPY_IMAGE_H
@@ -29,11 +36,13 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 3u
+#define MPY_IMAGE_VERSION 4u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (64u << 20) /* maximum length of a run, so that checking a run shows progress */
 
-enum { MPY_IMAGE_SEAL = 32, MPY_RUN_SEAL = 16 };
+#define MPY_CHAIN_MAX 100 /* images of a chain */
+
+enum { MPY_IMAGE_SEAL = 32, MPY_RUN_SEAL = 16, MPY_PARENT_PATH = 128 };
 enum {
     MPY_SECTION_REGIONS = 1,
     MPY_SECTION_RUNS,
@@ -42,6 +51,7 @@ enum {
     MPY_SECTION_THREADS,
     MPY_SECTION_PROCESS,
     MPY_SECTION_FDS,
+    MPY_SECTION_KEPT,
     MPY_SECTIONS_MAX = 16
 };
 
@@ -64,11 +74,15 @@ typedef struct mpy_image_header {
     uint32_t nsections;
     uint64_t created_ns; /* CLOCK_REALTIME */
     uint64_t file_bytes;
-    uint64_t memory_bytes; /* bytes in DATA and FILE runs */
+    uint64_t memory_bytes; /* bytes in DATA and FILE runs, and kept */
     uint64_t cpu_features[8]; /* lowerhalf/process/cpu.h: features that the program may have detected and may use */
     uint64_t xsave_bytes;     /* size of the extended state in signal frames */
     char host[64];
     char program[256];
+    char parent[MPY_PARENT_PATH]; /* path, relative to the directory of this image; "": none */
+    uint8_t parent_seal[MPY_IMAGE_SEAL]; /* of the parent's header */
+    uint32_t parent_crc;
+    uint32_t unused;
     mpy_image_section_t sections[MPY_SECTIONS_MAX];
     uint8_t seal[MPY_IMAGE_SEAL]; /* of the sections and this struct up to here */
     uint32_t header_crc; /* of this struct up to here */
@@ -111,6 +125,10 @@ typedef struct mpy_image_run {
     uint32_t crc;
     uint8_t seal[MPY_RUN_SEAL]; /* only for DATA */
 } mpy_image_run_t;
+
+typedef struct mpy_image_kept {
+    uint64_t address, bytes;
+} mpy_image_kept_t;
 
 typedef struct mpy_image_file {
     uint64_t path; /* offset into STRINGS */

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,14 +26,22 @@ from ...core import installation
 from ...core.errors import ImageError, why
 
 MAGIC = b"MANAPYIM"
-VERSION = 3
+VERSION = 4
 PAGE = 4096
 SECTIONS_MAX = 16
-SEAL, RUN_SEAL = 32, 16  # bytes
+CHAIN_MAX = 100  # images of a chain
+SEAL, RUN_SEAL, PARENT_PATH = 32, 16, 128  # bytes
 
-SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS, SECTION_PROCESS, SECTION_FDS = range(
-    1, 8
-)
+(
+    SECTION_REGIONS,
+    SECTION_RUNS,
+    SECTION_FILES,
+    SECTION_STRINGS,
+    SECTION_THREADS,
+    SECTION_PROCESS,
+    SECTION_FDS,
+    SECTION_KEPT,
+) = range(1, 9)
 REGION_SHARED, REGION_FILE = 1, 2
 RUN_DATA, RUN_FILE = 1, 2
 
@@ -62,6 +71,10 @@ class HeaderStruct(ctypes.LittleEndianStructure):
         ("xsave_bytes", c_uint64),
         ("host", c_char * 64),
         ("program", c_char * 256),
+        ("parent", c_char * PARENT_PATH),
+        ("parent_seal", c_uint8 * SEAL),
+        ("parent_crc", c_uint32),
+        ("unused", c_uint32),
         ("sections", SectionStruct * SECTIONS_MAX),
         ("seal", c_uint8 * SEAL),
         ("header_crc", c_uint32),
@@ -94,6 +107,12 @@ class RunStruct(ctypes.LittleEndianStructure):
         ("crc", c_uint32),
         ("seal", c_uint8 * RUN_SEAL),
     ]
+
+
+class KeptStruct(ctypes.LittleEndianStructure):
+    """mpy_image_kept_t"""
+
+    _fields_ = [("address", c_uint64), ("bytes", c_uint64)]
 
 
 class FileStruct(ctypes.LittleEndianStructure):
@@ -130,6 +149,7 @@ STRUCTURES: dict[str, type[ctypes.LittleEndianStructure]] = {
     "header": HeaderStruct,
     "region": RegionStruct,
     "run": RunStruct,
+    "kept": KeptStruct,
     "file": FileStruct,
     "thread": ThreadStruct,
 }
@@ -152,6 +172,10 @@ class Header:
     table_hash: int
     cpu_features: tuple[int, ...]
     xsave_bytes: int
+    parent: str
+    """The path of the parent image, relative to the directory of this one; empty for a full image."""
+    parent_seal: str
+    parent_crc: int
     seal: str
     crc: int
 
@@ -186,6 +210,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Consecutive pages that are as in the parent image."""
+
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Thread:
     """One thread of the program; the first becomes the main thread of the restarted process."""
 
@@ -203,6 +235,7 @@ class Image:
     header: Header
     regions: list[Region]
     runs: list[Run]
+    kept: list[Kept]
     threads: list[Thread]
     sections: dict[int, bytes] = field(repr=False, default_factory=dict)
 
@@ -225,6 +258,7 @@ class Image:
             runs=[
                 Run(r.address, r.bytes, r.offset, r.kind, r.crc) for r in _records(RunStruct, sections[SECTION_RUNS])
             ],
+            kept=[Kept(k.address, k.bytes) for k in _records(KeptStruct, sections.get(SECTION_KEPT, b""))],
             threads=[_convert_thread(t) for t in _records(ThreadStruct, sections[SECTION_THREADS])],
             sections=sections,
         )
@@ -238,12 +272,49 @@ class Image:
         """Bytes in runs of a kind."""
         return sum(r.bytes for r in self.runs if r.kind == kind)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that are in a parent."""
+        return sum(k.bytes for k in self.kept)
+
 
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Read only the header. Raises ImageError as Image.open does."""
     path = Path(path)
     with _opened(path) as stream:
         return _convert_header(_header(path, stream))
+
+
+def read_chain(path: str | os.PathLike[str]) -> list[tuple[Path, Header]]:
+    """The headers of an image and of all its parents, the full image last. Raises ImageError, which names the damaged
+    one."""
+    path = Path(path)
+    chain = [(path, read_header(path))]
+    while (header := chain[-1][1]).parent:
+        if len(chain) == CHAIN_MAX:
+            raise ImageError(f"{path}: its chain of parents has more than {CHAIN_MAX} images")
+        child = chain[-1][0]
+        parent = Path(os.path.realpath(child.parent / header.parent))
+        found = read_header(parent)
+        if (found.seal, found.crc) != (header.parent_seal, header.parent_crc):
+            raise ImageError(f"{parent}: not the image that {child} needs: it was replaced")
+        chain.append((parent, found))
+    return chain
+
+
+def load(path: str | os.PathLike[str], address: int, size: int, secret: bytes | None = None) -> bytes:
+    """The memory [address, address + size) of an image and its parents, as a restart restores it. All regions of the
+    image must lie there. Raises ImageError."""
+    error = ctypes.create_string_buffer(2048)
+    memory = mmap.mmap(-1, size)
+    with memory:
+        place = (ctypes.c_char * size).from_buffer(memory)
+        failed = _library().mpy_image_load(os.fsencode(path), secret, address, size, place, error, len(error))
+        found = place.raw
+        del place
+    if failed:
+        raise ImageError(os.fsdecode(error.value))
+    return found
 
 
 def verify(
@@ -253,7 +324,8 @@ def verify(
     progress: Callable[[int], None] | None = None,
     secret: bytes | None = None,
 ) -> None:
-    """Check every byte of an image and of the mapped files that it needs. Raises ImageError with the reason.
+    """Check every byte of an image, of the memory that it needs of its parents, and of the mapped files that it needs.
+    Raises ImageError with the reason, which names the damaged file.
 
     rank, size: the rank and the number of ranks that the image must have (-1: any). secret: the secret of the job that
     must have written it (None: any). progress is called with the number of bytes checked since its last call. The check
@@ -316,6 +388,16 @@ def _library() -> ctypes.CDLL:
         ctypes.c_size_t,
     ]
     library.mpy_image_verify.restype = ctypes.c_int
+    library.mpy_image_load.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        c_uint64,
+        c_uint64,
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
+    library.mpy_image_load.restype = ctypes.c_int
     library.mpy_crc32c.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
     library.mpy_crc32c.restype = c_uint32
     library.mpy_crc32c_plain.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
@@ -384,6 +466,9 @@ def _convert_header(h: HeaderStruct) -> Header:
         table_hash=h.table_hash,
         cpu_features=tuple(h.cpu_features),
         xsave_bytes=h.xsave_bytes,
+        parent=os.fsdecode(h.parent),
+        parent_seal=bytes(h.parent_seal).hex() if h.parent else "",
+        parent_crc=h.parent_crc,
         seal=bytes(h.seal).hex(),
         crc=h.header_crc,
     )

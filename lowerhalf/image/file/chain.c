@@ -1,0 +1,174 @@
+/* chain.c - finds the memory of an image in the image itself and in its parents, and reads it.
+ *
+ * Half: lower, or Python's process; libc allowed.
+ *
+ * Invariants
+ *  1. What the newest image needs of a parent is what all images between them keep. So the walk goes from child to
+ *     parent with one list of ranges, which it cuts down to what the parent keeps.
+ *  2. A run is read as a whole, because its checksum and its seal are those of the whole run. Only the wanted parts are
+ *     copied.
+ *  3. An image that is open has all bounds checked (reader.c, invariants 2 and 3), so no step here can leave the file or
+ *     the regions of the newest image.
+ */
+#include "chain.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
+#endif
+#define PIECE (512ul << 10) /* stays in the second-level cache between read and checksum */
+#define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
+
+/* ---- which parts of which runs ---- */
+
+typedef struct ranges {
+    mpy_image_kept_t *items;
+    size_t count;
+} ranges_t;
+
+/* What both lists contain. `to` has room for a.count + b.count. */
+static size_t intersect(const ranges_t *a, const ranges_t *b, mpy_image_kept_t *to) {
+    size_t count = 0;
+    for (size_t i = 0, j = 0; i < a->count && j < b->count;) {
+        const mpy_image_kept_t *x = &a->items[i], *y = &b->items[j];
+        uint64_t x_end = x->address + x->bytes, y_end = y->address + y->bytes;
+        uint64_t lo = x->address > y->address ? x->address : y->address, hi = x_end < y_end ? x_end : y_end;
+        if (lo < hi) to[count++] = (mpy_image_kept_t){lo, hi - lo};
+        if (x_end < y_end) i++;
+        else j++;
+    }
+    return count;
+}
+
+static int visit_own(const mpy_image_t *im, mpy_image_visit_t *visit, void *context, char *err, size_t n) {
+    for (uint64_t i = 0; i < im->nruns; i++) {
+        const mpy_image_run_t *run = &im->runs[i];
+        const mpy_image_kept_t whole = {run->address, run->bytes};
+        const mpy_image_part_t part = {im, run, &whole, 1};
+        if (run->kind == MPY_RUN_DATA && visit(context, &part, err, n)) return -1;
+    }
+    return 0;
+}
+
+/* The runs of a parent. `scratch` has room for all of `wanted`. */
+static int visit_wanted(const mpy_image_t *im, const ranges_t *wanted, mpy_image_kept_t *scratch,
+                        mpy_image_visit_t *visit, void *context, char *err, size_t n) {
+    ranges_t rest = *wanted;
+    for (uint64_t i = 0; i < im->nruns; i++) {
+        const mpy_image_run_t *run = &im->runs[i];
+        mpy_image_kept_t whole = {run->address, run->bytes};
+        const ranges_t one = {&whole, 1};
+        while (rest.count && rest.items->address + rest.items->bytes <= run->address) rest.items++, rest.count--;
+        const mpy_image_part_t part = {im, run, scratch, intersect(&rest, &one, scratch)};
+        if (run->kind == MPY_RUN_DATA && part.nwanted && visit(context, &part, err, n)) return -1;
+    }
+    return 0;
+}
+
+int mpy_image_each_part(const mpy_image_t *im, mpy_image_visit_t *visit, void *context, char *err, size_t n) {
+    if (visit_own(im, visit, context, err, n)) return -1;
+    const ranges_t kept = {im->kept, im->nkept};
+    ranges_t wanted = kept;
+    mpy_image_kept_t *owned = NULL; /* the items of `wanted`, unless they are the image's */
+    int bad = 0;
+    for (const mpy_image_t *p = im->parent; p && wanted.count && !bad; p = p->parent) {
+        const ranges_t all = {p->kept, p->nkept};
+        size_t room = wanted.count + p->nkept + 1;
+        mpy_image_kept_t *more = malloc(room * sizeof *more), *scratch = malloc(room * sizeof *scratch);
+        if (!more || !scratch) snprintf(err, n, "%s: no memory for its list of pages", p->path), bad = -1;
+        else bad = visit_wanted(p, &wanted, scratch, visit, context, err, n);
+        if (!bad) wanted = (ranges_t){more, intersect(&wanted, &all, more)};
+        free(scratch);
+        free(owned);
+        owned = more;
+    }
+    free(owned);
+    return bad;
+}
+
+/* ---- reading ---- */
+
+typedef struct target {
+    uint64_t shift;
+    char *piece; /* PIECE bytes */
+} target_t;
+
+/* Populating the pages first avoids one page fault per page. Kernels before 5.14 can't do that; there the copy causes
+ * the faults. */
+static void populate(void *to, uint64_t bytes) { madvise(to, bytes, MADV_POPULATE_WRITE); }
+
+static int place(void *context, const mpy_image_part_t *part, char *err, size_t n) {
+    const target_t *target = context;
+    const mpy_image_run_t *run = part->run;
+    const mpy_image_kept_t *next = part->wanted, *end = next + part->nwanted;
+    mpy_image_sum_t sum;
+    mpy_image_sum_begin(part->image, &sum);
+    for (uint64_t done = 0, bytes; done < run->bytes; done += bytes) {
+        bytes = run->bytes - done < PIECE ? run->bytes - done : PIECE;
+        uint64_t lo = run->address + done, hi = lo + bytes;
+        while (next < end && next->address + next->bytes <= lo) next++;
+        int whole = next < end && next->address <= lo && hi <= next->address + next->bytes;
+        char *to = whole ? (char *)(lo + target->shift) : target->piece;
+        if (whole) populate(to, bytes);
+        if (mpy_image_read_at(part->image, to, bytes, run->offset + done, err, n)) return -1;
+        mpy_image_sum_add(part->image, &sum, to, bytes);
+        for (const mpy_image_kept_t *w = next; !whole && w < end && w->address < hi; w++) {
+            uint64_t from = w->address > lo ? w->address : lo;
+            uint64_t until = w->address + w->bytes < hi ? w->address + w->bytes : hi;
+            memcpy((char *)(from + target->shift), to + (from - lo), until - from);
+        }
+    }
+    return mpy_image_check_sum(part->image, run, &sum, err, n);
+}
+
+int mpy_image_place(const mpy_image_t *im, uint64_t shift, char *err, size_t n) {
+    target_t target = {shift, malloc(PIECE)};
+    if (!target.piece) FAIL("%s: no memory", im->path);
+    int bad = mpy_image_each_part(im, place, &target, err, n);
+    free(target.piece);
+    return bad;
+}
+
+/* One page or a part of one. */
+static int peek_page(const mpy_image_t *im, uint64_t address, void *to, size_t bytes, char *err, size_t n) {
+    for (const mpy_image_t *p = im; p; p = p->parent) {
+        for (uint64_t i = 0; i < p->nruns; i++) {
+            const mpy_image_run_t *run = &p->runs[i];
+            if (run->kind == MPY_RUN_DATA && run->address <= address && address < run->address + run->bytes)
+                return mpy_image_read_at(p, to, bytes, run->offset + (address - run->address), err, n);
+        }
+        uint64_t i = 0;
+        while (i < p->nkept && p->kept[i].address + p->kept[i].bytes <= address) i++;
+        if (i == p->nkept || address < p->kept[i].address) break;
+    }
+    memset(to, 0, bytes);
+    return 0;
+}
+
+int mpy_image_peek(const mpy_image_t *im, uint64_t address, void *to, size_t bytes, char *err, size_t n) {
+    for (size_t done = 0, k; done < bytes; done += k) {
+        k = MPY_IMAGE_PAGE - (address + done) % MPY_IMAGE_PAGE;
+        if (k > bytes - done) k = bytes - done;
+        if (peek_page(im, address + done, (char *)to + done, k, err, n)) return -1;
+    }
+    return 0;
+}
+
+int mpy_image_load(const char *path, const uint8_t *secret, uint64_t address, uint64_t bytes, char *to, char *err,
+                   size_t n) {
+    mpy_image_t image;
+    mpy_image_keys_t keys;
+    if (secret) mpy_image_keys(&keys, secret);
+    if (mpy_image_open(&image, path, -1, -1, secret ? &keys : NULL, err, n)) return -1;
+    int bad = 0;
+    for (uint64_t i = 0; i < image.nregions && !bad; i++)
+        if (image.regions[i].lo < address || image.regions[i].hi > address + bytes)
+            snprintf(err, n, "%s: it has memory outside the range", path), bad = -1;
+    if (!bad) bad = mpy_image_place(&image, (uint64_t)to - address, err, n);
+    mpy_image_close(&image);
+    return bad;
+}
