@@ -23,6 +23,8 @@ typedef struct mpy_options {
     int keep;              /* number of checkpoints to keep; 0: all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */
     bool background;       /* checkpoints write images beside the program */
+    const char *dirty;     /* how changed pages are found, for incremental images; NULL: all images are full */
+    int full_every;        /* checkpoints from one with full images to the next */
     mpy_protocol_t protocol;
 } mpy_options_t;
 

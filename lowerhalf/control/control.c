@@ -199,7 +199,7 @@ static void add_written(uint64_t epoch, const mpy_image_result_t *image) {
     mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", epoch, image->bytes,
                  image->file_bytes, image->crc, image->seconds);
     mpy_text_add_encoded(&plane.out, host);
-    mpy_text_add(&plane.out, " %s\n", image->seal[0] != '\0' ? image->seal : "%");
+    mpy_text_add(&plane.out, " %s %" PRIu64 "\n", image->seal[0] != '\0' ? image->seal : "%", image->kept);
 }
 
 static void on_persisted(const mpy_step_result_t *r) {
@@ -357,6 +357,18 @@ static void on_ticket(char *line) {
     __atomic_store_n(&WORDS->tickets_done, ok ? ticket : -ticket, __ATOMIC_SEQ_CST);
 }
 
+/* The fields of WRITE and CAPTURE. */
+static bool read_order(char *line, mpy_image_order_t *order) {
+    char *directory = mpy_field(&line), *way = mpy_field(&line);
+    *order = (mpy_image_order_t){.epoch = plane.epoch, .track = way != NULL, .base_epoch = number(&line)};
+    char *base = mpy_field(&line);
+    if (directory == NULL || !mpy_wire_decode(directory) || (base != NULL && !mpy_wire_decode(base))) return false;
+    snprintf(order->directory, sizeof order->directory, "%s", directory);
+    if (base == NULL || snprintf(order->base, sizeof order->base, "%s", base) >= (int)sizeof order->base)
+        order->base_epoch = 0;
+    return true;
+}
+
 /* Handles a message of the pending epoch. The caller has dropped messages of an epoch that is being given up. */
 static void on_epoch_message(const char *kind, char *line) {
     mpy_text_t *out = &plane.out;
@@ -381,9 +393,8 @@ static void on_epoch_message(const char *kind, char *line) {
     } else if (strcmp(kind, "DRAIN") == 0) {
         mpy_worker_run(MPY_STEP_DRAIN, 0, NULL);
     } else if (strcmp(kind, "WRITE") == 0 || strcmp(kind, "CAPTURE") == 0) {
-        mpy_step_t step = kind[0] == 'W' ? MPY_STEP_WRITE : MPY_STEP_CAPTURE;
-        char *directory = mpy_field(&line);
-        if (directory != NULL && mpy_wire_decode(directory)) mpy_worker_run(step, 0, directory);
+        mpy_image_order_t order;
+        if (read_order(line, &order)) mpy_worker_run(kind[0] == 'W' ? MPY_STEP_WRITE : MPY_STEP_CAPTURE, 0, &order);
     } else if (strcmp(kind, "RESUME") == 0) {
         char *then = mpy_field(&line);
         start_resume(true, then != NULL && strcmp(then, "exit") == 0);

@@ -14,11 +14,22 @@
 #ifndef MANAPY_ENGINE_H
 #define MANAPY_ENGINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* Which image to write. */
+typedef struct mpy_image_order {
+    uint64_t epoch;       /* of the checkpoint; tells images of one run of the job apart */
+    char directory[2048]; /* of the image */
+    bool track;           /* remember the pages, so that a later image need not have those that have not changed */
+    uint64_t base_epoch;  /* epoch of the last published checkpoint, whose image may become the parent; 0: none */
+    char base[64];        /* the directory of that image, relative to `directory` */
+} mpy_image_order_t;
+
 typedef struct mpy_image_result {
     uint64_t bytes;      /* memory saved */
+    uint64_t kept;       /* the part of it that is in a parent image */
     uint64_t file_bytes; /* size of the image file */
     uint32_t crc;        /* the image's header_crc */
     double seconds;      /* writing and fsync */
@@ -36,10 +47,10 @@ typedef struct mpy_engine_ops {
      * time. */
     int (*drain)(char *error, size_t n);
     /* Write DIRECTORY/rank-NNNNN.img and fsync it. Removes the file on failure. */
-    int (*write)(const char *directory, mpy_image_result_t *result, char *error, size_t n);
+    int (*write)(const mpy_image_order_t *order, mpy_image_result_t *result, char *error, size_t n);
     /* The same, but the image may be written beside the program, after resume. `why_not`: why it is written at once, in
      * a few words; empty if it is not. */
-    int (*capture)(const char *directory, char *why_not, size_t m, char *error, size_t n);
+    int (*capture)(const mpy_image_order_t *order, char *why_not, size_t m, char *error, size_t n);
     /* Wait until the captured image is on disk. Removes the file on failure, also when cancelled. */
     int (*persist)(mpy_image_result_t *result, char *error, size_t n);
     /* Let the program continue. With exit_after, end the process with MPY_EXIT_CHECKPOINTED instead (does not

@@ -24,7 +24,7 @@ static struct {
     mpy_step_t step;
     bool running, ended;
     int number;
-    char directory[4096];
+    mpy_image_order_t order;
     mpy_step_result_t result;
 } worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .posted = PTHREAD_COND_INITIALIZER};
 
@@ -33,9 +33,9 @@ static int execute(mpy_step_t step, mpy_step_result_t *r) {
     case MPY_STEP_CHECK: return worker.ops->check(worker.number, r->error, sizeof r->error);
     case MPY_STEP_STOP: return worker.ops->stop(r->error, sizeof r->error);
     case MPY_STEP_DRAIN: return worker.ops->drain(r->error, sizeof r->error);
-    case MPY_STEP_WRITE: return worker.ops->write(worker.directory, &r->image, r->error, sizeof r->error);
+    case MPY_STEP_WRITE: return worker.ops->write(&worker.order, &r->image, r->error, sizeof r->error);
     case MPY_STEP_CAPTURE:
-        return worker.ops->capture(worker.directory, r->why_not, sizeof r->why_not, r->error, sizeof r->error);
+        return worker.ops->capture(&worker.order, r->why_not, sizeof r->why_not, r->error, sizeof r->error);
     case MPY_STEP_PERSIST: return worker.ops->persist(&r->image, r->error, sizeof r->error);
     case MPY_STEP_RESUME: return worker.ops->resume(worker.number, r->error, sizeof r->error);
     case MPY_STEP_NONE: break;
@@ -85,10 +85,10 @@ bool mpy_worker_busy(void) {
     return busy;
 }
 
-void mpy_worker_run(mpy_step_t step, int number, const char *directory) {
+void mpy_worker_run(mpy_step_t step, int number, const mpy_image_order_t *order) {
     pthread_mutex_lock(&worker.lock);
     worker.step = step, worker.number = number, worker.running = true, worker.ended = false;
-    snprintf(worker.directory, sizeof worker.directory, "%s", directory != NULL ? directory : "");
+    if (order != NULL) worker.order = *order;
     pthread_cond_signal(&worker.posted);
     pthread_mutex_unlock(&worker.lock);
 }

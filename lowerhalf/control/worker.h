@@ -28,9 +28,9 @@ typedef struct mpy_step_result {
 
 bool mpy_worker_start(const mpy_engine_ops_t *ops, int event_fd, char *error, unsigned long n);
 bool mpy_worker_busy(void);
-/* Must not be called while busy. `number` is grace_ms or exit_after; `directory` is the one of WRITE and CAPTURE.
+/* Must not be called while busy. `number` is grace_ms or exit_after; `order` is that of WRITE and CAPTURE, else NULL.
  * event_fd is written when the step ends. */
-void mpy_worker_run(mpy_step_t step, int number, const char *directory);
+void mpy_worker_run(mpy_step_t step, int number, const mpy_image_order_t *order);
 /* Takes the result of a step that has ended. Each result is returned once. */
 bool mpy_worker_take(mpy_step_result_t *out);
 

@@ -138,9 +138,9 @@ static int prepare(char *error, size_t n) {
     return 0;
 }
 
-int mpy_background_capture(const char *directory, char *why_not, size_t m, char *error, size_t n) {
+int mpy_background_capture(const mpy_image_order_t *order, char *why_not, size_t m, char *error, size_t n) {
     const char *reason = reason_against();
-    if (prepare(error, n) || mpy_snapshot_take(&snapshot, directory, reason == NULL, &shared->outcome, error, n))
+    if (prepare(error, n) || mpy_snapshot_take(&snapshot, order, reason == NULL, &shared->outcome, error, n))
         return -1;
     if (reason == NULL && start_writer()) reason = "no process could be started";
     int bad = reason != NULL && mpy_snapshot_write(&snapshot, &shared->outcome);

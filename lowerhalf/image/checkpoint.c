@@ -76,18 +76,18 @@ static int begin_image(char *error, size_t n) {
     return 0;
 }
 
-static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
+static int write_image(const mpy_image_order_t *order, mpy_image_result_t *result, char *error, size_t n) {
     static mpy_snapshot_t snapshot;
     mpy_snapshot_outcome_t outcome;
-    if (begin_image(error, n) || mpy_snapshot_take(&snapshot, directory, 0, &outcome, error, n)) return -1;
+    if (begin_image(error, n) || mpy_snapshot_take(&snapshot, order, 0, &outcome, error, n)) return -1;
     int bad = mpy_snapshot_write(&snapshot, &outcome);
     mpy_snapshot_end(&snapshot, bad);
     *result = outcome.result;
     return bad ? mpy_snapshot_explain(&outcome, error, n) : 0;
 }
 
-static int capture(const char *directory, char *why_not, size_t m, char *error, size_t n) {
-    return begin_image(error, n) ? -1 : mpy_background_capture(directory, why_not, m, error, n);
+static int capture(const mpy_image_order_t *order, char *why_not, size_t m, char *error, size_t n) {
+    return begin_image(error, n) ? -1 : mpy_background_capture(order, why_not, m, error, n);
 }
 
 static int resume(int exit_after, char *error, size_t n) {

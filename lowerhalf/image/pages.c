@@ -152,7 +152,7 @@ static int write_data(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run
     return 0;
 }
 
-static int write_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
+static int write_pages(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
     for (uint64_t at = lo; at < hi;) {
         uint64_t bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX;
         mpy_image_run_t run = {at, bytes, o->offset, MPY_RUN_DATA, 0, {0}};
@@ -164,6 +164,30 @@ static int write_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind
         }
         if (mpy_image_output_run(o, &run)) return -1;
         at += bytes;
+    }
+    return 0;
+}
+
+static mpy_dirty_image_t *tracker; /* of the image that is being written; NULL: it gets neither parent nor child */
+
+/* Memory that somebody may write to meanwhile counts as changed: shared memory, and the blocks between the halves (the
+ * control thread uses them). So does memory that cannot be read directly. */
+static int can_track(const mpy_pages_t *p) {
+    int block = p->map->lo >= MPY_UPPER_ADDR && p->map->lo < MPY_CODE_ADDR;
+    return tracker && !p->map->shared && !block && is_readable(p);
+}
+
+static int is_kept(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t address) {
+    return can_track(p) && mpy_dirty_is_same(tracker, &o->keys.hash, address, (const void *)source(p, address));
+}
+
+static int write_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
+    if (kind != DATA || !can_track(p)) return write_pages(o, p, kind, lo, hi);
+    int kept = is_kept(o, p, lo), next = kept;
+    for (uint64_t at = lo, from = lo; at < hi; kept = next, from = at) {
+        while ((at += PAGE) < hi && (next = is_kept(o, p, at)) == kept) {}
+        if (mpy_image_output_cancelled(o)) return -1;
+        if (kept ? mpy_image_output_kept(o, from, at - from) : write_pages(o, p, DATA, from, at)) return -1;
     }
     return 0;
 }
@@ -228,7 +252,10 @@ static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, visit_t *vi
     return run_kind != ZERO ? visit(o, p, run_kind, run_lo, m->hi) : 0;
 }
 
-int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p) { return for_each_run(o, p, write_run); }
+int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p, mpy_dirty_image_t *track) {
+    tracker = track;
+    return for_each_run(o, p, write_run);
+}
 
 int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;

@@ -1,6 +1,7 @@
 /* pages.h - see pages.c. */
 #ifndef MANAPY_PAGES_H
 #define MANAPY_PAGES_H
+#include "dirty/dirty.h"
 #include "image/file/output.h"
 #include "maps.h"
 
@@ -14,8 +15,9 @@ typedef struct mpy_pages {
 /* Opens what both functions below read of this process. A process that was forked calls it again. */
 int mpy_pages_begin(mpy_image_output_t *o);
 void mpy_pages_end(void);
-/* Writes the pages and their runs. */
-int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p);
+/* Writes the pages and their runs. `track` (may be NULL) decides which pages the image need not have, because its
+ * parent has them. */
+int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p, mpy_dirty_image_t *track);
 /* Copies the pages that mpy_pages_write would write. They can then be written by a process that does not have them. */
 int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p);
 void mpy_pages_free_copy(mpy_pages_t *p);

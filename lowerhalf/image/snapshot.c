@@ -164,11 +164,27 @@ static void note_header(mpy_snapshot_t *s) {
 
 static int cancelled(void) { return mpy_control_cancelled(); }
 
-int mpy_snapshot_take(mpy_snapshot_t *s, const char *directory, int forked, mpy_snapshot_outcome_t *outcome,
+/* Begins to look for pages that have not changed since the base of the order. */
+static void begin_tracking(mpy_snapshot_t *s, const mpy_image_order_t *order) {
+    uint64_t pages = 0;
+    for (size_t i = 0; i < s->pages.count; i++) {
+        const mpy_map_t *m = ((const mpy_pages_t *)s->pages.items)[i].map;
+        pages += (m->hi - m->lo) / MPY_IMAGE_PAGE;
+    }
+    const mpy_dirty_image_t *base = mpy_dirty_begin(order->epoch, order->base_epoch, pages, &s->track);
+    if (base == NULL) return;
+    mpy_image_header_t *h = &s->out.header;
+    snprintf(h->parent, sizeof h->parent, "%s/rank-%05d.img", order->base, MPY_LOWER->rank);
+    memcpy(h->parent_seal, base->seal, sizeof h->parent_seal);
+    h->parent_crc = base->crc;
+}
+
+int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int forked, mpy_snapshot_outcome_t *outcome,
                       char *error, size_t n) {
     *outcome = (mpy_snapshot_outcome_t){0};
     *s = (mpy_snapshot_t){.begun = mpy_now_ns(CLOCK_MONOTONIC),
                           .out = {.runs.size = sizeof(mpy_image_run_t),
+                                  .kept.size = sizeof(mpy_image_kept_t),
                                   .cancelled = cancelled,
                                   .failure = &outcome->failure},
                           .regions.size = sizeof(mpy_image_region_t),
@@ -176,7 +192,7 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const char *directory, int forked, mpy_
                           .strings.size = 1,
                           .pages.size = sizeof(mpy_pages_t),
                           .threads.size = sizeof(mpy_image_thread_t)};
-    snprintf(s->path, sizeof s->path, "%s/rank-%05d.img", directory, MPY_LOWER->rank);
+    snprintf(s->path, sizeof s->path, "%s/rank-%05d.img", order->directory, MPY_LOWER->rank);
     s->out.fd = open(s->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (s->out.fd < 0) return mpy_reason(error, n, "%s: %s", s->path, strerror(errno));
     mpy_image_keys(&s->out.keys, mpy_lower_secret());
@@ -187,11 +203,24 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const char *directory, int forked, mpy_
     note_header(s);
     error[0] = '\0';
     if (!note_regions(s, error, n) && !(MPY_TRAP->fork_advice && note_advice(s)) &&
-        !(forked && copy_what_forks_lose(s)) && !note_threads(s) && !note_process(s, error, n))
+        !(forked && copy_what_forks_lose(s)) && !note_threads(s) && !note_process(s, error, n)) {
+        if (order->track) begin_tracking(s, order);
         return 0;
+    }
     if (!error[0]) mpy_snapshot_explain(outcome, error, n);
     mpy_snapshot_end(s, 1);
     return -1;
+}
+
+/* An image that keeps nothing needs no parent. */
+static int write_kept(mpy_snapshot_t *s) {
+    mpy_image_output_t *o = &s->out;
+    mpy_image_header_t *h = &o->header;
+    if (o->kept.count > 0) return mpy_image_output_vector(o, MPY_SECTION_KEPT, &o->kept);
+    memset(h->parent, 0, sizeof h->parent);
+    memset(h->parent_seal, 0, sizeof h->parent_seal);
+    h->parent_crc = 0;
+    return 0;
 }
 
 static int write_all(mpy_snapshot_t *s) {
@@ -201,14 +230,14 @@ static int write_all(mpy_snapshot_t *s) {
     if (!s->advised && note_advice(s)) return -1;
     if (mpy_image_output_put(o, blank, sizeof blank)) return -1; /* the place of the header */
     for (size_t i = 0; i < s->pages.count; i++)
-        if (mpy_pages_write(o, &pages[i])) return -1;
+        if (mpy_pages_write(o, &pages[i], s->track)) return -1;
     if (mpy_image_output_vector(o, MPY_SECTION_REGIONS, &s->regions) ||
         mpy_image_output_vector(o, MPY_SECTION_RUNS, &o->runs) ||
         mpy_image_output_vector(o, MPY_SECTION_FILES, &s->files) ||
         mpy_image_output_vector(o, MPY_SECTION_STRINGS, &s->strings) ||
         mpy_image_output_vector(o, MPY_SECTION_THREADS, &s->threads) ||
         mpy_image_output_section(o, MPY_SECTION_PROCESS, s->process.data, s->process.bytes, 1) ||
-        mpy_image_output_section(o, MPY_SECTION_FDS, s->fds.data, s->fds.bytes, 1))
+        mpy_image_output_section(o, MPY_SECTION_FDS, s->fds.data, s->fds.bytes, 1) || write_kept(s))
         return -1;
     return mpy_image_output_finish(o);
 }
@@ -219,8 +248,10 @@ int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome) {
     if (bad) return -1;
     const mpy_image_header_t *h = &s->out.header;
     double seconds = 1e-9 * (double)(mpy_now_ns(CLOCK_MONOTONIC) - s->begun);
-    outcome->result = (mpy_image_result_t){h->memory_bytes, h->file_bytes, h->header_crc, seconds, ""};
+    outcome->result =
+        (mpy_image_result_t){h->memory_bytes, s->out.kept_bytes, h->file_bytes, h->header_crc, seconds, ""};
     mpy_hex(h->seal, MPY_IMAGE_SEAL, outcome->result.seal);
+    if (s->track) mpy_dirty_finish(s->track, h);
     return 0;
 }
 
@@ -230,7 +261,7 @@ void mpy_snapshot_end(mpy_snapshot_t *s, int failed) {
     close(s->out.fd);
     if (failed) unlink(s->path);
     if (s->nmaps > 0) mpy_maps_free(s->maps, s->nmaps);
-    mpy_vector_t *vectors[] = {&s->regions, &s->files, &s->strings, &s->pages, &s->threads, &s->out.runs};
+    mpy_vector_t *vectors[] = {&s->regions, &s->files, &s->strings, &s->pages, &s->threads, &s->out.runs, &s->out.kept};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) mpy_vector_free(vectors[i]);
     mpy_blob_free(&s->process);
     mpy_blob_free(&s->fds);

@@ -2,6 +2,7 @@
 #ifndef MANAPY_SNAPSHOT_H
 #define MANAPY_SNAPSHOT_H
 #include "control/engine.h"
+#include "dirty/dirty.h"
 #include "pages.h"
 #include "process/blob.h"
 
@@ -15,6 +16,7 @@ typedef struct mpy_snapshot {
     mpy_vector_t regions, files, strings;
     mpy_vector_t pages; /* mpy_pages_t of the regions whose pages are saved */
     mpy_vector_t threads;
+    mpy_dirty_image_t *track; /* where the pages are remembered; NULL: they are not */
     mpy_blob_t process, fds;
 } mpy_snapshot_t;
 
@@ -24,10 +26,10 @@ typedef struct mpy_snapshot_outcome {
     mpy_image_failure_t failure;
 } mpy_snapshot_outcome_t;
 
-/* Begins DIRECTORY/rank-NNNNN.img. Every upper thread must be halted. Takes all but the pages that a forked process has
+/* Begins the image. Every upper thread must be halted. Takes all but the pages that a forked process has
  * as they are now; `forked`: also those that it has not. `outcome` must live as long as the snapshot. Returns 0, or -1
  * with one line in `error`; then no file remains. */
-int mpy_snapshot_take(mpy_snapshot_t *s, const char *directory, int forked, mpy_snapshot_outcome_t *outcome,
+int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int forked, mpy_snapshot_outcome_t *outcome,
                       char *error, size_t n);
 /* Writes the image and fsyncs it, in this process or in one that was forked from it. Returns 0, or -1 with the reason
  * in the outcome. */

@@ -118,7 +118,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t *job, int listener, int lock,
                               char *error, size_t n) {
     int words[2] = {-1, -1};
-    char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
+    char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16], full[16];
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
     snprintf(ranks, sizeof ranks, "%d", job->size);
@@ -140,6 +140,11 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
         snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms",
                                                                       argv[argc++] = grace;
     if (options->background) argv[argc++] = "--background";
+    if (options->dirty != NULL) {
+        snprintf(full, sizeof full, "%d", options->full_every);
+        argv[argc++] = "--dirty", argv[argc++] = options->dirty;
+        argv[argc++] = "--full-every", argv[argc++] = full;
+    }
     argv[argc] = NULL;
     bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},
                                 options->resume != NULL ? 3 : 2, error, n);

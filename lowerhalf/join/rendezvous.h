@@ -24,6 +24,8 @@ typedef struct mpy_rendezvous_options {
     int keep;             /* checkpoints to keep; 0: all */
     int child_grace_ms;   /* how long checkpoints wait for child processes */
     bool background;      /* checkpoints write images beside the program */
+    const char *dirty;    /* how changed pages are found, for incremental images; NULL: all images are full */
+    int full_every;       /* checkpoints from one with full images to the next */
     mpy_agreement_check_t *check; /* checks this rank's image before a step of a chain continues a checkpoint */
     mpy_protocol_t protocol; /* of a new job; the manifest and images of a continued job contain its protocol */
 } mpy_rendezvous_options_t;

@@ -179,6 +179,8 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
                                         .keep = mpy_options.keep,
                                         .child_grace_ms = mpy_options.child_grace_ms,
                                         .background = mpy_options.background,
+                                        .dirty = mpy_options.dirty,
+                                        .full_every = mpy_options.full_every,
                                         .check = mpy_continue_check,
                                         .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {

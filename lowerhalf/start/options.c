@@ -4,6 +4,8 @@
  *  1. Parsing stops at the first word that is not an option. This word and everything after it belong to the program.
  */
 #include "lower.h"
+#include <limits.h>
+#include <manapy/image.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,10 @@ static const char launch_usage[] =
     "  --background auto|off\n"
     "                      auto: a checkpoint that the job survives writes its images beside the running program, if\n"
     "                      there is enough free memory for a copy of it; off (default): while the program stands\n"
+    "  --dirty auto|hash|off\n"
+    "                      auto, hash: a checkpoint writes only pages that have changed since the last one. A hash of\n"
+    "                      each page finds them; off (default): all pages\n"
+    "  --full-every K      with --dirty: every K-th checkpoint writes all pages (default 10, at most 100)\n"
     "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
     "comparison,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
@@ -33,8 +39,8 @@ static const char launch_usage[] =
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
-    "  --interval, --keep, --mpi, --child-grace, --background, --shift, --on-failover, --no-trace   as for "
-    "manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --background, --dirty, --full-every, --shift, --on-failover,\n"
+    "  --no-trace          as for manapy-launch\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
     "the\n"
     "                      checkpoint\n"
@@ -77,6 +83,19 @@ static bool background(const char *text) {
     return text[0] == 'a';
 }
 
+static const char *dirty(const char *text) {
+    if (strcmp(text, "auto") && strcmp(text, "hash") && strcmp(text, "off"))
+        usage("--dirty needs auto, hash or off, not ", text);
+    return strcmp(text, "off") ? "hash" : NULL;
+}
+
+static int count(const char *why, const char *text, int most) {
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > most) usage(why, text);
+    return (int)n;
+}
+
 static const char *on_failover(const char *text) {
     if (strcmp(text, "continue") && strcmp(text, "checkpoint"))
         usage("--on-failover needs continue or checkpoint, not ", text);
@@ -87,6 +106,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     int restart = !strcmp(mpy_options.command, "manapy-restart");
     *out = (mpy_options_t){.command = mpy_options.command,
                            .child_grace_ms = 5000,
+                           .full_every = 10,
                            .shift = "auto",
                            .on_failover = "continue",
                            .trace = true};
@@ -103,20 +123,17 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (restart && !strcmp(option, "--unsigned")) { out->is_unsigned = true; continue; }
         static const char *const known[] = {"--interval", "--dir",         "--keep",       "--mpi",  "--child-grace",
                                             "--shift",    "--on-failover", "--background", "--exec", "--rejoin",
-                                            "--protocol"};
+                                            "--protocol", "--dirty",       "--full-every"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
-        if (k == KNOWN || (restart && (k == 1 || k >= 8))) usage("unknown option ", option);
+        if (k == KNOWN || (restart && (k == 1 || (k >= 8 && k <= 10)))) usage("unknown option ", option);
         const char *value = option[length] ? option + length + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value) usage("a value is missing after ", option);
         switch (k) {
         case 0: out->interval_s = seconds(option, value); break;
         case 1: out->dir = value; break;
-        case 2:
-            out->keep = atoi(value);
-            if (out->keep < 1) usage("--keep needs a number of at least 1, not ", value);
-            break;
+        case 2: out->keep = count("--keep needs a number of at least 1, not ", value, INT_MAX); break;
         case 3: out->mpi = value; break;
         case 4: out->child_grace_ms = (int)(seconds(option, value) * 1000); break;
         case 5: out->shift = shift(value); break;
@@ -125,6 +142,8 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 8: out->exec_path = value; break;
         case 9: out->rejoin = value; break;
         case 10: out->protocol = protocol(value); break;
+        case 11: out->dirty = dirty(value); break;
+        case 12: out->full_every = count("--full-every needs a number up to 100, not ", value, MPY_CHAIN_MAX); break;
         }
     }
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }

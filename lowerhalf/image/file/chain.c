@@ -7,8 +7,8 @@
  *     parent with one list of ranges, which it cuts down to what the parent keeps.
  *  2. A run is read as a whole, because its checksum and its seal are those of the whole run. Only the wanted parts are
  *     copied.
- *  3. An image that is open has all bounds checked (reader.c, invariants 2 and 3), so no step here can leave the file or
- *     the regions of the newest image.
+ *  3. An image that is open has all bounds checked (reader.c, invariants 2 and 3), so no step here can leave the file
+ *     or the regions of the newest image.
  */
 #include "chain.h"
 

@@ -88,6 +88,18 @@ int mpy_image_output_run(mpy_image_output_t *o, const mpy_image_run_t *run) {
     return 0;
 }
 
+int mpy_image_output_kept(mpy_image_output_t *o, uint64_t address, uint64_t bytes) {
+    mpy_image_kept_t *at = mpy_vector_push(&o->kept, 1);
+    if (at == NULL) {
+        errno = ENOMEM;
+        return mpy_image_output_fail(o, "the list of the image's pages");
+    }
+    *at = (mpy_image_kept_t){address, bytes};
+    o->kept_bytes += bytes;
+    o->header.memory_bytes += bytes;
+    return 0;
+}
+
 int mpy_image_output_section(mpy_image_output_t *o, uint32_t kind, const void *data, uint64_t bytes, uint64_t count) {
     static const char padding[8];
     if (o->offset % 8 && mpy_image_output_put(o, padding, 8 - o->offset % 8)) return -1;

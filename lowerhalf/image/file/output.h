@@ -34,6 +34,8 @@ typedef struct mpy_image_output {
     mpy_hmac_t seal;         /* of the sections so far */
     mpy_image_header_t header; /* its sections are complete when the image is */
     mpy_vector_t runs;       /* mpy_image_run_t */
+    mpy_vector_t kept;       /* mpy_image_kept_t */
+    uint64_t kept_bytes;
     int (*cancelled)(void);  /* asked again and again; if true, writing fails */
     mpy_image_failure_t *failure;
 } mpy_image_output_t;
@@ -43,6 +45,7 @@ int mpy_image_output_fail(mpy_image_output_t *o, const char *what); /* with errn
 int mpy_image_output_cancelled(mpy_image_output_t *o);
 int mpy_image_output_put(mpy_image_output_t *o, const void *data, uint64_t bytes);
 int mpy_image_output_run(mpy_image_output_t *o, const mpy_image_run_t *run); /* counts its bytes as memory */
+int mpy_image_output_kept(mpy_image_output_t *o, uint64_t address, uint64_t bytes); /* also counts them */
 int mpy_image_output_section(mpy_image_output_t *o, uint32_t kind, const void *data, uint64_t bytes, uint64_t count);
 int mpy_image_output_vector(mpy_image_output_t *o, uint32_t kind, const mpy_vector_t *v);
 /* The header, and fsync. */

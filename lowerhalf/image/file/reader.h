@@ -54,7 +54,8 @@ int mpy_image_read_at(const mpy_image_t *image, void *to, uint64_t bytes, uint64
 const char *mpy_image_file_path(const mpy_image_t *image, uint32_t file);
 
 /* Check everything that mpy_image_open has not checked: the page data of the image, and the pages of mapped files that
- * the image relies on; in the parents, the runs that the image needs. progress (may be NULL) gets the number of bytes checked since its last call. */
+ * the image relies on; in the parents, the runs that the image needs. progress (may be NULL) gets the number of
+ * bytes checked since its last call. */
 int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), char *err, size_t n);
 
 /* The same in two steps, for a restart: first the mapped files, then each DATA run, after the restore has read and

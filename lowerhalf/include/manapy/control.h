@@ -53,8 +53,9 @@
  *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower
  *                                                             half
  *   DRAINED epoch
- *   WRITTEN epoch bytes file_bytes crc seconds host seal      image is complete and fsynced under the temporary
- *                                                             directory; seal: its header's
+ *   WRITTEN epoch bytes file_bytes crc seconds host seal kept image is complete and fsynced under the temporary
+ *                                                             directory; seal: its header's; kept: how many of the
+ *                                                             bytes are in parent images
  *   CAPTURED epoch why_not                                    the program may continue; WRITTEN or FAILED follows.
  *                                                             why_not: why the image was written already, not beside
  *                                                             the program (or %)
@@ -76,8 +77,12 @@
  *   FREEZE epoch version       THAW epoch
  *   STOP epoch                                                signal all upper threads to a halt
  *   DRAIN epoch                                               all together: empty the network
- *   WRITE epoch directory                                     write DIRECTORY/rank-NNNNN.img
- *   CAPTURE epoch directory                                   the same, but beside the program
+ *   WRITE epoch directory [way base_epoch base]               write DIRECTORY/rank-NNNNN.img. way: how to find changed
+ *                                                             pages (hash), for this image and for the next one.
+ *                                                             base_epoch: of the last published checkpoint, if this
+ *                                                             image may leave out pages that are as there, else 0;
+ *                                                             base: its directory, relative to DIRECTORY
+ *   CAPTURE epoch directory [way base_epoch base]             the same, but beside the program
  *   RESUME epoch then(continue|exit) path                     published, or captured (path: %); exit: leave with
  *                                                             MPY_EXIT_CHECKPOINTED
  *   ABORT epoch reason                                        nothing published; continue
@@ -168,7 +173,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 9
+#define MPY_PROTOCOL_VERSION 10
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 #define MPY_INIT_MS 2000

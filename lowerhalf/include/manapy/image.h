@@ -7,13 +7,14 @@
  *
  * Sections
  *   REGIONS  mpy_image_region_t[count]  the mappings of the upper half, ascending
- *   RUNS     mpy_image_run_t[count]     contents of the pages of the regions, ascending; pages in no run are zero (but see KEPT)
+ *   RUNS     mpy_image_run_t[count]     contents of the pages of the regions, ascending; pages in no run and not
+ *                                       kept are zero
  *   FILES    mpy_image_file_t[count]    mapped files that regions refer to by index
  *   STRINGS  bytes                      NUL-terminated strings referred to by offset
  *   THREADS  mpy_image_thread_t[count]  upper threads; [0] becomes the restarted process's main thread
  *   PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
- *   KEPT     mpy_image_kept_t[count]    only in an incremental image: pages whose content is that of the parent image at
- *                                       the same address, ascending; pages in no run and not kept are zero
+ *   KEPT     mpy_image_kept_t[count]    only in an incremental image: pages whose content is that of the parent image
+ *                                       at the same address, ascending
  *
  * An incremental image names its parent, which may have a parent, too: a chain. It ends in a full image, which has no
  * parent. The images of a chain are of the same rank and the same generation.

@@ -39,6 +39,7 @@ from . import report
 from .channel import Channel
 from .connections import Connections
 from .flow import Flow, Published
+from .increments import Increments
 from .mpi_init import InitWatch
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
@@ -65,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=int, default=0)
     parser.add_argument("--child-grace-ms", type=int, default=5000)
     parser.add_argument("--background", action="store_true")
+    parser.add_argument("--dirty", default="", metavar="WAY")
+    parser.add_argument("--full-every", type=int, default=1, metavar="K")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -80,6 +83,8 @@ def run(options: argparse.Namespace) -> int:
         options.child_grace_ms,
         options.last_words,
         options.background,
+        options.dirty,
+        options.full_every,
     )
     try:
         listener = socket.socket(fileno=options.fd)
@@ -93,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 @dataclass(frozen=True)
 class Settings:
     """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all. ``background``:
-    write images beside the running ranks."""
+    write images beside the running ranks. ``dirty``, ``full_every``: see increments.py."""
 
     ranks: int
     rank0_pid: int = 0
@@ -103,6 +108,8 @@ class Settings:
     child_grace_ms: int = 5000
     last_words: int = -1
     background: bool = False
+    dirty: str = ""
+    full_every: int = 1
 
 
 class Coordinator:
@@ -113,6 +120,7 @@ class Coordinator:
         self.settings = settings
         self._secret = (directory / "secret").read_bytes()
         self.flow = Flow(settings.ranks, directory, self._secret, lambda ranks, line: self.ranks.send(ranks, line))
+        self.flow.increments = Increments(settings.dirty, settings.full_every)
         self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
         self.init = InitWatch(self.ranks)
         self.requests = Requests()

@@ -37,6 +37,7 @@ from ...core.errors import CheckpointError, explained
 from ...core.units import ranges, size
 from .. import protocol
 from ..store import folders, publish
+from .increments import Increments
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Flow:
         self.size = size
         self.directory = directory
         self.place = directory  # where the images go (publish.place)
+        self.increments = Increments()
         self.controller = Controller(size)
         self.phase = Phase.IDLE
         self.epoch = 0
@@ -134,6 +136,7 @@ class Flow:
             on_begin()
             await self._converge()
             background &= then() == "continue"
+            self.increments.begin(self.temporary.parent, where)
             self._halted = time.monotonic()
             await self._all(Phase.STOP, "STOPPED", {f"STOP {self.epoch}": range(self.size)})
             await self._all(Phase.DRAIN, "DRAINED", {f"DRAIN {self.epoch}": range(self.size)})
@@ -141,15 +144,21 @@ class Flow:
             entries = [_entry(rank, folders.image(where[rank], rank), answers.pop(rank)) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
             published = await asyncio.to_thread(
-                _publish, self.temporary, {**record, "epoch": self.epoch}, entries, self._secret
+                _publish,
+                self.temporary,
+                {**record, "epoch": self.epoch, **(parent := self.increments.record(entries))},
+                entries,
+                self._secret,
             )
         except BaseException as error:
             self._abort(str(error) or type(error).__name__)
             raise
         self.temporary = None
         path = published.path
+        self.increments.published(path, self.epoch, where, bool(parent))
         took, until_safe = time.monotonic() - self._begun, self._halted - self._begun
-        log.info("published %s after %.3f s (%.3f s to a safe moment)", path, took, until_safe)
+        since = f", changes since {parent['parent']}" if parent else ""
+        log.info("published %s after %.3f s (%.3f s to a safe moment)%s", path, took, until_safe, since)
         remark = ""
         if background:
             remark = self._remark(why_not)
@@ -303,7 +312,10 @@ class Flow:
         alike: dict[str, list[int]] = {}
         for rank, name in enumerate(where):
             alike.setdefault(name, []).append(rank)
-        return {protocol.join(kind, self.epoch, str(temporary / name)): ranks for name, ranks in alike.items()}
+        return {
+            protocol.join(kind, self.epoch, str(temporary / name), *self.increments.fields(name)): ranks
+            for name, ranks in alike.items()
+        }
 
     async def _write(self, temporary: Path, where: Sequence[str]) -> tuple[dict[int, list[str]], str]:
         """Write the images while the ranks stand. Returns the ranks' reports (and nothing to remark)."""
@@ -416,7 +428,7 @@ class Flow:
 
 def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
     try:
-        size, file_bytes, crc, seconds, host, seal = fields
+        size, file_bytes, crc, seconds, host, seal, kept = fields
         return publish.Entry(
             rank,
             image,
@@ -426,6 +438,7 @@ def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
             float(seconds),
             sys.intern(protocol.decode_text(host)),
             protocol.decode_text(seal),
+            int(kept),
         )
     except ValueError as error:
         raise CheckpointError(f"rank {rank} sent an invalid report of its image: {fields}") from error

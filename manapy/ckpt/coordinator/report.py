@@ -76,6 +76,7 @@ class Report:
             "ranks": [self._rank(number) for number in range(self.ranks.size)],
             "waiting": self.waiting(),
             "written": self.flow.written,
+            "dirty": self.flow.increments.way,
             "checkpoint_dir": str(self.flow.place),
             "last_checkpoint": None
             if last is None

@@ -21,7 +21,9 @@ Invariants
     the checkpoint in the job directory, too, and remains of an interrupted one are found. A link without a target is
     not a checkpoint, but its number is used: perhaps that file system is not mounted.
  5. Nothing in another place is deleted unless it is this job's.
- 6. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
+ 6. The manifest of an incremental checkpoint names its parent, which lies beside it: the images need those of the
+    parent (image.h). What a checkpoint that is kept needs is not deleted, for as many steps as there are.
+ 7. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
     manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
 
 Records here and in job.py are named tuples: most of the time of `manapy checkpoint` is the interpreter's start, and
@@ -47,6 +49,7 @@ from . import folders, known, own
 MAGIC = "manapy checkpoint"
 FORMAT = 1
 STAT_THREADS = 16
+CHAIN_MAX = 100  # checkpoints of a chain; MPY_CHAIN_MAX of image.h
 PATH_MAX = 1000  # bytes of a checkpoint's path; the limit of boundary.h
 _NAME = re.compile(r"ckpt-(\d{6,})\Z")
 _OWNER = "manapy-job"  # in another place: a link to the job directory
@@ -54,7 +57,7 @@ _OWNER = "manapy-job"  # in another place: a link to the job directory
 
 class Entry(NamedTuple):
     """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of
-    the file."""
+    the file; ``kept``: how many of the bytes are in parent images."""
 
     rank: int
     image: str
@@ -64,6 +67,7 @@ class Entry(NamedTuple):
     seconds: float
     host: str
     seal: str = ""
+    kept: int = 0
 
 
 class Manifest(NamedTuple):
@@ -79,6 +83,12 @@ class Manifest(NamedTuple):
     version: str
     mpirun: str | None
     record: dict[str, Any]
+
+    @property
+    def parent(self) -> str:
+        """The name of the checkpoint whose images those of this one need; empty if they need none."""
+        name = str(self.record.get("parent", ""))
+        return name if _NAME.match(name) else ""
 
     @property
     def file_bytes(self) -> int:
@@ -171,6 +181,21 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
         for name in names
         if (match := _NAME.match(name)) and is_checkpoint(directory / name)
     )
+
+
+def chain(path: Path) -> list[Path]:
+    """The real paths of a checkpoint and of all that its images need, newest first. It ends where a manifest cannot be
+    read."""
+    found = [path.resolve()]
+    while len(found) < CHAIN_MAX:
+        try:
+            parent = read_manifest(found[-1]).parent
+        except ManifestError:
+            break
+        if not parent:
+            break
+        found.append(found[-1].with_name(parent))
+    return found
 
 
 # ---- signatures
@@ -377,12 +402,15 @@ def clean(directory: Path) -> list[Path]:
 
 
 def prune(directory: Path, keep: int) -> list[Path]:
-    """Delete all checkpoints except the ``keep`` newest and the one that `latest` names. Returns the deleted paths."""
-    spared = latest(directory)
+    """Delete all checkpoints except the ``keep`` newest, the one that `latest` names, and what these need. Returns the
+    deleted paths."""
+    found = [path for _, path in numbered(directory)]
+    kept = [*found[-keep:], *filter(None, [latest(directory)])]
+    needed = {real for path in kept for real in chain(path)}
     removed = []
-    for _, path in numbered(directory)[:-keep]:
+    for path in found[:-keep]:
         real = path.resolve()
-        if real == spared:
+        if real in needed:
             continue
         grave = _grave(real)
         if _belongs(real.parent, directory):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ...core.errors import ImageError
+from ...core.errors import ImageError, ManifestError
 from . import image, own, publish
 from .publish import Manifest
 
@@ -35,7 +36,8 @@ def origin(checkpoint: Path, manifest: Manifest) -> str | None:
 
 
 def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tuple[dict[int, image.Header], list[str]]:
-    """The headers by rank, compared with the manifest, and one line for each bad image.
+    """The headers by rank, compared with the manifest, and one line for each bad image. The headers of their parents
+    are checked, too.
 
     ``signed``: the job must have written the checkpoint.
     """
@@ -53,7 +55,8 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
         if strange := own.complaint(path):
             return strange
         try:
-            header = found[entry.rank] = image.read_header(path)
+            (_, header), *parents = image.read_chain(path)
+            found[entry.rank] = header
         except ImageError as error:
             return str(error)
         if header.crc != entry.crc:
@@ -62,10 +65,24 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
             )
         if header.seal != entry.seal:
             return f"{path}: not the image that the manifest names (its seal differs)"
+        for parent, _ in parents:
+            if strange := own.complaint(parent.parent) or own.complaint(parent):
+                return strange
         return None
 
     with ThreadPoolExecutor(THREADS_MAX) as pool:  # they wait for the file system
         return found, [problem for problem in pool.map(one, manifest.ranks) if problem]
+
+
+def older(checkpoint: Path, *, signed: bool = True) -> Path | None:
+    """The newest checkpoint of the same job before this one whose headers are good."""
+    paths = [path.resolve() for _, path in publish.numbered(publish.owner(checkpoint.parent))]
+    before = paths[: paths.index(checkpoint)] if checkpoint in paths else []
+    for path in reversed(before):
+        with contextlib.suppress(ManifestError):
+            if not headers(path, publish.read_manifest(path), signed=signed)[1]:
+                return path
+    return None
 
 
 def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None) -> list[str]:

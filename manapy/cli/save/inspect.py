@@ -47,8 +47,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
         f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       "
         f"{len(manifest.ranks)}\nmanapy      {manifest.version}"
     )
+    if manifest.parent:
+        out.line(f"needs       {', '.join(parent.name for parent in publish.chain(path)[1:])}")
     out.table(
-        ("rank", "host", "image", "memory saved", "of files", "mapped", "regions", "threads"), [_row(i) for i in images]
+        ("rank", "host", "image", "memory saved", "of parents", "of files", "mapped", "regions", "threads"),
+        [_row(i) for i in images],
     )
     return 0
 
@@ -62,6 +65,7 @@ def _row(i: Any) -> tuple[Any, ...]:
         h.host,
         size(h.file_bytes),
         size(i.bytes_of(RUN_DATA)),
+        size(i.kept_bytes),
         size(i.bytes_of(RUN_FILE)),
         size(i.mapped_bytes),
         len(i.regions),

@@ -81,6 +81,7 @@ def _checkpoints(directory: Path, out: Output) -> int:
                 "ranks": len(c.manifest.ranks),
                 "bytes": c.manifest.file_bytes,
                 "latest": c.path == latest,
+                "parent": c.manifest.parent or None,
             }
             for c in found
         ]
@@ -90,9 +91,11 @@ def _checkpoints(directory: Path, out: Output) -> int:
         return 0
     now = time.time()
     home = directory.resolve()
+    incremental = any(c.manifest.parent for c in found)
     rows = []
     for c in found:
         name = f"{c.path.name if c.path.parent == home else c.path}{' (latest)' if c.path == latest else ''}"
-        rows.append((name, f"{ago(now - c.manifest.time)} ago", len(c.manifest.ranks), size(c.manifest.file_bytes)))
-    out.table(("checkpoint", "taken", "ranks", "size"), rows)
+        row = (name, f"{ago(now - c.manifest.time)} ago", len(c.manifest.ranks), size(c.manifest.file_bytes))
+        rows.append((*row, *[c.manifest.parent] * incremental))
+    out.table(("checkpoint", "taken", "ranks", "size", *["needs"] * incremental), rows)
     return 0

@@ -1,7 +1,8 @@
 """Check every byte of a checkpoint.
 
 The command checks all images against their checksums, their seals and the signed manifest. It also checks the mapped
-files that the images need. The exit code is 1 if something is wrong.
+files that the images need, and what incremental images need of older checkpoints. The exit code is 1 if something is
+wrong.
 """
 
 from __future__ import annotations
@@ -34,5 +35,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         out.error(problem)
     if not problems:
         total = sum(entry.file_bytes for entry in manifest.ranks)
-        out.line(f"{path}: {len(manifest.ranks)} images, {size(total)}: good")
+        parents = ", ".join(parent.name for parent in publish.chain(path)[1:])
+        more = f", and what they need of {parents}" if parents else ""
+        out.line(f"{path}: {len(manifest.ranks)} images, {size(total)}{more}: good")
     return 1 if problems else 0

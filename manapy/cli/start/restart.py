@@ -51,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval": "time between automatic checkpoints",
         "--keep": "checkpoints to keep",
         "--background": "auto or off",
+        "--dirty": "auto, hash or off",
+        "--full-every": "checkpoints from one with full images to the next",
         "--shift": "auto, off or require",
         "--on-failover": "continue or checkpoint",
     }
@@ -75,9 +77,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
     mpirun = find_mpirun(options.mpirun, manifest)
     if problems := verify.headers(path, manifest, signed=not options.unsigned)[1]:
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
-        raise ManapyError(problems[0] + more)
+        older = verify.older(path, signed=not options.unsigned)
+        raise ManapyError(problems[0] + more + f"; {older} can be used instead" * (older is not None))
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
-    for option in ("mpi", "interval", "keep", "background", "shift", "on_failover"):
+    for option in ("mpi", "interval", "keep", "background", "dirty", "full_every", "shift", "on_failover"):
         if (value := getattr(options, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
     command += ["--unsigned"] * options.unsigned

@@ -56,6 +56,7 @@ class FakeRank:
 
     def __init__(self, number: int, size: int, *, generation: int = 0, write: bytes = b"image") -> None:
         self.number, self.size, self.generation, self.write = number, size, generation, write
+        self.kept = 0  # bytes of an image that are in its parent
         self.act: dict[str, str] = {}
         self.seen: list[str] = []
         self.captured: list[str] = []  # fields of the CAPTURE whose image is not written yet
@@ -150,7 +151,7 @@ class FakeRank:
         except FileNotFoundError as error:  # the checkpoint has failed meanwhile
             self.send(protocol.join("FAILED", epoch, str(error)))
         else:
-            self.send(protocol.join("WRITTEN", epoch, 4096, len(self.write), 7, "0.1", "elsewhere", ""))
+            self.send(protocol.join("WRITTEN", epoch, 4096, len(self.write), 7, "0.1", "elsewhere", "", self.kept))
 
     def flush(self) -> None:
         """Send the messages of the clock."""

@@ -230,6 +230,10 @@ def test_whole_checkpoint(start: Callable[..., Pair]) -> None:
     target.mkdir()
     pair.step(protocol.join("WRITE", 1, str(target)), "WRITTEN 1 4096 15 7 0.250000 ")
     assert (target / "rank-00000.img").read_bytes() == b"image of rank 0"
+    pair.step(protocol.join("WRITE", 1, str(target), "hash", 0, ""), "WRITTEN 1 4096 15 7 0.250000 ")
+    rank.expect("tracks since 0 -")
+    pair.step(protocol.join("WRITE", 1, str(target), "hash", 7, "../ckpt-000006"), "WRITTEN 1 4096 15 7 0.250000 ")
+    rank.expect("tracks since 7 ../ckpt-000006")
     pair.step("RESUME 1 continue %2fckpt", "RESUMED 1")
     rank.expect("engine resume phase 0")
     rank.order("finished")

@@ -78,12 +78,16 @@ static int put_image(const char *directory, mpy_image_result_t *result, char *er
     *result = (mpy_image_result_t){.bytes = 4096, .file_bytes = (uint64_t)size, .crc = 7, .seconds = 0.25};
     return 0;
 }
-static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
-    return step("write", error, n) != 0 ? -1 : put_image(directory, result, error, n);
+static const char *tell(const mpy_image_order_t *order) {
+    if (order->track) event("tracks since %" PRIu64 " %s", order->base_epoch, order->base_epoch ? order->base : "-");
+    return order->directory;
+}
+static int write_image(const mpy_image_order_t *order, mpy_image_result_t *result, char *error, size_t n) {
+    return step("write", error, n) != 0 ? -1 : put_image(tell(order), result, error, n);
 }
 static char captured[4096];
-static int capture(const char *directory, char *why_not, size_t m, char *error, size_t n) {
-    snprintf(captured, sizeof captured, "%s", directory);
+static int capture(const mpy_image_order_t *order, char *why_not, size_t m, char *error, size_t n) {
+    snprintf(captured, sizeof captured, "%s", tell(order));
     snprintf(why_not, m, "%s", "");
     return step("capture", error, n);
 }

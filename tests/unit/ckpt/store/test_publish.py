@@ -6,11 +6,14 @@ import contextlib
 import json
 import os
 import re
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from manapy.ckpt.store import publish
 from manapy.core.errors import CheckpointError, ManifestError
 
@@ -28,9 +31,10 @@ def write(directory: Path, ranks: int = 2, where: Path | None = None) -> tuple[P
     return temporary, entries
 
 
-def take(directory: Path, where: Path | None = None) -> Path:
+def take(directory: Path, where: Path | None = None, parent: Path | None = None) -> Path:
     temporary, entries = write(directory, where=where)
-    return publish.commit(temporary, RECORD, entries, SECRET)
+    more = {"parent": parent.name} if parent else {}
+    return publish.commit(temporary, RECORD | more, entries, SECRET)
 
 
 def test_published(tmp_path: Path) -> None:
@@ -104,6 +108,54 @@ def test_prune_spares_latest(tmp_path: Path) -> None:
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").symlink_to(paths[0].name)
     assert publish.prune(tmp_path, 1) == [paths[1]]
+
+
+def test_prune_spares_what_newer_ones_need(tmp_path: Path) -> None:
+    full = [take(tmp_path)]
+    full += [take(tmp_path, parent=full[0])]
+    other = take(tmp_path)
+    chain = [take(tmp_path)]
+    chain += [take(tmp_path, parent=chain[0])]
+    chain += [take(tmp_path, parent=chain[1])]
+    assert publish.chain(chain[2]) == chain[::-1] and publish.chain(other) == [other]
+    assert publish.prune(tmp_path, 1) == [*full, other]
+    assert publish.prune(tmp_path, 1) == []
+    newest = take(tmp_path)
+    assert publish.prune(tmp_path, 1) == chain and publish.chain(newest) == [newest]
+
+
+def test_chain_in_another_place(tmp_path: Path) -> None:
+    job, place = tmp_path / "job", tmp_path / "choice" / "place"
+    for path in (job, place.parent):
+        path.mkdir()
+    (job / "job.json").touch()
+    first = take(job, place)
+    second = take(job, place, first)
+    assert publish.chain(job / second.name) == [second, first]
+    assert publish.prune(job, 1) == []
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=8), st.lists(st.tuples(st.integers(0, 8), st.integers(1, 4)))
+)
+def test_prunes_never_break_a_chain(history: list[bool], prunes: list[tuple[int, int]]) -> None:
+    """history: is each checkpoint incremental? prunes: after which one, and how many are kept."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, last, parents = Path(name).resolve(), None, {}
+        for number, incremental in enumerate(history):
+            path = take(directory, parent=last if incremental else None)
+            parents[path] = last if incremental else None
+            last = path
+            for _, keep in [prune for prune in prunes if prune[0] == number]:
+                publish.prune(directory, keep)
+                left = [c.path for c in publish.checkpoints(directory)]
+                assert left[-keep:] == list(parents)[-keep:][-len(left) :]
+                assert all(parents[path] is None or parents[path] in left for path in left)
+
+
+def test_parent_that_is_no_name(tmp_path: Path) -> None:
+    path = take(tmp_path, parent=Path("/x/.."))
+    assert publish.read_manifest(path).parent == "" and publish.chain(path) == [path]
 
 
 def test_clean_removes_only_what_is_temporary(tmp_path: Path) -> None:

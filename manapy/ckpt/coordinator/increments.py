@@ -1,0 +1,69 @@
+"""Incremental images: which published checkpoint the images of the next one may leave out pages for.
+
+Invariants
+ 1. Only the last published checkpoint of this run can be the base, and only if the new one lies beside it, with the
+    same folder for each rank. So the path from an image to its parent is the same for all images of a folder.
+ 2. A chain has at most ``full_every`` checkpoints. Then all ranks write full images.
+ 3. A rank is told the base's epoch. If it does not know that image (after exec, or without memory for its table), it
+    writes a full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..store import publish
+
+
+class Base(NamedTuple):
+    """A published checkpoint. ``length``: of its chain, itself included."""
+
+    path: Path
+    epoch: int
+    folders: tuple[str, ...]
+    length: int
+
+
+class Increments:
+    """The chain of one run of a job. ``way``: how ranks find changed pages (WRITE in control.h); empty: they write full
+    images."""
+
+    def __init__(self, way: str = "", full_every: int = 1) -> None:
+        self.way = way
+        self._full_every = full_every
+        self._last: Base | None = None
+        self.base: Base | None = None  # of the checkpoint in progress
+
+    def begin(self, where: Path, folders: Sequence[str]) -> None:
+        """A checkpoint is taken; its images go to these folders of a directory in ``where``."""
+        last = self._last
+        possible = (
+            last is not None
+            and last.length < self._full_every
+            and last.path.parent == where
+            and last.folders == tuple(folders)
+            and publish.is_checkpoint(last.path)
+        )
+        self.base = last if possible else None
+
+    def fields(self, folder: str) -> list[str | int]:
+        """The last fields of WRITE and CAPTURE for the ranks of a folder."""
+        if not self.way:
+            return []
+        if self.base is None:
+            return [self.way, 0, ""]
+        name = self.base.path.name
+        return [self.way, self.base.epoch, f"../../{name}/{folder}" if folder else f"../{name}"]
+
+    def record(self, ranks: Sequence[publish.Entry]) -> dict[str, str]:
+        """What the manifest says of the parent."""
+        if self.base is None or not any(entry.kept for entry in ranks):
+            return {}
+        return {"parent": self.base.path.name}
+
+    def published(self, path: Path, epoch: int, folders: Sequence[str], incremental: bool) -> None:
+        """The checkpoint is published: it can be the next base."""
+        length = self.base.length + 1 if incremental and self.base is not None else 1
+        self._last = Base(path, epoch, tuple(folders), length)
