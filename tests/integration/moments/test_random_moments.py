@@ -111,17 +111,21 @@ def generations(
     kills(job, go, seed, wanted)
 
 
-def kills(job: Job, go: Path, seed: int, wanted: int) -> None:
-    """The same for a job that has been started and is held."""
+def kills(job: Job, go: Path, seed: int, wanted: int, options: Sequence[str] = (), each: int = 1) -> None:
+    """The same for a job that has been started and is held. options: of the restarts; each: checkpoints before each
+    kill."""
     generator, done = random.Random(seed), 0
     while done < wanted:
         time.sleep(generator.random() * 0.4)
-        code, _, errors = answer(request(job))
+        for _ in range(each):
+            code, _, errors = answer(request(job))
+            if code:
+                break
         if code:
             assert TOO_LATE.search(errors) and not ended(job), job.report()
             continue
         job.kill()
-        job.restart()
+        job.restart(options=options)
         done += 1
     go.touch()
     job.finish()
@@ -159,6 +163,17 @@ def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
             assert re.search(r"not running|no longer running|rank \d+ died", asked[2]), asked
             assert not ended(job) and time.monotonic() < deadline, job.report()
         assert asked[1].endswith(f"ckpt-{k + 2:06d}")
+
+
+@pytest.mark.parametrize("background", ["off", "auto"])
+def test_and_restart_from_increments(make_job: Callable[..., Job], background: str) -> None:
+    job = make_job(3, env=ENV)
+    options = ["--dirty", "hash", "--full-every", "4", "--background", background]
+    go = job.hold(STEPS - 20)
+    stress(job, SEED, STEPS, options=options)
+    job.wait_for("step 10")
+    kills(job, go, SEED, rounds(2, 8), options, each=3)
+    assert in_output(job, native(SEED, 3, STEPS)), job.report()
 
 
 @pytest.mark.long
