@@ -18,6 +18,7 @@ typedef struct mpy_options {
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
     bool is_unsigned;      /* restart although nothing proves that the job has written the checkpoint */
+    bool lazy;             /* restart: the program runs before all of its memory has been read */
     bool trace;            /* record calls (trace/recorder.c) */
     double interval_s;     /* seconds between automatic checkpoints; 0: none */
     int keep;              /* number of checkpoints to keep; 0: all */

@@ -15,6 +15,7 @@
 #include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
+#include "lazy/lazy.h"
 #include "maps.h"
 #include "mpi/load.h"
 #include "process/children.h"
@@ -32,12 +33,15 @@ enum { REAP_TRIES = 4, REAP_NS = 2000000 };
 
 static int grace_left_ms; /* what CHECK has left of the grace time of this checkpoint */
 
+static int cancelled(void) { return mpy_control_cancelled(); }
+
 static int check(int grace_ms, char *error, size_t n) {
     if (MPY_UPPER->mpi_finalized) return mpy_reason(error, n, "the job is finishing: MPI_Finalize has been called");
     if (MPY_UPPER->obstacle[0]) return mpy_reason(error, n, "%s", MPY_UPPER->obstacle);
     if (mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->threads[0].tid == 0)
         return mpy_reason(error, n, "the thread that called MPI_Init has ended");
     if (mpy_stop_check(error, n)) return -1;
+    if (mpy_lazy_wait(cancelled)) return mpy_reason(error, n, "the memory of the restart is still being read");
     grace_left_ms = grace_ms;
     /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;

@@ -14,9 +14,11 @@
  *  4. Before mpy_restore_commit nothing outside this process is changed.
  */
 #include "restore.h"
+#include "base/rank.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "image/file/chain.h"
+#include "image/lazy/lazy.h"
 #include "isolate/threads.h"
 #include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
@@ -33,6 +35,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -76,12 +79,36 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
                       (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
 }
 
+typedef struct placing {
+    const mpy_image_t *image;
+    int late; /* memory may come later */
+    char *piece;
+} placing_t;
+
+static int place_part(void *context, const mpy_image_part_t *part, char *error, size_t n) {
+    const placing_t *p = context;
+    int noted = p->late ? mpy_lazy_note(p->image, part) : 0;
+    if (noted < 0) return mpy_reason(error, n, "no memory for the list of pages that are to be read");
+    return noted ? 0 : mpy_image_place_part(part, 0, p->piece, error, n);
+}
+
+static int place_pages(const mpy_image_t *image, char *error, size_t n) {
+    char why_not[128];
+    placing_t p = {image, mpy_options.lazy && mpy_lazy_begin(why_not, sizeof why_not) == 0, malloc(MPY_IMAGE_PIECE)};
+    if (!p.piece) return mpy_reason(error, n, "no memory for a restart");
+    if (mpy_options.lazy && !p.late && MPY_LOWER->rank == 0)
+        fprintf(stderr, "manapy: --lazy is not possible: %s; the memory is read before the program runs\n", why_not);
+    int bad = mpy_image_each_part(image, place_part, &p, error, n);
+    free(p.piece);
+    return bad || !p.late ? bad : mpy_lazy_start(image, error, n);
+}
+
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
     for (uint64_t i = 0; i < image->nregions; i++) {
         if (map_region(image, &image->regions[i], error, n)) return -1;
         mpy_advice_place(&image->regions[i]);
     }
-    if (mpy_image_place(image, 0, error, n)) return -1;
+    if (place_pages(image, error, n)) return -1;
     for (uint64_t i = 0; i < image->nregions; i++) {
         const mpy_image_region_t *r = &image->regions[i];
         if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot))

@@ -41,6 +41,8 @@ static const char restart_usage[] =
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
     "  --interval, --keep, --mpi, --child-grace, --background, --dirty, --full-every, --shift, --on-failover,\n"
     "  --no-trace          as for manapy-launch\n"
+    "  --lazy              let the program run before all of its memory has been read: pages come when they are\n"
+    "                      touched, and one after the other\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
     "the\n"
     "                      checkpoint\n"
@@ -120,6 +122,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         }
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
         if (!strcmp(option, "--no-trace")) { out->trace = false; continue; }
+        if (restart && !strcmp(option, "--lazy")) { out->lazy = true; continue; }
         if (restart && !strcmp(option, "--unsigned")) { out->is_unsigned = true; continue; }
         static const char *const known[] = {"--interval", "--dir",         "--keep",       "--mpi",  "--child-grace",
                                             "--shift",    "--on-failover", "--background", "--exec", "--rejoin",

@@ -20,7 +20,6 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
-#define PIECE (512ul << 10) /* stays in the second-level cache between read and checksum */
 #define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 /* ---- which parts of which runs ---- */
@@ -92,41 +91,56 @@ int mpy_image_each_part(const mpy_image_t *im, mpy_image_visit_t *visit, void *c
 
 /* ---- reading ---- */
 
-typedef struct target {
-    uint64_t shift;
-    char *piece; /* PIECE bytes */
-} target_t;
-
 /* Populating the pages first avoids one page fault per page. Kernels before 5.14 can't do that; there the copy causes
  * the faults. */
 static void populate(void *to, uint64_t bytes) { madvise(to, bytes, MADV_POPULATE_WRITE); }
 
-static int place(void *context, const mpy_image_part_t *part, char *err, size_t n) {
-    const target_t *target = context;
+int mpy_image_place_part(const mpy_image_part_t *part, uint64_t shift, char *piece, char *err, size_t n) {
     const mpy_image_run_t *run = part->run;
     const mpy_image_kept_t *next = part->wanted, *end = next + part->nwanted;
     mpy_image_sum_t sum;
     mpy_image_sum_begin(part->image, &sum);
     for (uint64_t done = 0, bytes; done < run->bytes; done += bytes) {
-        bytes = run->bytes - done < PIECE ? run->bytes - done : PIECE;
+        bytes = run->bytes - done < MPY_IMAGE_PIECE ? run->bytes - done : MPY_IMAGE_PIECE;
         uint64_t lo = run->address + done, hi = lo + bytes;
         while (next < end && next->address + next->bytes <= lo) next++;
         int whole = next < end && next->address <= lo && hi <= next->address + next->bytes;
-        char *to = whole ? (char *)(lo + target->shift) : target->piece;
+        char *to = whole ? (char *)(lo + shift) : piece;
         if (whole) populate(to, bytes);
         if (mpy_image_read_at(part->image, to, bytes, run->offset + done, err, n)) return -1;
         mpy_image_sum_add(part->image, &sum, to, bytes);
         for (const mpy_image_kept_t *w = next; !whole && w < end && w->address < hi; w++) {
             uint64_t from = w->address > lo ? w->address : lo;
             uint64_t until = w->address + w->bytes < hi ? w->address + w->bytes : hi;
-            memcpy((char *)(from + target->shift), to + (from - lo), until - from);
+            memcpy((char *)(from + shift), to + (from - lo), until - from);
         }
     }
     return mpy_image_check_sum(part->image, run, &sum, err, n);
 }
 
+int mpy_image_read_run(const mpy_image_t *im, const mpy_image_run_t *run, char *to, char *err, size_t n) {
+    mpy_image_sum_t sum;
+    mpy_image_sum_begin(im, &sum);
+    for (uint64_t done = 0, bytes; done < run->bytes; done += bytes) {
+        bytes = run->bytes - done < MPY_IMAGE_PIECE ? run->bytes - done : MPY_IMAGE_PIECE;
+        if (mpy_image_read_at(im, to + done, bytes, run->offset + done, err, n)) return -1;
+        mpy_image_sum_add(im, &sum, to + done, bytes);
+    }
+    return mpy_image_check_sum(im, run, &sum, err, n);
+}
+
+typedef struct target {
+    uint64_t shift;
+    char *piece;
+} target_t;
+
+static int place(void *context, const mpy_image_part_t *part, char *err, size_t n) {
+    const target_t *target = context;
+    return mpy_image_place_part(part, target->shift, target->piece, err, n);
+}
+
 int mpy_image_place(const mpy_image_t *im, uint64_t shift, char *err, size_t n) {
-    target_t target = {shift, malloc(PIECE)};
+    target_t target = {shift, malloc(MPY_IMAGE_PIECE)};
     if (!target.piece) FAIL("%s: no memory", im->path);
     int bad = mpy_image_each_part(im, place, &target, err, n);
     free(target.piece);

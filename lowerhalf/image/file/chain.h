@@ -20,6 +20,13 @@ typedef int mpy_image_visit_t(void *context, const mpy_image_part_t *part, char 
  * wanted once. */
 int mpy_image_each_part(const mpy_image_t *image, mpy_image_visit_t *visit, void *context, char *err, size_t n);
 
+#define MPY_IMAGE_PIECE (512ul << 10) /* stays in the second-level cache between read and checksum */
+
+/* Reads the run of a part, checks it, and copies what is wanted to its address, plus `shift`. piece: MPY_IMAGE_PIECE
+ * bytes to work with. */
+int mpy_image_place_part(const mpy_image_part_t *part, uint64_t shift, char *piece, char *err, size_t n);
+/* Reads a run as a whole, and checks it. */
+int mpy_image_read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *to, char *err, size_t n);
 /* Reads these runs, checks them, and copies what is wanted to its address, plus `shift`. The pages there must be
  * mapped, writable and zero. */
 int mpy_image_place(const mpy_image_t *image, uint64_t shift, char *err, size_t n);

@@ -39,7 +39,7 @@
 #define MPY_IMAGE_MAGIC "MANAPYIM"
 #define MPY_IMAGE_VERSION 4u
 #define MPY_IMAGE_PAGE 4096u
-#define MPY_RUN_MAX (64u << 20) /* maximum length of a run, so that checking a run shows progress */
+#define MPY_RUN_MAX (2u << 20) /* maximum length of a run: a lazy restart reads a run as a whole */
 
 #define MPY_CHAIN_MAX 100 /* images of a chain */
 

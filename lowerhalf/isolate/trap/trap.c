@@ -35,6 +35,7 @@
 
 extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
 int (*mpy_trap_on_exit)(int code);
+volatile uint32_t mpy_memory_missing;
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
 _Static_assert(offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows this offset");

@@ -19,6 +19,7 @@ void mpy_trap_install(void);                     /* SIGSYS handler; call in ever
 typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t;
 /* installs the seccomp filter for the calls that are trapped in case `when`; 0 or -errno */
 int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when);
+extern volatile uint32_t mpy_memory_missing;     /* futex: pages are still to be read (image/lazy): no fork now */
 extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the exit code */
 
 /* The code page's symbols (trampoline.S), and the address of a symbol in the page. */

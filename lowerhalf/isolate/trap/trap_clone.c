@@ -185,6 +185,7 @@ static long new_thread(const mpy_trap_t *t, const request_t *r) {
 long mpy_trap_clone(mpy_trap_t *t) {
     request_t r;
     if (!parse(t, &r)) return -22; /* a size that we don't know */
+    while (!(r.a.flags & CLONE_THREAD) && mpy_memory_missing) mpy_futex_wait(&mpy_memory_missing, 1);
     if (!(r.a.flags & CLONE_VM)) return new_process(t, &r);
     if (r.a.stack) return new_thread(t, &r);
     r.a.flags &= ~(uint64_t)CLONE_VM; /* invariant 3 */

@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n", dest="ranks", metavar="N", type=arguments.positive, help="fail if the checkpoint does not have N ranks"
     )
     parser.add_argument(
+        "--lazy",
+        action="store_true",
+        help="let the program run before all of its memory has been read: pages come when they are touched",
+    )
+    parser.add_argument(
         "--unsigned",
         action="store_true",
         help=(
@@ -83,6 +88,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     for option in ("mpi", "interval", "keep", "background", "dirty", "full_every", "shift", "on_failover"):
         if (value := getattr(options, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
+    command += ["--lazy"] * options.lazy
     command += ["--unsigned"] * options.unsigned
     sys.stdout.flush()
     try:

@@ -1,7 +1,7 @@
-/* disk_errors.c - a library to be preloaded: a disk that fails when a test wants it.
+/* disk_errors.c - a library to be preloaded: a disk that fails, or is slow, when a test wants it.
  *
  * DISK_ERRORS names a file. While this file exists, its line "ERRNO CALL TEXT" makes each CALL (write, pwrite, fsync) on
- * a file whose path contains TEXT fail with ERRNO.
+ * a file whose path contains TEXT fail with ERRNO. The line "0 pread TEXT" makes each pread of 64 KiB or more take 10 ms.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,4 +37,9 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
 ssize_t pwrite64(int fd, const void *data, size_t n, off64_t at) {
     return fails(fd, "pwrite") ? -1 : NEXT(pwrite64)(fd, data, n, at);
 }
+static void tarry(int fd, size_t n) {
+    if (n >= 1 << 16 && fails(fd, "pread")) usleep(10000);
+}
+ssize_t pread(int fd, void *data, size_t n, off_t at) { return tarry(fd, n), NEXT(pread)(fd, data, n, at); }
+ssize_t pread64(int fd, void *data, size_t n, off64_t at) { return tarry(fd, n), NEXT(pread64)(fd, data, n, at); }
 int fsync(int fd) { return fails(fd, "fsync") ? -1 : NEXT(fsync)(fd); }
