@@ -170,9 +170,7 @@ def test_a_damaged_link_is_named(make_job: Callable[..., Job]) -> None:
     images.flip(link, 100)
     done = manapy("restart", job.dir)
     assert done.returncode == 1
-    assert done.stderr == (
-        f"manapy: {link}: damaged: the header's checksum is wrong; {taken[0]} can be used instead\n"
-    )
+    assert done.stderr == (f"manapy: {link}: damaged: the header's checksum is wrong; {taken[0]} can be used instead\n")
     job.restart(taken[0]).wait_until_it_runs()
     ends_well(job)
 

@@ -1,5 +1,5 @@
 """mostly_idle.py MEGABYTES - ranks have much memory and change 1 % of it in each step. A step is done when the file
-`go` has its number. They also change how memory is mapped. At the end (a file `end`) each rank checks all of its memory.
+`go` has its number. They also change how memory is mapped. At the end (a file `end`) each rank checks all its memory.
 """
 
 import ctypes
@@ -62,7 +62,11 @@ def change(step: int) -> None:
     call("mprotect", protected_at, SPARE * PAGE, step % 2)  # unreadable, or only readable
     there = pages(SPARE)[0]
     moved_at = libc.mremap(
-        ctypes.c_void_p(moved_at), ctypes.c_size_t(SPARE * PAGE), ctypes.c_size_t(SPARE * PAGE), 3, ctypes.c_void_p(there)
+        ctypes.c_void_p(moved_at),
+        ctypes.c_size_t(SPARE * PAGE),
+        ctypes.c_size_t(SPARE * PAGE),
+        3,
+        ctypes.c_void_p(there),
     )
     assert moved_at == there
     moved = view(moved_at, SPARE)

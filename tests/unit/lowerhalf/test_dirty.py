@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from pathlib import Path
 
 import compiling
 import pytest
@@ -67,7 +66,10 @@ class Writer:
             for number, value in enumerate(memory)
             if value
             and self.library.mpy_dirty_is_same(
-                new, ctypes.byref(self.hash), BASE + number * image.PAGE, value.to_bytes(2, "little") * (image.PAGE // 2)
+                new,
+                ctypes.byref(self.hash),
+                BASE + number * image.PAGE,
+                value.to_bytes(2, "little") * (image.PAGE // 2),
             )
         ]
 
@@ -87,9 +89,7 @@ checkpoints = st.lists(
 
 
 @given(checkpoints)
-def test_any_sequence_of_checkpoints(
-    library: ctypes.CDLL, taken: list[tuple[dict[int, int], str, bool]]
-) -> None:
+def test_any_sequence_of_checkpoints(library: ctypes.CDLL, taken: list[tuple[dict[int, int], str, bool]]) -> None:
     writer, memory, base, known = Writer(library), [1] * PAGES, 0, {0: [0] * PAGES}
     for epoch, (changes, outcome, offered) in enumerate(taken, 1):
         memory = [changes.get(number, value) for number, value in enumerate(memory)]

@@ -173,7 +173,10 @@ Change = Callable[[Path, Path], Path]
         (lambda p, to: images.build_memory(to, PAGES, [], [(PAGES - 1, 2)], p), "lie in no region"),
         (lambda p, to: images.build_memory(to, PAGES, [(2, ZERO)], [(1, 2)], p), "are in a run, too"),
         (lambda p, to: images.build_memory(to, PAGES, [], [(1, 3)], p), "does not have the memory at 0x200010003000"),
-        (lambda p, to: images.build_memory(to, PAGES, [], [], p, change={"parent": b"/x"}), "path of its parent is inv"),
+        (
+            lambda p, to: images.build_memory(to, PAGES, [], [], p, change={"parent": b"/x"}),
+            "path of its parent is inv",
+        ),
         (lambda p, to: images.build_memory(to, PAGES, [], [], p, change={"parent": b"y" * 128}), "its parent is inv"),
         (lambda p, to: images.build_memory(to, PAGES, [], [], p, change={"parent": b""}), "must have kept pages if"),
         (lambda p, to: images.build_memory(to, PAGES, [], change={"parent": b"x"}), "must have kept pages if it has a"),

@@ -135,9 +135,7 @@ def test_chain_in_another_place(tmp_path: Path) -> None:
     assert publish.prune(job, 1) == []
 
 
-@given(
-    st.lists(st.booleans(), min_size=1, max_size=8), st.lists(st.tuples(st.integers(0, 8), st.integers(1, 4)))
-)
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.lists(st.tuples(st.integers(0, 8), st.integers(1, 4))))
 def test_prunes_never_break_a_chain(history: list[bool], prunes: list[tuple[int, int]]) -> None:
     """history: is each checkpoint incremental? prunes: after which one, and how many are kept."""
     with tempfile.TemporaryDirectory() as name:
