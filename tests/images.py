@@ -3,6 +3,7 @@
 build(path, rank=1, size=4, mapped=some_file)    a good image
 build_memory(path, 4, [(0, page)], kept=[(1, 3)], parent=older)    an incremental image
 build(path, ..., change={"version": 9})          a good checksum over a header with other values
+build(path, ..., frame=zstd)                     a compressed image
 checkpoint(job_directory, ranks=4)               a whole checkpoint
 """
 
@@ -12,7 +13,7 @@ import ctypes
 import hmac
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,18 @@ def build(
     seed: int = 1,
     change: dict[str, Any] | None = None,
     secret: bytes = bytes(32),
+    frame: Callable[[bytes], bytes] | None = None,
 ) -> Path:
     """An image, sealed with a job's secret. It has one anonymous region of twice `pages` pages, half of them zero, and
-    one region mapped from `mapped`."""
-    content = _random(pages * image.PAGE, seed)
+    one region mapped from `mapped`. frame: compresses the pages of a run (None: the image is not compressed)."""
+    content = _random(pages * image.PAGE, seed) if frame is None else _random(64, seed) * (pages * image.PAGE // 64)
     parts = []
     for first, count in ((0, pages // 2), (pages, pages - pages // 2)):
         part = content[first // 2 * image.PAGE :][: count * image.PAGE] if first else content[: count * image.PAGE]
         parts.append((first, part))
-    return build_memory(path, 2 * pages, parts, rank=rank, size=size, mapped=mapped, change=change, secret=secret)
+    return build_memory(
+        path, 2 * pages, parts, rank=rank, size=size, mapped=mapped, change=change, secret=secret, frame=frame
+    )
 
 
 def build_memory(
@@ -57,17 +61,20 @@ def build_memory(
     mapped: Path | None = None,
     change: dict[str, Any] | None = None,
     secret: bytes = bytes(32),
+    frame: Callable[[bytes], bytes] | None = None,
 ) -> Path:
     """An image of one anonymous region of `pages` pages. parts: the runs, each with its first page. kept: first page
-    and number of pages that are as in `parent`."""
+    and number of pages that are as in `parent`. frame: compresses the pages of a run."""
     data = bytearray(image.PAGE)
     regions = [image.RegionStruct(lo=ARENA, hi=ARENA + pages * image.PAGE, prot=3)]
     runs = []
+    kind = image.RUN_DATA if frame is None else image.RUN_ZIPPED
     data_key, hash_key = (hmac.digest(secret, use, "sha256") for use in (b"image data", b"image hash"))
     for first, part in parts:
+        stored = part if frame is None else frame(part)
         hashed = image.Polyval(hash_key[:16])
-        hashed.update(part)
-        where = struct.pack("<QQ", ARENA + first * image.PAGE, len(part))
+        hashed.update(stored)
+        where = struct.pack("<IQQQ", kind, ARENA + first * image.PAGE, len(part), len(stored))
         seal = (ctypes.c_uint8 * image.RUN_SEAL)(
             *hmac.digest(data_key, where + hashed.final(), "sha256")[: image.RUN_SEAL]
         )
@@ -75,13 +82,14 @@ def build_memory(
             image.RunStruct(
                 address=ARENA + first * image.PAGE,
                 bytes=len(part),
+                stored=len(stored),
                 offset=len(data),
-                kind=image.RUN_DATA,
-                crc=image.crc32c(part),
+                kind=kind,
+                crc=image.crc32c(stored),
                 seal=seal,
             )
         )
-        data += part
+        data += stored
     files, strings = [], bytearray(b"\0")
     if mapped is not None:
         body = mapped.read_bytes()
@@ -191,13 +199,13 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
 def forge(path: Path) -> None:
     """Change a byte of the memory in an image and correct all checksums."""
     found = image.Image.open(path)
-    index, run = next((i, r) for i, r in enumerate(found.runs) if r.kind == image.RUN_DATA)
+    index, run = next((i, r) for i, r in enumerate(found.runs) if r.stored)
     flip(path, run.offset)
     with path.open("r+b") as stream:
         header = image.HeaderStruct.from_buffer_copy(stream.read(image.PAGE))
         section = next(s for s in header.sections if s.kind == image.SECTION_RUNS)
         stream.seek(run.offset)
-        crc = image.crc32c(stream.read(run.bytes))
+        crc = image.crc32c(stream.read(run.stored))
         stream.seek(section.offset + index * ctypes.sizeof(image.RunStruct) + image.RunStruct.crc.offset)
         stream.write(struct.pack("<I", crc))
         stream.seek(section.offset)

@@ -10,6 +10,7 @@
  *  2. A copy has only the pages that are to be written, as private memory. So its own pagemap says which ones they are.
  */
 #include "pages.h"
+#include "base/now.h"
 #include "image/file/crc32c.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -135,6 +136,9 @@ typedef int visit_t(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind,
 static int write_data(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run_t *run) {
     mpy_polyval_t hash = o->keys.hash;
     int direct = is_readable(p);
+    int64_t begun = mpy_now_ns(CLOCK_MONOTONIC);
+    if (mpy_image_output_align(o, PAGE)) return -1;
+    run->kind = MPY_RUN_DATA, run->stored = run->bytes, run->offset = o->offset;
     for (uint64_t done = 0; done < run->bytes;) {
         uint64_t k = run->bytes - done < READ_CHUNK ? run->bytes - done : READ_CHUNK;
         const void *from = (const void *)source(p, run->address + done);
@@ -149,21 +153,42 @@ static int write_data(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run
         done += k;
     }
     mpy_image_seal_run(&o->keys, run, &hash, run->seal);
+    if (mpy_zip_measures(&o->zip)) mpy_zip_measure(&o->zip, o->fd, run->bytes, mpy_now_ns(CLOCK_MONOTONIC) - begun);
     return 0;
 }
 
+static int write_zipped(mpy_image_output_t *o, mpy_image_run_t *run) {
+    mpy_polyval_t hash = o->keys.hash;
+    run->kind = MPY_RUN_ZIPPED, run->offset = o->offset;
+    run->crc = mpy_crc32c(0, o->zip.frame, run->stored);
+    mpy_polyval_update(&hash, o->zip.frame, run->stored);
+    mpy_image_seal_run(&o->keys, run, &hash, run->seal);
+    return mpy_image_output_put(o, o->zip.frame, run->stored);
+}
+
+/* Shortens the run if not all of it is to be treated alike. Protected memory is not compressed: there is little of
+ * it. */
+static int write_memory(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run_t *run) {
+    uint64_t plain = is_readable(p) ? mpy_zip_plain(&o->zip, run->bytes) : run->bytes;
+    if (plain) {
+        run->bytes = plain;
+        return write_data(o, p, run);
+    }
+    if (run->bytes > MPY_FRAME_MAX) run->bytes = MPY_FRAME_MAX;
+    run->stored = mpy_zip_try(&o->zip, (const void *)source(p, run->address), run->bytes);
+    return run->stored ? write_zipped(o, run) : write_data(o, p, run);
+}
+
+static int write_file(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run_t *run) {
+    run->kind = MPY_RUN_FILE, run->offset = p->map->offset + (run->address - p->map->lo);
+    return file_crc(o, p, run->offset, run->bytes, &run->crc);
+}
+
 static int write_pages(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
-    for (uint64_t at = lo; at < hi;) {
-        uint64_t bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX;
-        mpy_image_run_t run = {at, bytes, o->offset, MPY_RUN_DATA, 0, {0}};
-        if (kind == FROM_FILE) {
-            run.kind = MPY_RUN_FILE, run.offset = p->map->offset + (at - p->map->lo);
-            if (file_crc(o, p, run.offset, bytes, &run.crc)) return -1;
-        } else if (write_data(o, p, &run)) {
-            return -1;
-        }
-        if (mpy_image_output_run(o, &run)) return -1;
-        at += bytes;
+    for (uint64_t at = lo, done; at < hi; at += done) {
+        mpy_image_run_t run = {.address = at, .bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX};
+        if ((kind == FROM_FILE ? write_file : write_memory)(o, p, &run) || mpy_image_output_run(o, &run)) return -1;
+        done = run.bytes;
     }
     return 0;
 }

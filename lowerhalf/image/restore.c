@@ -82,24 +82,24 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
 typedef struct placing {
     const mpy_image_t *image;
     int late; /* memory may come later */
-    char *piece;
+    char *room;
 } placing_t;
 
 static int place_part(void *context, const mpy_image_part_t *part, char *error, size_t n) {
     const placing_t *p = context;
     int noted = p->late ? mpy_lazy_note(p->image, part) : 0;
     if (noted < 0) return mpy_reason(error, n, "no memory for the list of pages that are to be read");
-    return noted ? 0 : mpy_image_place_part(part, 0, p->piece, error, n);
+    return noted ? 0 : mpy_image_place_part(part, 0, p->room, error, n);
 }
 
 static int place_pages(const mpy_image_t *image, char *error, size_t n) {
     char why_not[128];
-    placing_t p = {image, mpy_options.lazy && mpy_lazy_begin(why_not, sizeof why_not) == 0, malloc(MPY_IMAGE_PIECE)};
-    if (!p.piece) return mpy_reason(error, n, "no memory for a restart");
+    placing_t p = {image, mpy_options.lazy && mpy_lazy_begin(why_not, sizeof why_not) == 0, malloc(MPY_RUN_MAX)};
+    if (!p.room) return mpy_reason(error, n, "no memory for a restart");
     if (mpy_options.lazy && !p.late && MPY_LOWER->rank == 0)
         fprintf(stderr, "manapy: --lazy is not possible: %s; the memory is read before the program runs\n", why_not);
     int bad = mpy_image_each_part(image, place_part, &p, error, n);
-    free(p.piece);
+    free(p.room);
     return bad || !p.late ? bad : mpy_lazy_start(image, error, n);
 }
 

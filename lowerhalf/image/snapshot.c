@@ -243,8 +243,10 @@ static int write_all(mpy_snapshot_t *s) {
 }
 
 int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome) {
+    mpy_zip_begin(&s->out.zip, mpy_options.compress);
     int bad = mpy_pages_begin(&s->out) || write_all(s);
     mpy_pages_end();
+    mpy_zip_end(&s->out.zip);
     if (bad) return -1;
     const mpy_image_header_t *h = &s->out.header;
     double seconds = 1e-9 * (double)(mpy_now_ns(CLOCK_MONOTONIC) - s->begun);

@@ -4,8 +4,8 @@
  *
  * Invariants
  *  1. Every byte of the image is checked before it is used: sections when the image is opened, page data as it is read
- *     into memory. Only our user can have written the image, and its seals are those of its job. (One exception: the
- *     thread level for MPI_Init is read before.) No code of the program runs before all ranks are ready.
+ *     into memory. Only our user can have written the image, and its seals are those of its job. No code of the
+ *     program runs before all ranks are ready.
  *  2. A failure leaves checkpoint and files as they were (restore.h says what is committed when).
  */
 #include "control/control.h"
@@ -64,7 +64,7 @@ static void open_image(mpy_image_t *image, const char *checkpoint) {
     if (mpy_own_check(checkpoint, &st, 022, error, sizeof error)) mpy_fail(1, "%s", error);
     mpy_image_path(path, sizeof path, checkpoint, MPY_LOWER->rank);
     if (mpy_image_open(image, path, MPY_LOWER->rank, MPY_LOWER->size, keys_of(checkpoint), error, sizeof error) ||
-        mpy_image_check_files(image, error, sizeof error))
+        mpy_image_check_loadable(image, error, sizeof error) || mpy_image_check_files(image, error, sizeof error))
         mpy_fail(1, "%s", error);
     if (image->header.boundary_version != MPY_BOUNDARY_VERSION || image->header.table_hash != MPY_TABLE_HASH)
         mpy_fail(1, "%s: written by another version of manapy; restart it with that version", path);

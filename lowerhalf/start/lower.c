@@ -8,6 +8,7 @@
  */
 #include "lower.h"
 #include "base/sys.h"
+#include "base/zstd.h"
 #include "control/control.h"
 #include "image/checkpoint.h"
 #include "image/stop.h"
@@ -167,6 +168,8 @@ static bool heavy_yield(void) {
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
+    if (strcmp(mpy_options.compress, "off") && !mpy_zstd_open() && !strcmp(mpy_options.compress, "on"))
+        mpy_fail(1, "--compress on: " MPY_ZSTD_MISSING);
     /* Registers early, for mpy_clockside_init, which checks the result. Once there are threads, the kernel would wait
      * for all processors here, for 10 ms. */
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
@@ -247,7 +250,7 @@ void mpy_lower_start(const char *program) {
     static char rejoin[2048];
     job.protocol = MPY_LOWER->protocol; /* a restart has read it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
-    mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, mpy_options.on_failover, mpy_options.trace, job.pmi_fd);
+    mpy_exec_note(launcher_path(), rejoin, &mpy_options, job.pmi_fd);
     mpy_control_config_t config = {.job = &job,
                                    .engine = &mpy_engine,
                                    .generation = MPY_LOWER->generation,

@@ -20,6 +20,9 @@ static const char launch_usage[] =
     "  --background auto|off\n"
     "                      auto: a checkpoint that the job survives writes its images beside the running program, if\n"
     "                      there is enough free memory for a copy of it; off (default): while the program stands\n"
+    "  --compress auto|on|off\n"
+    "                      compress images with zstd. auto: while compressing takes less time than writing the bytes\n"
+    "                      that it saves, and if libzstd is installed; on: everything that shrinks; off (default)\n"
     "  --dirty auto|hash|off\n"
     "                      auto, hash: a checkpoint writes only pages that have changed since the last one. A hash of\n"
     "                      each page finds them; off (default): all pages\n"
@@ -39,8 +42,8 @@ static const char launch_usage[] =
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
-    "  --interval, --keep, --mpi, --child-grace, --background, --dirty, --full-every, --shift, --on-failover,\n"
-    "  --no-trace          as for manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --background, --compress, --dirty, --full-every, --shift,\n"
+    "  --on-failover, --no-trace   as for manapy-launch\n"
     "  --lazy              let the program run before all of its memory has been read: pages come when they are\n"
     "                      touched, and one after the other\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
@@ -85,6 +88,12 @@ static bool background(const char *text) {
     return text[0] == 'a';
 }
 
+static const char *compress(const char *text) {
+    if (strcmp(text, "auto") && strcmp(text, "on") && strcmp(text, "off"))
+        usage("--compress needs auto, on or off, not ", text);
+    return text;
+}
+
 static const char *dirty(const char *text) {
     if (strcmp(text, "auto") && strcmp(text, "hash") && strcmp(text, "off"))
         usage("--dirty needs auto, hash or off, not ", text);
@@ -110,6 +119,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
                            .child_grace_ms = 5000,
                            .full_every = 10,
                            .shift = "auto",
+                           .compress = "off",
                            .on_failover = "continue",
                            .trace = true};
     int i = 1;
@@ -126,7 +136,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (restart && !strcmp(option, "--unsigned")) { out->is_unsigned = true; continue; }
         static const char *const known[] = {"--interval", "--dir",         "--keep",       "--mpi",  "--child-grace",
                                             "--shift",    "--on-failover", "--background", "--exec", "--rejoin",
-                                            "--protocol", "--dirty",       "--full-every"};
+                                            "--protocol", "--dirty",       "--full-every", "--compress"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
@@ -147,6 +157,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 10: out->protocol = protocol(value); break;
         case 11: out->dirty = dirty(value); break;
         case 12: out->full_every = count("--full-every needs a number up to 100, not ", value, MPY_CHAIN_MAX); break;
+        case 13: out->compress = compress(value); break;
         }
     }
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }

@@ -15,11 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
-#endif
 #define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 /* ---- which parts of which runs ---- */
@@ -48,7 +44,7 @@ static int visit_own(const mpy_image_t *im, mpy_image_visit_t *visit, void *cont
         const mpy_image_run_t *run = &im->runs[i];
         const mpy_image_kept_t whole = {run->address, run->bytes};
         const mpy_image_part_t part = {im, run, &whole, 1};
-        if (run->kind == MPY_RUN_DATA && visit(context, &part, err, n)) return -1;
+        if (run->kind != MPY_RUN_FILE && visit(context, &part, err, n)) return -1;
     }
     return 0;
 }
@@ -63,7 +59,7 @@ static int visit_wanted(const mpy_image_t *im, const ranges_t *wanted, mpy_image
         const ranges_t one = {&whole, 1};
         while (rest.count && rest.items->address + rest.items->bytes <= run->address) rest.items++, rest.count--;
         const mpy_image_part_t part = {im, run, scratch, intersect(&rest, &one, scratch)};
-        if (run->kind == MPY_RUN_DATA && part.nwanted && visit(context, &part, err, n)) return -1;
+        if (run->kind != MPY_RUN_FILE && part.nwanted && visit(context, &part, err, n)) return -1;
     }
     return 0;
 }
@@ -91,85 +87,68 @@ int mpy_image_each_part(const mpy_image_t *im, mpy_image_visit_t *visit, void *c
 
 /* ---- reading ---- */
 
-/* Populating the pages first avoids one page fault per page. Kernels before 5.14 can't do that; there the copy causes
- * the faults. */
-static void populate(void *to, uint64_t bytes) { madvise(to, bytes, MADV_POPULATE_WRITE); }
-
-int mpy_image_place_part(const mpy_image_part_t *part, uint64_t shift, char *piece, char *err, size_t n) {
+int mpy_image_place_part(const mpy_image_part_t *part, uint64_t shift, char *room, char *err, size_t n) {
     const mpy_image_run_t *run = part->run;
-    const mpy_image_kept_t *next = part->wanted, *end = next + part->nwanted;
-    mpy_image_sum_t sum;
-    mpy_image_sum_begin(part->image, &sum);
-    for (uint64_t done = 0, bytes; done < run->bytes; done += bytes) {
-        bytes = run->bytes - done < MPY_IMAGE_PIECE ? run->bytes - done : MPY_IMAGE_PIECE;
-        uint64_t lo = run->address + done, hi = lo + bytes;
-        while (next < end && next->address + next->bytes <= lo) next++;
-        int whole = next < end && next->address <= lo && hi <= next->address + next->bytes;
-        char *to = whole ? (char *)(lo + shift) : piece;
-        if (whole) populate(to, bytes);
-        if (mpy_image_read_at(part->image, to, bytes, run->offset + done, err, n)) return -1;
-        mpy_image_sum_add(part->image, &sum, to, bytes);
-        for (const mpy_image_kept_t *w = next; !whole && w < end && w->address < hi; w++) {
-            uint64_t from = w->address > lo ? w->address : lo;
-            uint64_t until = w->address + w->bytes < hi ? w->address + w->bytes : hi;
-            memcpy((char *)(from + shift), to + (from - lo), until - from);
-        }
+    if (part->nwanted == 1 && part->wanted->bytes == run->bytes)
+        return mpy_image_read_run(part->image, run, (char *)(run->address + shift), err, n);
+    if (mpy_image_read_run(part->image, run, room, err, n)) return -1;
+    for (size_t i = 0; i < part->nwanted; i++) {
+        const mpy_image_kept_t *w = &part->wanted[i];
+        memcpy((char *)(w->address + shift), room + (w->address - run->address), w->bytes);
     }
-    return mpy_image_check_sum(part->image, run, &sum, err, n);
-}
-
-int mpy_image_read_run(const mpy_image_t *im, const mpy_image_run_t *run, char *to, char *err, size_t n) {
-    mpy_image_sum_t sum;
-    mpy_image_sum_begin(im, &sum);
-    for (uint64_t done = 0, bytes; done < run->bytes; done += bytes) {
-        bytes = run->bytes - done < MPY_IMAGE_PIECE ? run->bytes - done : MPY_IMAGE_PIECE;
-        if (mpy_image_read_at(im, to + done, bytes, run->offset + done, err, n)) return -1;
-        mpy_image_sum_add(im, &sum, to + done, bytes);
-    }
-    return mpy_image_check_sum(im, run, &sum, err, n);
+    return 0;
 }
 
 typedef struct target {
     uint64_t shift;
-    char *piece;
+    char *room; /* MPY_RUN_MAX bytes */
 } target_t;
 
 static int place(void *context, const mpy_image_part_t *part, char *err, size_t n) {
     const target_t *target = context;
-    return mpy_image_place_part(part, target->shift, target->piece, err, n);
+    return mpy_image_place_part(part, target->shift, target->room, err, n);
 }
 
 int mpy_image_place(const mpy_image_t *im, uint64_t shift, char *err, size_t n) {
-    target_t target = {shift, malloc(MPY_IMAGE_PIECE)};
-    if (!target.piece) FAIL("%s: no memory", im->path);
+    target_t target = {shift, malloc(MPY_RUN_MAX)};
+    if (!target.room) FAIL("%s: no memory", im->path);
     int bad = mpy_image_each_part(im, place, &target, err, n);
-    free(target.piece);
+    free(target.room);
     return bad;
 }
 
-/* One page or a part of one. */
-static int peek_page(const mpy_image_t *im, uint64_t address, void *to, size_t bytes, char *err, size_t n) {
-    for (const mpy_image_t *p = im; p; p = p->parent) {
-        for (uint64_t i = 0; i < p->nruns; i++) {
-            const mpy_image_run_t *run = &p->runs[i];
-            if (run->kind == MPY_RUN_DATA && run->address <= address && address < run->address + run->bytes)
-                return mpy_image_read_at(p, to, bytes, run->offset + (address - run->address), err, n);
+/* The run with data that holds an address, in the image or in a parent; NULL: the page is zero. */
+static const mpy_image_run_t *holder(const mpy_image_t **im, uint64_t address) {
+    for (; *im; *im = (*im)->parent) {
+        for (uint64_t i = 0; i < (*im)->nruns; i++) {
+            const mpy_image_run_t *run = &(*im)->runs[i];
+            if (run->kind != MPY_RUN_FILE && run->address <= address && address < run->address + run->bytes) return run;
         }
         uint64_t i = 0;
-        while (i < p->nkept && p->kept[i].address + p->kept[i].bytes <= address) i++;
-        if (i == p->nkept || address < p->kept[i].address) break;
+        while (i < (*im)->nkept && (*im)->kept[i].address + (*im)->kept[i].bytes <= address) i++;
+        if (i == (*im)->nkept || address < (*im)->kept[i].address) return NULL;
     }
-    memset(to, 0, bytes);
-    return 0;
+    return NULL;
 }
 
-int mpy_image_peek(const mpy_image_t *im, uint64_t address, void *to, size_t bytes, char *err, size_t n) {
-    for (size_t done = 0, k; done < bytes; done += k) {
-        k = MPY_IMAGE_PAGE - (address + done) % MPY_IMAGE_PAGE;
+int mpy_image_peek(const mpy_image_t *newest, uint64_t address, void *to, size_t bytes, char *err, size_t n) {
+    const mpy_image_run_t *in_room = NULL;
+    char *room = malloc(MPY_RUN_MAX);
+    if (!room) FAIL("%s: no memory", newest->path);
+    int bad = 0;
+    for (size_t done = 0, k; done < bytes && !bad; done += k) {
+        const mpy_image_t *im = newest;
+        const uint64_t at = address + done;
+        const mpy_image_run_t *run = holder(&im, at);
+        k = MPY_IMAGE_PAGE - at % MPY_IMAGE_PAGE; /* the next page may be elsewhere */
         if (k > bytes - done) k = bytes - done;
-        if (peek_page(im, address + done, (char *)to + done, k, err, n)) return -1;
+        if (run && run != in_room) bad = mpy_image_read_run(im, run, room, err, n);
+        in_room = run ? run : in_room;
+        if (run) memcpy((char *)to + done, room + (at - run->address), k);
+        else memset((char *)to + done, 0, k);
     }
-    return 0;
+    free(room);
+    return bad;
 }
 
 int mpy_image_load(const char *path, const uint8_t *secret, uint64_t address, uint64_t bytes, char *to, char *err,

@@ -77,6 +77,11 @@ int mpy_image_output_put(mpy_image_output_t *o, const void *data, uint64_t bytes
     return 0;
 }
 
+int mpy_image_output_align(mpy_image_output_t *o, uint64_t unit) {
+    static const char zeros[MPY_IMAGE_PAGE];
+    return mpy_image_output_put(o, zeros, -o->offset % unit);
+}
+
 int mpy_image_output_run(mpy_image_output_t *o, const mpy_image_run_t *run) {
     mpy_image_run_t *at = mpy_vector_push(&o->runs, 1);
     if (at == NULL) {
@@ -101,8 +106,7 @@ int mpy_image_output_kept(mpy_image_output_t *o, uint64_t address, uint64_t byte
 }
 
 int mpy_image_output_section(mpy_image_output_t *o, uint32_t kind, const void *data, uint64_t bytes, uint64_t count) {
-    static const char padding[8];
-    if (o->offset % 8 && mpy_image_output_put(o, padding, 8 - o->offset % 8)) return -1;
+    if (mpy_image_output_align(o, 8)) return -1;
     mpy_hmac_update(&o->seal, data, bytes);
     o->header.sections[o->header.nsections++] =
         (mpy_image_section_t){kind, mpy_crc32c(0, data, bytes), o->offset, bytes, count};

@@ -9,6 +9,7 @@
 #include <manapy/image.h>
 
 #include "seal.h"
+#include "zip.h"
 
 /* An array that grows. Set `size`, the bytes of an item; all else is 0 at first. */
 typedef struct mpy_vector {
@@ -36,6 +37,7 @@ typedef struct mpy_image_output {
     mpy_vector_t runs;       /* mpy_image_run_t */
     mpy_vector_t kept;       /* mpy_image_kept_t */
     uint64_t kept_bytes;
+    mpy_zip_t zip;           /* compresses page data */
     int (*cancelled)(void);  /* asked again and again; if true, writing fails */
     mpy_image_failure_t *failure;
 } mpy_image_output_t;
@@ -44,6 +46,7 @@ typedef struct mpy_image_output {
 int mpy_image_output_fail(mpy_image_output_t *o, const char *what); /* with errno; returns -1 */
 int mpy_image_output_cancelled(mpy_image_output_t *o);
 int mpy_image_output_put(mpy_image_output_t *o, const void *data, uint64_t bytes);
+int mpy_image_output_align(mpy_image_output_t *o, uint64_t unit); /* at most MPY_IMAGE_PAGE */
 int mpy_image_output_run(mpy_image_output_t *o, const mpy_image_run_t *run); /* counts its bytes as memory */
 int mpy_image_output_kept(mpy_image_output_t *o, uint64_t address, uint64_t bytes); /* also counts them */
 int mpy_image_output_section(mpy_image_output_t *o, uint32_t kind, const void *data, uint64_t bytes, uint64_t count);

@@ -4,11 +4,12 @@
  *  1. No byte of the file is used before its checksum is verified, and no offset before it is known to be inside the
  *     file: a truncated or altered image causes a message, never a crash.
  *  2. After mpy_image_open: regions and runs are ascending, page-aligned and do not overlap; every run lies in one
- *     region; DATA lies between the header page and the end of the file; a FILE run's region is mapped from a file that
- *     is listed; strings end in NUL; kept pages are ascending, page-aligned, in a region and in no run. If seals are
- *     checked, the header's seal is right, so the job has written all this.
+ *     region; the data of runs lies between the header page and the end of the file, and has a length that fits their
+ *     kind; a FILE run's region is mapped from a file that is listed; strings end in NUL; kept pages are ascending,
+ *     page-aligned, in a region and in no run. If seals are checked, the header's seal is right, so the job has written
+ *     all this.
  *  3. The same holds for the parents. Each is the image that its child names, by checksum and seal, and has the child's
- *     kept pages, in a DATA run or kept again. The last one of a chain has no parent. A circle is longer than
+ *     kept pages, in a run with data or kept again. The last one of a chain has no parent. A circle is longer than
  *     MPY_CHAIN_MAX.
  */
 #include "reader.h"
@@ -124,12 +125,23 @@ static int check_regions(const mpy_image_t *im, char *err, size_t n) {
     return 0;
 }
 
+/* Is the run of a known kind, in such a region, and does its data fit that kind? */
+static int has_right_kind(const mpy_image_run_t *r, const mpy_image_region_t *region) {
+    int aligned = r->offset % MPY_IMAGE_PAGE == 0;
+    switch (r->kind) {
+    case MPY_RUN_DATA: return aligned && r->stored == r->bytes;
+    case MPY_RUN_ZIPPED: return r->bytes <= MPY_FRAME_MAX && r->stored && r->stored < r->bytes;
+    case MPY_RUN_FILE: return aligned && !r->stored && (region->flags & MPY_REGION_FILE);
+    default: return 0;
+    }
+}
+
 static int check_runs(const mpy_image_t *im, char *err, size_t n) {
     uint64_t end = 0, region = 0;
     for (uint64_t i = 0; i < im->nruns; i++) {
         const mpy_image_run_t *r = &im->runs[i];
-        if (r->address % MPY_IMAGE_PAGE || r->bytes % MPY_IMAGE_PAGE || r->offset % MPY_IMAGE_PAGE || !r->bytes ||
-            r->bytes > MPY_RUN_MAX || r->address < end)
+        if (r->address % MPY_IMAGE_PAGE || r->bytes % MPY_IMAGE_PAGE || !r->bytes || r->bytes > MPY_RUN_MAX ||
+            r->address < end)
             FAIL("%s: damaged: run %llu at 0x%llx is out of order", im->path, (unsigned long long)i,
                  (unsigned long long)r->address);
         end = r->address + r->bytes;
@@ -138,13 +150,12 @@ static int check_runs(const mpy_image_t *im, char *err, size_t n) {
         if (!g || r->address < g->lo || end > g->hi)
             FAIL("%s: damaged: run %llu at 0x%llx lies in no region", im->path, (unsigned long long)i,
                  (unsigned long long)r->address);
-        if (r->kind == MPY_RUN_DATA) {
-            if (r->offset < MPY_IMAGE_PAGE || r->offset > im->header.file_bytes ||
-                r->bytes > im->header.file_bytes - r->offset)
-                FAIL("%s: damaged: run %llu lies outside the file", im->path, (unsigned long long)i);
-        } else if (r->kind != MPY_RUN_FILE || !(g->flags & MPY_REGION_FILE)) {
-            FAIL("%s: damaged: run %llu is of unknown kind %u", im->path, (unsigned long long)i, r->kind);
-        }
+        if (!has_right_kind(r, g))
+            FAIL("%s: damaged: run %llu has unknown kind %u, or a wrong length or place", im->path,
+                 (unsigned long long)i, r->kind);
+        if (r->kind != MPY_RUN_FILE && (r->offset < MPY_IMAGE_PAGE || r->offset > im->header.file_bytes ||
+                                        r->stored > im->header.file_bytes - r->offset))
+            FAIL("%s: damaged: run %llu lies outside the file", im->path, (unsigned long long)i);
     }
     return 0;
 }
@@ -225,7 +236,7 @@ static int check_parent_has(const mpy_image_t *im, const mpy_image_t *parent, ch
             while (kept < parent->nkept && parent->kept[kept].address + parent->kept[kept].bytes <= at) kept++;
             const mpy_image_run_t *r = run < parent->nruns ? &parent->runs[run] : NULL;
             const mpy_image_kept_t *k = kept < parent->nkept ? &parent->kept[kept] : NULL;
-            if (r && r->kind == MPY_RUN_DATA && r->address <= at) at = r->address + r->bytes;
+            if (r && r->kind != MPY_RUN_FILE && r->address <= at) at = r->address + r->bytes;
             else if (k && k->address <= at) at = k->address + k->bytes;
             else FAIL("%s: damaged: its parent %s does not have the memory at 0x%llx", im->path, parent->path,
                       (unsigned long long)at);

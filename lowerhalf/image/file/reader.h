@@ -58,11 +58,16 @@ const char *mpy_image_file_path(const mpy_image_t *image, uint32_t file);
  * bytes checked since its last call. */
 int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), char *err, size_t n);
 
-/* The same in two steps, for a restart: first the mapped files, then each DATA run, after the restore has read and
- * summed it. */
+/* The same in two steps, for a restart: first the mapped files, then the data of each run, when it has been read and
+ * summed. */
 int mpy_image_check_files(const mpy_image_t *image, char *err, size_t n);
 int mpy_image_check_sum(const mpy_image_t *image, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err,
                         size_t n);
+
+/* For a restart (load.c): can the runs of the image be loaded here? */
+int mpy_image_check_loadable(const mpy_image_t *image, char *err, size_t n);
+/* Reads the data of a run of kind DATA or ZIPPED to writable memory, and checks it. */
+int mpy_image_read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *to, char *err, size_t n);
 
 /* Open, check everything, close. secret: the job's, or NULL. */
 MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret,

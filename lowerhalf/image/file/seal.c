@@ -31,8 +31,10 @@ void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run
     mpy_hmac_t m;
     mpy_polyval_final(hash, value);
     mpy_hmac_init(&m, keys->data, sizeof keys->data);
+    mpy_hmac_update(&m, &run->kind, sizeof run->kind);
     mpy_hmac_update(&m, &run->address, sizeof run->address);
     mpy_hmac_update(&m, &run->bytes, sizeof run->bytes);
+    mpy_hmac_update(&m, &run->stored, sizeof run->stored);
     mpy_hmac_update(&m, value, sizeof value);
     mpy_hmac_final(&m, digest);
     memcpy(seal, digest, MPY_RUN_SEAL);

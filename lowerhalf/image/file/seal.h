@@ -18,7 +18,7 @@ typedef struct mpy_image_keys {
 __attribute__((visibility("default"))) void mpy_image_keys(mpy_image_keys_t *keys,
                                                            const uint8_t secret[MPY_SECRET_BYTES]);
 
-/* The seal of a DATA run. `hash` has processed the pages of the run. */
+/* The seal of a run. `hash` has processed its data in the image. */
 __attribute__((visibility("default"))) void mpy_image_seal_run(const mpy_image_keys_t *keys, const mpy_image_run_t *run,
                                                                mpy_polyval_t *hash, uint8_t seal[MPY_RUN_SEAL]);
 

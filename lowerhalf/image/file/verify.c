@@ -115,7 +115,7 @@ static int check_data(void *context, const mpy_image_part_t *part, char *err, si
     const check_t *check = context;
     const mpy_image_t *im = part->image;
     mpy_image_sum_t sum;
-    if (sum_file(im, im->fd, im->path, part->run->offset, part->run->bytes, 0, check->piece, &sum, err, n) ||
+    if (sum_file(im, im->fd, im->path, part->run->offset, part->run->stored, 0, check->piece, &sum, err, n) ||
         mpy_image_check_sum(im, part->run, &sum, err, n))
         return -1;
     for (size_t i = 0; check->progress && i < part->nwanted; i++) check->progress(part->wanted[i].bytes);

@@ -1,9 +1,9 @@
 /* image.h - format of an image file: the upper half of one rank. Read by the restore (C), by libmanapy_image.so and,
  * through manapy/ckpt/store/image.py (a mirror that a test compares with this file), by Python.
  *
- * Layout: header page | page data, 4 KiB aligned, in ascending address order | sections (each 8-byte aligned). All
- * integers little-endian. The writer streams the data, then writes the sections, then the header, then fsyncs: a file
- * whose header is missing or whose header_crc is wrong was interrupted.
+ * Layout: header page | page data in ascending address order, 4 KiB aligned unless compressed | sections (each 8-byte
+ * aligned). All integers little-endian. The writer streams the data, then writes the sections, then the header, then
+ * fsyncs: a file whose header is missing or whose header_crc is wrong was interrupted.
  *
  * Sections
  *   REGIONS  mpy_image_region_t[count]  the mappings of the upper half, ascending
@@ -20,16 +20,19 @@
  * parent. The images of a chain are of the same rank and the same generation.
  *
  * Invariants
- *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc.
+ *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc. The bytes that only align data
+ *     or sections are an exception.
  *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed. Its crc is that
  *     of their content. The restore compares it with the file that it finds. So it is proved that the file is still the
  *     same.
  *  3. The format changes only together with MPY_IMAGE_VERSION.
  *  4. Checksums detect damage. Seals prove that the job has written the image; their keys come from the job's secret
- *     (lowerhalf/image/file/seal.h). Each DATA run has a seal over its address, its length and its content. The header
- *     has a seal over all sections, which contain the runs' seals, and over itself. It contains the seal of its parent.
- *     So the seal of an image covers its whole chain.
- *  5. A kept page is in a DATA run of the parent, or kept there, too. Pages of FILE runs are never kept.
+ *     (lowerhalf/image/file/seal.h). Each run with data in the image has a seal over its kind, its address, its lengths
+ *     and that data. The header has a seal over all sections, which contain the runs' seals, and over itself. It
+ *     contains the seal of its parent. So the seal of an image covers its whole chain.
+ *  5. The data of a ZIPPED run is one zstd frame (RFC 8878) that contains exactly `bytes` bytes. Checksum and seal are
+ *     of the frame: nothing is expanded before it has been checked, and checking needs no libzstd.
+ *  6. A kept page is in a run with data of the parent, or kept there, too. Pages of FILE runs are never kept.
  */
 #ifndef MANAPY_IMAGE_H
 #define MANAPY_IMAGE_H
@@ -40,6 +43,7 @@
 #define MPY_IMAGE_VERSION 4u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (2u << 20) /* maximum length of a run: a lazy restart reads a run as a whole */
+#define MPY_FRAME_MAX (1u << 20) /* maximum length of a ZIPPED run in memory */
 
 #define MPY_CHAIN_MAX 100 /* images of a chain */
 
@@ -75,7 +79,7 @@ typedef struct mpy_image_header {
     uint32_t nsections;
     uint64_t created_ns; /* CLOCK_REALTIME */
     uint64_t file_bytes;
-    uint64_t memory_bytes; /* bytes in DATA and FILE runs, and kept */
+    uint64_t memory_bytes; /* bytes in runs, and kept */
     uint64_t cpu_features[8]; /* lowerhalf/process/cpu.h: features that the program may have detected and may use */
     uint64_t xsave_bytes;     /* size of the extended state in signal frames */
     char host[64];
@@ -116,15 +120,16 @@ typedef struct mpy_image_region {
     uint64_t nodes; /* nodes of the policy, among the first 64 */
 } mpy_image_region_t;
 
-enum { MPY_RUN_DATA = 1, MPY_RUN_FILE = 2 };
+enum { MPY_RUN_DATA = 1, MPY_RUN_FILE = 2, MPY_RUN_ZIPPED = 3 };
 
 typedef struct mpy_image_run {
     uint64_t address;
-    uint64_t bytes;
-    uint64_t offset; /* DATA: in the image; FILE: in the mapped file */
+    uint64_t bytes;  /* of memory */
+    uint64_t stored; /* bytes of the image. DATA: as many as of memory; ZIPPED: fewer; FILE: 0 */
+    uint64_t offset; /* DATA, ZIPPED: in the image; FILE: in the mapped file */
     uint32_t kind;
     uint32_t crc;
-    uint8_t seal[MPY_RUN_SEAL]; /* only for DATA */
+    uint8_t seal[MPY_RUN_SEAL]; /* only for DATA and ZIPPED */
 } mpy_image_run_t;
 
 typedef struct mpy_image_kept {

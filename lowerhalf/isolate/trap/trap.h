@@ -1,6 +1,7 @@
 /* trap.h - interception of the upper half's system calls. See trap.c. */
 #ifndef MANAPY_TRAP_H
 #define MANAPY_TRAP_H
+#include "base/rank.h"
 #include "isolate/trapstate.h"
 #include <signal.h>
 #include <ucontext.h>
@@ -50,8 +51,7 @@ long mpy_trap_clone(mpy_trap_t *t);
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);
-/* For exec by the rank's own process: path of manapy-launch, the text to find its job again, the process manager's
- * descriptor. */
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option,
-                   const char *failover_option, int trace, int pmi_fd);
+/* For exec by the rank's own process: path of manapy-launch, the text to find its job again, the options to give
+ * again, the process manager's descriptor. */
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const mpy_options_t *given, int pmi_fd);
 #endif

@@ -13,16 +13,14 @@
 #include "trap.h"
 #include <sys/mman.h>
 
-static const char *launcher, *rejoin, *shift, *failover;
-static int traced, kept_fd = -1;
+static const char *launcher, *rejoin;
+static const mpy_options_t *options;
+static int kept_fd = -1;
 
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option,
-                   const char *failover_option, int trace, int pmi_fd) {
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const mpy_options_t *given, int pmi_fd) {
     launcher = launcher_path;
     rejoin = rejoin_text;
-    shift = shift_option;
-    failover = failover_option;
-    traced = trace;
+    options = given;
     kept_fd = pmi_fd;
 }
 
@@ -68,7 +66,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
     if (r) return r;
     long argc = 0;
     while (argv && argv[argc]) argc++;
-    uint64_t bytes = (uint64_t)(argc + 13) * sizeof(char *); /* may be more than fits on an alternate stack */
+    uint64_t bytes = (uint64_t)(argc + 15) * sizeof(char *); /* may be more than fits on an alternate stack */
     long map = mpy_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mpy_sys_failed(map)) return map;
     char **next = (char **)map;
@@ -79,10 +77,12 @@ long mpy_trap_execve(mpy_trap_t *t) {
     next[n++] = (char *)"--rejoin";
     next[n++] = (char *)rejoin;
     next[n++] = (char *)"--shift";
-    next[n++] = (char *)shift;
+    next[n++] = (char *)options->shift;
     next[n++] = (char *)"--on-failover";
-    next[n++] = (char *)failover;
-    if (!traced) next[n++] = (char *)"--no-trace";
+    next[n++] = (char *)options->on_failover;
+    next[n++] = (char *)"--compress";
+    next[n++] = (char *)options->compress;
+    if (!options->trace) next[n++] = (char *)"--no-trace";
     next[n++] = (char *)"--";
     for (long i = 0; i < argc; i++) next[n++] = argv[i];
     next[n] = 0;

@@ -43,7 +43,7 @@ SEAL, RUN_SEAL, PARENT_PATH = 32, 16, 128  # bytes
     SECTION_KEPT,
 ) = range(1, 9)
 REGION_SHARED, REGION_FILE = 1, 2
-RUN_DATA, RUN_FILE = 1, 2
+RUN_DATA, RUN_FILE, RUN_ZIPPED = 1, 2, 3
 
 
 class SectionStruct(ctypes.LittleEndianStructure):
@@ -102,6 +102,7 @@ class RunStruct(ctypes.LittleEndianStructure):
     _fields_ = [
         ("address", c_uint64),
         ("bytes", c_uint64),
+        ("stored", c_uint64),
         ("offset", c_uint64),
         ("kind", c_uint32),
         ("crc", c_uint32),
@@ -200,10 +201,12 @@ class Region:
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive pages: of the image (RUN_DATA) or of the mapped file (RUN_FILE), at offset."""
+    """Consecutive pages: of the image (RUN_DATA, RUN_ZIPPED) or of the mapped file (RUN_FILE), at offset. stored: the
+    bytes of the image that they take."""
 
     address: int
     bytes: int
+    stored: int
     offset: int
     kind: int
     crc: int
@@ -256,7 +259,8 @@ class Image:
             header=_convert_header(header),
             regions=[_convert_region(r, paths) for r in _records(RegionStruct, sections[SECTION_REGIONS])],
             runs=[
-                Run(r.address, r.bytes, r.offset, r.kind, r.crc) for r in _records(RunStruct, sections[SECTION_RUNS])
+                Run(r.address, r.bytes, r.stored, r.offset, r.kind, r.crc)
+                for r in _records(RunStruct, sections[SECTION_RUNS])
             ],
             kept=[Kept(k.address, k.bytes) for k in _records(KeptStruct, sections.get(SECTION_KEPT, b""))],
             threads=[_convert_thread(t) for t in _records(ThreadStruct, sections[SECTION_THREADS])],
@@ -268,9 +272,9 @@ class Image:
         """Size of all regions."""
         return sum(r.hi - r.lo for r in self.regions)
 
-    def bytes_of(self, kind: int) -> int:
-        """Bytes in runs of a kind."""
-        return sum(r.bytes for r in self.runs if r.kind == kind)
+    def bytes_of(self, *kinds: int) -> int:
+        """Bytes of memory in runs of these kinds."""
+        return sum(r.bytes for r in self.runs if r.kind in kinds)
 
     @property
     def kept_bytes(self) -> int:

@@ -50,21 +50,25 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if manifest.parent:
         out.line(f"needs       {', '.join(parent.name for parent in publish.chain(path)[1:])}")
     out.table(
-        ("rank", "host", "image", "memory saved", "of parents", "of files", "mapped", "regions", "threads"),
+        (
+            "rank", "host", "image", "memory saved", "compressed", "of parents", "of files", "mapped", "regions",
+            "threads",
+        ),  # fmt: skip
         [_row(i) for i in images],
     )
     return 0
 
 
 def _row(i: Any) -> tuple[Any, ...]:
-    from ...ckpt.store.image import RUN_DATA, RUN_FILE
+    from ...ckpt.store.image import RUN_DATA, RUN_FILE, RUN_ZIPPED
 
     h = i.header
     return (
         h.rank,
         h.host,
         size(h.file_bytes),
-        size(i.bytes_of(RUN_DATA)),
+        size(i.bytes_of(RUN_DATA, RUN_ZIPPED)),
+        size(i.bytes_of(RUN_ZIPPED)),
         size(i.kept_bytes),
         size(i.bytes_of(RUN_FILE)),
         size(i.mapped_bytes),
@@ -88,9 +92,9 @@ def _one(i: Any, out: Output) -> None:
 
 
 def _saved(i: Any, region: Any) -> int:
-    from ...ckpt.store.image import RUN_DATA
+    from ...ckpt.store.image import RUN_FILE
 
-    return sum(run.bytes for run in i.runs if run.kind == RUN_DATA and region.lo <= run.address < region.hi)
+    return sum(run.bytes for run in i.runs if run.kind != RUN_FILE and region.lo <= run.address < region.hi)
 
 
 def _record(i: Any, detailed: bool) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--background": "auto or off",
         "--dirty": "auto, hash or off",
         "--full-every": "checkpoints from one with full images to the next",
+        "--compress": "auto, on or off",
         "--shift": "auto, off or require",
         "--on-failover": "continue or checkpoint",
     }
@@ -85,7 +86,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
         older = verify.older(path, signed=not options.unsigned)
         raise ManapyError(problems[0] + more + f"; {older} can be used instead" * (older is not None))
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
-    for option in ("mpi", "interval", "keep", "background", "dirty", "full_every", "shift", "on_failover"):
+    passed = ("mpi", "interval", "keep", "background", "compress", "dirty", "full_every", "shift", "on_failover")
+    for option in passed:
         if (value := getattr(options, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
     command += ["--lazy"] * options.lazy

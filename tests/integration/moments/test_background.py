@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy, run
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.ckpt import command
 from manapy.cli.shared import naming
 from manapy.core.errors import CheckpointError, ManapyError
@@ -124,13 +124,6 @@ def test_the_image_is_of_the_moment_of_capture(make_job: Callable[..., Job], asi
     job.wait_until_it_runs()
     assert "the job stood for" in take(job).remark
     ends_well(job)
-
-
-@pytest.mark.parametrize("command", ["manapy-launch", "manapy-restart"])
-def test_option_takes_two_words(command: str) -> None:
-    done = run([BIN / command, "--background", "on", "x"])
-    assert done.returncode == 2
-    assert done.stderr == f"{command}: --background needs auto or off, not on (see --help)\n"
 
 
 def test_command_says_both_times(make_job: Callable[..., Job]) -> None:

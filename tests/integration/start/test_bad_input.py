@@ -15,11 +15,17 @@ from pathlib import Path
 import images
 import pytest
 from compiling import SHARED, build
-from jobs import BIN, PATIENCE, Job, launch, manapy
+from jobs import BIN, PATIENCE, Job, launch, manapy, run
 
 from manapy.ckpt.store import image
 from waiting import until_gone
 
+WORDS = {
+    "--background": "auto or off",
+    "--compress": "auto, on or off",
+    "--on-failover": "continue or checkpoint",
+    "--shift": "auto, off or require",
+}
 SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
 
 
@@ -279,3 +285,11 @@ def test_directory_of_a_live_job(running: Job, tmp_path: Path) -> None:
     done = launch("--dir", running.dir, "/bin/true", cwd=tmp_path)
     assert done.returncode != 0 and "is still running" in done.stderr + done.stdout
     running.finish()
+
+
+@pytest.mark.parametrize("command", ["manapy-launch", "manapy-restart"])
+@pytest.mark.parametrize("option", WORDS)
+def test_other_words(command: str, option: str) -> None:
+    done = run([BIN / command, option, "maybe", "x"])
+    assert done.returncode == 2
+    assert done.stderr == f"{command}: {option} needs {WORDS[option]}, not maybe (see --help)\n"

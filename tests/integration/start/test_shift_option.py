@@ -149,10 +149,3 @@ def test_a_recent_checkpoint_will_do(make_job: Callable[..., Job]) -> None:
     refused = manapy("checkpoint", job.dir, "--unless-within", "1m", "--then", "exit")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
     job.kill()
-
-
-@pytest.mark.parametrize("command", ["manapy-launch", "manapy-restart"])
-def test_on_failover_takes_two_words(command: str) -> None:
-    done = subprocess.run([BIN / command, "--on-failover", "run", "x"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == f"{command}: --on-failover needs continue or checkpoint, not run (see --help)\n"

@@ -40,6 +40,8 @@ def test_constants(include: Path) -> None:
     assert (image.SEAL, image.RUN_SEAL) == tuple(
         map(int, re.search(r"MPY_IMAGE_SEAL = (\d+), MPY_RUN_SEAL = (\d+)", text).groups())
     )
+    for name, value in re.findall(r"MPY_(RUN_[A-Z]+) = (\d+)[, ]", text):
+        assert getattr(image, name) == int(value)
     kinds = re.search(r"enum \{ MPY_SECTION_REGIONS = 1, (.*?), MPY_SECTIONS_MAX = 16 \}", text)[1].split(", ")
     for number, name in enumerate(kinds, 2):
         assert getattr(image, name.removeprefix("MPY_")) == number
