@@ -17,7 +17,7 @@ typedef struct mpy_options {
     const char *rejoin;    /* ... and this text lets it find its job again */
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
-    const char *compress;  /* "auto", "on" or "off": images (image/file/zip.c) */
+    const char *compress;  /* "auto", "on" or "off": images (image/write/zip.c) */
     bool is_unsigned;      /* restart although nothing proves that the job has written the checkpoint */
     bool lazy;             /* restart: the program runs before all of its memory has been read */
     bool trace;            /* record calls (trace/recorder.c) */

@@ -1,7 +1,7 @@
 /* pages.c - the pages of a region as runs of an image.
  *
  * Half: lower; runs on the control plane's worker thread, or in a process that was forked from it (background.c). So it
- * takes no lock (invariant 1 of image/file/output.c).
+ * takes no lock (invariant 1 of image/write/output.c).
  *
  * Invariants
  *  1. It reads the upper half's memory and writes only the file, or a copy. Pages that were never touched are

@@ -2,7 +2,7 @@
 #ifndef MANAPY_PAGES_H
 #define MANAPY_PAGES_H
 #include "dirty/dirty.h"
-#include "image/file/output.h"
+#include "image/write/output.h"
 #include "maps.h"
 
 /* A region whose pages are saved. */

@@ -2,7 +2,7 @@
  * read while the program is halted, and the pages.
  *
  * Half: lower. The first step may call libc: no thread of the program is inside the lower half, so its locks are free.
- * The second step may run in a forked process, and takes no lock (invariant 1 of image/file/output.c).
+ * The second step may run in a forked process, and takes no lock (invariant 1 of image/write/output.c).
  *
  * Invariants
  *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has

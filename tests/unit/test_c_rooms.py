@@ -31,7 +31,11 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "image/file": "base",
     "image/dirty": "image/file",
     "image/lazy": "base image/file isolate isolate/trap",
-    "image": ("base control image/dirty image/file image/lazy isolate isolate/trap join mpi process process/fds trace"),
+    "image/write": "base image/file",
+    "image": (
+        "base control image/dirty image/file image/lazy image/write isolate isolate/trap join mpi process process/fds "
+        "trace"
+    ),
     "start": "base control image image/file isolate isolate/trap join join/manager mpi process process/fds trace wire",
 }
 # The upper half meets the lower half only at lowerhalf/include. Functions of higher rooms that core calls are declared

@@ -28,6 +28,7 @@ from ...core.errors import ImageError, why
 MAGIC = b"MANAPYIM"
 VERSION = 4
 PAGE = 4096
+RUN_MAX = 2 << 20  # bytes of memory
 SECTIONS_MAX = 16
 CHAIN_MAX = 100  # images of a chain
 SEAL, RUN_SEAL, PARENT_PATH = 32, 16, 128  # bytes

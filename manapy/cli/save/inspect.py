@@ -51,7 +51,15 @@ def run(options: argparse.Namespace, out: Output) -> int:
         out.line(f"needs       {', '.join(parent.name for parent in publish.chain(path)[1:])}")
     out.table(
         (
-            "rank", "host", "image", "memory saved", "compressed", "of parents", "of files", "mapped", "regions",
+            "rank",
+            "host",
+            "image",
+            "memory saved",
+            "compressed",
+            "of parents",
+            "of files",
+            "mapped",
+            "regions",
             "threads",
         ),  # fmt: skip
         [_row(i) for i in images],

@@ -99,9 +99,7 @@ def test_exec_keeps_the_option(make_job: Callable[..., Job]) -> None:
 
 
 LIBRARY = next(Path("/usr/lib").glob("*/libzstd.so.1"), None)
-MISSING = (
-    "libzstd.so.1 cannot be loaded: install the package libzstd1 (Debian, Ubuntu) or libzstd (other systems)"
-)
+MISSING = "libzstd.so.1 cannot be loaded: install the package libzstd1 (Debian, Ubuntu) or libzstd (other systems)"
 
 
 @pytest.fixture

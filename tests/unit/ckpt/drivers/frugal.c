@@ -10,7 +10,7 @@
 
 #include "base/zstd.h"
 #include "check.h"
-#include "image/file/zip.h"
+#include "image/write/zip.h"
 
 enum { BYTES = 32 << 20, PIECE = 1 << 20 };
 

@@ -29,7 +29,7 @@ void write_image(const char *path, uint64_t lo, uint64_t bytes, const char *comp
     mpy_image_keys(&o.keys, secret);
     mpy_image_seal_begin(&o.seal, &o.keys);
     mpy_zip_begin(&o.zip, compress);
-    CHECK(!mpy_pages_begin(&o) && !mpy_image_output_put(&o, page, sizeof page) && !mpy_pages_write(&o, &pages));
+    CHECK(!mpy_pages_begin(&o) && !mpy_image_output_put(&o, page, sizeof page) && !mpy_pages_write(&o, &pages, NULL));
     CHECK(!mpy_image_output_section(&o, MPY_SECTION_REGIONS, &region, sizeof region, 1) &&
           !mpy_image_output_vector(&o, MPY_SECTION_RUNS, &o.runs) &&
           !mpy_image_output_section(&o, MPY_SECTION_FILES, "", 0, 0) &&

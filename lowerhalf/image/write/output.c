@@ -15,7 +15,7 @@
 
 #include <manapy/syscall.h>
 
-#include "crc32c.h"
+#include "image/file/crc32c.h"
 
 #define WRITE_CHUNK (8ul << 20)
 

@@ -8,7 +8,7 @@
 
 #include <manapy/image.h>
 
-#include "seal.h"
+#include "image/file/seal.h"
 #include "zip.h"
 
 /* An array that grows. Set `size`, the bytes of an item; all else is 0 at first. */
