@@ -27,6 +27,9 @@ typedef struct mpy_options {
     bool background;       /* checkpoints write images beside the program */
     const char *dirty;     /* how changed pages are found, for incremental images; NULL: all images are full */
     int full_every;        /* checkpoints from one with full images to the next */
+    const char *local;     /* directory for images on local storage, or NULL */
+    double flush_s;        /* seconds between copies from there to the job directory; negative: none */
+    bool partner;          /* images are copied to the next host, too */
     mpy_protocol_t protocol;
 } mpy_options_t;
 

@@ -118,7 +118,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t *job, int listener, int lock,
                               char *error, size_t n) {
     int words[2] = {-1, -1};
-    char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16], full[16];
+    char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16], full[16], flush[32];
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
     snprintf(ranks, sizeof ranks, "%d", job->size);
@@ -130,6 +130,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
         job->last_words = mpy_fd_high(words[0]);
         argv[argc++] = "--resume", argv[argc++] = options->resume;
         argv[argc++] = "--last-words", argv[argc++] = "5";
+        if (options->exact) argv[argc++] = "--exact";
     }
     if (options->interval > 0)
         snprintf(interval, sizeof interval, "%.3f", options->interval), argv[argc++] = "--interval",
@@ -144,6 +145,11 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
         snprintf(full, sizeof full, "%d", options->full_every);
         argv[argc++] = "--dirty", argv[argc++] = options->dirty;
         argv[argc++] = "--full-every", argv[argc++] = full;
+    }
+    if (options->local != NULL) {
+        snprintf(flush, sizeof flush, "--flush=%.3f", options->flush_s);
+        argv[argc++] = "--local", argv[argc++] = options->local, argv[argc++] = flush;
+        if (options->partner) argv[argc++] = "--partner";
     }
     argv[argc] = NULL;
     bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},

@@ -17,6 +17,7 @@
 typedef struct mpy_rendezvous_options {
     const char *dir;      /* --dir, or NULL */
     const char *resume;   /* checkpoint directory that this job continues, or NULL for a new job */
+    bool exact;           /* no older checkpoint, if its images are lost */
     int expected_ranks;   /* number of ranks of that checkpoint; 0: any. If it differs, all ranks fail together */
     char *const *argv;    /* the program and its arguments, for messages; NULL-terminated */
     const char *mpi;      /* real MPI library, if known already; NULL else */
@@ -26,6 +27,9 @@ typedef struct mpy_rendezvous_options {
     bool background;      /* checkpoints write images beside the program */
     const char *dirty;    /* how changed pages are found, for incremental images; NULL: all images are full */
     int full_every;       /* checkpoints from one with full images to the next */
+    const char *local;    /* directory for images on local storage, or NULL */
+    double flush_s;       /* seconds between copies from there to the job directory; negative: none */
+    bool partner;         /* copy them to the next host, too */
     mpy_agreement_check_t *check; /* checks this rank's image before a step of a chain continues a checkpoint */
     mpy_protocol_t protocol; /* of a new job; the manifest and images of a continued job contain its protocol */
 } mpy_rendezvous_options_t;

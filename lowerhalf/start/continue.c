@@ -53,6 +53,7 @@ static const mpy_image_keys_t *keys_of(const char *checkpoint) {
 bool mpy_continue_check(const char *checkpoint, int rank, int size, char *damage, size_t n) {
     char path[PATH_MAX + MPY_IMAGE_PATH_MORE];
     uint8_t secret[MPY_SECRET_BYTES];
+    if (mpy_has_local_images(checkpoint)) return true; /* it is located and checked when there is a job */
     mpy_image_path(path, sizeof path, checkpoint, rank);
     return secret_of(checkpoint, secret, damage, n) && mpy_image_verify(path, rank, size, secret, NULL, damage, n) == 0;
 }
@@ -62,7 +63,8 @@ static void open_image(mpy_image_t *image, const char *checkpoint) {
     struct stat st;
     if (stat(checkpoint, &st)) mpy_fail(1, "%s: %s", checkpoint, strerror(errno));
     if (mpy_own_check(checkpoint, &st, 022, error, sizeof error)) mpy_fail(1, "%s", error);
-    mpy_image_path(path, sizeof path, checkpoint, MPY_LOWER->rank);
+    if (mpy_image_located()) snprintf(path, sizeof path, "%s", mpy_image_located());
+    else mpy_image_path(path, sizeof path, checkpoint, MPY_LOWER->rank);
     if (mpy_image_open(image, path, MPY_LOWER->rank, MPY_LOWER->size, keys_of(checkpoint), error, sizeof error) ||
         mpy_image_check_loadable(image, error, sizeof error) || mpy_image_check_files(image, error, sizeof error))
         mpy_fail(1, "%s", error);

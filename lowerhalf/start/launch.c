@@ -67,7 +67,7 @@ int main(int argc, char **argv, char **envp) {
 
     mpy_fds_note_inherited();
     mpy_blocks_map();
-    const char *checkpoint = mpy_lower_join(argv + first, NULL, 0, 0);
+    const char *checkpoint = mpy_lower_join(argv + first, NULL, false, 0, 0);
     if (checkpoint) mpy_continue(checkpoint);
     mpy_blocks_map_saved();
     if (mpy_arena_init()) mpy_fail(1, "address %#lx, which manapy needs, is in use", (unsigned long)MPY_HEAP_LO);

@@ -165,7 +165,7 @@ static bool heavy_yield(void) {
     return false;
 }
 
-const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
+const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
     if (strcmp(mpy_options.compress, "off") && !mpy_zstd_open() && !strcmp(mpy_options.compress, "on"))
@@ -175,6 +175,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     mpy_rendezvous_options_t options = {.dir = mpy_options.dir,
                                         .resume = resume,
+                                        .exact = exact,
                                         .expected_ranks = ranks,
                                         .argv = argv,
                                         .mpi = mpy_mpi_path(),
@@ -184,6 +185,9 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
                                         .background = mpy_options.background,
                                         .dirty = mpy_options.dirty,
                                         .full_every = mpy_options.full_every,
+                                        .local = mpy_options.local,
+                                        .flush_s = mpy_options.flush_s,
+                                        .partner = mpy_options.partner,
                                         .check = mpy_continue_check,
                                         .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {
@@ -199,6 +203,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
         _exit(job.step.code);
     }
     if (job.step.verdict == MPY_CHAIN_RESUME) resume = job.step.path, generation = 1;
+    if (resume) resume = mpy_locate(&job, resume);
     mpy_mpi_started_by(job.manager);
     if (job.manager != MPY_MANAGER_PMIX && !mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
     if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;

@@ -2,6 +2,7 @@
 #ifndef MANAPY_LOWER_H
 #define MANAPY_LOWER_H
 #include "base/rank.h"
+#include "join/rendezvous.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,10 +17,14 @@ void mpy_blocks_map_saved(void);
 /* Map anonymous memory at a fixed free address. Fails if the address is in use. */
 void mpy_fixed_map(uint64_t address, uint64_t bytes);
 /* Find rank, size and job (join/rendezvous.h) and fill the lower block. `argv`: the program, for messages. `resume`:
- * the checkpoint to continue, or NULL. `ranks`: its number of ranks. Returns the checkpoint to continue, or NULL to
- * start the program. In a chain it may differ from `resume`, and the process ends here if an earlier allocation has
- * done the step. */
-const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation);
+ * the checkpoint to continue, or NULL; `exact`: no older one. `ranks`: its number of ranks. Returns the checkpoint to
+ * continue, or NULL to start the program. In a chain, and if images are on local storage, it may differ from `resume`. The process ends here
+ * if an earlier allocation has done the step. */
+const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, int ranks, uint32_t generation);
+/* The checkpoint that all ranks of the job continue, in place of this one. Ends the process if its images are lost. */
+const char *mpy_locate(const mpy_job_t *job, const char *checkpoint);
+/* Where mpy_locate has found the image of this rank; NULL: in the checkpoint's directory (image_path.h). */
+const char *mpy_image_located(void);
 /* The base of reserved descriptors has risen: move what mpy_lower_join has opened above it. */
 void mpy_lower_make_way(void);
 /* Start the donor threads, the stop handler and the control thread. */

@@ -27,6 +27,12 @@ static const char launch_usage[] =
     "                      auto, hash: a checkpoint writes only pages that have changed since the last one. A hash of\n"
     "                      each page finds them; off (default): all pages\n"
     "  --full-every K      with --dirty: every K-th checkpoint writes all pages (default 10, at most 100)\n"
+    "  --local DIRECTORY   write images to DIRECTORY on each host, such as /nvme, not to the job directory\n"
+    "  --flush TIME|off    with --local: copy checkpoints to the job directory, at most one every TIME (default 0s:\n"
+    "                      each one)\n"
+    "  --redundancy none|partner\n"
+    "                      with --local: partner copies the images of each host to another one, so that the loss of\n"
+    "                      any one host loses no checkpoint (default: none)\n"
     "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
     "comparison,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
@@ -42,8 +48,8 @@ static const char launch_usage[] =
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
-    "  --interval, --keep, --mpi, --child-grace, --background, --compress, --dirty, --full-every, --shift,\n"
-    "  --on-failover, --no-trace   as for manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --background, --compress, --dirty, --full-every, --local, --flush,\n"
+    "  --redundancy, --shift, --on-failover, --no-trace   as for manapy-launch\n"
     "  --lazy              let the program run before all of its memory has been read: pages come when they are\n"
     "                      touched, and one after the other\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
@@ -107,6 +113,20 @@ static int count(const char *why, const char *text, int most) {
     return (int)n;
 }
 
+static const char *local(const char *text) {
+    if (text[0] != '/') usage("--local needs an absolute path, not ", text);
+    return text;
+}
+
+static double flush(const char *option, const char *text) {
+    return strcmp(text, "off") ? seconds(option, text) : -1;
+}
+
+static bool partner(const char *text) {
+    if (strcmp(text, "none") && strcmp(text, "partner")) usage("--redundancy needs none or partner, not ", text);
+    return text[0] == 'p';
+}
+
 static const char *on_failover(const char *text) {
     if (strcmp(text, "continue") && strcmp(text, "checkpoint"))
         usage("--on-failover needs continue or checkpoint, not ", text);
@@ -136,7 +156,8 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (restart && !strcmp(option, "--unsigned")) { out->is_unsigned = true; continue; }
         static const char *const known[] = {"--interval", "--dir",         "--keep",       "--mpi",  "--child-grace",
                                             "--shift",    "--on-failover", "--background", "--exec", "--rejoin",
-                                            "--protocol", "--dirty",       "--full-every", "--compress"};
+                                            "--protocol", "--dirty",       "--full-every", "--compress",
+                                            "--local",    "--flush",       "--redundancy"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
@@ -158,8 +179,13 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 11: out->dirty = dirty(value); break;
         case 12: out->full_every = count("--full-every needs a number up to 100, not ", value, MPY_CHAIN_MAX); break;
         case 13: out->compress = compress(value); break;
+        case 14: out->local = local(value); break;
+        case 15: out->flush_s = flush(option, value); break;
+        case 16: out->partner = partner(value); break;
         }
     }
+    if (out->partner && !out->local) usage("--redundancy partner needs ", "--local");
+    if (out->dirty && out->local) usage("--dirty cannot be used together with ", "--local");
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }
     mpy_options = *out;
     return i;

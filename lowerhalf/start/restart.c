@@ -35,13 +35,14 @@ static long newest(const char *job) {
     return highest;
 }
 
-/* The checkpoint directory: as given; or the newest one of a job directory: `latest`, or, if somebody has removed that
- * checkpoint, the one with the highest number (as latest() in manapy/ckpt/store/publish.py). */
-static const char *checkpoint_path(const char *given) {
+/* The checkpoint directory: as given (exact); or the newest one of a job directory: `latest`, or, if somebody has
+ * removed that checkpoint, the one with the highest number (as latest() in manapy/ckpt/store/publish.py). */
+static const char *checkpoint_path(const char *given, bool *exact) {
     static char path[PATH_MAX];
     char inside[PATH_MAX];
     snprintf(inside, sizeof inside, "%s/manifest.json", given);
-    if (access(inside, R_OK)) snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
+    *exact = access(inside, R_OK) == 0;
+    if (!*exact) snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
     if (access(inside, R_OK)) snprintf(inside, sizeof inside, "%s/ckpt-%06ld/manifest.json", given, newest(given));
     if (access(inside, R_OK))
         mpy_fail(1, "%s is neither a checkpoint nor a job directory with a checkpoint (see `manapy list`)", given);
@@ -50,8 +51,10 @@ static const char *checkpoint_path(const char *given) {
     return path;
 }
 
-/* The number of ranks, from the header of rank 0's image. The header of our own image is checked in full later. */
+/* The number of ranks, from the header of rank 0's image. The header of our own image is checked in full later. If
+ * images are on local storage, rank 0's may be on another host. */
 static int count_ranks(const char *checkpoint) {
+    if (mpy_has_local_images(checkpoint)) return mpy_count_folders(checkpoint);
     char path[PATH_MAX + MPY_IMAGE_PATH_MORE];
     mpy_image_header_t header = {0};
     mpy_image_path(path, sizeof path, checkpoint, 0);
@@ -70,11 +73,11 @@ int main(int argc, char **argv, char **envp) {
     mpy_preload_leave(argv);
     mpy_options_t options;
     int first = mpy_options_parse(argc, argv, &options);
-    const char *checkpoint = checkpoint_path(argv[first]);
+    bool exact;
+    const char *checkpoint = checkpoint_path(argv[first], &exact);
     int ranks = count_ranks(checkpoint);
 
     mpy_fds_note_inherited();
     mpy_blocks_map();
-    mpy_lower_join(argv + first, checkpoint, ranks, 1);
-    mpy_continue(checkpoint);
+    mpy_continue(mpy_lower_join(argv + first, checkpoint, exact, ranks, 1));
 }

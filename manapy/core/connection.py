@@ -96,6 +96,16 @@ class Connection:
                 ) from error
         return line.decode("utf-8", "replace")
 
+    def receive_bytes(self, count: int) -> bytes:
+        """So many bytes, which have no seal of their own."""
+        try:
+            data = self._stream.read(count)
+        except OSError as error:
+            raise self._lost(error) from error
+        if len(data) < count:
+            raise self._lost(None)
+        return data
+
     def patient(self) -> None:
         """Wait for answers without a time limit from now on."""
         self._socket.settimeout(None)

@@ -168,6 +168,19 @@
  *   SERVES reason                                             it serves (empty), or why it cannot
  *   KEYS number request fields                                of its store, the coordinator (manapy/rdma/central.py)
  *
+ * Local storage (manapy/ckpt/coordinator/storage.py, fetch.py). The words of an order are strings, as are those of its
+ * answer; manapy/ckpt/store/local.py has the orders. Images move between hosts by other connections (ckpt/transfer.py).
+ * coordinator -> node
+ *   STORE number order words...                               do this with the local storage of your host
+ * node -> coordinator
+ *   STORED number ok words...|failed reason                   answer to STORE
+ * command -> coordinator
+ *   FETCH rank host                                           a rank of a restart asks where its image is
+ * coordinator -> command
+ *   FOUND checkpoint image [remark]                           or RESULT failed reason; when all ranks have asked. The
+ *                                                             checkpoint may be older than the one that was asked for:
+ *                                                             the remark says so
+ *
  * An agent below another one gets and sends these lines through FOR and FROM.
  */
 #ifndef MANAPY_CONTROL_H

@@ -3,6 +3,9 @@
  * The images of a job on one host lie in the checkpoint's directory itself. With several hosts, each has a folder there
  * for its ranks, and the file `folders` names the folder of each rank: MPY_FOLDER_WIDTH bytes, "node-NNNNN\n". So a
  * rank reads only its own entry. manapy/ckpt/store/folders.py writes them.
+ *
+ * If there is a file `local`, the images may be on local storage of the hosts. Then the coordinator says where each
+ * image is (manapy/ckpt/store/levels.py), and `folders` exists always.
  */
 #ifndef MANAPY_IMAGE_PATH_H
 #define MANAPY_IMAGE_PATH_H
@@ -11,6 +14,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -22,6 +26,20 @@ enum {
 /* Is it "node-" and digits? */
 static inline int mpy_is_folder(const char entry[MPY_FOLDER_WIDTH]) {
     return !strncmp(entry, "node-", 5) && strspn(entry + 5, "0123456789") == MPY_FOLDER_WIDTH - 6;
+}
+
+static inline int mpy_has_local_images(const char *checkpoint) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/local", checkpoint);
+    return access(path, F_OK) == 0;
+}
+
+/* The number of ranks, by the list of folders; 0 without one. */
+static inline int mpy_count_folders(const char *checkpoint) {
+    char path[4096];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/folders", checkpoint);
+    return stat(path, &st) == 0 ? (int)(st.st_size / MPY_FOLDER_WIDTH) : 0;
 }
 
 /* An entry that is missing or damaged gives the path of a job on one host, where no image will be found. */

@@ -21,6 +21,7 @@ from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
 from .recordings import Agent, Recordings
 from .shift import Shift
+from .storage import Storage
 from .tree import Below, Tree
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,8 @@ class Connections:
 
     ``on_admitted()`` is called after a rank has come, ``on_rank_line(rank, kind, fields, line)`` for each line that is
     not for a checkpoint, ``serve_command(channel)`` for a command. ``busy``: why the last rank was refused, or empty.
-    ``recordings``: the streams between commands and agents. ``shift``: the RDMA agents.
+    ``recordings``: the streams between commands and agents. ``shift``: the RDMA agents. ``storage``: the local
+    storage of all hosts.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Connections:
         on_admitted: Callable[[], None],
         on_rank_line: Callable[[Rank, str, list[str], str], None],
         serve_command: Callable[[Channel], Awaitable[None]],
+        storage: Storage,
     ) -> None:
         self.busy = ""
         self._secret, self._ranks, self._flow = secret, ranks, flow
@@ -52,7 +55,8 @@ class Connections:
         self._nodes: set[Node] = set()
         self._tree = Tree()
         self.recordings = Recordings(self._agent_of)
-        self.shift = Shift(directory)
+        self._storage = storage
+        self.shift = Shift(directory, storage.agents)
         self._commands: set[asyncio.Task[None]] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -146,7 +150,7 @@ class Connections:
         if (below := await self._tree.place(node)) is not None and not await self._stays(below, channel):
             return
         self._nodes.add(node)
-        self.shift.on_agent(node.host, node)
+        self._storage.agents.on_agent(node.host, node)
         try:
             while message := await channel.receive_line():
                 self._on_message(node, message)
@@ -196,7 +200,7 @@ class Connections:
         """The agent above another one speaks of it, or passes its line on."""
         if kind == "JOINED":
             below.joined.set()
-            self.shift.on_agent(below.host, below)
+            self._storage.agents.on_agent(below.host, below)
             log.info("host %s: its agent is connected through that of host %s", below.host, below.above.host)
         elif kind == "FROM":
             self._on_own_line(below, line)
@@ -207,11 +211,12 @@ class Connections:
 
     def _on_own_line(self, agent: Agent, line: str) -> bool:
         """A line of an agent about its host. False: it is about something else."""
-        return self.recordings.on_line(agent, line) or self.shift.on_line(agent, line)
+        return any(part.on_line(agent, line) for part in (self.recordings, self.shift, self._storage))
 
     def _on_agent_lost(self, agent: Agent) -> None:
         self.recordings.on_agent_lost(agent)
         self.shift.on_agent_lost(agent)
+        self._storage.on_agent_lost(agent)
 
     def _agent_of(self, host: str) -> Agent | None:
         agents: list[Node | Below] = [

@@ -38,11 +38,13 @@ from ..store import job, known, publish
 from . import report
 from .channel import Channel
 from .connections import Connections
+from .fetch import Fetch
 from .flow import Flow, Published
 from .increments import Increments
 from .mpi_init import InitWatch
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
+from .storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--background", action="store_true")
     parser.add_argument("--dirty", default="", metavar="WAY")
     parser.add_argument("--full-every", type=int, default=1, metavar="K")
+    parser.add_argument("--exact", action="store_true", help="resume this checkpoint, no older one")
+    parser.add_argument("--local", type=Path, metavar="DIR")
+    parser.add_argument("--flush", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--partner", action="store_true")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,6 +91,10 @@ def run(options: argparse.Namespace) -> int:
         options.background,
         options.dirty,
         options.full_every,
+        options.exact,
+        options.local,
+        options.flush,
+        options.partner,
     )
     try:
         listener = socket.socket(fileno=options.fd)
@@ -98,7 +108,8 @@ def run(options: argparse.Namespace) -> int:
 @dataclass(frozen=True)
 class Settings:
     """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all. ``background``:
-    write images beside the running ranks. ``dirty``, ``full_every``: see increments.py."""
+    write images beside the running ranks. ``dirty``, ``full_every``: see increments.py. ``exact``: resume no older
+    checkpoint. ``local``, ``flush``, ``partner``: see storage.py."""
 
     ranks: int
     rank0_pid: int = 0
@@ -110,6 +121,10 @@ class Settings:
     background: bool = False
     dirty: str = ""
     full_every: int = 1
+    exact: bool = False
+    local: Path | None = None
+    flush: float = 0.0
+    partner: bool = False
 
 
 class Coordinator:
@@ -119,7 +134,14 @@ class Coordinator:
         self.dir = directory
         self.settings = settings
         self._secret = (directory / "secret").read_bytes()
-        self.flow = Flow(settings.ranks, directory, self._secret, lambda ranks, line: self.ranks.send(ranks, line))
+        self.storage = Storage(directory, self._secret, settings.local, settings.flush, settings.partner, self._say)
+        self.flow = Flow(
+            settings.ranks,
+            directory,
+            self._secret,
+            self.storage,
+            lambda ranks, line: self.ranks.send(ranks, line),
+        )
         self.flow.increments = Increments(settings.dirty, settings.full_every)
         self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
         self.init = InitWatch(self.ranks)
@@ -136,7 +158,9 @@ class Coordinator:
             self._look_whether_started,
             self._on_rank_line,
             self._serve_command,
+            self.storage,
         )
+        self._fetch: Fetch | None = None
         self.report = report.Report(
             directory,
             settings.resume is not None,
@@ -180,6 +204,7 @@ class Coordinator:
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
         self._spawn(self._watch_init())
+        self._spawn(self.storage.serve())
         if self.settings.interval > 0:
             self._spawn(self._serve_interval())
         log.info(
@@ -221,6 +246,9 @@ class Coordinator:
             where = Path(self.settings.resume).resolve().parent
             if publish.owner(where) == self.dir.resolve():
                 self.flow.place = where
+            self._fetch = Fetch(
+                self.settings.ranks, Path(self.settings.resume).resolve(), self.settings.exact, self.storage
+            )
         self.record |= {
             "pid": os.getpid(),
             "checkpoint_dir": str(self.flow.place),
@@ -268,7 +296,10 @@ class Coordinator:
             if found := self.init.due():
                 rank, text = found
                 log.warning("%s", text)
-                self.ranks.send((rank.number,), protocol.join("SAY", text))
+                self._say(text, rank.number)
+
+    def _say(self, text: str, rank: int = 0) -> None:
+        self.ranks.send((rank,), protocol.join("SAY", text))
 
     # ---- ranks
 
@@ -358,13 +389,14 @@ class Coordinator:
         """Start to delete old checkpoints, beside the running ranks. If the job ends first, a later run deletes the
         rest."""
         if self.settings.keep > 0 and (self._pruning is None or self._pruning.done()):
-            self._pruning = asyncio.ensure_future(asyncio.to_thread(self._prune_now))
+            self._pruning = asyncio.ensure_future(self._prune_now())
 
-    def _prune_now(self) -> None:
+    async def _prune_now(self) -> None:
         try:
-            publish.prune(self.dir, self.settings.keep)
+            await asyncio.to_thread(publish.prune, self.dir, self.settings.keep)
         except OSError as error:
             log.error("deleting old checkpoints: %s", why(error))
+        await self.storage.tidy()
 
     def _manifest_record(self) -> dict[str, Any]:
         keys = ("argv", "cwd", "mpi", "mpirun", "protocol")
@@ -421,6 +453,8 @@ class Coordinator:
                 await self._connections.recordings.serve(channel, protocol.decode_text(host))
             case "SERVE", [host]:
                 await self._connections.shift.serve(channel, protocol.decode_text(host))
+            case "FETCH", [rank, host] if self._fetch is not None:
+                await self._fetch.serve(channel, int(rank), protocol.decode_text(host))
             case "STOP", [("0" | "1") as checkpoint]:
                 await self._answer(channel, lambda: self._stop(checkpoint == "1"))
             case _:

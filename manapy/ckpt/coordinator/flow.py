@@ -13,7 +13,8 @@ Invariants
  3. A rank whose program has disabled checkpoints answers CHECK when the program has enabled them again. If the program
     disables them later, the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen, it cannot
     disable them.
- 4. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
+ 4. The images of a checkpoint are in place on all hosts before it is published (storage.py).
+ 5. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
-from ...core.errors import CheckpointError, explained
+from ...core.errors import CheckpointError
 from ...core.units import ranges, size
 from .. import protocol
 from ..store import folders, publish
 from .increments import Increments
+from .storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +79,17 @@ class Published(NamedTuple):
 class Flow:
     """The checkpoints of one job, one at a time. ``send(ranks, line)`` must not block."""
 
-    def __init__(self, size: int, directory: Path, secret: bytes, send: Callable[[Sequence[int], str], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        directory: Path,
+        secret: bytes,
+        storage: Storage,
+        send: Callable[[Sequence[int], str], None],
+    ) -> None:
         self.size = size
         self.directory = directory
+        self.storage = storage
         self.place = directory  # where the images go (publish.place)
         self.increments = Increments()
         self.controller = Controller(size)
@@ -130,9 +140,8 @@ class Flow:
             self.written, self._measured = 0, 0.0
             # not earlier: a rank sends its PLACE before CHECKED
             self.temporary = publish.begin(self.directory, self.place)
-            where = folders.choose(hosts)
-            with explained(CheckpointError, self.temporary):
-                folders.make(self.temporary, where)
+            where = self.storage.choose(hosts)
+            into = await self.storage.open(self.temporary, where, hosts)
             on_begin()
             await self._converge()
             background &= then() == "continue"
@@ -140,16 +149,13 @@ class Flow:
             self._halted = time.monotonic()
             await self._all(Phase.STOP, "STOPPED", {f"STOP {self.epoch}": range(self.size)})
             await self._all(Phase.DRAIN, "DRAINED", {f"DRAIN {self.epoch}": range(self.size)})
-            answers, why_not = await (self._capture if background else self._write)(self.temporary, where)
+            answers, why_not = await (self._capture if background else self._write)(into, where)
             entries = [_entry(rank, folders.image(where[rank], rank), answers.pop(rank)) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
-            published = await asyncio.to_thread(
-                _publish,
-                self.temporary,
-                {**record, "epoch": self.epoch, **(parent := self.increments.record(entries))},
-                entries,
-                self._secret,
-            )
+            await self.storage.settle(self.temporary, where, hosts)
+            parent = self.increments.record(entries)
+            record = {**record, **self.storage.record(), "epoch": self.epoch, **parent}
+            published = await asyncio.to_thread(_publish, self.temporary, record, entries, self._secret)
         except BaseException as error:
             self._abort(str(error) or type(error).__name__)
             raise
@@ -163,6 +169,10 @@ class Flow:
         if background:
             remark = self._remark(why_not)
             log.info("%s", remark)
+        if then() == "continue":
+            self.storage.on_published(path)
+        else:  # the allocation may end with the ranks, and local storage with it
+            remark = await self.storage.flush(path)
         on_published(published._replace(remark=remark))
         if background:
             self._step = None
@@ -238,7 +248,8 @@ class Flow:
                     f"{name_ranks(others)}: no answer yet (child processes have not ended, or the host is slow)"
                 ] * bool(others)
             case Phase.WRITE:
-                return [f"writing: {size(self.written, 0)} so far, {name_ranks(missing)} not finished"]
+                so_far = f"{size(self.written, 0)} so far, " if self.storage.levels.shared else ""
+                return [f"writing: {so_far}{name_ranks(missing)} not finished"]
             case Phase.SAVE:
                 return [f"saving ({self.size - len(missing)} of {self.size} written)"]
             case Phase.STOP | Phase.DRAIN | Phase.CAPTURE | Phase.RESUME:
@@ -396,6 +407,7 @@ class Flow:
                 self._send(range(self.size), protocol.join("ABORT", self.epoch, reason))
         if self.temporary is not None:
             publish.cancel(self.temporary)
+            self.storage.cancel()
             self.temporary = None
         self._step = None
         self._enter(Phase.IDLE)

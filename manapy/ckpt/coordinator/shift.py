@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ...core.errors import ManapyError
 from .. import protocol
 from ..store import job
+from .agents import Agents
 from .channel import Channel
 from .recordings import Agent
 
@@ -37,9 +38,8 @@ END_SECONDS = 2.0  # for the programs of this host to end with the job
 class Shift:
     """The RDMA agents of the job in ``directory``."""
 
-    def __init__(self, directory: Path) -> None:
-        self._dir = directory
-        self._nodes: dict[str, asyncio.Future[Agent]] = {}  # by host: the node's agent, if it has come
+    def __init__(self, directory: Path, agents: Agents) -> None:
+        self._dir, self._agents = directory, agents
         self._names: tuple[str, str] = ("", "")  # of the job and of the store, for RDMA agents; since the first request
         self._store: central.CentralStore
         self._desk: central.Desk
@@ -56,12 +56,6 @@ class Shift:
             reason = f"the agent of host {host} does not answer"
         outcome = ("failed", reason) if reason else ("ok", "")
         channel.send(protocol.join("RESULT", *outcome))
-
-    def on_agent(self, host: str, node: Agent) -> None:
-        """The agent of a host has come, or has another connection now."""
-        if self._node(host).done():
-            del self._nodes[host]
-        self._node(host).set_result(node)
 
     def on_line(self, node: Agent, line: str) -> bool:
         """A line of an agent. False: it is about something else."""
@@ -94,7 +88,7 @@ class Shift:
         """Why the agent of this host cannot serve; empty if it does."""
         if not self._names[0]:
             self._open()
-        node = None if host == socket.gethostname() else await asyncio.shield(self._node(host))
+        node = None if host == socket.gethostname() else await self._agents.of(host)
         if node not in self._serving:
             self._serving[node] = asyncio.get_running_loop().create_future()
             if node is None:
@@ -102,9 +96,6 @@ class Shift:
             else:
                 node.tell(" ".join(("SERVE", *self._names)))
         return await asyncio.shield(self._serving[node])
-
-    def _node(self, host: str) -> asyncio.Future[Agent]:
-        return self._nodes.setdefault(host, asyncio.get_running_loop().create_future())
 
     def _open(self) -> None:
         from ...rdma import central, place, store

@@ -32,6 +32,7 @@ from ..bundle import Bundle, read
 from ..collectors import Collectors
 from ..protocol import join
 from ..segments import Segments
+from ..storage import LocalStorage
 from .door import Door
 from .leader import Leader, connect
 from .peer import Guest, Poll, encoded
@@ -95,6 +96,7 @@ class Agent:
         self._segments = Segments()
         self._collectors = Collectors(self._say)
         self._shift = Shift(self._say)
+        self._storage = LocalStorage(self._say, secret, lambda: str(leader.socket.getsockname()[0]))
         self._last = ""  # what ranks are told at the end
 
     def serve(self) -> None:
@@ -103,6 +105,7 @@ class Agent:
         self._poll.add_peer(self._leader, self._on_orders)
         self._poll.add(self._collectors.fileno(), lambda _: self._collectors.ready())
         self._poll.add(self._shift.fileno(), lambda _: self._shift.ready())
+        self._poll.add(self._storage.fileno(), lambda _: self._storage.ready())
         self._on_orders(self._leader.early)
         while not self._last:
             self._poll.wait(max(0.0, self._due - time.monotonic()) if self._up.ranks else None)
@@ -154,7 +157,7 @@ class Agent:
                 self._tree.tell(number, order)
             elif kind == "UNLED":
                 self._last = kind
-            elif not self._collectors.take(line):
+            elif not self._collectors.take(line) and not self._storage.take(line):
                 self._shift.take(line)
         for peer in told:
             self._poll.flush(peer)

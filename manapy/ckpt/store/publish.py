@@ -1,6 +1,6 @@
 """Checkpoint directories: written under a temporary name, published by one rename.
 
-    tmp-000007-x3k9/   images (written and fsynced by the ranks; where: folders.py), then manifest.json
+    tmp-000007-x3k9/   images (written and fsynced by the ranks; where: folders.py, levels.py), then manifest.json
     ckpt-000007/       the same directory after the rename
     latest             symbolic link to the newest
 
@@ -13,7 +13,8 @@ so each job has its own subdirectory there, its place. The job directory links t
 
 Invariants
  1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the
-    manifest was written last. A failure before the rename leaves older checkpoints and `latest` unchanged.
+    manifest was written last. A failure before the rename leaves older checkpoints and `latest` unchanged. Images on
+    local storage are complete there first (local.py). The manifest is replaced when other levels hold them.
  2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the previous
     checkpoint.
  3. A checkpoint is deleted under a temporary name, so that a part of one is never mistaken for a complete one.
@@ -44,7 +45,8 @@ from typing import Any, NamedTuple
 
 from ...core.errors import CheckpointError, ManifestError, explained
 from ...core.files import discard, reading, replace_file, sync
-from . import folders, known, own
+from . import folders, known, levels, own
+from .levels import Levels
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
@@ -89,6 +91,11 @@ class Manifest(NamedTuple):
         """The name of the checkpoint whose images those of this one need; empty if they need none."""
         name = str(self.record.get("parent", ""))
         return name if _NAME.match(name) else ""
+
+    @property
+    def levels(self) -> Levels:
+        """Which levels of storage hold the images."""
+        return levels.read(self.record)
 
     @property
     def file_bytes(self) -> int:
@@ -148,6 +155,7 @@ def read_manifest(path: Path) -> Manifest:
         ranks = [Entry(**entry) for entry in record["ranks"]]
         if [entry.rank for entry in ranks] != list(range(record["size"])):
             raise ManifestError(f"{file}: damaged: the ranks are incomplete")
+        levels.read(record)
         return Manifest(
             ranks,
             [str(a) for a in record["argv"]],
@@ -275,12 +283,14 @@ def _belongs(where: Path, directory: Path) -> bool:
     return where.is_dir() and own.complaint(where) is None and owner(where) == directory.resolve()
 
 
-def _open_place(where: Path, directory: Path) -> None:
+def open_place(where: Path, directory: Path, what: str) -> None:
+    """Make a place for checkpoints of a job, if it does not exist. Raises CheckpointError if somebody else may have
+    written there; ``what`` it is, for the message. Raises OSError."""
     where.parent.mkdir(mode=0o700, exist_ok=True)  # make only one parent, as DMTCP does
     where.mkdir(mode=0o700, exist_ok=True)
     if where.is_symlink() or (why := own.complaint(where)):
         reason = f"{where} is a link" if where.is_symlink() else why
-        raise CheckpointError(f"the program's directory for checkpoints cannot be used: {reason}")
+        raise CheckpointError(f"{what} cannot be used: {reason}")
     if not (where / _OWNER).is_symlink():
         (where / _OWNER).symlink_to(directory)
 
@@ -298,7 +308,7 @@ def begin(directory: Path, where: Path | None = None) -> Path:
         raise CheckpointError(f"the path of the program's directory for checkpoints is too long: {where}")
     with explained(CheckpointError, where, "cannot make "):
         if where != directory:
-            _open_place(where, directory)
+            open_place(where, directory, "the program's directory for checkpoints")
         taken = [
             int(match[1]) for each in {directory, where} for name in os.listdir(each) if (match := _NAME.match(name))
         ]
@@ -311,26 +321,35 @@ def begin(directory: Path, where: Path | None = None) -> Path:
     return path
 
 
+def final_path(temporary: Path) -> Path:
+    """The path of a checkpoint after its publication."""
+    return temporary.parent / f"ckpt-{temporary.name.split('-')[1]}"
+
+
 def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secret: bytes) -> Path:
     """Publish a checkpoint. Returns its final path. Raises CheckpointError.
 
-    ``record`` is completed with the ranks, time and format, and signed with the job's ``secret``.
+    ``record`` is completed with the ranks, time and format, and signed with the job's ``secret``. If it names levels,
+    the images are complete there; else they are in ``temporary``.
     """
     directory = temporary.parent
-    number = int(temporary.name.split("-")[1])
-    final = directory / f"ckpt-{number:06d}"
+    final = final_path(temporary)
     manifest = {
         "magic": MAGIC,
         "format": FORMAT,
-        "number": number,
+        "number": int(final.name.split("-")[1]),
         "time": time.time(),
         "size": len(ranks),
         **record,
         "ranks": (entry._asdict() for entry in ranks),
     }
     with explained(CheckpointError, temporary):
-        _check_sizes(temporary, ranks)
-        folders.finish(temporary, [entry.image for entry in ranks])
+        images = [entry.image for entry in ranks]
+        if (held := levels.read(record)).shared:
+            _check_sizes(temporary, ranks)
+            folders.settle(temporary, images)
+        folders.write_list(temporary, images)
+        levels.mark(temporary, held)
         replace_file(temporary / "manifest.json", _signed(manifest, secret), durable=True)
         sync(temporary)
         if final.exists():
@@ -340,6 +359,14 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         for each in {directory, owner(directory)}:
             _link_latest(each, final.name)
     return final
+
+
+def relevel(checkpoint: Path, held: Levels, secret: bytes) -> None:
+    """Replace the record of a published checkpoint: these levels hold its images now. Raises ManifestError, OSError."""
+    record = {key: value for key, value in read_manifest(checkpoint).record.items() if key != "signature"}
+    replace_file(checkpoint / "manifest.json", _signed({**record, "levels": held.record()}, secret), durable=True)
+    sync(checkpoint)
+    levels.mark(checkpoint, held)
 
 
 def _signed(manifest: dict[str, Any], secret: bytes) -> bytearray:
@@ -402,16 +429,17 @@ def clean(directory: Path) -> list[Path]:
 
 
 def prune(directory: Path, keep: int) -> list[Path]:
-    """Delete all checkpoints except the ``keep`` newest, the one that `latest` names, and what these need. Returns the
-    deleted paths."""
+    """Delete all checkpoints except the ``keep`` newest, the one that `latest` names, the newest one that survives the
+    loss of any host, and what these need. Returns the deleted paths."""
     found = [path for _, path in numbered(directory)]
-    kept = [*found[-keep:], *filter(None, [latest(directory)])]
+    kept = [*found[-keep:], *filter(None, [latest(directory), _newest_shared(directory)])]
     needed = {real for path in kept for real in chain(path)}
     removed = []
     for path in found[:-keep]:
         real = path.resolve()
         if real in needed:
             continue
+        _discard_local(real)
         grave = _grave(real)
         if _belongs(real.parent, directory):
             os.rename(real, grave)
@@ -421,6 +449,22 @@ def prune(directory: Path, keep: int) -> list[Path]:
         discard(grave)
         removed.append(path)
     return removed
+
+
+def _newest_shared(directory: Path) -> Path | None:
+    for _, path in reversed(numbered(directory)):
+        with contextlib.suppress(ManifestError):
+            if read_manifest(path).levels.shared:
+                return path.resolve()
+    return None
+
+
+def _discard_local(checkpoint: Path) -> None:
+    """Delete the images that the local level of this host has."""
+    with contextlib.suppress(ManifestError):
+        root = Path(read_manifest(checkpoint).levels.local or os.devnull)
+        if root.is_dir() and own.complaint(root) is None:
+            discard(root / checkpoint.name)
 
 
 def _grave(directory: Path) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ...core.errors import ImageError, ManifestError
-from . import image, own, publish
+from . import image, levels, own, publish
 from .publish import Manifest
 
 THREADS_MAX = 8
@@ -37,7 +37,7 @@ def origin(checkpoint: Path, manifest: Manifest) -> str | None:
 
 def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tuple[dict[int, image.Header], list[str]]:
     """The headers by rank, compared with the manifest, and one line for each bad image. The headers of their parents
-    are checked, too.
+    are checked, too. Images that are only on local storage of other hosts are left out.
 
     ``signed``: the job must have written the checkpoint.
     """
@@ -50,9 +50,13 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
         return {}, [strange]
     found: dict[int, image.Header] = {}
 
+    held = manifest.levels
+
     def one(entry: publish.Entry) -> str | None:
-        path = checkpoint / entry.image
-        if strange := own.complaint(path):
+        path = levels.path(held, checkpoint, entry.image)
+        if not held.shared and not path.exists():
+            return None  # on another host
+        if strange := levels.complaint(held, checkpoint, entry.image) or own.complaint(path):
             return strange
         try:
             (_, header), *parents = image.read_chain(path)
@@ -85,8 +89,10 @@ def older(checkpoint: Path, *, signed: bool = True) -> Path | None:
     return None
 
 
-def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None) -> list[str]:
-    """Check every byte of every image. Returns one line for each bad image, in rank order.
+def images(
+    checkpoint: Path, manifest: Manifest, ranks: Collection[int], advance: Callable[[int], None] = lambda done: None
+) -> list[str]:
+    """Check every byte of the images of these ranks. Returns one line for each bad image, in rank order.
 
     ``advance`` is called with the bytes done. The library runs without the interpreter lock, so that images are checked
     in parallel.
@@ -96,11 +102,15 @@ def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] 
     def one(entry_rank: int) -> str | None:
         try:
             image.verify(
-                checkpoint / manifest.ranks[entry_rank].image, entry_rank, len(manifest.ranks), advance, secret
+                levels.path(manifest.levels, checkpoint, manifest.ranks[entry_rank].image),
+                entry_rank,
+                len(manifest.ranks),
+                advance,
+                secret,
             )
         except ImageError as error:
             return str(error)
         return None
 
     with ThreadPoolExecutor(min(THREADS_MAX, os.cpu_count() or 1)) as pool:
-        return [problem for problem in pool.map(one, range(len(manifest.ranks))) if problem]
+        return [problem for problem in pool.map(one, sorted(ranks)) if problem]

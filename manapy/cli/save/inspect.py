@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Read the manifest and the images (headers and sections, not page data), and print them."""
-    from ...ckpt.store import image, publish
+    from ...ckpt.store import image, levels, publish
     from ...core.errors import ManapyError
 
     path = naming.checkpoint(options.checkpoint)
@@ -29,7 +29,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
     entries = [e for e in manifest.ranks if options.rank in (None, e.rank)]
     if not entries:
         raise ManapyError(f"{path} has no rank {options.rank}")
-    images = [image.Image.open(path / entry.image) for entry in entries]
+    held = manifest.levels
+    seen = [entry for entry in entries if held.shared or levels.path(held, path, entry.image).exists()]
+    if not seen:
+        hosts = ", ".join(dict.fromkeys(entry.host for entry in entries))
+        raise ManapyError(f"{path}: the images are on local storage of other hosts: {hosts}")
+    images = [image.Image.open(levels.path(held, path, entry.image)) for entry in seen]
     out.data(
         {
             "checkpoint": str(path),
@@ -43,9 +48,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         _one(images[0], out)
         return 0
     taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.time))
+    where, survives = levels.describe(held, len({entry.host for entry in manifest.ranks}))
     out.line(
         f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       "
-        f"{len(manifest.ranks)}\nmanapy      {manifest.version}"
+        f"{len(manifest.ranks)}\nmanapy      {manifest.version}\nwhere       {where}\nsurvives    loss of {survives}"
     )
     if manifest.parent:
         out.line(f"needs       {', '.join(parent.name for parent in publish.chain(path)[1:])}")
@@ -64,6 +70,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
         ),  # fmt: skip
         [_row(i) for i in images],
     )
+    if len(seen) < len(entries):
+        out.note(f"images not shown, because they are only on local storage of other hosts: {len(entries) - len(seen)}")
     return 0
 
 

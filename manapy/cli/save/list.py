@@ -69,7 +69,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _checkpoints(directory: Path, out: Output) -> int:
-    from ...ckpt.store import publish
+    from ...ckpt.store import levels, publish
 
     found = publish.checkpoints(directory)
     latest = publish.latest(directory)
@@ -82,6 +82,7 @@ def _checkpoints(directory: Path, out: Output) -> int:
                 "bytes": c.manifest.file_bytes,
                 "latest": c.path == latest,
                 "parent": c.manifest.parent or None,
+                "levels": c.manifest.levels.record(),
             }
             for c in found
         ]
@@ -96,6 +97,8 @@ def _checkpoints(directory: Path, out: Output) -> int:
     for c in found:
         name = f"{c.path.name if c.path.parent == home else c.path}{' (latest)' if c.path == latest else ''}"
         row = (name, f"{ago(now - c.manifest.time)} ago", len(c.manifest.ranks), size(c.manifest.file_bytes))
-        rows.append((*row, *[c.manifest.parent] * incremental))
-    out.table(("checkpoint", "taken", "ranks", "size", *["needs"] * incremental), rows)
+        held = levels.describe(c.manifest.levels, len({entry.host for entry in c.manifest.ranks}))
+        rows.append((*row, *[c.manifest.parent] * incremental, *held))
+    head = ("checkpoint", "taken", "ranks", "size", *["needs"] * incremental, "where", "survives the loss of")
+    out.table(head, rows)
     return 0

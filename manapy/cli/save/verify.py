@@ -2,7 +2,7 @@
 
 The command checks all images against their checksums, their seals and the signed manifest. It also checks the mapped
 files that the images need, and what incremental images need of older checkpoints. The exit code is 1 if something is
-wrong.
+wrong. Images that are only on local storage of other hosts are not checked, and the command says so.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ def run(options: argparse.Namespace, out: Output) -> int:
     headers, problems = verify.headers(path, manifest)
     if not problems:
         with out.bar("checking images", sum(header.memory_bytes for header in headers.values())) as advance:
-            problems = verify.images(path, manifest, advance)
-    out.data({"checkpoint": str(path), "ok": not problems, "problems": problems})
+            problems = verify.images(path, manifest, headers, advance)
+    elsewhere = [entry.rank for entry in manifest.ranks if entry.rank not in headers] if not problems else []
+    out.data({"checkpoint": str(path), "ok": not problems, "problems": problems, "elsewhere": elsewhere})
     for problem in problems:
         out.error(problem)
     if not problems:
-        total = sum(entry.file_bytes for entry in manifest.ranks)
+        total = sum(manifest.ranks[rank].file_bytes for rank in headers)
         parents = ", ".join(parent.name for parent in publish.chain(path)[1:])
         more = f", and what they need of {parents}" if parents else ""
-        out.line(f"{path}: {len(manifest.ranks)} images, {size(total)}{more}: good")
+        out.line(f"{path}: {len(headers)} images, {size(total)}{more}: good")
+        if elsewhere:
+            out.note(f"images not checked, because they are only on local storage of other hosts: {len(elsewhere)}")
     return 1 if problems else 0

@@ -1,8 +1,8 @@
 """Continue a job from a checkpoint.
 
-The command checks the manifest and the header of each image. Then it runs `mpirun -n N OPTIONS manapy-restart
-CHECKPOINT` in its place, and the exit code is the job's. Each rank checks every byte of its own image while it reads
-it. The program goes on when all ranks have done so. Arguments after '--' go to mpirun.
+The command checks the manifest, and the header of each image that this host sees. Then it runs `mpirun -n N OPTIONS
+manapy-restart CHECKPOINT` in its place, and the exit code is the job's. Each rank checks every byte of its own image
+while it reads it. The program goes on when all ranks have done so. Arguments after '--' go to mpirun.
 
 manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
 one on PATH. The last two are never Open MPI's. The mpirun may be a command with options: a job that srun has started
@@ -59,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dirty": "auto, hash or off",
         "--full-every": "checkpoints from one with full images to the next",
         "--compress": "auto, on or off",
+        "--local": "directory for images on each host",
+        "--flush": "time between copies to the job directory, or off",
+        "--redundancy": "none or partner",
         "--shift": "auto, off or require",
         "--on-failover": "continue or checkpoint",
     }
@@ -86,7 +89,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         older = verify.older(path, signed=not options.unsigned)
         raise ManapyError(problems[0] + more + f"; {older} can be used instead" * (older is not None))
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
-    passed = ("mpi", "interval", "keep", "background", "compress", "dirty", "full_every", "shift", "on_failover")
+    passed = (
+        "mpi", "interval", "keep", "background", "compress", "dirty", "full_every", "local", "flush", "redundancy",
+        "shift", "on_failover",
+    )  # fmt: skip
     for option in passed:
         if (value := getattr(options, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
@@ -94,9 +100,19 @@ def run(options: argparse.Namespace, out: Output) -> int:
     command += ["--unsigned"] * options.unsigned
     sys.stdout.flush()
     try:
-        os.execv(mpirun[0], [*command, str(path)])
+        os.execv(mpirun[0], [*command, str(_what(options.checkpoint, path, manifest))])
     except OSError as error:
         raise ManapyError(f"{why(error, mpirun[0])}: give another one with --mpirun PATH") from error
+
+
+def _what(given: str, path: Path, manifest: Manifest) -> Path:
+    """What manapy-restart gets: the checkpoint; or, if the user has named the job and hosts may have lost images, the
+    directory of its checkpoints, so that the job can continue an older one."""
+    from ...ckpt.store import known, publish
+
+    is_named = known.find(given, publish.is_checkpoint) is not None
+    home = path.parent
+    return home if manifest.levels.local and not is_named and (home / "latest").resolve() == path else path
 
 
 def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:

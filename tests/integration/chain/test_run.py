@@ -125,6 +125,19 @@ def result(job: Run) -> bytes:
     return (job.where / "field.npy").read_bytes()
 
 
+def test_crash_with_local_images(job: Run, undisturbed: bytes) -> None:
+    """The job directory has no image: the next attempt finds them on local storage."""
+    launch = [*HEAT[:4], "--local", str(job.where / "storage"), "--flush", "off"]
+    job.run("--interval", "1s", command=[*launch, *HEAT[4:]])
+    job.wait_for_event("checkpoint")
+    job.kill_rank()
+    job.wait_for(lambda text: f"continuing {job.dir}/ckpt-" in text)
+    job.finish()
+    assert not list(job.chain.rglob("*.img"))
+    assert job.ends() == ["crashed", "finished"]
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
 def test_crash(job: Run, undisturbed: bytes) -> None:
     job.run("--interval", "1s", command=HEAT)
     job.wait_for_event("checkpoint")

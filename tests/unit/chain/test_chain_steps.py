@@ -51,7 +51,8 @@ class Script:
 
 def damage(checkpoint: Path) -> list[str]:
     """What the ranks find, each in its own image."""
-    return verify.images(checkpoint, publish.read_manifest(checkpoint))
+    manifest = publish.read_manifest(checkpoint)
+    return verify.images(checkpoint, manifest, range(len(manifest.ranks)))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def agent_there(fake: FakeJob) -> None:
     """Give the agent's host another name than the coordinator's."""
     (node,) = fake.coordinator._connections._nodes
     node.host = THERE
-    shift_of(fake).on_agent(THERE, node)
+    fake.coordinator.storage.agents.on_agent(THERE, node)
 
 
 def ask(where: place.Place) -> str:
@@ -102,7 +102,7 @@ def test_it_is_asked_for_before_the_agent_of_the_node_has_come(tmp_path: Path) -
     async def run() -> None:
         async with fake_job(tmp_path / "fake", agents=1) as fake, asyncio.timeout(2 * PATIENCE):
             asked = await fake.ask(f"SERVE {THERE}")
-            await fake.until(lambda: THERE in shift_of(fake)._nodes)
+            await fake.until(lambda: THERE in fake.coordinator.storage.agents._hosts)
             agent_there(fake)
             assert await asked.end() == ["RESULT ok "]
             await fake.end()

@@ -44,6 +44,8 @@ def test_same_messages(include: Path) -> None:
         "SERVES",
         "KEYS",
         "KEYED",
+        "STORE",
+        "STORED",
     }  # through FOR and FROM
     assert found["node -> node above it"] | own & protocol.FROM_NODE == protocol.FROM_BELOW
     assert found["node -> node below it"] | own & protocol.TO_NODE == protocol.TO_BELOW

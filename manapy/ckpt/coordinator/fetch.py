@@ -1,0 +1,136 @@
+"""A restart from local storage: before ranks read their images, each asks where its image is (FETCH), and waits.
+
+When all have asked, it is known which host each rank is on now. The hosts say which images they have. The checkpoint
+to continue is the newest one with an image for each rank, on any of these hosts or at the shared level. An image that
+only another host has is copied to the rank's host first.
+
+Invariants
+ 1. All ranks get the same checkpoint. If the user has named one checkpoint, no other is taken.
+ 2. An image is taken only if it is the one that the manifest names. The rank itself checks every byte of it.
+ 3. A checkpoint that is older than the newest one is taken only with a line that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from ...core.errors import CheckpointError, ManapyError, ManifestError
+from .. import protocol
+from ..store import levels, local, publish
+from .channel import Channel
+from .flow import name_ranks
+from .storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """The images of all ranks. ``remark``: a line for the user."""
+
+    checkpoint: Path
+    images: list[Path]
+    remark: str
+
+
+class Fetch:
+    """The images of a job of ``size`` ranks that continues a ``checkpoint``. ``exact``: no older one."""
+
+    def __init__(self, size: int, checkpoint: Path, exact: bool, storage: Storage) -> None:
+        self._size, self._checkpoint, self._exact, self._storage = size, checkpoint, exact, storage
+        self._hosts: dict[int, str] = {}
+        self._found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def serve(self, channel: Channel, rank: int, host: str) -> None:
+        """A rank on this host asks for its image."""
+        self._hosts[rank] = host
+        if len(self._hosts) == self._size and self._task is None:
+            self._task = asyncio.ensure_future(self._find())
+        try:
+            found = await asyncio.shield(self._found)
+        except ManapyError as error:
+            channel.send(protocol.join("RESULT", "failed", str(error)))
+        else:
+            remark = [found.remark] if rank == 0 else []
+            channel.send(protocol.join("FOUND", str(found.checkpoint), str(found.images[rank]), *remark))
+
+    async def _find(self) -> None:
+        try:
+            self._found.set_result(await self._newest())
+        except ManapyError as error:
+            self._found.set_exception(error)
+        except Exception as error:
+            log.exception("a restart from local storage")
+            self._found.set_exception(ManapyError(f"internal error: {error}"))
+
+    async def _newest(self) -> Found:
+        """Raises CheckpointError if no checkpoint can be completed."""
+        lost = ""
+        for checkpoint in await asyncio.to_thread(self._candidates):
+            try:
+                found = await self._images(checkpoint)
+            except (CheckpointError, ManifestError) as error:
+                log.error("%s", error)
+                lost = lost or str(error)
+            else:
+                log.info("%s", found.remark)
+                return found._replace(remark=f"{lost}; {found.remark}" if lost else found.remark)
+        raise CheckpointError(lost if self._exact else f"{lost}, and no older checkpoint can be completed")
+
+    def _candidates(self) -> list[Path]:
+        if self._exact:
+            return [self._checkpoint]
+        found = [path.resolve() for _, path in publish.numbered(self._checkpoint.parent)]
+        return found[found.index(self._checkpoint) :: -1]
+
+    async def _images(self, checkpoint: Path) -> Found:
+        """The images of one checkpoint. Raises CheckpointError, ManifestError."""
+        manifest = await asyncio.to_thread(publish.read_manifest, checkpoint)
+        if len(manifest.ranks) != self._size:
+            raise CheckpointError(f"{checkpoint} has {len(manifest.ranks)} ranks instead of {self._size}")
+        near = await self._on_hosts(checkpoint) if manifest.levels.local else {}
+        moved = await self._move(checkpoint, manifest, near)
+        far = [entry for entry in manifest.ranks if entry.rank not in near.get(self._hosts[entry.rank], ())]
+        missing = await asyncio.to_thread(
+            lambda: [entry.rank for entry in far if not local.is_image(checkpoint / entry.image, entry)]
+        )
+        if missing:
+            hosts = ", ".join(dict.fromkeys(manifest.ranks[rank].host for rank in missing))
+            what = f"the image{'s' * (len(missing) > 1)} of {name_ranks(missing)}"
+            raise CheckpointError(f"{checkpoint} cannot be completed: only host {hosts} had {what}")
+        shared = {entry.rank for entry in far}
+        images = [
+            checkpoint / entry.image
+            if entry.rank in shared
+            else levels.local_path(manifest.levels, checkpoint, entry.image)
+            for entry in manifest.ranks
+        ]
+        counts = (
+            (self._size - len(far) - moved, "local storage"),
+            (moved, "other hosts"),
+            (len(far), "the job directory"),
+        )
+        where = " and ".join(f"{count} image{'s' * (count > 1)} from {place}" for count, place in counts if count)
+        return Found(checkpoint, images, f"continuing {checkpoint}: {where}")
+
+    async def _move(self, checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> int:
+        """Copy images to the hosts of their ranks, and note that in ``near``. Returns their number. Raises
+        CheckpointError."""
+        moves = []
+        for entry in manifest.ranks:
+            target = self._hosts[entry.rank]
+            source = next((host for host, ranks in near.items() if entry.rank in ranks), None)
+            if source is not None and entry.rank not in near[target]:
+                moves.append((source, target, entry.image))
+                near[target].add(entry.rank)
+        await self._storage.move(moves, manifest.levels.local, checkpoint.name)
+        return len(moves)
+
+    async def _on_hosts(self, checkpoint: Path) -> dict[str, set[int]]:
+        """The ranks whose images each host has."""
+        hosts = list(dict.fromkeys(self._hosts.values()))
+        answers = await asyncio.gather(*(self._storage.order(host, "find", str(checkpoint)) for host in hosts))
+        return {host: set(map(int, ranks)) for host, ranks in zip(hosts, answers, strict=True)}

@@ -1,0 +1,277 @@
+"""Where the images of new checkpoints go: to the job directory, or to local storage on each host (--local), from where
+the agents of the hosts copy them to the job directory behind the running ranks (--flush).
+
+    open() -> the ranks write -> settle() -> publish (flow.py) -> on_published() -> flush(): copied, and published anew
+
+Invariants
+ 1. A checkpoint on local storage is published after all hosts have settled its images, and, with --redundancy partner,
+    after the partner of each host has a copy of them. The partner is the next host, in the order of the ranks.
+ 2. The record of the shared level is written after all hosts have copied their images. A copy that fails leaves the
+    record and the local level as they are.
+ 3. Local storage keeps the newest checkpoint, and those that are nowhere else. An image is deleted there after the
+    record of its checkpoint no longer names the local level.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import CheckpointError, ManapyError, explained
+from ...core.files import discard
+from .. import protocol
+from ..storage import LocalStorage
+from ..store import folders, job, levels, publish
+from ..store.levels import Levels
+from ..store.publish import Manifest
+from .agents import Agents
+from .recordings import Agent
+
+log = logging.getLogger(__name__)
+
+AGENT_SECONDS = 60.0  # until the agent of a node has come
+NEVER = -1.0  # in place of the time between two flushes
+
+
+class _OwnHost:
+    """The coordinator as the agent of its own host."""
+
+    def __init__(self, on_line: Callable[[Agent, str], bool], secret: bytes, address: Callable[[], str]) -> None:
+        self._storage = LocalStorage(lambda line: on_line(self, line), secret, address)
+        asyncio.get_running_loop().add_reader(self._storage.fileno(), self._storage.ready)
+
+    def tell(self, line: str) -> None:
+        self._storage.take(line)
+
+
+class Storage:
+    """The storage of one job. ``local``: the directory of --local, or None. ``flush``: the seconds between two copies
+    to the shared level, or NEVER. ``partner``: copy images to the next host. ``say``: tells the user."""
+
+    def __init__(
+        self,
+        directory: Path,
+        secret: bytes,
+        local: Path | None,
+        flush: float,
+        partner: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self._dir, self._secret, self._every, self._partner, self._say = directory, secret, flush, partner, say
+        self._root = levels.root(local, directory) if local is not None else None
+        self.agents = Agents()
+        self._own: _OwnHost | None = None
+        self._numbers = map(str, itertools.count())
+        self._waiting: dict[str, tuple[Agent, asyncio.Future[list[str]]]] = {}
+        self._hosts: tuple[str, ...] = ()  # on which there may be images
+        self._current: tuple[str, ...] = ()  # the names of the newest checkpoint, which may not be published yet
+        self._changing = asyncio.Lock()  # held while hosts make folders or delete images
+        self._flushing = asyncio.Lock()
+        self._fresh = asyncio.Event()  # a checkpoint was published since the last flush
+        self._due: list[Path] = []  # those that were published since then
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- a new checkpoint
+
+    @property
+    def levels(self) -> Levels:
+        """The levels that hold a checkpoint when it is published."""
+        return Levels(str(self._root), False, self._partner) if self._root is not None else Levels()
+
+    def record(self) -> dict[str, Any]:
+        """What the manifest says of this."""
+        return {"levels": self.levels.record()} if self._root is not None else {}
+
+    def choose(self, hosts: Sequence[str]) -> list[str]:
+        """The folder of each rank, by the ranks' hosts."""
+        return folders.choose(hosts) if self._root is None else folders.by_host(hosts)
+
+    async def open(self, temporary: Path, where: Sequence[str], hosts: Sequence[str]) -> Path:
+        """Make the folders of a checkpoint. Returns the directory, on each host, that contains them. Raises
+        CheckpointError."""
+        if self._root is None:
+            with explained(CheckpointError, temporary):
+                folders.make(temporary, where)
+            return temporary
+        self._hosts = tuple(dict.fromkeys(hosts))
+        if self._partner and len(self._hosts) < 2:
+            raise CheckpointError("--redundancy partner needs ranks on at least two hosts")
+        async with self._changing:
+            self._current = (temporary.name, publish.final_path(temporary).name)
+            keep = await asyncio.to_thread(self._kept)
+            await self._each(
+                (host, ("make", str(self._root), str(self._dir), temporary.name, folder, *keep))
+                for folder, host in dict(zip(where, hosts, strict=True)).items()
+            )
+        return self._root / temporary.name
+
+    async def settle(self, temporary: Path, where: Sequence[str], hosts: Sequence[str]) -> None:
+        """All images are written: give them their final names, and copy them to the partners (invariant 1). Raises
+        CheckpointError."""
+        if self._root is None:
+            return
+        final = publish.final_path(temporary).name
+        await self._each(
+            (host, ("settle", str(self._root), temporary.name, final, folder))
+            for folder, host in dict(zip(where, hosts, strict=True)).items()
+        )
+        if self._partner:
+            partners = dict(zip(self._hosts, (*self._hosts[1:], self._hosts[0]), strict=True))
+            images = [folders.image(folder, rank) for rank, folder in enumerate(where)]
+            moves = [(host, partners[host], image) for host, image in zip(hosts, images, strict=True)]
+            await self.move(moves, str(self._root), final)
+
+    def on_published(self, checkpoint: Path) -> None:
+        """A checkpoint was published: copy it when it is time."""
+        if self._root is not None:
+            self._due.append(checkpoint)
+            self._fresh.set()
+
+    def cancel(self) -> None:
+        """The checkpoint in progress has failed: delete its images."""
+        self._current = ()
+        if self._root is not None:
+            task = asyncio.ensure_future(self.tidy())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    # ---- the shared level
+
+    async def serve(self) -> None:
+        """Copy checkpoints to the shared level: each one, or from time to time the newest one."""
+        last = 0.0
+        while self._root is not None and self._every != NEVER:
+            await self._fresh.wait()
+            await asyncio.sleep(max(0.0, last + self._every - time.monotonic()) if last else 0.0)
+            self._fresh.clear()
+            last = time.monotonic()
+            due, self._due = self._due[-1:] if self._every else self._due, []
+            for checkpoint in due:
+                if trouble := await self.flush(checkpoint):
+                    self._say(trouble)
+
+    async def flush(self, checkpoint: Path) -> str:
+        """Copy a checkpoint to the shared level now, unless copies are off. Returns why it could not be copied, or
+        an empty text."""
+        if self._root is None or self._every == NEVER:
+            return ""
+        async with self._flushing:
+            try:
+                await self._flush(checkpoint)
+                await self.tidy()
+            except ManapyError as error:
+                log.error("%s: not copied: %s", checkpoint, error)
+                if not publish.is_checkpoint(checkpoint):  # it was deleted meanwhile
+                    return ""
+                return f"{checkpoint} stays on local storage only: {error}"
+        return ""
+
+    async def _flush(self, checkpoint: Path) -> None:
+        manifest = await asyncio.to_thread(publish.read_manifest, checkpoint)
+        if manifest.levels.shared:
+            return
+        hosts = {entry.image.rpartition("/")[0]: entry.host for entry in manifest.ranks}
+        try:
+            await self._each((host, ("flush", str(checkpoint), folder)) for folder, host in hosts.items())
+        except ManapyError:
+            for folder in hosts:
+                await asyncio.to_thread(discard, checkpoint / folder)
+            raise
+        log.info("copied %s to the job directory", checkpoint)
+        with explained(CheckpointError, checkpoint):
+            await asyncio.to_thread(self._note_copied, checkpoint, manifest)
+
+    def _note_copied(self, checkpoint: Path, manifest: Manifest) -> None:
+        publish.relevel(checkpoint, manifest.levels._replace(shared=True), self._secret)
+        for path, older in publish.checkpoints(self._dir):  # invariant 3
+            if older.time < manifest.time and older.levels.local and older.levels.shared:
+                publish.relevel(path, Levels(), self._secret)
+
+    async def tidy(self) -> None:
+        """Delete on all hosts what no published checkpoint needs."""
+        if self._root is None:
+            return
+        async with self._changing:
+            keep = await asyncio.to_thread(self._kept)
+            try:
+                await self._each((host, ("clean", str(self._root), *keep)) for host in self._hosts)
+            except CheckpointError as error:
+                log.warning("deleting old images: %s", error)
+
+    def _kept(self) -> list[str]:
+        """The names of all checkpoints that must stay on local storage."""
+        found = publish.checkpoints(self._dir)
+        return [*self._current, *(path.name for path, held in found if held.levels.local == str(self._root))]
+
+    # ---- between hosts
+
+    async def move(self, images: Iterable[tuple[str, str, str]], root: str, name: str) -> None:
+        """Copy images of a checkpoint from host to host: (from, to, image). Raises CheckpointError."""
+        ways: dict[tuple[str, str], list[str]] = {}
+        for source, target, image in images:
+            ways.setdefault((source, target), []).append(image)
+        sources = list(dict.fromkeys(source for source, _ in ways))
+        places = dict(zip(sources, await asyncio.gather(*(self.order(each, "offer") for each in sources)), strict=True))
+        await self._each(
+            (target, ("pull", *places[source], root, str(self._dir), name, *some))
+            for (source, target), some in ways.items()
+        )
+
+    # ---- orders
+
+    async def order(self, host: str, verb: str, *words: str) -> list[str]:
+        """What the agent of a host answers to an order. Raises CheckpointError."""
+        try:
+            async with asyncio.timeout(AGENT_SECONDS):
+                agent = await self._agent(host)
+        except TimeoutError as error:
+            raise CheckpointError(f"the agent of host {host} does not answer") from error
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        self._waiting[number] = agent, answer
+        agent.tell(protocol.join("STORE", number, verb, *words))
+        try:
+            return await answer
+        except CheckpointError as error:
+            raise CheckpointError(f"host {host}: {error}") from None
+        finally:
+            del self._waiting[number]
+
+    async def _each(self, orders: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+        """Give orders to hosts, and wait until each has answered. Raises CheckpointError, the first one."""
+        done = await asyncio.gather(*(self.order(host, *words) for host, words in orders), return_exceptions=True)
+        for result in done:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _agent(self, host: str) -> Agent:
+        if host != socket.gethostname():
+            return await self.agents.of(host)
+        if self._own is None:
+            self._own = _OwnHost(self.on_line, self._secret, lambda: job.read(self._dir).host)
+        return self._own
+
+    def on_line(self, agent: Agent, line: str) -> bool:
+        """A line of an agent. False: it is about something else."""
+        kind, *fields = line.split(" ")
+        if kind != "STORED":
+            return False
+        number, outcome, *words = map(protocol.decode_text, fields)
+        _, answer = self._waiting.get(number, (None, None))
+        if answer is not None and not answer.done():
+            if outcome == "ok":
+                answer.set_result(words)
+            else:
+                answer.set_exception(CheckpointError(words[0]))
+        return True
+
+    def on_agent_lost(self, agent: Agent) -> None:
+        """Its connection has ended."""
+        for waited_for, answer in self._waiting.values():
+            if waited_for is agent and not answer.done():
+                answer.set_exception(CheckpointError("its node is lost"))

@@ -1,0 +1,90 @@
+"""The levels of storage: where the images of a checkpoint are.
+
+    JOB/ckpt-000007/node-00001/rank-00002.img                       the shared level: every host sees it
+    DIR/manapy-<hash>/ckpt-000007/node-00001/rank-00002.img         the local level: only the host of this rank sees it
+
+The manifest is always in JOB/ckpt-000007. It says which levels hold images:
+
+    "levels": {"local": "DIR/manapy-<hash>", "shared": true, "partner": false}
+                                                                    without this record: the shared level
+
+<hash> is that of the job directory's path, so jobs can share DIR.
+
+Invariants
+ 1. A level that the record names has all images of the checkpoint, as long as no host is lost. "partner": the local
+    level has each of them on two hosts, so it has all as long as not more than one host is lost.
+ 2. An image has the same name in its checkpoint at every level. So what it says of files beside it is true at each.
+ 3. The file `local` beside the manifest tells ranks, which do not read manifests, to ask the coordinator for their
+    images (lowerhalf/start/locate.c). It exists at least as long as the record names the local level.
+ 4. A directory on local storage is believed only if nobody except this user or root can have written there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import own
+
+MARK = "local"
+
+
+class Levels(NamedTuple):
+    """Which levels hold the images. ``local``: the directory on each host that has its images, or empty. ``partner``:
+    another host has a copy of each there."""
+
+    local: str = ""
+    shared: bool = True
+    partner: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        return self._asdict()
+
+
+def read(manifest: Mapping[str, Any]) -> Levels:
+    """The levels that a manifest names. Raises TypeError if the record is damaged."""
+    return Levels(**manifest["levels"]) if "levels" in manifest else Levels()
+
+
+def root(storage: Path, job: Path) -> Path:
+    """The directory of a job on local storage."""
+    from ...core.fnv import fnv1a  # here: only the coordinator needs it
+
+    return storage / f"manapy-{fnv1a(os.fsencode(job)):016x}"
+
+
+def local_path(levels: Levels, checkpoint: Path, image: str) -> Path:
+    """Where the local level has an image, on its host. ``checkpoint``: the directory of the manifest."""
+    return Path(levels.local) / checkpoint.name / image
+
+
+def path(levels: Levels, checkpoint: Path, image: str) -> Path:
+    """Where this host sees an image: at the nearest level that has a file of this name."""
+    if levels.local and (near := local_path(levels, checkpoint, image)).exists():
+        return near
+    return checkpoint / image
+
+
+def complaint(levels: Levels, checkpoint: Path, image: str) -> str | None:
+    """Why the local level of this host must not be trusted with an image (invariant 4), or None."""
+    file = local_path(levels, checkpoint, image)
+    folders = (Path(levels.local), Path(levels.local) / checkpoint.name, file.parent)
+    return next((why for folder in folders if (why := own.complaint(folder))), None)
+
+
+def mark(checkpoint: Path, levels: Levels) -> None:
+    """Write the file of invariant 3, before the manifest, or remove it after the manifest. Raises OSError."""
+    if levels.local:
+        (checkpoint / MARK).write_text(f"{levels.local}\n")
+    else:
+        (checkpoint / MARK).unlink(missing_ok=True)
+
+
+def describe(levels: Levels, hosts: int) -> tuple[str, str]:
+    """For people: which levels hold the images of so many hosts, and what they survive."""
+    where = [f"local ({hosts} host{'s' * (hosts > 1)})"] * bool(levels.local) + ["partner"] * levels.partner
+    survives = "any nodes" if levels.shared else "any one node" if levels.partner else "no node"
+    return ", ".join([*where, *["shared"] * levels.shared]), survives

@@ -1,0 +1,150 @@
+"""Checkpoints on local storage of one host: full disks, and directories that others may have written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import Job, JobError
+from manapy.ckpt.store import publish
+from solver import MIDDLE, SOLVER, after, step
+from waiting import until
+
+NOBODY = 65534
+
+
+@contextlib.contextmanager
+def disk(where: Path, size: str) -> Iterator[Callable[[str], None]]:
+    """A file system of this size; the function changes its size."""
+
+    def mount(options: str) -> int:
+        return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", where], capture_output=True).returncode
+
+    where.mkdir()
+    if mount(f"size={size}"):
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        yield lambda size: mount(f"remount,size={size}") and pytest.fail("the disk does not grow")
+    finally:
+        subprocess.run(["umount", "--lazy", where], check=True)
+
+
+def start(job: Job, local: Path, *options: str | Path) -> None:
+    job.hold(MIDDLE)
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", job.where / "field.npy", options=("--local", local, *options))
+    job.wait_for(after(100))
+
+
+def copied(checkpoint: Path) -> bool:
+    return publish.read_manifest(checkpoint).levels.shared
+
+
+def names_in(local: Path) -> set[str]:
+    (root,) = local.iterdir()
+    return {path.name for path in root.iterdir()} - {"manapy-job"}
+
+
+def test_full_local_disk(job: Job, tmp_path: Path) -> None:
+    """A checkpoint that does not fit fails, and leaves nothing. The next one fits."""
+    local = tmp_path / "small"
+    with disk(local, "2m") as resize:
+        start(job, local)
+        with pytest.raises(JobError, match="No space left on device"):
+            job.checkpoint()
+        assert not publish.checkpoints(job.dir)
+        until(lambda: not names_in(local), job.report)
+        resize("500m")
+        path = job.checkpoint()
+        last = step(job.output())
+        job.kill()
+        job.restart()
+        job.wait_for(after(last))
+        job.finish()
+        assert f"continuing {path}: " in job.output()
+
+
+def test_full_job_directory(job: Job, tmp_path: Path, undisturbed: bytes) -> None:
+    """A copy that does not fit leaves the checkpoint on local storage, and the user is told. The next one fits."""
+    job.where = tmp_path / "shared"
+    with disk(job.where, "4m") as resize:
+        start(job, tmp_path / "local")
+        path = job.checkpoint()
+        trouble = f"{path} stays on local storage only: host "
+        job.wait_for(lambda text: trouble in text and "No space left on device" in text)
+        assert not copied(path)
+        until(lambda: not list(path.glob("node-*")), job.report)
+        last = step(job.output())
+        job.kill()
+        resize("500m")
+        job.restart(options=("--local", tmp_path / "local"))
+        job.wait_for(f"continuing {path}: 2 images from local storage")
+        job.wait_for(after(last))
+        newer = job.checkpoint()
+        until(lambda: copied(newer), job.report)
+        job.finish()
+        assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_copied_before_the_end(job: Job, tmp_path: Path) -> None:
+    """Ranks that end with a checkpoint, as at the end of an allocation, wait until it is in the job directory."""
+    start(job, tmp_path / "local")
+    path = job.checkpoint("--then", "exit")
+    assert copied(path)
+    job.finish()
+    job.restart()
+    job.wait_for(f"continuing {path}: 2 images from local storage")
+    job.finish()
+
+
+def test_kept(job: Job, tmp_path: Path) -> None:
+    """Local storage keeps the newest checkpoint; --keep limits those in the job directory."""
+    local = tmp_path / "local"
+    start(job, local, "--keep", "2")
+    paths = [job.checkpoint() for _ in range(3)]
+    until(lambda: copied(paths[-1]), job.report)
+    until(lambda: names_in(local) == {"ckpt-000003"}, job.report)
+    until(lambda: not paths[0].exists(), job.report)
+    held = publish.read_manifest(paths[1]).levels
+    assert (held.local, held.shared) == ("", True)
+    assert not (paths[1] / "local").exists()
+    job.kill()
+    last = step(job.output())
+    job.restart(paths[1])  # as any other checkpoint
+    job.wait_for(after(last))
+    assert "local storage" not in job.output()
+    job.finish()
+
+
+def test_partner_on_one_host(job: Job, tmp_path: Path) -> None:
+    """There is no other host: a checkpoint says so."""
+    start(job, tmp_path / "local", "--redundancy", "partner")
+    with pytest.raises(JobError, match="--redundancy partner needs ranks on at least two hosts"):
+        job.checkpoint()
+    job.finish()
+
+
+def test_foreign_directory(job: Job, tmp_path: Path) -> None:
+    """A directory that another user may have written to is not used, neither for new images nor for old ones."""
+    if os.geteuid():
+        pytest.skip("needs root, to give a directory away")
+    local = tmp_path / "local"
+    start(job, local, "--flush", "off")
+    path = job.checkpoint()
+    (root,) = local.iterdir()
+    os.chown(root, NOBODY, NOBODY)
+    complaint = f"{root} belongs to another user (uid {NOBODY}): it is not used"
+    with pytest.raises(JobError) as failed:
+        job.checkpoint()
+    assert f"the local directory for checkpoints cannot be used: {complaint}" in str(failed.value)
+    job.kill()
+    job.restart()
+    assert job.wait() != 0
+    assert complaint in job.output()
+    os.chown(root, 0, 0)
+    job.restart()
+    job.wait_for(f"continuing {path}: ")
+    job.finish()

@@ -1,0 +1,180 @@
+"""Levels of storage: what the manifest says of them, what a host does with its local storage, and what is deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import images
+import pytest
+from manapy.ckpt.store import image, levels, local, publish, verify
+from manapy.ckpt.store.levels import Levels
+from manapy.core.errors import CheckpointError, ManapyError, ManifestError
+
+SECRET = bytes(range(32))
+FOLDER = "node-00000"
+RANKS = 2
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    where = tmp_path / "job"
+    where.mkdir()
+    (where / "job.json").write_text("{}")
+    (where / "secret").write_bytes(SECRET)
+    return where
+
+
+@pytest.fixture
+def root(tmp_path: Path, job: Path) -> Path:
+    """The job's directory on local storage."""
+    return levels.root(tmp_path / "storage", job)
+
+
+def write(job: Path, root: Path, seed: int = 1) -> tuple[Path, list[publish.Entry]]:
+    """The images of a new checkpoint on local storage, with their final names."""
+    temporary = publish.begin(job)
+    kept = [path.name for _, path in publish.numbered(job)]
+    local.perform("make", [str(root), str(job), temporary.name, FOLDER, *kept])
+    entries = []
+    for rank in range(RANKS):
+        path = root / temporary.name / FOLDER / f"rank-{rank:05d}.img"
+        head = image.read_header(images.build(path, rank, RANKS, seed=seed, secret=SECRET))
+        name = f"{FOLDER}/{path.name}"
+        entries.append(publish.Entry(rank, name, head.memory_bytes, head.file_bytes, head.crc, 0.1, "here", head.seal))
+    local.perform("settle", [str(root), temporary.name, publish.final_path(temporary).name, FOLDER])
+    return temporary, entries
+
+
+def take(job: Path, root: Path, seed: int = 1) -> Path:
+    """Publish a checkpoint whose images are on local storage only."""
+    temporary, entries = write(job, root, seed)
+    record = {"argv": ["prog"], "manapy": "0.1.0", "mpirun": None, "levels": Levels(str(root), False).record()}
+    return publish.commit(temporary, record, entries, SECRET)
+
+
+def copy(checkpoint: Path) -> None:
+    local.perform("flush", [str(checkpoint), FOLDER])
+    held = publish.read_manifest(checkpoint).levels
+    publish.relevel(checkpoint, held._replace(shared=True), SECRET)
+
+
+def names_in(root: Path) -> set[str]:
+    return {path.name for path in root.glob("*-0*")}
+
+
+def test_only_local(job: Path, root: Path) -> None:
+    path = take(job, root)
+    manifest = publish.read_manifest(path)
+    assert manifest.levels == Levels(str(root), False)
+    assert sorted(os.listdir(path)) == ["folders", "local", "manifest.json"]
+    assert (path / "folders").read_text() == f"{FOLDER}\n" * RANKS
+    assert local.perform("find", [str(path)]) == ["0", "1"]
+    headers, problems = verify.headers(path, manifest)
+    assert not problems and sorted(headers) == [0, 1]
+    assert verify.images(path, manifest, headers) == []
+    assert [oct(folder.stat().st_mode & 0o777) for folder in (root, root / path.name / FOLDER)] == ["0o700"] * 2
+
+
+def test_copied(job: Path, root: Path) -> None:
+    path = take(job, root)
+    copy(path)
+    manifest = publish.read_manifest(path)
+    assert manifest.levels == Levels(str(root), True) and verify.origin(path, manifest) is None
+    local.perform("clean", [str(root)])
+    assert names_in(root) == set() and local.perform("find", [str(path)]) == []
+    headers, problems = verify.headers(path, manifest)
+    assert not problems and verify.images(path, manifest, headers) == []
+    publish.relevel(path, Levels(), SECRET)
+    assert not (path / "local").exists() and verify.headers(path, publish.read_manifest(path))[1] == []
+
+
+def test_lost_image_is_not_elsewhere_if_it_was_copied(job: Path, root: Path) -> None:
+    """An image that no level has is a defect; one on another host's local storage is not."""
+    path = take(job, root)
+    local.perform("clean", [str(root)])
+    assert verify.headers(path, publish.read_manifest(path)) == ({}, [])
+    publish.relevel(path, Levels(str(root), True), SECRET)
+    assert len(verify.headers(path, publish.read_manifest(path))[1]) == RANKS
+
+
+def test_images_of_an_attempt_that_was_not_published(job: Path, root: Path) -> None:
+    """They have the name that the next checkpoint gets, but are not taken for its images."""
+    temporary, _ = write(job, root, seed=1)
+    publish.cancel(temporary)
+    assert names_in(root) == {"ckpt-000001"}
+    path = take(job, root, seed=2)
+    assert path.name == "ckpt-000001" and local.perform("find", [str(path)]) == ["0", "1"]
+    other, _ = write(job, root, seed=3)
+    os.replace(
+        root / publish.final_path(other).name / FOLDER / "rank-00001.img", root / path.name / FOLDER / "rank-00001.img"
+    )
+    assert local.perform("find", [str(path)]) == ["0"]
+
+
+def test_copy_that_fails_leaves_nothing(job: Path, root: Path) -> None:
+    path = take(job, root)
+    (root / path.name / FOLDER / "rank-00001.img").unlink()
+    (root / path.name / FOLDER / "rank-00001.img").mkdir()
+    with pytest.raises(CheckpointError, match=r"rank-00001.img: Is a directory"):
+        local.perform("flush", [str(path), FOLDER])
+    assert not (path / FOLDER).exists() and not publish.read_manifest(path).levels.shared
+
+
+def test_prune_spares_what_survives_any_host(job: Path, root: Path) -> None:
+    paths = [take(job, root) for _ in range(4)]
+    copy(paths[0])
+    copy(paths[1])
+    assert publish.prune(job, 1) == [paths[0], paths[2]]
+    assert names_in(root) == {"ckpt-000002", "ckpt-000004"}
+    copy(paths[3])
+    assert publish.prune(job, 1) == [paths[1]]
+
+
+def test_foreign_directory(job: Path, root: Path) -> None:
+    path = take(job, root)
+    root.chmod(0o777)
+    with pytest.raises(CheckpointError, match="writable for others"):
+        local.perform("find", [str(path)])
+    with pytest.raises(CheckpointError, match="local directory for checkpoints cannot be used: .* writable for others"):
+        local.perform("make", [str(root), str(job), "tmp-000002-x", FOLDER])
+    assert "writable for others" in verify.headers(path, publish.read_manifest(path))[1][0]
+    local.perform("clean", [str(root)])
+    assert names_in(root) == {"ckpt-000001"}
+
+
+def test_link_in_place_of_the_directory(job: Path, root: Path, tmp_path: Path) -> None:
+    root.parent.mkdir()
+    root.symlink_to(tmp_path)
+    with pytest.raises(CheckpointError, match="is a link"):
+        local.perform("make", [str(root), str(job), "tmp-000001-x", FOLDER])
+
+
+def test_unknown_order(job: Path) -> None:
+    with pytest.raises(ManapyError, match="does not know the order"):
+        local.perform("copy", ["a"])
+
+
+@pytest.mark.parametrize("record", ["local", {"elsewhere": True}, 1])
+def test_damaged_record(job: Path, root: Path, record: object) -> None:
+    temporary, entries = write(job, root)
+    good = {"argv": [], "manapy": "", "levels": Levels("/x", False).record()}
+    path = publish.commit(temporary, good, entries, SECRET)
+    text = (path / "manifest.json").read_text()
+    (path / "manifest.json").write_text(json.dumps({**json.loads(text), "levels": record}))
+    with pytest.raises(ManifestError, match="damaged"):
+        publish.read_manifest(path)
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        (Levels(), ("shared", "any nodes")),
+        (Levels("/x", False), ("local (3 hosts)", "no node")),
+        (Levels("/x", False, True), ("local (3 hosts), partner", "any one node")),
+        (Levels("/x", True, True), ("local (3 hosts), partner, shared", "any nodes")),
+    ],
+)
+def test_description(held: Levels, text: tuple[str, str]) -> None:
+    assert levels.describe(held, 3) == text

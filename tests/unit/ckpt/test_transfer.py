@@ -1,0 +1,104 @@
+"""Images that move from one host's local storage to another's: both hosts are played in this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from manapy.ckpt import transfer
+from manapy.core.errors import CheckpointError
+
+SECRET = bytes(range(32))
+NAME, IMAGE = "ckpt-000001", "node-00000/rank-00000.img"
+DATA = os.urandom(3 * transfer.CHUNK // 2)
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The directory of a job on local storage, with one image."""
+    where = tmp_path / "storage" / "manapy-0"
+    (where / NAME / "node-00000").mkdir(parents=True)
+    (where / NAME / IMAGE).write_bytes(DATA)
+    return where
+
+
+@pytest.fixture(scope="module")
+def server() -> transfer.Server:
+    return transfer.Server(HERE, SECRET)
+
+
+def pull(place: tuple[str, str], root: Path, *images: str, secret: bytes = SECRET, name: str = NAME) -> None:
+    transfer.pull(secret, *place, str(root), str(root.parent), name, images)
+
+
+def test_moved(server: transfer.Server, root: Path) -> None:
+    before = (root / NAME / IMAGE).stat().st_ino
+    pull(server.place, root, IMAGE)
+    assert (root / NAME / IMAGE).read_bytes() == DATA and (root / NAME / IMAGE).stat().st_ino != before
+    assert not list(root.rglob("*.part"))
+
+
+def test_wrong_secret(server: transfer.Server, root: Path) -> None:
+    with pytest.raises(CheckpointError, match="refuses the connection"):
+        pull(server.place, root, IMAGE, secret=bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        (NAME, "../../secret"),
+        (NAME, "node-00000/../rank-00000.img"),
+        (NAME, "node-00000/rank-00000.img/../x.img"),
+        ("..", IMAGE),
+        ("ckpt-1/../..", IMAGE),
+    ],
+)
+def test_only_images(server: transfer.Server, root: Path, name: str, image: str) -> None:
+    with pytest.raises(CheckpointError, match="is no image"):
+        pull(server.place, root, image, name=name)
+
+
+def test_no_such_image(server: transfer.Server, root: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"rank-00001.img: No such file"):
+        pull(server.place, root, "node-00000/rank-00001.img")
+
+
+def test_foreign_directory(server: transfer.Server, root: Path) -> None:
+    """The server reads nothing where another user may have written."""
+    (root / NAME).chmod(0o777)
+    with pytest.raises(CheckpointError, match="writable for others"):
+        pull(server.place, root, IMAGE)
+
+
+def altering(place: tuple[str, str]) -> tuple[str, str]:
+    """A network that changes one byte of an image, in front of a server."""
+    door = socket.create_server((HERE, 0))
+
+    def pass_on(source: socket.socket, target: socket.socket, change: bool) -> None:
+        seen = 0
+        while data := bytearray(source.recv(1 << 16)):
+            if change and seen <= transfer.CHUNK < seen + len(data):
+                data[transfer.CHUNK - seen] ^= 1
+            seen += len(data)
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        client = door.accept()[0]
+        upper = socket.create_connection((place[0], int(place[1])))
+        threading.Thread(target=pass_on, args=(client, upper, False), daemon=True).start()
+        pass_on(upper, client, True)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return HERE, str(door.getsockname()[1])
+
+
+def test_changed_on_the_network(server: transfer.Server, root: Path) -> None:
+    before = (root / NAME / IMAGE).stat().st_ino
+    with pytest.raises(CheckpointError, match=r"rank-00000.img was changed on the network"):
+        pull(altering(server.place), root, IMAGE)
+    assert (root / NAME / IMAGE).stat().st_ino == before and not list(root.rglob("*.part"))
