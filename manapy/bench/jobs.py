@@ -47,7 +47,7 @@ JOBS: dict[str, Job] = {
     "small": Job("checkpoint and restart of a small program", 15, images.small),
     "large": Job("checkpoint and restart of a large program, against dd", 70, images.large),
     "sizes": Job("checkpoint and restart time over image size (Figure 9)", 100, images.by_size),
-    "images": Job("ways to write and to read images, compared", 240, ways.images),
+    "images": Job("ways to write and to read images, compared", 600, ways.images),
     "dmtcp": Job("one process without MPI: the same, and by the DMTCP that is on PATH", 120, dmtcp.compare),
     "messages": Job(
         "messages and rounds of a checkpoint over the number of ranks, in the model", 20, messages.messages

@@ -1,4 +1,5 @@
-"""The ways to write an image, compared: while the program stands, or beside it.
+"""The ways to write an image, compared: while the program stands, or beside it; all of it, or what has changed;
+compressed or not. And two ways to read it: before the program goes on, or while it runs.
 
 Two ranks full of random bytes; 1 % of their pages change again and again (osu_bench/checkpoints/changes.c). For each
 way: the longest step of the program around a checkpoint, which is how long it stands; the time until the checkpoint is
@@ -21,9 +22,15 @@ PERCENT = "1"  # of the pages change
 FOREVER = "1000000000"  # steps: the job is stopped long before
 STEPS = 20000  # of a whole run: about 20 s
 INTERVAL = "10s"
+STANDING, BESIDE = ("--background", "off"), ("--background", "auto")
+INCREMENTAL, COMPRESSED = ("--dirty", "auto"), ("--compress", "auto")
 WAYS: dict[str, tuple[str, ...]] = {  # a name, and options of manapy-launch
-    "standing": ("--background", "off"),
-    "beside": ("--background", "auto"),
+    "standing": STANDING,
+    "standing, incremental": (*STANDING, *INCREMENTAL),
+    "standing, compressed": (*STANDING, *COMPRESSED),
+    "beside": BESIDE,
+    "beside, incremental": (*BESIDE, *INCREMENTAL),
+    "beside, both": (*BESIDE, *INCREMENTAL, *COMPRESSED),
 }
 
 
@@ -60,6 +67,7 @@ def _checkpoints(setting: Setting, rows: Rows, way: str, rounds: int) -> None:
     published = rows.row(f"{way}: until published", "s", baseline="dd of the files")
     written = rows.row(f"{way}: written", "MB", baseline="data")
     restart = rows.row(f"{way}: restart to the first step", "s", baseline="native start")
+    lazy = rows.row(f"{way}: the same with --lazy", "s", baseline="native start")
     checkpoint: Command = [setting.tools.manapy, "checkpoint", job]
     with stepping(setting, setting.launched(CLOCK, RANKS, job, *WAYS[way], *program), job) as running:
         setting.run(checkpoint)
@@ -74,7 +82,9 @@ def _checkpoints(setting: Setting, rows: Rows, way: str, rounds: int) -> None:
         running.wait()
     for number in range(rounds):
         native = _start(setting, setting.native(RANKS, *program), None)
-        sample(restart, number, _start(setting, setting.restarted(RANKS, job), job), native)
+        command = setting.restarted(RANKS, job)
+        sample(restart, number, _start(setting, command, job), native)
+        sample(lazy, number, _start(setting, [*command[:-1], "--lazy", job], job), native)
     for image in job.rglob("rank-*.img"):
         image.unlink()
 

@@ -50,7 +50,10 @@ ROWS = {
     "images": [
         "standing: stands",
         "standing: until published",
+        "standing, incremental: written",
+        "standing, compressed: stands",
         "beside: written",
+        "beside: the same with --lazy",
         "beside: restart to the first step",
         "beside: run time, a checkpoint every 10s",
     ],
