@@ -26,7 +26,7 @@ from typing import BinaryIO
 from ..core import handshake
 from ..core.connection import Connection, notice_loss
 from ..core.errors import CheckpointError, ManapyError, explained
-from ..core.files import sync
+from ..core.files import create_private, sync
 from .protocol import LINE_MAX, decode_text, join
 from .store import levels, local
 from .store.levels import Levels
@@ -133,7 +133,7 @@ def _receive(connection: Connection, path: Path) -> None:
         raise CheckpointError(decode_text(word))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest, left, part = hashlib.sha256(), int(word), path.with_name(path.name + local.PART)
-    with part.open("wb") as stream:
+    with create_private(part) as stream:
         while left:
             data = connection.receive_bytes(min(CHUNK, left))
             digest.update(data)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import ManapyError, explained
 
@@ -42,6 +42,13 @@ def replace_file(path: Path, data: bytes | bytearray, *, durable: bool = False) 
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def create_private(path: Path) -> BinaryIO:
+    """Open a file for writing that only its owner can read, whatever the umask is: it gets the content of memory."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.fchmod(fd, 0o600)  # it may have existed
+    return os.fdopen(fd, "wb")
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:

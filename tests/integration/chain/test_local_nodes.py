@@ -126,7 +126,8 @@ def test_partner_survives_any_node(job: Job, undisturbed: bytes, node: str) -> N
     assert "images not shown, because they are only on local storage of other hosts: 1" in inspected.stderr
     verified = manapy("verify", path, inside=job.inside)
     assert "2 images" in verified.stdout and "not checked" in verified.stderr
-    assert all(len(list(images_of(name).rglob("*.img"))) == 2 for name in NAMES)
+    images = [image for name in NAMES for image in images_of(name).rglob("*.img")]
+    assert [image.stat().st_mode & 0o777 for image in images] == 6 * [0o600]
     job.kill()
     lose(node)
     job.restart(options=("--local", "/dev/shm/images", "--flush", "off", "--redundancy", "partner"))

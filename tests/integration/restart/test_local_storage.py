@@ -107,6 +107,8 @@ def test_kept(job: Job, tmp_path: Path) -> None:
     paths = [job.checkpoint() for _ in range(3)]
     until(lambda: copied(paths[-1]), job.report)
     until(lambda: names_in(local) == {"ckpt-000003"}, job.report)
+    images = [*paths[-1].rglob("*.img"), *local.rglob("*.img")]
+    assert [image.stat().st_mode & 0o777 for image in images] == 4 * [0o600]
     until(lambda: not paths[0].exists(), job.report)
     held = publish.read_manifest(paths[1]).levels
     assert (held.local, held.shared) == ("", True)
