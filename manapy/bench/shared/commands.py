@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -109,8 +110,17 @@ class Setting:
         return [self.tools.mpirun, "-n", str(ranks), self.tools.restart, checkpoint]
 
     def run(self, command: Command) -> str:
-        """Standard output. Raises BenchError if the command fails or takes too long."""
+        """Standard output. Raises BenchError if the command fails or takes too long. Hydra's mpiexec does not handle
+        SIGPIPE, so it may die of a write to a proxy whose short job has ended (seen with /bin/true): then once more."""
         words = [str(word) for word in command]
+        code, output, errors = self._run(words)
+        if code == -signal.SIGPIPE:
+            code, output, errors = self._run(words)
+        if code:
+            raise BenchError(f"{reason(output, errors) or f'exit code {code}'}: {_shown(words)}")
+        return output
+
+    def _run(self, words: Sequence[str]) -> tuple[int, str, str]:
         process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -128,9 +138,7 @@ class Setting:
         except BaseException:
             end(process)
             raise
-        if process.returncode:
-            raise BenchError(f"{reason(output, errors) or f'exit code {process.returncode}'}: {_shown(words)}")
-        return output
+        return process.returncode, output, errors
 
     def timed(self, command: Command) -> float:
         """Seconds until a command has ended."""
@@ -197,7 +205,7 @@ def records(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
-def _shown(words: list[str]) -> str:
+def _shown(words: Sequence[str]) -> str:
     return " ".join(
         Path(word).name if word.startswith("/") else word for word in words if not word.startswith("LD_LIBRARY_PATH=")
     )[:200]
