@@ -67,7 +67,7 @@ def goes_on(job: Job, undisturbed: bytes, checkpoint: Path, last: int) -> None:
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
-@pytest.mark.parametrize("node", NAMES)
+@pytest.mark.parametrize("node", NAMES, ids=("first", "second", "third"))
 def test_copied_checkpoint_survives_any_node(job: Job, undisturbed: bytes, node: str) -> None:
     start(job, "0s")
     path = job.checkpoint()
@@ -114,7 +114,7 @@ def test_ranks_on_other_hosts(job: Job, undisturbed: bytes) -> None:
     assert all(len(list(images_of(name).rglob("*.img"))) == 2 for name in NAMES)
 
 
-@pytest.mark.parametrize("node", NAMES)
+@pytest.mark.parametrize("node", NAMES, ids=("first", "second", "third"))
 def test_partner_survives_any_node(job: Job, undisturbed: bytes, node: str) -> None:
     """Each image is on two nodes, and nowhere else. If one node is lost, its image comes back from the other one."""
     start(job, "off", "--redundancy", "partner")
@@ -191,7 +191,7 @@ def test_older_checkpoint(job: Job, undisturbed: bytes) -> None:
     goes_on(job, undisturbed, older, last)
 
 
-@pytest.mark.parametrize("node", NAMES[1:])
+@pytest.mark.parametrize("node", NAMES[1:], ids=("second", "third"))
 def test_node_lost_during_the_copy(job: Job, undisturbed: bytes, node: str) -> None:
     """The second checkpoint is being copied, or its copy is complete: nothing that was published is lost."""
     start(job, "0s")
