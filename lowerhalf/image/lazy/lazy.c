@@ -49,7 +49,6 @@ int mpy_lazy_begin(char *why_not, size_t n) {
                              .features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE |
                                          UFFD_FEATURE_EVENT_UNMAP};
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) fd = -1;
     uffd = fd < 0 ? -1 : mpy_fd_high(fd);
     if (uffd >= 0 && ioctl(uffd, UFFDIO_API, &api) == 0) return 0;
     snprintf(why_not, n, errno == EPERM ? "the kernel does not allow userfaultfd(2) (see the sysctl "
@@ -93,13 +92,8 @@ static void fail(const char *line) {
 
 static void events(void);
 
-/* Retries while the program changes its mappings: the kernel then wants its events read first. */
-static long place(unsigned long request, void *argument) {
-    while (ioctl(uffd, request, argument))
-        if (errno == EAGAIN) return -EAGAIN;
-        else return -errno;
-    return 0;
-}
+/* Returns 0 or -errno. -EAGAIN: the program changes its mappings, and the kernel wants its events read first. */
+static int place(unsigned long request, void *argument) { return ioctl(uffd, request, argument) ? -errno : 0; }
 
 /* Puts the missing pages of an item in place, whose run is in the buffer. Returns false if the list has changed. */
 static int fill(mpy_pending_item_t *item) {
@@ -109,7 +103,7 @@ static int fill(mpy_pending_item_t *item) {
         struct uffdio_copy copy = {.dst = item->address + first * PAGE,
                                    .src = (uint64_t)buffer + (item->origin - start) + first * PAGE,
                                    .len = pages * PAGE};
-        long r = place(UFFDIO_COPY, &copy);
+        int r = place(UFFDIO_COPY, &copy);
         if (copy.copy > 0) mpy_pending_clear(item, first, (uint32_t)((uint64_t)copy.copy / PAGE));
         if (r == 0) continue;
         if (r == -EAGAIN) {
@@ -119,7 +113,7 @@ static int fill(mpy_pending_item_t *item) {
         /* EEXIST: it is there. ENOENT: it is unmapped, and the event is on its way. */
         if (copy.copy <= 0 && r != -EEXIST && r != -ENOENT) {
             char line[128];
-            snprintf(line, sizeof line, "memory at %#lx cannot be restored: %s", (unsigned long)copy.dst, strerror((int)-r));
+            snprintf(line, sizeof line, "memory at %#lx cannot be restored: %s", (unsigned long)copy.dst, strerror(-r));
             fail(line);
         }
         if (copy.copy <= 0) mpy_pending_clear(item, first, 1);
@@ -127,9 +121,18 @@ static int fill(mpy_pending_item_t *item) {
     return 1;
 }
 
+static int is_needed(uint32_t number) {
+    uint32_t first;
+    for (size_t i = 0; i < pending.nitems; i++)
+        if (pending.items[i].load == number && mpy_pending_missing(&pending.items[i], &first)) return 1;
+    return 0;
+}
+
+/* Not twice: a run that was read because of one of its pages has no missing ones any more. */
 static void load(uint32_t number) {
     static uint32_t in_buffer = UINT32_MAX;
     char error[1200];
+    if (!is_needed(number)) return;
     const mpy_pending_load_t *l = &pending.loads[number];
     if (in_buffer != number && mpy_image_read_run(l->image, l->run, buffer, error, sizeof error)) fail(error);
     in_buffer = number;
@@ -140,7 +143,7 @@ static void load(uint32_t number) {
 static void zero(uint64_t address) {
     struct uffdio_zeropage page = {.range = {address, PAGE}};
     struct uffdio_range range = {address, PAGE};
-    long r;
+    int r;
     while ((r = place(UFFDIO_ZEROPAGE, &page)) == -EAGAIN) events();
     if (r) place(UFFDIO_WAKE, &range); /* it is there already, or unmapped */
 }
