@@ -18,8 +18,8 @@ void mpy_blocks_map_saved(void);
 void mpy_fixed_map(uint64_t address, uint64_t bytes);
 /* Find rank, size and job (join/rendezvous.h) and fill the lower block. `argv`: the program, for messages. `resume`:
  * the checkpoint to continue, or NULL; `exact`: no older one. `ranks`: its number of ranks. Returns the checkpoint to
- * continue, or NULL to start the program. In a chain, and if images are on local storage, it may differ from `resume`. The process ends here
- * if an earlier allocation has done the step. */
+ * continue, or NULL to start the program. In a chain, and if images are on local storage, it may differ from `resume`.
+ * The process ends here if an earlier allocation has done the step. */
 const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, int ranks, uint32_t generation);
 /* The checkpoint that all ranks of the job continue, in place of this one. Ends the process if its images are lost. */
 const char *mpy_locate(const mpy_job_t *job, const char *checkpoint);

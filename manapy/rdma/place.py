@@ -16,7 +16,6 @@ Invariants
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import AgentError, UsageError
+from ..core.files import create_private
 from ..core.fnv import path_mark
 from ..core.handshake import SECRET_BYTES
 from . import protocol
@@ -103,9 +103,7 @@ class Place(NamedTuple):
     def listen(self) -> socket.socket:
         """Make the socket and, if there is none, the secret. The lock is held, and no agent is alive."""
         if not self.secret.exists():
-            with open(
-                os.open(self.secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
-            ) as stream:
+            with create_private(self.secret) as stream:
                 stream.write(os.urandom(SECRET_BYTES))
         self.address.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -244,7 +242,7 @@ def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | 
     outcome, _, why = text.partition(" ")
     if outcome in ("ready", "waiting"):
         return why or None
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    with suppress(subprocess.TimeoutExpired):
         agent.wait(END_SECONDS)  # so that no command finds it while it ends
     raise AgentError(why if outcome == "failed" else f"the agent ended at once: see {place.log}")
 

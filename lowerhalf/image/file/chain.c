@@ -109,7 +109,7 @@ static int place(void *context, const mpy_image_part_t *part, char *err, size_t 
     return mpy_image_place_part(part, target->shift, target->room, err, n);
 }
 
-int mpy_image_place(const mpy_image_t *im, uint64_t shift, char *err, size_t n) {
+static int place_all(const mpy_image_t *im, uint64_t shift, char *err, size_t n) {
     target_t target = {shift, malloc(MPY_RUN_MAX)};
     if (!target.room) FAIL("%s: no memory", im->path);
     int bad = mpy_image_each_part(im, place, &target, err, n);
@@ -161,7 +161,7 @@ int mpy_image_load(const char *path, const uint8_t *secret, uint64_t address, ui
     for (uint64_t i = 0; i < image.nregions && !bad; i++)
         if (image.regions[i].lo < address || image.regions[i].hi > address + bytes)
             snprintf(err, n, "%s: it has memory outside the range", path), bad = -1;
-    if (!bad) bad = mpy_image_place(&image, (uint64_t)to - address, err, n);
+    if (!bad) bad = place_all(&image, (uint64_t)to - address, err, n);
     mpy_image_close(&image);
     return bad;
 }

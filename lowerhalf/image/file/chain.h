@@ -5,7 +5,8 @@
 
 #include "reader.h"
 
-/* A run with data of an image, and the parts of it that the newest image of the chain needs: ascending, at least one. */
+/* A run with data of an image, and the parts of it that the newest image of the chain needs: ascending, at least
+ * one. */
 typedef struct mpy_image_part {
     const mpy_image_t *image;
     const mpy_image_run_t *run;
@@ -20,12 +21,9 @@ typedef int mpy_image_visit_t(void *context, const mpy_image_part_t *part, char 
  * wanted once. */
 int mpy_image_each_part(const mpy_image_t *image, mpy_image_visit_t *visit, void *context, char *err, size_t n);
 
-/* Reads the run of a part, checks it, and copies what is wanted to its address, plus `shift`. room: MPY_RUN_MAX bytes to
- * work with. */
+/* Reads the run of a part, checks it, and copies what is wanted to its address, plus `shift`. The pages there must be
+ * mapped, writable and zero. room: MPY_RUN_MAX bytes to work with. */
 int mpy_image_place_part(const mpy_image_part_t *part, uint64_t shift, char *room, char *err, size_t n);
-/* Reads these runs, checks them, and copies what is wanted to its address, plus `shift`. The pages there must be
- * mapped, writable and zero. */
-int mpy_image_place(const mpy_image_t *image, uint64_t shift, char *err, size_t n);
 
 /* Copies memory from runs, which are checked. Pages in no run are zero. */
 int mpy_image_peek(const mpy_image_t *image, uint64_t address, void *to, size_t bytes, char *err, size_t n);

@@ -7,11 +7,8 @@
 
 #include "base/zstd.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
@@ -32,14 +29,11 @@ int mpy_image_check_loadable(const mpy_image_t *im, char *err, size_t n) {
 static int read_data(const mpy_image_t *im, const mpy_image_run_t *run, char *to, char *err, size_t n) {
     mpy_image_sum_t sum;
     mpy_image_sum_begin(im, &sum);
-    for (uint64_t done = 0; done < run->stored;) {
-        uint64_t left = run->stored - done, piece = left < PIECE ? left : PIECE;
-        if (done % PIECE == 0) madvise(to + done, piece, MADV_POPULATE_WRITE);
-        ssize_t k = pread(im->fd, to + done, piece, (off_t)(run->offset + done));
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) FAIL("%s: cannot be read: %s", im->path, k ? strerror(errno) : "it ends early");
-        mpy_image_sum_add(im, &sum, to + done, (size_t)k);
-        done += (uint64_t)k;
+    for (uint64_t done = 0, piece; done < run->stored; done += piece) {
+        piece = run->stored - done < PIECE ? run->stored - done : PIECE;
+        madvise(to + done, piece, MADV_POPULATE_WRITE);
+        if (mpy_image_read_at(im, to + done, piece, run->offset + done, err, n)) return -1;
+        mpy_image_sum_add(im, &sum, to + done, piece);
     }
     return mpy_image_check_sum(im, run, &sum, err, n);
 }

@@ -19,6 +19,7 @@ from ..shared.commands import BenchError, Command, LeftOutError, Setting, steppi
 from ..shared.samples import CLOCK, Row, Rows
 from ..shared.tools import compile_one
 from . import ways
+from .images import first_step, images_of, put
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _ours(setting: Setting, way: str, job: Path, program: Command) -> Case:
         [tools.manapy, "checkpoint", job],
         job,
         lambda: setting.restarted(1, job),
-        lambda: sorted((job / "latest").resolve().rglob("rank-*.img")),
+        lambda: images_of((job / "latest").resolve()),
     )
 
 
@@ -97,11 +98,12 @@ def _measure(setting: Setting, rows: Rows, case: Case, report: Path, rounds: int
         for number in range(rounds):
             begin = time.perf_counter()
             _, longest = ways.during(setting, report, case.checkpoint)
-            while list(case.files()[0].parent.glob("*.temp")):
+            while list(case.files()[0].parent.glob("*.temp")):  # DMTCP writes on beside the program
+                if time.perf_counter() - begin > setting.limit:
+                    raise BenchError(f"{case.name}: the image is not complete after {setting.limit:.0f} s")
                 time.sleep(0.005)
-            ways.sample(written, number, time.perf_counter() - begin)
-            ways.sample(stands, number, longest)
-            ways.sample(size, number, sum(file.stat().st_size for file in case.files()) / 1e6)
+            put(written, CLOCK, number, time.perf_counter() - begin)
+            put(stands, CLOCK, number, longest)
+            put(size, CLOCK, number, sum(file.stat().st_size for file in case.files()) / 1e6)
     for number in range(rounds):
-        with stepping(setting, case.restart(), case.job) as running:
-            ways.sample(restart, number, running.started)
+        put(restart, CLOCK, number, first_step(setting, case.job, case.restart()))

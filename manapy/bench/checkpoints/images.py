@@ -16,7 +16,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -55,7 +55,7 @@ def small(setting: Setting) -> list[Row]:
                 writing = _writing(checkpoint)
                 parts = (seconds, until_safe, writing, published - until_safe - writing, seconds - published)
                 for row, value in zip((whole, safe, write, publish, command), parts, strict=True):
-                    _put(row, CLOCK, number, value)
+                    put(row, CLOCK, number, value)
             running.wait()
         return checkpoint
 
@@ -68,8 +68,8 @@ def small(setting: Setting) -> list[Row]:
             setting.progress(0.5 + number / setting.rounds / 2, "restarts of a small program")
             before = _start(setting, "0")
             for row, words in ways:
-                _put(row, NATIVE, number, before)
-                _put(row, CLOCK, number, _restart(setting, job, words))
+                put(row, NATIVE, number, before)
+                put(row, CLOCK, number, first_step(setting, job, words))
 
     if (checkpoint := _guarded(checkpoints, whole)) is not None:
         _guarded(functools.partial(restarts, checkpoint), restart)
@@ -105,17 +105,14 @@ def large(setting: Setting) -> list[Row]:
             for number in range(rounds):
                 setting.progress(number / rounds / 2, "checkpoints of a large program")
                 seconds, checkpoint = _checkpoint(setting, job, last=number == rounds - 1)
-                copies = [
-                    [f"if={image}", f"of={setting.work / image.name}.copy", "bs=8M", "conv=fsync"]
-                    for image in _images(checkpoint)
-                ]
-                _put(parallel, NATIVE, number, _dd_together(setting, copies))
-                _put(serial, NATIVE, number, sum(_dd_together(setting, [copy]) for copy in copies))
-                _put(parallel, CLOCK, number, seconds)
-                _put(serial, CLOCK, number, seconds)
-                _put(write, CLOCK, number, _writing(checkpoint))
-                _put(size, NATIVE, number, RANKS * setting.megabytes)
-                _put(size, CLOCK, number, sum(image.stat().st_size for image in _images(checkpoint)) / 1e6)
+                written = images_of(checkpoint)
+                put(parallel, NATIVE, number, copied(setting, written))
+                put(serial, NATIVE, number, sum(copied(setting, [image]) for image in written))
+                put(parallel, CLOCK, number, seconds)
+                put(serial, CLOCK, number, seconds)
+                put(write, CLOCK, number, _writing(checkpoint))
+                put(size, NATIVE, number, RANKS * setting.megabytes)
+                put(size, CLOCK, number, sum(image.stat().st_size for image in images_of(checkpoint)) / 1e6)
                 if number < rounds - 1:
                     setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
             running.wait()
@@ -126,15 +123,15 @@ def large(setting: Setting) -> list[Row]:
         for number in range(rounds):
             setting.progress(0.5 + number / rounds / 2, "restarts of a large program")
             before = _start(setting, "0")
-            _put(cached, NATIVE, number, before)
-            _put(cached, CLOCK, number, _restart(setting, job, command))
+            put(cached, NATIVE, number, before)
+            put(cached, CLOCK, number, first_step(setting, job, command))
             _forget(checkpoint)
             reading = setting.together(
-                [["dd", f"if={image}", "of=/dev/null", "bs=8M"] for image in _images(checkpoint)]
+                [["dd", f"if={image}", "of=/dev/null", "bs=8M"] for image in images_of(checkpoint)]
             )
             _forget(checkpoint)
-            _put(cold, NATIVE, number, before + reading)
-            _put(cold, CLOCK, number, _restart(setting, job, command))
+            put(cold, NATIVE, number, before + reading)
+            put(cold, CLOCK, number, first_step(setting, job, command))
 
     def beside() -> None:
         job = setting.fresh("beside")
@@ -146,8 +143,8 @@ def large(setting: Setting) -> list[Row]:
                 times = REMARK.match(remark.removeprefix("the job "))
                 if times is None or "written while" in remark:
                     raise BenchError(f"not written beside the program: {remark or 'no remark'}")
-                _put(stands, CLOCK, number, float(times[1]))
-                _put(published, CLOCK, number, float(times[2]))
+                put(stands, CLOCK, number, float(times[1]))
+                put(published, CLOCK, number, float(times[2]))
                 if number < rounds - 1:
                     setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
 
@@ -179,12 +176,12 @@ def by_size(setting: Setting) -> list[Row]:
                 for number in range(rounds):
                     time.sleep(moments.uniform(0, 0.05))
                     seconds, checkpoint = _checkpoint(setting, job, last=number == rounds - 1)
-                    _put(checkpoint_row, protocol, number, seconds)
-                    _put(size_row, protocol, number, sum(image.stat().st_size for image in _images(checkpoint)) / 1e6)
+                    put(checkpoint_row, protocol, number, seconds)
+                    put(size_row, protocol, number, sum(image.stat().st_size for image in images_of(checkpoint)) / 1e6)
                     setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
                 running.wait()
             for number in range(rounds):
-                _put(restart_row, protocol, number, _restart(setting, job, setting.restarted(RANKS, job)))
+                put(restart_row, protocol, number, first_step(setting, job, setting.restarted(RANKS, job)))
 
         _guarded(one_size, checkpoint_row, protocol)
         for image in job.glob("*/rank-*.img"):
@@ -192,7 +189,8 @@ def by_size(setting: Setting) -> list[Row]:
     return rows.all()
 
 
-def _put(row: Row, variant: str, number: int, value: float) -> None:
+def put(row: Row, variant: str, number: int, value: float) -> None:
+    """Add the sample of round `number`."""
     row.samples.setdefault(variant, {})[number] = value
 
 
@@ -223,30 +221,35 @@ def _writing(checkpoint: Path) -> float:
     return max(float(entry["seconds"]) for entry in manifest["ranks"])
 
 
-def _images(checkpoint: Path) -> list[Path]:
+def images_of(checkpoint: Path) -> list[Path]:
+    """Of a job on one host."""
     return sorted(checkpoint.glob("rank-*.img"))
 
 
 def _start(setting: Setting, data: str) -> float:
-    with stepping(setting, setting.native(RANKS, setting.program("steps"), data, SECONDS), None) as running:
-        return running.started
+    return first_step(setting, None, setting.native(RANKS, setting.program("steps"), data, SECONDS))
 
 
-def _restart(setting: Setting, job: Path, command: Command) -> float:
+def first_step(setting: Setting, job: Path | None, command: Command) -> float:
+    """Seconds from a command to the first step of the program."""
     with stepping(setting, command, job) as running:
         return running.started
 
 
-def _dd_together(setting: Setting, copies: list[list[str]]) -> float:
-    seconds = setting.together([["dd", *copy] for copy in copies])
-    for copy in setting.work.glob("*.copy"):
-        copy.unlink()
-    return seconds
+def copied(setting: Setting, files: Sequence[Path]) -> float:
+    """Seconds that dd takes to copy files at the same time, with fsync."""
+    copies = [setting.work / f"{number}.copy" for number in range(len(files))]
+    pairs = zip(files, copies, strict=True)
+    try:
+        return setting.together([["dd", f"if={old}", f"of={new}", "bs=8M", "conv=fsync"] for old, new in pairs])
+    finally:
+        for copy in copies:
+            copy.unlink(missing_ok=True)
 
 
 def _forget(checkpoint: Path) -> None:
     """Drop the images from the page cache: the pages are clean, because the images were synced."""
-    for image in _images(checkpoint):
+    for image in images_of(checkpoint):
         fd = os.open(image, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

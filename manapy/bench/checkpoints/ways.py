@@ -16,13 +16,12 @@ from pathlib import Path
 
 from ..shared.commands import BenchError, Command, Setting, stepping
 from ..shared.samples import CLOCK, NATIVE, Row, Rows
+from .images import BESIDE, RANKS, STANDING, copied, first_step, images_of, put
 
-RANKS = 2
 PERCENT = "1"  # of the pages change
 FOREVER = "1000000000"  # steps: the job is stopped long before
 STEPS = 20000  # of a whole run: about 20 s
 INTERVAL = "10s"
-STANDING, BESIDE = ("--background", "off"), ("--background", "auto")
 INCREMENTAL, COMPRESSED = ("--dirty", "auto"), ("--compress", "auto")
 WAYS: dict[str, tuple[str, ...]] = {  # a name, and options of manapy-launch
     "standing": STANDING,
@@ -49,10 +48,9 @@ def images(setting: Setting) -> list[Row]:
         without = _whole_run(setting, ())
         for way, options in WAYS.items():
             row = rows.row(f"{way}: run time, a checkpoint every {INTERVAL}", "s", baseline="without checkpoints")
-            row.samples.setdefault(NATIVE, {})[number] = without
+            put(row, NATIVE, number, without)
             try:
-                seconds = _whole_run(setting, ("--interval", INTERVAL, "--keep", "1", *options))
-                row.samples.setdefault(CLOCK, {})[number] = seconds
+                put(row, CLOCK, number, _whole_run(setting, ("--interval", INTERVAL, "--keep", "1", *options)))
             except BenchError as error:
                 row.failures[CLOCK] = str(error)
     return rows.all()
@@ -73,18 +71,21 @@ def _checkpoints(setting: Setting, rows: Rows, way: str, rounds: int) -> None:
         setting.run(checkpoint)
         for number in range(rounds):
             seconds, longest = during(setting, report, checkpoint)
-            files = sorted((job / "latest").resolve().rglob("rank-*.img"))
-            sample(published, number, seconds, copied(setting, files))
-            sample(stands, number, longest)
-            sample(written, number, sum(file.stat().st_size for file in files) / 1e6, RANKS * setting.megabytes)
+            files = images_of((job / "latest").resolve())
+            put(published, NATIVE, number, copied(setting, files))
+            put(published, CLOCK, number, seconds)
+            put(stands, CLOCK, number, longest)
+            put(written, NATIVE, number, RANKS * setting.megabytes)
+            put(written, CLOCK, number, sum(file.stat().st_size for file in files) / 1e6)
             setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
         setting.run([*checkpoint, "--then", "exit"])
         running.wait()
     for number in range(rounds):
-        native = _start(setting, setting.native(RANKS, *program), None)
-        command = setting.restarted(RANKS, job)
-        sample(restart, number, _start(setting, command, job), native)
-        sample(lazy, number, _start(setting, [*command[:-1], "--lazy", job], job), native)
+        native = first_step(setting, None, setting.native(RANKS, *program))
+        for row, options in ((restart, ()), (lazy, ("--lazy",))):
+            *command, checkpoint_of = setting.restarted(RANKS, job)
+            put(row, NATIVE, number, native)
+            put(row, CLOCK, number, first_step(setting, job, [*command, *options, checkpoint_of]))
     for image in job.rglob("rank-*.img"):
         image.unlink()
 
@@ -103,33 +104,10 @@ def during(setting: Setting, report: Path, command: Command) -> tuple[float, flo
     return seconds, max(int(line.split()[1]) for line in lines[before:enough]) / 1000
 
 
-def copied(setting: Setting, files: Sequence[Path]) -> float:
-    """Seconds that dd takes to copy files at the same time, with fsync."""
-    copies = [setting.work / f"{number}.copy" for number in range(len(files))]
-    pairs = zip(files, copies, strict=True)
-    try:
-        return setting.together([["dd", f"if={old}", f"of={new}", "bs=8M", "conv=fsync"] for old, new in pairs])
-    finally:
-        for copy in copies:
-            copy.unlink(missing_ok=True)
-
-
 def _lines(report: Path) -> list[str]:
     """The complete lines."""
     text = report.read_text() if report.exists() else ""
     return text[: text.rfind("\n") + 1].splitlines()
-
-
-def sample(row: Row, number: int, value: float, baseline: float | None = None) -> None:
-    """Adds the value of round `number`, and what it is compared with."""
-    row.samples.setdefault(CLOCK, {})[number] = value
-    if baseline is not None:
-        row.samples.setdefault(NATIVE, {})[number] = baseline
-
-
-def _start(setting: Setting, command: Command, job: Path | None) -> float:
-    with stepping(setting, command, job) as running:
-        return running.started
 
 
 def _whole_run(setting: Setting, options: Sequence[str]) -> float:

@@ -50,7 +50,7 @@ def read(manifest: Mapping[str, Any]) -> Levels:
 
 
 def root(storage: Path, job: Path) -> Path:
-    """The directory of a job on local storage."""
+    """The directory of a job in a directory that jobs share: on local storage, or chosen by the program."""
     from ...core.fnv import fnv1a  # here: only the coordinator needs it
 
     return storage / f"manapy-{fnv1a(os.fsencode(job)):016x}"

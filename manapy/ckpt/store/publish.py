@@ -261,16 +261,10 @@ def secret_of(path: Path) -> tuple[bytes | None, str]:
 def place(directory: Path, choice: str) -> Path:
     """The place of the checkpoints of a job directory (as the ranks know it) if the program chooses ``choice``. begin()
     reports an unusable place."""
-    from ...core.fnv import fnv1a  # here: only the coordinator needs it
-
     if not os.path.isabs(choice):
         return Path(choice)
     real = os.path.realpath(choice)
-    return (
-        directory
-        if real == os.path.realpath(directory)
-        else Path(real) / f"manapy-{fnv1a(os.fsencode(directory)):016x}"
-    )
+    return directory if real == os.path.realpath(directory) else levels.root(Path(real), directory)
 
 
 def owner(where: Path) -> Path:

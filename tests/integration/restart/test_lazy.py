@@ -88,7 +88,7 @@ def test_by_command(saved: tuple[Job, Path, Path]) -> None:
 
 
 def test_no_userfaultfd(saved: tuple[Job, Path, Path]) -> None:
-    """A user whom the kernel does not allow it gets an ordinary restart, and is told."""
+    """If the kernel does not allow userfaultfd(2), the restart is an ordinary one, and one line says so."""
     if Path("/proc/sys/vm/unprivileged_userfaultfd").read_text().strip() != "0":
         pytest.skip("every user is allowed userfaultfd(2) here")
     job, act, _ = saved

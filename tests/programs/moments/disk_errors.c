@@ -1,7 +1,8 @@
 /* disk_errors.c - a library to be preloaded: a disk that fails, or is slow, when a test wants it.
  *
- * DISK_ERRORS names a file. While this file exists, its line "ERRNO CALL TEXT" makes each CALL (write, pwrite, fsync) on
- * a file whose path contains TEXT fail with ERRNO. The line "0 pread TEXT" makes each pread of 64 KiB or more take 10 ms.
+ * DISK_ERRORS names a file. While this file exists, its line "ERRNO CALL TEXT" makes each CALL (write, pwrite, fsync)
+ * on a file whose path contains TEXT fail with ERRNO. The line "0 pread TEXT" makes each pread of 64 KiB or more take
+ * 10 ms.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
