@@ -213,10 +213,10 @@ class Flow:
         else:
             self._on_gone(rank, reason)
 
-    def on_lost(self, rank: int, done: bool = False) -> None:
-        """The connection of a rank is gone. ``done``: it had ended its part before."""
+    def on_lost(self, rank: int, done: bool, why: str) -> None:
+        """A rank is gone. ``done``: it had ended its part before."""
         if not done:
-            self._on_gone(rank, f"rank {rank} died")
+            self._on_gone(rank, why)
         elif self.phase is Phase.SAVE and rank not in self._answers:
             self._on_gone(rank, f"rank {rank} has ended before its image was complete")
 

@@ -67,11 +67,11 @@ class Rank:
 class Ranks:
     """All ranks of one job.
 
-    ``on_lost(rank)`` is called when its connection is lost and may return, ``on_gone(rank, done)`` when it will not
-    return; done: it had ended its part.
+    ``on_lost(rank)`` is called when its connection is lost and may return, ``on_gone(rank, done, why)`` when it will
+    not return; done: it had ended its part.
     """
 
-    def __init__(self, size: int, on_lost: Callable[[int], None], on_gone: Callable[[int, bool], None]) -> None:
+    def __init__(self, size: int, on_lost: Callable[[int], None], on_gone: Callable[[int, bool, str], None]) -> None:
         self.size = size
         self.known: dict[int, Rank] = {}
         self.killed = ""  # why KILL was or will be sent
@@ -210,7 +210,7 @@ class Ranks:
             rank = self.known[number]
             if rank.connected and not rank.done:
                 self._disconnect(rank)
-            self._on_gone(rank)
+            self._on_gone(rank, reason)
 
     def _disconnect(self, rank: Rank) -> None:
         rank.connected = False
@@ -253,7 +253,7 @@ class Ranks:
         if not self.over.is_set() and self.leaving:
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._look_whether_over, True)
 
-    def _on_gone(self, rank: Rank) -> None:
+    def _on_gone(self, rank: Rank, why: str = "") -> None:
         if rank.gone or self.known[rank.number] is not rank:  # it is back
             return
         rank.gone = True
@@ -261,12 +261,13 @@ class Ranks:
         rank.connected = False
         self._to_all = None
         rank.channel.close()
-        self._tell_gone(rank.number, rank.done)
+        why = why or f"rank {rank.number} died"
+        self._tell_gone(rank.number, rank.done, why)
         if not rank.done:
             log.info("rank %d died", rank.number)
             self._failures.setdefault(rank, None)
             if not self.killed:
-                self.kill(f"rank {rank.number} died", after=GRACE_SECONDS)
+                self.kill(why, after=GRACE_SECONDS)
         self._look_whether_over()
 
     def _look_whether_over(self, patient: bool = False) -> None:

@@ -4,10 +4,11 @@
  *
  * early: no rank polls the network before MPI_Finalize; met: a barrier comes before it; returned: the same, and errors
  * are returned; freed: the message is on a communicator that is freed then, where errors are returned. Each rank prints
- * whether its last call has failed.
+ * whether its last call has failed. A rank whose MPI_Finalize has failed aborts.
  */
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int main(int argc, char **argv) {
@@ -27,6 +28,8 @@ int main(int argc, char **argv) {
     } else {
         rc = MPI_Finalize();
         printf("rank %d: %s\n", rank, rc ? "failed" : "succeeded");
+        fflush(stdout);
+        if (rc) abort();  // or the other rank may wait for this one in MPI_Finalize for ever
     }
     return 0;
 }

@@ -132,9 +132,12 @@ def test_other_lines_are_not_for_collectors(node: Node) -> None:
 
 def processes() -> set[int]:
     """The collectors that this process has started."""
-    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    children: list[str] = []
+    for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended: its children are those of another one
+            children += path.read_text().split()
     found = set()
-    for pid in (int(word) for path in children for word in path.read_text().split()):
+    for pid in map(int, children):
         with contextlib.suppress(OSError):  # it has ended
             if b"_collect" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.add(pid)

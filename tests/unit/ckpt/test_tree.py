@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fake_jobs import PATIENCE, FakeJob, fake_job, shake_hands
 from manapy.ckpt import protocol
+from manapy.ckpt.coordinator import ranks
 from manapy.ckpt.coordinator import tree as placing
 from manapy.ckpt.coordinator.nodes import Node
 from manapy.ckpt.coordinator.tree import Below, Tree
@@ -67,6 +68,20 @@ def test_the_agent_above_is_lost(tmp_path: Path, kind: str) -> None:
         await fake.lose_agent(1, kind, f"{why}: its agent has ended")
         await fake.task
         assert job.read(fake.dir).state == "failed" and not fake.published() and not fake.temporary()
+
+    play(tmp_path, test, agents=3)
+
+
+def test_an_agent_is_lost_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody waits at that moment, the next step fails for the same reason."""
+    monkeypatch.setattr(ranks, "GRACE_SECONDS", PATIENCE)
+
+    async def test(fake: FakeJob) -> None:
+        fake.leaders[1].socket.shutdown(socket.SHUT_RDWR)
+        await fake.until(lambda: fake.coordinator.ranks.known[2].gone)
+        command = await fake.ask("CHECKPOINT continue -1")
+        why = f"host {HOST} is lost, and rank 2 with it: its agent has ended"
+        assert (await command.end())[-1] == f"RESULT died {why}"
 
     play(tmp_path, test, agents=3)
 
