@@ -62,8 +62,7 @@ def test_full_local_disk(job: Job, tmp_path: Path) -> None:
         last = step(job.output())
         job.kill()
         job.restart()
-        job.wait_for(after(last))
-        job.finish()
+        assert step(job.finish()) > last
         assert f"continuing {path}: " in job.output()
 
 
@@ -77,12 +76,11 @@ def test_full_job_directory(job: Job, tmp_path: Path, undisturbed: bytes) -> Non
         job.wait_for(lambda text: trouble in text and "No space left on device" in text)
         assert not copied(path)
         until(lambda: not list(path.glob("node-*")), job.report)
-        last = step(job.output())
         job.kill()
         resize("500m")
         job.restart(options=("--local", tmp_path / "local"))
         job.wait_for(f"continuing {path}: 2 images from local storage")
-        job.wait_for(after(last))
+        job.wait_until_it_runs()
         newer = job.checkpoint()
         until(lambda: copied(newer), job.report)
         job.finish()
@@ -116,9 +114,8 @@ def test_kept(job: Job, tmp_path: Path) -> None:
     job.kill()
     last = step(job.output())
     job.restart(paths[1])  # as any other checkpoint
-    job.wait_for(after(last))
+    assert step(job.finish()) > last
     assert "local storage" not in job.output()
-    job.finish()
 
 
 def test_partner_on_one_host(job: Job, tmp_path: Path) -> None:
