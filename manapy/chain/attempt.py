@@ -1,7 +1,7 @@
 """One run of the user's script or mpirun command: in one attempt, or under `manapy run`.
 
 This module supervises the run and takes checkpoints when they are due. At the end it saves the jobs of the script, and
-kills the script before the script can go on.
+kills the script before the script can go on. It ends a run of which a job is hung.
 
 Invariants
  1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped). Then the script and all processes
@@ -12,6 +12,8 @@ Invariants
  3. Threads wait for checkpoints. The main thread does everything else, and writes the history.
  4. A job counts as saved if its checkpoint is published, and as ended if its job.json says so. A job that merely cannot
     be reached is neither.
+ 5. A hung job is saved only if its state is worth that (remedy.py), and only if a safe moment comes in SAFE_SECONDS.
+    A job that is left for another reason meanwhile is not called hung.
 """
 
 from __future__ import annotations
@@ -35,26 +37,31 @@ from ..ckpt.store import job, publish
 from ..core.errors import ManapyError
 from . import descendants, steps, timing
 from .record import Chain, Event
+from .remedy import Remedy, remedy
+from .watching import Hung, Watching
 
 TICK = 0.25  # seconds between looks at the script's steps
 RETRY = 5.0  # seconds between attempts to save before leaving
 STARTS = 30.0  # seconds until a step that starts must have become a job
 KILLS = 20.0  # seconds until killed ranks and processes must have ended
 GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
+SAFE_SECONDS = 20.0  # for the checkpoint of a hung job to find a moment at which all ranks can be saved
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """When checkpoints are taken. Times in seconds.
+    """When checkpoints are taken, and whether hung jobs are ended. Times in seconds.
 
     ``interval`` None: computed from ``mtbf`` (mean time between failures); without ``mtbf`` only at the end.
+    ``patience``: how long a verdict must stand; None: the jobs are not watched.
     """
 
     interval: float | None = None
     mtbf: float | None = None
     margin: float = timing.MARGIN
+    patience: float | None = None
 
 
 class Look(NamedTuple):
@@ -86,8 +93,8 @@ class Outcome(NamedTuple):
     """How a run has ended.
 
     ``how``: finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same,
-    before the deadline was near; crashed: a rank died, on ``host``; expired: not saved in time; taken: ended from
-    outside before it was saved.
+    before the deadline was near; crashed: a rank died, on ``host``; hung: ended because a job was hung, on ``host`` if
+    the cause lies there; expired: not saved in time; taken: ended from outside before it was saved.
     """
 
     how: str
@@ -137,6 +144,9 @@ class Attempt:
         self._signals = 0
         self._save: _Save | None = None
         self._final: _Save | None = None
+        self._watching = None if policy.patience is None else Watching(chain, attempt, policy.patience, say)
+        self._hung: Outcome | None = None  # to be returned once its job is saved, or at _hung_until
+        self._hung_until = 0.0
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._told_interval = 0.0
 
@@ -150,6 +160,8 @@ class Attempt:
             self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)
             self._child = self._script.pid
             outcome = self._loop(look)
+            if self._watching is not None:
+                self._watching.close()
             if outcome.how != "finished":
                 self._kill_script(self._coordinators())
                 self._await_coordinators()
@@ -191,10 +203,12 @@ class Attempt:
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
+            if (hung := self._look_whether_hung()) is not None:
+                return hung
             if self._final is not None and self._final.results is not None:
                 # all jobs have ended by themselves meanwhile
                 if self._code is not None and not any(self._final.results):
-                    self._final = None
+                    self._final = self._hung = None
                     continue
                 if not (problem := _problem(self._final)):
                     # a step has begun meanwhile; held jobs are not live
@@ -204,7 +218,10 @@ class Attempt:
                     if (crash := self._crash()) is not None:
                         return crash
                     self._end_held()
-                    return Outcome("yielded" if early else "left", reason=self._final.cause)
+                    return self._hung or Outcome("yielded" if early else "left", reason=self._final.cause)
+                if self._hung is not None:
+                    self.say(f"it cannot be saved: {problem}")
+                    return self._hung
                 self.say(f"the checkpoint failed: {problem}; {self._fallback()}")
                 self._final, retry = None, now + RETRY
                 if look.deadline is not None and now + RETRY > look.deadline:
@@ -212,7 +229,7 @@ class Attempt:
             if leave and self._final is None and now >= retry and not self._starting():
                 self.say(f"{leave}: saving the job")
                 self._final = self._begin_save(leave, "hold")
-            elif not leave and self._save is None and self._due(begin, look, now):
+            elif not leave and self._save is None and self._final is None and self._due(begin, look, now):
                 self._save = self._begin_save("measure" if not self.measured else "interval", "continue")
             select.select([self._wake[0]], [], [], TICK)
             self._drain_wake()
@@ -223,6 +240,37 @@ class Attempt:
                 pass
         except BlockingIOError:
             pass
+
+    def _look_whether_hung(self) -> Outcome | None:
+        """The outcome if a job is hung, and is not worth saving or cannot be saved in time."""
+        if self._hung is None:
+            if self._watching is None:
+                return None
+            self._watching.look(self._live())
+            found = self._watching.hung
+            if found is None or self._final is not None or (what := remedy(found[1])) is None:
+                return None
+            self._record(*found, what)
+            self._hung = Outcome("hung", 1, found[1].sentence, what.host)
+            self._hung_until = time.monotonic() + SAFE_SECONDS * what.save
+        if time.monotonic() >= self._hung_until:
+            return self._hung
+        if self._final is None and self._save is None:
+            self._final = self._begin_save(self._hung.reason, "hold")
+        return None
+
+    def _record(self, which: job.Job, hung: Hung, what: Remedy) -> None:
+        self.say(f"this is certain: {'saving and ' * what.save}ending the job; the evidence is in {hung.evidence}")
+        self.chain.append(
+            "hung",
+            self.attempt,
+            dir=str(which.dir),
+            sentence=hung.sentence,
+            since=hung.since,
+            evidence=hung.evidence,
+            place=list(what.place),
+            host=what.host,
+        )
 
     def _ended(self) -> Outcome | None:
         """The outcome after the script has ended and the coordinators have recorded the ends of its jobs.

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ..core.errors import ManapyError, explained
 from . import policy, record, slurm, timing
+from .attempt import Outcome
 from .record import Chain
 from .supervisor import Supervisor
 
@@ -176,16 +177,24 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             return supervisor.finish(outcome)
         if allocation.cancelled():
             return _cancelled(supervisor, allocation.job)
-        unwell = allocation.unwell() if outcome.how == "crashed" else []
+        failed = outcome.how in policy.FAILED
+        unwell = _unwell(allocation, outcome) if failed else []
         if why := supervisor.refusal():
             return _give_up(supervisor, why)
-        if outcome.how == "crashed" and not unwell:
-            say(f"{outcome.reason}: starting again")
+        why = f"{outcome.reason}: " * (outcome.how != "hung")  # a hang's reason was said
+        if failed and not unwell:
+            say(f"{why}starting again")
             continue
         _exclude(chain, allocation, unwell, say)
         source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
-        say(f"{outcome.reason}: the job continues in the next allocation{source}")
+        say(f"{why}the job continues in the next allocation{source}")
         return again()
+
+
+def _unwell(allocation: slurm.Allocation, outcome: Outcome) -> list[str]:
+    """The nodes to leave out after a failure."""
+    nodes = allocation.unwell()
+    return [*nodes, outcome.host] if outcome.how == "hung" and outcome.host and outcome.host not in nodes else nodes
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
@@ -241,7 +250,7 @@ def _cancel_successor(chain: Chain) -> None:
 
 
 def _exclude(chain: Chain, allocation: slurm.Allocation, nodes: Sequence[str], say: Callable[[str], None]) -> None:
-    """Exclude nodes that do not answer from the next allocation."""
+    """Exclude nodes that do not answer, or where a job hung, from the next allocation."""
     if not nodes:
         return
     for job in [allocation.job, *(event["id"] for event in chain.events("successor")[-1:])]:

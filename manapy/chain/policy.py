@@ -10,8 +10,19 @@ from ..ckpt.store import publish
 from . import steps
 from .record import Chain, Event
 
-SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped")  # events that only a running attempt records
+SIGNS = (
+    "attempt",
+    "step",
+    "checkpoint",
+    "failed",
+    "skipped",
+    "verdict",
+    "withdrawn",
+    "hung",
+)  # events that only a running attempt records
 
+
+FAILED = ("crashed", "hung")  # ends of attempts that may come again at once
 
 # An attempt with so many checkpoints has passed the place of the last crash: a program that crashes at a fixed place
 # can take the last checkpoint before this place at most once more.
@@ -98,6 +109,15 @@ def unfinished(chain: Chain, attempt: int) -> str:
     return ""
 
 
+def hangs_again(chain: Chain) -> str:
+    """If the last two attempts hung at the same place of the program, the verdict, with its evidence; else empty."""
+    ran = chain.attempts()
+    last = [chain.events("hung", number)[-1:] for number in (ran - 1, ran)]
+    if not all(last) or not last[0][0]["place"] or last[0][0]["place"] != last[1][0]["place"]:
+        return ""
+    return f"{last[1][0]['sentence']} (evidence: {last[0][0]['evidence']} and {last[1][0]['evidence']})"
+
+
 def refusal(chain: Chain, limits: Limits) -> str:
     """Why no further attempt is allowed; empty if one is. Call this before the attempt's event is recorded."""
     ran = chain.attempts()
@@ -109,14 +129,18 @@ def refusal(chain: Chain, limits: Limits) -> str:
     in_a_row = 0
     while (
         in_a_row < len(ends)
-        and ends[-1 - in_a_row]["how"] == "crashed"
+        and ends[-1 - in_a_row]["how"] in FAILED
         and len(chain.events("checkpoint", ends[-1 - in_a_row]["attempt"])) < RECOVERED
     ):
         in_a_row += 1
     if in_a_row >= limits.crashes:
+        hung = any(end["how"] == "hung" for end in ends[-in_a_row:])
         return (
-            f"it crashed {in_a_row} times in a row (--max-crashes {limits.crashes}); last reason: {ends[-1]['reason']}"
+            f"it crashed {'or hung ' * hung}{in_a_row} times in a row (--max-crashes {limits.crashes}); last reason: "
+            f"{ends[-1]['reason']}"
         )
+    if place := hangs_again(chain):
+        return f"it hung twice at the same place of the program: {place}"
     last = range(max(ran - limits.stuck, 0) + 1, ran + 1)
     if ran >= limits.stuck and not any(came_further(chain, number) for number in last):
         why = ends[-1]["reason"] if ends else ""

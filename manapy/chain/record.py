@@ -12,8 +12,11 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
                                                        ranks have found the checkpoint of the answer damaged
     checkpoint  path seconds bytes cause               published
     failed      cause reason seconds                   a checkpoint failed
-    skipped     path reason                            a checkpoint is damaged and is not used
+    skipped     path reason                            a checkpoint is damaged, or shows a hang, and is not used
     note        text                                   a remark for the user
+    verdict     state cause rank call sentence         said of a job by its watch (watching.py)
+    withdrawn   state cause rank call sentence         this verdict no longer holds
+    hung        dir sentence since evidence place host the attempt ends because of a verdict (remedy.py)
     end         how code reason                        the attempt is over (attempt.Outcome)
     finished    code                                   the chain is over
     successor   id                                     the Slurm job that continues after this one

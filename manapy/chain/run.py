@@ -1,7 +1,8 @@
-"""Supervision without a scheduler, for `manapy run`: restart after each crash, until the program ends by itself.
+"""Supervision without a scheduler, for `manapy run`: restart after each crash and each hang, until the program ends by
+itself.
 
-HYDRA_HOST_FILE gives the hosts to MPICH's mpirun. A host on which a rank died is left out of the next attempt if enough
-other hosts remain.
+HYDRA_HOST_FILE gives the hosts to MPICH's mpirun. A host on which a rank died, or which is the cause of a hang, is left
+out of the next attempt if other hosts remain.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .attempt import SIGNALS, Look, Outcome
+from .policy import FAILED
 from .record import Chain
 from .supervisor import Supervisor
 
@@ -46,7 +48,7 @@ def supervise(
     """Run the chain's command until it has ended. Returns the exit code. ``force``: run it once even beyond the
     limits."""
     bad: list[str] = []
-    crashes = 0
+    failures = 0
     chain = supervisor.chain
     while True:
         if (why := supervisor.refusal()) and not force:
@@ -55,15 +57,14 @@ def supervise(
             return 1
         force = False
         outcome = supervisor.attempt("", _choose(hosts, bad), UserWatch(deadline), _environment(chain, hosts, bad))
-        if outcome.how != "crashed":
+        if outcome.how not in FAILED:
             return _over(supervisor, outcome)
-        crashes += 1
+        failures += 1
         if outcome.host and outcome.host not in bad:
             bad.append(outcome.host)
-        pause = min(back_off * 2 ** (crashes - 1), BACK_OFF_MAX)
-        supervisor.say(
-            f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again"
-        )
+        pause = min(back_off * 2 ** (failures - 1), BACK_OFF_MAX)
+        why = f"{outcome.reason}: " * (outcome.how == "crashed")  # a hang's reason was said
+        supervisor.say(f"{why}starting again{f' in {pause:.0f} s' if pause else ''}")
         if reason := _signal_within(pause):
             return _over(supervisor, Outcome("expired", reason=reason))
 

@@ -9,7 +9,9 @@ Invariants
     reported once, and the next older one is taken. A step without an undamaged checkpoint starts from the beginning; if
     it had damaged ones, it says so. Manifest and headers are checked here, all other bytes by the ranks, each its own
     image (lowerhalf/join/agreement.c). If a rank finds damage, rank 0 asks again before anything has started.
- 3. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
+ 3. A checkpoint that was taken while the job hung because of a fault of its program (remedy.py) is not used: the
+    fault is in it.
+ 4. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
     soon be ended.
 """
 
@@ -183,7 +185,8 @@ def newest_usable(
     chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None], damaged: Path | None
 ) -> publish.Checkpoint | None:
     """The newest checkpoint of a job directory taken after ``since`` whose manifest and headers are good (invariant
-    2). ``damaged``: the ranks have found damage in this one, so only older ones are looked at."""
+    2), and which was not taken in a hang (invariant 3). ``damaged``: the ranks have found damage in this one, so only
+    older ones are looked at."""
     paths = [path.resolve() for _, path in publish.numbered(directory)]
     if damaged in paths:
         del paths[paths.index(damaged) :]
@@ -192,6 +195,10 @@ def newest_usable(
             manifest = publish.read_manifest(path)
             if manifest.time < since:
                 break
+            if _in_a_hang(chain, directory, manifest.time):
+                _leave_out(chain, attempt, path, "the job hung already")
+                say(f"{path} is not used: the job hung already")
+                continue
             problems = verify.headers(path, manifest)[1]
         except ManifestError as error:
             problems = [str(error)]
@@ -207,7 +214,20 @@ def newest_usable(
 
 
 def _skip(chain: Chain, attempt: int, path: Path, reason: str, say: Callable[[str], None]) -> None:
-    """A checkpoint is damaged and is not used. The history says so once."""
+    """A checkpoint is damaged and is not used."""
+    _leave_out(chain, attempt, path, reason)
+    say(f"{path} is damaged ({reason}) and is not used")
+
+
+def _leave_out(chain: Chain, attempt: int, path: Path, reason: str) -> None:
+    """Record that a checkpoint is not used, once."""
     if not any(event["path"] == str(path) for event in chain.events("skipped")):
         chain.append("skipped", attempt, path=str(path), reason=reason)
-    say(f"{path} is damaged ({reason}) and is not used")
+
+
+def _in_a_hang(chain: Chain, directory: Path, when: float) -> bool:
+    """Did a job hang at this time because of a fault of its program?"""
+    return any(
+        event["dir"] == str(directory) and event["place"] and event["since"] <= when <= event["time"]
+        for event in chain.events("hung")
+    )

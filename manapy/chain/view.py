@@ -20,6 +20,7 @@ COLOURS = {
     "left": "#5b8db8",
     "yielded": "#8172b3",
     "crashed": "#c44e52",
+    "hung": "#937860",
     "lost": "#c44e52",
     "expired": "#dd8452",
     "taken": "#dd8452",

@@ -204,6 +204,22 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
         help="give up after N crashes in a row, with fewer than two checkpoints between them (default 3)",
     )
     parser.add_argument("--budget", metavar="TIME", type=seconds, help="give up when all runs together have taken TIME")
+    parser.add_argument(
+        "--watch",
+        choices=("on", "off"),
+        default="on",
+        help=(
+            "on (default): look for ranks that are hung, late or slow, as `manapy why --watch` does, and report them; "
+            "end and continue a job that is hung for sure"
+        ),
+    )
+    parser.add_argument(
+        "--patience",
+        metavar="TIME",
+        type=seconds,
+        default=300.0,
+        help="how long a job must be hung before it is ended (default 5m); not for a proven deadlock",
+    )
 
 
 def policy(options: argparse.Namespace) -> Policy:
@@ -216,7 +232,7 @@ def policy(options: argparse.Namespace) -> Policy:
     for option in ("interval", "mtbf", "budget"):
         if getattr(options, option) == 0:
             raise UsageError(f"--{option} must be more than 0")
-    return Policy(options.interval, options.mtbf, options.margin)
+    return Policy(options.interval, options.mtbf, options.margin, options.patience if options.watch == "on" else None)
 
 
 def limits(options: argparse.Namespace) -> Limits:

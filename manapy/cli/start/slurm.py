@@ -121,7 +121,7 @@ def _guard(options: argparse.Namespace, out: Output) -> int:
 def _guard_options(options: argparse.Namespace) -> list[str]:
     """The options that later allocations need, as words of a command line."""
     words = []
-    for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget", "poll"):
+    for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget", "poll", "patience"):
         if (value := getattr(options, name)) is not None:
             words.append(f"--{name.replace('_', '-')}={value:g}")
-    return words
+    return [*words, f"--watch={options.watch}"]

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from ...core.units import ago
 from ..shared.leaving import Leaving
 from ..shared.output import Output
-from .diagnosis import EXITS, look, note, say
+from .diagnosis import EXITS, note, say
+from .looks import looks
 
 if TYPE_CHECKING:
     from ...ckpt.store.job import Job
@@ -48,51 +49,28 @@ def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
 
 
 def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse.Namespace, out: Output) -> int:
-    from ...trace.live.diagnose import Looked
-    from ...trace.live.head_progress import Pulse
     from ...trace.live.standing import Standing
     from ...trace.model.verdict import State
-    from ...trace.slow.alarms import WINDOW
-    from ...trace.slow.slow import WatchState
 
-    pulse, looks, looked = Pulse(found.folder), WatchState(), Looked()
     standing = Standing(options.patience)
     noted: set[str] = set()
     began = time.monotonic()
-    over = False
-    while True:
-        trace, verdicts = look(
-            found, options.schedule, sampler=sampler, watched=looks, probe=options.probe, looked=looked
-        )
-        news = standing.look(verdicts, time.monotonic(), last=over)
-        note(trace, noted, out)
-        if news.new:
-            say(found, trace, list(news.new), out)
-        _take_back(news, over, out)
-        for verdict in news.act:
+    seen = None
+    for seen in looks(found, sampler, leaving, standing, options.every, options.schedule, options.probe):
+        note(seen.trace, noted, out)
+        if seen.news.new:
+            say(found, seen.trace, list(seen.news.new), out)
+        _take_back(seen.news, seen.over, out)
+        for verdict in seen.news.act:
             _command(options.run, options.run_limit, verdict, out)
-        if options.on_hang and not over and any(verdict.state is State.HUNG for verdict in news.act):
-            return _act(options.on_hang, found, trace, verdicts, out)
-        if over or leaving.asked:
-            if standing.worst is not State.HEALTHY:
-                return EXITS[standing.worst.value]
-            return _nothing_found(
-                found,
-                trace,
-                verdicts,
-                (
-                    f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in "
-                    f"{ago(time.monotonic() - began)}"
-                ),
-                out,
-            )
-        over = _over(found, trace)  # then one more look sees what came after this one
-        due = time.monotonic() + (WINDOW if found.others is None else 0.0)
-        leaving.wait(0.0 if over else options.every)
-        while (
-            not over and not leaving.asked and time.monotonic() < due and pulse.beats()
-        ):  # no rank is stuck, and slow ranks can wait
-            leaving.wait(options.every)
+        if options.on_hang and not seen.over and any(verdict.state is State.HUNG for verdict in seen.news.act):
+            return _act(options.on_hang, found, seen.trace, seen.verdicts, out)
+    assert seen is not None
+    if standing.worst is not State.HEALTHY:
+        return EXITS[standing.worst.value]
+    how = "the job has ended" if seen.over else "the job goes on"
+    text = f"{how}; nothing was wrong with it in {ago(time.monotonic() - began)}"
+    return _nothing_found(found, seen.trace, seen.verdicts, text, out)
 
 
 def _take_back(news: News, over: bool, out: Output) -> None:
@@ -121,18 +99,6 @@ def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: st
         return EXITS[say(found, trace, verdicts, out)]
     out.line(text)
     return 0
-
-
-def _over(found: Found, trace: Trace) -> bool:
-    """Has the job ended, as far as this host can see?"""
-    from ...trace.host import proc
-
-    if all(known.ended for known in trace.ranks.values()):
-        return True
-    here, gone = proc.here(trace), found.others.gone() if found.others else frozenset()
-    return gone.union(here) >= set(trace.ranks) and all(
-        proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here
-    )
 
 
 def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -> None:

@@ -29,7 +29,7 @@ from ...core.proc import STATE, stat_fields
 from ..model.events import Trace
 from . import proc
 
-EVERY = 0.05  # seconds between two samples
+EVERY = 0.05  # seconds between two samples, unless somebody wants fewer
 KEEP = 12_000  # number of samples of a rank that are kept: ten minutes
 EXPLAINS = 0.5  # waits for a processor explain a delay if they are this share of it
 UNSAMPLED = "a rank had to wait for its processor: the recording alone doesn't tell that, `manapy why --watch` does"
@@ -90,10 +90,11 @@ _NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 class Sampler:
-    """Samples the ranks of this host: when it is asked to, and every EVERY seconds while it is open (as a context
+    """Samples the ranks of this host: when it is asked to, and every ``every`` seconds while it is open (as a context
     manager)."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: float = EVERY) -> None:
+        self._every = every
         self._processes: dict[int, _Process] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -143,7 +144,7 @@ class Sampler:
             return [sample for sample in process.samples if after < sample[0] <= until] if process is not None else []
 
     def _run(self) -> None:
-        while not self._closed.wait(EVERY):
+        while not self._closed.wait(self._every):
             self.sample()
 
 

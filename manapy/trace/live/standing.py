@@ -6,7 +6,8 @@ SLOW describes the past: it is printed once, and stays true.
 
 Invariants
  1. A watch acts on a verdict only if it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the
-    watch's patience. A dead or stopped rank, and a proven deadlock, need no patience. The last look at a job that has
+    watch's patience. A dead or stopped rank, and a proven deadlock, need no patience, unless a watch says otherwise
+    (at_once). The last look at a job that has
     ended is final.
  2. A printed verdict that is no longer found is withdrawn, unless the same rank is accused of something else.
  3. A look without a result (UNKNOWN), or at a job that a checkpoint holds, changes nothing.
@@ -20,7 +21,7 @@ from ..model.verdict import PARKED, Cause, State, Verdict
 
 SURE = 0.9  # least confidence of a verdict to act on
 LOOKS = 3  # least number of looks in a row that have found it
-PROVEN = (Cause.DEAD, Cause.STOPPED, Cause.DEADLOCK)
+PROVEN = frozenset({Cause.DEAD, Cause.STOPPED, Cause.DEADLOCK})
 QUIET = 60.0  # seconds for which a verdict that comes and goes isn't printed again
 SAME = 100_000_000  # ns; times of one fault differ between looks, because hosts' clocks are compared again each time
 
@@ -59,9 +60,11 @@ class News:
 
 @dataclass
 class Standing:
-    """The verdicts of one watch. patience: seconds. All moments are seconds of one clock."""
+    """The verdicts of one watch. patience: seconds; at_once: causes that need none. All moments are seconds of one
+    clock."""
 
     patience: float
+    at_once: frozenset[Cause] = PROVEN
     slow: bool = False  # a verdict SLOW was printed
     _stands: list[_Stands] = field(default_factory=list)
     _said: list[tuple[float, Verdict]] = field(default_factory=list)  # with the moment when each was last found
@@ -111,7 +114,7 @@ class Standing:
 
     def _due(self, one: _Stands, moment: float, last: bool) -> bool:
         """Return whether the watch has to act on a finding (invariant 1)."""
-        patience = 0.0 if one.verdict.cause in PROVEN else self.patience
+        patience = 0.0 if one.verdict.cause in self.at_once else self.patience
         held = one.looks >= LOOKS and moment - one.since >= patience
         return one.verdict.confidence >= SURE and (held or last and one.verdict.state is State.HUNG)
 

@@ -8,91 +8,26 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import images
 import pytest
-from histories import events_in
-from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, manapy
 from launchers import ENVIRONMENT, MPICH, OPEN_MPIS, Launcher
 from manapy.chain import descendants
-from solver import SOLVER, after, step
+from runs import HEAT, LAUNCH, Run
+from solver import after, step
 from terminal import Terminal
 from waiting import until_gone
 
-LAUNCH = ["mpirun", "-n", "2", "manapy-launch", sys.executable]
-HEAT = [*LAUNCH, str(PROGRAMS / "steps/heat2d.py"), *SOLVER, "--out", "field.npy"]
 SHORT = [
     *LAUNCH,
     str(PROGRAMS / "steps/heat2d.py"),
     *("--n", "64", "--steps", "600", "--every", "20", "--pause", "0.1", "--out", "short.npy"),
 ]
 SHORT_LAST = 580
-
-
-class Run(Job):
-    """A chain under `manapy run`; `dir` is the job directory of one of its steps."""
-
-    number = 1  # the step to which `dir`, `pids` and `status` refer
-
-    @property
-    def chain(self) -> Path:
-        """The chain's directory."""
-        return self.where / "chain"
-
-    @property
-    def dir(self) -> Path:
-        """The step's directory."""
-        return self.chain / f"step-{self.number:03d}"
-
-    def run(self, *options: str, command: list[str] | None = None) -> Run:
-        """manapy run OPTIONS --dir CHAIN -- COMMAND. A solver is held before its last steps until finish()."""
-        if command and "--steps" in command:
-            steps, every = (int(command[command.index(option) + 1]) for option in ("--steps", "--every"))
-            self.hold(steps - every)
-        self.env["PATH"] = f"{BIN}:{os.environ['PATH']}"
-        self.spawn([BIN / "manapy", "run", "--dir", self.chain, *options, *(["--", *command] if command else [])])
-        return self
-
-    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """The events of the history."""
-        return events_in(self.chain, kind)
-
-    def wait_for_event(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """Wait until so many events of a kind have come; the last of them."""
-        self.wait_for(lambda text: len(self.events(kind)) >= count)
-        return self.events(kind)[count - 1]
-
-    def ends(self) -> list[str]:
-        """How its attempts ended."""
-        return [event["how"] for event in self.events("end")]
-
-    def report(self) -> str:
-        """The report of the job, with the history and the logs of all steps."""
-        parts = [
-            f"--- {path}\n{path.read_text(errors='replace')[-4000:]}"
-            for path in [self.chain / "history.jsonl", *self.chain.glob("*/coordinator.log")]
-            if path.exists()
-        ]
-        return "\n".join([super().report(), *parts])
-
-    def kill_rank(self, rank: int = 1) -> None:
-        """SIGKILL to a rank of the step."""
-        os.kill(self.pids()[rank], signal.SIGKILL)
-
-    def end(self) -> None:
-        """End all processes of the chain."""
-        if self.process is None or self.process.poll() is not None:
-            return
-        below = descendants.descendants(self.process.pid)
-        for pid in [self.process.pid, *below]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
 
 
 @pytest.fixture

@@ -1,0 +1,156 @@
+"""The watch over the jobs of an attempt: one process for each job (`manapy _watch`) looks at its recording, so that
+neither the memory nor a fault of the analysis can harm the supervisor.
+
+Invariants
+ 1. A job is watched from BEGIN_SECONDS (or the patience, if that is shorter) after its first sight on: short jobs
+    cost nothing.
+ 2. New verdicts and those that are withdrawn are said and recorded. They change nothing.
+ 3. A job is called hung only by a verdict on which its watch would act (trace/live/standing.py), and only until the
+    watch withdraws it.
+ 4. The end of a watch never ends a job. If it ends before its job does, this is said once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..ckpt.store.job import Job
+from ..core.units import ago
+from .record import Chain
+
+BEGIN_SECONDS = 10.0
+LOG = "watch.log"  # in the chain's directory: errors of the watches
+
+
+@dataclass(frozen=True)
+class Hung:
+    """A verdict to act on. ``cause``: as in `manapy why --json`; ``host``: of the accused rank, or ""; ``since``: when
+    the fault began, seconds since the epoch."""
+
+    sentence: str
+    cause: str
+    rank: int | None
+    call: str
+    host: str
+    evidence: str
+    since: float
+
+
+@dataclass(eq=False)
+class _Watch:
+    job: Job
+    since: float = field(default_factory=time.monotonic)
+    process: subprocess.Popen[bytes] | None = None
+    over: bool = False
+    rest: bytes = b""  # of a line
+    hung: Hung | None = None
+
+
+class Watching:
+    """All watches of one attempt. ``say`` shows a line to the user; ``patience``: seconds."""
+
+    def __init__(self, chain: Chain, attempt: int, patience: float, say: Callable[[str], None]) -> None:
+        self._chain, self._attempt, self._patience, self._say = chain, attempt, patience, say
+        self._watches: dict[Path, _Watch] = {}
+        self._told = False
+
+    def look(self, live: Iterable[Job]) -> None:
+        """Watch these jobs, and take what the watches have reported."""
+        for job in live:
+            watch = self._watches.setdefault(job.dir, _Watch(job))
+            age = time.monotonic() - watch.since
+            if watch.process is None and not watch.over and age >= min(BEGIN_SECONDS, self._patience):
+                self._start(watch)
+        for watch in self._watches.values():
+            if watch.process is not None:
+                self._take(watch)
+
+    @property
+    def hung(self) -> tuple[Job, Hung] | None:
+        """A job that is hung, for sure and for long enough, and why."""
+        return next(((watch.job, watch.hung) for watch in self._watches.values() if watch.hung is not None), None)
+
+    def close(self) -> None:
+        """End all watches."""
+        for watch in self._watches.values():
+            if watch.process is not None:
+                self._end(watch)
+
+    def _start(self, watch: _Watch) -> None:
+        evidence = self._chain.dir / "evidence" / f"attempt-{self._attempt:03d}" / watch.job.dir.name
+        options = ["--patience", f"{self._patience:g}s", "--evidence", str(evidence)]
+        command = [os.path.abspath(sys.argv[0]), "_watch", str(watch.job.dir), *options]
+        log = os.open(self._chain.dir / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            watch.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            self._lost(watch, str(error))
+            return
+        finally:
+            os.close(log)
+        assert watch.process.stdout is not None
+        os.set_blocking(watch.process.stdout.fileno(), False)
+
+    def _take(self, watch: _Watch) -> None:
+        assert watch.process is not None and watch.process.stdout is not None
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(watch.process.stdout.fileno(), 1 << 16):
+                *lines, watch.rest = (watch.rest + data).split(b"\n")
+                for line in lines:
+                    self._on(watch, json.loads(line))
+            self._end(watch)
+            if watch.hung is None and watch.job.is_live():
+                self._lost(watch, f"its watch has ended: see {self._chain.dir / LOG}")
+
+    def _on(self, watch: _Watch, told: dict[str, Any]) -> None:
+        verdict = told["verdict"]
+        known = {name: verdict[name] for name in ("state", "cause", "rank", "call", "sentence")}
+        match told["kind"]:
+            case "new":
+                self._say(verdict["sentence"])
+                self._chain.append("verdict", self._attempt, **known)
+            case "back":
+                watch.hung = None
+                whose = "the job" if verdict["rank"] is None else f"rank {verdict['rank']}"
+                self._say(f"taken back: {whose} goes on after {ago(told['stood'])}; it was said: {verdict['sentence']}")
+                self._chain.append("withdrawn", self._attempt, **known)
+            case "act" if verdict["state"] == "hung":
+                if told["missing"]:
+                    self._say(f"the evidence is incomplete: {told['missing']}")
+                watch.hung = Hung(
+                    verdict["sentence"],
+                    verdict["cause"],
+                    verdict["rank"],
+                    verdict["call"],
+                    told["host"],
+                    told["evidence"],
+                    told["since"],
+                )
+
+    def _lost(self, watch: _Watch, why: str) -> None:
+        watch.over = True
+        if not self._told:
+            self._told = True
+            self._say(f"{watch.job.dir} is not watched: {why}")
+
+    @staticmethod
+    def _end(watch: _Watch) -> None:
+        """Kill and reap the process. The attempt may have reaped it before."""
+        assert watch.process is not None and watch.process.stdout is not None
+        watch.process.stdout.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(watch.process.pid, signal.SIGKILL)
+        watch.process.wait()
+        watch.process, watch.over = None, True

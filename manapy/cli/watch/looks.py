@@ -1,0 +1,84 @@
+"""Looks at a job again and again until it has ended: for `manapy why --watch`, and for the watch that a chain keeps.
+
+Invariants
+ 1. The job is looked at once more after its end: what came after the look before is seen.
+ 2. While all ranks of a job on this host make progress, nothing is read but the heads of their rings
+    (head_progress.py), and slow ranks are looked for every WINDOW seconds only.
+ 3. A watch with a ``share`` takes at most that share of a processor for its looks while nothing is wrong, and a fifth
+    of one otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..shared.leaving import Leaving
+from .diagnosis import look
+
+if TYPE_CHECKING:
+    from ...trace.capture.locate import Found
+    from ...trace.hang.network import Probe
+    from ...trace.host.runqueue import Sampler
+    from ...trace.live.standing import News, Standing
+    from ...trace.model.events import Trace
+    from ...trace.model.schedule import Schedule
+    from ...trace.model.verdict import Verdict
+
+
+class Seen(NamedTuple):
+    """One look. ``over``: the job has ended, and this is the last one."""
+
+    trace: Trace
+    verdicts: list[Verdict]
+    news: News
+    over: bool
+
+
+def looks(
+    found: Found,
+    sampler: Sampler,
+    leaving: Leaving,
+    standing: Standing,
+    every: float,
+    plan: Schedule | None = None,
+    probe: Probe | None = None,
+    share: float | None = None,
+) -> Iterator[Seen]:
+    """Look every ``every`` seconds, until the job has ended or a signal asks to leave. ``share``: invariant 3."""
+    from ...trace.live.diagnose import Looked
+    from ...trace.live.head_progress import Pulse
+    from ...trace.model.verdict import State
+    from ...trace.slow.alarms import WINDOW
+    from ...trace.slow.slow import WatchState
+
+    pulse, watched, looked = Pulse(found.folder), WatchState(), Looked()
+    over = False
+    while True:
+        used = time.process_time()
+        trace, verdicts = look(found, plan, sampler=sampler, watched=watched, probe=probe, looked=looked)
+        yield Seen(trace, verdicts, standing.look(verdicts, time.monotonic(), last=over), over)
+        if over or leaving.asked:
+            return
+        over = _over(found, trace)
+        used = time.process_time() - used
+        pause, calm = (every, WINDOW) if share is None else (max(every, 5 * used), max(WINDOW, used / share))
+        due = time.monotonic() + calm
+        if found.others is not None and share is not None and standing.worst not in (State.HUNG, State.LATE):
+            pause = calm
+        leaving.wait(0.0 if over else pause)
+        while found.others is None and not over and not leaving.asked and time.monotonic() < due and pulse.beats():
+            leaving.wait(every)
+
+
+def _over(found: Found, trace: Trace) -> bool:
+    """Has the job ended, as far as this host can see?"""
+    from ...trace.host import proc
+
+    if all(known.ended for known in trace.ranks.values()):
+        return True
+    here, gone = proc.here(trace), found.others.gone() if found.others else frozenset()
+    return gone.union(here) >= set(trace.ranks) and all(
+        proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here
+    )

@@ -1,0 +1,88 @@
+"""What a chain does about hung jobs: from the verdict to the next attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import images
+import pytest
+from histories import History
+from manapy.chain import policy, steps
+from manapy.chain.policy import Limits
+from manapy.chain.remedy import IGNORED, OF_THE_HOST, OF_THE_PROGRAM, Remedy, remedy
+from manapy.chain.watching import Hung
+from manapy.ckpt.store import publish
+from manapy.trace.model.verdict import Cause
+
+HUNG = Hung("rank 1 is stuck", "deadlock", 1, "MPI_Recv", "node7", "/evidence", 0.0)
+PLACE = ["deadlock", "1", "MPI_Recv"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (Cause.DEADLOCK, Remedy(False, "", ("deadlock", "1", "MPI_Recv"))),
+        (Cause.MISMATCH, Remedy(False, "", ("mismatched calls", "1", "MPI_Recv"))),
+        (Cause.MISSING, Remedy(False, "", ("missing call", "1", "MPI_Recv"))),
+        (Cause.NETWORK, Remedy(True, "node7", ())),
+        (Cause.STARVED, Remedy(True, "node7", ())),
+        (Cause.STOPPED, Remedy(False, "node7", ())),
+        (Cause.COMPUTE, Remedy(False, "node7", ())),
+        (Cause.NONE, Remedy(False, "", ())),
+        (Cause.DEAD, None),
+    ],
+)
+def test_remedy(cause: Cause, expected: Remedy | None) -> None:
+    assert remedy(replace(HUNG, cause=cause.value)) == expected
+
+
+def test_causes_are_those_of_verdicts() -> None:
+    assert {*IGNORED, *OF_THE_HOST, *OF_THE_PROGRAM} <= {cause.value for cause in Cause}
+
+
+def hang(history: History, place: list[str], since: float = 0.0) -> None:
+    history.begin()
+    history.checkpoint()
+    history.note("hung", dir=str(history.chain.dir), sentence="stuck", since=since, evidence="E", place=place, host="")
+    history.end("hung", 1, "stuck")
+
+
+def test_the_same_hang_twice(history: History) -> None:
+    hang(history, PLACE)
+    assert policy.refusal(history.chain, Limits()) == ""
+    hang(history, PLACE)
+    why = "it hung twice at the same place of the program: stuck (evidence: E and E)"
+    assert policy.refusal(history.chain, Limits()) == why
+
+
+@pytest.mark.parametrize("between", ["another place", "no place", "a crash"])
+def test_different_hangs(history: History, between: str) -> None:
+    """Only the same hang in two attempts in a row ends a chain. Hangs count as crashes."""
+    hang(history, PLACE if between != "no place" else [])
+    if between == "a crash":
+        history.attempt("crashed", checkpoints=1)
+    hang(history, {"another place": ["deadlock", "2", "MPI_Recv"], "no place": []}.get(between, PLACE))
+    assert policy.refusal(history.chain, Limits(crashes=4)) == ""
+    in_a_row = len(history.chain.events("end"))
+    assert f"it crashed or hung {in_a_row} times in a row" in policy.refusal(history.chain, Limits(crashes=in_a_row))
+
+
+@pytest.mark.parametrize("place", [PLACE, []])
+def test_a_checkpoint_of_a_hung_job(history: History, place: list[str]) -> None:
+    """It is not used if the program is at fault: the fault is in it."""
+    history.begin()
+    where = history.job(1, "failed", first_failure={"rank": 1, "host": "here", "code": None}, code=0)
+    history.step(where)
+    good = images.checkpoint(where, 2, 0)
+    bad = images.checkpoint(where, 2, 1)
+    since = publish.read_manifest(bad).time
+    assert publish.read_manifest(good).time < since
+    history.note("hung", dir=str(where), sentence="stuck", since=since, evidence="E", place=place, host="")
+    history.end("hung", 1, "stuck")
+    history.begin()
+    said: list[str] = []
+    verdict = steps.decide(history.chain, ["solver"], 2, None, said.append)
+    expected = Path(good if place else bad).resolve()
+    assert (verdict.kind, verdict.path) == ("resume", expected)
+    assert said == ([f"{Path(bad).resolve()} is not used: the job hung already"] if place else [])
