@@ -29,7 +29,10 @@ ALLOWED = {
     "ckpt.node": "ckpt clock rdma",
     "ckpt.store": "ckpt",
     "cli": "cli.shared top",
-    "cli.hidden": "chain ckpt ckpt.coordinator ckpt.node cli.shared rdma trace.capture",
+    "cli.hidden": (
+        "chain ckpt ckpt.coordinator ckpt.node cli.shared cli.watch rdma trace.capture trace.host trace.live "
+        "trace.model trace.report"
+    ),
     "cli.measure": "bench bench.shared cli.shared doctor",
     "cli.move": "cli.shared rdma",
     "cli.save": "ckpt ckpt.store cli.shared",
