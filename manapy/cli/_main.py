@@ -23,7 +23,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 GROUPS = {  # in the order of the help text; each is a folder
     "start": {
         "restart": "continue a job from a checkpoint",
-        "run": "run a job to its end; restart it after each crash",
+        "run": "run a job to its end; restart it after each crash and hang",
         "slurm": "run a job through as many Slurm allocations as it needs",
     },
     "save": {

@@ -1,4 +1,4 @@
-"""Run an MPI job to its end. After each crash the job continues from its last checkpoint.
+"""Run an MPI job to its end. After each crash, and each hang, the job continues from its last checkpoint.
 
     manapy run -- mpirun -n 4 manapy-launch python solver.py
 
