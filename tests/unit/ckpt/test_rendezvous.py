@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,6 @@ import socket
 import stat
 import subprocess
 import sys
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
