@@ -72,6 +72,7 @@ class History:
             "ranks": 2,
             "argv": ["solver"],
             "started": time.time() + 0.01,
+            "changed": time.time() + 0.01,
             **fields,
         }
         (where / "job.json").write_text(json.dumps(record))

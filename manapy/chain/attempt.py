@@ -94,13 +94,15 @@ class Outcome(NamedTuple):
 
     ``how``: finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same,
     before the deadline was near; crashed: a rank died, on ``host``; hung: ended because a job was hung, on ``host`` if
-    the cause lies there; expired: not saved in time; taken: ended from outside before it was saved.
+    the cause lies there; expired: not saved in time; taken: ended from outside before it was saved. ``noticed``: when a
+    failure was, in seconds since the epoch.
     """
 
     how: str
     code: int = 0
     reason: str = ""
     host: str = ""
+    noticed: float = 0.0
 
 
 @dataclass(eq=False)
@@ -145,6 +147,7 @@ class Attempt:
         self._save: _Save | None = None
         self._final: _Save | None = None
         self._watching = None if policy.patience is None else Watching(chain, attempt, policy.patience, say)
+        self._running: set[int] = set()  # steps whose ranks have run
         self._hung: Outcome | None = None  # to be returned once its job is saved, or at _hung_until
         self._hung_until = 0.0
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -203,6 +206,7 @@ class Attempt:
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
+            self._note_running()
             if (hung := self._look_whether_hung()) is not None:
                 return hung
             if self._final is not None and self._final.results is not None:
@@ -251,7 +255,7 @@ class Attempt:
             if found is None or self._final is not None or (what := remedy(found[1])) is None:
                 return None
             self._record(*found, what)
-            self._hung = Outcome("hung", 1, found[1].sentence, what.host)
+            self._hung = Outcome("hung", 1, found[1].sentence, what.host, round(time.time(), 3))
             self._hung_until = time.monotonic() + SAFE_SECONDS * what.save
         if time.monotonic() >= self._hung_until:
             return self._hung
@@ -303,7 +307,7 @@ class Attempt:
     def _crash(self) -> Outcome | None:
         for step in self._steps():
             if steps.current(step) and (fate := steps.fate(Path(step["dir"]))).kind == "crashed":
-                return Outcome("crashed", 1, fate.reason, fate.host)
+                return Outcome("crashed", 1, fate.reason, fate.host, fate.noticed)
         return None
 
     def _due(self, begin: float, look: Look, now: float) -> bool:
@@ -350,6 +354,14 @@ class Attempt:
         return [
             found for step in self._steps() if step["verdict"] != "done" and (found := steps.current(step)) is not None
         ]
+
+    def _note_running(self) -> None:
+        """Record when a step's ranks have begun to run."""
+        for step in self._steps():
+            if step["step"] in self._running or (run := steps.current(step)) is None or run.state != "running":
+                continue
+            self._running.add(step["step"])
+            self.chain.append("running", self.attempt, step=step["step"], since=run.record["changed"])
 
     def _live(self) -> list[job.Job]:
         """The jobs that run now."""

@@ -14,10 +14,12 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     failed      cause reason seconds                   a checkpoint failed
     skipped     path reason                            a checkpoint is damaged, or shows a hang, and is not used
     note        text                                   a remark for the user
+    running     step since                             all ranks of a step run; since: the time
     verdict     state cause rank call sentence         said of a job by its watch (watching.py)
     withdrawn   state cause rank call sentence         this verdict no longer holds
     hung        dir sentence since evidence place host the attempt ends because of a verdict (remedy.py)
-    end         how code reason                        the attempt is over (attempt.Outcome)
+    end         how code reason noticed                the attempt is over (attempt.Outcome); noticed: when a crash
+                                                       was, or 0
     finished    code                                   the chain is over
     successor   id                                     the Slurm job that continues after this one
     stopped     reason                                 the chain gave up, or was told to

@@ -128,13 +128,15 @@ def chain_of(directory: Path) -> Chain | None:
 class Fate(NamedTuple):
     """The state of a step's last run.
 
-    ``kind``: done: it has ended by itself, with ``code``; crashed: a rank has died, on ``host``; open: neither.
+    ``kind``: done: it has ended by itself, with ``code``; crashed: a rank has died, on ``host``, which was ``noticed``
+    at this time (seconds since the epoch, or 0); open: neither.
     """
 
     kind: str
     code: int = 0
     host: str = ""
     reason: str = ""
+    noticed: float = 0.0
 
 
 def fate(directory: Path) -> Fate:
@@ -150,11 +152,13 @@ def fate(directory: Path) -> Fate:
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return Fate("done", int(record.get("code", 0)))
     if record["state"] in ("failed", "ended"):  # in a chain the end of a program by itself is always recorded
+        noticed = float(record.get("failed_at", 0.0))
         if host := str(record.get("lost_host", "")):
-            return Fate("crashed", host=host, reason=f"host {host} was lost")
+            return Fate("crashed", host=host, reason=f"host {host} was lost", noticed=noticed)
         if first:
-            return Fate("crashed", host=str(first["host"]), reason=f"rank {first['rank']} died on {first['host']}")
-        return Fate("crashed", reason="ranks ended during their start")
+            reason = f"rank {first['rank']} died on {first['host']}"
+            return Fate("crashed", host=str(first["host"]), reason=reason, noticed=noticed)
+        return Fate("crashed", reason="ranks ended during their start", noticed=noticed)
     return Fate("open")
 
 

@@ -77,7 +77,9 @@ class Supervisor:
         if outcome.how == "finished" and outcome.code and (left := policy.unfinished(self.chain, number)):
             outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, although {left} is not finished")
         outcome = watch.judge(outcome)
-        self.chain.append("end", number, how=outcome.how, code=outcome.code, reason=outcome.reason)
+        self.chain.append(
+            "end", number, how=outcome.how, code=outcome.code, reason=outcome.reason, noticed=outcome.noticed
+        )
         return outcome
 
     def finish(self, outcome: Outcome) -> int:

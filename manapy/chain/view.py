@@ -42,6 +42,7 @@ class Attempt(NamedTuple):
     checkpoints: list[dict[str, Any]]
     failed: list[dict[str, Any]]
     resumed: list[str]  # checkpoints that steps continued from
+    recovery: dict[str, float]  # see _recovery
 
 
 def attempts(chain: Chain, now: float | None = None) -> list[Attempt]:
@@ -68,9 +69,28 @@ def attempts(chain: Chain, now: float | None = None) -> list[Attempt]:
                 kinds["checkpoint"],
                 kinds["failed"],
                 resumed,
+                _recovery(chain, number),
             )
         )
     return found
+
+
+def _recovery(chain: Chain, number: int) -> dict[str, float]:
+    """How long the recovery from the failure of the attempt before took, in parts; empty if that did not fail, or no
+    step has come so far. Seconds.
+
+    ended: from the moment when the failure was noticed to the end of all processes; paused: the pause before this
+    attempt; started: until manapy-launch asked what to do (the script and mpirun); restored: until all ranks ran.
+    """
+    before, begun = chain.events("end", number - 1), chain.events("attempt", number)
+    running = chain.events("running", number)
+    if not before or before[0]["how"] not in policy.FAILED or not running:
+        return {}
+    asked = [event for event in chain.events("step", number) if event["step"] == running[0]["step"]]
+    ended = before[0]["time"]
+    moments = [before[0].get("noticed") or ended, ended, begun[0]["time"], asked[0]["time"], running[0]["since"]]
+    names = ("ended", "paused", "started", "restored")
+    return {name: round(to - since, 3) for name, since, to in zip(names, moments[:-1], moments[1:], strict=True)}
 
 
 def state(chain: Chain) -> str:

@@ -22,6 +22,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,7 @@ class Ranks:
         self.killed = ""  # why KILL was or will be sent
         self.over = asyncio.Event()
         self.lost_host = ""  # the host whose loss was the first failure
+        self.failed_at = 0.0  # when the first failure was noticed, seconds since the epoch
         self._last_words = -1  # invariant 6
         self._on_lost = on_lost
         self._tell_gone = on_gone
@@ -117,13 +119,15 @@ class Ranks:
         """How the job has ended, for job.json.
 
         The exit code is that of the first rank with one. The first failure is the rank that failed first, with its
-        exit code, or None if it died. A host can be lost before its ranks have connected.
+        exit code, or None if it died; it was noticed at ``failed_at``. A host can be lost before its ranks have
+        connected.
         """
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
         # if another object has its number, the rank has returned (invariant 3)
         failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]
         failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
-        return {"code": code, "first_failure": failures[0] if failures else None, "lost_host": self.lost_host}
+        first = failures[0] if failures else None
+        return {"code": code, "first_failure": first, "failed_at": self.failed_at, "lost_host": self.lost_host}
 
     def send(self, numbers: Collection[int], line: str) -> None:
         """Send a line to these ranks. Never blocks. Leaves out ranks that are not connected."""
@@ -187,7 +191,7 @@ class Ranks:
         rank.done, rank.code = True, code
         self._done += 1
         if code:
-            self._failures[rank] = code
+            self._note_failure(rank, code)
 
     def on_connection_lost(self, rank: Rank) -> None:
         """Invariants 2 and 3."""
@@ -199,6 +203,10 @@ class Ranks:
             self._on_gone(rank)
         else:
             asyncio.get_running_loop().call_later(EXEC_SECONDS, self._on_gone, rank)
+
+    def _note_failure(self, rank: Rank, code: int | None) -> None:
+        self._failures[rank] = code
+        self.failed_at = self.failed_at or round(time.time(), 3)
 
     def lose(self, host: str, numbers: list[int], reason: str) -> None:
         """The connections of these ranks, which are on a host, are lost for good, for one reason."""
@@ -215,7 +223,7 @@ class Ranks:
     def _disconnect(self, rank: Rank) -> None:
         rank.connected = False
         self._to_all = None
-        self._failures[rank] = None
+        self._note_failure(rank, None)
         rank.channel.close()
         self._on_lost(rank.number)
 
@@ -265,7 +273,8 @@ class Ranks:
         self._tell_gone(rank.number, rank.done, why)
         if not rank.done:
             log.info("rank %d died", rank.number)
-            self._failures.setdefault(rank, None)
+            if rank not in self._failures:
+                self._note_failure(rank, None)
             if not self.killed:
                 self.kill(why, after=GRACE_SECONDS)
         self._look_whether_over()

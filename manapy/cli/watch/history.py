@@ -51,13 +51,17 @@ def run(options: argparse.Namespace, out: Output) -> int:
                 begin,
                 ago(row.end - row.begin),
                 resumed,
+                f"{sum(row.recovery.values()):.1f} s" if row.recovery else "",
                 taken,
                 last,
                 row.how,
                 row.reason,
             )
         )
-    out.table(("attempt", "job", "nodes", "begin", "length", "from", "checkpoints", "size", "end", "because"), table)
+    out.table(
+        ("attempt", "job", "nodes", "begin", "length", "from", "recovery", "checkpoints", "size", "end", "because"),
+        table,
+    )
     if not (options.no_plot or options.json or not rows):
         path = options.plot or chain.dir / "history.png"
         view.draw(chain, path)

@@ -192,11 +192,16 @@ def event_line(event: Event) -> str:
         ),
         "checkpoint": lambda e: f"checkpoint {e['path']}, {size(e['bytes'])} in {e['seconds']:.2f} s ({e['cause']})",
         "failed": lambda e: f"checkpoint failed ({e['cause']}): {e['reason']}",
-        "skipped": lambda e: f"damaged, left out: {e['path']}: {e['reason']}",
+        "skipped": lambda e: f"left out: {e['path']}: {e['reason']}",
         "note": lambda e: str(e["text"]),
+        "running": lambda e: f"step {e['step']}: all ranks run",
+        "verdict": lambda e: f"{e['state']}: {e['sentence']}",
+        "withdrawn": lambda e: f"taken back: {e['sentence']}",
+        "hung": lambda e: f"certain: {e['sentence']}; evidence: {e['evidence']}",
         "successor": lambda e: f"job {e['id']} continues after this one",
         "end": lambda e: f"attempt {e['attempt']} {e['how']}" + (f": {e['reason']}" if e["reason"] else ""),
         "finished": lambda e: f"finished with exit code {e['code']}",
         "stopped": lambda e: f"stopped: {e['reason']}",
     }
-    return f"{clock} {texts[event['event']](event)}"
+    # a chain may have events of a newer version
+    return f"{clock} {texts[event['event']](event) if event['event'] in texts else event['event']}"

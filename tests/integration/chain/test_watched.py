@@ -63,6 +63,10 @@ def test_a_stopped_rank(job: Run, undisturbed: bytes) -> None:
     again = manapy("why", evidence(job, 1) / "recording")
     assert again.returncode in (1, 3, 4), again.stdout + again.stderr
     assert "hung" in manapy("history", job.chain, "--no-plot").stdout
+    assert f"certain: {hung['sentence']}" in manapy("status", job.chain).stdout
+    (_, second) = json.loads(manapy("history", job.chain, "--json").stdout)["history"]
+    assert set(second["recovery"]) == {"ended", "paused", "started", "restored"}
+    assert all(0 <= seconds < 60 for seconds in second["recovery"].values())
 
 
 @pytest.mark.parametrize(("kind", "cause"), [("deadlock", "deadlock"), ("skip", "missing call")])

@@ -107,7 +107,7 @@ def test_a_program_that_fails_by_itself_has_ended(script: Script) -> None:
 
 def test_crashed_goes_on_from_its_checkpoint(script: Script) -> None:
     where = script.start(A, **CRASHED, checkpoints=2)
-    assert steps.fate(where) == ("crashed", 0, "node7", "rank 1 died on node7")
+    assert steps.fate(where) == ("crashed", 0, "node7", "rank 1 died on node7", 0.0)
     script.again()
     verdict = script.ask(A)
     assert verdict == Verdict("resume", where / "ckpt-000002") and verdict.line() == f"RESUME {where / 'ckpt-000002'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from histories import History
 from manapy import cli
-from manapy.chain import timing, view
+from manapy.chain import record, timing, view
 from manapy.core.errors import ManapyError
 
 
@@ -163,6 +164,12 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
     story.note("skipped", path="/x/ckpt-000007", reason="damaged")
     story.note("note", text="worth knowing")
     story.note("successor", id="20")
+    verdict = {"cause": "deadlock", "rank": None, "call": "MPI_Recv"}
+    story.note("verdict", state="hung", sentence="a deadlock", **verdict)
+    story.note("withdrawn", state="hung", sentence="a deadlock", **verdict)
+    story.note("hung", dir="/x", sentence="a deadlock", since=0.0, evidence="/x/e", place=[], host="")
+    story.note("running", step=1, since=time.time())
+    story.note("from a newer version")
     story.end("finished", code=3)
     story.note("finished", code=3)
     assert cli.main(["status", "--watch", str(story.chain.dir)]) == 0
@@ -174,13 +181,43 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
         "step 1: continues /x/ckpt-000001",
         "checkpoint failed (interval): No space left on device",
         "attempt 2 crashed: rank 1 died on b",
-        "damaged, left out: /x/ckpt-000007: damaged",
+        "left out: /x/ckpt-000007: damaged",
+        "hung: a deadlock",
+        "taken back: a deadlock",
+        "certain: a deadlock; evidence: /x/e",
+        "step 1: all ranks run",
+        "from a newer version",
         "worth knowing",
         "job 20 continues after this one",
         "attempt 4 finished",
     ):
         assert expected in lines
     assert lines[-1] == "finished with exit code 3"
+    kinds = set(re.findall(r"^    (\w+) ", (record.__doc__ or "").partition("Events, ")[2], re.M))
+    assert kinds <= {event["event"] for event in story.chain.events()}, "kinds without a line"
+
+
+def test_recovery(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time between a failure and the moment when all ranks run again, in parts."""
+    now = 1000.0
+    monkeypatch.setattr("time.time", lambda: now)
+    history.begin()
+    now = 1010.0
+    history.note("end", how="crashed", code=1, reason="rank 1 died on b", noticed=1009.5)
+    now = 1011.0
+    history.begin()
+    assert view.attempts(history.chain)[1].recovery == {}
+    now = 1011.25
+    history.step(history.chain.dir / "step-001", verdict="resume", path="/x/ckpt-000001")
+    history.note("running", step=1, since=1013.0)
+    first, second = view.attempts(history.chain)
+    assert first.recovery == {}
+    assert second.recovery == {"ended": 0.5, "paused": 1.0, "started": 0.25, "restored": 1.75}
+    history.end("left")
+    history.begin()
+    history.step(history.chain.dir / "step-001", verdict="resume", path="/x/ckpt-000002")
+    history.note("running", step=1, since=1014.0)
+    assert view.attempts(history.chain)[2].recovery == {}, "no failure came before"
 
 
 def test_last_words(history: History, tmp_path: Path) -> None:
