@@ -127,6 +127,7 @@ def test_history_command(
         "begin",
         "length",
         "from",
+        "recovery",
         "checkpoints",
         "size",
         "end",
