@@ -170,6 +170,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
     story.note("withdrawn", state="hung", sentence="a deadlock", **verdict)
     story.note("hung", dir="/x", sentence="a deadlock", since=0.0, evidence="/x/e", place=[], host="")
     story.note("running", step=1, since=time.time())
+    story.note("stopped", reason="interrupted")
     story.note("from a newer version")
     story.end("finished", code=3)
     story.note("finished", code=3)
@@ -194,7 +195,8 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
     ):
         assert expected in lines
     assert lines[-1] == "finished with exit code 3"
-    kinds = set(re.findall(r"^    (\w+) ", (record.__doc__ or "").partition("Events, ")[2], re.M))
+    described = (record.__doc__ or "").partition("Events, ")[2].partition("Invariants")[0]
+    kinds = set(re.findall(r"^    (\w+) ", described, re.M))
     assert kinds <= {event["event"] for event in story.chain.events()}, "kinds without a line"
 
 
