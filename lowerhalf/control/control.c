@@ -199,7 +199,8 @@ static void add_written(uint64_t epoch, const mpy_image_result_t *image) {
     mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", epoch, image->bytes,
                  image->file_bytes, image->crc, image->seconds);
     mpy_text_add_encoded(&plane.out, host);
-    mpy_text_add(&plane.out, " %s %" PRIu64 "\n", image->seal[0] != '\0' ? image->seal : "%", image->kept);
+    mpy_text_add(&plane.out, " %s %" PRIu64 " %s\n", image->seal[0] != '\0' ? image->seal : "%", image->kept,
+                 image->way[0] != '\0' ? image->way : "%");
 }
 
 static void on_persisted(const mpy_step_result_t *r) {
@@ -360,7 +361,10 @@ static void on_ticket(char *line) {
 /* The fields of WRITE and CAPTURE. */
 static bool read_order(char *line, mpy_image_order_t *order) {
     char *directory = mpy_field(&line), *way = mpy_field(&line);
-    *order = (mpy_image_order_t){.epoch = plane.epoch, .track = way != NULL, .base_epoch = number(&line)};
+    *order = (mpy_image_order_t){.epoch = plane.epoch,
+                                 .track = way != NULL,
+                                 .watch = way != NULL && strcmp(way, "hash") != 0,
+                                 .base_epoch = number(&line)};
     char *base = mpy_field(&line);
     if (directory == NULL || !mpy_wire_decode(directory) || (base != NULL && !mpy_wire_decode(base))) return false;
     snprintf(order->directory, sizeof order->directory, "%s", directory);

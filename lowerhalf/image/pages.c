@@ -7,7 +7,8 @@
  *  1. It reads the upper half's memory and writes only the file, or a copy. Pages that were never touched are
  *     recognised in pagemap and not read. Pages of zeros are not written. Pages of mapped files that the program hasn't
  *     changed are represented by their checksum.
- *  2. A copy has only the pages that are to be written, as private memory. So its own pagemap says which ones they are.
+ *  2. Of watched memory, what has not been written since the base is not read at all: it is kept. It was not zero then.
+ *  3. A copy has only the pages that are to be written, as private memory. So its own pagemap says which ones they are.
  */
 #include "pages.h"
 #include "base/now.h"
@@ -196,18 +197,25 @@ static int write_pages(mpy_image_output_t *o, const mpy_pages_t *p, enum kind ki
 static mpy_dirty_image_t *tracker; /* of the image that is being written; NULL: it gets neither parent nor child */
 
 /* Memory that somebody may write to meanwhile counts as changed: shared memory, and the blocks between the halves (the
- * control thread uses them). So does memory that cannot be read directly. */
-static int can_track(const mpy_pages_t *p) {
-    int block = p->map->lo >= MPY_UPPER_ADDR && p->map->lo < MPY_CODE_ADDR;
-    return tracker && !p->map->shared && !block && is_readable(p);
+ * control thread uses them). */
+static int may_be_kept(const mpy_map_t *m) {
+    return !m->shared && !(m->lo >= MPY_UPPER_ADDR && m->lo < MPY_CODE_ADDR);
+}
+
+int mpy_pages_may_be_watched(const mpy_map_t *m) { return may_be_kept(m) && !m->path[0]; }
+
+/* So does memory that is not watched and cannot be read directly. */
+static int is_hashed(const mpy_pages_t *p) {
+    return tracker && !p->watched && may_be_kept(p->map) && is_readable(p);
 }
 
 static int is_kept(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t address) {
-    return can_track(p) && mpy_dirty_is_same(tracker, &o->keys.hash, address, (const void *)source(p, address));
+    return mpy_dirty_is_same(tracker, &o->keys.hash, address, (const void *)source(p, address));
 }
 
 static int write_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
-    if (kind != DATA || !can_track(p)) return write_pages(o, p, kind, lo, hi);
+    if (kind == DATA && p->watched) mpy_dirty_hold(tracker, lo, hi);
+    if (kind != DATA || !is_hashed(p)) return write_pages(o, p, kind, lo, hi);
     int kept = is_kept(o, p, lo), next = kept;
     for (uint64_t at = lo, from = lo; at < hi; kept = next, from = at) {
         while ((at += PAGE) < hi && (next = is_kept(o, p, at)) == kept) {}
@@ -250,18 +258,19 @@ static enum kind kind_of(const mpy_pages_t *p, uint64_t address, uint64_t entry,
     return kind == ZERO && address < file_end ? DATA : kind; /* zeros over a file's page must be written */
 }
 
-static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, visit_t *visit) {
+/* The runs in [lo, hi). */
+static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t lo, uint64_t hi, visit_t *visit) {
     static uint64_t entries[PAGEMAP_CHUNK];
     const mpy_map_t *m = p->map;
-    uint64_t file_end = m->lo, run_lo = m->lo;
+    uint64_t file_end = m->lo, run_lo = lo;
     enum kind run_kind = ZERO;
     if (p->file && p->file->bytes > m->offset) {
         file_end = m->lo + ((p->file->bytes - m->offset + PAGE - 1) & ~(uint64_t)(PAGE - 1));
         if (file_end > m->hi) file_end = m->hi;
     }
-    for (uint64_t at = m->lo, pages; at < m->hi; at += pages * PAGE) {
+    for (uint64_t at = lo, pages; at < hi; at += pages * PAGE) {
         if (mpy_image_output_cancelled(o)) return -1;
-        pages = (m->hi - at) / PAGE;
+        pages = (hi - at) / PAGE;
         if (pages > PAGEMAP_CHUNK) pages = PAGEMAP_CHUNK;
         if (pread(pagemap, entries, pages * 8, (off_t)(source(p, at) / PAGE * 8)) != (ssize_t)(pages * 8))
             return mpy_image_output_fail(o, "cannot read /proc/self/pagemap");
@@ -274,12 +283,22 @@ static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, visit_t *vi
             run_kind = kind;
         }
     }
-    return run_kind != ZERO ? visit(o, p, run_kind, run_lo, m->hi) : 0;
+    return run_kind != ZERO ? visit(o, p, run_kind, run_lo, hi) : 0;
 }
 
 int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p, mpy_dirty_image_t *track) {
+    const mpy_map_t *m = p->map;
     tracker = track;
-    return for_each_run(o, p, write_run);
+    if (!p->watched) return for_each_run(o, p, m->lo, m->hi, write_run);
+    for (uint64_t at = m->lo, end; at < m->hi; at = end) {
+        if (!mpy_dirty_is_unwritten(at, m->hi, &end)) {
+            if (for_each_run(o, p, at, end, write_run)) return -1;
+            continue;
+        }
+        mpy_dirty_hold(track, at, end);
+        if (mpy_image_output_kept(o, at, end - at)) return -1;
+    }
+    return 0;
 }
 
 int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p) {
@@ -290,7 +309,7 @@ int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p) {
         return mpy_image_output_fail(o, "a copy of shared memory");
     }
     copy_place = (char *)at;
-    int bad = for_each_run(o, p, copy_run);
+    int bad = for_each_run(o, p, p->map->lo, p->map->hi, copy_run);
     p->copy = copy_place;
     return bad;
 }

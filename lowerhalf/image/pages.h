@@ -10,11 +10,14 @@ typedef struct mpy_pages {
     const mpy_map_t *map;
     const mpy_image_file_t *file; /* that the region maps; NULL: the image can't rely on one */
     const char *copy;             /* mpy_pages_copy has made it; NULL: the pages are read where they are */
+    int watched;                  /* the kernel tells which pages have changed */
 } mpy_pages_t;
 
 /* Opens what both functions below read of this process. A process that was forked calls it again. */
 int mpy_pages_begin(mpy_image_output_t *o);
 void mpy_pages_end(void);
+/* May the kernel watch this memory? */
+int mpy_pages_may_be_watched(const mpy_map_t *map);
 /* Writes the pages and their runs. `track` (may be NULL) decides which pages the image need not have, because its
  * parent has them. */
 int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p, mpy_dirty_image_t *track);

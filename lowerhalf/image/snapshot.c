@@ -164,7 +164,18 @@ static void note_header(mpy_snapshot_t *s) {
 
 static int cancelled(void) { return mpy_control_cancelled(); }
 
-/* Begins to look for pages that have not changed since the base of the order. */
+static void watch(mpy_snapshot_t *s) {
+    mpy_pages_t *pages = s->pages.items;
+    for (size_t i = 0; i < s->pages.count; i++) {
+        const mpy_map_t *m = pages[i].map;
+        pages[i].watched = mpy_pages_may_be_watched(m) && mpy_dirty_watch(s->track, m->lo, m->hi);
+    }
+    mpy_dirty_watched();
+    s->way = "pagemap";
+}
+
+/* Begins to look for pages that have not changed since the base of the order. Nothing may write to the program's memory
+ * any more: what is written from now on counts as changed after this image. */
 static void begin_tracking(mpy_snapshot_t *s, const mpy_image_order_t *order) {
     uint64_t pages = 0;
     for (size_t i = 0; i < s->pages.count; i++) {
@@ -172,6 +183,8 @@ static void begin_tracking(mpy_snapshot_t *s, const mpy_image_order_t *order) {
         pages += (m->hi - m->lo) / MPY_IMAGE_PAGE;
     }
     const mpy_dirty_image_t *base = mpy_dirty_begin(order->epoch, order->base_epoch, pages, &s->track);
+    s->way = "hash";
+    if (s->track && order->watch && mpy_dirty_kernel_watches() && !mpy_dirty_has_device()) watch(s);
     if (base == NULL) return;
     mpy_image_header_t *h = &s->out.header;
     snprintf(h->parent, sizeof h->parent, "%s/rank-%05d.img", order->base, MPY_LOWER->rank);
@@ -183,6 +196,7 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int for
                       char *error, size_t n) {
     *outcome = (mpy_snapshot_outcome_t){0};
     *s = (mpy_snapshot_t){.begun = mpy_now_ns(CLOCK_MONOTONIC),
+                          .way = "",
                           .out = {.runs.size = sizeof(mpy_image_run_t),
                                   .kept.size = sizeof(mpy_image_kept_t),
                                   .cancelled = cancelled,
@@ -251,7 +265,8 @@ int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome) {
     const mpy_image_header_t *h = &s->out.header;
     double seconds = 1e-9 * (double)(mpy_now_ns(CLOCK_MONOTONIC) - s->begun);
     outcome->result =
-        (mpy_image_result_t){h->memory_bytes, s->out.kept_bytes, h->file_bytes, h->header_crc, seconds, ""};
+        (mpy_image_result_t){h->memory_bytes, s->out.kept_bytes, h->file_bytes, h->header_crc, seconds, "", ""};
+    memcpy(outcome->result.way, s->way, strlen(s->way));
     mpy_hex(h->seal, MPY_IMAGE_SEAL, outcome->result.seal);
     if (s->track) mpy_dirty_finish(s->track, h);
     return 0;

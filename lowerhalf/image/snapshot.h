@@ -17,6 +17,7 @@ typedef struct mpy_snapshot {
     mpy_vector_t pages; /* mpy_pages_t of the regions whose pages are saved */
     mpy_vector_t threads;
     mpy_dirty_image_t *track; /* where the pages are remembered; NULL: they are not */
+    const char *way;          /* how changed pages are found: pagemap, hash, or empty */
     mpy_blob_t process, fds;
 } mpy_snapshot_t;
 

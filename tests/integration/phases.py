@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jobs import BIN, PATIENCE, Job, JobError
 from manapy.ckpt import command
 from manapy.ckpt.store import job as job_files
@@ -20,6 +21,13 @@ PHASES = {  # by options
     STANDING: [*BEFORE, "writing", "publishing", "resuming"],
     BESIDE: ["stopping", "capturing", "saving", "publishing"],
 }
+
+
+def needs_pagemap() -> None:
+    """Skip the test if the kernel cannot tell which pages have changed."""
+    command = [str(BIN / "manapy-launch"), "--dirty", "pagemap", "no such program"]
+    if "not possible" in subprocess.run(command, capture_output=True, text=True).stderr:
+        pytest.skip("needs Linux 6.7, and userfaultfd(2)")
 
 
 def request(job: Job, *options: str) -> subprocess.Popen[str]:

@@ -29,14 +29,17 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "mpi/back/standard": "mpi/back/shared",
     "mpi": "base isolate join join/manager mpi/back",
     "image/file": "base",
-    "image/dirty": "image/file",
+    "image/dirty": "image/file isolate",
     "image/lazy": "base image/file isolate isolate/trap",
     "image/write": "base image/file",
     "image": (
         "base control image/dirty image/file image/lazy image/write isolate isolate/trap join mpi process process/fds "
         "trace"
     ),
-    "start": "base control image image/file isolate isolate/trap join join/manager mpi process process/fds trace wire",
+    "start": (
+        "base control image image/dirty image/file isolate isolate/trap join join/manager mpi process process/fds "
+        "trace wire"
+    ),
 }
 # The upper half meets the lower half only at lowerhalf/include. Functions of higher rooms that core calls are declared
 # by core.

@@ -1,7 +1,8 @@
-/* dirty.h - which pages of the program have changed since its last published image. One way to find out stands behind
- * this interface: hashes of all pages (hashes.c).
+/* dirty.h - which pages of the program have changed since its last published image. Two ways to find out stand behind
+ * this interface: the kernel watches memory and tells what was written (watch.c), or hashes of pages are compared
+ * (hashes.c). A region is treated in one way or the other.
  *
- * Half: lower. The worker begins; whoever writes the image, perhaps a forked process, asks and finishes.
+ * Half: lower. The worker begins and watches; whoever writes the image, perhaps a forked process, asks and finishes.
  */
 #ifndef MANAPY_DIRTY_H
 #define MANAPY_DIRTY_H
@@ -14,7 +15,8 @@ typedef struct mpy_dirty_image {
     uint8_t seal[MPY_IMAGE_SEAL]; /* of its header ... */
     uint32_t crc;                 /* ... and its header_crc */
     volatile uint32_t finished;   /* the image is complete, and so is this */
-    struct mpy_dirty_pages *pages; /* of hashes.c */
+    struct mpy_hashes *hashes;
+    struct mpy_held *held;
 } mpy_dirty_image_t;
 
 /* Begins an image of at most `pages` pages. *image is what is remembered of it; NULL if there is no memory for that.
@@ -22,9 +24,26 @@ typedef struct mpy_dirty_image {
  * new one must be full. The base is valid until the next call. Images that can't become a base are forgotten. */
 const mpy_dirty_image_t *mpy_dirty_begin(uint64_t epoch, uint64_t base_epoch, uint64_t pages,
                                          mpy_dirty_image_t **image);
-/* Is this page as in the base? Remembers it for the next image. Must be called for pages in ascending order. hash: the
- * job's, in its initial state. */
+
+/* Can the kernel watch memory? */
+int mpy_dirty_kernel_watches(void);
+/* Has this process opened a device that may write to its memory, such as an RNIC? The kernel does not see that. */
+int mpy_dirty_has_device(void);
+/* Watches the memory [lo, hi), which is one mapping, from now on. Call it for all such memory, ascending, while the
+ * program is halted, then mpy_dirty_watched. Returns false if the memory cannot be watched. */
+int mpy_dirty_watch(mpy_dirty_image_t *image, uint64_t lo, uint64_t hi);
+void mpy_dirty_watched(void);
+
+/* Watched memory: has the base the page at `address`, as it is now? *end: up to where (at most `hi`) the answer is the
+ * same. Must be called for ascending addresses. */
+int mpy_dirty_is_unwritten(uint64_t address, uint64_t hi, uint64_t *end);
+/* Watched memory: the image has these pages. Must be called for ascending addresses. */
+void mpy_dirty_hold(mpy_dirty_image_t *image, uint64_t lo, uint64_t hi);
+
+/* Other memory: is this page as in the base? Remembers it for the next image. Must be called for pages in ascending
+ * order. hash: the job's, in its initial state. */
 int mpy_dirty_is_same(mpy_dirty_image_t *image, const mpy_polyval_t *hash, uint64_t address, const void *page);
+
 /* The image is complete and has this header. */
 void mpy_dirty_finish(mpy_dirty_image_t *image, const mpy_image_header_t *header);
 #endif

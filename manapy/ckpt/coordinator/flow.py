@@ -161,7 +161,7 @@ class Flow:
             raise
         self.temporary = None
         path = published.path
-        self.increments.published(path, self.epoch, where, bool(parent))
+        self.increments.published(path, self.epoch, where, entries)
         took, until_safe = time.monotonic() - self._begun, self._halted - self._begun
         since = f", changes since {parent['parent']}" if parent else ""
         log.info("published %s after %.3f s (%.3f s to a safe moment)%s", path, took, until_safe, since)
@@ -440,7 +440,7 @@ class Flow:
 
 def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
     try:
-        size, file_bytes, crc, seconds, host, seal, kept = fields
+        size, file_bytes, crc, seconds, host, seal, kept, way = fields
         return publish.Entry(
             rank,
             image,
@@ -451,6 +451,7 @@ def _entry(rank: int, image: str, fields: list[str]) -> publish.Entry:
             sys.intern(protocol.decode_text(host)),
             protocol.decode_text(seal),
             int(kept),
+            sys.intern(protocol.decode_text(way)),
         )
     except ValueError as error:
         raise CheckpointError(f"rank {rank} sent an invalid report of its image: {fields}") from error

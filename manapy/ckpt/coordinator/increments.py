@@ -27,14 +27,15 @@ class Base(NamedTuple):
 
 
 class Increments:
-    """The chain of one run of a job. ``way``: how ranks find changed pages (WRITE in control.h); empty: they write full
-    images."""
+    """The chain of one run of a job. ``way``: how ranks are to find changed pages (WRITE in control.h); empty: they
+    write full images. ``used``: the ways in which they found them for the last published checkpoint."""
 
     def __init__(self, way: str = "", full_every: int = 1) -> None:
         self.way = way
         self._full_every = full_every
         self._last: Base | None = None
         self.base: Base | None = None  # of the checkpoint in progress
+        self.used: list[str] = []
 
     def begin(self, where: Path, folders: Sequence[str]) -> None:
         """A checkpoint is taken; its images go to these folders of a directory in ``where``."""
@@ -63,7 +64,8 @@ class Increments:
             return {}
         return {"parent": self.base.path.name}
 
-    def published(self, path: Path, epoch: int, folders: Sequence[str], incremental: bool) -> None:
+    def published(self, path: Path, epoch: int, folders: Sequence[str], ranks: Sequence[publish.Entry]) -> None:
         """The checkpoint is published: it can be the next base."""
-        length = self.base.length + 1 if incremental and self.base is not None else 1
+        length = self.base.length + 1 if self.base is not None and self.record(ranks) else 1
+        self.used = sorted({entry.way for entry in ranks if entry.way})
         self._last = Base(path, epoch, tuple(folders), length)

@@ -77,6 +77,7 @@ class Report:
             "waiting": self.waiting(),
             "written": self.flow.written,
             "dirty": self.flow.increments.way,
+            "dirty_used": self.flow.increments.used,
             "checkpoint_dir": str(self.flow.place),
             "last_checkpoint": None
             if last is None

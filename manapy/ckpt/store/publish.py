@@ -59,7 +59,8 @@ _OWNER = "manapy-job"  # in another place: a link to the job directory
 
 class Entry(NamedTuple):
     """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of
-    the file; ``kept``: how many of the bytes are in parent images."""
+    the file; ``kept``: how many of the bytes are in parent images; ``way``: how changed pages were found: pagemap,
+    hash, or empty."""
 
     rank: int
     image: str
@@ -70,6 +71,7 @@ class Entry(NamedTuple):
     host: str
     seal: str = ""
     kept: int = 0
+    way: str = ""
 
 
 class Manifest(NamedTuple):

@@ -53,6 +53,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
         f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       "
         f"{len(manifest.ranks)}\nmanapy      {manifest.version}\nwhere       {where}\nsurvives    loss of {survives}"
     )
+    if used := sorted({entry.way for entry in manifest.ranks if entry.way}):
+        out.line(f"changes by  {' and '.join(used)}")
     if manifest.parent:
         out.line(f"needs       {', '.join(parent.name for parent in publish.chain(path)[1:])}")
     out.table(

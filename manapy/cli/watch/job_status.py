@@ -28,7 +28,8 @@ def show(status: dict[str, Any], out: Output, *, each: bool = False) -> None:
     for text in status.get("waiting", []):
         out.line(text)
     if status["dirty"]:
-        out.line(f"checkpoints write what has changed since the last one (--dirty {status['dirty']})")
+        used = f", used: {' and '.join(status['dirty_used'])}" if status["dirty_used"] else ""
+        out.line(f"checkpoints write what has changed since the last one (--dirty {status['dirty']}{used})")
     if status["checkpoint_dir"] != status["dir"]:
         out.line(f"checkpoints go to {status['checkpoint_dir']}")
     if last := status.get("last_checkpoint"):

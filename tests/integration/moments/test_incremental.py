@@ -13,15 +13,22 @@ import images
 import pytest
 from jobs import BIN, Job, manapy, run
 from manapy.ckpt.store import image, publish
-from phases import BESIDE, STANDING, answer, request
+from phases import BESIDE, STANDING, answer, needs_pagemap, request
 
-HASH = ("--dirty", "hash")
 TRIES = 20
 MEGABYTES = 200  # of each rank; the program changes 1 % of it in a step
 
 
-def idle(job: Job, *options: str, megabytes: int = MEGABYTES) -> Job:
-    job.start_python("moments/mostly_idle.py", str(megabytes), options=[*HASH, *options])
+@pytest.fixture(params=["hash", "pagemap"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How changed pages are found."""
+    if request.param == "pagemap":
+        needs_pagemap()
+    return request.param
+
+
+def idle(job: Job, *options: str, way: str = "auto", megabytes: int = MEGABYTES) -> Job:
+    job.start_python("moments/mostly_idle.py", str(megabytes), options=["--dirty", way, *options])
     job.wait_for("begun")
     return job
 
@@ -51,8 +58,8 @@ def names(job: Job) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [STANDING, BESIDE], ids=["standing", "beside"])
-def test_only_changes_are_written(make_job: Callable[..., Job], options: tuple[str, ...]) -> None:
-    job = idle(make_job(), *options)
+def test_only_changes_are_written(make_job: Callable[..., Job], options: tuple[str, ...], way: str) -> None:
+    job = idle(make_job(), *options, way=way)
     taken = [job.checkpoint()]
     for step in (1, 2, 3):
         go(job, step)
@@ -61,13 +68,15 @@ def test_only_changes_are_written(make_job: Callable[..., Job], options: tuple[s
     full = written(taken[0])
     assert full > 2 * MEGABYTES << 20
     assert [path for path in taken[1:] if written(path) > full * 3 // 100] == []
-    assert job.status()["dirty"] == "hash"
+    assert (job.status()["dirty"], job.status()["dirty_used"]) == (way, [way])
+    assert f"(--dirty {way}, used: {way})\n" in manapy("status", job.dir).stdout
+    assert f"changes by  {way}\n" in manapy("inspect", job.dir).stdout
     job.kill()
     done = manapy("verify", job.dir)
     assert done.stdout.endswith(", and what they need of ckpt-000003, ckpt-000002, ckpt-000001: good\n"), done.stderr
-    job.restart(options=[*HASH, *options]).wait_until_it_runs()
+    job.restart(options=["--dirty", way, *options]).wait_until_it_runs()
     go(job, 4)
-    first = job.checkpoint()  # a new process knows no hashes
+    first = job.checkpoint()  # a new process knows no image
     go(job, 5)
     assert not parent(first) and parent(job.checkpoint()) == first.name
     job.kill()
@@ -75,8 +84,8 @@ def test_only_changes_are_written(make_job: Callable[..., Job], options: tuple[s
     ends_well(job)
 
 
-def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job]) -> None:
-    job = idle(make_job(), "--full-every", "3", megabytes=8)
+def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job], way: str) -> None:
+    job = idle(make_job(), "--full-every", "3", way=way, megabytes=8)
     taken = [job.checkpoint()]
     for step in range(1, 6):
         go(job, step)
@@ -89,10 +98,10 @@ def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job]
     ends_well(job)
 
 
-def test_a_failed_checkpoint_between(make_job: Callable[..., Job]) -> None:
+def test_a_failed_checkpoint_between(make_job: Callable[..., Job], way: str) -> None:
     """All ranks have written images, which are not published. What has changed since the last published ones is not
     lost."""
-    job = idle(make_job(), megabytes=8)
+    job = idle(make_job(), way=way, megabytes=8)
     job.checkpoint()
     go(job, 1)
     base, step = job.checkpoint(), 1
@@ -184,9 +193,9 @@ def _needed(older: Path, newer: Path) -> int:
     raise AssertionError("it needs nothing")
 
 
-def test_a_killed_writer_between(make_job: Callable[..., Job]) -> None:
+def test_a_killed_writer_between(make_job: Callable[..., Job], way: str) -> None:
     """The rank then writes while it stands, from the same base."""
-    job = idle(make_job(1), *BESIDE, megabytes=64)
+    job = idle(make_job(1), *BESIDE, way=way, megabytes=64)
     base = job.checkpoint()
     go(job, 1)
     for _ in range(TRIES):
@@ -221,7 +230,7 @@ def _kill_writer(rank: int) -> bool:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--dirty", "soft"], "--dirty needs auto, hash or off, not soft"),
+        (["--dirty", "soft"], "--dirty needs auto, pagemap, hash or off, not soft"),
         (["--full-every", "0"], "--full-every needs a number up to 100, not 0"),
         (["--full-every", "101"], "--full-every needs a number up to 100, not 101"),
         (["--full-every", "3x"], "--full-every needs a number up to 100, not 3x"),

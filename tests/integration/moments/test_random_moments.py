@@ -165,10 +165,11 @@ def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
         assert asked[1].endswith(f"ckpt-{k + 2:06d}")
 
 
-@pytest.mark.parametrize("background", ["off", "auto"])
-def test_and_restart_from_increments(make_job: Callable[..., Job], background: str) -> None:
+@pytest.mark.parametrize(("background", "way"), [("off", "hash"), ("auto", "hash"), ("off", "auto"), ("auto", "auto")])
+def test_and_restart_from_increments(make_job: Callable[..., Job], background: str, way: str) -> None:
+    """With `auto` the kernel finds what has changed, where it can."""
     job = make_job(3, env=ENV)
-    options = ["--dirty", "hash", "--full-every", "4", "--background", background]
+    options = ["--dirty", way, "--full-every", "4", "--background", background]
     go = job.hold(STEPS - 20)
     stress(job, SEED, STEPS, options=options)
     job.wait_for("step 10")

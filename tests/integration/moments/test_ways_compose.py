@@ -7,19 +7,26 @@ from collections.abc import Callable
 import pytest
 from jobs import Job, manapy
 from manapy.ckpt.store import image
+from phases import needs_pagemap
 from test_incremental import ends_well, go, parent
 
-BESIDE, COMPRESS, DIRTY, LAZY = ("--background", "auto"), ("--compress", "on"), ("--dirty", "hash"), ("--lazy",)
+BESIDE, COMPRESS, LAZY = ("--background", "auto"), ("--compress", "on"), ("--lazy",)
+HASH, PAGEMAP = ("--dirty", "hash"), ("--dirty", "pagemap")
 CASES = {  # each pair is in one of them, and all four
-    "beside-compressed-incremental": (*BESIDE, *COMPRESS, *DIRTY),
+    "beside-compressed-hash": (*BESIDE, *COMPRESS, *HASH),
+    "beside-compressed-pagemap": (*BESIDE, *COMPRESS, *PAGEMAP),
     "compressed-lazy": (*COMPRESS, *LAZY),
-    "incremental-lazy": (*DIRTY, *LAZY),
-    "all": (*BESIDE, *COMPRESS, *DIRTY, *LAZY),
+    "hash-lazy": (*HASH, *LAZY),
+    "pagemap-lazy": (*PAGEMAP, *LAZY),
+    "all-with-hash": (*BESIDE, *COMPRESS, *HASH, *LAZY),
+    "all-with-pagemap": (*BESIDE, *COMPRESS, *PAGEMAP, *LAZY),
 }
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 def test_through_restarts(make_job: Callable[..., Job], options: tuple[str, ...]) -> None:
+    if "pagemap" in options:
+        needs_pagemap()
     written = tuple(option for option in options if option not in LAZY)
     job = make_job()
     job.start_python("moments/mostly_idle.py", "8", options=written)

@@ -151,7 +151,9 @@ class FakeRank:
         except FileNotFoundError as error:  # the checkpoint has failed meanwhile
             self.send(protocol.join("FAILED", epoch, str(error)))
         else:
-            self.send(protocol.join("WRITTEN", epoch, 4096, len(self.write), 7, "0.1", "elsewhere", "", self.kept))
+            self.send(
+                protocol.join("WRITTEN", epoch, 4096, len(self.write), 7, "0.1", "elsewhere", "", self.kept, "hash")
+            )
 
     def flush(self) -> None:
         """Send the messages of the clock."""

@@ -14,7 +14,7 @@ from manapy.core.units import ranges
 def status(ranks: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "id": "j", "dir": "/d", "state": "running", "size": len(ranks), "protocol": "cc", "ranks": ranks,
-        "checkpoint_dir": "/d", "dirty": "", "last_checkpoint": None, "waiting": [],
+        "checkpoint_dir": "/d", "dirty": "", "dirty_used": [], "last_checkpoint": None, "waiting": [],
     }  # fmt: skip
 
 

@@ -24,7 +24,8 @@ class DirtyImage(ctypes.Structure):
         ("seal", ctypes.c_uint8 * image.SEAL),
         ("crc", ctypes.c_uint32),
         ("finished", ctypes.c_uint32),
-        ("pages", ctypes.c_void_p),
+        ("hashes", ctypes.c_void_p),
+        ("held", ctypes.c_void_p),
     ]
 
 
@@ -36,7 +37,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
     lower = compiling.LOWER / "image"
     path = compiling.build_core(
         tmp_path_factory.mktemp("dirty") / "dirty.so",
-        [lower / "dirty/hashes.c", lower / "file/polyval.c"],
+        [*(lower / "dirty").glob("*.c"), lower / "file/polyval.c", compiling.LOWER / "isolate/fdguard.c"],
         *compiling.SHARED,
     )
     found = ctypes.CDLL(str(path))

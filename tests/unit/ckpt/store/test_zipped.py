@@ -88,7 +88,8 @@ def sources(root: Path) -> list[Path]:
     return [
         DRIVERS / "zipped.c",
         lower / "image" / "pages.c",
-        lower / "image" / "dirty" / "hashes.c",
+        *sorted((lower / "image" / "dirty").glob("*.c")),
+        lower / "isolate" / "fdguard.c",
         *sorted((lower / "image" / "file").glob("*.c")),
         *sorted((lower / "image" / "write").glob("*.c")),
         *(lower / "base" / name for name in ("sha256.c", "zstd.c")),

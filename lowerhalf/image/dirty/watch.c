@@ -1,0 +1,102 @@
+/* watch.c - the kernel watches memory: it marks a page when somebody writes to it (userfaultfd(2) with
+ * UFFD_FEATURE_WP_ASYNC; PAGEMAP_SCAN of /proc/PID/pagemap; both since Linux 6.7).
+ *
+ * Half: lower, on the worker, while the program is halted.
+ *
+ * Invariants
+ *  1. Only private memory without a file is watched. The kernel marks writes of the program, of system calls and of
+ *     other processes. It does not mark what a device writes to memory that was pinned before. So nothing is watched
+ *     while this process has opened such a device.
+ *  2. Memory that is mapped anew, or moved, is not watched at its address: the kernel says so for each mapping. Pages
+ *     that are unmapped or emptied are not present, and pages that come there later are marked.
+ *  3. Only pages that are present, or swapped out, are protected. To protect others would take page tables for all of
+ *     the address space that a program reserves.
+ *  4. A mapping that was not watched may have pages with old marks: kernels before 6.13 leave them on pages that are
+ *     moved by mremap(2). So its marks are removed first.
+ */
+#include "isolate/fdguard.h"
+#include "tables.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <manapy/syscall.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+/* From linux/fs.h and linux/userfaultfd.h of Linux 6.7; the headers here may be older. */
+#define FEATURE_WP_ASYNC (1ull << 15)
+struct page_region { uint64_t start, end, categories; };
+struct pm_scan_arg {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define SCAN _IOWR('f', 16, struct pm_scan_arg)
+enum { WP_MATCHING = 1 };
+enum { WATCHED = 1, WRITTEN = 2, PRESENT = 8, SWAPPED = 16 };
+
+enum { REGIONS = 512 };
+static int uffd = -1, pagemap = -1;
+
+int mpy_dirty_kernel_watches(void) {
+    struct uffdio_api api = {.api = UFFD_API, .features = FEATURE_WP_ASYNC};
+    if (pagemap >= 0) return 1;
+    long fd = mpy_sys(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    if (mpy_sys_failed(fd)) return 0;
+    uffd = mpy_fd_high((int)fd);
+    fd = ioctl(uffd, UFFDIO_API, &api) ? -1 : mpy_sys(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    pagemap = fd < 0 ? -1 : mpy_fd_high((int)fd);
+    if (pagemap < 0) mpy_fd_close(uffd);
+    return pagemap >= 0;
+}
+
+/* Terminals and such as /dev/null do not write to memory by themselves. */
+static int is_harmless(dev_t device) {
+    enum { MEMORY = 1, SERIAL = 4, CONSOLE = 5, TERMINAL = 136, TERMINAL_LAST = 143 };
+    const unsigned kind = major(device);
+    return kind == MEMORY || kind == SERIAL || kind == CONSOLE || (kind >= TERMINAL && kind <= TERMINAL_LAST);
+}
+
+int mpy_dirty_has_device(void) {
+    DIR *directory = opendir("/proc/self/fd");
+    struct dirent *entry;
+    struct stat st;
+    int found = directory == NULL;
+    while (!found && (entry = readdir(directory)) != NULL)
+        found = fstatat(dirfd(directory), entry->d_name, &st, 0) == 0 && S_ISCHR(st.st_mode) && !is_harmless(st.st_rdev);
+    if (directory) closedir(directory);
+    return found;
+}
+
+static int is_watched(uint64_t address) {
+    struct page_region region;
+    struct pm_scan_arg scan = {.size = sizeof scan, .start = address, .end = address + MPY_IMAGE_PAGE,
+                               .vec = (uint64_t)&region, .vec_len = 1, .category_mask = WATCHED,
+                               .return_mask = WATCHED};
+    return ioctl(pagemap, SCAN, &scan) == 1;
+}
+
+/* Protects what is written or new. Adds the rest, which was protected before, to `unwritten`. */
+static int protect(uint64_t lo, uint64_t hi, mpy_held_t *unwritten) {
+    static struct page_region regions[REGIONS];
+    struct pm_scan_arg scan = {.size = sizeof scan, .flags = WP_MATCHING, .start = lo, .end = hi,
+                               .vec = (uint64_t)regions, .vec_len = REGIONS, .category_anyof_mask = PRESENT | SWAPPED,
+                               .return_mask = WRITTEN};
+    for (; scan.start < hi; scan.start = scan.walk_end) {
+        const int found = ioctl(pagemap, SCAN, &scan);
+        if (found < 0 || scan.walk_end <= scan.start) return 0;
+        for (int i = 0; i < found; i++)
+            if (!regions[i].categories) mpy_held_add(unwritten, regions[i].start, regions[i].end);
+    }
+    return 1;
+}
+
+static int begin(uint64_t lo, uint64_t hi) {
+    struct uffdio_register memory = {.range = {lo, hi - lo}, .mode = UFFDIO_REGISTER_MODE_WP};
+    struct uffdio_writeprotect clear = {.range = {lo, hi - lo}}; /* invariant 4 */
+    return ioctl(uffd, UFFDIO_REGISTER, &memory) == 0 && ioctl(uffd, UFFDIO_WRITEPROTECT, &clear) == 0;
+}
+
+int mpy_watch(uint64_t lo, uint64_t hi, mpy_held_t *unwritten) {
+    return (is_watched(lo) || begin(lo, hi)) && protect(lo, hi, unwritten);
+}
