@@ -3,7 +3,9 @@
  * Invariants
  *  1. A process that was forked from one with threads may call these functions: they take no lock. So memory comes from
  *     the kernel, not from malloc, and a failure is kept as a number; whoever reads it makes the text.
- *  2. The header is written last, before the single fsync: an interrupted image has no header.
+ *  2. Small pieces are gathered: single pages would cost a system call each. One thread or process writes an image at a
+ *     time.
+ *  3. The header is written last, before the single fsync: an interrupted image has no header.
  */
 #include "output.h"
 
@@ -60,15 +62,35 @@ int mpy_image_output_cancelled(mpy_image_output_t *o) {
     return mpy_image_output_fail(o, "the checkpoint was cancelled");
 }
 
-int mpy_image_output_put(mpy_image_output_t *o, const void *data, uint64_t bytes) {
-    const char *p = data;
+static int write_out(mpy_image_output_t *o, const char *p, uint64_t bytes, uint64_t offset) {
     while (bytes) {
         if (mpy_image_output_cancelled(o)) return -1;
-        ssize_t k = pwrite(o->fd, p, bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK, (off_t)o->offset);
+        ssize_t k = pwrite(o->fd, p, bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK, (off_t)offset);
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return mpy_image_output_fail(o, "cannot write the image");
-        p += k; bytes -= (uint64_t)k; o->offset += (uint64_t)k;
+        p += k; bytes -= (uint64_t)k; offset += (uint64_t)k;
     }
+    return 0;
+}
+
+static char gathered[1 << 18]; /* the last o->gathered bytes of the image */
+
+static int write_gathered(mpy_image_output_t *o) {
+    const uint64_t bytes = o->gathered;
+    o->gathered = 0;
+    return write_out(o, gathered, bytes, o->offset - bytes);
+}
+
+int mpy_image_output_put(mpy_image_output_t *o, const void *data, uint64_t bytes) {
+    if (o->gathered + bytes > sizeof gathered && write_gathered(o)) return -1;
+    if (bytes <= sizeof gathered / 4) {
+        memcpy(gathered + o->gathered, data, bytes);
+        o->gathered += bytes;
+        o->offset += bytes;
+        return 0;
+    }
+    if (write_gathered(o) || write_out(o, data, bytes, o->offset)) return -1;
+    o->offset += bytes;
     /* start write-back early, so that the fsync at the end finds little to do */
     if (o->offset - o->synced >= 4 * WRITE_CHUNK) {
         sync_file_range(o->fd, (off_t)o->synced, (off_t)(o->offset - o->synced), SYNC_FILE_RANGE_WRITE);
@@ -119,6 +141,7 @@ int mpy_image_output_vector(mpy_image_output_t *o, uint32_t kind, const mpy_vect
 
 int mpy_image_output_finish(mpy_image_output_t *o) {
     mpy_image_header_t *h = &o->header;
+    if (write_gathered(o)) return -1;
     h->file_bytes = o->offset;
     mpy_image_seal_finish(&o->seal, h, h->seal);
     h->header_crc = mpy_crc32c(0, h, offsetof(mpy_image_header_t, header_crc));

@@ -30,6 +30,7 @@ typedef struct mpy_image_failure {
 typedef struct mpy_image_output {
     int fd;
     uint64_t offset;         /* bytes so far */
+    uint64_t gathered;       /* how many of them are still to be written */
     uint64_t synced;         /* write-back has been started up to this offset */
     mpy_image_keys_t keys;
     mpy_hmac_t seal;         /* of the sections so far */
