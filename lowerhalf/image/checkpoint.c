@@ -12,6 +12,7 @@
  */
 #include "checkpoint.h"
 #include "background.h"
+#include "base/rank.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
@@ -42,6 +43,7 @@ static int check(int grace_ms, char *error, size_t n) {
         return mpy_reason(error, n, "the thread that called MPI_Init has ended");
     if (mpy_stop_check(error, n)) return -1;
     if (mpy_lazy_wait(cancelled)) return mpy_reason(error, n, "the memory of the restart is still being read");
+    if (mpy_options.dirty) mpy_maps_learn_advice(); /* to look it up would be most of an incremental checkpoint */
     grace_left_ms = grace_ms;
     /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;

@@ -5,6 +5,8 @@
  * Invariants
  *  1. The upper half consists of the arena, except the lower block and the parts that every lower half creates anew
  *     (code page, proxy vDSO, service stack). For a program linked without -pie, memory below 4 GiB also belongs to it.
+ *  2. Each call that changes advice or mappings is counted when it is done (mpy_memory_calls), except mprotect, which
+ *     only splits mappings. So advice that was read after a count is right while the program is halted with that count.
  */
 #include "maps.h"
 #include "base/reason.h"
@@ -133,7 +135,7 @@ static void on_smaps_line(const char *line, mpy_map_t *maps, long count, long *f
     }
 }
 
-int mpy_maps_advice(mpy_map_t *maps, long count) {
+static int read_advice(mpy_map_t *maps, long count) {
     static char text[1 << 16];
     long fd = mpy_sys(SYS_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
     long got = fd, first = 0, end = 0;
@@ -153,6 +155,35 @@ int mpy_maps_advice(mpy_map_t *maps, long count) {
     if (fd >= 0) mpy_sys(SYS_close, fd);
     errno = got < 0 ? (int)-got : 0;
     return got < 0 ? -1 : 0;
+}
+
+static struct {
+    mpy_map_t *maps; /* with advice; NULL: nothing is known */
+    long count;
+    uint32_t calls;  /* invariant 2 */
+} known;
+
+/* Mappings may have been split since then, and stacks may have grown downwards. */
+int mpy_maps_advice(mpy_map_t *maps, long count) {
+    if (!known.maps || known.calls != mpy_memory_calls) return read_advice(maps, count);
+    for (long i = 0, k = 0; i < count; i++) {
+        while (k < known.count && known.maps[k].hi < maps[i].hi) k++;
+        maps[i].advice = k < known.count && known.maps[k].lo < maps[i].hi ? known.maps[k].advice : 0;
+    }
+    return 0;
+}
+
+void mpy_maps_learn_advice(void) {
+    char error[256];
+    mpy_map_t *maps;
+    const uint32_t calls = mpy_memory_calls;
+    if (known.maps && known.calls == calls) return;
+    if (known.maps) mpy_maps_free(known.maps, known.count);
+    known.maps = NULL;
+    long count = mpy_maps_read(&maps, error, sizeof error);
+    if (count < 0) return;
+    if (read_advice(maps, count)) mpy_maps_free(maps, count);
+    else known.maps = maps, known.count = count, known.calls = calls;
 }
 
 void mpy_maps_free(mpy_map_t *maps, long count) {

@@ -35,7 +35,7 @@
 
 extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
 int (*mpy_trap_on_exit)(int code);
-volatile uint32_t mpy_memory_missing;
+volatile uint32_t mpy_memory_calls, mpy_memory_missing;
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
 _Static_assert(offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows this offset");
@@ -127,8 +127,8 @@ static long exit_group(mpy_trap_t *t) {
 
 /* Conditions for a trap. HIGH_FD: the first argument may be a descriptor of the lower half. ABSOLUTE: the second
  * argument has TIMER_ABSTIME (TFD_TIMER_ABSTIME has the same value). FUTEX_UNTIL: FUTEX_WAIT_BITSET with the monotonic
- * clock. FORK_ADVICE: MADV_DONTFORK and advice with greater numbers, which is rare. */
-typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, FORK_ADVICE } condition_t;
+ * clock. LASTING_ADVICE: not MADV_DONTNEED to MADV_REMOVE, which allocators give often, and which change no mapping. */
+typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, LASTING_ADVICE } condition_t;
 enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
 typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
 
@@ -140,7 +140,10 @@ static const row_t table[] = {
     {SYS_shmat, mpy_trap_shmat, MPY_TRAP_ALWAYS, ANY},
     {SYS_mlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
     {SYS_munlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
-    {SYS_madvise, mpy_trap_madvise, MPY_TRAP_ALWAYS, FORK_ADVICE},
+    {SYS_mlock, mpy_trap_mlock, MPY_TRAP_ALWAYS, ANY},
+    {SYS_mlock2, mpy_trap_mlock, MPY_TRAP_ALWAYS, ANY},
+    {SYS_munlock, mpy_trap_mlock, MPY_TRAP_ALWAYS, ANY},
+    {SYS_madvise, mpy_trap_madvise, MPY_TRAP_ALWAYS, LASTING_ADVICE}, /* the last of MEMORY_ROWS */
     {SYS_rt_sigaction, mpy_trap_sigaction, MPY_TRAP_ALWAYS, ANY},
     {SYS_rt_sigprocmask, mpy_trap_sigprocmask, MPY_TRAP_ALWAYS, ANY},
     {SYS_rt_sigsuspend, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
@@ -187,7 +190,7 @@ static const row_t table[] = {
     {SYS_timerfd_settime, mpy_trap_timer_until, MPY_TRAP_CLOCKS, ABSOLUTE},
     {SYS_timer_settime, mpy_trap_timer_until, MPY_TRAP_CLOCKS, ABSOLUTE},
 };
-enum { ROWS = sizeof table / sizeof table[0] };
+enum { ROWS = sizeof table / sizeof table[0], MEMORY_ROWS = 11 };
 
 static void on_sigsys(int sig, siginfo_t *info, void *context) {
     ucontext_t *uc = context;
@@ -197,7 +200,11 @@ static void on_sigsys(int sig, siginfo_t *info, void *context) {
     if (info->si_code != 1 /* SYS_SECCOMP */) return;
     mpy_trap_t t = {info->si_syscall, {g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]}, uc};
     for (int i = 0; i < ROWS; i++)
-        if (table[i].nr == t.nr) { g[REG_RAX] = table[i].handle(&t); return; }
+        if (table[i].nr == t.nr) {
+            g[REG_RAX] = table[i].handle(&t);
+            if (i < MEMORY_ROWS) __atomic_add_fetch(&mpy_memory_calls, 1, __ATOMIC_SEQ_CST);
+            return;
+        }
     g[REG_RAX] = -38; /* ENOSYS: cannot happen, because filter and dispatch share the table */
 }
 
@@ -225,12 +232,12 @@ static unsigned trap_low(struct sock_filter *f, const mpy_low_calls_t *low) {
 }
 
 int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
-    static const struct { unsigned argument, mask; uint16_t compare; unsigned value;
+    static const struct { unsigned argument; uint16_t change; unsigned by; uint16_t compare; unsigned value;
     } conditions[] = {
-        [HIGH_FD] = {0, ~0u, BPF_JGE, 0},
-        [ABSOLUTE] = {1, 1, BPF_JEQ, 1},
-        [FUTEX_UNTIL] = {1, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
-        [FORK_ADVICE] = {2, ~0u, BPF_JGE, MADV_DONTFORK},
+        [HIGH_FD] = {0, BPF_AND, ~0u, BPF_JGE, 0},
+        [ABSOLUTE] = {1, BPF_AND, 1, BPF_JEQ, 1},
+        [FUTEX_UNTIL] = {1, BPF_AND, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
+        [LASTING_ADVICE] = {2, BPF_SUB, MADV_DONTNEED, BPF_JGE, MADV_REMOVE + 1 - MADV_DONTNEED}, /* others wrap */
     };
     struct sock_filter f[5 * ROWS + 24 + 2 * MPY_LOW_CALLS_MAX];
     unsigned n = 0;
@@ -247,7 +254,7 @@ int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
             uint32_t argument = (uint32_t)(offsetof(struct seccomp_data, args) + 8 * conditions[only].argument);
             f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 4);
             f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument);
-            f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, conditions[only].mask);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | conditions[only].change | BPF_K, conditions[only].by);
             jumps[njumps++] = n;
             f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | conditions[only].compare | BPF_K, value, 0, 0);
             f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);

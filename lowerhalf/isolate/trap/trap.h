@@ -20,6 +20,7 @@ void mpy_trap_install(void);                     /* SIGSYS handler; call in ever
 typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t;
 /* installs the seccomp filter for the calls that are trapped in case `when`; 0 or -errno */
 int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when);
+extern volatile uint32_t mpy_memory_calls;       /* of the program, done so far: they change mappings, or give advice */
 extern volatile uint32_t mpy_memory_missing;     /* futex: pages are still to be read (image/lazy): no fork now */
 extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the exit code */
 
@@ -36,6 +37,7 @@ long mpy_trap_munmap(mpy_trap_t *t);
 long mpy_trap_mremap(mpy_trap_t *t);
 long mpy_trap_brk(mpy_trap_t *t);
 long mpy_trap_shmat(mpy_trap_t *t);
+long mpy_trap_mlock(mpy_trap_t *t);
 long mpy_trap_mlockall(mpy_trap_t *t);
 long mpy_trap_madvise(mpy_trap_t *t);
 /* trap_signal.c */

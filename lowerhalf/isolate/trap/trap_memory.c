@@ -1,5 +1,5 @@
 /* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; and mlockall, whose
- * flags only this file records.
+ * flags only this file records. Other locks and advice are trapped only to be counted (mpy_memory_calls).
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
@@ -112,6 +112,8 @@ long mpy_trap_shmat(mpy_trap_t *t) {
     if (mpy_sys_failed(r)) mpy_arena_give(at, info.bytes);
     return r;
 }
+
+long mpy_trap_mlock(mpy_trap_t *t) { return mpy_sys(t->nr, t->a[0], t->a[1], t->a[2]); }
 
 long mpy_trap_mlockall(mpy_trap_t *t) {
     long r = mpy_sys(t->nr, t->a[0]);

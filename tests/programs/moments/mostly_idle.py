@@ -1,5 +1,6 @@
 """mostly_idle.py MEGABYTES - ranks have much memory and change 1 % of it in each step. A step is done when the file
-`go` has its number. They also change how memory is mapped. At the end (a file `end`) each rank checks all its memory.
+`go` has its number. They also change how memory is mapped, and their advice about it. At the end (a file `end`) each
+rank checks all its memory.
 """
 
 import ctypes
@@ -46,6 +47,8 @@ moved_at, moved = pages(SPARE)
 dropped_at, dropped = pages(SPARE)
 zeroed = pages(SPARE)[1]
 mapped_at, mapped = pages(SPARE)
+advised_at = pages(SPARE)[0]
+ADVICE = ["", "rr", "sr"]  # madvise(2): normal, random, sequential; how /proc/PID/smaps calls it
 for memory in (protected, moved, dropped, zeroed, mapped):
     memory[:] = 7
 state = {"protected": 7, "moved": 7, "dropped": 7, "zeroed": 7, "mapped": 7}
@@ -81,6 +84,19 @@ def change(step: int) -> None:
     state["mapped"] = 0
     if step % 3:
         mapped[:] = state["mapped"] = 7
+    call("madvise", advised_at, SPARE * PAGE, step % len(ADVICE))
+    call("mlock" if step % 2 else "munlock", advised_at, SPARE * PAGE)
+
+
+def advice_at(address: int) -> list[str]:
+    inside = False
+    for line in open("/proc/self/smaps"):
+        if line[0] in "0123456789abcdef":
+            lo, hi = (int(end, 16) for end in line.split()[0].split("-"))
+            inside = lo <= address < hi
+        elif inside and line.startswith("VmFlags:"):
+            return sorted({"lo", *ADVICE} & set(line.split()))
+    raise LookupError(hex(address))
 
 
 def asked() -> tuple[int, bool]:
@@ -117,6 +133,9 @@ for name, memory in (
 ):
     if not (memory == state[name]).all():
         wrong.append(f"{name}: {memory.min()} to {memory.max()}, not {state[name]}")
+advised = sorted({ADVICE[step % len(ADVICE)], "lo" if step % 2 else ""} - {""})
+if advice_at(advised_at) != advised:
+    wrong.append(f"advice: {advice_at(advised_at)}, not {advised}")
 wrong = WORLD.gather(wrong)
 if WORLD.rank == 0:
     print("ok" if not any(wrong) else f"wrong: {wrong}", flush=True)
