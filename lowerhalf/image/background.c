@@ -1,4 +1,5 @@
-/* background.c - the writer: a process, forked from the halted rank, that writes the image while the program runs on.
+/* background.c - an image that is written while the program runs on, by the writer: a process that was forked from the
+ * halted rank.
  *
  * Half: lower; runs on the control plane's worker thread. The writer itself runs on a copy of that thread's stack.
  *
@@ -13,6 +14,8 @@
  *     the next CHECK, which looks for child processes.
  *  4. If memory runs out, the kernel ends the writer first (oom_score_adj). Once a writer was killed, this rank writes
  *     its images while the program is halted.
+ *  5. No writer is needed if there is little to write: then the halted rank copies it, and the worker writes the copy
+ *     while the program runs.
  */
 #include "background.h"
 #include "base/reason.h"
@@ -49,7 +52,8 @@ typedef struct shared {
 
 static shared_t *shared; /* with the writer */
 static mpy_snapshot_t snapshot;
-static pid_t writer;     /* 0: the image is written already */
+static int copied;       /* invariant 5 */
+static pid_t writer;     /* 0: the image is written already, or copied */
 static int ended, status; /* of the writer, as wait4 gave it */
 static int was_killed;   /* invariant 4 */
 
@@ -142,10 +146,12 @@ int mpy_background_capture(const mpy_image_order_t *order, char *why_not, size_t
     const char *reason = reason_against();
     if (prepare(error, n) || mpy_snapshot_take(&snapshot, order, reason == NULL, &shared->outcome, error, n))
         return -1;
-    if (reason == NULL && start_writer()) reason = "no process could be started";
-    int bad = reason != NULL && mpy_snapshot_write(&snapshot, &shared->outcome);
-    snprintf(why_not, m, "%s", reason != NULL ? reason : "");
-    mpy_snapshot_end(&snapshot, bad);
+    const int left = mpy_snapshot_copy(&snapshot);
+    copied = left == 0;
+    if (left > 0 && reason == NULL && start_writer()) reason = "no process could be started";
+    int bad = left < 0 || (left > 0 && reason != NULL && mpy_snapshot_write(&snapshot, &shared->outcome));
+    snprintf(why_not, m, "%s", left > 0 && reason != NULL ? reason : "");
+    if (!copied) mpy_snapshot_end(&snapshot, bad);
     return bad ? mpy_snapshot_explain(&shared->outcome, error, n) : 0;
 }
 
@@ -161,6 +167,8 @@ static void await_writer(void) {
 }
 
 int mpy_background_wait(mpy_image_result_t *result, char *error, size_t n) {
+    if (copied) mpy_snapshot_end(&snapshot, mpy_snapshot_write(&snapshot, &shared->outcome));
+    copied = 0;
     if (writer) await_writer();
     const mpy_snapshot_outcome_t *outcome = &shared->outcome;
     int complete = !writer || shared->done;

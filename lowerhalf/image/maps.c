@@ -163,9 +163,11 @@ static struct {
     uint32_t calls;  /* invariant 2 */
 } known;
 
+int mpy_maps_advice_is_known(void) { return known.maps && known.calls == mpy_memory_calls; }
+
 /* Mappings may have been split since then, and stacks may have grown downwards. */
 int mpy_maps_advice(mpy_map_t *maps, long count) {
-    if (!known.maps || known.calls != mpy_memory_calls) return read_advice(maps, count);
+    if (!mpy_maps_advice_is_known()) return read_advice(maps, count);
     for (long i = 0, k = 0; i < count; i++) {
         while (k < known.count && known.maps[k].hi < maps[i].hi) k++;
         maps[i].advice = k < known.count && known.maps[k].lo < maps[i].hi ? known.maps[k].advice : 0;
@@ -177,7 +179,7 @@ void mpy_maps_learn_advice(void) {
     char error[256];
     mpy_map_t *maps;
     const uint32_t calls = mpy_memory_calls;
-    if (known.maps && known.calls == calls) return;
+    if (mpy_maps_advice_is_known()) return;
     if (known.maps) mpy_maps_free(known.maps, known.count);
     known.maps = NULL;
     long count = mpy_maps_read(&maps, error, sizeof error);

@@ -20,6 +20,7 @@ long mpy_maps_read(mpy_map_t **out, char *error, size_t n);
 /* Adds the program's advice about them. The kernel walks through every page, so it takes long, unless the advice is
  * known. It may be called in a process that was forked afterwards. Returns -1 with errno if they can't be read. */
 int mpy_maps_advice(mpy_map_t *maps, long count);
+int mpy_maps_advice_is_known(void);
 /* While the program runs: learns its advice. It is known until the program changes its mappings, or gives advice. */
 void mpy_maps_learn_advice(void);
 void mpy_maps_free(mpy_map_t *maps, long count);

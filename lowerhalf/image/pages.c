@@ -225,10 +225,13 @@ static int write_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind
     return 0;
 }
 
-static char *copy_place; /* of the region that is being copied */
+static char *copy_place;   /* of the region that is being copied */
+static uint64_t copy_most; /* bytes that may still be copied; 0: there were more */
 
 static int copy_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
     if (kind == FROM_FILE) return 0;
+    copy_most = hi - lo < copy_most ? copy_most - (hi - lo) : 0;
+    if (!copy_most) return -1;
     for (uint64_t at = lo; at < hi;) {
         uint64_t k = hi - at < READ_CHUNK ? hi - at : READ_CHUNK;
         char *to = copy_place + (at - p->map->lo);
@@ -286,32 +289,46 @@ static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t lo
     return run_kind != ZERO ? visit(o, p, run_kind, run_lo, hi) : 0;
 }
 
-int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p, mpy_dirty_image_t *track) {
+/* The same in the whole region, without pages that are kept because nobody has written to them: `keep` gets these. */
+static int for_each_written(mpy_image_output_t *o, const mpy_pages_t *p, visit_t *visit,
+                            int (*keep)(mpy_image_output_t *o, uint64_t lo, uint64_t hi)) {
     const mpy_map_t *m = p->map;
-    tracker = track;
-    if (!p->watched) return for_each_run(o, p, m->lo, m->hi, write_run);
-    for (uint64_t at = m->lo, end; at < m->hi; at = end) {
-        if (!mpy_dirty_is_unwritten(at, m->hi, &end)) {
-            if (for_each_run(o, p, at, end, write_run)) return -1;
-            continue;
-        }
-        mpy_dirty_hold(track, at, end);
-        if (mpy_image_output_kept(o, at, end - at)) return -1;
-    }
+    if (!p->watched) return for_each_run(o, p, m->lo, m->hi, visit);
+    for (uint64_t at = m->lo, end; at < m->hi; at = end)
+        if (mpy_dirty_is_unwritten(at, m->hi, &end) ? keep(o, at, end) : for_each_run(o, p, at, end, visit)) return -1;
     return 0;
 }
 
-int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p) {
+static int write_kept(mpy_image_output_t *o, uint64_t lo, uint64_t hi) {
+    mpy_dirty_hold(tracker, lo, hi);
+    return mpy_image_output_kept(o, lo, hi - lo);
+}
+
+int mpy_pages_write(mpy_image_output_t *o, const mpy_pages_t *p, mpy_dirty_image_t *track) {
+    tracker = track;
+    return for_each_written(o, p, write_run, write_kept);
+}
+
+static int copy_no_kept(mpy_image_output_t *o, uint64_t lo, uint64_t hi) {
+    (void)o, (void)lo, (void)hi;
+    return 0;
+}
+
+int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p, uint64_t *most) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     long at = mpy_sys(SYS_mmap, 0, p->map->hi - p->map->lo, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (mpy_sys_failed(at)) {
         errno = (int)-at;
-        return mpy_image_output_fail(o, "a copy of shared memory");
+        return mpy_image_output_fail(o, "a copy of memory");
     }
     copy_place = (char *)at;
-    int bad = for_each_run(o, p, p->map->lo, p->map->hi, copy_run);
+    copy_most = *most;
+    int bad = for_each_written(o, p, copy_run, copy_no_kept);
+    *most = copy_most;
     p->copy = copy_place;
-    return bad;
+    if (!bad || copy_most) return bad;
+    mpy_pages_free_copy(p);
+    return 1;
 }
 
 void mpy_pages_free_copy(mpy_pages_t *p) {

@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has
- *     the memory as it was at the first step.
+ *     the memory as it was at the first step. If all pages that it writes were copied, it may also run in this process.
  *  2. A forked process does not have some pages as they were: memory that is shared and has no file, and memory with
  *     MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them. So it reads the program's advice if there was such
  *     advice; otherwise the second step reads it. Pages that a device writes (pinned ones) it has: the kernel copies
@@ -34,6 +34,8 @@
 #include <unistd.h>
 
 #include "functions.h" /* MPY_TABLE_HASH */
+
+enum { LITTLE = 32 << 20 }; /* bytes that are copied faster than a process with much memory forks */
 
 /* Adds room for `count` items, or fails. */
 static void *add(mpy_snapshot_t *s, mpy_vector_t *v, size_t count) {
@@ -120,8 +122,9 @@ static int copy_what_forks_lose(mpy_snapshot_t *s) {
     int bad = 0;
     for (size_t i = 0; i < s->pages.count && !bad; i++) {
         const mpy_map_t *m = pages[i].map;
+        uint64_t most = UINT64_MAX;
         if (m->shared || m->advice & (MPY_REGION_DONT_FORK | MPY_REGION_WIPE_ON_FORK))
-            bad = mpy_pages_copy(&s->out, &pages[i]);
+            bad = mpy_pages_copy(&s->out, &pages[i], &most);
     }
     mpy_pages_end();
     return bad;
@@ -171,7 +174,7 @@ static void watch(mpy_snapshot_t *s) {
         pages[i].watched = mpy_pages_may_be_watched(m) && mpy_dirty_watch(s->track, m->lo, m->hi);
     }
     mpy_dirty_watched();
-    s->way = "pagemap";
+    s->watches = 1;
 }
 
 /* Begins to look for pages that have not changed since the base of the order. Nothing may write to the program's memory
@@ -183,7 +186,6 @@ static void begin_tracking(mpy_snapshot_t *s, const mpy_image_order_t *order) {
         pages += (m->hi - m->lo) / MPY_IMAGE_PAGE;
     }
     const mpy_dirty_image_t *base = mpy_dirty_begin(order->epoch, order->base_epoch, pages, &s->track);
-    s->way = "hash";
     if (s->track && order->watch && mpy_dirty_kernel_watches() && !mpy_dirty_has_device()) watch(s);
     if (base == NULL) return;
     mpy_image_header_t *h = &s->out.header;
@@ -196,7 +198,6 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int for
                       char *error, size_t n) {
     *outcome = (mpy_snapshot_outcome_t){0};
     *s = (mpy_snapshot_t){.begun = mpy_now_ns(CLOCK_MONOTONIC),
-                          .way = "",
                           .out = {.runs.size = sizeof(mpy_image_run_t),
                                   .kept.size = sizeof(mpy_image_kept_t),
                                   .cancelled = cancelled,
@@ -224,6 +225,18 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int for
     if (!error[0]) mpy_snapshot_explain(outcome, error, n);
     mpy_snapshot_end(s, 1);
     return -1;
+}
+
+int mpy_snapshot_copy(mpy_snapshot_t *s) {
+    mpy_pages_t *pages = s->pages.items;
+    uint64_t most = LITTLE;
+    int r = 0;
+    if (!s->watches || !s->out.header.parent[0] || (!s->advised && !mpy_maps_advice_is_known())) return 1;
+    if ((!s->advised && note_advice(s)) || mpy_pages_begin(&s->out)) return -1;
+    for (size_t i = 0; i < s->pages.count && !r; i++)
+        if (!pages[i].copy) r = mpy_pages_copy(&s->out, &pages[i], &most);
+    mpy_pages_end();
+    return r;
 }
 
 /* An image that keeps nothing needs no parent. */
@@ -266,7 +279,7 @@ int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome) {
     double seconds = 1e-9 * (double)(mpy_now_ns(CLOCK_MONOTONIC) - s->begun);
     outcome->result =
         (mpy_image_result_t){h->memory_bytes, s->out.kept_bytes, h->file_bytes, h->header_crc, seconds, "", ""};
-    memcpy(outcome->result.way, s->way, strlen(s->way));
+    if (s->track) memcpy(outcome->result.way, s->watches ? "pagemap" : "hash", s->watches ? 8 : 5);
     mpy_hex(h->seal, MPY_IMAGE_SEAL, outcome->result.seal);
     if (s->track) mpy_dirty_finish(s->track, h);
     return 0;

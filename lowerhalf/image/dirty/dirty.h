@@ -35,7 +35,7 @@ int mpy_dirty_watch(mpy_dirty_image_t *image, uint64_t lo, uint64_t hi);
 void mpy_dirty_watched(void);
 
 /* Watched memory: has the base the page at `address`, as it is now? *end: up to where (at most `hi`) the answer is the
- * same. Must be called for ascending addresses. */
+ * same. It is fast for ascending addresses. */
 int mpy_dirty_is_unwritten(uint64_t address, uint64_t hi, uint64_t *end);
 /* Watched memory: the image has these pages. Must be called for ascending addresses. */
 void mpy_dirty_hold(mpy_dirty_image_t *image, uint64_t lo, uint64_t hi);

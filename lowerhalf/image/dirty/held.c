@@ -41,7 +41,7 @@ void mpy_held_cut(mpy_held_t **held, const mpy_held_t *both) {
 
 int mpy_held_has(const mpy_held_t *held, uint64_t *cursor, uint64_t address, uint64_t hi, uint64_t *end) {
     const uint64_t count = held ? held->count : 0;
-    uint64_t i = *cursor;
+    uint64_t i = *cursor > 0 && *cursor <= count && held->ranges[*cursor - 1].hi <= address ? *cursor : 0;
     while (i < count && held->ranges[i].hi <= address) i++;
     *cursor = i;
     const int found = i < count && held->ranges[i].lo <= address;

@@ -38,7 +38,8 @@ mpy_held_t *mpy_held_make(uint64_t ranges);
 void mpy_held_add(mpy_held_t *held, uint64_t lo, uint64_t hi);
 /* Leaves only what `both` have. If there is no memory for it, nothing is left. */
 void mpy_held_cut(mpy_held_t **held, const mpy_held_t *both);
-/* Is the page held? *end: up to where (at most `hi`) the answer is the same. *cursor: where to look next. */
+/* Is the page held? *end: up to where (at most `hi`) the answer is the same. *cursor: where to look next; the addresses
+ * should ascend. */
 int mpy_held_has(const mpy_held_t *held, uint64_t *cursor, uint64_t address, uint64_t hi, uint64_t *end);
 
 /* watch.c: watches a mapping from now on. Adds to `unwritten` what it has watched before and nobody has written to.

@@ -137,7 +137,7 @@ def test_restart_from_background(make_job: Callable[..., Job], built: Callable[[
 def test_restart_from_incremental(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
     """Most of the memory is in the image of an older checkpoint."""
     job = make_job(1)
-    go = start(job, built(kind), ["--dirty", "auto"])
+    go = start(job, built(kind), ["--dirty", "auto", "--background", "auto"])
     taken = [job.checkpoint() for _ in range(3)]
     kept = [publish.read_manifest(path).ranks[0].kept for path in taken]
     assert kept[0] == 0 and min(kept[1:]) > 0
