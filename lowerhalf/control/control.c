@@ -361,10 +361,8 @@ static void on_ticket(char *line) {
 /* The fields of WRITE and CAPTURE. */
 static bool read_order(char *line, mpy_image_order_t *order) {
     char *directory = mpy_field(&line), *way = mpy_field(&line);
-    *order = (mpy_image_order_t){.epoch = plane.epoch,
-                                 .track = way != NULL,
-                                 .watch = way != NULL && strcmp(way, "hash") != 0,
-                                 .base_epoch = number(&line)};
+    *order = (mpy_image_order_t){.epoch = plane.epoch, .base_epoch = number(&line)};
+    if (way != NULL) snprintf(order->way, sizeof order->way, "%s", way);
     char *base = mpy_field(&line);
     if (directory == NULL || !mpy_wire_decode(directory) || (base != NULL && !mpy_wire_decode(base))) return false;
     snprintf(order->directory, sizeof order->directory, "%s", directory);

@@ -22,8 +22,8 @@
 typedef struct mpy_image_order {
     uint64_t epoch;       /* of the checkpoint; tells images of one run of the job apart */
     char directory[2048]; /* of the image */
-    bool track;           /* remember the pages, so that a later image need not have those that have not changed */
-    bool watch;           /* the kernel may find those that have changed, if it can; otherwise hashes do */
+    char way[12];         /* how to find changed pages (WRITE in control.h), for this image and the next one; empty: the
+                           * images are full */
     uint64_t base_epoch;  /* epoch of the last published checkpoint, whose image may become the parent; 0: none */
     char base[64];        /* the directory of that image, relative to `directory` */
 } mpy_image_order_t;
@@ -34,7 +34,7 @@ typedef struct mpy_image_result {
     uint64_t file_bytes; /* size of the image file */
     uint32_t crc;        /* the image's header_crc */
     double seconds;      /* writing and fsync */
-    char way[8];         /* how changed pages were found: pagemap, hash, or empty */
+    char way[12];        /* how changed pages were found: pagemap, soft-dirty, hash, or empty */
     char seal[65];       /* the image's, in hex */
 } mpy_image_result_t;
 

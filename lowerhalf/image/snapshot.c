@@ -167,14 +167,20 @@ static void note_header(mpy_snapshot_t *s) {
 
 static int cancelled(void) { return mpy_control_cancelled(); }
 
+static const char hash[] = "hash"; /* what needs nothing from the kernel */
+
+static void choose_way(mpy_snapshot_t *s, const char *wanted) {
+    const char *way = mpy_dirty_has_device() ? NULL : mpy_dirty_way(wanted);
+    if (way && strcmp(way, hash)) s->way = way;
+}
+
 static void watch(mpy_snapshot_t *s) {
     mpy_pages_t *pages = s->pages.items;
     for (size_t i = 0; i < s->pages.count; i++) {
         const mpy_map_t *m = pages[i].map;
-        pages[i].watched = mpy_pages_may_be_watched(m) && mpy_dirty_watch(s->track, m->lo, m->hi);
+        pages[i].watched = mpy_pages_may_be_watched(m) && mpy_dirty_watch(s->track, s->way, m->lo, m->hi);
     }
-    mpy_dirty_watched();
-    s->watches = 1;
+    mpy_dirty_watched(s->way);
 }
 
 /* Begins to look for pages that have not changed since the base of the order. Nothing may write to the program's memory
@@ -186,7 +192,8 @@ static void begin_tracking(mpy_snapshot_t *s, const mpy_image_order_t *order) {
         pages += (m->hi - m->lo) / MPY_IMAGE_PAGE;
     }
     const mpy_dirty_image_t *base = mpy_dirty_begin(order->epoch, order->base_epoch, pages, &s->track);
-    if (s->track && order->watch && mpy_dirty_kernel_watches() && !mpy_dirty_has_device()) watch(s);
+    if (s->track) choose_way(s, order->way);
+    if (s->way != hash) watch(s);
     if (base == NULL) return;
     mpy_image_header_t *h = &s->out.header;
     snprintf(h->parent, sizeof h->parent, "%s/rank-%05d.img", order->base, MPY_LOWER->rank);
@@ -198,6 +205,7 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int for
                       char *error, size_t n) {
     *outcome = (mpy_snapshot_outcome_t){0};
     *s = (mpy_snapshot_t){.begun = mpy_now_ns(CLOCK_MONOTONIC),
+                          .way = hash,
                           .out = {.runs.size = sizeof(mpy_image_run_t),
                                   .kept.size = sizeof(mpy_image_kept_t),
                                   .cancelled = cancelled,
@@ -219,7 +227,7 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int for
     error[0] = '\0';
     if (!note_regions(s, error, n) && !(MPY_TRAP->fork_advice && note_advice(s)) &&
         !(forked && copy_what_forks_lose(s)) && !note_threads(s) && !note_process(s, error, n)) {
-        if (order->track) begin_tracking(s, order);
+        if (order->way[0]) begin_tracking(s, order);
         return 0;
     }
     if (!error[0]) mpy_snapshot_explain(outcome, error, n);
@@ -231,7 +239,7 @@ int mpy_snapshot_copy(mpy_snapshot_t *s) {
     mpy_pages_t *pages = s->pages.items;
     uint64_t most = LITTLE;
     int r = 0;
-    if (!s->watches || !s->out.header.parent[0] || (!s->advised && !mpy_maps_advice_is_known())) return 1;
+    if (s->way == hash || !s->out.header.parent[0] || (!s->advised && !mpy_maps_advice_is_known())) return 1;
     if ((!s->advised && note_advice(s)) || mpy_pages_begin(&s->out)) return -1;
     for (size_t i = 0; i < s->pages.count && !r; i++)
         if (!pages[i].copy) r = mpy_pages_copy(&s->out, &pages[i], &most);
@@ -279,7 +287,7 @@ int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome) {
     double seconds = 1e-9 * (double)(mpy_now_ns(CLOCK_MONOTONIC) - s->begun);
     outcome->result =
         (mpy_image_result_t){h->memory_bytes, s->out.kept_bytes, h->file_bytes, h->header_crc, seconds, "", ""};
-    if (s->track) memcpy(outcome->result.way, s->watches ? "pagemap" : "hash", s->watches ? 8 : 5);
+    if (s->track) memcpy(outcome->result.way, s->way, strlen(s->way));
     mpy_hex(h->seal, MPY_IMAGE_SEAL, outcome->result.seal);
     if (s->track) mpy_dirty_finish(s->track, h);
     return 0;

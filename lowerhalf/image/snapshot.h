@@ -17,7 +17,7 @@ typedef struct mpy_snapshot {
     mpy_vector_t pages; /* mpy_pages_t of the regions whose pages are saved */
     mpy_vector_t threads;
     mpy_dirty_image_t *track; /* where the pages are remembered; NULL: they are not */
-    int watches;              /* the kernel finds changed pages, where it can */
+    const char *way;          /* how changed pages are found, if they are: as mpy_dirty_way says it */
     mpy_blob_t process, fds;
 } mpy_snapshot_t;
 
@@ -32,8 +32,8 @@ typedef struct mpy_snapshot_outcome {
  * with one line in `error`; then no file remains. */
 int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int forked, mpy_snapshot_outcome_t *outcome,
                       char *error, size_t n);
-/* Copies all that is to be written, if the kernel has said what has changed and it is little. Then mpy_snapshot_write may
- * run in this process while the program runs. Returns 0; 1 if not all of it was copied; -1 with the reason in the
+/* Copies all that is to be written, if the kernel has said what has changed and it is little. Then mpy_snapshot_write
+ * may run in this process while the program runs. Returns 0; 1 if not all of it was copied; -1 with the reason in the
  * outcome. */
 int mpy_snapshot_copy(mpy_snapshot_t *s);
 /* Writes the image and fsyncs it, in this process or in one that was forked from it. Returns 0, or -1 with the reason

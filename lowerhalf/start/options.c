@@ -24,10 +24,10 @@ static const char launch_usage[] =
     "  --compress auto|on|off\n"
     "                      compress images with zstd. auto: while compressing takes less time than writing the bytes\n"
     "                      that it saves, and if libzstd is installed; on: everything that shrinks; off (default)\n"
-    "  --dirty auto|pagemap|hash|off\n"
+    "  --dirty auto|pagemap|soft-dirty|hash|off\n"
     "                      a checkpoint writes only pages that have changed since the last one. pagemap: the kernel\n"
-    "                      says which (Linux 6.7 or newer); hash: a hash of each page finds them; auto: pagemap where\n"
-    "                      the kernel can, else hash; off (default): all pages\n"
+    "                      says which (Linux 6.7 or newer); soft-dirty: the older way of some kernels; hash: a hash of\n"
+    "                      each page finds them; auto: the first of these that is possible; off (default): all pages\n"
     "  --full-every K      with --dirty: every K-th checkpoint writes all pages (default 10, at most 100)\n"
     "  --local DIRECTORY   write images to DIRECTORY on each host, such as /nvme, not to the job directory\n"
     "  --flush TIME|off    with --local: copy checkpoints to the job directory, at most one every TIME (default 0s:\n"
@@ -103,12 +103,14 @@ static const char *compress(const char *text) {
 }
 
 static const char *dirty(const char *text) {
-    if (strcmp(text, "auto") && strcmp(text, "pagemap") && strcmp(text, "hash") && strcmp(text, "off"))
-        usage("--dirty needs auto, pagemap, hash or off, not ", text);
-    if (!strcmp(text, "pagemap") && !mpy_dirty_kernel_watches())
-        usage("--dirty pagemap is not possible here: Linux is older than 6.7, or userfaultfd(2) is not allowed; ",
-              "use --dirty auto or hash");
-    return strcmp(text, "off") ? text : NULL;
+    static const char *const ways[] = {"auto", "pagemap", "soft-dirty", "hash"};
+    if (!strcmp(text, "off")) return NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (strcmp(text, ways[i])) continue;
+        if (!mpy_dirty_way(text)) usage("this kernel cannot find changed pages; use --dirty auto, not ", text);
+        return text;
+    }
+    usage("--dirty needs auto, pagemap, soft-dirty, hash or off, not ", text);
 }
 
 static int count(const char *why, const char *text, int most) {

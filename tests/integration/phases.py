@@ -23,11 +23,11 @@ PHASES = {  # by options
 }
 
 
-def needs_pagemap() -> None:
-    """Skip the test if the kernel cannot tell which pages have changed."""
-    command = [str(BIN / "manapy-launch"), "--dirty", "pagemap", "no such program"]
-    if "not possible" in subprocess.run(command, capture_output=True, text=True).stderr:
-        pytest.skip("needs Linux 6.7, and userfaultfd(2)")
+def needs_way(way: str) -> None:
+    """Skip the test if the kernel cannot find changed pages in this way."""
+    command = [str(BIN / "manapy-launch"), "--dirty", way, "no such program"]
+    if "this kernel cannot" in subprocess.run(command, capture_output=True, text=True).stderr:
+        pytest.skip(f"the kernel cannot do --dirty {way}")
 
 
 def request(job: Job, *options: str) -> subprocess.Popen[str]:

@@ -68,13 +68,24 @@ const mpy_dirty_image_t *mpy_dirty_begin(uint64_t epoch, uint64_t base_epoch, ui
     return newest ? published : NULL;
 }
 
-int mpy_dirty_watch(mpy_dirty_image_t *image, uint64_t lo, uint64_t hi) {
-    if (!unwritten) unwritten = mpy_held_make(image->held->room);
-    return unwritten && mpy_watch(lo, hi, unwritten);
+static const char pagemap[] = "pagemap", soft_dirty[] = "soft-dirty", hash[] = "hash";
+
+const char *mpy_dirty_way(const char *way) {
+    const int any = !strcmp(way, "auto");
+    if ((any || !strcmp(way, pagemap)) && mpy_pagemap_possible()) return pagemap;
+    if ((any || !strcmp(way, soft_dirty)) && mpy_soft_dirty_possible()) return soft_dirty;
+    return any || !strcmp(way, hash) ? hash : NULL;
 }
 
-void mpy_dirty_watched(void) {
+int mpy_dirty_watch(mpy_dirty_image_t *image, const char *way, uint64_t lo, uint64_t hi) {
+    if (!unwritten) unwritten = mpy_held_make(image->held->room);
+    if (!unwritten) return 0;
+    return (!strcmp(way, pagemap) ? mpy_pagemap_watch : mpy_soft_dirty_watch)(lo, hi, unwritten);
+}
+
+void mpy_dirty_watched(const char *way) {
     if (!unwritten) return; /* the kernel was not asked */
+    if (!strcmp(way, soft_dirty)) mpy_soft_dirty_clear();
     if (published) mpy_held_cut(&published->held, unwritten);
     mpy_tables_unmap(unwritten, unwritten->bytes);
     unwritten = NULL;
@@ -86,8 +97,8 @@ int mpy_dirty_is_unwritten(uint64_t address, uint64_t hi, uint64_t *end) {
 
 void mpy_dirty_hold(mpy_dirty_image_t *image, uint64_t lo, uint64_t hi) { mpy_held_add(image->held, lo, hi); }
 
-int mpy_dirty_is_same(mpy_dirty_image_t *image, const mpy_polyval_t *hash, uint64_t address, const void *page) {
-    return mpy_hashes_add(image->hashes, published ? published->hashes : NULL, &hash_cursor, hash, address, page);
+int mpy_dirty_is_same(mpy_dirty_image_t *image, const mpy_polyval_t *key, uint64_t address, const void *page) {
+    return mpy_hashes_add(image->hashes, published ? published->hashes : NULL, &hash_cursor, key, address, page);
 }
 
 void mpy_dirty_finish(mpy_dirty_image_t *image, const mpy_image_header_t *header) {

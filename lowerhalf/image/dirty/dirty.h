@@ -1,6 +1,6 @@
-/* dirty.h - which pages of the program have changed since its last published image. Two ways to find out stand behind
- * this interface: the kernel watches memory and tells what was written (watch.c), or hashes of pages are compared
- * (hashes.c). A region is treated in one way or the other.
+/* dirty.h - which pages of the program have changed since its last published image. Three ways to find out stand behind
+ * this interface: the kernel watches memory and tells what was written (pagemap.c or soft_dirty.c), or hashes of pages
+ * are compared (hashes.c). With the first two, memory that the kernel cannot watch is hashed.
  *
  * Half: lower. The worker begins and watches; whoever writes the image, perhaps a forked process, asks and finishes.
  */
@@ -25,14 +25,14 @@ typedef struct mpy_dirty_image {
 const mpy_dirty_image_t *mpy_dirty_begin(uint64_t epoch, uint64_t base_epoch, uint64_t pages,
                                          mpy_dirty_image_t **image);
 
-/* Can the kernel watch memory? */
-int mpy_dirty_kernel_watches(void);
+/* Which way is used if a person wants `way` (auto, pagemap, soft-dirty or hash)? NULL if the kernel cannot do that. */
+const char *mpy_dirty_way(const char *way);
 /* Has this process opened a device that may write to its memory, such as an RNIC? The kernel does not see that. */
 int mpy_dirty_has_device(void);
-/* Watches the memory [lo, hi), which is one mapping, from now on. Call it for all such memory, ascending, while the
- * program is halted, then mpy_dirty_watched. Returns false if the memory cannot be watched. */
-int mpy_dirty_watch(mpy_dirty_image_t *image, uint64_t lo, uint64_t hi);
-void mpy_dirty_watched(void);
+/* Watches the memory [lo, hi), which is one mapping, from now on: `way`, which must not be hash. Call it for all such
+ * memory, ascending, while the program is halted, then mpy_dirty_watched. Returns false if it cannot be watched. */
+int mpy_dirty_watch(mpy_dirty_image_t *image, const char *way, uint64_t lo, uint64_t hi);
+void mpy_dirty_watched(const char *way);
 
 /* Watched memory: has the base the page at `address`, as it is now? *end: up to where (at most `hi`) the answer is the
  * same. It is fast for ascending addresses. */

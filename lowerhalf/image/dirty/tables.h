@@ -42,7 +42,13 @@ void mpy_held_cut(mpy_held_t **held, const mpy_held_t *both);
  * should ascend. */
 int mpy_held_has(const mpy_held_t *held, uint64_t *cursor, uint64_t address, uint64_t hi, uint64_t *end);
 
-/* watch.c: watches a mapping from now on. Adds to `unwritten` what it has watched before and nobody has written to.
- * Returns false if it cannot be watched. */
-int mpy_watch(uint64_t lo, uint64_t hi, mpy_held_t *unwritten);
+/* Can this kernel do it? */
+int mpy_pagemap_possible(void);
+int mpy_soft_dirty_possible(void);
+/* Watches a mapping from now on. Adds to `unwritten` what was watched before and nobody has written to. Returns false
+ * if it cannot be watched. */
+int mpy_pagemap_watch(uint64_t lo, uint64_t hi, mpy_held_t *unwritten);
+/* From now on: from the next mpy_soft_dirty_clear on. */
+int mpy_soft_dirty_watch(uint64_t lo, uint64_t hi, mpy_held_t *unwritten);
+void mpy_soft_dirty_clear(void);
 #endif

@@ -57,7 +57,7 @@
  *                                                             image is complete and fsynced under the temporary
  *                                                             directory; seal: its header's; kept: how many of the
  *                                                             bytes are in parent images; way: how changed pages were
- *                                                             found (pagemap, hash; %: not at all)
+ *                                                             found (pagemap, soft-dirty, hash; %: not at all)
  *   CAPTURED epoch why_not                                    the program may continue; WRITTEN or FAILED follows.
  *                                                             why_not: why the image was written already, not beside
  *                                                             the program (or %)
@@ -80,8 +80,8 @@
  *   STOP epoch                                                signal all upper threads to a halt
  *   DRAIN epoch                                               all together: empty the network
  *   WRITE epoch directory [way base_epoch base]               write DIRECTORY/rank-NNNNN.img. way: how to find changed
- *                                                             pages (auto, pagemap, hash), for this image and for the
- *                                                             next one.
+ *                                                             pages (auto, pagemap, soft-dirty, hash), for this image
+ *                                                             and for the next one.
  *                                                             base_epoch: of the last published checkpoint, if this
  *                                                             image may leave out pages that are as there, else 0;
  *                                                             base: its directory, relative to DIRECTORY

@@ -60,7 +60,7 @@ _OWNER = "manapy-job"  # in another place: a link to the job directory
 class Entry(NamedTuple):
     """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of
     the file; ``kept``: how many of the bytes are in parent images; ``way``: how changed pages were found: pagemap,
-    hash, or empty."""
+    soft-dirty, hash, or empty."""
 
     rank: int
     image: str

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval": "time between automatic checkpoints",
         "--keep": "checkpoints to keep",
         "--background": "auto or off",
-        "--dirty": "auto, pagemap, hash or off",
+        "--dirty": "auto, pagemap, soft-dirty, hash or off",
         "--full-every": "checkpoints from one with full images to the next",
         "--compress": "auto, on or off",
         "--local": "directory for images on each host",

@@ -13,17 +13,16 @@ import images
 import pytest
 from jobs import BIN, Job, manapy, run
 from manapy.ckpt.store import image, publish
-from phases import BESIDE, STANDING, answer, needs_pagemap, request
+from phases import BESIDE, STANDING, answer, needs_way, request
 
 TRIES = 20
 MEGABYTES = 200  # of each rank; the program changes 1 % of it in a step
 
 
-@pytest.fixture(params=["hash", "pagemap"])
+@pytest.fixture(params=["hash", "pagemap", "soft-dirty"])
 def way(request: pytest.FixtureRequest) -> str:
     """How changed pages are found."""
-    if request.param == "pagemap":
-        needs_pagemap()
+    needs_way(request.param)
     return request.param
 
 
@@ -230,7 +229,7 @@ def _kill_writer(rank: int) -> bool:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--dirty", "soft"], "--dirty needs auto, pagemap, hash or off, not soft"),
+        (["--dirty", "soft"], "--dirty needs auto, pagemap, soft-dirty, hash or off, not soft"),
         (["--full-every", "0"], "--full-every needs a number up to 100, not 0"),
         (["--full-every", "101"], "--full-every needs a number up to 100, not 101"),
         (["--full-every", "3x"], "--full-every needs a number up to 100, not 3x"),

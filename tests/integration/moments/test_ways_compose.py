@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from jobs import Job, manapy
 from manapy.ckpt.store import image
-from phases import needs_pagemap
+from phases import needs_way
 from test_incremental import ends_well, go, parent
 
 BESIDE, COMPRESS, LAZY = ("--background", "auto"), ("--compress", "on"), ("--lazy",)
@@ -26,7 +26,7 @@ CASES = {  # each pair is in one of them, and all four
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 def test_through_restarts(make_job: Callable[..., Job], options: tuple[str, ...]) -> None:
     if "pagemap" in options:
-        needs_pagemap()
+        needs_way("pagemap")
     written = tuple(option for option in options if option not in LAZY)
     job = make_job()
     job.start_python("moments/mostly_idle.py", "8", options=written)

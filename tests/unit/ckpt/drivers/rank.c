@@ -79,7 +79,7 @@ static int put_image(const char *directory, mpy_image_result_t *result, char *er
     return 0;
 }
 static const char *tell(const mpy_image_order_t *order) {
-    if (order->track) event("tracks since %" PRIu64 " %s", order->base_epoch, order->base_epoch ? order->base : "-");
+    if (order->way[0]) event("tracks since %" PRIu64 " %s", order->base_epoch, order->base_epoch ? order->base : "-");
     return order->directory;
 }
 static int write_image(const mpy_image_order_t *order, mpy_image_result_t *result, char *error, size_t n) {

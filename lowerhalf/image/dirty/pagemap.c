@@ -1,12 +1,11 @@
-/* watch.c - the kernel watches memory: it marks a page when somebody writes to it (userfaultfd(2) with
+/* pagemap.c - the kernel watches memory: it marks a page when somebody writes to it (userfaultfd(2) with
  * UFFD_FEATURE_WP_ASYNC; PAGEMAP_SCAN of /proc/PID/pagemap; both since Linux 6.7).
  *
  * Half: lower, on the worker, while the program is halted.
  *
  * Invariants
  *  1. Only private memory without a file is watched. The kernel marks writes of the program, of system calls and of
- *     other processes. It does not mark what a device writes to memory that was pinned before. So nothing is watched
- *     while this process has opened such a device.
+ *     other processes. It does not mark what a device writes to memory that was pinned before (devices.c).
  *  2. Memory that is mapped anew, or moved, is not watched at its address: the kernel says so for each mapping. Pages
  *     that are unmapped or emptied are not present, and pages that come there later are marked.
  *  3. Only pages that are present, or swapped out, are protected. To protect others would take page tables for all of
@@ -16,13 +15,10 @@
  */
 #include "isolate/fdguard.h"
 #include "tables.h"
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <manapy/syscall.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 /* From linux/fs.h and linux/userfaultfd.h of Linux 6.7; the headers here may be older. */
 #define FEATURE_WP_ASYNC (1ull << 15)
@@ -38,7 +34,7 @@ enum { WATCHED = 1, WRITTEN = 2, PRESENT = 8, SWAPPED = 16 };
 enum { REGIONS = 512 };
 static int uffd = -1, pagemap = -1;
 
-int mpy_dirty_kernel_watches(void) {
+int mpy_pagemap_possible(void) {
     struct uffdio_api api = {.api = UFFD_API, .features = FEATURE_WP_ASYNC};
     if (pagemap >= 0) return 1;
     long fd = mpy_sys(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
@@ -48,24 +44,6 @@ int mpy_dirty_kernel_watches(void) {
     pagemap = fd < 0 ? -1 : mpy_fd_high((int)fd);
     if (pagemap < 0) mpy_fd_close(uffd);
     return pagemap >= 0;
-}
-
-/* Terminals and such as /dev/null do not write to memory by themselves. */
-static int is_harmless(dev_t device) {
-    enum { MEMORY = 1, SERIAL = 4, CONSOLE = 5, TERMINAL = 136, TERMINAL_LAST = 143 };
-    const unsigned kind = major(device);
-    return kind == MEMORY || kind == SERIAL || kind == CONSOLE || (kind >= TERMINAL && kind <= TERMINAL_LAST);
-}
-
-int mpy_dirty_has_device(void) {
-    DIR *directory = opendir("/proc/self/fd");
-    struct dirent *entry;
-    struct stat st;
-    int found = directory == NULL;
-    while (!found && (entry = readdir(directory)) != NULL)
-        found = fstatat(dirfd(directory), entry->d_name, &st, 0) == 0 && S_ISCHR(st.st_mode) && !is_harmless(st.st_rdev);
-    if (directory) closedir(directory);
-    return found;
 }
 
 static int is_watched(uint64_t address) {
@@ -97,6 +75,6 @@ static int begin(uint64_t lo, uint64_t hi) {
     return ioctl(uffd, UFFDIO_REGISTER, &memory) == 0 && ioctl(uffd, UFFDIO_WRITEPROTECT, &clear) == 0;
 }
 
-int mpy_watch(uint64_t lo, uint64_t hi, mpy_held_t *unwritten) {
+int mpy_pagemap_watch(uint64_t lo, uint64_t hi, mpy_held_t *unwritten) {
     return (is_watched(lo) || begin(lo, hi)) && protect(lo, hi, unwritten);
 }
