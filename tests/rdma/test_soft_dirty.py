@@ -12,6 +12,7 @@ TESTS = Path(__file__).resolve().parent.parent
 JOBS = "integration/moments/test_incremental.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "chosen"), [("unit/lowerhalf/test_watch.py", "soft-dirty"), (JOBS, "any_checkpoint and soft-dirty")]
 )

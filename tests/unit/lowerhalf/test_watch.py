@@ -205,6 +205,19 @@ def test_what_a_child_writes(writer: Writer) -> None:
         assert writer.begin(2, 1, program)[2] == set(range(PAGES)) - {3}
 
 
+def test_emptied_memory(writer: Writer) -> None:
+    """It has no page, or the kernel's page of zeros once somebody has looked at it."""
+    with contextlib.closing(Program()) as program:
+        for page in range(PAGES):
+            program.map(page, 0)
+            program.write(page, 1)
+        writer.finish(writer.begin(1, 0, program)[0], 1)
+        for page in (3, 4):
+            program.empty(page, 0)
+        program.look(3, 0)
+        assert writer.begin(2, 1, program)[2] == set(range(PAGES)) - {3, 4}
+
+
 def test_huge_pages(writer: Writer) -> None:
     """A write to one counts as a write to a small page."""
     huge = 2 << 20
