@@ -29,7 +29,7 @@ typedef struct mpy_options {
     int full_every;        /* checkpoints from one with full images to the next */
     const char *local;     /* directory for images on local storage, or NULL */
     double flush_s;        /* seconds between copies from there to the job directory; negative: none */
-    bool partner;          /* images are copied to the next host, too */
+    const char *redundancy; /* what survives the loss of hosts (manapy/ckpt/redundancy/policy.py); NULL: nothing */
     mpy_protocol_t protocol;
 } mpy_options_t;
 

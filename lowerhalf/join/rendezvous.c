@@ -123,7 +123,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
     snprintf(ranks, sizeof ranks, "%d", job->size);
     snprintf(pid, sizeof pid, "%d", (int)getpid());
-    const char *argv[32] = {path, "_coordinator", "--dir", job->dir, "--fd", "3", "--ranks", ranks, "--rank0-pid", pid};
+    const char *argv[40] = {path, "_coordinator", "--dir", job->dir, "--fd", "3", "--ranks", ranks, "--rank0-pid", pid};
     int argc = 10;
     if (options->resume != NULL) {
         if (pipe2(words, O_CLOEXEC) < 0) return mpy_refuse(error, n, "pipe: %s", strerror(errno));
@@ -149,7 +149,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
     if (options->local != NULL) {
         snprintf(flush, sizeof flush, "--flush=%.3f", options->flush_s);
         argv[argc++] = "--local", argv[argc++] = options->local, argv[argc++] = flush;
-        if (options->partner) argv[argc++] = "--partner";
+        if (options->redundancy != NULL) argv[argc++] = "--redundancy", argv[argc++] = options->redundancy;
     }
     argv[argc] = NULL;
     bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},

@@ -187,7 +187,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
                                         .full_every = mpy_options.full_every,
                                         .local = mpy_options.local,
                                         .flush_s = mpy_options.flush_s,
-                                        .partner = mpy_options.partner,
+                                        .redundancy = mpy_options.redundancy,
                                         .check = mpy_continue_check,
                                         .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {

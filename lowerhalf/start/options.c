@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_HOSTS = 64 }; /* BLOCKS_MAX of manapy/ckpt/redundancy/code.py */
+
 static const char launch_usage[] =
     "usage: mpirun -n N manapy-launch [options] PROGRAM [ARGUMENTS...]\n"
     "  --interval TIME     take a checkpoint every TIME (30s, 10m, 2h)\n"
@@ -32,9 +34,11 @@ static const char launch_usage[] =
     "  --local DIRECTORY   write images to DIRECTORY on each host, such as /nvme, not to the job directory\n"
     "  --flush TIME|off    with --local: copy checkpoints to the job directory, at most one every TIME (default 0s:\n"
     "                      each one)\n"
-    "  --redundancy none|partner\n"
-    "                      with --local: partner copies the images of each host to another one, so that the loss of\n"
-    "                      any one host loses no checkpoint (default: none)\n"
+    "  --redundancy none|partner|xor|rs:K+M\n"
+    "                      with --local: what survives the loss of hosts. partner: any one host; the images of each\n"
+    "                      host are copied to another one. xor: any one host; each group of up to 8 hosts has spare\n"
+    "                      blocks, 1/7 of the images. rs:K+M: any M hosts; groups of up to K+M hosts, M/K of the\n"
+    "                      images (Reed-Solomon; needs the Python package zfec). none (default): no host\n"
     "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
     "comparison,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
@@ -129,9 +133,13 @@ static double flush(const char *option, const char *text) {
     return strcmp(text, "off") ? seconds(option, text) : -1;
 }
 
-static bool partner(const char *text) {
-    if (strcmp(text, "none") && strcmp(text, "partner")) usage("--redundancy needs none or partner, not ", text);
-    return text[0] == 'p';
+static const char *redundancy(const char *text) {
+    int data, spare, end = 0;
+    bool rs = sscanf(text, "rs:%2d+%2d%n", &data, &spare, &end) == 2 && !text[end] && data > 0 && spare > 0;
+    if (rs && data + spare > MOST_HOSTS) usage("--redundancy rs:K+M needs at most 64 hosts in a group, not ", text);
+    if (!rs && strcmp(text, "none") && strcmp(text, "partner") && strcmp(text, "xor"))
+        usage("--redundancy needs none, partner, xor or rs:K+M, not ", text);
+    return strcmp(text, "none") ? text : NULL;
 }
 
 static const char *on_failover(const char *text) {
@@ -188,10 +196,10 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 13: out->compress = compress(value); break;
         case 14: out->local = local(value); break;
         case 15: out->flush_s = flush(option, value); break;
-        case 16: out->partner = partner(value); break;
+        case 16: out->redundancy = redundancy(value); break;
         }
     }
-    if (out->partner && !out->local) usage("--redundancy partner needs ", "--local");
+    if (out->redundancy && !out->local) usage("--redundancy needs ", "--local");
     if (out->dirty && out->local) usage("--dirty cannot be used together with ", "--local");
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }
     mpy_options = *out;

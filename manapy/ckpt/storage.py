@@ -80,4 +80,8 @@ class LocalStorage:
             address, port, root, job, checkpoint, *images = words
             transfer.pull(self._secret, address, port, root, job, checkpoint, images)
             return []
+        if verb in ("encode", "rebuild"):
+            from .redundancy import blocks
+
+            return blocks.perform(verb, words[0], self._secret)
         return local.perform(verb, words)

@@ -1,22 +1,25 @@
 """Images from one host's local storage to another's, over a connection of its own.
 
-    client -> GET root checkpoint image -> server
-              SIZE bytes                <-          then so many bytes
-              SUM SHA-256               <-
-              NONE reason               <-          in place of both
+    client -> GET root checkpoint file                  -> server       an image or a spare block
+              SPAN root checkpoint folder offset bytes  ->              a block of a folder's images (redundancy)
+              SIZE bytes                                <-              then so many bytes
+              SUM SHA-256                               <-
+              NONE reason                               <-              in place of both
 
 Invariants
  1. Both ends know the job's secret (core/handshake.py), and all lines are sealed. So SUM is the server's: nobody on the
     network can change an image unnoticed.
- 2. The server reads only images, below a directory that nobody else may have written to.
+ 2. The server reads only images and spare blocks, below a directory that nobody else may have written to.
  3. An image has its final name only when its sum is right and it is fsynced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
+import re
 import socket
 import threading
 from collections.abc import Sequence
@@ -28,6 +31,8 @@ from ..core.connection import Connection, notice_loss
 from ..core.errors import CheckpointError, ManapyError, explained
 from ..core.files import create_private, sync
 from .protocol import LINE_MAX, decode_text, join
+from .redundancy import stripes
+from .redundancy.text import Block
 from .store import levels, local
 from .store.levels import Levels
 
@@ -35,6 +40,8 @@ log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 CONNECT_SECONDS = 30.0
+_FOLDER = re.compile(r"node-\d+\Z")
+_IMAGE = re.compile(r"node-\d+/rank-\d+\.img\Z")
 
 
 class Server:
@@ -80,11 +87,11 @@ class Server:
             connected.sendall(seals.seal(join(*words).encode()) + b"\n")  # type: ignore[arg-type]
 
         try:
-            stream = _opened(*map(decode_text, words))
-        except (ManapyError, TypeError) as error:
+            stream, left = _opened(*map(decode_text, words))
+        except (ManapyError, TypeError, ValueError) as error:
             return say("NONE", str(error))
-        with stream:
-            digest, left = hashlib.sha256(), os.fstat(stream.fileno()).st_size
+        with contextlib.closing(stream):
+            digest = hashlib.sha256()
             say("SIZE", left)
             while left:
                 data = stream.read(min(CHUNK, left))
@@ -97,52 +104,86 @@ class Server:
         return None
 
 
-def _opened(kind: str, root: str, checkpoint: str, image: str) -> BinaryIO:
-    """An image (invariant 2). Raises CheckpointError; TypeError for a line with other words."""
-    folder, _, name = image.partition("/")
-    is_image = folder.startswith("node-") and name.startswith("rank-") and name.endswith(".img") and "/" not in name
-    if kind != "GET" or not is_image or not checkpoint.startswith("ckpt-") or "/" in checkpoint:
-        raise CheckpointError(f"{checkpoint}/{image} is no image")
-    if strange := levels.complaint(Levels(root), Path(checkpoint), image):
+def _opened(kind: str, root: str, checkpoint: str, name: str, *span: str) -> tuple[BinaryIO | Block, int]:
+    """What a client asks for (invariant 2), and its size. Raises CheckpointError; TypeError, ValueError for a line with
+    other words."""
+    is_file = kind == "GET" and not span and (_IMAGE.match(name) or stripes.NAME.match(name))
+    is_block = kind == "SPAN" and len(span) == 2 and all(map(str.isdigit, span)) and _FOLDER.match(name)
+    if not (is_file or is_block) or not checkpoint.startswith("ckpt-") or "/" in checkpoint:
+        raise CheckpointError(f"{checkpoint}/{name} is no image")
+    held, path = Levels(root), levels.local_path(Levels(root), Path(checkpoint), name)
+    if strange := levels.complaint(held, Path(checkpoint), name if is_file else f"{name}/"):
         raise CheckpointError(strange)
     with explained(CheckpointError):
-        return open(levels.local_path(Levels(root), Path(checkpoint), image), "rb")
+        if is_block:
+            offset, count = map(int, span)
+            return Block(path, offset, count), count
+        stream = open(path, "rb")
+        return stream, os.fstat(stream.fileno()).st_size
+
+
+def connect(secret: bytes, address: str, port: str) -> Connection:
+    """Connect to the server of another host. Raises OSError, CheckpointError."""
+    connected = socket.create_connection((address, int(port)), CONNECT_SECONDS)
+    notice_loss(connected)
+    service = handshake.COORDINATOR._replace(error=CheckpointError)
+    connection = Connection(
+        connected, secret, service, what=f"images from {address}", lost="the connection was closed",
+        secret_path="the job's secret", timeout=CONNECT_SECONDS, limit=LINE_MAX, role="node",
+    )  # fmt: skip
+    connection.patient()
+    return connection
+
+
+class Incoming:
+    """What a server sends to a request. ``name``: of what; ``left``: bytes that have not been read.
+
+    Raises CheckpointError."""
+
+    def __init__(self, connection: Connection, *request: str) -> None:
+        self._connection, self._digest = connection, hashlib.sha256()
+        self.name = "/".join(request[1:4])
+        connection.send(join(*request))
+        kind, word = connection.receive().split(" ")
+        if kind != "SIZE":
+            raise CheckpointError(decode_text(word))
+        self.left = int(word)
+
+    def read(self, count: int) -> bytes:
+        """The next bytes, at most so many."""
+        data = self._connection.receive_bytes(min(count, self.left))
+        self._digest.update(data)
+        self.left -= len(data)
+        return data
+
+    def check(self) -> None:
+        """All bytes were read: are they the server's?"""
+        if self._connection.receive() != f"SUM {self._digest.hexdigest()}":
+            raise CheckpointError(f"{self.name} was changed on the network")
 
 
 def pull(secret: bytes, address: str, port: str, root: str, job: str, checkpoint: str, images: Sequence[str]) -> None:
     """Copy images of a checkpoint from another host to this one. Raises CheckpointError."""
     with explained(CheckpointError):
         local.open_root(Path(root), Path(job))
-        connected = socket.create_connection((address, int(port)), CONNECT_SECONDS)
-        notice_loss(connected)
-        service = handshake.COORDINATOR._replace(error=CheckpointError)
-        with Connection(
-            connected, secret, service, what=f"images from {address}", lost="the connection was closed",
-            secret_path="the job's secret", timeout=CONNECT_SECONDS, limit=LINE_MAX, role="node",
-        ) as connection:  # fmt: skip
-            connection.patient()
+        with connect(secret, address, port) as connection:
             for image in images:
-                connection.send(join("GET", root, checkpoint, image))
-                _receive(connection, Path(root) / checkpoint / image)
+                _save(Incoming(connection, "GET", root, checkpoint, image), Path(root) / checkpoint / image)
         sync(Path(root) / checkpoint)
 
 
-def _receive(connection: Connection, path: Path) -> None:
-    kind, word = connection.receive().split(" ")
-    if kind != "SIZE":
-        raise CheckpointError(decode_text(word))
+def _save(incoming: Incoming, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    digest, left, part = hashlib.sha256(), int(word), path.with_name(path.name + local.PART)
-    with create_private(part) as stream:
-        while left:
-            data = connection.receive_bytes(min(CHUNK, left))
-            digest.update(data)
-            stream.write(data)
-            left -= len(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    if connection.receive() != f"SUM {digest.hexdigest()}":
-        part.unlink()
-        raise CheckpointError(f"{path} was changed on the network")
-    os.replace(part, path)
+    part = path.with_name(path.name + local.PART)
+    try:
+        with create_private(part) as stream:
+            while incoming.left:
+                stream.write(incoming.read(CHUNK))
+            stream.flush()
+            os.fsync(stream.fileno())
+        incoming.check()
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
     sync(path.parent)

@@ -24,9 +24,10 @@ ALLOWED = {
     "bench.shared": "mpi top trace.capture",
     "bench.trace": "bench.shared trace trace.capture trace.hang trace.host trace.live trace.model trace.slow",
     "chain": "ckpt ckpt.store",
-    "ckpt": "ckpt.store clock",
-    "ckpt.coordinator": "ckpt ckpt.store clock rdma top",
+    "ckpt": "ckpt.redundancy ckpt.store clock",
+    "ckpt.coordinator": "ckpt ckpt.redundancy ckpt.store clock rdma top",
     "ckpt.node": "ckpt clock rdma",
+    "ckpt.redundancy": "ckpt ckpt.store",
     "ckpt.store": "ckpt",
     "cli": "cli.shared top",
     "cli.hidden": (

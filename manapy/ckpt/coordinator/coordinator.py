@@ -33,6 +33,8 @@ from ... import __version__
 from ...core import launchers, processes
 from ...core.errors import CheckpointError, why
 from .. import protocol
+from ..redundancy import policy
+from ..redundancy.policy import Policy
 from ..segments import Segments
 from ..store import job, known, publish
 from . import report
@@ -53,6 +55,7 @@ CONNECT_SECONDS = 330.0  # after our start; ranks no longer try to connect (CONN
 PROGRESS_AFTER, PROGRESS_EVERY = 1.5, 1.0  # seconds; a quick checkpoint shows none
 INIT_LOOK_SECONDS = 1.0
 ANSWER_SECONDS = 2.0  # for waiting commands, at the end of the job
+USAGE_CODE = 2  # ... if the options of manapy-launch cannot be followed
 STOP_CODE = 143  # exit code of the ranks after `manapy stop --no-checkpoint`, as after SIGTERM
 
 
@@ -73,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exact", action="store_true", help="resume this checkpoint, no older one")
     parser.add_argument("--local", type=Path, metavar="DIR")
     parser.add_argument("--flush", type=float, default=0.0, metavar="SECONDS")
-    parser.add_argument("--partner", action="store_true")
+    parser.add_argument("--redundancy", type=policy.parse, default=Policy())
 
 
 def run(options: argparse.Namespace) -> int:
@@ -94,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         options.exact,
         options.local,
         options.flush,
-        options.partner,
+        options.redundancy,
     )
     try:
         listener = socket.socket(fileno=options.fd)
@@ -109,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 class Settings:
     """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all. ``background``:
     write images beside the running ranks. ``dirty``, ``full_every``: see increments.py. ``exact``: resume no older
-    checkpoint. ``local``, ``flush``, ``partner``: see storage.py."""
+    checkpoint. ``local``, ``flush``, ``redundancy``: see storage.py."""
 
     ranks: int
     rank0_pid: int = 0
@@ -124,7 +127,7 @@ class Settings:
     exact: bool = False
     local: Path | None = None
     flush: float = 0.0
-    partner: bool = False
+    redundancy: Policy = Policy()
 
 
 class Coordinator:
@@ -134,7 +137,7 @@ class Coordinator:
         self.dir = directory
         self.settings = settings
         self._secret = (directory / "secret").read_bytes()
-        self.storage = Storage(directory, self._secret, settings.local, settings.flush, settings.partner, self._say)
+        self.storage = Storage(directory, self._secret, settings.local, settings.flush, settings.redundancy, self._say)
         self.flow = Flow(
             settings.ranks,
             directory,
@@ -337,6 +340,11 @@ class Coordinator:
             self.ranks.send(self.ranks.known, "GO")
         self._set_state("running")
         self._started.set()
+        try:
+            self.storage.check(self.ranks.hosts())
+        except CheckpointError as error:  # no checkpoint would ever succeed
+            log.error("%s", error)
+            self.ranks.kill(str(error), USAGE_CODE)
 
     # ---- checkpoints
 

@@ -2,7 +2,7 @@
 
 When all have asked, it is known which host each rank is on now. The hosts say which images they have. The checkpoint
 to continue is the newest one with an image for each rank, on any of these hosts or at the shared level. An image that
-only another host has is copied to the rank's host first.
+no host has is rebuilt, if there are spare blocks. One that only another host has is copied to the rank's host.
 
 Invariants
  1. All ranks get the same checkpoint. If the user has named one checkpoint, no other is taken.
@@ -20,6 +20,7 @@ from typing import NamedTuple
 from ...core.errors import CheckpointError, ManapyError, ManifestError
 from .. import protocol
 from ..store import levels, local, publish
+from . import protect
 from .channel import Channel
 from .flow import name_ranks
 from .storage import Storage
@@ -92,15 +93,14 @@ class Fetch:
         if len(manifest.ranks) != self._size:
             raise CheckpointError(f"{checkpoint} has {len(manifest.ranks)} ranks instead of {self._size}")
         near = await self._on_hosts(checkpoint) if manifest.levels.local else {}
+        rebuilt = await self._rebuild(checkpoint, manifest, near) if manifest.levels.code else set()
         moved = await self._move(checkpoint, manifest, near)
         far = [entry for entry in manifest.ranks if entry.rank not in near.get(self._hosts[entry.rank], ())]
         missing = await asyncio.to_thread(
             lambda: [entry.rank for entry in far if not local.is_image(checkpoint / entry.image, entry)]
         )
         if missing:
-            hosts = ", ".join(dict.fromkeys(manifest.ranks[rank].host for rank in missing))
-            what = f"the image{'s' * (len(missing) > 1)} of {name_ranks(missing)}"
-            raise CheckpointError(f"{checkpoint} cannot be completed: only host {hosts} had {what}")
+            raise CheckpointError(f"{checkpoint} cannot be completed: {_lost(manifest, missing)}")
         shared = {entry.rank for entry in far}
         images = [
             checkpoint / entry.image
@@ -109,28 +109,68 @@ class Fetch:
             for entry in manifest.ranks
         ]
         counts = (
-            (self._size - len(far) - moved, "local storage"),
-            (moved, "other hosts"),
-            (len(far), "the job directory"),
+            (self._size - len(far) - len(moved | rebuilt), "from local storage"),
+            (len(moved - rebuilt), "from other hosts"),
+            (len(far), "from the job directory"),
+            (len(rebuilt), "rebuilt from spare blocks of other hosts"),
         )
-        where = " and ".join(f"{count} image{'s' * (count > 1)} from {place}" for count, place in counts if count)
+        where = " and ".join(f"{count} image{'s' * (count > 1)} {place}" for count, place in counts if count)
         return Found(checkpoint, images, f"continuing {checkpoint}: {where}")
 
-    async def _move(self, checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> int:
-        """Copy images to the hosts of their ranks, and note that in ``near``. Returns their number. Raises
+    async def _rebuild(self, checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> set[int]:
+        """Make images again that are nowhere. ``near`` gets them. Returns their ranks. Raises CheckpointError."""
+        nowhere = await asyncio.to_thread(_nowhere, checkpoint, manifest, near)
+        if not nowhere:
+            return set()
+        made, at = protect.groups(manifest.levels.code), protect.whole(manifest.ranks, near)
+        lost = list(dict.fromkeys(manifest.ranks[rank].image.rpartition("/")[0] for rank in nowhere))
+        onto = {folder: self._hosts[levels.in_folder(manifest.ranks, folder)[0].rank] for folder in lost}
+        spare = protect.spare_hosts(made, manifest.ranks, await self._spare(checkpoint))
+        done = await self._storage.protect.rebuild(checkpoint, manifest, lost, at, spare, onto)
+        for folder in done:
+            near[onto[folder]].update(entry.rank for entry in levels.in_folder(manifest.ranks, folder))
+        return {rank for rank in nowhere if manifest.ranks[rank].image.rpartition("/")[0] in done}
+
+    async def _spare(self, checkpoint: Path) -> dict[str, dict[str, int]]:
+        """The spare blocks of each host, and their sizes."""
+        hosts = list(dict.fromkeys(self._hosts.values()))
+        answers = await asyncio.gather(*(self._storage.order(host, "spare", str(checkpoint)) for host in hosts))
+        return {
+            host: dict(zip(words[::2], map(int, words[1::2]), strict=True))
+            for host, words in zip(hosts, answers, strict=True)
+        }
+
+    async def _move(self, checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> set[int]:
+        """Copy images to the hosts of their ranks, and note that in ``near``. Returns their ranks. Raises
         CheckpointError."""
-        moves = []
+        moves, ranks = [], set()
         for entry in manifest.ranks:
             target = self._hosts[entry.rank]
             source = next((host for host, ranks in near.items() if entry.rank in ranks), None)
             if source is not None and entry.rank not in near[target]:
                 moves.append((source, target, entry.image))
                 near[target].add(entry.rank)
+                ranks.add(entry.rank)
         await self._storage.move(moves, manifest.levels.local, checkpoint.name)
-        return len(moves)
+        return ranks
 
     async def _on_hosts(self, checkpoint: Path) -> dict[str, set[int]]:
         """The ranks whose images each host has."""
         hosts = list(dict.fromkeys(self._hosts.values()))
         answers = await asyncio.gather(*(self._storage.order(host, "find", str(checkpoint)) for host in hosts))
         return {host: set(map(int, ranks)) for host, ranks in zip(hosts, answers, strict=True)}
+
+
+def _nowhere(checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> list[int]:
+    """The ranks whose images no host has, and the shared level hasn't."""
+    there = set().union(*near.values())
+    return [e.rank for e in manifest.ranks if e.rank not in there and not local.is_image(checkpoint / e.image, e)]
+
+
+def _lost(manifest: publish.Manifest, ranks: list[int]) -> str:
+    """For people: whose images are lost."""
+    hosts = list(dict.fromkeys(manifest.ranks[rank].host for rank in ranks))
+    what = f"only host {', '.join(hosts)} had the image{'s' * (len(ranks) > 1)} of {name_ranks(ranks)}"
+    if (code := manifest.levels.code) is None:
+        return what
+    return f"{what}; --redundancy {code.text} survives the loss of {code.spare} host{'s' * (code.spare > 1)} of a group"

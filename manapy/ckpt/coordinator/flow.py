@@ -152,7 +152,7 @@ class Flow:
             answers, why_not = await (self._capture if background else self._write)(into, where)
             entries = [_entry(rank, folders.image(where[rank], rank), answers.pop(rank)) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
-            await self.storage.settle(self.temporary, where, hosts)
+            await self.storage.settle(self.temporary, entries)
             parent = self.increments.record(entries)
             record = {**record, **self.storage.record(), "epoch": self.epoch, **parent}
             published = await asyncio.to_thread(_publish, self.temporary, record, entries, self._secret)

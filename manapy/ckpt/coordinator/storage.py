@@ -4,8 +4,8 @@ the agents of the hosts copy them to the job directory behind the running ranks 
     open() -> the ranks write -> settle() -> publish (flow.py) -> on_published() -> flush(): copied, and published anew
 
 Invariants
- 1. A checkpoint on local storage is published after all hosts have settled its images, and, with --redundancy partner,
-    after the partner of each host has a copy of them. The partner is the next host, in the order of the ranks.
+ 1. A checkpoint on local storage is published after all hosts have settled its images, and, with --redundancy, after
+    the partner of each host has a copy of them, or hosts have their spare blocks.
  2. The record of the shared level is written after all hosts have copied their images. A copy that fails leaves the
     record and the local level as they are.
  3. Local storage keeps the newest checkpoint, and those that are nowhere else. An image is deleted there after the
@@ -26,11 +26,15 @@ from typing import Any
 from ...core.errors import CheckpointError, ManapyError, explained
 from ...core.files import discard
 from .. import protocol
+from ..redundancy import code
+from ..redundancy.policy import Policy
 from ..storage import LocalStorage
 from ..store import folders, job, levels, publish
-from ..store.levels import Levels
-from ..store.publish import Manifest
+from ..store.levels import Code, Levels
+from ..store.publish import Entry, Manifest
+from . import protect
 from .agents import Agents
+from .protect import Protect
 from .recordings import Agent
 
 log = logging.getLogger(__name__)
@@ -52,7 +56,7 @@ class _OwnHost:
 
 class Storage:
     """The storage of one job. ``local``: the directory of --local, or None. ``flush``: the seconds between two copies
-    to the shared level, or NEVER. ``partner``: copy images to the next host. ``say``: tells the user."""
+    to the shared level, or NEVER. ``policy``: what survives the loss of hosts. ``say``: tells the user."""
 
     def __init__(
         self,
@@ -60,12 +64,14 @@ class Storage:
         secret: bytes,
         local: Path | None,
         flush: float,
-        partner: bool,
+        policy: Policy,
         say: Callable[[str], None],
     ) -> None:
-        self._dir, self._secret, self._every, self._partner, self._say = directory, secret, flush, partner, say
+        self._dir, self._secret, self._every, self._policy, self._say = directory, secret, flush, policy, say
         self._root = levels.root(local, directory) if local is not None else None
         self.agents = Agents()
+        self.protect = Protect(directory, self.order)
+        self._code: Code | None = None  # of the newest checkpoint
         self._own: _OwnHost | None = None
         self._numbers = map(str, itertools.count())
         self._waiting: dict[str, tuple[Agent, asyncio.Future[list[str]]]] = {}
@@ -82,11 +88,20 @@ class Storage:
     @property
     def levels(self) -> Levels:
         """The levels that hold a checkpoint when it is published."""
-        return Levels(str(self._root), False, self._partner) if self._root is not None else Levels()
+        if self._root is None:
+            return Levels()
+        return Levels(str(self._root), False, self._policy.partner, self._code)
 
     def record(self) -> dict[str, Any]:
         """What the manifest says of this."""
         return {"levels": self.levels.record()} if self._root is not None else {}
+
+    def check(self, hosts: Sequence[str]) -> None:
+        """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError."""
+        if self._root is not None:
+            self._choose_code({host: host for host in hosts})
+            if why := code.complaint(self._policy.spare):
+                raise CheckpointError(why)
 
     def choose(self, hosts: Sequence[str]) -> list[str]:
         """The folder of each rank, by the ranks' hosts."""
@@ -100,8 +115,7 @@ class Storage:
                 folders.make(temporary, where)
             return temporary
         self._hosts = tuple(dict.fromkeys(hosts))
-        if self._partner and len(self._hosts) < 2:
-            raise CheckpointError("--redundancy partner needs ranks on at least two hosts")
+        self._code = self._choose_code(dict(zip(hosts, where, strict=True)))
         async with self._changing:
             self._current = (temporary.name, publish.final_path(temporary).name)
             keep = await asyncio.to_thread(self._kept)
@@ -111,21 +125,27 @@ class Storage:
             )
         return self._root / temporary.name
 
-    async def settle(self, temporary: Path, where: Sequence[str], hosts: Sequence[str]) -> None:
-        """All images are written: give them their final names, and copy them to the partners (invariant 1). Raises
-        CheckpointError."""
+    def _choose_code(self, folder: dict[str, str]) -> Code | None:
+        """The groups of the hosts that have these folders. Raises CheckpointError if there are too few hosts."""
+        if self._policy.partner:
+            self._policy.partners(list(folder), {})
+        found = [[folder[host] for host in group] for group in self._policy.groups(list(folder), {})]
+        return Code(self._policy.text, self._policy.spare, found) if found else None
+
+    async def settle(self, temporary: Path, entries: Sequence[Entry]) -> None:
+        """All images are written: give them their final names, and make what survives the loss of hosts (invariant 1).
+        Raises CheckpointError."""
         if self._root is None:
             return
-        final = publish.final_path(temporary).name
-        await self._each(
-            (host, ("settle", str(self._root), temporary.name, final, folder))
-            for folder, host in dict(zip(where, hosts, strict=True)).items()
-        )
-        if self._partner:
-            partners = dict(zip(self._hosts, (*self._hosts[1:], self._hosts[0]), strict=True))
-            images = [folders.image(folder, rank) for rank, folder in enumerate(where)]
-            moves = [(host, partners[host], image) for host, image in zip(hosts, images, strict=True)]
-            await self.move(moves, str(self._root), final)
+        root, final = str(self._root), publish.final_path(temporary).name
+        at = {entry.image.rpartition("/")[0]: entry.host for entry in entries}
+        await self._each((host, ("settle", root, temporary.name, final, folder)) for folder, host in at.items())
+        if self._policy.partner:
+            partners = self._policy.partners(list(at.values()), {})
+            moves = [(entry.host, partners[entry.host], entry.image) for entry in entries]
+            await self.move(moves, root, final)
+        if self._code is not None:
+            await self.protect.encode(root, final, protect.groups(self._code), at, entries)
 
     def on_published(self, checkpoint: Path) -> None:
         """A checkpoint was published: copy it when it is time."""

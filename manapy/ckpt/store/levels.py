@@ -5,14 +5,15 @@
 
 The manifest is always in JOB/ckpt-000007. It says which levels hold images:
 
-    "levels": {"local": "DIR/manapy-<hash>", "shared": true, "partner": false}
+    "levels": {"local": "DIR/manapy-<hash>", "shared": true, "partner": false, "code": {...}}
                                                                     without this record: the shared level
 
 <hash> is that of the job directory's path, so jobs can share DIR.
 
 Invariants
  1. A level that the record names has all images of the checkpoint, as long as no host is lost. "partner": the local
-    level has each of them on two hosts, so it has all as long as not more than one host is lost.
+    level has each of them on two hosts, so it has all as long as not more than one host is lost. "code": images of a
+    group of hosts can be rebuilt as long as not more than "spare" of these hosts are lost (ckpt/redundancy).
  2. An image has the same name in its checkpoint at every level. So what it says of files beside it is true at each.
  3. The file `local` beside the manifest tells ranks, which do not read manifests, to ask the coordinator for their
     images (lowerhalf/start/locate.c). It exists at least as long as the record names the local level.
@@ -22,31 +23,50 @@ Invariants
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import own
 
+if TYPE_CHECKING:
+    from .publish import Entry
+
 MARK = "local"
+SPARE = "spare"  # in a checkpoint on local storage: the folder of spare blocks
+
+
+class Code(NamedTuple):
+    """The spare blocks of a checkpoint. ``text``: as the user has asked for it; ``spare``: how many hosts a group may
+    lose; ``groups``: the folders of the hosts of each group."""
+
+    text: str
+    spare: int
+    groups: list[list[str]]
 
 
 class Levels(NamedTuple):
     """Which levels hold the images. ``local``: the directory on each host that has its images, or empty. ``partner``:
-    another host has a copy of each there."""
+    another host has a copy of each there. ``code``: or what else survives the loss of hosts."""
 
     local: str = ""
     shared: bool = True
     partner: bool = False
+    code: Code | None = None
 
     def record(self) -> dict[str, Any]:
         """As the manifest has it."""
-        return self._asdict()
+        record = self._asdict()
+        code = record.pop("code")
+        return {**record, "code": code._asdict()} if code is not None else record
 
 
 def read(manifest: Mapping[str, Any]) -> Levels:
     """The levels that a manifest names. Raises TypeError if the record is damaged."""
-    return Levels(**manifest["levels"]) if "levels" in manifest else Levels()
+    if "levels" not in manifest:
+        return Levels()
+    held = Levels(**manifest["levels"])
+    return held._replace(code=Code(**held.code)) if isinstance(held.code, dict) else held
 
 
 def root(storage: Path, job: Path) -> Path:
@@ -59,6 +79,11 @@ def root(storage: Path, job: Path) -> Path:
 def local_path(levels: Levels, checkpoint: Path, image: str) -> Path:
     """Where the local level has an image, on its host. ``checkpoint``: the directory of the manifest."""
     return Path(levels.local) / checkpoint.name / image
+
+
+def in_folder(entries: Iterable[Entry], folder: str) -> list[Entry]:
+    """Those of a manifest whose images are in a folder, by the names of the images."""
+    return sorted((e for e in entries if e.image.startswith(f"{folder}/")), key=lambda entry: entry.image)
 
 
 def path(levels: Levels, checkpoint: Path, image: str) -> Path:
@@ -85,6 +110,8 @@ def mark(checkpoint: Path, levels: Levels) -> None:
 
 def describe(levels: Levels, hosts: int) -> tuple[str, str]:
     """For people: which levels hold the images of so many hosts, and what they survive."""
-    where = [f"local ({hosts} host{'s' * (hosts > 1)})"] * bool(levels.local) + ["partner"] * levels.partner
-    survives = "any nodes" if levels.shared else "any one node" if levels.partner else "no node"
-    return ", ".join([*where, *["shared"] * levels.shared]), survives
+    where = [f"local ({hosts} host{'s' * (hosts > 1)})"] if levels.local else []
+    where += ["partner"] * levels.partner + ([levels.code.text] if levels.code else []) + ["shared"] * levels.shared
+    lost = levels.code.spare if levels.code else int(levels.partner)
+    few = ("no node", "any one node", f"any {lost} nodes")[min(lost, 2)]
+    return ", ".join(where), "any nodes" if levels.shared else few

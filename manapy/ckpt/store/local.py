@@ -2,6 +2,7 @@
 
     DIR/manapy-<hash>/tmp-000007-x3k9/node-00001/    the images of this host's ranks, while they are written
     DIR/manapy-<hash>/ckpt-000007/node-00001/        the same after settle()
+    DIR/manapy-<hash>/ckpt-000007/spare/             spare blocks of other hosts' images (ckpt/redundancy)
 
 Invariants
  1. Images under the name ckpt-NNNNNN are complete and fsynced. But only the manifest in the job directory publishes a
@@ -41,6 +42,8 @@ def perform(verb: str, words: Sequence[str]) -> list[str]:
                 flush(Path(checkpoint), folder)
             case "find", [checkpoint]:
                 return [str(rank) for rank in find(Path(checkpoint))]
+            case "spare", [checkpoint]:
+                return [word for name, size in spare(Path(checkpoint)).items() for word in (name, str(size))]
             case _:
                 raise ManapyError(f"manapy of this host does not know the order {verb}")
     return []
@@ -120,6 +123,22 @@ def find(checkpoint: Path) -> list[int]:
         if is_image(file, entry):
             found.append(entry.rank)
     return found
+
+
+def spare(checkpoint: Path) -> dict[str, int]:
+    """The spare blocks of a checkpoint that this host's local level has, and their sizes. Raises ManifestError,
+    OSError; CheckpointError if that storage must not be trusted."""
+    held = publish.read_manifest(checkpoint).levels
+    folder = levels.local_path(held, checkpoint, levels.SPARE)
+    if not held.local or not folder.is_dir():
+        return {}
+    if strange := levels.complaint(held, checkpoint, f"{levels.SPARE}/"):
+        raise CheckpointError(strange)
+    return {
+        f"{levels.SPARE}/{entry.name}": entry.stat().st_size
+        for entry in os.scandir(folder)
+        if not entry.name.endswith(PART)
+    }
 
 
 def is_image(file: Path, entry: publish.Entry) -> bool:

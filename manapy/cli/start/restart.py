@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compress": "auto, on or off",
         "--local": "directory for images on each host",
         "--flush": "time between copies to the job directory, or off",
-        "--redundancy": "none or partner",
+        "--redundancy": "none, partner, xor or rs:K+M",
         "--shift": "auto, off or require",
         "--on-failover": "continue or checkpoint",
     }

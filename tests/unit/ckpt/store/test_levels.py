@@ -9,7 +9,7 @@ from pathlib import Path
 import images
 import pytest
 from manapy.ckpt.store import image, levels, local, publish, verify
-from manapy.ckpt.store.levels import Levels
+from manapy.ckpt.store.levels import Code, Levels
 from manapy.core.errors import CheckpointError, ManapyError, ManifestError
 
 SECRET = bytes(range(32))
@@ -156,7 +156,7 @@ def test_unknown_order(job: Path) -> None:
         local.perform("copy", ["a"])
 
 
-@pytest.mark.parametrize("record", ["local", {"elsewhere": True}, 1])
+@pytest.mark.parametrize("record", ["local", {"elsewhere": True}, {"code": {}}, 1])
 def test_damaged_record(job: Path, root: Path, record: object) -> None:
     temporary, entries = write(job, root)
     good = {"argv": [], "manapy": "", "levels": Levels("/x", False).record()}
@@ -174,6 +174,8 @@ def test_damaged_record(job: Path, root: Path, record: object) -> None:
         (Levels("/x", False), ("local (3 hosts)", "no node")),
         (Levels("/x", False, True), ("local (3 hosts), partner", "any one node")),
         (Levels("/x", True, True), ("local (3 hosts), partner, shared", "any nodes")),
+        (Levels("/x", False, code=Code("xor", 1, [])), ("local (3 hosts), xor", "any one node")),
+        (Levels("/x", False, code=Code("rs:2+2", 2, [])), ("local (3 hosts), rs:2+2", "any 2 nodes")),
     ],
 )
 def test_description(held: Levels, text: tuple[str, str]) -> None:

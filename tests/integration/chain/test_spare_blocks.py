@@ -1,0 +1,153 @@
+"""Spare blocks of the images on local storage of five emulated nodes (--redundancy xor, rs:K+M): nodes that are lost
+take their local storage with them, and the restart rebuilds their images."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import emulated
+import pytest
+from emulated import call_inside, inside
+from jobs import Job, manapy
+from manapy.bench.shared.cluster import Cluster
+from manapy.ckpt.store import publish
+from phases import answer, reach
+from solver import MIDDLE, SOLVER, after, step
+from waiting import until
+
+pytest.importorskip("zfec")
+NAMES = emulated.names(5)
+LOCAL = "/dev/shm/images"
+LOSSES = {"xor": 1, "rs:3+2": 2}
+
+
+@pytest.fixture(scope="module")
+def five() -> Iterator[Cluster]:
+    with emulated.cluster(NAMES) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def job(make_job: Callable[..., Job], five: Cluster) -> Job:
+    """A rank on each node, not started yet."""
+    for name in NAMES:
+        shutil.rmtree(images_of(name), ignore_errors=True)  # of another test
+    mpirun = emulated.mpirun(NAMES[0], ",".join(f"{name}:1" for name in NAMES))
+    return make_job(5, mpirun=mpirun, inside=inside(NAMES[0]), env={"UCX_TLS": "tcp,self"})
+
+
+def images_of(node: str) -> Path:
+    return Path("/run/mpy-nodes") / node / "images"  # tools/nodes keeps the /dev/shm of each node here
+
+
+def start(job: Job, redundancy: str, *more: str) -> None:
+    job.hold(MIDDLE)
+    options = ("--local", LOCAL, "--flush", "off", "--redundancy", redundancy, *more)
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    job.wait_for(after(100))
+
+
+def goes_on(job: Job, undisturbed: bytes, checkpoint: Path, last: int) -> None:
+    """The restarted job continues this checkpoint, and its result is right."""
+    job.wait_for(lambda text: f"continuing {checkpoint}: " in text)
+    job.wait_for(after(last))
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+@pytest.mark.parametrize("redundancy", LOSSES)
+def test_lost_nodes(job: Job, undisturbed: bytes, redundancy: str) -> None:
+    """As many as the code bears. Then one more."""
+    start(job, redundancy)
+    path = job.checkpoint()
+    last = step(job.output())
+    lost = NAMES[1 : 1 + LOSSES[redundancy]]
+    where, survives = f"local (5 hosts), {redundancy}", f"any {'one node' if len(lost) == 1 else '2 nodes'}"
+    listed = manapy("list", job.dir, inside=job.inside).stdout
+    assert where in listed and survives in listed
+    files = [file for name in NAMES for file in images_of(name).rglob("*-*-*.blk")]
+    assert len(files) == 5 * len(lost) and {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    job.kill()
+    for node in lost:
+        shutil.rmtree(images_of(node))
+    kept = images_of(NAMES[4]).rename(images_of(NAMES[4]).with_name("away"))
+    job.restart()
+    assert job.wait() != 0
+    assert f"--redundancy {redundancy} survives the loss of {len(lost)} host" in job.output()
+    shutil.rmtree(images_of(NAMES[4]), ignore_errors=True)
+    kept.rename(images_of(NAMES[4]))
+    job.restart()
+    goes_on(job, undisturbed, path, last)
+    images = f"{len(lost)} image{'s' * (len(lost) > 1)}"
+    assert f"{5 - len(lost)} images from local storage and {images} rebuilt from spare blocks" in job.output()
+    assert not [part for name in NAMES for part in images_of(name).rglob("*.part")]
+
+
+@pytest.mark.parametrize("phase", ["stopping", "writing", "publishing", "resuming"])
+def test_node_lost_in_a_checkpoint(job: Job, undisturbed: bytes, phase: str) -> None:
+    """Two nodes are lost in a phase of a checkpoint: the newest published one continues."""
+    start(job, "rs:3+2")
+    asked, _, last = call_inside(NAMES[0], reach, job, phase)
+    before = step(job.output())
+    for node in (NAMES[1], NAMES[3]):
+        lose(job, node)
+    code, path, _ = answer(asked)
+    assert job.wait() != 0
+    newest = publish.latest(job.dir)
+    assert newest is not None and newest >= (Path(path) if code == 0 else last)
+    job.restart()
+    goes_on(job, undisturbed, newest, before)
+    assert "2 images rebuilt from spare blocks" in job.output()
+
+
+def test_node_lost_during_the_copy(job: Job, undisturbed: bytes) -> None:
+    """While images are copied to the job directory."""
+    start(job, "xor", "--flush", "0s")
+    path = job.checkpoint()
+    before = step(job.output())
+    lose(job, NAMES[2])
+    assert job.wait() != 0
+    job.restart()
+    goes_on(job, undisturbed, path, before)
+
+
+def test_damaged_spare_block(job: Job, undisturbed: bytes) -> None:
+    """A bit of a spare block changes on its disk, and a node is lost: what was rebuilt is not used."""
+    start(job, "xor")
+    older = job.checkpoint()
+    last = step(job.output())
+    newer = job.checkpoint()
+    job.kill()
+    for spare in (file for name in NAMES[1:] for file in (images_of(name)).rglob(f"{newer.name}/spare/*.blk")):
+        with spare.open("r+b") as stream:
+            stream.seek(5000)
+            (byte,) = stream.read(1)
+            stream.seek(5000)
+            stream.write(bytes([byte ^ 4]))
+    shutil.rmtree(images_of(NAMES[0]))
+    job.restart()
+    job.wait_for(lambda text: "cannot be rebuilt: " in text and f"continuing {older}: " in text)
+    goes_on(job, undisturbed, older, last)
+
+
+def lose(job: Job, node: str) -> None:
+    """A node is lost with its memory: its agent ends, and its ranks with it."""
+    (agent,) = re.findall(rf"host {node}: its agent is process (\d+)", (job.dir / "coordinator.log").read_text())
+    os.kill(int(agent), signal.SIGKILL)
+    shutil.rmtree(images_of(node), ignore_errors=True)
+
+
+def test_too_few_nodes(job: Job) -> None:
+    """The job ends at once, and says what it needs."""
+    job.ranks = 2
+    job.mpirun = emulated.mpirun(NAMES[0], f"{NAMES[0]}:1,{NAMES[1]}:1")
+    options = ("--local", LOCAL, "--redundancy", "rs:3+2")
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    until(lambda: job.process is not None and job.process.poll() is not None, job.report)
+    assert job.wait() == 2
+    assert job.output().count("--redundancy rs:3+2 needs ranks on at least 3 hosts") == 1
