@@ -30,6 +30,7 @@ typedef struct mpy_options {
     const char *local;     /* directory for images on local storage, or NULL */
     double flush_s;        /* seconds between copies from there to the job directory; negative: none */
     const char *redundancy; /* what survives the loss of hosts (manapy/ckpt/redundancy/policy.py); NULL: nothing */
+    const char *failure_groups; /* a file: hosts that fail together; NULL: each on its own */
     mpy_protocol_t protocol;
 } mpy_options_t;
 

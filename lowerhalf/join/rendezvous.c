@@ -150,6 +150,8 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
         snprintf(flush, sizeof flush, "--flush=%.3f", options->flush_s);
         argv[argc++] = "--local", argv[argc++] = options->local, argv[argc++] = flush;
         if (options->redundancy != NULL) argv[argc++] = "--redundancy", argv[argc++] = options->redundancy;
+        if (options->failure_groups != NULL)
+            argv[argc++] = "--failure-groups", argv[argc++] = options->failure_groups;
     }
     argv[argc] = NULL;
     bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},

@@ -30,6 +30,7 @@ typedef struct mpy_rendezvous_options {
     const char *local;    /* directory for images on local storage, or NULL */
     double flush_s;       /* seconds between copies from there to the job directory; negative: none */
     const char *redundancy; /* what survives the loss of hosts (manapy/ckpt/redundancy/policy.py); NULL: nothing */
+    const char *failure_groups; /* a file: hosts that fail together; NULL: each on its own */
     mpy_agreement_check_t *check; /* checks this rank's image before a step of a chain continues a checkpoint */
     mpy_protocol_t protocol; /* of a new job; the manifest and images of a continued job contain its protocol */
 } mpy_rendezvous_options_t;

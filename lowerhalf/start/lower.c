@@ -188,6 +188,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
                                         .local = mpy_options.local,
                                         .flush_s = mpy_options.flush_s,
                                         .redundancy = mpy_options.redundancy,
+                                        .failure_groups = mpy_options.failure_groups,
                                         .check = mpy_continue_check,
                                         .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {

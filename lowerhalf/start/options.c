@@ -39,6 +39,9 @@ static const char launch_usage[] =
     "                      host are copied to another one. xor: any one host; each group of up to 8 hosts has spare\n"
     "                      blocks, 1/7 of the images. rs:K+M: any M hosts; groups of up to K+M hosts, M/K of the\n"
     "                      images (Reed-Solomon; needs the Python package zfec). none (default): no host\n"
+    "  --failure-groups FILE\n"
+    "                      with --redundancy: hosts that fail together (a power supply, a switch). The loss of one such\n"
+    "                      group loses no checkpoint. FILE has a line for each: NAME: HOST HOST ...\n"
     "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
     "comparison,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
@@ -55,7 +58,7 @@ static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
     "  --interval, --keep, --mpi, --child-grace, --background, --compress, --dirty, --full-every, --local, --flush,\n"
-    "  --redundancy, --shift, --on-failover, --no-trace   as for manapy-launch\n"
+    "  --redundancy, --failure-groups, --shift, --on-failover, --no-trace   as for manapy-launch\n"
     "  --lazy              let the program run before all of its memory has been read: pages come when they are\n"
     "                      touched, and one after the other\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
@@ -172,7 +175,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         static const char *const known[] = {"--interval", "--dir",         "--keep",       "--mpi",  "--child-grace",
                                             "--shift",    "--on-failover", "--background", "--exec", "--rejoin",
                                             "--protocol", "--dirty",       "--full-every", "--compress",
-                                            "--local",    "--flush",       "--redundancy"};
+                                            "--local",    "--flush",       "--redundancy", "--failure-groups"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
@@ -197,9 +200,11 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 14: out->local = local(value); break;
         case 15: out->flush_s = flush(option, value); break;
         case 16: out->redundancy = redundancy(value); break;
+        case 17: out->failure_groups = value; break;
         }
     }
     if (out->redundancy && !out->local) usage("--redundancy needs ", "--local");
+    if (out->failure_groups && !out->redundancy) usage("--failure-groups needs ", "--redundancy");
     if (out->dirty && out->local) usage("--dirty cannot be used together with ", "--local");
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }
     mpy_options = *out;

@@ -77,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", type=Path, metavar="DIR")
     parser.add_argument("--flush", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--redundancy", type=policy.parse, default=Policy())
+    parser.add_argument("--failure-groups", type=Path, metavar="FILE")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -98,6 +99,7 @@ def run(options: argparse.Namespace) -> int:
         options.local,
         options.flush,
         options.redundancy,
+        options.failure_groups,
     )
     try:
         listener = socket.socket(fileno=options.fd)
@@ -112,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
 class Settings:
     """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all. ``background``:
     write images beside the running ranks. ``dirty``, ``full_every``: see increments.py. ``exact``: resume no older
-    checkpoint. ``local``, ``flush``, ``redundancy``: see storage.py."""
+    checkpoint. ``local`` to ``failure_groups``: see storage.py."""
 
     ranks: int
     rank0_pid: int = 0
@@ -128,6 +130,7 @@ class Settings:
     local: Path | None = None
     flush: float = 0.0
     redundancy: Policy = Policy()
+    failure_groups: Path | None = None
 
 
 class Coordinator:
@@ -137,7 +140,15 @@ class Coordinator:
         self.dir = directory
         self.settings = settings
         self._secret = (directory / "secret").read_bytes()
-        self.storage = Storage(directory, self._secret, settings.local, settings.flush, settings.redundancy, self._say)
+        self.storage = Storage(
+            directory,
+            self._secret,
+            settings.local,
+            settings.flush,
+            settings.redundancy,
+            settings.failure_groups,
+            self._say,
+        )
         self.flow = Flow(
             settings.ranks,
             directory,

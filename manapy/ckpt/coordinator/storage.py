@@ -26,7 +26,7 @@ from typing import Any
 from ...core.errors import CheckpointError, ManapyError, explained
 from ...core.files import discard
 from .. import protocol
-from ..redundancy import code
+from ..redundancy import code, failure_groups
 from ..redundancy.policy import Policy
 from ..storage import LocalStorage
 from ..store import folders, job, levels, publish
@@ -56,7 +56,8 @@ class _OwnHost:
 
 class Storage:
     """The storage of one job. ``local``: the directory of --local, or None. ``flush``: the seconds between two copies
-    to the shared level, or NEVER. ``policy``: what survives the loss of hosts. ``say``: tells the user."""
+    to the shared level, or NEVER. ``policy``: what survives the loss of hosts. ``failure_groups``: the file of
+    that option. ``say``: tells the user."""
 
     def __init__(
         self,
@@ -65,12 +66,15 @@ class Storage:
         local: Path | None,
         flush: float,
         policy: Policy,
+        failure_groups: Path | None,
         say: Callable[[str], None],
     ) -> None:
         self._dir, self._secret, self._every, self._policy, self._say = directory, secret, flush, policy, say
         self._root = levels.root(local, directory) if local is not None else None
         self.agents = Agents()
         self.protect = Protect(directory, self.order)
+        self._failure_groups = failure_groups
+        self._sets: dict[str, str] = {}  # of each host that fails together with others, the name of its set
         self._code: Code | None = None  # of the newest checkpoint
         self._own: _OwnHost | None = None
         self._numbers = map(str, itertools.count())
@@ -90,7 +94,7 @@ class Storage:
         """The levels that hold a checkpoint when it is published."""
         if self._root is None:
             return Levels()
-        return Levels(str(self._root), False, self._policy.partner, self._code)
+        return Levels(str(self._root), False, self._policy.partner, self._code, bool(self._sets))
 
     def record(self) -> dict[str, Any]:
         """What the manifest says of this."""
@@ -99,6 +103,8 @@ class Storage:
     def check(self, hosts: Sequence[str]) -> None:
         """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError."""
         if self._root is not None:
+            if self._failure_groups is not None:
+                self._sets = failure_groups.read(self._failure_groups, hosts)
             self._choose_code({host: host for host in hosts})
             if why := code.complaint(self._policy.spare):
                 raise CheckpointError(why)
@@ -128,8 +134,8 @@ class Storage:
     def _choose_code(self, folder: dict[str, str]) -> Code | None:
         """The groups of the hosts that have these folders. Raises CheckpointError if there are too few hosts."""
         if self._policy.partner:
-            self._policy.partners(list(folder), {})
-        found = [[folder[host] for host in group] for group in self._policy.groups(list(folder), {})]
+            self._policy.partners(list(folder), self._sets)
+        found = [[folder[host] for host in group] for group in self._policy.groups(list(folder), self._sets)]
         return Code(self._policy.text, self._policy.spare, found) if found else None
 
     async def settle(self, temporary: Path, entries: Sequence[Entry]) -> None:
@@ -141,7 +147,7 @@ class Storage:
         at = {entry.image.rpartition("/")[0]: entry.host for entry in entries}
         await self._each((host, ("settle", root, temporary.name, final, folder)) for folder, host in at.items())
         if self._policy.partner:
-            partners = self._policy.partners(list(at.values()), {})
+            partners = self._policy.partners(list(at.values()), self._sets)
             moves = [(entry.host, partners[entry.host], entry.image) for entry in entries]
             await self.move(moves, root, final)
         if self._code is not None:

@@ -5,8 +5,9 @@
 
 The manifest is always in JOB/ckpt-000007. It says which levels hold images:
 
-    "levels": {"local": "DIR/manapy-<hash>", "shared": true, "partner": false, "code": {...}}
-                                                                    without this record: the shared level
+    "levels": {"local": "DIR/manapy-<hash>", "shared": true, "partner": false, "code": {...}, "apart": true}
+
+Without this record, all images are at the shared level. "code" and "apart" may be missing.
 
 <hash> is that of the job directory's path, so jobs can share DIR.
 
@@ -14,6 +15,7 @@ Invariants
  1. A level that the record names has all images of the checkpoint, as long as no host is lost. "partner": the local
     level has each of them on two hosts, so it has all as long as not more than one host is lost. "code": images of a
     group of hosts can be rebuilt as long as not more than "spare" of these hosts are lost (ckpt/redundancy).
+    "apart": also if all hosts of one failure group are lost, and no others.
  2. An image has the same name in its checkpoint at every level. So what it says of files beside it is true at each.
  3. The file `local` beside the manifest tells ranks, which do not read manifests, to ask the coordinator for their
     images (lowerhalf/start/locate.c). It exists at least as long as the record names the local level.
@@ -47,18 +49,20 @@ class Code(NamedTuple):
 
 class Levels(NamedTuple):
     """Which levels hold the images. ``local``: the directory on each host that has its images, or empty. ``partner``:
-    another host has a copy of each there. ``code``: or what else survives the loss of hosts."""
+    another host has a copy of each there. ``code``: or what else survives the loss of hosts.
+    ``apart``: the loss of hosts that fail together, too."""
 
     local: str = ""
     shared: bool = True
     partner: bool = False
     code: Code | None = None
+    apart: bool = False
 
     def record(self) -> dict[str, Any]:
         """As the manifest has it."""
         record = self._asdict()
-        code = record.pop("code")
-        return {**record, "code": code._asdict()} if code is not None else record
+        record["code"] = self.code._asdict() if self.code else None
+        return {key: value for key, value in record.items() if value or key in ("local", "shared", "partner")}
 
 
 def read(manifest: Mapping[str, Any]) -> Levels:
@@ -114,4 +118,5 @@ def describe(levels: Levels, hosts: int) -> tuple[str, str]:
     where += ["partner"] * levels.partner + ([levels.code.text] if levels.code else []) + ["shared"] * levels.shared
     lost = levels.code.spare if levels.code else int(levels.partner)
     few = ("no node", "any one node", f"any {lost} nodes")[min(lost, 2)]
+    few += ", any failure group" * levels.apart
     return ", ".join(where), "any nodes" if levels.shared else few

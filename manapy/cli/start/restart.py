@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--local": "directory for images on each host",
         "--flush": "time between copies to the job directory, or off",
         "--redundancy": "none, partner, xor or rs:K+M",
+        "--failure-groups": "file of hosts that fail together",
         "--shift": "auto, off or require",
         "--on-failover": "continue or checkpoint",
     }
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
     passed = (
         "mpi", "interval", "keep", "background", "compress", "dirty", "full_every", "local", "flush", "redundancy",
-        "shift", "on_failover",
+        "failure_groups", "shift", "on_failover",
     )  # fmt: skip
     for option in passed:
         if (value := getattr(options, option)) is not None:

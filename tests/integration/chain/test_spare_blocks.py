@@ -18,7 +18,6 @@ from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store import publish
 from phases import answer, reach
 from solver import MIDDLE, SOLVER, after, step
-from waiting import until
 
 pytest.importorskip("zfec")
 NAMES = emulated.names(5)
@@ -135,6 +134,32 @@ def test_damaged_spare_block(job: Job, undisturbed: bytes) -> None:
     goes_on(job, undisturbed, older, last)
 
 
+def test_failure_group(job: Job, undisturbed: bytes, tmp_path: Path) -> None:
+    """Two nodes share a power supply, which fails: their images have copies on nodes that don't."""
+    groups = tmp_path / "groups"
+    groups.write_text(f"first: {NAMES[0]} {NAMES[1]}\nsecond: {NAMES[2]} {NAMES[3]}\n")
+    start(job, "partner", "--failure-groups", str(groups))
+    path = job.checkpoint()
+    last = step(job.output())
+    assert "any one node, any failure group" in manapy("list", job.dir, inside=job.inside).stdout
+    job.kill()
+    for node in NAMES[:2]:
+        shutil.rmtree(images_of(node))
+    job.restart()
+    goes_on(job, undisturbed, path, last)
+    assert "3 images from local storage and 2 images from other hosts" in job.output()
+
+
+def test_failure_group_that_is_too_large(job: Job, tmp_path: Path) -> None:
+    """No group of nodes would survive its loss: the job ends at once, and says so."""
+    groups = tmp_path / "groups"
+    groups.write_text(f"most: {' '.join(NAMES[:3])}\n")
+    options = ("--local", LOCAL, "--redundancy", "rs:3+1", "--failure-groups", str(groups))
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    assert job.wait() == 2
+    assert job.output().count("--redundancy rs:3+1: 3 of 5 hosts fail together (most)") == 1
+
+
 def lose(job: Job, node: str) -> None:
     """A node is lost with its memory: its agent ends, and its ranks with it."""
     (agent,) = re.findall(rf"host {node}: its agent is process (\d+)", (job.dir / "coordinator.log").read_text())
@@ -148,6 +173,5 @@ def test_too_few_nodes(job: Job) -> None:
     job.mpirun = emulated.mpirun(NAMES[0], f"{NAMES[0]}:1,{NAMES[1]}:1")
     options = ("--local", LOCAL, "--redundancy", "rs:3+2")
     job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
-    until(lambda: job.process is not None and job.process.poll() is not None, job.report)
     assert job.wait() == 2
     assert job.output().count("--redundancy rs:3+2 needs ranks on at least 3 hosts") == 1

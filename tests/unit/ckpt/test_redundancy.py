@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from manapy.ckpt.redundancy import code, policy
+from manapy.ckpt.redundancy import code, failure_groups, policy
 from manapy.ckpt.redundancy.stripes import NAME, Group
 from manapy.ckpt.redundancy.text import Block
 from manapy.core.errors import CheckpointError
@@ -132,3 +133,39 @@ def test_block_of_a_folder(
         read += block.read(piece)
     block.close()
     assert read == (b"".join(images) + bytes(400))[offset : offset + count]
+
+
+def test_failure_groups(tmp_path: Path) -> None:
+    file = tmp_path / "groups"
+    file.write_text("# power\nrack 1: a b.x\n\nrack 2: c  # more\n")
+    assert failure_groups.read(file, ["a.x", "b.x", "b.y", "c", "d"]) == {
+        "a.x": "rack 1",
+        "b.x": "rack 1",
+        "c": "rack 2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "names none of the job's hosts, such as a"),
+        ("r: b", "names none of the job's hosts"),
+        ("a b", "line 1 is not NAME: HOST HOST"),
+        ("r:", "line 1 is not NAME: HOST HOST"),
+        (": a", "line 1 is not NAME: HOST HOST"),
+        ("r: a\ns: a", "line 2: a is also in r: a host has one group"),
+    ],
+)
+def test_bad_failure_groups(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "groups"
+    file.write_text(text)
+    with pytest.raises(CheckpointError, match=complaint):
+        failure_groups.read(file, ["a"])
+
+
+def test_no_failure_groups(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="No such file"):
+        failure_groups.read(tmp_path / "groups", ["a"])
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(CheckpointError, match="not a text"):
+        failure_groups.read(tmp_path / "binary", ["a"])

@@ -176,6 +176,7 @@ def test_damaged_record(job: Path, root: Path, record: object) -> None:
         (Levels("/x", True, True), ("local (3 hosts), partner, shared", "any nodes")),
         (Levels("/x", False, code=Code("xor", 1, [])), ("local (3 hosts), xor", "any one node")),
         (Levels("/x", False, code=Code("rs:2+2", 2, [])), ("local (3 hosts), rs:2+2", "any 2 nodes")),
+        (Levels("/x", False, True, apart=True), ("local (3 hosts), partner", "any one node, any failure group")),
     ],
 )
 def test_description(held: Levels, text: tuple[str, str]) -> None:
