@@ -356,6 +356,12 @@ class Coordinator:
         except CheckpointError as error:  # no checkpoint would ever succeed
             log.error("%s", error)
             self.ranks.kill(str(error), USAGE_CODE)
+        if self._fetch is not None:
+            self._spawn(self._protect_again(self._fetch))
+
+    async def _protect_again(self, fetch: Fetch) -> None:
+        if trouble := await fetch.protect_again():
+            self._say(trouble)
 
     # ---- checkpoints
 

@@ -23,6 +23,7 @@ from ..store import levels, local, publish
 from . import protect
 from .channel import Channel
 from .flow import name_ranks
+from .reprotect import Reprotect
 from .storage import Storage
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,24 @@ class Fetch:
         else:
             remark = [found.remark] if rank == 0 else []
             channel.send(protocol.join("FOUND", str(found.checkpoint), str(found.images[rank]), *remark))
+
+    async def protect_again(self) -> str:
+        """All ranks run: make lost copies and spare blocks of their checkpoint again (reprotect.py). Returns why that
+        is not possible, or an empty text."""
+        if not self._found.done() or self._found.exception() is not None:
+            return ""
+        checkpoint = self._found.result().checkpoint
+        try:
+            manifest = await asyncio.to_thread(publish.read_manifest, checkpoint)
+            held = manifest.levels
+            if held.local and not held.shared and (held.partner or held.code):
+                near, spare = await self._on_hosts(checkpoint), await self._spare(checkpoint)
+                await Reprotect(checkpoint, manifest, self._hosts, near, spare, self._storage).run()
+        except ManapyError as error:
+            log.error("%s: not protected again: %s", checkpoint, error)
+            if publish.is_checkpoint(checkpoint):  # it was not deleted meanwhile
+                return f"{checkpoint} may not survive the loss of another host: {error}"
+        return ""
 
     async def _find(self) -> None:
         try:

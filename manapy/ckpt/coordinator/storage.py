@@ -74,7 +74,7 @@ class Storage:
         self.agents = Agents()
         self.protect = Protect(directory, self.order)
         self._failure_groups = failure_groups
-        self._sets: dict[str, str] = {}  # of each host that fails together with others, the name of its set
+        self.sets: dict[str, str] = {}  # of each host that fails together with others, the name of its set
         self._code: Code | None = None  # of the newest checkpoint
         self._own: _OwnHost | None = None
         self._numbers = map(str, itertools.count())
@@ -94,7 +94,7 @@ class Storage:
         """The levels that hold a checkpoint when it is published."""
         if self._root is None:
             return Levels()
-        return Levels(str(self._root), False, self._policy.partner, self._code, bool(self._sets))
+        return Levels(str(self._root), False, self._policy.partner, self._code, bool(self.sets))
 
     def record(self) -> dict[str, Any]:
         """What the manifest says of this."""
@@ -104,7 +104,7 @@ class Storage:
         """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError."""
         if self._root is not None:
             if self._failure_groups is not None:
-                self._sets = failure_groups.read(self._failure_groups, hosts)
+                self.sets = failure_groups.read(self._failure_groups, hosts)
             self._choose_code({host: host for host in hosts})
             if why := code.complaint(self._policy.spare):
                 raise CheckpointError(why)
@@ -134,8 +134,8 @@ class Storage:
     def _choose_code(self, folder: dict[str, str]) -> Code | None:
         """The groups of the hosts that have these folders. Raises CheckpointError if there are too few hosts."""
         if self._policy.partner:
-            self._policy.partners(list(folder), self._sets)
-        found = [[folder[host] for host in group] for group in self._policy.groups(list(folder), self._sets)]
+            self._policy.partners(list(folder), self.sets)
+        found = [[folder[host] for host in group] for group in self._policy.groups(list(folder), self.sets)]
         return Code(self._policy.text, self._policy.spare, found) if found else None
 
     async def settle(self, temporary: Path, entries: Sequence[Entry]) -> None:
@@ -147,7 +147,7 @@ class Storage:
         at = {entry.image.rpartition("/")[0]: entry.host for entry in entries}
         await self._each((host, ("settle", root, temporary.name, final, folder)) for folder, host in at.items())
         if self._policy.partner:
-            partners = self._policy.partners(list(at.values()), self._sets)
+            partners = self._policy.partners(list(at.values()), self.sets)
             moves = [(entry.host, partners[entry.host], entry.image) for entry in entries]
             await self.move(moves, root, final)
         if self._code is not None:

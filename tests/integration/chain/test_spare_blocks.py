@@ -18,6 +18,7 @@ from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store import publish
 from phases import answer, reach
 from solver import MIDDLE, SOLVER, after, step
+from waiting import until
 
 pytest.importorskip("zfec")
 NAMES = emulated.names(5)
@@ -132,6 +133,22 @@ def test_damaged_spare_block(job: Job, undisturbed: bytes) -> None:
     job.restart()
     job.wait_for(lambda text: "cannot be rebuilt: " in text and f"continuing {older}: " in text)
     goes_on(job, undisturbed, older, last)
+
+
+@pytest.mark.parametrize("redundancy", ["partner", "xor"])
+def test_one_node_after_the_other(job: Job, undisturbed: bytes, redundancy: str) -> None:
+    """A node is lost, and, after the restart, another one, before there was a new checkpoint."""
+    start(job, redundancy)
+    path = job.checkpoint()
+    log = job.dir / "coordinator.log"
+    for run, node in enumerate(NAMES[:3], 1):
+        last = step(job.output())
+        job.kill()
+        shutil.rmtree(images_of(node))
+        job.restart()
+        job.wait_for(after(last))
+        until(lambda: len(re.findall(rf"{path}: [1-9] lost .* were made again", log.read_text())) == run, log.read_text)
+    goes_on(job, undisturbed, path, last)
 
 
 def test_failure_group(job: Job, undisturbed: bytes, tmp_path: Path) -> None:
