@@ -189,9 +189,9 @@ def newest_usable(
     chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None], damaged: Path | None
 ) -> publish.Checkpoint | None:
     """The newest checkpoint of a job directory taken after ``since`` whose manifest and headers are good (invariant
-    2), and which was not taken in a hang (invariant 3). ``damaged``: the ranks have found damage in this one, so only
-    older ones are looked at."""
-    paths = [path.resolve() for _, path in publish.numbered(directory)]
+    2), which was not taken in a hang (invariant 3), and is not dropped. ``damaged``: the ranks have found damage in
+    this one, so only older ones are looked at."""
+    paths = [path.resolve() for path in publish.usable(directory)]
     if damaged in paths:
         del paths[paths.index(damaged) :]
     for path in reversed(paths):

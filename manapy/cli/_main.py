@@ -32,6 +32,7 @@ GROUPS = {  # in the order of the help text; each is a folder
         "list": "list jobs and checkpoints",
         "inspect": "show what a checkpoint contains",
         "verify": "check every byte of a checkpoint",
+        "drop": "let no restart choose a checkpoint by itself",
         "prune": "delete all but the newest checkpoints",
     },
     "watch": {

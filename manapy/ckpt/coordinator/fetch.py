@@ -103,8 +103,9 @@ class Fetch:
     def _candidates(self) -> list[Path]:
         if self._exact:
             return [self._checkpoint]
-        found = [path.resolve() for _, path in publish.numbered(self._checkpoint.parent)]
-        return found[found.index(self._checkpoint) :: -1]
+        found = [path.resolve() for path in publish.usable(self._checkpoint.parent)]
+        older = found[: found.index(self._checkpoint)] if self._checkpoint in found else []
+        return [self._checkpoint, *reversed(older)]
 
     async def _images(self, checkpoint: Path) -> Found:
         """The images of one checkpoint. Raises CheckpointError, ManifestError."""

@@ -1,7 +1,7 @@
 """Checkpoint directories: written under a temporary name, published by one rename.
 
     tmp-000007-x3k9/   images (written and fsynced by the ranks; where: folders.py, levels.py), then manifest.json
-    ckpt-000007/       the same directory after the rename
+    ckpt-000007/       the same directory after the rename; with a file `dropped` if the user does not want it any more
     latest             symbolic link to the newest
 
 A program may choose another directory for later checkpoints (dmtcp_set_ckpt_dir). Other jobs may choose the same one,
@@ -54,6 +54,7 @@ STAT_THREADS = 16
 CHAIN_MAX = 100  # checkpoints of a chain; MPY_CHAIN_MAX of image.h
 PATH_MAX = 1000  # bytes of a checkpoint's path; the limit of boundary.h
 _NAME = re.compile(r"ckpt-(\d{6,})\Z")
+_DROPPED = "dropped"
 _OWNER = "manapy-job"  # in another place: a link to the job directory
 
 
@@ -144,8 +145,8 @@ def latest(directory: Path) -> Path | None:
     link = directory / "latest"
     if is_checkpoint(link):
         return link.resolve()
-    found = numbered(directory)
-    return found[-1][1].resolve() if found else None
+    found = usable(directory)
+    return found[-1].resolve() if found else None
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -191,6 +192,31 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
         for name in names
         if (match := _NAME.match(name)) and is_checkpoint(directory / name)
     )
+
+
+def usable(directory: Path) -> list[Path]:
+    """Those of numbered() that a restart may choose by itself: they are not dropped."""
+    return [path for _, path in numbered(directory) if not is_dropped(path)]
+
+
+def is_dropped(checkpoint: Path) -> bool:
+    """Does the user not want this checkpoint any more? Newer ones may need it."""
+    return (checkpoint / _DROPPED).exists()
+
+
+def drop(checkpoint: Path, dropped: bool = True) -> None:
+    """Let a restart choose this checkpoint only if it is named; False: take that back. Raises ManifestError if no other
+    one is left, OSError."""
+    home = owner(checkpoint.parent)
+    if dropped and not [path for path in usable(home) if path.resolve() != checkpoint]:
+        raise ManifestError(f"{checkpoint}: the job has no other checkpoint that it could continue")
+    if dropped:
+        (checkpoint / _DROPPED).touch()
+    else:
+        (checkpoint / _DROPPED).unlink(missing_ok=True)
+    for directory in {home, checkpoint.parent}:
+        while (left := usable(directory)) and latest(directory) != left[-1].resolve():
+            _link_latest(directory, left[-1].name)  # again if the job publishes one meanwhile
 
 
 def chain(path: Path) -> list[Path]:
@@ -425,13 +451,15 @@ def clean(directory: Path) -> list[Path]:
 
 
 def prune(directory: Path, keep: int) -> list[Path]:
-    """Delete all checkpoints except the ``keep`` newest, the one that `latest` names, the newest one that survives the
-    loss of any host, and what these need. Returns the deleted paths."""
+    """Delete all checkpoints except the ``keep`` newest that are not dropped, newer ones, the one that `latest` names,
+    the newest one that survives the loss of any host, and what these need. Returns the deleted paths."""
     found = [path for _, path in numbered(directory)]
-    kept = [*found[-keep:], *filter(None, [latest(directory), _newest_shared(directory)])]
+    oldest = usable(directory)[-keep:][:1]
+    older = found[: found.index(oldest[0])] if oldest else []
+    kept = [*found[len(older) :], *filter(None, [latest(directory), _newest_shared(directory)])]
     needed = {real for path in kept for real in chain(path)}
     removed = []
-    for path in found[:-keep]:
+    for path in older:
         real = path.resolve()
         if real in needed:
             continue
@@ -448,7 +476,7 @@ def prune(directory: Path, keep: int) -> list[Path]:
 
 
 def _newest_shared(directory: Path) -> Path | None:
-    for _, path in reversed(numbered(directory)):
+    for path in reversed(usable(directory)):
         with contextlib.suppress(ManifestError):
             if read_manifest(path).levels.shared:
                 return path.resolve()

@@ -80,7 +80,7 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
 
 def older(checkpoint: Path, *, signed: bool = True) -> Path | None:
     """The newest checkpoint of the same job before this one whose headers are good."""
-    paths = [path.resolve() for _, path in publish.numbered(publish.owner(checkpoint.parent))]
+    paths = [path.resolve() for path in publish.usable(publish.owner(checkpoint.parent))]
     before = paths[: paths.index(checkpoint)] if checkpoint in paths else []
     for path in reversed(before):
         with contextlib.suppress(ManifestError):

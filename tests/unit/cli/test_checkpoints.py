@@ -90,6 +90,44 @@ def test_list_checkpoints(job: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "ckpt-000002 (latest)" in capsys.readouterr().out
 
 
+def test_list_verified(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", str(job), "--verify"]) == 0
+    assert capsys.readouterr().out.count("good") == 2
+    images.flip(job / "ckpt-000001" / "rank-00001.img", 5000)
+    assert cli.main(["list", str(job), "--verify", "--json"]) == 0
+    older, newer = json.loads(capsys.readouterr().out)
+    assert older["state"].startswith("damaged: ") and "rank-00001.img" in older["state"] and newer["state"] == "good"
+    images.flip(job / "ckpt-000002" / "rank-00000.img", 5000)
+    assert cli.main(["list", str(job), "--verify"]) == 1
+    assert cli.main(["list", str(job.parent), "--verify"]) == 2
+    assert "--verify needs one job" in capsys.readouterr().err
+
+
+def test_drop(job: Path, mpirun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The older checkpoint continues, until that is taken back."""
+    older, newer = job / "ckpt-000001", job / "ckpt-000002"
+    assert cli.main(["drop", str(newer)]) == 0
+    assert capsys.readouterr().out == f"{newer} is dropped; the newest one is now {older}\n"
+    assert cli.main(["list", str(job)]) == 0
+    text = capsys.readouterr().out
+    assert "ckpt-000001 (latest)" in text and "ckpt-000002 (dropped)" in text
+    assert publish.resolve(job) == older and (job / "latest").resolve() == older
+    assert publish.resolve(newer) == newer
+    assert cli.main(["drop", str(older)]) == 1
+    assert "the job has no other checkpoint" in capsys.readouterr().err
+    (job / "latest").unlink()
+    assert publish.latest(job) == older
+    assert cli.main(["prune", str(job), "--keep", "1"]) == 0 and older.exists() and newer.exists()
+    images.checkpoint(job, RANKS, 3)
+    assert cli.main(["prune", str(job), "--keep", "1"]) == 0 and not older.exists() and not newer.exists()
+    assert cli.main(["drop", str(job / "ckpt-000003"), "--undo"]) == 0
+
+
+def test_drop_is_taken_back(job: Path) -> None:
+    assert cli.main(["drop", str(job)]) == 0 and publish.latest(job) == job / "ckpt-000001"
+    assert cli.main(["drop", str(job / "ckpt-000002"), "--undo"]) == 0 and publish.latest(job) == job / "ckpt-000002"
+
+
 def test_inspect(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inspect", str(job)]) == 0
     text = capsys.readouterr().out

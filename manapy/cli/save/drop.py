@@ -1,0 +1,33 @@
+"""Let no restart choose a checkpoint by itself: its results are wrong, or it is not wanted for another reason.
+
+The job continues an older checkpoint, or a newer one. Nothing is deleted. A restart that names the checkpoint still
+takes it, and newer ones whose images need it can be restarted. `manapy list` shows which ones are dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ..shared import arguments, naming
+from ..shared.output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    arguments.add_checkpoint(parser)
+    parser.add_argument("--undo", action="store_true", help="let restarts choose the checkpoint again")
+    parser.add_argument("--json", action="store_true")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Mark the checkpoint, and print which one the job continues now."""
+    from ...ckpt.store import publish
+    from ...core.errors import ManapyError, explained
+
+    path = naming.checkpoint(options.checkpoint)
+    with explained(ManapyError):
+        publish.drop(path, not options.undo)
+    newest = publish.latest(publish.owner(path.parent))
+    out.data({"checkpoint": str(path), "dropped": not options.undo, "latest": str(newest)})
+    out.line(f"{path} is {'used again' if options.undo else 'dropped'}; the newest one is now {newest}")
+    return 0
