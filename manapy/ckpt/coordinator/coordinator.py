@@ -351,13 +351,16 @@ class Coordinator:
             self.ranks.send(self.ranks.known, "GO")
         self._set_state("running")
         self._started.set()
-        try:
-            self.storage.check(self.ranks.hosts())
-        except CheckpointError as error:  # no checkpoint would ever succeed
-            log.error("%s", error)
-            self.ranks.kill(str(error), USAGE_CODE)
+        self._spawn(self._check_storage())
         if self._fetch is not None:
             self._spawn(self._protect_again(self._fetch))
+
+    async def _check_storage(self) -> None:
+        try:
+            await self.storage.check(self.ranks.hosts())
+        except CheckpointError as error:  # no checkpoint would ever succeed, or protect anything
+            log.error("%s", error)
+            self.ranks.kill(str(error), USAGE_CODE)
 
     async def _protect_again(self, fetch: Fetch) -> None:
         if trouble := await fetch.protect_again():

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -100,14 +101,32 @@ class Storage:
         """What the manifest says of this."""
         return {"levels": self.levels.record()} if self._root is not None else {}
 
-    def check(self, hosts: Sequence[str]) -> None:
-        """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError."""
+    async def check(self, hosts: Sequence[str]) -> None:
+        """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError if not; tells the
+        user what is strange."""
         if self._root is not None:
             if self._failure_groups is not None:
                 self.sets = failure_groups.read(self._failure_groups, hosts)
             self._choose_code({host: host for host in hosts})
             if why := code.complaint(self._policy.spare):
                 raise CheckpointError(why)
+            if len(set(hosts)) > 1 and (shared := await self._shared(sorted(set(hosts)))):
+                trouble = f"--local {self._root.parent}: hosts {' and '.join(shared)} share this directory"
+                if self._policy.text != "none":
+                    raise CheckpointError(f"{trouble}, so --redundancy {self._policy.text} protects nothing")
+                self._say(f"{trouble}: it is not local to each host")
+
+    async def _shared(self, hosts: Sequence[str]) -> list[str]:
+        """Hosts that see the same directory as the first of them, which is not local to any of them."""
+        assert self._root is not None
+        root, text = str(self._root), os.urandom(16).hex()
+        try:
+            await self._each((host, ("sign", root, str(self._dir), host, text)) for host in hosts)
+            seen = await asyncio.gather(*(self.order(host, "signs", root, text) for host in hosts))
+        except CheckpointError as error:  # each checkpoint will say so
+            log.warning("--local: %s", error)
+            return []
+        return max(seen, key=len) if max(map(len, seen)) > 1 else []
 
     def choose(self, hosts: Sequence[str]) -> list[str]:
         """The folder of each rank, by the ranks' hosts."""

@@ -2,6 +2,7 @@
 
     DIR/manapy-<hash>/tmp-000007-x3k9/node-00001/    the images of this host's ranks, while they are written
     DIR/manapy-<hash>/ckpt-000007/node-00001/        the same after settle()
+    DIR/manapy-<hash>/host-NAME                      was this host here in the present run of the job?
     DIR/manapy-<hash>/ckpt-000007/spare/             spare blocks of other hosts' images (ckpt/redundancy)
 
 Invariants
@@ -25,6 +26,7 @@ from ...core.files import create_private, discard, sync
 from . import image, levels, own, publish
 
 PART = ".part"  # of the name of a copy that is not complete
+SIGN = "host-"  # and the name of a host: see signs()
 WHAT = "the local directory for checkpoints"
 
 
@@ -40,6 +42,11 @@ def perform(verb: str, words: Sequence[str]) -> list[str]:
                 clean(Path(root), keep)
             case "flush", [checkpoint, folder]:
                 flush(Path(checkpoint), folder)
+            case "sign", [root, job, host, text]:
+                open_root(Path(root), Path(job))
+                (Path(root) / f"{SIGN}{host}").write_text(text)
+            case "signs", [root, text]:
+                return signs(Path(root), text)
             case "find", [checkpoint]:
                 return [str(rank) for rank in find(Path(checkpoint))]
             case "spare", [checkpoint]:
@@ -123,6 +130,12 @@ def find(checkpoint: Path) -> list[int]:
         if is_image(file, entry):
             found.append(entry.rank)
     return found
+
+
+def signs(root: Path, text: str) -> list[str]:
+    """The hosts that have signed this directory with this text, in the run of a job: if there are several, they share
+    it. Raises OSError."""
+    return sorted(file.name.removeprefix(SIGN) for file in root.glob(f"{SIGN}*") if file.read_text() == text)
 
 
 def spare(checkpoint: Path) -> dict[str, int]:

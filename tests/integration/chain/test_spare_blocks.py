@@ -3,6 +3,7 @@ take their local storage with them, and the restart rebuilds their images."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import emulated
 import pytest
+from compiling import build
 from emulated import call_inside, inside
-from jobs import Job, manapy
+from jobs import PROGRAMS, Job, JobError, manapy
 from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store import publish
 from phases import answer, reach
@@ -175,6 +177,57 @@ def test_failure_group_that_is_too_large(job: Job, tmp_path: Path) -> None:
     job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
     assert job.wait() == 2
     assert job.output().count("--redundancy rs:3+1: 3 of 5 hosts fail together (most)") == 1
+
+
+@pytest.mark.parametrize("redundancy", ["none", "xor"])
+def test_shared_directory(job: Job, tmp_path: Path, redundancy: str) -> None:
+    """All nodes see this directory: spare blocks there protect nothing, and the job ends. Without them, it says so."""
+    shared = str(tmp_path / "shared")
+    trouble = f"--local {shared}: hosts {' and '.join(sorted(NAMES))} share this directory"
+    options = ("--local", shared, "--redundancy", redundancy)
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    if redundancy == "none":
+        job.wait_for(f"{trouble}: it is not local to each host")
+        job.kill()
+    else:
+        assert job.wait() == 2
+        assert job.output().count(f"{trouble}, so --redundancy xor protects nothing") == 1
+
+
+def test_disks_that_fail(job: Job, undisturbed: bytes, tmp_path: Path) -> None:
+    """At each level: a checkpoint that cannot be written fails, one that cannot be copied stays where it is, and the
+    next one succeeds."""
+    preload, order = tmp_path / "disk_errors.so", tmp_path / "order"
+    build(preload, PROGRAMS / "moments" / "disk_errors.c", "-shared", "-fPIC", "-ldl")
+    job.env |= {"LD_PRELOAD": str(preload), "DISK_ERRORS": str(order)}
+    start(job, "xor", "--flush", "0s")
+    path = job.checkpoint()
+    for number, call, place in (
+        (errno.EIO, "pwrite", f"{LOCAL}/"),
+        (errno.ENOSPC, "write", "/spare/"),
+        (errno.EIO, "fsync", "/spare/"),
+    ):
+        until(lambda: publish.read_manifest(path).levels.shared, job.report)
+        order.write_text(f"{number} {call} {place}")
+        with pytest.raises(JobError, match=os.strerror(number)):
+            job.checkpoint()
+        assert publish.latest(job.dir) == path
+        order.unlink()
+        path = job.checkpoint()
+    for number, call in ((errno.ENOSPC, "write"), (errno.EIO, "fsync")):
+        order.write_text(f"{number} {call} {job.dir.name}/ckpt-")
+        path = job.checkpoint()
+        job.wait_for(
+            lambda text: bool(re.search(rf"{path} stays on local storage only: .*{os.strerror(number)}", text))
+        )
+        assert not publish.read_manifest(path).levels.shared
+        order.unlink()
+    last = step(job.output())
+    job.kill()
+    shutil.rmtree(images_of(NAMES[3]))
+    job.restart()
+    goes_on(job, undisturbed, path, last)
+    assert "1 image rebuilt from spare blocks" in job.output()
 
 
 def lose(job: Job, node: str) -> None:

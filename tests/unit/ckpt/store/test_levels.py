@@ -151,6 +151,15 @@ def test_link_in_place_of_the_directory(job: Path, root: Path, tmp_path: Path) -
         local.perform("make", [str(root), str(job), "tmp-000001-x", FOLDER])
 
 
+def test_hosts_that_share_a_directory(job: Path, root: Path) -> None:
+    """They find each other's signs of this run of the job."""
+    local.perform("sign", [str(root), str(job), "a", "old"])
+    local.perform("sign", [str(root), str(job), "b", "new"])
+    assert local.perform("signs", [str(root), "new"]) == ["b"]
+    local.perform("sign", [str(root), str(job), "a", "new"])
+    assert local.perform("signs", [str(root), "new"]) == ["a", "b"]
+
+
 def test_unknown_order(job: Path) -> None:
     with pytest.raises(ManapyError, match="does not know the order"):
         local.perform("copy", ["a"])
