@@ -160,6 +160,26 @@ def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None)
     return Path(path) if path else None
 
 
+def stop_later(
+    job: Job, *, before: float | None = None, moment: str = "", progress: Progress | None = None
+) -> Path | None:
+    """End the job with its next checkpoint; or with one of its own, ``before`` this time, seconds since the epoch,
+    which people call ``moment``. Returns the checkpoint's path when the job has ended. Raises CheckpointError."""
+    request = "STOP next"
+    if before is not None:
+        request = protocol.join("STOP", "before", max(0, round((before - time.time()) * 1000)), moment)
+    with Connection(job, answer=REQUEST_SECONDS) as connection:
+        connection.send(request)
+        return Path(_result(connection, progress)[0])
+
+
+def go_on(job: Job) -> None:
+    """Take back what stop_later() has ordered. Raises CheckpointError if there is nothing to take back."""
+    with Connection(job, answer=REQUEST_SECONDS) as connection:
+        connection.send("STOP cancel")
+        _result(connection, None)
+
+
 def status(job: Job) -> dict[str, Any]:
     """State of the job and of its ranks; the keys are in README.md of this folder."""
     with Connection(job) as connection:

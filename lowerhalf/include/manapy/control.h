@@ -136,6 +136,8 @@
  *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
  *                                                             hold: the ranks stay stopped until they are killed (STOP
  *                                                             0)
+ *   STOP next | STOP before after_ms moment | STOP cancel       exit with the next checkpoint that others ask for; or
+ *                                                             before so many ms have passed; take that back
  * coordinator -> command
  *   PROGRESS text | RESULT ok path [remark] | RESULT failed reason | RESULT died reason | JSON text
  *                                                             remark: how long the job stood, of a checkpoint that

@@ -24,7 +24,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from .connections import Connections
 from .fetch import Fetch
 from .flow import Flow, Published
 from .increments import Increments
+from .later_stop import LaterStop
 from .mpi_init import InitWatch
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
@@ -160,6 +161,9 @@ class Coordinator:
         self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
         self.init = InitWatch(self.ranks)
         self.requests = Requests()
+        self._later_stop = LaterStop(
+            self.requests, lambda: self.flow.took, lambda: self.flow.controller.finishing or self.ranks.over.is_set()
+        )
         self.tickets = Tickets(settings.ranks, self.requests)
         self.record: dict[str, Any] = {}
         self.state = "starting"
@@ -184,6 +188,7 @@ class Coordinator:
             self.tickets,
             self._started,
             lambda: self._connections.busy,
+            self._later_stop,
         )
         self._last: Published | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -485,6 +490,13 @@ class Coordinator:
                 await self._fetch.serve(channel, int(rank), protocol.decode_text(host))
             case "STOP", [("0" | "1") as checkpoint]:
                 await self._answer(channel, lambda: self._stop(checkpoint == "1"))
+            case "STOP", ["next"]:
+                await self._answer(channel, lambda: self._ended_by(self._later_stop.with_next()))
+            case "STOP", ["before", after_ms, moment]:
+                ended = self._later_stop.before(int(after_ms) / 1000, protocol.decode_text(moment))
+                await self._answer(channel, lambda: self._ended_by(ended))
+            case "STOP", ["cancel"]:
+                await self._answer(channel, self._take_back)
             case _:
                 if kind:
                     channel.send(protocol.join("RESULT", "failed", "the coordinator does not know this command"))
@@ -506,6 +518,15 @@ class Coordinator:
             self.ranks.kill("the job was stopped (manapy stop)", STOP_CODE)
         await self.ranks.over.wait()
         return path, remark
+
+    async def _ended_by(self, last: Coroutine[Any, Any, Published]) -> tuple[str, str]:
+        published = await last
+        await self.ranks.over.wait()
+        return str(published.path), published.remark
+
+    async def _take_back(self) -> tuple[str, str]:
+        self._later_stop.take_back()
+        return "", ""
 
     async def _answer(self, channel: Channel, work: Callable[[], Any]) -> None:
         task = asyncio.ensure_future(work())

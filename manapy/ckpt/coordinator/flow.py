@@ -111,6 +111,7 @@ class Flow:
         self._heard = 0.0
         self.written = 0  # bytes of the images of the checkpoint in progress, as last measured
         self._measured = 0.0
+        self.took = 0.0  # seconds of the last published checkpoint
         self.idle = asyncio.Event()  # set in that phase
         self.idle.set()
 
@@ -163,6 +164,7 @@ class Flow:
         path = published.path
         self.increments.published(path, self.epoch, where, entries)
         took, until_safe = time.monotonic() - self._begun, self._halted - self._begun
+        self.took = took
         since = f", changes since {parent['parent']}" if parent else ""
         log.info("published %s after %.3f s (%.3f s to a safe moment)%s", path, took, until_safe, since)
         remark = ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .flow import Flow, Phase, Published, name_ranks
+from .later_stop import LaterStop
 from .mpi_init import InitWatch
 from .ranks import Ranks
 from .requests import Tickets
@@ -24,6 +25,7 @@ class Report:
     """Looks at the parts of one job.
 
     ``resumed``: is it a restart? ``started``: is set when all ranks run. ``busy()``: why ranks were refused, or empty.
+    ``later_stop``: has the user ordered the end of the job?
     """
 
     directory: Path
@@ -34,6 +36,7 @@ class Report:
     tickets: Tickets
     started: asyncio.Event
     busy: Callable[[], str]
+    later_stop: LaterStop
     begun: float = field(default_factory=time.monotonic)
 
     def waiting(self) -> list[str]:
@@ -49,7 +52,7 @@ class Report:
         if self.tickets.called and self.flow.phase is Phase.IDLE:
             absent = next(rank for rank in range(self.ranks.size) if rank not in self.tickets.called)
             return [f"rank {min(self.tickets.called)} has called manapy.checkpoint(), rank {absent} has not"]
-        return self.flow.waiting()
+        return self.flow.waiting() or [self.later_stop.text] * bool(self.later_stop.text)
 
     def explain(self, missing: list[int]) -> str:
         """Why these ranks have not connected."""

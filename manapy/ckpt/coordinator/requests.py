@@ -3,7 +3,8 @@
 A request that arrives before the ranks are told (while ranks start, or are being checked) joins the checkpoint that is
 being prepared. A later request waits for the next checkpoint, and shares it with all others that wait. If one of
 several requests asks for exit, the job exits. If one asks for hold, the ranks stay stopped until they are killed. A
-request may also accept a checkpoint that is in progress, or that was published a short time ago.
+request may also accept a checkpoint that is in progress, or that was published a short time ago. One may ride: it waits
+until others ask for a checkpoint, and makes the job exit with that one.
 
 Invariants
  1. Every request is answered exactly once: with the path, or with one line that says why there is none.
@@ -40,6 +41,7 @@ class Requests:
         self.open = False  # may `current` still be joined?
         self.next: Batch | None = None
         self.arrived = asyncio.Event()
+        self._riders: list[asyncio.Future[Published]] = []
         self._published: tuple[float, Published] | None = None  # the last checkpoint, and when (monotonic)
 
     def _batch(self, then: str, grace_ms: int) -> Batch:
@@ -60,6 +62,19 @@ class Requests:
         self._batch(then, grace_ms).futures.append(future)
         return future
 
+    def ride(self) -> asyncio.Future[Published]:
+        """Exit with the next checkpoint that others ask for."""
+        future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+        self._riders.append(future)
+        return future
+
+    def get_off(self, rider: asyncio.Future[Published]) -> bool:
+        """Take back what ride() has asked for. False: that checkpoint has begun, or is over."""
+        waits = rider in self._riders
+        if waits:
+            self._riders.remove(rider)
+        return waits
+
     def ask_recent(self, within: float) -> asyncio.Future[Published]:
         """The same, but accepts a checkpoint that is in progress or was published within so many seconds."""
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
@@ -79,6 +94,10 @@ class Requests:
         assert self.next is not None
         self.arrived.clear()
         self.current, self.next, self.open = self.next, None, True
+        if self._riders:
+            self.current.then = max(self.current.then, "exit", key=STRENGTH.index)
+            self.current.futures += self._riders
+            self._riders = []
         return self.current
 
     def close(self) -> None:
@@ -105,6 +124,10 @@ class Requests:
 
     def fail_all(self, reason: str) -> None:
         """The job ends: all requests fail."""
+        if self._riders:
+            self.next = self.next or Batch()
+            self.next.futures += self._riders
+            self._riders = []
         while self.current is not None or self.next is not None:
             if self.current is None:
                 self.current, self.next = self.next, None

@@ -1,22 +1,67 @@
-"""End a job: take a final checkpoint, then let all ranks exit. With --no-checkpoint, end it at once."""
+"""End a job: take a final checkpoint, then let all ranks exit. With --no-checkpoint, end it at once.
+
+With --next or --before, the end is ordered in advance. The command waits until the job has ended. The order stands also
+if the command is interrupted; --cancel takes it back. `manapy status` shows it.
+"""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ..shared import arguments, naming
 from ..shared.output import Output
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_job(parser)
-    parser.add_argument(
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument(
         "--no-checkpoint",
         action="store_true",
         help="take no final checkpoint; the work since the last checkpoint is lost",
     )
+    when.add_argument(
+        "--next",
+        action="store_true",
+        help="end the job with its next checkpoint, which --interval, the program or another command asks for",
+    )
+    when.add_argument(
+        "--before",
+        metavar="TIME",
+        type=moment,
+        help=(
+            "take the final checkpoint so early that the job has ended at TIME, such as 18:30 or 2026-11-27T18:30: ten "
+            "seconds and twice the time of the last checkpoint before"
+        ),
+    )
+    when.add_argument("--cancel", action="store_true", help="take --next or --before back")
     parser.add_argument("--json", action="store_true")
+
+
+def moment(text: str) -> datetime:
+    """A time of today, or of tomorrow if it has passed; or a date and a time."""
+    from datetime import datetime, timedelta
+
+    now = datetime.now().astimezone()
+    for form in ("%H:%M", "%H:%M:%S"):
+        try:
+            clock = datetime.strptime(text, form)
+        except ValueError:
+            continue
+        found = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
+        return found if found > now else found + timedelta(days=1)
+    try:
+        found = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a time such as 18:30 or 2026-11-27T18:30: '{text}'") from None
+    if found <= now:
+        raise argparse.ArgumentTypeError(f"this time has passed: '{text}'")
+    return found
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -24,8 +69,19 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ...ckpt import command
 
     where = naming.job(options.job)
+    if options.cancel:
+        command.go_on(where)
+        out.data({"job": str(where.dir), "ends": None})
+        out.line(f"{where.dir}: the job goes on")
+        return 0
     with out.activity("stopping") as show:
-        path = command.stop(where, checkpoint=not options.no_checkpoint, progress=show)
+        if options.next:
+            path = command.stop_later(where, progress=show)
+        elif options.before:
+            at = options.before
+            path = command.stop_later(where, before=at.timestamp(), moment=at.strftime("%F %T"), progress=show)
+        else:
+            path = command.stop(where, checkpoint=not options.no_checkpoint, progress=show)
     out.data({"stopped": str(where.dir), "checkpoint": None if path is None else str(path)})
     if path is not None:
         out.line(str(path))

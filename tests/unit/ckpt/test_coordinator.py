@@ -15,7 +15,7 @@ import fake_jobs
 import pytest
 from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
 from manapy.ckpt import command
-from manapy.ckpt.coordinator import connections, coordinator, flow, ranks, report, requests
+from manapy.ckpt.coordinator import connections, coordinator, flow, later_stop, ranks, report, requests
 from manapy.ckpt.coordinator.requests import Requests, Tickets
 from manapy.ckpt.store import job, publish
 from manapy.clock import WORLD
@@ -342,6 +342,84 @@ def test_stop(tmp_path: Path, checkpoint: bool) -> None:
         await fake.task
         assert answer.strip() == (f"RESULT ok {fake.dir}/ckpt-000001" if checkpoint else "RESULT ok")
         assert job.read(fake.dir).state == ("checkpointed" if checkpoint else "stopped")
+
+    play(tmp_path, test)
+
+
+async def ordered(fake: FakeJob, text: str) -> None:
+    await fake.until(lambda: fake.coordinator.report.waiting() == [text])
+
+
+def test_stop_with_the_next_checkpoint(tmp_path: Path) -> None:
+    """Also if one fails meanwhile."""
+
+    async def test(fake: FakeJob) -> None:
+        stopped = asyncio.ensure_future(fake.command("STOP next"))
+        await ordered(fake, "the job ends with its next checkpoint")
+        fake.ranks[1].act["CHECK"] = "REFUSED {epoch} a socket"
+        assert "failed" in await fake.checkpoint()
+        del fake.ranks[1].act["CHECK"]
+        await ordered(fake, "the job ends with its next checkpoint")
+        assert "ok" in await fake.checkpoint()
+        await fake.task
+        assert (await stopped)[-1].strip() == f"RESULT ok {fake.dir}/ckpt-000001"
+        assert job.read(fake.dir).state == "checkpointed"
+
+    play(tmp_path, test)
+
+
+def test_stop_before_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later_stop, "LEAD_SECONDS", NEVER)
+
+    async def test(fake: FakeJob) -> None:
+        answer = (await fake.command(f"STOP before {int(NEVER * 500)} noon"))[-1]
+        await fake.task
+        assert answer.strip() == f"RESULT ok {fake.dir}/ckpt-000001"
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("order", "text"), [("next", "with its next checkpoint"), ("before 99999999 noon", "before noon")]
+)
+def test_stop_is_taken_back(tmp_path: Path, order: str, text: str) -> None:
+    async def test(fake: FakeJob) -> None:
+        assert "nobody has ordered" in (await fake.command("STOP cancel"))[-1]
+        stopped = asyncio.ensure_future(fake.command(f"STOP {order}"))
+        await ordered(fake, f"the job ends {text}")
+        assert (await fake.command("STOP cancel"))[-1].startswith("RESULT ok")
+        assert "taken back" in (await stopped)[-1]
+        assert "ok" in await fake.checkpoint()
+        assert job.read(fake.dir).state == "running"
+
+    play(tmp_path, test)
+
+
+def test_stop_is_taken_back_too_late(tmp_path: Path) -> None:
+    """Its checkpoint has begun."""
+
+    async def test(fake: FakeJob) -> None:
+        stopped = asyncio.ensure_future(fake.command("STOP next"))
+        await ordered(fake, "the job ends with its next checkpoint")
+        fake.ranks[1].act["WRITE"] = "hold"
+        asked = await fake.ask("CHECKPOINT continue -1")
+        order = await fake.ranks[1].until("WRITE")
+        assert "it is too late" in (await fake.command("STOP cancel"))[-1]
+        fake.ranks[1].persist(order.split(" ")[1:])
+        assert "RESULT ok" in (await asked.end())[-1] and "RESULT ok" in (await stopped)[-1]
+        await fake.task
+
+    play(tmp_path, test)
+
+
+def test_job_that_ends_before_its_next_checkpoint(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        stopped = asyncio.ensure_future(fake.command("STOP next"))
+        await ordered(fake, "the job ends with its next checkpoint")
+        for rank in fake.ranks:
+            rank.finish()
+        await fake.task
+        assert "the job has ended" in (await stopped)[-1]
 
     play(tmp_path, test)
 
