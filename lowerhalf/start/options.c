@@ -205,7 +205,6 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     }
     if (out->redundancy && !out->local) usage("--redundancy needs ", "--local");
     if (out->failure_groups && !out->redundancy) usage("--failure-groups needs ", "--redundancy");
-    if (out->dirty && out->local) usage("--dirty cannot be used together with ", "--local");
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }
     mpy_options = *out;
     return i;

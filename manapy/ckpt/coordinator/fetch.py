@@ -6,14 +6,16 @@ no host has is rebuilt, if there are spare blocks. One that only another host ha
 
 Invariants
  1. All ranks get the same checkpoint. If the user has named one checkpoint, no other is taken.
- 2. An image is taken only if it is the one that the manifest names. The rank itself checks every byte of it.
- 3. A checkpoint that is older than the newest one is taken only with a line that says so.
+ 2. An incremental image and those that it needs are all on the rank's host, or all at the shared level.
+ 3. An image is taken only if it is the one that the manifest names. The rank itself checks every byte of it.
+ 4. A checkpoint that is older than the newest one is taken only with a line that says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +37,16 @@ class Found(NamedTuple):
     checkpoint: Path
     images: list[Path]
     remark: str
+
+
+class _Link(NamedTuple):
+    """A checkpoint that is continued, or that its images need. ``ranks``: those that need it. ``near``: the ranks whose
+    images each host has."""
+
+    path: Path
+    manifest: publish.Manifest
+    ranks: set[int]
+    near: dict[str, set[int]]
 
 
 class Fetch:
@@ -66,11 +78,11 @@ class Fetch:
             return ""
         checkpoint = self._found.result().checkpoint
         try:
-            manifest = await asyncio.to_thread(publish.read_manifest, checkpoint)
-            held = manifest.levels
-            if held.local and not held.shared and (held.partner or held.code):
-                near, spare = await self._on_hosts(checkpoint), await self._spare(checkpoint)
-                await Reprotect(checkpoint, manifest, self._hosts, near, spare, self._storage).run()
+            for path, manifest, _, _ in await asyncio.to_thread(_line, checkpoint):
+                held = manifest.levels
+                if held.local and not held.shared and (held.partner or held.code):
+                    near, spare = await self._on_hosts(path), await self._spare(path)
+                    await Reprotect(path, manifest, self._hosts, near, spare, self._storage).run()
         except ManapyError as error:
             log.error("%s: not protected again: %s", checkpoint, error)
             if publish.is_checkpoint(checkpoint):  # it was not deleted meanwhile
@@ -109,22 +121,27 @@ class Fetch:
 
     async def _images(self, checkpoint: Path) -> Found:
         """The images of one checkpoint. Raises CheckpointError, ManifestError."""
-        manifest = await asyncio.to_thread(publish.read_manifest, checkpoint)
+        line = await asyncio.to_thread(_line, checkpoint)
+        manifest = line[-1].manifest
         if len(manifest.ranks) != self._size:
             raise CheckpointError(f"{checkpoint} has {len(manifest.ranks)} ranks instead of {self._size}")
-        near = await self._on_hosts(checkpoint) if manifest.levels.local else {}
-        rebuilt = await self._rebuild(checkpoint, manifest, near) if manifest.levels.code else set()
-        moved = await self._move(checkpoint, manifest, near)
-        far = [entry for entry in manifest.ranks if entry.rank not in near.get(self._hosts[entry.rank], ())]
-        missing = await asyncio.to_thread(
-            lambda: [entry.rank for entry in far if not local.is_image(checkpoint / entry.image, entry)]
-        )
+        for each in line:
+            if each.manifest.levels.local:
+                each.near.update(await self._on_hosts(each.path))
+        absent = {rank for each in line for rank in each.ranks.difference(*each.near.values())}
+        far = await asyncio.to_thread(_shared, line, absent)
+        rebuilt, moved = set(), set()
+        for number, each in enumerate(line):
+            if (lost := absent - far) and each.manifest.levels.code:
+                rebuilt |= await self._rebuild(each, each.ranks & lost, line[:number])
+        for each in line:
+            moved |= await self._move(each, each.ranks - far)
+        missing = [rank for rank in range(self._size) if rank not in far and not self._is_near(rank, line)]
         if missing:
             raise CheckpointError(f"{checkpoint} cannot be completed: {_lost(manifest, missing)}")
-        shared = {entry.rank for entry in far}
         images = [
             checkpoint / entry.image
-            if entry.rank in shared
+            if entry.rank in far
             else levels.local_path(manifest.levels, checkpoint, entry.image)
             for entry in manifest.ranks
         ]
@@ -137,19 +154,27 @@ class Fetch:
         where = " and ".join(f"{count} image{'s' * (count > 1)} {place}" for count, place in counts if count)
         return Found(checkpoint, images, f"continuing {checkpoint}: {where}")
 
-    async def _rebuild(self, checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> set[int]:
-        """Make images again that are nowhere. ``near`` gets them. Returns their ranks. Raises CheckpointError."""
-        nowhere = await asyncio.to_thread(_nowhere, checkpoint, manifest, near)
+    def _is_near(self, rank: int, line: list[_Link]) -> bool:
+        """Are all images that a rank needs on its host?"""
+        return all(rank in each.near.get(self._hosts[rank], ()) for each in line if rank in each.ranks)
+
+    async def _rebuild(self, link: _Link, ranks: set[int], older: list[_Link]) -> set[int]:
+        """Make images of these ranks again that no host has, and note them. Returns their ranks. Raises
+        CheckpointError."""
+        nowhere = ranks.difference(*link.near.values())
         if not nowhere:
             return set()
-        made, at = protect.groups(manifest.levels.code), protect.whole(manifest.ranks, near)
-        lost = list(dict.fromkeys(manifest.ranks[rank].image.rpartition("/")[0] for rank in nowhere))
-        onto = {folder: self._hosts[levels.in_folder(manifest.ranks, folder)[0].rank] for folder in lost}
-        spare = protect.spare_hosts(made, manifest.ranks, await self._spare(checkpoint))
-        done = await self._storage.protect.rebuild(checkpoint, manifest, lost, at, spare, onto)
+        entries = link.manifest.ranks
+        made, at = protect.groups(link.manifest.levels.code), protect.whole(entries, link.near)
+        lost = list(dict.fromkeys(_folder(entries[rank]) for rank in sorted(nowhere)))
+        onto = {folder: self._hosts[levels.in_folder(entries, folder)[0].rank] for folder in lost}
+        for each in older:  # an image is checked together with those that it needs
+            await self._move(each, each.ranks & nowhere, {rank: onto[_folder(entries[rank])] for rank in nowhere})
+        spare = protect.spare_hosts(made, entries, await self._spare(link.path))
+        done = await self._storage.protect.rebuild(link.path, link.manifest, lost, at, spare, onto)
         for folder in done:
-            near[onto[folder]].update(entry.rank for entry in levels.in_folder(manifest.ranks, folder))
-        return {rank for rank in nowhere if manifest.ranks[rank].image.rpartition("/")[0] in done}
+            link.near[onto[folder]].update(entry.rank for entry in levels.in_folder(entries, folder))
+        return {rank for rank in nowhere if _folder(entries[rank]) in done}
 
     async def _spare(self, checkpoint: Path) -> dict[str, dict[str, int]]:
         """The spare blocks of each host, and their sizes."""
@@ -160,19 +185,19 @@ class Fetch:
             for host, words in zip(hosts, answers, strict=True)
         }
 
-    async def _move(self, checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> set[int]:
-        """Copy images to the hosts of their ranks, and note that in ``near``. Returns their ranks. Raises
+    async def _move(self, link: _Link, ranks: set[int], onto: Mapping[int, str] | None = None) -> set[int]:
+        """Copy images of these ranks to their hosts, or to these ones, and note that. Returns their ranks. Raises
         CheckpointError."""
-        moves, ranks = [], set()
-        for entry in manifest.ranks:
-            target = self._hosts[entry.rank]
-            source = next((host for host, ranks in near.items() if entry.rank in ranks), None)
-            if source is not None and entry.rank not in near[target]:
-                moves.append((source, target, entry.image))
-                near[target].add(entry.rank)
-                ranks.add(entry.rank)
-        await self._storage.move(moves, manifest.levels.local, checkpoint.name)
-        return ranks
+        moves, done = [], set()
+        for rank in sorted(ranks):
+            target = (onto or self._hosts)[rank]
+            source = next((host for host, some in link.near.items() if rank in some), None)
+            if source is not None and rank not in link.near[target]:
+                moves.append((source, target, link.manifest.ranks[rank].image))
+                link.near[target].add(rank)
+                done.add(rank)
+        await self._storage.move(moves, link.manifest.levels.local, link.path.name)
+        return done
 
     async def _on_hosts(self, checkpoint: Path) -> dict[str, set[int]]:
         """The ranks whose images each host has."""
@@ -181,10 +206,27 @@ class Fetch:
         return {host: set(map(int, ranks)) for host, ranks in zip(hosts, answers, strict=True)}
 
 
-def _nowhere(checkpoint: Path, manifest: publish.Manifest, near: dict[str, set[int]]) -> list[int]:
-    """The ranks whose images no host has, and the shared level hasn't."""
-    there = set().union(*near.values())
-    return [e.rank for e in manifest.ranks if e.rank not in there and not local.is_image(checkpoint / e.image, e)]
+def _line(checkpoint: Path) -> list[_Link]:
+    """A checkpoint, and before it those that its images need, the oldest first. Raises ManifestError."""
+    line: list[_Link] = []
+    for path in publish.chain(checkpoint):
+        manifest = publish.read_manifest(path)
+        ranks = {entry.rank for entry in line[-1].manifest.ranks if entry.kept} & line[-1].ranks if line else None
+        line.append(_Link(path, manifest, set(range(len(manifest.ranks))) if ranks is None else ranks, {}))
+    return line[::-1]
+
+
+def _shared(line: list[_Link], ranks: set[int]) -> set[int]:
+    """Those of the ranks whose images, all that they need, the shared level has."""
+
+    def is_there(rank: int, link: _Link) -> bool:
+        return local.is_image(link.path / link.manifest.ranks[rank].image, link.manifest.ranks[rank])
+
+    return {rank for rank in ranks if all(is_there(rank, each) for each in line if rank in each.ranks)}
+
+
+def _folder(entry: publish.Entry) -> str:
+    return entry.image.rpartition("/")[0]
 
 
 def _lost(manifest: publish.Manifest, ranks: list[int]) -> str:

@@ -8,8 +8,9 @@ Invariants
     the partner of each host has a copy of them, or hosts have their spare blocks.
  2. The record of the shared level is written after all hosts have copied their images. A copy that fails leaves the
     record and the local level as they are.
- 3. Local storage keeps the newest checkpoint, and those that are nowhere else. An image is deleted there after the
-    record of its checkpoint no longer names the local level.
+ 3. Local storage keeps the newest checkpoint, those that are nowhere else, and what these need. An image is deleted
+    there after the record of its checkpoint no longer names the local level.
+ 4. What a checkpoint needs is copied before it.
 """
 
 from __future__ import annotations
@@ -208,7 +209,8 @@ class Storage:
             return ""
         async with self._flushing:
             try:
-                await self._flush(checkpoint)
+                for each in reversed(await asyncio.to_thread(publish.chain, checkpoint)):
+                    await self._flush(each)
                 await self.tidy()
             except ManapyError as error:
                 log.error("%s: not copied: %s", checkpoint, error)
@@ -234,8 +236,11 @@ class Storage:
 
     def _note_copied(self, checkpoint: Path, manifest: Manifest) -> None:
         publish.relevel(checkpoint, manifest.levels._replace(shared=True), self._secret)
-        for path, older in publish.checkpoints(self._dir):  # invariant 3
-            if older.time < manifest.time and older.levels.local and older.levels.shared:
+        found = publish.checkpoints(self._dir)
+        newer = [path for path, held in found if held.levels.local and held.time >= manifest.time]
+        needed = {real for path in newer for real in publish.chain(path)}
+        for path, older in found:  # invariant 3
+            if path not in needed and older.levels.local and older.levels.shared:
                 publish.relevel(path, Levels(), self._secret)
 
     async def tidy(self) -> None:

@@ -118,6 +118,29 @@ def test_node_lost_during_the_copy(job: Job, undisturbed: bytes) -> None:
     goes_on(job, undisturbed, path, before)
 
 
+@pytest.mark.parametrize("redundancy", ["partner", "rs:3+2"])
+def test_incremental_images(job: Job, undisturbed: bytes, redundancy: str) -> None:
+    """Lost images, and those that they need, come back; also if ranks are on other nodes now."""
+    start(job, redundancy, "--dirty", "hash")
+    paths = [job.checkpoint() for _ in range(3)]
+    assert [publish.read_manifest(path).parent for path in paths] == ["", paths[0].name, paths[1].name]
+    last = step(job.output())
+    job.kill()
+    for node in NAMES[1::2][: LOSSES.get(redundancy, 1)]:
+        shutil.rmtree(images_of(node))
+    job.mpirun = emulated.mpirun(NAMES[0], ",".join(f"{name}:1" for name in (*NAMES[2:], *NAMES[:2])))
+    job.restart()
+    job.wait_for(after(last))
+    log = job.dir / "coordinator.log"
+    for path in paths:
+        until(lambda: re.search(rf"{path}: \d+ lost .* were made again", log.read_text()), log.read_text)
+    job.kill()
+    shutil.rmtree(images_of(NAMES[2]))
+    job.mpirun = emulated.mpirun(NAMES[0], ",".join(f"{name}:1" for name in NAMES))
+    job.restart()
+    goes_on(job, undisturbed, paths[-1], last)
+
+
 def test_damaged_spare_block(job: Job, undisturbed: bytes) -> None:
     """A bit of a spare block changes on its disk, and a node is lost: what was rebuilt is not used."""
     start(job, "xor")

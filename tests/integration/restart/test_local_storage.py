@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,34 @@ def test_copied_before_the_end(job: Job, tmp_path: Path) -> None:
     job.restart()
     job.wait_for(f"continuing {path}: 2 images from local storage")
     job.finish()
+
+
+def test_incremental_images(job: Job, tmp_path: Path, undisturbed: bytes) -> None:
+    """What a checkpoint needs is copied before it, and stays on local storage as long as the checkpoint."""
+    local = tmp_path / "local"
+    start(job, local, "--dirty", "hash", "--full-every", "3", "--flush", "1h")
+    first = job.checkpoint()
+    until(lambda: copied(first), job.report)
+    second = job.checkpoint()
+    assert publish.read_manifest(second).parent == first.name and not copied(second)
+    last = job.checkpoint("--then", "exit")
+    assert publish.read_manifest(last).parent == second.name and copied(second) and copied(last)
+    assert names_in(local) == {first.name, second.name, last.name}
+    job.finish()
+    job.restart(options=("--local", local, "--dirty", "hash", "--flush", "0s"))
+    job.wait_for(f"continuing {last}: 2 images from local storage")
+    job.wait_until_it_runs()
+    newest = job.checkpoint()
+    until(lambda: copied(newest), job.report)
+    until(lambda: names_in(local) == {newest.name}, job.report)
+    at = step(job.output())
+    job.kill()
+    shutil.rmtree(local)
+    job.restart(last)
+    assert not (last / "local").exists()  # an ordinary checkpoint
+    job.wait_for(after(at))
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
 def test_kept(job: Job, tmp_path: Path) -> None:
