@@ -4,7 +4,7 @@
  *
  * Invariants
  *  1. Only the coordinator decides which checkpoint is continued and which image is read: it knows where all ranks are
- *     (manapy/ckpt/coordinator/fetch.py). So all ranks continue the same one.
+ *     (manapy/ckpt/coordinator/levels/fetch.py). So all ranks continue the same one.
  *  2. The image is checked as any other one is (continue.c).
  */
 #include "lower.h"

@@ -173,7 +173,7 @@
  *   SERVES reason                                             it serves (empty), or why it cannot
  *   KEYS number request fields                                of its store, the coordinator (manapy/rdma/central.py)
  *
- * Local storage (manapy/ckpt/coordinator/storage.py, fetch.py). The words of an order are strings, as are those of its
+ * Local storage (manapy/ckpt/coordinator/levels). The words of an order are strings, as are those of its
  * answer; manapy/ckpt/store/local.py has the orders. Images move between hosts by other connections (ckpt/transfer.py).
  * coordinator -> node
  *   STORE number order words...                               do this with the local storage of your host

@@ -21,7 +21,7 @@ from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
 from .recordings import Agent, Recordings
 from .shift import Shift
-from .storage import Storage
+from .levels.storage import Storage
 from .tree import Below, Tree
 
 log = logging.getLogger(__name__)

@@ -40,14 +40,14 @@ from ..store import job, known, publish
 from . import report
 from .channel import Channel
 from .connections import Connections
-from .fetch import Fetch
+from .levels.fetch import Fetch
 from .flow import Flow, Published
 from .increments import Increments
 from .later_stop import LaterStop
 from .mpi_init import InitWatch
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
-from .storage import Storage
+from .levels.storage import Storage
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from ...core.units import ranges, size
 from .. import protocol
 from ..store import folders, publish
 from .increments import Increments
-from .storage import Storage
+from .levels.storage import Storage
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ...core.errors import CheckpointError, ManapyError, ManifestError
-from .. import protocol
-from ..store import levels, local, publish
+from ....core.errors import CheckpointError, ManapyError, ManifestError
+from ... import protocol
+from ...store import levels, local, publish
 from . import protect
-from .channel import Channel
-from .flow import name_ranks
+from ..channel import Channel
+from ..flow import name_ranks
 from .reprotect import Reprotect
 from .storage import Storage
 

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...core.errors import CheckpointError
-from ..redundancy.policy import Policy
-from ..redundancy.stripes import Group
-from ..store import levels, publish
+from ....core.errors import CheckpointError
+from ...redundancy.policy import Policy
+from ...redundancy.stripes import Group
+from ...store import levels, publish
 from . import protect
 from .storage import Storage
 

@@ -25,19 +25,19 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import CheckpointError, ManapyError, explained
-from ...core.files import discard
-from .. import protocol
-from ..redundancy import code, failure_groups
-from ..redundancy.policy import Policy
-from ..storage import LocalStorage
-from ..store import folders, job, levels, publish
-from ..store.levels import Code, Levels
-from ..store.publish import Entry, Manifest
+from ....core.errors import CheckpointError, ManapyError, explained
+from ....core.files import discard
+from ... import protocol
+from ...redundancy import code, failure_groups
+from ...redundancy.policy import Policy
+from ...storage import LocalStorage
+from ...store import folders, job, levels, publish
+from ...store.levels import Code, Levels
+from ...store.publish import Entry, Manifest
 from . import protect
-from .agents import Agents
+from ..agents import Agents
 from .protect import Protect
-from .recordings import Agent
+from ..recordings import Agent
 
 log = logging.getLogger(__name__)
 

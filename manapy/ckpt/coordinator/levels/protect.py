@@ -14,9 +14,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..redundancy.stripes import Group
-from ..store import levels, publish
-from ..store.levels import Code
+from ...redundancy.stripes import Group
+from ...store import levels, publish
+from ...store.levels import Code
 
 Order = Callable[..., Coroutine[Any, Any, list[str]]]
 
