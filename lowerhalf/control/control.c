@@ -9,6 +9,8 @@
  *  3. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
  *     Without its node's agent (join/node.c) the rank ends, because the coordinator takes the whole node for lost.
  *     At the start, this thread tries to connect for minutes.
+ *  4. In a tree of processes one process speaks for the rank at a time. The thread of another one is AWAY: it has no
+ *     connection, and it only notices the end of its program. It leaves only between two checkpoints.
  */
 #define _GNU_SOURCE
 #include "control.h"
@@ -23,6 +25,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,8 +59,11 @@
 /* Time for NOTED. A chain must know how its steps have ended, and Slurm may end the coordinator with the last task of
  * its node. */
 #define FINISH_WAIT_CHAIN_S 600
+#define PART_MS 5000            /* longest wait for the coordinator to notice that a connection ends */
+#define BACK_MS 2000            /* longest wait for this process to speak again */
 #define WRITING_WAIT_S 600 /* time for the image that is written beside the program */
 
+typedef enum { HERE, LEAVING, AWAY, RETURNING } seat_t;
 typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
 
 static struct {
@@ -82,8 +88,9 @@ static struct {
     bool done_sent;
     bool unled;              /* the agent of this node has lost the coordinator */
     pthread_mutex_t go_lock;
-    pthread_cond_t go_changed;
+    pthread_cond_t go_changed; /* go or seat, or the coordinator is lost */
     go_t go;
+    seat_t seat;             /* invariant 4 */
 } plane = {.go_lock = PTHREAD_MUTEX_INITIALIZER, .go_changed = PTHREAD_COND_INITIALIZER};
 
 #define WORDS (&mpy_control_words)
@@ -108,6 +115,29 @@ static void flush(void) {
 static void set_go(go_t go) {
     pthread_mutex_lock(&plane.go_lock);
     plane.go = go;
+    pthread_cond_broadcast(&plane.go_changed);
+    pthread_mutex_unlock(&plane.go_lock);
+}
+
+/* Closes the connection when the coordinator has noticed: it accepts one connection of a rank at a time. */
+static void part(void) {
+    char unread[512];
+    struct pollfd p = {.fd = plane.wire.fd, .events = POLLIN};
+    if (plane.wire.fd >= 0) shutdown(plane.wire.fd, SHUT_WR);
+    while (plane.wire.fd >= 0 && poll(&p, 1, PART_MS) > 0 && read(plane.wire.fd, unread, sizeof unread) > 0) {}
+    mpy_wire_close(&plane.wire);
+}
+
+static seat_t seat(void) {
+    pthread_mutex_lock(&plane.go_lock);
+    seat_t now = plane.seat;
+    pthread_mutex_unlock(&plane.go_lock);
+    return now;
+}
+
+static void set_seat(seat_t to) {
+    pthread_mutex_lock(&plane.go_lock);
+    plane.seat = to;
     pthread_cond_broadcast(&plane.go_changed);
     pthread_mutex_unlock(&plane.go_lock);
 }
@@ -302,6 +332,17 @@ static void report_place(void) {
     mpy_text_add(&plane.out, "\n");
 }
 
+/* The MPI process of a tree ends; the rank goes on. Its last image is reported first. */
+static void end_as_member(void) {
+    flush();
+    set_writing_ended();
+    if (plane.persisting) return;
+    part();
+    plane.config.hand_back();
+    plane.done_sent = true;
+    set_finish_taken();
+}
+
 static void on_event(void) {
     uint64_t count;
     if (read(WORDS->event, &count, sizeof count) < 0) {}
@@ -317,6 +358,7 @@ static void on_event(void) {
         mpy_text_add(&plane.out, "READY %" PRIu32 "\n", plane.config.generation), plane.go = GO_SENT;
     pthread_mutex_unlock(&plane.go_lock);
     bool finish = WORDS->finish_asked && !plane.done_sent;
+    if (finish && plane.config.hand_back != NULL) return end_as_member();
     if (finish) mpy_text_add(&plane.out, "DONE %d\n", WORDS->exit_code);
     flush();
     plane.done_sent |= finish;
@@ -458,11 +500,18 @@ static bool connect_once(char *error, size_t n) {
     return false;
 }
 
+static void look_at_door(const struct pollfd *p) {
+    if (!p->revents || plane.config.door < 0) return;
+    plane.config.door = -1;
+    plane.config.door_opened();
+}
+
 /* Wait until the next try is due or something happens: the program ends or asks for a checkpoint. */
 static void wait_for_event(int ms) {
-    struct pollfd p = {.fd = WORDS->event, .events = POLLIN};
+    struct pollfd p[2] = {{.fd = WORDS->event, .events = POLLIN}, {.fd = plane.config.door, .events = POLLIN}};
     uint64_t count;
-    if (poll(&p, 1, ms) > 0 && read(WORDS->event, &count, sizeof count) < 0) {}
+    if (poll(p, 2, ms) > 0 && p[0].revents && read(WORDS->event, &count, sizeof count) < 0) {}
+    look_at_door(&p[1]);
 }
 
 /* Try again after a refusal: a coordinator without free descriptors, or on a busy node, accepts us later. */
@@ -472,6 +521,7 @@ static bool connect_to_coordinator(void) {
     int pause = CONNECT_PAUSE_MS;
     bool said = false;
     while (!connect_once(error, sizeof error)) {
+        if (seat() == LEAVING) return false;
         int64_t tried = mpy_now_ms() - start;
         bool over = tried >= CONNECT_TRIES_MS || (tried >= REFUSED_MS && WORDS->finish_asked);
         if (tried >= REFUSED_MS && !WORDS->finish_asked && (over || (!said && speaks()))) {
@@ -495,19 +545,29 @@ static bool connect_to_coordinator(void) {
     mpy_text_add(&plane.out, " %d %" PRIu32 " ", (int)getpid(), plane.config.generation);
     mpy_text_add_encoded(&plane.out, plane.config.checkpoint != NULL ? plane.config.checkpoint : "");
     mpy_text_add(&plane.out, "\n");
+    plane.mpi_state = NULL;
     report_program();
     flush();
+    if (seat() == RETURNING) set_seat(HERE);
     return true;
 }
 
+/* Nothing of a checkpoint is in progress. */
+static bool idle(void) {
+    return plane.epoch == 0 && !plane.check_waits && !plane.persisting && !mpy_worker_busy();
+}
+
 static void converse(void) {
-    struct pollfd p[2] = {{.fd = plane.wire.fd, .events = POLLIN}, {.fd = WORDS->event, .events = POLLIN}};
+    struct pollfd p[3] = {{.fd = plane.wire.fd, .events = POLLIN}, {.fd = WORDS->event, .events = POLLIN},
+                          {.fd = plane.config.door, .events = POLLIN}};
     on_event(); /* handles what was requested before we were connected; reading an empty eventfd does not block */
-    while (!plane.wire.closed) {
+    while (!plane.wire.closed && !(seat() == LEAVING && idle())) {
         const struct timespec soon = {.tv_nsec = FREEZE_POLL_NS}, later = {.tv_nsec = INIT_POLL_NS};
         bool in_init = init_since() != 0;
         const struct timespec *patience = mpy_clockside_freezing() ? &soon : in_init ? &later : NULL;
-        if (ppoll(p, 2, patience, NULL) < 0 && errno != EINTR) break;
+        if (ppoll(p, 3, patience, NULL) < 0 && errno != EINTR) break;
+        look_at_door(&p[2]);
+        p[2].fd = plane.config.door;
         if (in_init) {
             report_program();
             flush();
@@ -568,14 +628,33 @@ static void go_on_without_coordinator(bool was_connected) {
     }
 }
 
+static void stay_away(void) {
+    while (seat() == AWAY) {
+        wait_for_event(-1);
+        if (WORDS->finish_asked) set_finish_taken(); /* nobody waits for this process */
+    }
+}
+
+/* True if another process speaks for the rank from now on. */
+static bool leave(void) {
+    if (seat() != LEAVING) return false;
+    part();
+    set_seat(AWAY);
+    return true;
+}
+
 static void *control_main(void *unused) {
     (void)unused;
     prctl(PR_SET_NAME, "manapy-control", 0, 0, 0);
-    bool connected = connect_to_coordinator();
-    if (connected) {
-        __atomic_store_n(&WORDS->connected, 1, __ATOMIC_SEQ_CST);
-        converse();
-    }
+    bool connected;
+    do {
+        stay_away();
+        connected = connect_to_coordinator();
+        if (connected) {
+            __atomic_store_n(&WORDS->connected, 1, __ATOMIC_SEQ_CST);
+            converse();
+        }
+    } while (leave());
     go_on_without_coordinator(connected);
     return NULL;
 }
@@ -586,8 +665,10 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     if (!mpy_clockside_init(config->job->size, error, n)) return false;
     WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (WORDS->event < 0) return mpy_refuse(error, n, "eventfd: %s", strerror(errno));
+    plane.seat = config->away ? AWAY : HERE;
+    if (config->door_opened == NULL) plane.config.door = -1;
     plane.in_chain = mpy_chain_active();
-    WORDS->alone = config->job->size == 1 && !plane.in_chain;
+    WORDS->alone = config->job->size == 1 && !plane.in_chain && config->hand_back == NULL;
     WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
     WORDS->writing_wait_s = WRITING_WAIT_S;
 
@@ -607,6 +688,29 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     if (rc != 0) return mpy_refuse(error, n, "cannot create a thread: %s", strerror(rc));
     if (ok) __atomic_store_n(&WORDS->pid, (int)getpid(), __ATOMIC_SEQ_CST);
     return ok;
+}
+
+void mpy_control_hand_over(void) {
+    pthread_mutex_lock(&plane.go_lock);
+    if (plane.seat == HERE) plane.seat = LEAVING;
+    pthread_mutex_unlock(&plane.go_lock);
+    mpy_control_notify();
+    pthread_mutex_lock(&plane.go_lock);
+    while (plane.seat != AWAY && !WORDS->lost) pthread_cond_wait(&plane.go_changed, &plane.go_lock);
+    pthread_mutex_unlock(&plane.go_lock);
+    mpy_control_note_process_manager(-1); /* it hears the process that uses MPI */
+}
+
+void mpy_control_take_back(void) {
+    struct timespec due;
+    clock_gettime(CLOCK_REALTIME, &due);
+    due.tv_sec += BACK_MS / 1000;
+    set_seat(RETURNING);
+    mpy_control_notify();
+    pthread_mutex_lock(&plane.go_lock);
+    while (plane.seat != HERE && !WORDS->lost)
+        if (pthread_cond_timedwait(&plane.go_changed, &plane.go_lock, &due)) break;
+    pthread_mutex_unlock(&plane.go_lock);
 }
 
 int mpy_control_local_size(void) { return plane.config.job->local_size > 0 ? plane.config.job->local_size : 1; }

@@ -16,11 +16,24 @@ typedef struct mpy_control_config {
     uint32_t generation;             /* restarts so far */
     const char *checkpoint;          /* restarted from, or NULL */
     const char *program;             /* name of the program, for messages */
+    /* In a tree of processes (lowerhalf/tree): the process that uses MPI calls hand_back when it ends in order, instead
+     * of reporting the end of the rank. In the first process, door_opened is called once when `door` is readable; NULL:
+     * there is no door. */
+    void (*hand_back)(void);
+    int door;
+    void (*door_opened)(void);
+    bool away;                       /* another process speaks for the rank at first */
 } mpy_control_config_t;
 
 /* Starts the control thread and its worker. All signals are blocked in both. The blocks of boundary.h must be mapped.
  * Returns at once; the connection is made in the background. */
 bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n);
+
+/* Another process of the tree speaks for the rank: returns when the coordinator's connection is closed, which is after
+ * a checkpoint in progress. And: it has ended, and this process speaks again. Returns when it is connected, or after
+ * two seconds. */
+void mpy_control_hand_over(void);
+void mpy_control_take_back(void);
 
 /* At a restart, when this rank's image is verified, its memory restored and MPI rebuilt. Returns true when every
  * rank has called it. Returns false with one line in `error` if the coordinator is lost. (If another rank fails

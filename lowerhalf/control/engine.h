@@ -26,6 +26,10 @@ typedef struct mpy_image_order {
                            * images are full */
     uint64_t base_epoch;  /* epoch of the last published checkpoint, whose image may become the parent; 0: none */
     char base[64];        /* the directory of that image, relative to `directory` */
+    /* A process of a tree that is not the MPI process: its image is rank-NNNNN.INDEX.img. 0: rank-NNNNN.img */
+    uint32_t index;
+    const struct mpy_image_member *members; /* of the tree, for the image with index 0; NULL: a single process */
+    uint32_t nmembers;
 } mpy_image_order_t;
 
 typedef struct mpy_image_result {

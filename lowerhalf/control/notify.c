@@ -60,6 +60,7 @@ void mpy_control_set_place(const char *name, const char *path) {
 
 void mpy_control_note_process_manager(int pmi_fd) {
     struct stat now;
+    if (pmi_fd < 0) WORDS->pmi_fd = -1;
     if (pmi_fd < 0 || mpy_sys(SYS_fstat, pmi_fd, &now) < 0) return;
     WORDS->pmi_fd = pmi_fd, WORDS->pmi_inode = now.st_ino, WORDS->pmi_device = now.st_dev;
 }

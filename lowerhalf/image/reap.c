@@ -11,6 +11,7 @@
  */
 #include "base/sys.h"
 #include "checkpoint.h"
+#include "isolate/trap/trap.h"
 #include "stop.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -43,7 +44,8 @@ void mpy_reap_for_halted(void) {
     for (int i = 0; i < mpy_stop_count(); i++) {
         mpy_image_thread_t thread;
         mpy_stop_describe(i, &thread);
-        greg_t *g = ((ucontext_t *)thread.ucontext)->uc_mcontext.gregs;
-        if (at_syscall(g)) make(g);
+        ucontext_t *uc = (ucontext_t *)thread.ucontext;
+        if (at_syscall(uc->uc_mcontext.gregs)) make(uc->uc_mcontext.gregs);
+        mpy_wait_complete(uc);
     }
 }

@@ -154,7 +154,7 @@ void mpy_restore_progress(void) {
                                                          MPI_STATUS_IGNORE);
 }
 
-static void note_id(int32_t shown, int32_t real) {
+void mpy_restore_note_id(int32_t shown, int32_t real) {
     if (shown == real || MPY_TRAP->nids == MPY_IDS_MAX) return;
     MPY_TRAP->ids[MPY_TRAP->nids++] = (mpy_idpair_t){shown, real};
 }
@@ -171,7 +171,7 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     if (mpy_process_restore(&reader, error, n)) return -1;
     MPY_TRAP->nids = 0;
     MPY_TRAP->real_pid = getpid();
-    note_id(MPY_TRAP->pid, MPY_TRAP->real_pid);
+    mpy_restore_note_id(MPY_TRAP->pid, MPY_TRAP->real_pid);
     mpy_clocks_continue();
     for (uint64_t i = 0; i < image->nthreads; i++) mpy_clocks_correct((ucontext_t *)image->threads[i].ucontext);
     mpy_vdso_install();
@@ -216,7 +216,7 @@ int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
         const long args[5] = {(long)flags, (long)stack, 0, (long)t->clear_tid, (long)t->fs_base};
         long tid = mpy_clone(SYS_clone, args, thread_main, (void *)t);
         if (tid < 0) { errno = (int)-tid; return fail(error, n, "cannot create a thread"); }
-        note_id(t->tid, (int32_t)tid);
+        mpy_restore_note_id(t->tid, (int32_t)tid);
     }
     return 0;
 }
@@ -255,6 +255,7 @@ int mpy_restore_commit(char *error, size_t n) {
 }
 
 void mpy_restore_run(const mpy_image_t *image) {
+    for (uint64_t i = 0; i < image->nthreads; i++) mpy_wait_correct((ucontext_t *)image->threads[i].ucontext);
     const mpy_image_thread_t *t = &image->threads[0];
     mpy_sys(SYS_set_tid_address, t->clear_tid);
     enter_thread(t);

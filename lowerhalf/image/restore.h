@@ -7,6 +7,8 @@
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n);
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n);
 int mpy_restore_process(const mpy_image_t *image, char *error, size_t n); /* descriptors, signals, traps and the like */
+/* the program knows another process of its tree by `shown` (after mpy_restore_process) */
+void mpy_restore_note_id(int32_t shown, int32_t real);
 int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n); /* the threads wait at a gate */
 /* rebuilds MPI objects through the wrappers' hook */
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n);

@@ -28,6 +28,7 @@
 #include "stop.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <manapy/image_path.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -215,7 +216,8 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int for
                           .strings.size = 1,
                           .pages.size = sizeof(mpy_pages_t),
                           .threads.size = sizeof(mpy_image_thread_t)};
-    snprintf(s->path, sizeof s->path, "%s/rank-%05d.img", order->directory, MPY_LOWER->rank);
+    s->members = order->members, s->nmembers = order->nmembers;
+    mpy_image_member_path(s->path, sizeof s->path, order->directory, MPY_LOWER->rank, order->index);
     s->out.fd = open(s->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (s->out.fd < 0) return mpy_reason(error, n, "%s: %s", s->path, strerror(errno));
     mpy_image_keys(&s->out.keys, mpy_lower_secret());
@@ -272,7 +274,9 @@ static int write_all(mpy_snapshot_t *s) {
         mpy_image_output_vector(o, MPY_SECTION_STRINGS, &s->strings) ||
         mpy_image_output_vector(o, MPY_SECTION_THREADS, &s->threads) ||
         mpy_image_output_section(o, MPY_SECTION_PROCESS, s->process.data, s->process.bytes, 1) ||
-        mpy_image_output_section(o, MPY_SECTION_FDS, s->fds.data, s->fds.bytes, 1) || write_kept(s))
+        mpy_image_output_section(o, MPY_SECTION_FDS, s->fds.data, s->fds.bytes, 1) || write_kept(s) ||
+        (s->members && mpy_image_output_section(o, MPY_SECTION_TREE, s->members, s->nmembers * sizeof *s->members,
+                                                s->nmembers)))
         return -1;
     return mpy_image_output_finish(o);
 }

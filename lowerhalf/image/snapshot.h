@@ -19,6 +19,8 @@ typedef struct mpy_snapshot {
     mpy_dirty_image_t *track; /* where the pages are remembered; NULL: they are not */
     const char *way;          /* how changed pages are found, if they are: as mpy_dirty_way says it */
     mpy_blob_t process, fds;
+    const mpy_image_member_t *members; /* of the tree; NULL: none */
+    uint32_t nmembers;
 } mpy_snapshot_t;
 
 /* What a snapshot gives: `failure` if it could not be written. */

@@ -1,4 +1,4 @@
-/* children.h - waits for child processes: they cannot be saved with the rank, so they prevent a checkpoint.
+/* children.h - waits for child processes that are not saved with the rank: they prevent a checkpoint.
  *
  * Lower half; libc allowed. May run while the program runs.
  */
@@ -15,6 +15,8 @@
  * after another always has one). */
 typedef enum { MPY_CHILDREN_ALL, MPY_CHILDREN_OF_NOW } mpy_children_t;
 int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n);
+/* From now on these processes prevent nothing: they are saved, too. */
+void mpy_children_are_saved(const int *pids, size_t count);
 /* Is there a child that has ended but has not been waited for? */
 int mpy_children_unreaped(void);
 

@@ -18,6 +18,7 @@
 #include "process/fds/fds.h"
 #include "stack.h"
 #include "trace/recorder.h"
+#include "tree/tree.h"
 #include "wire/wire.h"
 #include <errno.h>
 #include <limits.h>
@@ -78,26 +79,47 @@ static void must(int result, const char *error) {
     if (result) mpy_fail(1, "%s", error);
 }
 
-void mpy_continue(const char *checkpoint) {
-    static mpy_image_t image;
+/* Connects the process with MPI and with the other ranks. */
+static void rejoin_ranks(const mpy_image_t *image) {
     char error[1024] = "";
-    open_image(&image, checkpoint);
-    MPY_LOWER->generation = image.header.generation + 1;
+    must(mpy_restore_rebuild(image, error, sizeof error), error);
+    mpy_recorder_rebuilt();
+    mpy_tree_arrive(MPY_TREE_RESTORED);
+    if (!mpy_control_ready_and_wait_go(error, sizeof error)) mpy_fail(1, "%s", error);
+}
+
+/* The files of all other processes of the tree are cut before those of the MPI process, which then waits for the other
+ * ranks. */
+static void commit(bool is_rank) {
+    char error[1024] = "";
+    if (is_rank) mpy_tree_arrive(MPY_TREE_COMMITTED);
+    must(mpy_restore_commit(error, sizeof error), error);
+    if (!is_rank) mpy_tree_arrive(MPY_TREE_COMMITTED);
+    mpy_tree_pass(MPY_TREE_COMMITTED);
+}
+
+void mpy_continue(const char *checkpoint) {
+    static mpy_image_t ranks;
+    char error[1024] = "";
+    open_image(&ranks, checkpoint);
+    MPY_LOWER->generation = ranks.header.generation + 1;
+    mpy_image_t *image = mpy_tree_restore(&ranks);
 
     mpy_reader_t fds;
-    mpy_reader_init(&fds, image.fds, image.fds_bytes);
+    mpy_reader_init(&fds, image->fds, image->fds_bytes);
     must(mpy_fds_make_way(&fds, error, sizeof error), error);
-    for (mpy_image_t *i = &image; i; i = i->parent) i->fd = mpy_fd_high(i->fd);
+    for (mpy_image_t *i = image; i; i = i->parent) i->fd = mpy_fd_high(i->fd);
     mpy_lower_make_way();
-    must(mpy_restore_mpi(&image, error, sizeof error), error);
-    must(mpy_restore_memory(&image, error, sizeof error), error);
-    mpy_lower_start(image.header.program);
-    must(mpy_restore_process(&image, error, sizeof error), error);
-    must(mpy_restore_threads(&image, error, sizeof error), error);
+    must(mpy_restore_mpi(image, error, sizeof error), error);
+    must(mpy_restore_memory(image, error, sizeof error), error);
+    mpy_lower_start(image->header.program);
+    must(mpy_restore_process(image, error, sizeof error), error);
+    mpy_tree_translate();
+    must(mpy_restore_threads(image, error, sizeof error), error);
     mpy_stack_show_arguments();
-    must(mpy_restore_rebuild(&image, error, sizeof error), error);
-    mpy_recorder_rebuilt();
-    if (!mpy_control_ready_and_wait_go(error, sizeof error)) mpy_fail(1, "%s", error);
-    must(mpy_restore_commit(error, sizeof error), error);
-    mpy_restore_run(&image);
+    if (image == &ranks) rejoin_ranks(image);
+    else mpy_tree_arrive(MPY_TREE_RESTORED);
+    mpy_tree_pass(MPY_TREE_RESTORED);
+    commit(image == &ranks);
+    mpy_restore_run(image);
 }

@@ -18,6 +18,7 @@
 #include "process/fds/fds.h"
 #include "program.h"
 #include "stack.h"
+#include "tree/tree.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,7 @@ int main(int argc, char **argv, char **envp) {
     if (code) mpy_fail(code, "%s", error);
 
     mpy_fds_note_inherited();
+    if (options.tree && !mpy_tree_adopt(options.tree, error, sizeof error)) mpy_fail(2, "%s", error);
     mpy_blocks_map();
     const char *checkpoint = mpy_lower_join(argv + first, NULL, false, 0, 0);
     if (checkpoint) mpy_continue(checkpoint);

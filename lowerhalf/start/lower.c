@@ -4,7 +4,9 @@
  *
  * Invariants
  *  1. The blocks are mapped once, at start. Nothing else can be there: the kernel chooses addresses far from the arena.
- *  2. say and die compose a line on the stack and write it in one system call, so lines of ranks don't mix.
+ *  2. In a tree of processes (tree/tree.h) only one of them is the rank: the first one, until a member is about to
+ *     load the MPI library. A member does not speak to the coordinator or the process manager before that.
+ *  3. say and die compose a line on the stack and write it in one system call, so lines of ranks don't mix.
  */
 #include "lower.h"
 #include "base/sys.h"
@@ -23,6 +25,7 @@
 #include "mpi/rdma.h"
 #include "mpi/tcp_bytes.h"
 #include "trace/recorder.h"
+#include "tree/tree.h"
 #include <limits.h>
 #include <linux/membarrier.h>
 #include <stdarg.h>
@@ -121,10 +124,12 @@ static void die(const char *line, int code) {
     mpy_sys(SYS_exit_group, code);
 }
 
+static void load_mpi(char **env);
+
 static const mpy_services_t services = {
     .thread_bind = mpy_thread_bind,
     .thread_unbind = mpy_thread_unbind,
-    .mpi_load = mpy_mpi_load,
+    .mpi_load = load_mpi,
     .notify = mpy_control_notify,
     .say = say,
     .die = die,
@@ -165,6 +170,10 @@ static bool heavy_yield(void) {
     return false;
 }
 
+static void greet_again(void) {
+    if (job.manager != MPY_MANAGER_PMIX && !mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
+}
+
 const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
@@ -198,7 +207,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
         mpy_pmi_let_rank0_speak(job.manager, job.rank); /* only rank 0 prints this error */
         _exit(1);
     }
-    mpy_control_note_process_manager(job.pmi_fd);
+    if (!mpy_options.tree) mpy_control_note_process_manager(job.pmi_fd);
     if (job.step.verdict == MPY_CHAIN_DONE) { /* the step was done in an earlier allocation */
         mpy_control_leave_process_manager();
         _exit(job.step.code);
@@ -206,7 +215,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
     if (job.step.verdict == MPY_CHAIN_RESUME) resume = job.step.path, generation = 1;
     if (resume) resume = mpy_locate(&job, resume);
     mpy_mpi_started_by(job.manager);
-    if (job.manager != MPY_MANAGER_PMIX && !mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
+    if (!mpy_options.tree) greet_again();
     if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
     mpy_lower_t *b = MPY_LOWER;
     b->generation = generation;
@@ -226,11 +235,12 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
     resumed = resume;
     b->version = MPY_BOUNDARY_VERSION;
     b->magic = MPY_BOUNDARY_MAGIC;
-    mpy_rdma_prepare(&job);
+    if (!mpy_options.tree) mpy_rdma_prepare(&job);
     return resume;
 }
 
 void mpy_lower_make_way(void) {
+    mpy_tree_make_way();
     job.last_words = mpy_fd_high(job.last_words);
     mpy_mpi_watch_words(job.last_words);
     if (job.pmi_fd < 0) return;
@@ -245,22 +255,68 @@ static int on_exit_group(int code) {
     return code;
 }
 
-void mpy_lower_start(const char *program) {
-    char error[1024];
-    if (job.last_words >= 0) mpy_fd_close(job.last_words); /* from now on the control thread hears the coordinator */
-    job.last_words = -1;
-    mpy_recorder_start(program); /* must run while there is only one thread */
-    mpy_threads_init();
-    mpy_stop_install();
-    mpy_trap_on_exit = on_exit_group;
+static const char *program_name;
+
+static bool is_member(void) { return mpy_tree_role() >= MPY_TREE_MEMBER; }
+
+static void note_exec(void) {
     static char rejoin[2048];
     job.protocol = MPY_LOWER->protocol; /* a restart has read it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
-    mpy_exec_note(launcher_path(), rejoin, &mpy_options, job.pmi_fd);
+    mpy_exec_note(&(mpy_exec_t){launcher_path(), rejoin, mpy_tree_text(), is_member(), {job.pmi_fd, mpy_tree_kept()}},
+                  &mpy_options);
+}
+
+static void start_control(const mpy_engine_ops_t *engine, bool away) {
+    char error[1024];
     mpy_control_config_t config = {.job = &job,
-                                   .engine = &mpy_engine,
+                                   .engine = engine,
                                    .generation = MPY_LOWER->generation,
                                    .checkpoint = resumed,
-                                   .program = program};
+                                   .program = program_name,
+                                   .hand_back = is_member() ? mpy_tree_hand_back : NULL,
+                                   .door = mpy_tree_door(),
+                                   .door_opened = is_member() || away ? NULL : mpy_tree_serve,
+                                   .away = away};
     if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
+}
+
+/* This member is the rank from now on. The coordinator hears of it at once, because it waits for the rank. The calling
+ * thread has been bound without a ring. */
+static void become_rank(void) {
+    mpy_control_note_process_manager(job.pmi_fd);
+    start_control(mpy_tree_engine(), false);
+    greet_again();
+    mpy_rdma_prepare(&job);
+    mpy_recorder_start(program_name);
+    int32_t tid = mpy_id_shown((int32_t)mpy_sys(SYS_gettid));
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
+        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == tid) mpy_recorder_bind(&MPY_UPPER->threads[i]);
+}
+
+static void load_mpi(char **env) {
+    char error[512];
+    int leads = mpy_tree_lead(error, sizeof error);
+    if (leads < 0) die(error, 1);
+    if (leads > 0) become_rank();
+    mpy_mpi_load(env);
+}
+
+void mpy_lower_start(const char *program) {
+    char error[1024];
+    program_name = program;
+    if (job.last_words >= 0) mpy_fd_close(job.last_words); /* from now on the control thread hears the coordinator */
+    job.last_words = -1;
+    mpy_tree_role_t role = mpy_tree_role();
+    bool speaks = role == MPY_TREE_FIRST || role == MPY_TREE_MEMBER_LEADS;
+    if (role == MPY_TREE_FIRST && !mpy_tree_found(error, sizeof error)) mpy_fail(1, "%s", error);
+    if (speaks) mpy_recorder_start(program); /* must run while there is only one thread */
+    mpy_threads_init();
+    mpy_stop_install();
+    mpy_trap_on_exit = on_exit_group;
+    note_exec();
+    if (is_member() && !mpy_tree_join(error, sizeof error)) mpy_fail(1, "%s", error);
+    if (role == MPY_TREE_FIRST_AWAY) mpy_tree_serve();
+    if (speaks || role == MPY_TREE_FIRST_AWAY)
+        start_control(is_member() ? mpy_tree_engine() : &mpy_engine, role == MPY_TREE_FIRST_AWAY);
 }

@@ -175,11 +175,12 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         static const char *const known[] = {"--interval", "--dir",         "--keep",       "--mpi",  "--child-grace",
                                             "--shift",    "--on-failover", "--background", "--exec", "--rejoin",
                                             "--protocol", "--dirty",       "--full-every", "--compress",
-                                            "--local",    "--flush",       "--redundancy", "--failure-groups"};
+                                            "--local",    "--flush",       "--redundancy", "--failure-groups",
+                                            "--tree"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
-        if (k == KNOWN || (restart && (k == 1 || (k >= 8 && k <= 10)))) usage("unknown option ", option);
+        if (k == KNOWN || (restart && (k == 1 || (k >= 8 && k <= 10) || k == 18))) usage("unknown option ", option);
         const char *value = option[length] ? option + length + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value) usage("a value is missing after ", option);
         switch (k) {
@@ -201,6 +202,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 15: out->flush_s = flush(option, value); break;
         case 16: out->redundancy = redundancy(value); break;
         case 17: out->failure_groups = value; break;
+        case 18: out->tree = value; break;
         }
     }
     if (out->redundancy && !out->local) usage("--redundancy needs ", "--local");

@@ -165,6 +165,10 @@ class Job:
 
     # ---- looking ----
 
+    def record(self) -> dict[str, Any]:
+        """What job.json says."""
+        return dict(json.loads((self.dir / "job.json").read_text()))
+
     def output(self, run: int = -1) -> str:
         """What one run printed, stderr included."""
         return self.runs[run].read_text(errors="replace")
@@ -269,10 +273,10 @@ class Job:
         return Path(done.stdout.strip())
 
     def kill(self) -> None:
-        """SIGKILL to all ranks and to mpirun."""
+        """SIGKILL to all ranks, to mpirun and to the processes between them."""
         self._wait_if_restarted()
-        pids, self.killed = self.pids(), int(self.status()["pid"])
         assert self.process is not None
+        pids, self.killed = [*self.pids(), *descendants(self.process.pid)], int(self.status()["pid"])
         for pid in [self.process.pid, *pids]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -36,9 +36,10 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
         "base control image/dirty image/file image/lazy image/write isolate isolate/trap join mpi process process/fds "
         "trace"
     ),
+    "tree": "base control image image/file isolate isolate/trap process process/fds",
     "start": (
         "base control image image/dirty image/file isolate isolate/trap join join/manager mpi process process/fds "
-        "trace wire"
+        "trace tree wire"
     ),
 }
 # The upper half meets the lower half only at lowerhalf/include. Functions of higher rooms that core calls are declared

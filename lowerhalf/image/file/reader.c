@@ -11,6 +11,7 @@
  *  3. The same holds for the parents. Each is the image that its child names, by checksum and seal, and has the child's
  *     kept pages, in a run with data or kept again. The last one of a chain has no parent. A circle is longer than
  *     MPY_CHAIN_MAX.
+ *  4. The members of a tree are numbered from 0. The image of a member is the one that the rank's image names, by seal.
  */
 #include "reader.h"
 
@@ -20,6 +21,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <manapy/boundary.h>
+#include <manapy/image_path.h>
 #include <manapy/own.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,11 +182,20 @@ static int check_kept(const mpy_image_t *im, char *err, size_t n) {
     return 0;
 }
 
+static int check_members(const mpy_image_t *im, char *err, size_t n) {
+    if (im->members && !im->nmembers) FAIL("%s: damaged: its tree has no process", im->path);
+    for (uint64_t i = 0; i < im->nmembers; i++)
+        if (im->members[i].index != i || im->members[i].pid <= 0)
+            FAIL("%s: damaged: process %llu of its tree is invalid", im->path, (unsigned long long)i);
+    return 0;
+}
+
 static int check_seal(const mpy_image_t *im, char *err, size_t n) {
     const void *const content[] = {[MPY_SECTION_REGIONS] = im->regions, [MPY_SECTION_RUNS] = im->runs,
                                    [MPY_SECTION_FILES] = im->files,     [MPY_SECTION_STRINGS] = im->strings,
                                    [MPY_SECTION_THREADS] = im->threads, [MPY_SECTION_PROCESS] = im->process,
-                                   [MPY_SECTION_FDS] = im->fds,         [MPY_SECTION_KEPT] = im->kept};
+                                   [MPY_SECTION_FDS] = im->fds,         [MPY_SECTION_KEPT] = im->kept,
+                                   [MPY_SECTION_TREE] = im->members};
     uint8_t seal[MPY_IMAGE_SEAL];
     uint32_t seen = 0;
     mpy_hmac_t m;
@@ -219,8 +230,9 @@ static int open_one(mpy_image_t *im, const char *path, int rank, int size, const
                    read_section(im, MPY_SECTION_PROCESS, 0, 1, &im->process, &im->process_bytes, err, n) ||
                    read_section(im, MPY_SECTION_FDS, 0, 1, &im->fds, &im->fds_bytes, err, n) ||
                    read_section(im, MPY_SECTION_KEPT, sizeof *im->kept, 1, &im->kept, &im->nkept, err, n) ||
+                   read_section(im, MPY_SECTION_TREE, sizeof *im->members, 1, &im->members, &im->nmembers, err, n) ||
                    check_seal(im, err, n) || check_strings(im, err, n) || check_regions(im, err, n) ||
-                   check_runs(im, err, n) || check_kept(im, err, n)
+                   check_runs(im, err, n) || check_kept(im, err, n) || check_members(im, err, n)
                ? -1
                : 0;
 }
@@ -279,6 +291,20 @@ int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, const 
     return -1;
 }
 
+int mpy_image_open_member(const mpy_image_t *im, const mpy_image_member_t *member, mpy_image_t *out, char *err,
+                          size_t n) {
+    char path[sizeof im->path + MPY_IMAGE_PATH_MORE];
+    const char *slash = strrchr(im->path, '/');
+    char directory[sizeof im->path];
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - im->path) : 1, slash ? im->path : ".");
+    mpy_image_member_path(path, sizeof path, directory, im->header.rank, member->index);
+    if (strlen(path) >= sizeof im->path) FAIL("%s: its path is too long", path);
+    if (mpy_image_open(out, path, im->header.rank, im->header.size, im->keys, err, n)) return -1;
+    if (!memcmp(out->header.seal, member->seal, sizeof member->seal)) return 0;
+    mpy_image_close(out);
+    FAIL("%s: not the image that %s needs: it was replaced", path, im->path);
+}
+
 void mpy_image_close(mpy_image_t *im) {
     if (im->fd >= 0) close(im->fd);
     free(im->regions);
@@ -289,6 +315,7 @@ void mpy_image_close(mpy_image_t *im) {
     free(im->process);
     free(im->fds);
     free(im->kept);
+    free(im->members);
     if (im->parent) {
         mpy_image_close(im->parent);
         free(im->parent);

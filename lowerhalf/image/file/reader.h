@@ -26,9 +26,10 @@ typedef struct mpy_image {
     char *strings;
     mpy_image_thread_t *threads;
     mpy_image_kept_t *kept;       /* NULL if the image has none */
+    mpy_image_member_t *members;  /* NULL if the rank was a single process */
     unsigned char *process, *fds; /* NULL if the image has none */
     const mpy_image_keys_t *keys; /* NULL: seals are not checked */
-    uint64_t nregions, nruns, nfiles, strings_bytes, nthreads, process_bytes, fds_bytes, nkept;
+    uint64_t nregions, nruns, nfiles, strings_bytes, nthreads, process_bytes, fds_bytes, nkept, nmembers;
     struct mpy_image *parent; /* open, too; NULL: a full image */
 } mpy_image_t;
 
@@ -46,6 +47,9 @@ void mpy_image_sum_add(const mpy_image_t *image, mpy_image_sum_t *sum, const voi
 int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err,
                    size_t n);
 void mpy_image_close(mpy_image_t *image);
+/* Opens the image of a member of the tree in the same way: that which the rank's image names, by its seal. */
+int mpy_image_open_member(const mpy_image_t *image, const mpy_image_member_t *member, mpy_image_t *out, char *err,
+                          size_t n);
 
 /* Reads from the image's file; fewer bytes are an error. */
 int mpy_image_read_at(const mpy_image_t *image, void *to, uint64_t bytes, uint64_t offset, char *err, size_t n);
@@ -55,7 +59,7 @@ const char *mpy_image_file_path(const mpy_image_t *image, uint32_t file);
 
 /* Check everything that mpy_image_open has not checked: the page data of the image, and the pages of mapped files that
  * the image relies on; in the parents, the runs that the image needs. progress (may be NULL) gets the number of
- * bytes checked since its last call. */
+ * bytes checked since its last call. The images of the tree's members are not checked. */
 int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), char *err, size_t n);
 
 /* The same in two steps, for a restart: first the mapped files, then the data of each run, when it has been read and
@@ -69,7 +73,7 @@ int mpy_image_check_loadable(const mpy_image_t *image, char *err, size_t n);
 /* Reads the data of a run of kind DATA or ZIPPED to writable memory, and checks it. */
 int mpy_image_read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *to, char *err, size_t n);
 
-/* Open, check everything, close. secret: the job's, or NULL. */
+/* Open, check everything, the tree's members too, close. secret: the job's, or NULL. */
 MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret,
                                    void (*progress)(uint64_t), char *err, size_t n);
 

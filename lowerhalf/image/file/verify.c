@@ -137,6 +137,14 @@ int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret
     if (secret) mpy_image_keys(&keys, secret);
     if (mpy_image_open(&image, path, rank, size, secret ? &keys : NULL, err, n)) return -1;
     int rc = mpy_image_check_runs(&image, progress, err, n);
+    for (uint64_t i = 1; i < image.nmembers && rc == 0; i++) {
+        mpy_image_t member;
+        rc = mpy_image_open_member(&image, &image.members[i], &member, err, n);
+        if (rc == 0) {
+            rc = mpy_image_check_runs(&member, progress, err, n);
+            mpy_image_close(&member);
+        }
+    }
     mpy_image_close(&image);
     return rc;
 }

@@ -15,6 +15,9 @@
  *   PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
  *   KEPT     mpy_image_kept_t[count]    only in an incremental image: pages whose content is that of the parent image
  *                                       at the same address, ascending
+ *   TREE     mpy_image_member_t[count]  only if the rank was a tree of processes (lowerhalf/tree): first the process
+ *                                       that uses MPI, whose image this is; then the others. Those have images of their
+ *                                       own beside this one, rank-NNNNN.INDEX.img, without this section
  *
  * An incremental image names its parent, which may have a parent, too: a chain. It ends in a full image, which has no
  * parent. The images of a chain are of the same rank and the same generation.
@@ -32,7 +35,8 @@
  *     contains the seal of its parent. So the seal of an image covers its whole chain.
  *  5. The data of a ZIPPED run is one zstd frame (RFC 8878) that contains exactly `bytes` bytes. Checksum and seal are
  *     of the frame: nothing is expanded before it has been checked, and checking needs no libzstd.
- *  6. A kept page is in a run with data of the parent, or kept there, too. Pages of FILE runs are never kept.
+ *  6. A member of the tree has the seal of its image, so the seal of the rank's image covers those of the whole tree.
+ *  7. A kept page is in a run with data of the parent, or kept there, too. Pages of FILE runs are never kept.
  */
 #ifndef MANAPY_IMAGE_H
 #define MANAPY_IMAGE_H
@@ -57,6 +61,7 @@ enum {
     MPY_SECTION_PROCESS,
     MPY_SECTION_FDS,
     MPY_SECTION_KEPT,
+    MPY_SECTION_TREE,
     MPY_SECTIONS_MAX = 16
 };
 
@@ -135,6 +140,16 @@ typedef struct mpy_image_run {
 typedef struct mpy_image_kept {
     uint64_t address, bytes;
 } mpy_image_kept_t;
+
+/* One process of a tree. The ids are those that the program knows. */
+typedef struct mpy_image_member {
+    uint32_t index;  /* of its image; 0: the image that contains this section */
+    int32_t pid;
+    int32_t parent;  /* of no member: the first process of the tree */
+    int32_t group;   /* process group; of no member: that of the first process at the restart */
+    int32_t session; /* its own id, or that of its parent's session */
+    uint8_t seal[MPY_IMAGE_SEAL]; /* index > 0: of its image's header */
+} mpy_image_member_t;
 
 typedef struct mpy_image_file {
     uint64_t path; /* offset into STRINGS */

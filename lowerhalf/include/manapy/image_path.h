@@ -42,6 +42,12 @@ static inline int mpy_count_folders(const char *checkpoint) {
     return stat(path, &st) == 0 ? (int)(st.st_size / MPY_FOLDER_WIDTH) : 0;
 }
 
+/* The image of a process of a rank, in the directory of the rank's image. index 0: the rank's own (image.h, TREE). */
+static inline void mpy_image_member_path(char *path, size_t n, const char *directory, int rank, unsigned index) {
+    if (index) snprintf(path, n, "%s/rank-%05d.%u.img", directory, rank, index);
+    else snprintf(path, n, "%s/rank-%05d.img", directory, rank);
+}
+
 /* An entry that is missing or damaged gives the path of a job on one host, where no image will be found. */
 static inline void mpy_image_path(char *path, size_t n, const char *checkpoint, int rank) {
     char entry[MPY_FOLDER_WIDTH + 1] = "";

@@ -15,6 +15,7 @@
  *   (stop.c).
  *   Clobbers only what a C call may clobber.
  * mpy_code_masked_*       system calls that take a signal mask: see below.
+ * mpy_code_wait_*         waits for children: see below.
  *
  * No thread is halted between mpy_code_begin and mpy_code_haltable: there a frame may lead back into a lower half.
  */
@@ -110,6 +111,50 @@ mpy_code_signal_entry:
     pushq %reg; \
     pushq %r11; \
     CALL_WITH_TOP(reg, 8)
+/* The same for waits (trap_wait.c): r11 is the kernel's id for which the call waits, and takes the place of the
+ * program's. The id of the child, in rax or in the siginfo at rdx, is translated afterwards. No thread is halted in
+ * this part, only in the system call. */
+    .globl mpy_code_wait_rdi, mpy_code_wait_rdi_returned, mpy_code_wait_rsi, mpy_code_wait_rsi_returned
+    .hidden mpy_code_wait_rdi, mpy_code_wait_rdi_returned, mpy_code_wait_rsi, mpy_code_wait_rsi_returned
+#define WAIT(reg, returned) \
+    BEGIN; \
+    pushq %reg; \
+    movq %r11, %reg; \
+    call masked_call; \
+returned: \
+    popq %reg
+mpy_code_wait_rdi: /* wait4 */
+    WAIT(rdi, mpy_code_wait_rdi_returned)
+    pushfq
+    call shown_id
+    popfq
+    ret $128
+mpy_code_wait_rsi: /* waitid */
+    WAIT(rsi, mpy_code_wait_rsi_returned)
+    pushfq
+    testq %rax, %rax
+    jnz 1f
+    testq %rdx, %rdx
+    jz 1f
+    movl 16(%rdx), %eax /* si_pid */
+    call shown_id
+    movl %eax, 16(%rdx)
+    xorl %eax, %eax
+1:  popfq
+    ret $128
+shown_id: /* eax: the kernel's id, then the program's; clobbers rcx, r11 and the flags */
+    movabsq $TRAP_ADDR + 0x1888, %rcx /* ids */
+    movl -4(%rcx), %r11d /* nids */
+    leaq (%rcx, %r11, 8), %r11
+1:  cmpq %r11, %rcx
+    je 3f
+    cmpl %eax, 4(%rcx) /* real */
+    je 2f
+    addq $8, %rcx
+    jmp 1b
+2:  movl (%rcx), %eax /* shown */
+3:  ret
+
     .globl mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8
     .hidden mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8
     .globl mpy_code_masked_r9_pair, mpy_code_masked_done

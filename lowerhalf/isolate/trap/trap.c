@@ -43,6 +43,9 @@ _Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_
                "trampoline.S knows this layout");
 _Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824,
                "trampoline.S knows these offsets");
+_Static_assert(offsetof(mpy_trapstate_t, nids) == 0x1884 && offsetof(mpy_trapstate_t, ids) == 0x1888 &&
+                   offsetof(mpy_idpair_t, real) == 4,
+               "trampoline.S knows these offsets");
 
 uint64_t mpy_code_address(const char *symbol) { return MPY_CODE_ADDR + (uint64_t)(symbol - mpy_code_begin); }
 
@@ -182,6 +185,10 @@ static const row_t table[] = {
     {SYS_getpgid, id_first_result, MPY_TRAP_IDS, ANY},
     {SYS_getsid, id_first_result, MPY_TRAP_IDS, ANY},
     {SYS_pidfd_open, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_setpgid, id_first_two, MPY_TRAP_IDS, ANY},
+    {SYS_getpgrp, id_get, MPY_TRAP_IDS, ANY},
+    {SYS_wait4, mpy_trap_wait, MPY_TRAP_IDS, ANY},
+    {SYS_waitid, mpy_trap_wait, MPY_TRAP_IDS, ANY},
     {SYS_getpriority, id_second, MPY_TRAP_IDS, ANY},
     {SYS_setpriority, id_second, MPY_TRAP_IDS, ANY},
     {SYS_clock_gettime, mpy_trap_clock_gettime, MPY_TRAP_CLOCKS, ANY},

@@ -4,6 +4,7 @@
 #include "base/rank.h"
 #include "isolate/trapstate.h"
 #include <signal.h>
+#include <stdbool.h>
 #include <ucontext.h>
 
 /* Handlers get the six arguments and may edit the context; they return the system call's result. */
@@ -50,10 +51,20 @@ void mpy_signals_reinstall(void); /* after a restart: installs the program's act
 void mpy_signals_collect(void);   /* before a snapshot: updates the table from the kernel */
 /* trap_clone.c */
 long mpy_trap_clone(mpy_trap_t *t);
+/* trap_wait.c */
+long mpy_trap_wait(mpy_trap_t *t);
+void mpy_wait_correct(ucontext_t *uc);  /* after a restart, for a thread that was halted in a wait */
+void mpy_wait_complete(ucontext_t *uc); /* before a snapshot, for each halted thread */
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);
-/* For exec by the rank's own process: path of manapy-launch, the text to find its job again, the options to give
- * again, the process manager's descriptor. */
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const mpy_options_t *given, int pmi_fd);
+/* For exec, by this process or by a child that becomes a member of its tree (tree/tree.h): */
+typedef struct mpy_exec {
+    const char *launcher; /* path of manapy-launch */
+    const char *rejoin;   /* the text to find the job again */
+    const char *tree;     /* the text to find the tree again */
+    bool is_member;       /* this process is a member itself */
+    int kept[2];          /* descriptors that the exec must keep: the process manager's, the tree's; or -1 */
+} mpy_exec_t;
+void mpy_exec_note(const mpy_exec_t *how, const mpy_options_t *given);
 #endif

@@ -41,7 +41,9 @@ static int taken(int32_t id, long group) {
     for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
         mpy_idpair_t pair = mpy_id_pair(i);
         if (pair.shown != id) continue;
-        if (pair.shown == MPY_TRAP->pid || mpy_sys(SYS_tgkill, group, pair.real, 0) == 0) return 1;
+        if (pair.shown == MPY_TRAP->pid || mpy_sys(SYS_tgkill, group, pair.real, 0) == 0 ||
+            mpy_sys(SYS_kill, pair.real, 0) == 0)
+            return 1;
         drop(i);
     }
     return 0;

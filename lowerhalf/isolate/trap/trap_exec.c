@@ -3,25 +3,32 @@
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
  * If a rank's process calls exec (a shell script that ends in `exec python app.py`, a pyenv shim), the lower half would
- * be lost. So this exec becomes an exec of manapy-launch with the new program. An exec in a child is not changed.
+ * be lost. So this exec becomes an exec of manapy-launch with the new program. So does an exec in a child, which then
+ * is a member of the rank's tree (lowerhalf/tree).
  *
  * Invariants
  *  1. The handler runs with every signal blocked. The program's mask is restored before an exec, which would otherwise
  *     inherit ours.
+ *  2. The child may share our memory (vfork). So nothing is left behind there, except a page for a very long list of
+ *     arguments: nobody could unmap it.
+ *  3. An exec is not changed once MPI is initialized: the MPI process's children do not belong to the tree. Nor is a
+ *     child's exec of a program that cannot call MPI through our libraries, or that starts a job of its own.
  */
 #include "base/sys.h"
 #include "trap.h"
+#include <elf.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
-static const char *launcher, *rejoin;
+enum { OPTIONS = 20, ON_STACK = 128 };
+
+static mpy_exec_t how = {.kept = {-1, -1}};
 static const mpy_options_t *options;
-static int kept_fd = -1;
 
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const mpy_options_t *given, int pmi_fd) {
-    launcher = launcher_path;
-    rejoin = rejoin_text;
-    options = given;
-    kept_fd = pmi_fd;
+void mpy_exec_note(const mpy_exec_t *given, const mpy_options_t *options_given) {
+    how = *given;
+    options = options_given;
 }
 
 static int is_self_exe(const char *p) {
@@ -54,41 +61,86 @@ static long exec_program(const char *path, char *const *argv, char *const *envp,
     return r;
 }
 
+static int ends_with(const char *path, const char *name) {
+    const char *at = path;
+    for (const char *p = path; *p; p++)
+        if (*p == '/') at = p + 1;
+    while (*at && *at == *name) at++, name++;
+    return *at == *name;
+}
+
+static int is_interpreted(long fd, const Elf64_Ehdr *e) {
+    Elf64_Phdr p;
+    for (int i = 0; i < e->e_phnum; i++)
+        if (mpy_sys(SYS_pread64, fd, &p, sizeof p, e->e_phoff + (uint64_t)i * sizeof p) == sizeof p &&
+            p.p_type == PT_INTERP)
+            return 1;
+    return 0;
+}
+
+/* Invariant 3: a dynamically linked program for this machine, or a script. */
+static int can_be_member(const char *path) {
+    Elf64_Ehdr e = {0};
+    struct stat st;
+    long fd = mpy_sys(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    long got = mpy_sys(SYS_fstat, fd, &st) ? 0 : mpy_sys(SYS_pread64, fd, &e, sizeof e, 0);
+    int script = got > 2 && e.e_ident[0] == '#' && e.e_ident[1] == '!';
+    int ours = got == sizeof e && e.e_ident[0] == 0x7f && e.e_ident[1] == 'E' && e.e_ident[2] == 'L' &&
+               e.e_ident[3] == 'F' && e.e_ident[EI_CLASS] == ELFCLASS64 && e.e_machine == EM_X86_64 &&
+               e.e_phentsize == sizeof(Elf64_Phdr) && is_interpreted(fd, &e);
+    mpy_sys(SYS_close, fd);
+    return (script || ours) && !(st.st_mode & (S_ISUID | S_ISGID)) && !ends_with(path, "manapy-launch") &&
+           !ends_with(path, "manapy-restart");
+}
+
+static long give_options(const char **next, const char *path, int to_tree) {
+    long n = 0;
+    next[n++] = how.launcher;
+    next[n++] = "--exec", next[n++] = path;
+    next[n++] = "--rejoin", next[n++] = how.rejoin;
+    if (to_tree) next[n++] = "--tree", next[n++] = how.tree;
+    next[n++] = "--shift", next[n++] = options->shift;
+    next[n++] = "--on-failover", next[n++] = options->on_failover;
+    next[n++] = "--compress", next[n++] = options->compress;
+    if (options->local) next[n++] = "--local", next[n++] = options->local;
+    if (!options->trace) next[n++] = "--no-trace";
+    next[n++] = "--";
+    return n;
+}
+
+static void keep(int close_on_exec, int to_tree) {
+    for (int i = 0; i <= to_tree; i++)
+        if (how.kept[i] >= 0) mpy_sys(SYS_fcntl, how.kept[i], F_SETFD, close_on_exec);
+}
+
 long mpy_trap_execve(mpy_trap_t *t) {
     const char *path = (const char *)t->a[0];
     char *const *argv = (char *const *)t->a[1];
     char *const *envp = (char *const *)t->a[2];
     uint64_t mask = *(uint64_t *)&t->uc->uc_sigmask;
-    if (mpy_sys(SYS_getpid) != mpy_id_real(MPY_TRAP->pid) || MPY_UPPER->mpi_initialized || !launcher)
-        return exec_program(path, argv, envp, mask);
+    int own = mpy_sys(SYS_getpid) == mpy_id_real(MPY_TRAP->pid);
+    if (!how.launcher || MPY_UPPER->mpi_initialized) return exec_program(path, argv, envp, mask);
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */
     if (r) return r;
-    long argc = 0;
+    if (!own && !can_be_member(path)) return exec_program(path, argv, envp, mask);
+    const char *few[ON_STACK], **next = few;
+    long argc = 0, map = 0;
     while (argv && argv[argc]) argc++;
-    uint64_t bytes = (uint64_t)(argc + 15) * sizeof(char *); /* may be more than fits on an alternate stack */
-    long map = mpy_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mpy_sys_failed(map)) return map;
-    char **next = (char **)map;
-    long n = 0;
-    next[n++] = (char *)launcher;
-    next[n++] = (char *)"--exec";
-    next[n++] = (char *)path;
-    next[n++] = (char *)"--rejoin";
-    next[n++] = (char *)rejoin;
-    next[n++] = (char *)"--shift";
-    next[n++] = (char *)options->shift;
-    next[n++] = (char *)"--on-failover";
-    next[n++] = (char *)options->on_failover;
-    next[n++] = (char *)"--compress";
-    next[n++] = (char *)options->compress;
-    if (!options->trace) next[n++] = (char *)"--no-trace";
-    next[n++] = (char *)"--";
+    uint64_t bytes = (uint64_t)(argc + OPTIONS) * sizeof(char *);
+    if (argc + OPTIONS > ON_STACK) { /* may be more than fits on an alternate stack */
+        map = mpy_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mpy_sys_failed(map)) return map;
+        next = (const char **)map;
+    }
+    int to_tree = !own || how.is_member; /* an exec of the first process begins a tree anew */
+    long n = give_options(next, path, to_tree);
     for (long i = 0; i < argc; i++) next[n++] = argv[i];
     next[n] = 0;
-    if (kept_fd >= 0) mpy_sys(SYS_fcntl, kept_fd, 2 /* F_SETFD */, 0);
-    r = exec_program(launcher, next, envp, mask);
-    if (kept_fd >= 0) mpy_sys(SYS_fcntl, kept_fd, 2, 1 /* FD_CLOEXEC */);
-    mpy_sys(SYS_munmap, map, bytes);
+    keep(0, to_tree);
+    r = exec_program(how.launcher, (char *const *)next, envp, mask);
+    keep(FD_CLOEXEC, to_tree);
+    if (map) mpy_sys(SYS_munmap, map, bytes);
     return r;
 }

@@ -30,6 +30,7 @@ static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
     [MPY_FD_PAIR] = &mpy_fd_pair_ops,           [MPY_FD_SOCKET] = &mpy_fd_socket_ops,
     [MPY_FD_EVENT] = &mpy_fd_event_ops,         [MPY_FD_TIMER] = &mpy_fd_timer_ops,
     [MPY_FD_SIGNAL] = &mpy_fd_signal_ops,       [MPY_FD_EPOLL] = &mpy_fd_epoll_ops,
+    [MPY_FD_ELSEWHERE] = &mpy_fd_elsewhere_ops,
 };
 
 /* ---- checkpoint ---- */
@@ -48,6 +49,11 @@ static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
         int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(d->number, &d->st, d->flags, stopped);
+        int elsewhere = inherited >= 0 || d->kind == MPY_FD_STDIO ? 0 : mpy_fd_elsewhere(d, err, n);
+        if (elsewhere > 0)
+            d->kind = MPY_FD_ELSEWHERE;
+        if (elsewhere < 0)
+            return -1;
         /* pipes and sockets that mpirun or the shell left open belong to them, whatever they look like */
         if (inherited >= 0) {
             d->kind = MPY_FD_INHERITED;
@@ -203,7 +209,7 @@ static int make(mpy_fdtable_t *t, char *err, size_t n)
         if (ops[d->kind]->make(t, d, &d->saved, err, n))
             return -1;
         int flags = fcntl(d->made, F_GETFL), want = d->flags & SET_FLAGS;
-        if (d->flags & O_PATH)
+        if (d->flags & O_PATH || d->kind == MPY_FD_ELSEWHERE)
             continue;
         /* shared with other processes: add the flags that the program needs, but remove none */
         if (d->kind == MPY_FD_STDIO || d->kind == MPY_FD_INHERITED)
@@ -214,10 +220,13 @@ static int make(mpy_fdtable_t *t, char *err, size_t n)
     return 0;
 }
 
-static int place(mpy_fdtable_t *t, char *err, size_t n)
+/* Those that other processes restore (`elsewhere`), or the others. */
+static int place(mpy_fdtable_t *t, int elsewhere, char *err, size_t n)
 {
     for (int i = 0; i < t->nnumbers; i++) {
         const mpy_fdnumber_t *number = &t->numbers[i];
+        if ((t->descs[number->desc].kind == MPY_FD_ELSEWHERE) != elsewhere)
+            continue;
         if (mpy_fd_is_lower(number->number))
             return mpy_reason(err, n,
                               "descriptor %d of the program is in use by the new process's own connections: too many "
@@ -286,7 +295,9 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
         rc = make(&t, err, n);
         if (!rc)
             close_strangers(&t);
-        rc = rc ? rc : place(&t, err, n);
+        rc = rc ? rc : place(&t, 0, err, n);
+        rc = rc ? rc : mpy_fds_fetch(&t, err, n);
+        rc = rc ? rc : place(&t, 1, err, n);
         rc = rc ? rc : finish(&t, err, n);
     }
     mpy_fds_low_unlock();

@@ -13,6 +13,8 @@
  *                        mpy_fds_commit()      the last step, on every rank before any rank resumes: truncates files
  *                                              that have grown since the checkpoint. A restart that fails before this
  *                                              step has damaged nothing
+ *   A process below the rank's first one (lowerhalf/tree) was started by an exec and knows from mpy_fds_inherited_text
+ *   of the first one which of its descriptors came from mpirun; mpy_fds_inherited_only forgets the others.
  *
  * Invariants
  *  1. check and save leave every descriptor as they found it: offsets, flags, buffered bytes, locks.
@@ -25,6 +27,15 @@
 #include "process/blob.h"
 
 void mpy_fds_note_inherited(void);
+void mpy_fds_inherited_text(char *text, size_t n);
+void mpy_fds_inherited_only(const char *text);
+/* The processes that are saved together with this one, itself included, in the order of their images. 0: none. */
+enum { MPY_FD_RELATIVES = 128 };
+void mpy_fds_relatives(const int *pids, int n);
+/* Restart: gets descriptors from other processes (`owner`: their index) into `got`. All processes of the tree call it
+ * once, when they have put their own descriptors into place. NULL: a single process. */
+typedef struct mpy_fd_want { int owner, number, got; } mpy_fd_want_t;
+extern int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
 int mpy_fds_check(char *err, size_t n);
 int mpy_fds_save(mpy_blob_t *b, char *err, size_t n);

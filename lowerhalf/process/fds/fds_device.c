@@ -103,6 +103,69 @@ void mpy_fds_note_inherited(void)
             mpy_fd_lower_add(id->keep = fcntl(id->number, F_DUPFD_CLOEXEC, mpy_fd_base()));
 }
 
+static size_t put_identity(char *text, size_t n, const identity_t *id)
+{
+    int used = snprintf(text, n, "%d:%lx:%lx:%lx:%x ", id->number, (unsigned long)id->dev, (unsigned long)id->ino,
+                        (unsigned long)id->rdev, (unsigned)id->accmode);
+    return used < (int)n ? (size_t)used : 0;
+}
+
+void mpy_fds_inherited_text(char *text, size_t n)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < 3; i++)
+        if (stdio[i].number >= 0)
+            at += put_identity(text + at, n - at, &stdio[i]);
+    for (int i = 0; i < ninherited; i++)
+        at += put_identity(text + at, n - at, &inherited[i]);
+    text[at] = 0;
+}
+
+/* The number at the launch of a descriptor that is open here now; -1: it was not open then. A stream's own number is
+ * tried first: several streams may be the same file. */
+static int number_at_launch(const identity_t *id, const char *text)
+{
+    int number, found = -1, used;
+    unsigned long dev, ino, rdev;
+    unsigned accmode;
+    for (; sscanf(text, "%d:%lx:%lx:%lx:%x %n", &number, &dev, &ino, &rdev, &accmode, &used) == 5; text += used)
+        if (id->dev == dev && id->ino == ino && id->rdev == rdev && id->accmode == (int)accmode &&
+            (found < 0 || number == id->number))
+            found = number;
+    return found;
+}
+
+static void forget(identity_t *id)
+{
+    if (id->keep >= 0)
+        mpy_fd_close(id->keep);
+    *id = (identity_t){.number = -1, .keep = -1};
+}
+
+void mpy_fds_inherited_only(const char *text)
+{
+    identity_t ours[3] = {stdio[0], stdio[1], stdio[2]};
+    for (int i = 0; i < 3; i++)
+        stdio[i] = (identity_t){.number = -1, .keep = -1};
+    for (int i = 0; i < 3; i++) {
+        int number = ours[i].number < 0 ? -1 : number_at_launch(&ours[i], text);
+        if (number >= 0 && number < 3 && stdio[number].number < 0)
+            stdio[number] = ours[i];
+        else
+            forget(&ours[i]);
+    }
+    int kept = 0;
+    for (int i = 0; i < ninherited; i++) {
+        int number = number_at_launch(&inherited[i], text);
+        if (number < 3)
+            forget(&inherited[i]);
+        else
+            inherited[kept] = inherited[i], inherited[kept++].number = number;
+    }
+    ninherited = kept;
+}
+
 void mpy_fd_keeps_high(void)
 {
     for (int i = 0; i < 3; i++)

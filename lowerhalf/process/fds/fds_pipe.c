@@ -3,8 +3,8 @@
  * Lower half; libc allowed.
  *
  * A pipe whose other end has been closed everywhere can be saved (a reader will get end of file, a writer EPIPE). A
- * pipe whose other end is in another process is refused, because it could not be connected again. poll(2) tells the two
- * apart.
+ * pipe whose other end is in another process of the rank's tree can be, too (fds_tree.c). Any other one is refused,
+ * because it could not be connected again. poll(2) tells the first case from the last.
  *
  * Buffered bytes are copied with tee(2), which leaves them in the pipe. If the kernel's limit on pipe pages prevents
  * that, they are read and written back (both ends are ours, and no other thread runs). Packets (O_DIRECT pipes) stay
@@ -42,7 +42,8 @@ static int hung_up(const mpy_desc_t *d)
 
 static int pipe_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 {
-    if (end_of(t, d, O_RDONLY) >= 0 && end_of(t, d, O_WRONLY) >= 0)
+    if ((end_of(t, d, O_RDONLY) >= 0 || mpy_fd_relative_has(d, O_RDONLY)) &&
+        (end_of(t, d, O_WRONLY) >= 0 || mpy_fd_relative_has(d, O_WRONLY)))
         return 0;
     if (hung_up(d))
         return 0;

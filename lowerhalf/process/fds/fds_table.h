@@ -33,6 +33,7 @@ typedef enum { /* stored in images: never renumber */
     MPY_FD_TIMER = 11,
     MPY_FD_SIGNAL = 12,
     MPY_FD_EPOLL = 13,
+    MPY_FD_ELSEWHERE = 14, /* another process of the tree restores it (fds_tree.c) */
     MPY_FD_KINDS
 } mpy_fd_kind_t;
 
@@ -42,8 +43,10 @@ typedef struct mpy_desc {
     int flags;  /* F_GETFL */
     struct stat st;
     char *path; /* target of the link in /proc/self/fd */
-    /* STDIO: 0, 1 or 2; INHERITED: its number at launch; restore of CONTENT: seals, of PAIR: shutdown state */
+    /* STDIO: 0, 1 or 2; INHERITED: its number at launch; ELSEWHERE: 1 for a pipe; restore of CONTENT: seals, of PAIR:
+     * shutdown state */
     int which;
+    int owner, owners_number; /* ELSEWHERE: index of the process, and its descriptor */
     int made;   /* restore: temporary descriptor */
     int extra;  /* restore: a second descriptor that the kind needs until the end (other end of a pipe), or -1 */
     uint64_t object; /* restore: identifies an object that several descriptions share (pipe, pair, deleted file) */
@@ -74,7 +77,7 @@ typedef struct mpy_fd_ops {
 
 extern const mpy_fd_ops_t mpy_fd_other_ops, mpy_fd_stdio_ops, mpy_fd_inherited_ops, mpy_fd_file_ops, mpy_fd_content_ops,
     mpy_fd_device_ops, mpy_fd_fifo_ops, mpy_fd_pipe_ops, mpy_fd_pair_ops, mpy_fd_socket_ops, mpy_fd_event_ops,
-    mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops;
+    mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops, mpy_fd_elsewhere_ops;
 
 /* fds_scan.c */
 int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n);
@@ -107,6 +110,15 @@ int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t 
 
 /* fds_socket.c */
 void mpy_fd_pairs_settle(mpy_fdtable_t *t);
+
+/* fds_tree.c */
+/* Does another process of the tree restore this description? Returns 1 and fills it in, 0, or -1 with the reason why it
+ * can't be saved. */
+int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n);
+/* Does a process of the tree have an end of d's pipe that is open for O_RDONLY or O_WRONLY? */
+int mpy_fd_relative_has(const mpy_desc_t *d, int accmode);
+/* Restart: makes the descriptions that others restore. */
+int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n);
 
 /* fds_file.c */
 int mpy_fd_file_commit(char *err, size_t n);

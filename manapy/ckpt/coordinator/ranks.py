@@ -5,8 +5,9 @@ Invariants
  1. The job is over when no rank is connected and none can connect any more.
  2. A rank whose connection ends without DONE has died. If mpirun has not ended the other ranks after GRACE_SECONDS,
     they get KILL, so that none waits for ever for the dead rank.
- 3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank:
-    the rank is dead when its process is dead or, on another host, when it has not returned within EXEC_SECONDS.
+ 3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank.
+    So does a rank of several processes, when another of them speaks for it (lowerhalf/tree). The rank is dead when its
+    process is dead or, on another host, when it has not returned within EXEC_SECONDS.
  4. Failures are ordered by the loss of their connections, because the death of a rank is known later for another host
     than for this host.
  5. An event that occurs once per rank does not scan all ranks: ranks are counted.
@@ -35,7 +36,7 @@ from .nodes import Node, NodeChannel
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 1.0  # between the death of a rank, or of an agent, and KILL to the others
-EXEC_SECONDS = 1.0  # a rank that has exec'ed another program comes back within this time
+EXEC_SECONDS = 3.0  # a rank that has exec'ed another program, or hands over to a child, comes back within this time
 END_SECONDS = 20.0  # between KILL and giving up on ranks that stay
 LAST_WORDS_SECONDS = 0.2  # after the end of a process, to read the last lines that it has sent
 LATE_SECONDS = 2.0  # after rank 0 and all connected ranks have ended; other ranks will not connect any more

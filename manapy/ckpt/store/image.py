@@ -42,7 +42,8 @@ SEAL, RUN_SEAL, PARENT_PATH = 32, 16, 128  # bytes
     SECTION_PROCESS,
     SECTION_FDS,
     SECTION_KEPT,
-) = range(1, 9)
+    SECTION_TREE,
+) = range(1, 10)
 REGION_SHARED, REGION_FILE = 1, 2
 RUN_DATA, RUN_FILE, RUN_ZIPPED = 1, 2, 3
 
@@ -117,6 +118,19 @@ class KeptStruct(ctypes.LittleEndianStructure):
     _fields_ = [("address", c_uint64), ("bytes", c_uint64)]
 
 
+class MemberStruct(ctypes.LittleEndianStructure):
+    """mpy_image_member_t"""
+
+    _fields_ = [
+        ("index", c_uint32),
+        ("pid", c_int32),
+        ("parent", c_int32),
+        ("group", c_int32),
+        ("session", c_int32),
+        ("seal", c_uint8 * SEAL),
+    ]
+
+
 class FileStruct(ctypes.LittleEndianStructure):
     """mpy_image_file_t"""
 
@@ -152,6 +166,7 @@ STRUCTURES: dict[str, type[ctypes.LittleEndianStructure]] = {
     "region": RegionStruct,
     "run": RunStruct,
     "kept": KeptStruct,
+    "member": MemberStruct,
     "file": FileStruct,
     "thread": ThreadStruct,
 }
@@ -232,6 +247,15 @@ class Thread:
 
 
 @dataclass(frozen=True)
+class Member:
+    """One process of a rank that was a tree of processes, with its ids as the program knows them."""
+
+    index: int  # of its image; 0: the rank's own, of the process that uses MPI
+    pid: int
+    parent: int
+
+
+@dataclass(frozen=True)
 class Image:
     """A read image. Page data stays in the file."""
 
@@ -241,6 +265,7 @@ class Image:
     runs: list[Run]
     kept: list[Kept]
     threads: list[Thread]
+    members: list[Member]  # empty: the rank was a single process
     sections: dict[int, bytes] = field(repr=False, default_factory=dict)
 
     @classmethod
@@ -265,8 +290,13 @@ class Image:
             ],
             kept=[Kept(k.address, k.bytes) for k in _records(KeptStruct, sections.get(SECTION_KEPT, b""))],
             threads=[_convert_thread(t) for t in _records(ThreadStruct, sections[SECTION_THREADS])],
+            members=[Member(m.index, m.pid, m.parent) for m in _records(MemberStruct, sections.get(SECTION_TREE, b""))],
             sections=sections,
         )
+
+    def of_member(self, member: Member) -> Image:
+        """The image of a process of the tree. Raises ImageError."""
+        return Image.open(self.path.with_suffix(f".{member.index}.img")) if member.index else self
 
     @property
     def mapped_bytes(self) -> int:

@@ -72,6 +72,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
         ),  # fmt: skip
         [_row(i) for i in images],
     )
+    processes = [_process(i, member) for i in images for member in i.members]
+    if processes:
+        out.table(
+            ("rank", "process", "parent", "program", "image", "threads"), processes, title="ranks of several processes"
+        )
     if len(seen) < len(entries):
         out.note(f"images not shown, because they are only on local storage of other hosts: {len(entries) - len(seen)}")
     return 0
@@ -93,6 +98,11 @@ def _row(i: Any) -> tuple[Any, ...]:
         len(i.regions),
         len(i.threads),
     )
+
+
+def _process(i: Any, member: Any) -> tuple[Any, ...]:
+    own = i.of_member(member)
+    return i.header.rank, member.pid, member.parent, own.header.program, size(own.header.file_bytes), len(own.threads)
 
 
 def _one(i: Any, out: Output) -> None:
@@ -121,6 +131,7 @@ def _record(i: Any, detailed: bool) -> dict[str, Any]:
         **asdict(i.header),
         "regions": len(i.regions),
         "threads": [asdict(t) for t in i.threads],
+        "processes": [asdict(m) for m in i.members],
     }
     if detailed:
         record["regions"] = [{**asdict(r), "saved": _saved(i, r)} for r in i.regions]

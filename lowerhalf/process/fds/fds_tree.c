@@ -1,0 +1,206 @@
+/* fds_tree.c - descriptors that several processes of a rank's tree (lowerhalf/tree) have: open file descriptions that
+ * they share, and the ends of a pipe.
+ *
+ * Lower half; libc allowed. One process restores such an object, its owner; the others get it from the owner at the
+ * restart, through mpy_fds_exchange.
+ *
+ * Invariants
+ *  1. All processes find the same owner: the first one in the list of relatives that has the description; of a pipe,
+ *     the first one that can read from it, because it can save the content. Nobody changes descriptors when images are
+ *     written: all processes are halted.
+ *  2. Each process opens an end of a pipe anew from the one that it gets.
+ */
+#define _GNU_SOURCE
+#include "fds.h"
+#include "fds_table.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const int *relatives; /* process ids; this process is one of them */
+static int nrelatives;
+
+void mpy_fds_relatives(const int *pids, int n)
+{
+    static int copy[MPY_FD_RELATIVES];
+    nrelatives = n < MPY_FD_RELATIVES ? n : MPY_FD_RELATIVES;
+    if (n > 0)
+        memcpy(copy, pids, (size_t)nrelatives * sizeof *copy);
+    relatives = copy;
+}
+
+typedef int match_t(const mpy_desc_t *d, int pid, int fd, mode_t access);
+
+/* Returns a descriptor of the process that refers to the same object as d and matches, or -1. `access`: S_IRUSR,
+ * S_IWUSR, as the links in /proc show it. */
+static int find(const mpy_desc_t *d, int pid, match_t *matches)
+{
+    char path[64 + sizeof((struct dirent *)0)->d_name];
+    struct stat st, link;
+    int found = -1;
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && found < 0 && (entry = readdir(dir));) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
+        int fd = atoi(entry->d_name);
+        if (entry->d_name[0] != '.' && !stat(path, &st) && !lstat(path, &link) && d->st.st_dev == st.st_dev &&
+            d->st.st_ino == st.st_ino && d->st.st_rdev == st.st_rdev && matches(d, pid, fd, link.st_mode))
+            found = fd;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static int reads(const mpy_desc_t *d, int pid, int fd, mode_t access)
+{
+    (void)d, (void)pid, (void)fd;
+    return (access & S_IRUSR) != 0;
+}
+
+static int writes(const mpy_desc_t *d, int pid, int fd, mode_t access)
+{
+    (void)d, (void)pid, (void)fd;
+    return (access & S_IWUSR) != 0;
+}
+
+static int is_same(const mpy_desc_t *d, int pid, int fd, mode_t access)
+{
+    (void)access;
+    return syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, d->number, fd) == 0;
+}
+
+/* Where kcmp is denied, the same file is suspicious. */
+static int may_be_same(const mpy_desc_t *d, int pid, int fd, mode_t access)
+{
+    (void)access;
+    return S_ISREG(d->st.st_mode) && syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, d->number, fd) < 0;
+}
+
+int mpy_fd_relative_has(const mpy_desc_t *d, int accmode)
+{
+    for (int i = 0; i < nrelatives; i++)
+        if (find(d, relatives[i], accmode == O_RDONLY ? reads : writes) >= 0)
+            return 1;
+    return 0;
+}
+
+static int refuse(const mpy_desc_t *d, int pid, char *err, size_t n)
+{
+    return mpy_reason(err, n, "descriptor %d (%s) is shared by process %d and its relative, process %d; let each open "
+                      "it itself", d->number, d->path, getpid(), pid);
+}
+
+static int is_locked(const mpy_desc_t *d)
+{
+    char *text = mpy_fdinfo_read(d->number);
+    int locked = text && strstr(text, "POSIX");
+    free(text);
+    return locked;
+}
+
+/* Who has it, from the first relative on: *owner is its index. */
+static int first_with(const mpy_desc_t *d, match_t *matches, int *owner)
+{
+    for (int i = 0; i < nrelatives; i++) {
+        int fd = find(d, relatives[i], matches);
+        *owner = i;
+        if (fd >= 0)
+            return fd;
+    }
+    return -1;
+}
+
+static int is_self(int index)
+{
+    return relatives[index] == getpid();
+}
+
+int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n)
+{
+    int owner = 0, pipe = d->kind == MPY_FD_PIPE;
+    if (nrelatives == 0 || S_ISCHR(d->st.st_mode) || S_ISDIR(d->st.st_mode))
+        return 0;
+    int fd = first_with(d, pipe ? reads : is_same, &owner), other = owner;
+    for (int i = 0; !pipe && i < nrelatives; i++)
+        if (!is_self(i) && (find(d, relatives[i], may_be_same) >= 0 ||
+                            (d->kind != MPY_FD_FILE && d->kind != MPY_FD_CONTENT && d->kind != MPY_FD_EVENT &&
+                             find(d, relatives[i], is_same) >= 0)))
+            return refuse(d, relatives[i], err, n);
+    if (fd < 0 || is_self(owner))
+        return 0;
+    if (!pipe && is_locked(d))
+        return refuse(d, relatives[other], err, n);
+    d->owner = owner;
+    d->owners_number = fd;
+    d->which = pipe;
+    return 1;
+}
+
+/* ---- the kind of such a description in all processes but the owner ---- */
+
+static int check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
+{
+    (void)t, (void)d, (void)err, (void)n;
+    return 0;
+}
+
+static int save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
+{
+    (void)t, (void)err, (void)n;
+    mpy_blob_put_u32(b, (uint32_t)d->owner);
+    mpy_blob_put_u32(b, (uint32_t)d->owners_number);
+    mpy_blob_put_u32(b, (uint32_t)d->which);
+    return 0;
+}
+
+static int make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
+{
+    (void)t;
+    d->owner = (int)mpy_reader_u32(r);
+    d->owners_number = (int)mpy_reader_u32(r);
+    d->which = (int)mpy_reader_u32(r);
+    return r->failed ? mpy_reason(err, n, "descriptor %d: damaged record", d->number) : 0;
+}
+
+const mpy_fd_ops_t mpy_fd_elsewhere_ops = {check, save, make, NULL};
+
+int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
+
+static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n)
+{
+    if (!d->which) {
+        d->made = mpy_fdtable_temp(t, got);
+        return d->made < 0 ? mpy_reason(err, n, "descriptor %d: %s", d->number, strerror(errno)) : 0;
+    }
+    d->made = mpy_fdtable_reopen(t, got, (d->flags & O_ACCMODE) | O_NONBLOCK);
+    mpy_fd_close(got);
+    if (d->made < 0 || fcntl(d->made, F_SETFL, d->flags & (O_APPEND | O_NONBLOCK | O_DIRECT)))
+        return mpy_reason(err, n, "can't open the pipe of descriptor %d again: %s", d->number, strerror(errno));
+    return 0;
+}
+
+int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n)
+{
+    if (!mpy_fds_exchange)
+        return 0;
+    mpy_fd_want_t *wants = calloc((size_t)t->ndescs + 1, sizeof *wants);
+    int count = 0;
+    if (!wants)
+        return mpy_reason(err, n, "out of memory while restoring descriptors");
+    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++)
+        if (d->kind == MPY_FD_ELSEWHERE)
+            wants[count++] = (mpy_fd_want_t){d->owner, d->owners_number, -1};
+    int bad = mpy_fds_exchange(wants, count, err, n), at = 0;
+    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs && !bad; d++)
+        if (d->kind == MPY_FD_ELSEWHERE)
+            bad = take(t, d, wants[at++].got, err, n);
+    free(wants);
+    return bad;
+}

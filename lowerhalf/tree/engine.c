@@ -1,0 +1,107 @@
+/* engine.c - the steps of a checkpoint of a tree, in its MPI process: those of image/checkpoint.c here, and orders to
+ * the hub for all other processes.
+ *
+ * Half: lower; runs on the control plane's worker thread (control/engine.h has the rules).
+ *
+ * Invariants
+ *  1. The MPI process stops first and goes on last, so what it waits for in other processes is never gone.
+ *  2. Images of companions are complete before the rank's own image is begun, because that one contains their seals.
+ *     They are written while the job stands.
+ */
+#include "base/rank.h"
+#include "base/reason.h"
+#include "companion.h"
+#include "control/control.h"
+#include "image/checkpoint.h"
+#include "isolate/trap/trap.h"
+#include "member.h"
+#include "tree.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ORDER_MS = 600000 };
+
+static mpy_image_member_t members[MPY_TREE_MAX];
+static uint32_t nmembers;
+static uint64_t more_bytes; /* of the companions' images */
+
+static int lost(char *error, size_t n) {
+    return mpy_reason(error, n, "the first process of the rank's tree has ended or does not answer");
+}
+
+static void note_part(const mpy_tree_message_t *part) {
+    if (nmembers == MPY_TREE_MAX) return;
+    members[nmembers++] = part->member;
+    more_bytes += part->bytes;
+}
+
+static int order(const mpy_tree_message_t *what, char *error, size_t n) {
+    mpy_tree_message_t answer;
+    if (!mpy_member_order(what)) return lost(error, n);
+    do {
+        if (!mpy_member_answer(&answer, ORDER_MS)) return lost(error, n);
+        if (answer.kind == MPY_TREE_PART) note_part(&answer);
+    } while (answer.kind != MPY_TREE_ANSWER);
+    if (answer.npids) mpy_tree_note(answer.pids, answer.npids);
+    return answer.value ? mpy_reason(error, n, "%s", answer.text) : 0;
+}
+
+static int check(int grace_ms, char *error, size_t n) {
+    if (mpy_options.local)
+        return mpy_reason(error, n, "the MPI program is a child of another process of its rank; such a rank cannot be "
+                          "saved to local storage: use no --local, or let the script start the program by exec");
+    if (order(&(mpy_tree_message_t){.kind = MPY_TREE_CHECK, .value = grace_ms}, error, n)) return -1;
+    return mpy_engine.check(grace_ms, error, n);
+}
+
+static int stop(char *error, size_t n) {
+    if (mpy_engine.stop(error, n)) return -1;
+    return order(&(mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n);
+}
+
+static int write_companions(const mpy_image_order_t *what, mpy_image_order_t *mine, char *error, size_t n) {
+    mpy_tree_message_t m = {.kind = MPY_TREE_WRITE, .index = 1};
+    snprintf(m.text, sizeof m.text, "%s", what->directory);
+    members[0] = mpy_tree_self(0);
+    nmembers = 1, more_bytes = 0;
+    *mine = *what;
+    mine->members = members;
+    int failed = order(&m, error, n);
+    mine->nmembers = nmembers;
+    return failed;
+}
+
+static int write_images(const mpy_image_order_t *what, mpy_image_result_t *result, char *error, size_t n) {
+    mpy_image_order_t mine;
+    if (write_companions(what, &mine, error, n) || mpy_engine.write(&mine, result, error, n)) return -1;
+    result->bytes += more_bytes;
+    return 0;
+}
+
+static int capture(const mpy_image_order_t *what, char *why_not, size_t m, char *error, size_t n) {
+    mpy_image_order_t mine;
+    if (write_companions(what, &mine, error, n)) return -1;
+    return mpy_engine.capture(&mine, why_not, m, error, n);
+}
+
+static int persist(mpy_image_result_t *result, char *error, size_t n) {
+    if (mpy_engine.persist(result, error, n)) return -1;
+    result->bytes += more_bytes;
+    return 0;
+}
+
+static int resume(int exit_after, char *error, size_t n) {
+    if (exit_after) mpy_control_leave_process_manager(); /* before its first process ends */
+    if (order(&(mpy_tree_message_t){.kind = exit_after ? MPY_TREE_EXIT : MPY_TREE_RESUME}, error, n))
+        error[0] = '\0'; /* they have ended */
+    return mpy_engine.resume(exit_after, error, n);
+}
+
+const mpy_engine_ops_t *mpy_tree_engine(void) {
+    static mpy_engine_ops_t ops;
+    ops = mpy_engine;
+    ops.check = check, ops.stop = stop, ops.write = write_images, ops.capture = capture, ops.persist = persist;
+    ops.resume = resume;
+    return &ops;
+}

@@ -1,0 +1,191 @@
+/* member.c - a process of the tree other than the first: it joins, takes orders, and may become the MPI process.
+ *
+ * Half: lower; mpy_tree_adopt and mpy_tree_join run before the program, mpy_tree_lead and mpy_tree_hand_back on a
+ * thread that has a lower TLS; libc may be called.
+ *
+ * Invariants
+ *  1. A member has a line to the hub, which its thread reads. Until it is the MPI process it gets orders there; then it
+ *     gives orders and gets answers, which the thread hands to the one who waits (`answers`).
+ *  2. One thread waits for an answer at a time: the program's in MPI_Init, then the control plane's.
+ */
+#include "base/reason.h"
+#include "base/rank.h"
+#include "companion.h"
+#include "isolate/fdguard.h"
+#include "member.h"
+#include "private.h"
+#include "process/fds/fds.h"
+#include "tree.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <manapy/boundary.h>
+#include <manapy/proc_stat.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BACK_MS = 2000 };
+
+static int door = -1; /* the members' end; -1: this is the hub, or it has no tree */
+static int line = -1;
+static enum { TAKES_ORDERS, ASKS, LEADS } role;
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    bool full, closed;
+    mpy_tree_message_t message;
+} answers = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+
+static bool is_member(void) { return door >= 0; }
+
+mpy_tree_role_t mpy_tree_role(void) {
+    if (is_member()) return role == LEADS ? MPY_TREE_MEMBER_LEADS : MPY_TREE_MEMBER;
+    return mpy_hub_is_away() ? MPY_TREE_FIRST_AWAY : MPY_TREE_FIRST;
+}
+
+void mpy_member_of_restart(bool leads) {
+    mpy_tree_text();
+    door = mpy_hub_door();
+    mpy_fd_close(mpy_tree_door());
+    role = leads ? LEADS : TAKES_ORDERS;
+}
+
+void mpy_tree_make_way(void) {
+    if (is_member()) door = mpy_fd_high(door);
+    else mpy_hub_make_way();
+    mpy_boxes_make_way();
+}
+
+int mpy_tree_kept(void) { return is_member() ? door : mpy_hub_door(); }
+
+/* ---- the text that an exec passes on ---- */
+
+static char text[8192];
+
+const char *mpy_tree_text(void) {
+    if (!text[0]) {
+        int n = snprintf(text, sizeof text, "%d ", mpy_tree_kept());
+        mpy_fds_inherited_text(text + n, sizeof text - (size_t)n);
+    }
+    return text;
+}
+
+bool mpy_tree_adopt(const char *given, char *error, size_t n) {
+    char *end;
+    door = (int)strtol(given, &end, 10);
+    if (*end != ' ' || fcntl(door, F_SETFD, FD_CLOEXEC)) return mpy_refuse(error, n, "--tree is for manapy's own use");
+    snprintf(text, sizeof text, "%s", given);
+    mpy_fd_lower_add(door);
+    mpy_fds_inherited_only(end + 1);
+    return true;
+}
+
+/* ---- the line ---- */
+
+static void deliver(const mpy_tree_message_t *m) {
+    pthread_mutex_lock(&answers.lock);
+    while (answers.full) pthread_cond_wait(&answers.came, &answers.lock);
+    if (m) answers.message = *m;
+    answers.full = m != NULL;
+    answers.closed = m == NULL;
+    pthread_cond_broadcast(&answers.came);
+    pthread_mutex_unlock(&answers.lock);
+}
+
+static void *member_main(void *unused) {
+    (void)unused;
+    prctl(PR_SET_NAME, "manapy-tree", 0, 0, 0);
+    mpy_tree_message_t m, answer;
+    for (int got; (got = mpy_tree_receive(line, &m, NULL, -1)) >= 0;) {
+        if (got == 0) continue;
+        if (m.kind == MPY_TREE_ANSWER || m.kind == MPY_TREE_PART) {
+            deliver(&m);
+        } else {
+            mpy_companion_do(&m, &answer);
+            mpy_tree_send(line, &answer, -1);
+        }
+    }
+    mpy_companion_release();
+    deliver(NULL);
+    return NULL;
+}
+
+bool mpy_tree_thread(void *(*body)(void *), char *error, size_t n) {
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 1 << 20);
+    int rc = pthread_create(&thread, &attributes, body, NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0 || mpy_refuse(error, n, "cannot create a thread: %s", strerror(rc));
+}
+
+bool mpy_tree_join(char *error, size_t n) {
+    int ends[2];
+    if (!mpy_tree_pair(ends)) return mpy_refuse(error, n, "cannot open a socket pair: %s", strerror(errno));
+    bool came = mpy_tree_send(door, &(mpy_tree_message_t){.kind = MPY_TREE_JOIN, .pid = getpid()}, ends[1]);
+    mpy_fd_close(ends[1]);
+    line = ends[0];
+    /* Without a hub (the first process has ended) the program runs, and no checkpoint will be made. */
+    return !came || mpy_tree_thread(member_main, error, n);
+}
+
+/* ---- the MPI process ---- */
+
+bool mpy_member_answer(mpy_tree_message_t *answer, int ms) {
+    struct timespec due;
+    clock_gettime(CLOCK_REALTIME, &due);
+    due.tv_sec += ms / 1000;
+    pthread_mutex_lock(&answers.lock);
+    int rc = 0;
+    while (!answers.full && !answers.closed && rc == 0)
+        rc = ms < 0 ? pthread_cond_wait(&answers.came, &answers.lock)
+                    : pthread_cond_timedwait(&answers.came, &answers.lock, &due);
+    bool full = answers.full;
+    if (full) *answer = answers.message;
+    answers.full = false;
+    pthread_cond_broadcast(&answers.came);
+    pthread_mutex_unlock(&answers.lock);
+    return full;
+}
+
+bool mpy_member_order(const mpy_tree_message_t *order) { return mpy_tree_send(line, order, -1); }
+
+int mpy_taken(int other, char *error, size_t n) {
+    char name[64];
+    mpy_proc_stat_t us, them;
+    snprintf(name, sizeof name, "%s", mpy_proc_stat(getpid(), &us) ? "this program" : us.name);
+    bool lives = mpy_proc_stat(other, &them) == 0;
+    return mpy_reason(error, n, "'%s' calls MPI, but process %d%s%s%s is the MPI process of this rank already: a rank "
+                      "has one. Start each MPI program by an mpirun of its own", name, other, lives ? " ('" : "",
+                      lives ? them.name : "", lives ? "')" : ", which has ended,");
+}
+
+int mpy_tree_lead(char *error, size_t n) {
+    mpy_tree_message_t answer;
+    if (!is_member()) return mpy_hub_lead(error, n);
+    if (role == LEADS) return 0;
+    role = ASKS;
+    if (!mpy_member_order(&(mpy_tree_message_t){.kind = MPY_TREE_LEAD, .pid = getpid()}) ||
+        !mpy_member_answer(&answer, -1))
+        return mpy_reason(error, n, "the first process of this rank has ended, so no process of it can use MPI");
+    if (answer.value) return mpy_taken(answer.pid, error, n);
+    role = LEADS;
+    return 1;
+}
+
+void mpy_tree_hand_back(void) {
+    mpy_tree_message_t answer, back = {.kind = MPY_TREE_BACK, .value = (int)MPY_UPPER->mpi_finalized};
+    if (mpy_member_order(&back)) mpy_member_answer(&answer, BACK_MS);
+}

@@ -1,0 +1,9 @@
+/* member.h - private to this folder: how the MPI process speaks to the hub. See member.c. */
+#ifndef MANAPY_TREE_MEMBER_H
+#define MANAPY_TREE_MEMBER_H
+#include "message.h"
+
+bool mpy_member_order(const mpy_tree_message_t *order);
+/* Waits for the next answer, at most `ms` (negative: without limit). False: none, or the hub has ended. */
+bool mpy_member_answer(mpy_tree_message_t *answer, int ms);
+#endif

@@ -1,0 +1,21 @@
+/* private.h - what the files of this folder share. */
+#ifndef MANAPY_TREE_PRIVATE_H
+#define MANAPY_TREE_PRIVATE_H
+#include "base/rank.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/* member.c: a detached thread of the lower half. */
+bool mpy_tree_thread(void *(*body)(void *), char *error, size_t n);
+/* member.c: the line for a process that wants to use MPI, too. Returns -1. */
+int mpy_taken(int other, char *error, size_t n);
+/* hub.c */
+int mpy_hub_door(void);
+int mpy_hub_lead(char *error, size_t n);
+void mpy_hub_expect(int pid); /* restart: the MPI process; before the thread starts */
+bool mpy_hub_is_away(void);
+void mpy_hub_make_way(void);
+void mpy_boxes_make_way(void); /* restore.c */
+/* member.c, restart: this process has the door by a fork; it is the MPI process, or not */
+void mpy_member_of_restart(bool leads);
+#endif

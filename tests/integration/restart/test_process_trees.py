@@ -1,0 +1,182 @@
+"""A rank that is a tree of processes: it is saved as a whole, and comes back as a whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Job, JobError, manapy, oks
+from restarts import restart
+from waiting import until
+
+INNER = """#!/bin/sh
+me=$$
+$1 go
+code=$?
+[ $me = $$ ] && echo inner: same process
+exit $code
+"""
+OUTER = """#!/bin/bash
+exec 7< "$0"
+export WHAT=solver
+prepare() { date > prepared.$PMI_RANK; }
+prepare
+./inner.sh "$1" 7<&-
+code=$?
+read -r line <&7
+echo "$WHAT ended with $code, $line"
+ls inner.sh | sed s/inner/INNER/
+exit $((code + 3))
+"""
+PYTHON = """
+import os, subprocess, sys
+mine = os.getpid()
+child = subprocess.Popen(sys.argv[1:])
+known = child.pid
+assert child.wait() == 0 and child.pid == known and os.getpid() == mine
+print("python: saw the end of its child")
+sys.exit(subprocess.call(["sh", "-c", "exit 4"]))
+"""
+
+
+@pytest.fixture
+def wide(c_program: Callable[[Path], Path]) -> str:
+    return str(c_program(PROGRAMS / "native/wide.c"))
+
+
+def through_two_restarts(job: Job, *command: str, options: Sequence[str] = ()) -> str:
+    """Start it, kill and restart it twice, and let it end; the output of its last run."""
+    job.start(*command, options=options)
+    job.wait_for("ready")
+    for _ in range(2):
+        job.checkpoint()
+        restart(job)
+    job.checkpoint()  # and one after which it goes on
+    (job.where / "go").touch()
+    job.wait()
+    return job.output()
+
+
+def test_scripts_that_go_on_after_the_solver(job: Job, wide: str) -> None:
+    for name, text in (("outer.sh", OUTER), ("inner.sh", INNER)):
+        (job.where / name).write_text(text)
+        (job.where / name).chmod(0o755)
+    output = through_two_restarts(job, "./outer.sh", wide)
+    assert job.process is not None and job.process.returncode == 3, output
+    assert oks(output) == 1, output
+    for line in ("inner: same process", "solver ended with 0, #!/bin/bash", "INNER.sh"):
+        assert output.count(line) == 2, output
+    until(lambda: (job.record()["state"], job.record().get("code")) == ("done", 3), "the record of the job's end")
+
+
+@pytest.mark.parametrize("ways", ["", "--background auto --dirty auto --compress on"], ids=["plain", "all ways"])
+def test_python_that_waits_for_its_child(job: Job, wide: str, ways: str) -> None:
+    output = through_two_restarts(job, sys.executable, "-c", PYTHON, wide, "go", options=ways.split())
+    assert job.process is not None and job.process.returncode == 4, output
+    assert output.count("python: saw the end of its child") == 2 and oks(output) == 1, output
+
+
+def sessions(job: Job) -> list[bool]:
+    """Does each rank's MPI process have a session of its own, and with it a group?"""
+    pids = [rank["pid"] for rank in job.status()["ranks"]]
+    return [os.getsid(pid) == os.getpgid(pid) == pid for pid in pids]
+
+
+@pytest.mark.parametrize("starter", [["timeout", "100"], ["setsid", "-w"]], ids=["group and timer", "session"])
+def test_groups_and_sessions(job: Job, wide: str, starter: list[str]) -> None:
+    job.start(*starter, wide, "go")
+    job.wait_for("ready")
+    assert sessions(job) == [starter[0] == "setsid"] * 2
+    for _ in range(2):
+        job.checkpoint()
+        restart(job)
+        assert sessions(job) == [starter[0] == "setsid"] * 2
+    (job.where / "go").touch()
+    assert oks(job.finish()) == 1
+
+
+def test_open_files_that_a_script_shares_with_the_solver(job: Job, wide: str) -> None:
+    """One offset for both: what the script writes comes behind what the solver has written."""
+    script = f"exec > log.$PMI_RANK 2>&1; echo before; {wide} go; echo after; read one; read two; echo $one $two"
+    (job.where / "input").write_text("first\nsecond\nthird\n")
+    job.start("bash", "-c", f"exec < input; read zero; {script}")
+    log = job.where / "log.0"
+    until(lambda: log.exists() and "ready" in log.read_text(), "the start of the solver")
+    for _ in range(2):
+        job.checkpoint()
+        restart(job)
+    (job.where / "go").touch()
+    job.finish()
+    lines = log.read_text().splitlines()
+    assert (lines[0], lines[-3:]) == ("before", ["ok", "after", "second third"]), lines
+    assert (job.where / "log.1").read_text().splitlines() == ["before", "after", "second third"]
+
+
+def test_pipes_between_processes(job: Job, wide: str) -> None:
+    """A filter behind the solver, and one that has what the solver does not read before its end."""
+    (job.where / "numbers").write_text("".join(f"{i}\n" for i in range(1000)))
+    command = f"cat numbers | sh -c '{wide} go; sort -n | tail -1' | sed -u s/ok/okay/ | tee seen.$PMI_RANK"
+    job.start("bash", "-c", command)
+    job.wait_for("ready")
+    for _ in range(2):
+        job.checkpoint()
+        restart(job)
+    (job.where / "go").touch()
+    output = job.finish()
+    assert output.count("okay") == 1 and output.count("999") == 2, output
+    assert "okay" in (job.where / "seen.0").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("(sleep 1000 & echo $! > sleeper; wait) | ({wide} go; kill $(cat sleeper))", "is still running"),
+        ("(sleep 1000 & echo $! > sleeper); {wide} go; kill $(cat sleeper)", "has lost its parent"),
+        ("(sleep 1000 & echo $! > sleeper; wait $!; true) & {wide} go; kill $(cat sleeper)", "is still running"),
+    ],
+    ids=["pipe to a fork", "daemon", "fork"],
+)
+def test_what_cannot_be_saved_is_refused(make_job: Callable[..., Job], wide: str, command: str, reason: str) -> None:
+    job = make_job(1)
+    job.start("sh", "-c", command.format(wide=wide) + "; echo goes on", options=["--child-grace", "0.2"])
+    job.wait_for("ready")
+    with pytest.raises(JobError, match=f"rank 0: .*{reason}"):
+        job.checkpoint()
+    (job.where / "go").touch()
+    assert "goes on" in job.finish()
+
+
+def test_images_of_a_tree_belong_together(make_job: Callable[..., Job], wide: str) -> None:
+    job = make_job(1)
+    job.start("sh", "-c", f"{wide} go; true")
+    job.wait_for("ready")
+    checkpoint = job.checkpoint()
+    companion = checkpoint / "rank-00000.1.img"
+    good = companion.read_bytes()
+    assert companion.stat().st_mode & 0o777 == 0o600
+    assert manapy("verify", checkpoint).returncode == 0
+    shown = manapy("inspect", checkpoint).stdout
+    assert "ranks of several processes" in shown and "/wide" in shown and "sh " in shown
+    job.kill()
+    damaged = bytearray(good)
+    damaged[len(good) // 2] ^= 1
+    companion.write_bytes(damaged)
+    said = manapy("verify", checkpoint)
+    assert said.returncode != 0 and "rank-00000.1.img" in said.stdout + said.stderr
+    companion.unlink()
+    job.restart(checkpoint)
+    assert job.wait() != 0
+    assert "rank-00000.1.img: the image is missing" in job.output()
+
+
+def test_local_storage_is_refused(make_job: Callable[..., Job], wide: str, tmp_path: Path) -> None:
+    job = make_job(1)
+    job.start("sh", "-c", f"{wide} go; true", options=["--local", tmp_path / "local"])
+    job.wait_for("ready")
+    with pytest.raises(JobError, match="cannot be saved to local storage"):
+        job.checkpoint()
+    (job.where / "go").touch()
+    assert oks(job.finish()) == 1
