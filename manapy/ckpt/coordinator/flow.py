@@ -106,6 +106,7 @@ class Flow:
         self._answers: dict[int, list[str]] = {}
         # when this checkpoint began, STOP was sent, and all ranks ran again beside the writing of their images
         self._begun = self._halted = self._released = 0.0
+        self.stood: float | None = None  # seconds for which the job stood for its last checkpoint of this run
         self._resumed: set[int] = set()  # the ranks that run again, while images are written beside them
         self._step: asyncio.Future[None] | None = None
         self._heard = 0.0
@@ -169,7 +170,8 @@ class Flow:
         log.info("published %s after %.3f s (%.3f s to a safe moment)%s", path, took, until_safe, since)
         remark = ""
         if background:
-            remark = self._remark(why_not)
+            self.stood = self._released - self._halted
+            remark = self._remark(self.stood, why_not)
             log.info("%s", remark)
         if then() == "continue":
             self.storage.on_published(path)
@@ -181,6 +183,7 @@ class Flow:
             self._enter(Phase.IDLE)
         else:
             await self._resume(then(), path)
+            self.stood = time.monotonic() - self._halted
         return path
 
     def on_line(self, ranks: Sequence[int], kind: str, fields: list[str], line: str) -> bool:
@@ -350,8 +353,7 @@ class Flow:
         if len(self._resumed) == self.size:
             self._released = time.monotonic()
 
-    def _remark(self, why_not: str) -> str:
-        stood = self._released - self._halted
+    def _remark(self, stood: float, why_not: str) -> str:
         remark = f"the job stood for {1000 * stood:.0f} ms; published after {time.monotonic() - self._begun:.2f} s"
         return remark + f" (written while the job stood: {why_not})" * bool(why_not)
 

@@ -85,6 +85,7 @@ class Report:
             "last_checkpoint": None
             if last is None
             else {"path": str(last.path), "time": last.time, "bytes": last.bytes},
+            "stood": self.flow.stood,
         }
 
     def _rank(self, number: int) -> dict[str, Any]:

@@ -142,15 +142,13 @@ def _parked(found: Found) -> frozenset[int]:
     return frozenset(rank["rank"] for rank in status["ranks"] if rank["state"] == "stopped")
 
 
-def say(
-    found: Found, trace: Trace, verdicts: list[Verdict], out: Output, waits: list[dict[str, Any]] | None = None
-) -> str:
-    """Print the verdicts. Returns the job's state."""
+def say(found: Found, trace: Trace, verdicts: list[Verdict], out: Output, more: dict[str, Any] | None = None) -> str:
+    """Print the verdicts; with --json, also `more`. Returns the job's state."""
     from ...trace.live.diagnose import state
     from ...trace.model.verdict import lines
 
     now = state(verdicts)
-    out.data(_data(found, trace, now, verdicts) | ({"waits": waits} if waits is not None else {}))
+    out.data(_data(found, trace, now, verdicts) | (more or {}))
     for i, verdict in enumerate(verdicts):
         if i:
             out.line("")

@@ -5,6 +5,7 @@
     manapy trace export JOB --format perfetto   convert a recording for other tools
     manapy trace report JOB                     write a recording and its verdicts as a page of HTML
     manapy trace top JOB                        show what each rank is doing now
+    manapy trace serve JOB                      serve metrics for Prometheus
 
 manapy-launch records by itself. A program pauses the recording of a thread's calls with MPI_Pcontrol(0), and resumes it
 with MPI_Pcontrol(1).
@@ -40,8 +41,8 @@ SHORTEST = 0.1  # seconds between two looks at the job; processor time is counte
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
-    commands = parser.add_subparsers(dest="what", required=True, metavar="run | record | export | report | top")
-    for add in (_add_run, _add_record, _add_export, _add_report, _add_top):
+    commands = parser.add_subparsers(dest="what", required=True, metavar="run | record | export | report | top | serve")
+    for add in (_add_run, _add_record, _add_export, _add_report, _add_top, _add_serve):
         add(commands)
 
 
@@ -157,15 +158,52 @@ def _add_top(commands: Any) -> None:
     arguments.add_schedule(top)
 
 
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="serve metrics for Prometheus",
+        description=(
+            "Serve what is known of a job as metrics (OpenMetrics) for Prometheus and others, by HTTP, at /metrics: "
+            "states of ranks, verdicts, calls, waits, checkpoints. Print the URL, and serve until the job has ended or "
+            "Ctrl-C. There is no authentication: who reaches the address may read. docs/grafana.json is a dashboard. "
+            "Needs pip install 'manapy[metrics]'."
+        ),
+    )
+    arguments.add_recording(serve)
+    serve.add_argument(
+        "--port", metavar="N", type=arguments.natural, default=9464, help="listen there (default 9464; 0: any free one)"
+    )
+    serve.add_argument(
+        "--address", metavar="ADDR", default="127.0.0.1", help="listen at this address of the host (default 127.0.0.1)"
+    )
+    serve.add_argument(
+        "--every",
+        metavar="TIME",
+        type=arguments.seconds,
+        default=5.0,
+        help=(
+            "look at the job every TIME if a rank makes no progress, else as often as 1 %% of a processor allows "
+            "(default 5s)"
+        ),
+    )
+    arguments.add_schedule(serve)
+
+
 def run(options: argparse.Namespace, out: Output) -> int:
     """The command that was named."""
     from ...core.errors import UsageError
 
     if options.after and options.what != "run":
         raise UsageError("nothing may follow '--'")
-    return {"run": _run, "record": _record, "export": _export, "report": _report, "top": _top}[options.what](
-        options, out
-    )
+    commands = {
+        "run": _run,
+        "record": _record,
+        "export": _export,
+        "report": _report,
+        "top": _top,
+        "serve": _serve,
+    }
+    return commands[options.what](options, out)
 
 
 # ---- run
@@ -350,3 +388,18 @@ def _top(options: argparse.Namespace, out: Output) -> int:
         out,
     )
     return 0
+
+
+# ---- serve
+
+
+def _serve(options: argparse.Namespace, out: Output) -> int:
+    from ...core.errors import UsageError
+    from . import trace_serve
+
+    if options.every < SHORTEST:
+        raise UsageError(f"--every must be at least {SHORTEST} s")
+    if options.port > 65535:
+        raise UsageError("--port must be at most 65535")
+    found = arguments.recording(options, out)
+    return trace_serve.serve(found, options.schedule, options.address, options.port, options.every, out)

@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--waits",
         action="store_true",
-        help="also print a table of how long each rank has waited, in which calls, and for which rank",
+        help=(
+            "also print a table of how long each rank has waited, in which calls, and for which rank, and POP's "
+            "parallel efficiency"
+        ),
     )
     parser.add_argument(
         "--watch", action="store_true", help="look again until the job has ended or Ctrl-C, and print each new verdict"
@@ -105,12 +108,18 @@ def run(options: argparse.Namespace, out: Output) -> int:
         return why_watch.watch(found, options, out)
     trace, verdicts = look(found, options.schedule, probe=options.probe)
     note(trace, set(), out)
-    waits = _waits(trace) if options.waits else None
-    said = say(found, trace, verdicts, out, waits)
-    if waits is not None:
-        out.line("")
-        columns = ("rank", "call", "calls", "time, ms", "waiting", "transfer", "mostly for")
-        out.table(columns, [tuple("" if v is None else v for v in row.values()) for row in waits])
+    if not options.waits:
+        return EXITS[say(found, trace, verdicts, out)]
+    from ...trace.model.efficiency import efficiency, sentence
+
+    waits, efficient = _waits(trace), efficiency(trace)
+    figures = {"efficiency": efficient.figures if efficient is not None else None}
+    said = say(found, trace, verdicts, out, {"waits": waits} | figures)
+    out.line("")
+    columns = ("rank", "call", "calls", "time, ms", "waiting", "transfer", "mostly for")
+    out.table(columns, [tuple("" if v is None else v for v in row.values()) for row in waits])
+    out.line("")
+    out.line(sentence(efficient))
     return EXITS[said]
 
 

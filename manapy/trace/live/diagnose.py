@@ -21,7 +21,7 @@ from ..host.runqueue import Delays, Sampler
 from ..model import match, stages
 from ..model.events import OPEN, Op, Rank, Trace
 from ..model.schedule import Schedule, ScheduleError
-from ..model.verdict import WAITING, State, Verdict
+from ..model.verdict import SPEED, WAITING, State, Verdict
 from ..slow import slow
 
 STACKS = 4  # largest number of suspects whose stacks are taken
@@ -146,7 +146,10 @@ def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool
             text = f"{nobody}; it is unknown whether anything is slow: {why[0]}"
             found = [
                 replace(
-                    found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)
+                    found[0],
+                    sentence=text,
+                    detail=SPEED,
+                    evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence),
                 ),
                 *found[1:],
             ]

@@ -30,7 +30,7 @@ class Group:
 
 # What must agree within a group: the whole call, the function, or the state alone.
 DETAILS: tuple[Callable[[Row], Row], ...] = (
-    lambda row: replace(row, rank=0, host="", since_ns=None, calls_s=None, waited=None, sent_s=None, rdma=None),
+    lambda row: Row(0, "", row.state, None, row.call, row.waits_for, row.awaited_by, row.iteration),
     lambda row: Row(0, "", row.state, call=row.call.partition(" ")[0], iteration=row.iteration),
     lambda row: Row(0, "", row.state),
 )

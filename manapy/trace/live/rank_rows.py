@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..hang import waitfor
-from ..hang.waitfor import Graph
+from ..hang.waitfor import Graph, Open
 from ..host import proc
 from ..model import calls, match, waits
 from ..model.events import OPEN, PROC_NULL, Flag, Rank, Trace
@@ -70,6 +70,9 @@ class Row:
     calls_s, sent_s: calls and bytes per second; None: nothing is known of that time.
     waited: share of the time that was spent waiting for others in MPI, 0 to 1; None: nothing is known of that time.
     rdma: None if no queue pairs are recorded.
+    observed_s: the time to which rates and shares refer, in seconds; 0: nothing is known of it.
+    mostly_for: the rank for which it waited longest in that time; None: it did not wait, or not for one rank.
+    caused_s: how long other ranks have waited for this one since the earlier look, in seconds, added up.
     """
 
     rank: int
@@ -84,6 +87,9 @@ class Row:
     waited: float | None = None
     sent_s: float | None = None
     rdma: Rdma | None = None
+    observed_s: float = 0.0
+    mostly_for: int | None = None
+    caused_s: float = 0.0
 
     @property
     def conspicuous(self) -> tuple[object, ...]:
@@ -124,18 +130,15 @@ def rows(before: Trace | None, now: Trace, labels: Labels | None = None) -> list
     awaited = _awaited(graph, now.size, halted)
     begins = _begins(before, now)
     rdma = _rdma(before, now, begins)
-    made, waited, sent = (
-        _calls(before, now, begins),
-        _waited(now, matching, graph, begins),
-        _sent(now, matching, begins),
-    )
+    made, sent = _calls(before, now, begins), _sent(now, matching, begins)
+    waited, mostly_for, caused = _waited(now, matching, graph, begins)
     found = []
     for rank in range(now.size):
         known = now.ranks.get(rank)
         if known is None:
-            found.append(Row(rank, "", State.UNRECORDED, awaited_by=int(awaited[rank])))
+            row = Row(rank, "", State.UNRECORDED, awaited_by=int(awaited[rank]), caused_s=float(caused[rank]) / SECOND)
+            found.append(row)
             continue
-        state, since, call, waits_for = _doing(now, matching, graph, known, int(awaited[rank]))
         seconds = (now.now - int(begins[rank])) / SECOND
         rates: tuple[float | None, float | None, float | None] = (
             (float(made[rank]), min(float(waited[rank]) / SECOND / seconds, 1.0), float(sent[rank]) / seconds)
@@ -144,7 +147,18 @@ def rows(before: Trace | None, now: Trace, labels: Labels | None = None) -> list
         )
         iteration = labels.now(rank).iteration if labels is not None else None
         found.append(
-            Row(rank, known.host, state, since, call, waits_for, int(awaited[rank]), iteration, *rates, rdma.get(rank))
+            Row(
+                rank,
+                known.host,
+                *_doing(now, matching, graph, known, int(awaited[rank])),
+                int(awaited[rank]),
+                iteration,
+                *rates,
+                rdma.get(rank),
+                max(seconds, 0.0),
+                int(mostly_for[rank]) if mostly_for[rank] >= 0 else None,
+                float(caused[rank]) / SECOND,
+            )
         )
     return found
 
@@ -264,22 +278,37 @@ def _calls(before: Trace | None, now: Trace, begins: np.ndarray) -> np.ndarray:
     return found * SECOND / max(now.now - before.now, 1)
 
 
-def _waited(trace: Trace, matching: Matching, graph: Graph, begins: np.ndarray) -> np.ndarray:
-    """Return how long each rank has waited for others since `begins`, ns: in calls that have returned and in the open
-    call."""
+def _waited(
+    trace: Trace, matching: Matching, graph: Graph, begins: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how long each rank has waited for others since `begins`, ns, in calls that have returned and in the open
+    call; the rank for which it waited longest, or -1; and how long others have waited for it. The wait in an open call
+    has a culprit only if it is for one rank."""
     events = trace.events
-    found = np.zeros(trace.size)
-    if not len(events):
-        return found
     every = waits.classify(trace, replace(matching, sure=np.ones(len(events), bool)))  # invariant 1
-    rank, begin = events["rank"], begins[events["rank"]]
+    begin = begins[events["rank"]]
     waited = np.maximum(np.minimum(events["enter"] + every.wait, trace.now) - np.maximum(events["enter"], begin), 0)
-    firsts = np.flatnonzero(first_of_call(events))
-    found += np.bincount(rank[firsts], np.maximum.reduceat(waited, firsts), minlength=trace.size)  # invariant 3
-    for call in graph.opened.values():
-        if any(want.ranks or want.unproven for want in call.wants):
-            found[call.rank] += max(trace.now - max(call.since, int(begins[call.rank])), 0)
-    return found
+    calls = waits.first_largest(waited, np.flatnonzero(first_of_call(events)))  # invariant 3
+    waiting = [call for call in graph.opened.values() if any(want.ranks or want.unproven for want in call.wants)]
+    since = [max(trace.now - max(call.since, int(begins[call.rank])), 0) for call in waiting]
+    rank = np.r_[events["rank"][calls], np.array([call.rank for call in waiting], np.int64)]
+    who = np.r_[every.who[calls], np.array([_culprit(call) for call in waiting], np.int64)]
+    length = np.r_[waited[calls], np.array(since, np.int64)]
+    blamed = who >= 0
+    return (
+        np.bincount(rank, length, minlength=trace.size),
+        waits.culprits(rank, np.where(length > 0, who, -1), length, trace.size),
+        np.bincount(who[blamed], length[blamed], minlength=trace.size),
+    )
+
+
+def _culprit(call: Open) -> int:
+    """Return the only rank that an open call waits for, or -1."""
+    wants = [want for want in call.wants if want.ranks or want.unproven]
+    if any(len(want.ranks) + len(want.unproven) > 1 for want in wants):
+        return -1
+    ranks = {rank for want in wants for rank in (*want.ranks, *want.unproven)}
+    return ranks.pop() if len(ranks) == 1 else -1
 
 
 def _sent(trace: Trace, matching: Matching, begins: np.ndarray) -> np.ndarray:

@@ -10,14 +10,15 @@ Invariants
     (at_once). The last look at a job that has
     ended is final.
  2. A printed verdict that is no longer found is withdrawn, unless the same rank is accused of something else.
- 3. A look without a result (UNKNOWN), or at a job that a checkpoint holds, changes nothing.
+ 3. A look without a result (UNKNOWN), or at a job that a checkpoint holds, changes nothing. If only the job's speed is
+    unknown, this is a result: nobody is stuck.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..model.verdict import PARKED, Cause, State, Verdict
+from ..model.verdict import PARKED, SPEED, Cause, State, Verdict
 
 SURE = 0.9  # least confidence of a verdict to act on
 LOOKS = 3  # least number of looks in a row that have found it
@@ -71,7 +72,10 @@ class Standing:
 
     def look(self, verdicts: list[Verdict], moment: float, last: bool = False) -> News:
         """Add the verdicts of a look. last: the job has ended, and there will be no other look."""
-        if all(verdict.state is State.UNKNOWN or verdict.detail == PARKED for verdict in verdicts):
+        if all(
+            verdict.state is State.UNKNOWN and verdict.detail != SPEED or verdict.detail == PARKED
+            for verdict in verdicts
+        ):
             return News()
         findings = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.LATE)]
         before, self._stands = self._stands, []
@@ -103,6 +107,11 @@ class Standing:
         self.slow = self.slow or bool(slow)
         back = tuple((one.said, moment - one.since) for one in gone)
         return News(new, back, (*(one.verdict for one in due), *slow))
+
+    @property
+    def stands(self) -> list[tuple[Verdict, float]]:
+        """The findings that stand, each with the moment of the first look that has found it."""
+        return [(one.verdict, one.since) for one in self._stands]
 
     @property
     def worst(self) -> State:

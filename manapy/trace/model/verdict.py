@@ -39,6 +39,7 @@ class Cause(enum.Enum):
 
 
 PARKED = "a checkpoint is being taken"  # `detail` of a verdict on a job that waits for its checkpoint
+SPEED = "only its speed is unknown"  # `detail` of UNKNOWN for a job in which nobody is stuck
 WAITING = "ranks wait for others"  # `detail` of a verdict on a job that is healthy as far as can be told so soon
 
 

@@ -207,7 +207,7 @@ def table(trace: Trace, waits: Waits) -> list[Row]:
         sums(waits.transfer[closed]),
     )
     kinds = {kind: sums(waits.wait[closed] * (waits.kind[closed] == kind)) for kind in Wait if kind}
-    culprits = _culprits(of, waits.who[closed], waits.wait[closed], len(keys))
+    mostly = culprits(of, waits.who[closed], waits.wait[closed], len(keys))
     rows = [
         Row(
             int(k) // 128,
@@ -217,7 +217,7 @@ def table(trace: Trace, waits: Waits) -> list[Row]:
             int(wait[i]),
             int(transfer[i]),
             {w: int(s[i]) for w, s in kinds.items() if s[i]},
-            int(culprits[i]),
+            int(mostly[i]),
         )
         for i, k in enumerate(keys)
         if int(k) % 128 in Op.__members__.values()
@@ -225,7 +225,7 @@ def table(trace: Trace, waits: Waits) -> list[Row]:
     return sorted(rows, key=lambda row: (row.rank, -row.wait, row.op))
 
 
-def _culprits(of: np.ndarray, who: np.ndarray, wait: np.ndarray, count: int) -> np.ndarray:
+def culprits(of: np.ndarray, who: np.ndarray, wait: np.ndarray, count: int) -> np.ndarray:
     """Return for each group of calls the rank that it waited for longest."""
     found = np.full(count, -1)
     waited = who >= 0

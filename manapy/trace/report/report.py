@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...core.units import ranges, span
-from ..model import calls, match, waits
+from ..model import calls, efficiency, match, waits
 from ..model.events import OPEN, Flag, Op, Trace
 from ..model.iterations import Iteration, iterations
 from ..model.stages import PHASES, Labels
@@ -333,6 +333,7 @@ def _waits(trace: Trace, found: waits.Waits) -> str:
         )
         + said
         + "<h2>Time in MPI</h2>\n"
+        + note(escape(efficiency.sentence(efficiency.efficiency(trace))))
         + table(
             ("rank", "call", "calls", "time", "waiting", "transfer", "mostly for"),
             [

@@ -43,6 +43,11 @@ def test_as_data_with_the_table_of_waits(tmp_path: Path, capsys: pytest.CaptureF
         (0, "MPI_Barrier", 1),
         (1, "MPI_Barrier", 1),
     ]
+    figures = said["efficiency"]
+    assert figures["seconds"] == pytest.approx(1) and figures["parallel"] == pytest.approx(1)
+    assert cli.main(["why", str(folder), "--waits"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("parallel efficiency 100% = load balance 100% × communication efficiency 100%, in 1.0 s")
 
 
 def test_a_rank_whose_file_is_damaged_is_not_accused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from manapy.trace.live.standing import Standing
-from manapy.trace.model.verdict import PARKED, Cause, State, Verdict
+from manapy.trace.model.verdict import PARKED, SPEED, Cause, State, Verdict
 
 HEALTHY = Verdict(State.HEALTHY, "healthy")
 ASLEEP = Verdict(State.HUNG, "rank 1 is stuck", Cause.COMPUTE, 1, call="MPI_Barrier", since_ns=5, confidence=0.95)
@@ -48,6 +48,14 @@ def test_three_looks_in_a_row_whatever_the_patience() -> None:
         replace(ASLEEP, since_ns=10**9),
     ]
     assert acted(standing, *enumerate(looks)) == [6]  # type: ignore[arg-type]
+
+
+def test_a_job_of_which_only_the_speed_is_unknown_goes_on() -> None:
+    standing = Standing(0.0)
+    standing.look([KNOT], 0.0)
+    assert [verdict for verdict, _ in standing.stands] == [KNOT]
+    assert standing.look([Verdict(State.UNKNOWN, "?", detail=SPEED)], 1.0).back == ((KNOT, 1.0),)
+    assert standing.worst is State.HEALTHY and not standing.stands
 
 
 def test_who_cannot_tell_neither_takes_back_nor_counts() -> None:

@@ -93,6 +93,7 @@ def test_a_slow_iteration() -> None:
     page, _ = made(trace)
     assert "rank 5 (node00) is slow in forward of micro-batch 2, iteration 4" in "".join(page.texts["b"])
     assert {"class": "verdict slow"} in page.all("div")
+    assert any(text.startswith("parallel efficiency ") for text in page.texts["p"])
     assert [c["id"] for c in page.all("canvas")] == ["timeline", "heatmap"]
     marks = {name: column(values) for name, values in page.data["marks"].items()}
     assert {len(values) for values in marks.values()} == {len(trace.events)}
