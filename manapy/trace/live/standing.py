@@ -7,8 +7,7 @@ SLOW describes the past: it is printed once, and stays true.
 Invariants
  1. A watch acts on a verdict only if it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the
     watch's patience. A dead or stopped rank, and a proven deadlock, need no patience, unless a watch says otherwise
-    (at_once). The last look at a job that has
-    ended is final.
+    (at_once). The last look at a job that has ended is final.
  2. A printed verdict that is no longer found is withdrawn, unless the same rank is accused of something else.
  3. A look without a result (UNKNOWN), or at a job that a checkpoint holds, changes nothing. If only the job's speed is
     unknown, this is a result: nobody is stuck.
