@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -36,8 +37,12 @@ def watch_of(job: Run) -> int:
 
     def found() -> list[int]:
         assert job.process is not None
-        below = descendants.descendants(job.process.pid)
-        return [pid for pid in below if b"_watch" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+        watches = []
+        for pid in descendants.descendants(job.process.pid):
+            with contextlib.suppress(OSError):  # it has ended
+                if b"_watch" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    watches.append(pid)
+        return watches
 
     return int(until(found, job.report)[0])
 
