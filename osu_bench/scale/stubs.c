@@ -235,7 +235,7 @@ static void on_write(stub_t *s, const char *epoch, char *directory) {
     if (fd < 0 || write(fd, "image", 5) != 5) fail("%s: %s", path, strerror(errno));
     close(fd);
     job->times.written = now();
-    mpy_text_add(&s->out, "WRITTEN %s 4096 5 7 0.1 node %032d 0\n", epoch, 0);
+    mpy_text_add(&s->out, "WRITTEN %s 4096 5 7 0.1 node %032d 0 hash\n", epoch, 0);
 }
 
 static void on_resume(stub_t *s, const char *epoch) {
