@@ -5,8 +5,8 @@ Invariants
  1. A recording is not removed while one of its processes may live: a live process of this host, or any process of
     another host (hosts may share a folder).
  2. A recording that is being created is not touched: a folder without trace files, or with a file without a head.
- 3. At most KEEP bytes of recordings of ended jobs remain, and at most a tenth of the file system; the newest recording
-    always remains.
+ 3. At most KEEP bytes of recordings of ended jobs remain, besides those that were begun in the last RECENT seconds; with
+    these, at most a tenth of the file system. The newest recording always remains.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import contextlib
 import os
 import shutil
 import socket
+import time
 from pathlib import Path
 
 from ..host import proc
 from . import layout
 
 KEEP = 512 << 20  # bytes
+RECENT = 120.0  # seconds, after which hardly anybody asks why a short job has ended
 SHARE = 10  # recordings may use one part in so many of the file system
 
 
@@ -35,11 +37,12 @@ def tidy(root: Path | None = None, keep: int = KEEP) -> list[Path]:
             if (found := _ended(folder)) is not None:
                 ended.append((*found, folder))
     room = os.statvfs(root)
-    left = min(keep, room.f_blocks * room.f_frsize // SHARE)
+    most = room.f_blocks * room.f_frsize // SHARE
+    now, kept = time.time(), 0
     removed = []
-    for number, (_, size, folder) in enumerate(sorted(ended, reverse=True)):
-        left -= size
-        if number and left < 0:
+    for number, (when, size, folder) in enumerate(sorted(ended, reverse=True)):
+        kept += size
+        if number and (kept > most or (kept > keep and now - when > RECENT)):
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     return removed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def test_the_oldest_of_ended_jobs_go_and_no_other(root: Path) -> None:
     assert tidy.tidy() == []  # there is room
     assert sorted(tidy.tidy(keep=0)) == sorted(gone)
     assert {path.name for path in root.iterdir()} == {*(path.name for path in kept), "being made", "begun"}
+
+
+def test_recent_ones_stay_while_there_is_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other jobs that end at the same time don't remove what somebody is about to ask for."""
+    now = int(time.time())
+    recent = [recording(name, now - i) for i, name in enumerate(("newest", "second", "third"))]
+    old = recording("old", now - 2 * int(tidy.RECENT))
+    assert tidy.tidy(keep=0) == [old]
+    monkeypatch.setattr(tidy, "SHARE", 1 << 60)  # the file system is full
+    assert sorted(tidy.tidy(keep=0)) == sorted(recent[1:])
 
 
 def test_a_name_works_from_other_directories_and_the_one_from_here_is_meant(
