@@ -5,8 +5,8 @@ Invariants
  1. A recording is not removed while one of its processes may live: a live process of this host, or any process of
     another host (hosts may share a folder).
  2. A recording that is being created is not touched: a folder without trace files, or with a file without a head.
- 3. At most KEEP bytes of recordings of ended jobs remain, besides those that were begun in the last RECENT seconds; with
-    these, at most a tenth of the file system. The newest recording always remains.
+ 3. At most KEEP bytes of recordings of ended jobs remain, besides those that were begun in the last RECENT seconds.
+    With these it is at most a tenth of the file system. The newest recording always remains.
 """
 
 from __future__ import annotations
