@@ -12,7 +12,7 @@ Invariants
  3. Threads wait for checkpoints. The main thread does everything else, and writes the history.
  4. A job counts as saved if its checkpoint is published, and as ended if its job.json says so. A job that merely cannot
     be reached is neither.
- 5. A hung job is saved only if its state is worth that (remedy.py), and only if a safe moment comes in SAFE_SECONDS.
+ 5. A hung job is saved only if its state is worth that (remedy.py), and only if that takes less than SAFE_SECONDS.
     A job that is left for another reason meanwhile is not called hung.
 """
 
@@ -45,7 +45,6 @@ RETRY = 5.0  # seconds between attempts to save before leaving
 STARTS = 30.0  # seconds until a step that starts must have become a job
 KILLS = 20.0  # seconds until killed ranks and processes must have ended
 GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
-SAFE_SECONDS = 20.0  # for the checkpoint of a hung job to find a moment at which all ranks can be saved
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -256,7 +255,7 @@ class Attempt:
                 return None
             self._record(*found, what)
             self._hung = Outcome("hung", 1, found[1].sentence, what.host, round(time.time(), 3))
-            self._hung_until = time.monotonic() + SAFE_SECONDS * what.save
+            self._hung_until = time.monotonic() + command.SAFE_SECONDS * what.save
         if time.monotonic() >= self._hung_until:
             return self._hung
         if self._final is None and self._save is None:

@@ -10,17 +10,8 @@ from ..ckpt.store import publish
 from . import steps
 from .record import Chain, Event
 
-SIGNS = (
-    "attempt",
-    "step",
-    "checkpoint",
-    "failed",
-    "skipped",
-    "verdict",
-    "withdrawn",
-    "hung",
-)  # events that only a running attempt records
-
+# events that only a running attempt records
+SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped", "verdict", "withdrawn", "hung")
 
 FAILED = ("crashed", "hung")  # ends of attempts that may come again at once
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -150,7 +149,6 @@ class Watching:
         """Kill and reap the process. The attempt may have reaped it before."""
         assert watch.process is not None and watch.process.stdout is not None
         watch.process.stdout.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(watch.process.pid, signal.SIGKILL)
+        watch.process.kill()
         watch.process.wait()
         watch.process, watch.over = None, True

@@ -32,6 +32,7 @@ RESTART_SECONDS = 1.5  # from the death of a job's ranks until a restart writes 
 END_SECONDS = 1.0  # from the end of a coordinator's socket until its last job.json
 ANSWER_SECONDS = 10.0  # for the handshake and STATUS; the coordinator's interpreter may still be starting
 REQUEST_SECONDS = 30.0  # for the handshake before a checkpoint or the job's end: worth a longer wait on a busy host
+SAFE_SECONDS = 20.0  # for the checkpoint of a stuck job to find a moment at which all ranks can be saved
 SERVE_SECONDS = 90.0  # for the coordinator and the agent of a node to start
 
 Progress = Callable[[str], None]

@@ -85,9 +85,14 @@ def local_path(levels: Levels, checkpoint: Path, image: str) -> Path:
     return Path(levels.local) / checkpoint.name / image
 
 
-def in_folder(entries: Iterable[Entry], folder: str) -> list[Entry]:
+def folder(entry: Entry) -> str:
+    """The folder of an image in its checkpoint."""
+    return entry.image.rpartition("/")[0]
+
+
+def in_folder(entries: Iterable[Entry], name: str) -> list[Entry]:
     """Those of a manifest whose images are in a folder, by the names of the images."""
-    return sorted((e for e in entries if e.image.startswith(f"{folder}/")), key=lambda entry: entry.image)
+    return sorted((e for e in entries if e.image.startswith(f"{name}/")), key=lambda entry: entry.image)
 
 
 def path(levels: Levels, checkpoint: Path, image: str) -> Path:

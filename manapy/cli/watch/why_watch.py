@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...trace.model.events import Trace
     from ...trace.model.verdict import Verdict
 
-SAFE_SECONDS = 20.0  # limit for the checkpoint of a stuck job to find a moment at which all ranks can be saved
-
 
 def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
     """Watch until the job has ended, Ctrl-C, or --on-hang has acted. Returns the exit code."""
@@ -192,8 +190,8 @@ def _saved(job: Job, out: Output) -> Path:
             out.note(text)
         if now["phase"] not in (Phase.CHECK.value, Phase.CLOCK.value):
             since = time.monotonic()
-        elif time.monotonic() - since > SAFE_SECONDS:
+        elif time.monotonic() - since > command.SAFE_SECONDS:
             raise JobError(
-                f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: "
+                f"no checkpoint can be made in {command.SAFE_SECONDS:.0f} s: "
                 f"{'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
             )

@@ -166,15 +166,15 @@ class Fetch:
             return set()
         entries = link.manifest.ranks
         made, at = protect.groups(link.manifest.levels.code), protect.whole(entries, link.near)
-        lost = list(dict.fromkeys(_folder(entries[rank]) for rank in sorted(nowhere)))
+        lost = list(dict.fromkeys(levels.folder(entries[rank]) for rank in sorted(nowhere)))
         onto = {folder: self._hosts[levels.in_folder(entries, folder)[0].rank] for folder in lost}
         for each in older:  # an image is checked together with those that it needs
-            await self._move(each, each.ranks & nowhere, {rank: onto[_folder(entries[rank])] for rank in nowhere})
+            await self._move(each, each.ranks & nowhere, {rank: onto[levels.folder(entries[rank])] for rank in nowhere})
         spare = protect.spare_hosts(made, entries, await self._spare(link.path))
         done = await self._storage.protect.rebuild(link.path, link.manifest, lost, at, spare, onto)
         for folder in done:
             link.near[onto[folder]].update(entry.rank for entry in levels.in_folder(entries, folder))
-        return {rank for rank in nowhere if _folder(entries[rank]) in done}
+        return {rank for rank in nowhere if levels.folder(entries[rank]) in done}
 
     async def _spare(self, checkpoint: Path) -> dict[str, dict[str, int]]:
         """The spare blocks of each host, and their sizes."""
@@ -223,10 +223,6 @@ def _shared(line: list[_Link], ranks: set[int]) -> set[int]:
         return local.is_image(link.path / link.manifest.ranks[rank].image, link.manifest.ranks[rank])
 
     return {rank for rank in ranks if all(is_there(rank, each) for each in line if rank in each.ranks)}
-
-
-def _folder(entry: publish.Entry) -> str:
-    return entry.image.rpartition("/")[0]
 
 
 def _lost(manifest: publish.Manifest, ranks: list[int]) -> str:

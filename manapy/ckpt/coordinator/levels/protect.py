@@ -107,7 +107,7 @@ def folder_sizes(entries: Iterable[publish.Entry]) -> dict[str, int]:
     """The bytes of the images of each folder."""
     sizes: dict[str, int] = {}
     for entry in entries:
-        folder = entry.image.rpartition("/")[0]
+        folder = levels.folder(entry)
         sizes[folder] = sizes.get(folder, 0) + entry.file_bytes
     return sizes
 

@@ -164,7 +164,7 @@ class Storage:
         if self._root is None:
             return
         root, final = str(self._root), publish.final_path(temporary).name
-        at = {entry.image.rpartition("/")[0]: entry.host for entry in entries}
+        at = {levels.folder(entry): entry.host for entry in entries}
         await self._each((host, ("settle", root, temporary.name, final, folder)) for folder, host in at.items())
         if self._policy.partner:
             partners = self._policy.partners(list(at.values()), self.sets)
@@ -223,7 +223,7 @@ class Storage:
         manifest = await asyncio.to_thread(publish.read_manifest, checkpoint)
         if manifest.levels.shared:
             return
-        hosts = {entry.image.rpartition("/")[0]: entry.host for entry in manifest.ranks}
+        hosts = {levels.folder(entry): entry.host for entry in manifest.ranks}
         try:
             await self._each((host, ("flush", str(checkpoint), folder)) for folder, host in hosts.items())
         except ManapyError:
