@@ -21,16 +21,16 @@ static const char launch_usage[] =
     "  --mpi PATH          the real MPI: a library file, or the prefix of an installation\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
     "  --background auto|off\n"
-    "                      auto: a checkpoint that the job survives writes its images beside the running program, if\n"
-    "                      there is enough free memory for a copy of it; off (default): while the program stands\n"
+    "                      auto (default): a checkpoint that the job survives writes its images beside the running\n"
+    "                      program, if there is enough free memory for a copy of it; off: while the program stands\n"
     "  --compress auto|on|off\n"
     "                      compress images with zstd. auto: while compressing takes less time than writing the bytes\n"
     "                      that it saves, and if libzstd is installed; on: everything that shrinks; off (default)\n"
     "  --dirty auto|pagemap|soft-dirty|hash|off\n"
     "                      a checkpoint writes only pages that have changed since the last one. pagemap: the kernel\n"
     "                      says which (Linux 6.7 or newer); soft-dirty: the older way of some kernels; hash: a hash of\n"
-    "                      each page finds them; auto: the first of these that is possible; off (default): all pages\n"
-    "  --full-every K      with --dirty: every K-th checkpoint writes all pages (default 10, at most 100)\n"
+    "                      each page finds them; auto (default): the first of these that is possible; off: all pages\n"
+    "  --full-every K      unless --dirty off: every K-th checkpoint writes all pages (default 10, at most 100)\n"
     "  --local DIRECTORY   write images to DIRECTORY on each host, such as /nvme, not to the job directory\n"
     "  --flush TIME|off    with --local: copy checkpoints to the job directory, at most one every TIME (default 0s:\n"
     "                      each one)\n"
@@ -42,12 +42,10 @@ static const char launch_usage[] =
     "  --failure-groups FILE\n"
     "                      with --redundancy: hosts that fail together (a power supply, a switch). The loss of one such\n"
     "                      group loses no checkpoint. FILE has a line for each: NAME: HOST HOST ...\n"
-    "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, for "
-    "comparison,\n"
+    "  --protocol cc|2pc   how a checkpoint interrupts collectives: the collective clock (default), or, to compare,\n"
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking collectives\n"
     "  --shift auto|off|require\n"
-    "                      protect MPI over RDMA (RoCE, InfiniBand): when an RNIC fails, traffic moves to another "
-    "one.\n"
+    "                      protect MPI over RDMA (RoCE, InfiniBand): when an RNIC fails, traffic moves to another.\n"
     "                      auto (default): if the host has several RNICs; require: fail if there is no protection\n"
     "  --on-failover continue|checkpoint\n"
     "                      what to do when an RNIC fails: continue (default), or take a checkpoint at once, too\n"
@@ -61,9 +59,8 @@ static const char restart_usage[] =
     "  --redundancy, --failure-groups, --shift, --on-failover, --no-trace   as for manapy-launch\n"
     "  --lazy              let the program run before all of its memory has been read: pages come when they are\n"
     "                      touched, and one after the other\n"
-    "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has written "
-    "the\n"
-    "                      checkpoint\n"
+    "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has\n"
+    "                      written the checkpoint\n"
     "  --version, --help\n";
 
 static void usage(const char *why, const char *what) __attribute__((noreturn));
@@ -156,6 +153,8 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     *out = (mpy_options_t){.command = mpy_options.command,
                            .child_grace_ms = 5000,
                            .full_every = 10,
+                           .background = true,
+                           .dirty = "auto",
                            .shift = "auto",
                            .compress = "off",
                            .on_failover = "continue",

@@ -15,7 +15,7 @@ from manapy.ckpt.store import job as job_files
 from manapy.core.errors import JobError as NoJob
 
 STANDING = ("--background", "off")  # the images are written while the job stands
-BESIDE = ("--background", "auto")  # the images are written beside the running job
+BESIDE = ("--background", "auto", "--dirty", "off")  # all of each image is written beside the running job
 BEFORE = ["checking", "waiting for a safe moment", "stopping", "draining messages"]
 PHASES = {  # by options
     STANDING: [*BEFORE, "writing", "publishing", "resuming"],

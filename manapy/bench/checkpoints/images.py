@@ -28,7 +28,8 @@ RANKS = 2
 SECONDS = "3600"  # the job is stopped long before
 PUBLISHED = re.compile(r"after ([0-9.]+) s \(([0-9.]+) s to a safe moment\)")
 REMARK = re.compile(r"stood for (\d+) ms; published after ([0-9.]+) s")
-STANDING, BESIDE = ("--background", "off"), ("--background", "auto")
+FULL = ("--dirty", "off")
+STANDING, BESIDE = ("--background", "off", *FULL), ("--background", "auto", *FULL)
 PARTS = (0.0625, 0.125, 0.25, 0.5, 1.0)  # of the largest image
 
 

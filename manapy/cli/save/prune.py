@@ -25,8 +25,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
     if known.find(options.job, publish.is_checkpoint) is not None:
         raise JobError(f"{options.job} is a checkpoint: name the job of which the oldest are to be deleted")
-    removed = publish.prune(naming.job(options.job).dir, options.keep)
+    directory = naming.job(options.job).dir
+    removed = publish.prune(directory, options.keep)
     out.data([str(path) for path in removed])
     for path in removed:
         out.line(f"deleted {path}")
+    if (left := len(publish.usable(directory))) > options.keep:
+        out.note(f"{left} checkpoints remain, because newer ones need the images of older ones: see `manapy list`")
     return 0

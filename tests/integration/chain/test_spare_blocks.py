@@ -18,7 +18,7 @@ from emulated import call_inside, inside
 from jobs import PROGRAMS, Job, JobError, manapy
 from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store import publish
-from phases import answer, reach
+from phases import BESIDE, PHASES, STANDING, answer, reach
 from solver import MIDDLE, SOLVER, after, step
 from waiting import until
 
@@ -92,10 +92,10 @@ def test_lost_nodes(job: Job, undisturbed: bytes, redundancy: str) -> None:
     assert not [part for name in NAMES for part in images_of(name).rglob("*.part")]
 
 
-@pytest.mark.parametrize("phase", ["stopping", "writing", "publishing", "resuming"])
+@pytest.mark.parametrize("phase", ["stopping", "writing", "saving", "publishing", "resuming"])
 def test_node_lost_in_a_checkpoint(job: Job, undisturbed: bytes, phase: str) -> None:
     """Two nodes are lost in a phase of a checkpoint: the newest published one continues."""
-    start(job, "rs:3+2")
+    start(job, "rs:3+2", *(() if phase in PHASES[BESIDE] else STANDING))
     asked, _, last = call_inside(NAMES[0], reach, job, phase)
     before = step(job.output())
     for node in (NAMES[1], NAMES[3]):

@@ -11,11 +11,11 @@ from jobs import BIN, Job, manapy
 from solver import LAST, SOLVER, after, step
 
 
-def solve(job: Job) -> Path:
+def solve(job: Job, *options: str) -> Path:
     """Start the solver. It stays in its last steps until the returned file exists, so a test has as much time as it
     needs."""
     go = job.hold(LAST)
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
     return go
 
 
@@ -97,7 +97,7 @@ def test_exit_after_checkpoint(make_job: Callable[..., Job], undisturbed: bytes)
 
 def test_older_checkpoint_and_prune(make_job: Callable[..., Job], undisturbed: bytes) -> None:
     job = make_job(2)
-    go = solve(job)
+    go = solve(job, "--dirty", "off")
     first = None
     for _ in range(3):
         job.wait_for(after(step(job.output())))

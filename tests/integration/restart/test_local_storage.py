@@ -130,7 +130,7 @@ def test_incremental_images(job: Job, tmp_path: Path, undisturbed: bytes) -> Non
 def test_kept(job: Job, tmp_path: Path) -> None:
     """Local storage keeps the newest checkpoint; --keep limits those in the job directory."""
     local = tmp_path / "local"
-    start(job, local, "--keep", "2")
+    start(job, local, "--keep", "2", "--dirty", "off")
     paths = [job.checkpoint() for _ in range(3)]
     until(lambda: copied(paths[-1]), job.report)
     until(lambda: names_in(local) == {"ckpt-000003"}, job.report)

@@ -16,6 +16,7 @@ import images
 import pytest
 from compiling import SHARED, build
 from jobs import BIN, PATIENCE, Job, launch, manapy, run
+from phases import STANDING
 
 from manapy.ckpt.store import image
 from waiting import until_gone
@@ -202,7 +203,7 @@ def test_one_full_disk_stops_the_others_no_longer(make_job: Callable[..., Job]) 
     """Rank 1's image can't be written. Rank 0, which has much to write, is released before it has written
     everything."""
     job = make_job(2)
-    job.start_python("moments/quota.py")
+    job.start_python("moments/quota.py", options=(*STANDING, "--dirty", "off"))
     job.wait_for("ready")
     rank0 = job.pids()[0]
     before = written(rank0)

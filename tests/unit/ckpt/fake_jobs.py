@@ -56,7 +56,8 @@ class FakeRank:
 
     def __init__(self, number: int, size: int, *, generation: int = 0, write: bytes = b"image") -> None:
         self.number, self.size, self.generation, self.write = number, size, generation, write
-        self.kept = 0  # bytes of an image that are in its parent
+        self.kept = 0  # bytes of an image that are in its parent ...
+        self.size_if_kept = 0  # ... and the size of such an image
         self.act: dict[str, str] = {}
         self.seen: list[str] = []
         self.captured: list[str] = []  # fields of the CAPTURE whose image is not written yet
@@ -146,14 +147,14 @@ class FakeRank:
         """Write the image that WRITE or CAPTURE with these fields has asked for."""
         epoch, self.captured = int(fields[0]), []
         path = Path(protocol.decode_text(fields[1])) / f"rank-{self.number:05d}.img"
+        image = self.write[: self.size_if_kept] if self.kept else self.write
         try:
-            path.write_bytes(self.write)
+            path.write_bytes(image)
         except FileNotFoundError as error:  # the checkpoint has failed meanwhile
             self.send(protocol.join("FAILED", epoch, str(error)))
         else:
-            self.send(
-                protocol.join("WRITTEN", epoch, 4096, len(self.write), 7, "0.1", "elsewhere", "", self.kept, "hash")
-            )
+            size = len(image)
+            self.send(protocol.join("WRITTEN", epoch, 4096, size, 7, "0.1", "elsewhere", "", self.kept, "hash"))
 
     def flush(self) -> None:
         """Send the messages of the clock."""

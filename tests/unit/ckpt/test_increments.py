@@ -52,6 +52,35 @@ def test_chain_has_a_limit(tmp_path: Path, background: bool) -> None:
     play(tmp_path, test, background=background, dirty="hash", full_every=3)
 
 
+def test_chain_is_no_larger_than_twice_its_beginning(tmp_path: Path) -> None:
+    """Two images of 40 bytes are as large as one of 100, as far as can be foreseen: a third would be larger."""
+
+    async def test(fake: FakeJob) -> None:
+        for number in range(4):
+            keep(fake, 4096 if number else 0)
+            for rank in fake.ranks:
+                rank.write, rank.size_if_kept = bytes(100), 40
+            await fake.checkpoint()
+        assert [base for _, _, base in offered(fake)] == ["", "../ckpt-000001", "../ckpt-000002", ""]
+
+    play(tmp_path, test, dirty="hash", full_every=10)
+
+
+def test_chain_that_does_not_pay(tmp_path: Path) -> None:
+    """Changed pages are looked for again in the last of the full checkpoints."""
+
+    async def test(fake: FakeJob) -> None:
+        for number in range(8):
+            keep(fake, 4096 if number in (1, 5) else 0)
+            for rank in fake.ranks:
+                rank.write, rank.size_if_kept = bytes(100), 51
+            await fake.checkpoint()
+        chain = [["hash", ""], ["hash", "../ckpt-000001"], [], [], ["hash", ""], ["hash", "../ckpt-000005"], [], []]
+        assert [[*fields[:1], *fields[2:]] for fields in offered(fake)] == chain
+
+    play(tmp_path, test, dirty="hash", full_every=3)
+
+
 def test_failed_checkpoint_is_no_base(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         await fake.checkpoint()
