@@ -12,8 +12,10 @@ Invariants
  3. Threads wait for checkpoints. The main thread does everything else, and writes the history.
  4. A job counts as saved if its checkpoint is published, and as ended if its job.json says so. A job that merely cannot
     be reached is neither.
- 5. A hung job is saved only if its state is worth that (remedy.py), and only if that takes less than SAFE_SECONDS.
-    A job that is left for another reason meanwhile is not called hung.
+ 5. A job that has lost its coordinator cannot be saved. If it has a checkpoint, the run ends: to go on could cost all
+    work since then.
+ 6. A hung job is saved only if its state is worth that (remedy.py), and only if it has a safe moment. A job that is
+    left for another reason meanwhile is not called hung.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from typing import NamedTuple, Protocol
 
 from ..ckpt import command
 from ..ckpt.store import job, publish
-from ..core.errors import ManapyError
+from ..core.errors import GoneError, ManapyError
 from . import descendants, steps, timing
 from .record import Chain, Event
 from .remedy import Remedy, remedy
@@ -45,6 +47,7 @@ RETRY = 5.0  # seconds between attempts to save before leaving
 STARTS = 30.0  # seconds until a step that starts must have become a job
 KILLS = 20.0  # seconds until killed ranks and processes must have ended
 GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
+GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no port for a moment
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -106,14 +109,16 @@ class Outcome(NamedTuple):
 
 @dataclass(eq=False)
 class _Save:
-    """Checkpoints of all live jobs, taken in threads. ``results``, in the order of jobs: a path, or the reason of
-    failure."""
+    """Checkpoints of all live jobs, taken in threads. ``stuck``: a job is hung, so its checkpoint may find no safe
+    moment. ``results``, in the order of jobs: a path, or the reason of failure."""
 
     cause: str
     then: str
+    stuck: bool = False
     jobs: list[job.Job] = field(default_factory=list)
     results: list[Path | str] | None = None
     seconds: list[float] = field(default_factory=list)
+    gone: Path | None = None  # a job without coordinator
 
 
 class Attempt:
@@ -147,8 +152,9 @@ class Attempt:
         self._final: _Save | None = None
         self._watching = None if policy.patience is None else Watching(chain, attempt, policy.patience, say)
         self._running: set[int] = set()  # steps whose ranks have run
-        self._hung: Outcome | None = None  # to be returned once its job is saved, or at _hung_until
-        self._hung_until = 0.0
+        self._gone = 0  # checkpoints in a row for which a job had no coordinator
+        self._lost = ""  # its coordinator, for sure
+        self._hung: Outcome | None = None  # to be returned once its job is saved, or cannot be
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._told_interval = 0.0
 
@@ -205,6 +211,9 @@ class Attempt:
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
+            if self._lost:
+                self.say(f"{self._lost}, so the job cannot be saved any more")
+                return Outcome("crashed", 1, self._lost, noticed=round(time.time(), 3))
             self._note_running()
             if (hung := self._look_whether_hung()) is not None:
                 return hung
@@ -245,21 +254,18 @@ class Attempt:
             pass
 
     def _look_whether_hung(self) -> Outcome | None:
-        """The outcome if a job is hung, and is not worth saving or cannot be saved in time."""
-        if self._hung is None:
-            if self._watching is None:
-                return None
-            self._watching.look(self._live())
-            found = self._watching.hung
-            if found is None or self._final is not None or (what := remedy(found[1])) is None:
-                return None
-            self._record(*found, what)
-            self._hung = Outcome("hung", 1, found[1].sentence, what.host, round(time.time(), 3))
-            self._hung_until = time.monotonic() + command.SAFE_SECONDS * what.save
-        if time.monotonic() >= self._hung_until:
+        """The outcome if a job is hung and not worth saving. Begins to save one that is."""
+        if self._watching is None or self._hung is not None:
+            return None
+        self._watching.look(self._live())
+        found = self._watching.hung
+        if found is None or self._final is not None or (what := remedy(found[1])) is None:
+            return None
+        self._record(*found, what)
+        self._hung = Outcome("hung", 1, found[1].sentence, what.host, round(time.time(), 3))
+        if not what.save:
             return self._hung
-        if self._final is None and self._save is None:
-            self._final = self._begin_save(self._hung.reason, "hold")
+        self._final = self._begin_save(self._hung.reason, "hold", stuck=True)
         return None
 
     def _record(self, which: job.Job, hung: Hung, what: Remedy) -> None:
@@ -375,8 +381,8 @@ class Attempt:
 
     # ---- checkpoints
 
-    def _begin_save(self, cause: str, then: str) -> _Save:
-        save = _Save(cause, then, self._live())
+    def _begin_save(self, cause: str, then: str, stuck: bool = False) -> _Save:
+        save = _Save(cause, then, stuck, self._live())
         threading.Thread(target=self._work, args=(save,), daemon=True).start()
         return save
 
@@ -386,9 +392,12 @@ class Attempt:
         def one(which: job.Job) -> tuple[Path | str, float]:
             begin = time.monotonic()
             try:
-                result: Path | str = command.checkpoint(which, then=save.then)
+                take = command.checkpoint_stuck if save.stuck else command.checkpoint
+                result: Path | str = take(which, then=save.then)
             except ManapyError as error:
                 result = "" if which.end() else str(error)
+                if result and isinstance(error, GoneError):
+                    save.gone = which.dir
             except Exception as error:  # else the main thread would wait for ever
                 result = f"{which.dir}: internal error: {error!r}"
             return result, time.monotonic() - begin
@@ -427,6 +436,9 @@ class Attempt:
                         self.say(f"the checkpoint failed: {result}; {self._fallback()}")
             save.jobs = []
         if self._save is not None and self._save.results is not None:
+            self._gone = self._gone + 1 if self._save.gone is not None else 0
+            if self._gone == GONE_TRIES and self.chain.events("checkpoint"):
+                self._lost = f"the coordinator of {self._save.gone} is lost"
             self._save = None
 
     def _fallback(self) -> str:

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from ..ckpt.store.job import Job
-from ..core.units import ago
 from .record import Chain
 
 BEGIN_SECONDS = 10.0
@@ -122,8 +121,7 @@ class Watching:
                 self._chain.append("verdict", self._attempt, **known)
             case "back":
                 watch.hung = None
-                whose = "the job" if verdict["rank"] is None else f"rank {verdict['rank']}"
-                self._say(f"taken back: {whose} goes on after {ago(told['stood'])}; it was said: {verdict['sentence']}")
+                self._say(told["text"])
                 self._chain.append("withdrawn", self._attempt, **known)
             case "act" if verdict["state"] == "hung":
                 if told["missing"]:

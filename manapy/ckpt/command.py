@@ -4,8 +4,11 @@ Plain sockets; nothing heavy is imported."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import queue
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +23,11 @@ from ..core.errors import (
     GoneError,
     JobError,
     LeavingError,
+    ManapyError,
     why,
 )
 from . import protocol
+from .phase import Phase
 
 if TYPE_CHECKING:
     from .store.job import Job
@@ -103,6 +108,39 @@ class Taken(NamedTuple):
 def checkpoint(job: Job, *, then: str = "continue", progress: Progress | None = None) -> Path:
     """Take a checkpoint. Returns its path when it is published. Raises CheckpointError."""
     return take(job, then=then, progress=progress).path
+
+
+def checkpoint_stuck(job: Job, *, then: str = "continue", progress: Progress | None = None) -> Path:
+    """Like checkpoint, for a job that is stuck. Raises JobError if there is no safe moment for SAFE_SECONDS.
+
+    If some ranks are in a collective, the others must enter it first, and may never do so: this may be why the job is
+    stuck. The coordinator goes on trying.
+    """
+    answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(checkpoint(job, then=then))
+        except ManapyError as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    since = time.monotonic()
+    while True:
+        with contextlib.suppress(queue.Empty):
+            answer = answers.get(timeout=1.0)
+            if isinstance(answer, ManapyError):
+                raise answer
+            return answer
+        now = status(job)
+        if progress is not None:
+            for text in now["waiting"][:1]:
+                progress(text)
+        if now["phase"] not in (Phase.CHECK.value, Phase.CLOCK.value):
+            since = time.monotonic()
+        elif time.monotonic() - since > SAFE_SECONDS:
+            what = "; ".join(now["waiting"][:2]) or "there is no safe moment"
+            raise JobError(f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: {what}")
 
 
 def take(

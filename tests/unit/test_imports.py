@@ -42,7 +42,7 @@ ALLOWED = {
     "cli.start": "chain ckpt.store cli.shared",
     "cli.train": "cli.shared fcdp fcdp.engine fcdp.gpt",
     "cli.watch": (
-        "chain ckpt ckpt.coordinator ckpt.store cli.shared trace.capture trace.convert trace.hang trace.host "
+        "chain ckpt ckpt.store cli.shared trace.capture trace.convert trace.hang trace.host "
         "trace.live trace.model trace.report trace.slow"
     ),
     "clock": "",

@@ -26,7 +26,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
@@ -37,6 +36,7 @@ from ...clock import Controller, Mode, State, Thread, WireError, explain_disable
 from ...core.errors import CheckpointError
 from ...core.units import ranges, size
 from .. import protocol
+from ..phase import Phase
 from ..store import folders, publish
 from .increments import Increments
 from .levels.storage import Storage
@@ -49,21 +49,6 @@ LINES_MAX = 1 << 13  # lines of the clock that are remembered: ranks of many nod
 FEW = 8  # ranks that are named one by one
 RANGES = 60  # characters of a list of more
 STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is suspected
-
-
-class Phase(Enum):
-    """What a checkpoint is doing; the value is for people."""
-
-    IDLE = "idle"
-    CHECK = "checking"
-    CLOCK = "waiting for a safe moment"
-    STOP = "stopping"
-    DRAIN = "draining messages"
-    WRITE = "writing"
-    CAPTURE = "capturing"
-    SAVE = "saving"  # beside the running ranks
-    PUBLISH = "publishing"
-    RESUME = "resuming"
 
 
 class Published(NamedTuple):

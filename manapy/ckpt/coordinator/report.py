@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .flow import Flow, Phase, Published, name_ranks
+from ..phase import Phase
+from .flow import Flow, Published, name_ranks
 from .later_stop import LaterStop
 from .mpi_init import InitWatch
 from .ranks import Ranks

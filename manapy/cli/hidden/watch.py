@@ -2,8 +2,8 @@
 standard output.
 
     {"kind": "new", "verdict": V}     a new verdict, as in `manapy why --json`
-    {"kind": "back", "verdict": V, "stood": SECONDS}
-                                      this verdict no longer holds
+    {"kind": "back", "verdict": V, "text": TEXT}
+                                      this verdict no longer holds: what to say
     {"kind": "act", "verdict": V, "since": TIME, "host": HOST, "evidence": DIR, "missing": WHY}
                                       this verdict is sure and has stood for long enough. TIME: when the fault began
                                       (seconds since the epoch). HOST: of the accused rank, or "". DIR has the evidence;
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ...trace.capture import locate
     from ...trace.host.runqueue import Sampler
     from ...trace.live.diagnose import as_json
-    from ...trace.live.standing import PROVEN, Standing
+    from ...trace.live.standing import PROVEN, Standing, taken_back
     from ...trace.model.verdict import Cause
     from ..watch.looks import looks
 
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
             for verdict in seen.news.new:
                 _tell(out, kind="new", verdict=as_json(verdict))
             for verdict, stood in seen.news.back:
-                _tell(out, kind="back", verdict=as_json(verdict), stood=round(stood, 3))
+                _tell(out, kind="back", verdict=as_json(verdict), text=taken_back(verdict, stood, seen.over))
             for verdict in () if seen.over else seen.news.act:
                 accused = seen.trace.ranks.get(verdict.rank) if verdict.rank is not None else None
                 age = 0.0 if verdict.since_ns is None else (seen.trace.now - verdict.since_ns) / 1e9

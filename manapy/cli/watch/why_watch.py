@@ -5,13 +5,10 @@ verdicts that have stood for long enough (standing.py).
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import queue
 import shlex
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +20,6 @@ from .diagnosis import EXITS, note, say
 from .looks import looks
 
 if TYPE_CHECKING:
-    from ...ckpt.store.job import Job
     from ...trace.capture.locate import Found
     from ...trace.host.runqueue import Sampler
     from ...trace.live.standing import News
@@ -74,15 +70,12 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
 def _take_back(news: News, over: bool, out: Output) -> None:
     """Print verdicts that no longer hold."""
     from ...trace.live.diagnose import as_json
+    from ...trace.live.standing import taken_back
 
     if news.back:
         out.data({"taken_back": [as_json(verdict) for verdict, _ in news.back]})
     for verdict, stood in news.back:
-        whose = f"rank {verdict.rank}" if verdict.rank is not None else "the job"
-        out.line(
-            f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: "
-            f"{verdict.sentence}"
-        )
+        out.line(taken_back(verdict, stood, over))
 
 
 def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: str, out: Output) -> int:
@@ -133,7 +126,7 @@ def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Ou
             verdict for verdict in verdicts if verdict.cause in (Cause.DEAD, Cause.STOPPED)
         ]:  # a checkpoint would wait for it for ever
             raise JobError(f"no checkpoint can be made: {halted[0].sentence}")
-        out.line(f"checkpoint: {_saved(found.job, out)}")
+        out.line(f"checkpoint: {command.checkpoint_stuck(found.job, progress=out.note)}")
         return EXITS["hung"]
     if found.job is not None:
         command.stop(found.job, checkpoint=False, progress=out.note)
@@ -157,41 +150,3 @@ def _is_owners(pid: int, folder: Path) -> bool:
         return os.stat(f"/proc/{pid}").st_uid == folder.stat().st_uid
     except FileNotFoundError:
         return False
-
-
-def _saved(job: Job, out: Output) -> Path:
-    """Take a checkpoint of a stuck job. Raises JobError if there is no safe moment.
-
-    If some ranks are in a collective, the others must enter it first, and may never do so: this may be why the job is
-    stuck. The coordinator goes on trying.
-    """
-    from ...ckpt import command
-    from ...ckpt.coordinator.flow import Phase
-    from ...core.errors import JobError, ManapyError
-
-    answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put(command.checkpoint(job))
-        except ManapyError as error:
-            answers.put(error)
-
-    threading.Thread(target=ask, daemon=True).start()
-    since = time.monotonic()
-    while True:
-        with contextlib.suppress(queue.Empty):
-            answer = answers.get(timeout=1.0)
-            if isinstance(answer, ManapyError):
-                raise answer
-            return answer
-        now = command.status(job)
-        for text in now["waiting"][:1]:
-            out.note(text)
-        if now["phase"] not in (Phase.CHECK.value, Phase.CLOCK.value):
-            since = time.monotonic()
-        elif time.monotonic() - since > command.SAFE_SECONDS:
-            raise JobError(
-                f"no checkpoint can be made in {command.SAFE_SECONDS:.0f} s: "
-                f"{'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
-            )

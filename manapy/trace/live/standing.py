@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...core.units import ago
 from ..model.verdict import PARKED, SPEED, Cause, State, Verdict
 
 SURE = 0.9  # least confidence of a verdict to act on
@@ -56,6 +57,13 @@ class News:
     new: tuple[Verdict, ...] = ()
     back: tuple[tuple[Verdict, float], ...] = ()
     act: tuple[Verdict, ...] = ()
+
+
+def taken_back(verdict: Verdict, stood: float, over: bool) -> str:
+    """The sentence that withdraws a verdict that stood for so many seconds. over: the job has ended."""
+    whose = f"rank {verdict.rank}" if verdict.rank is not None else "the job"
+    how = "has ended well" if over else "goes on"
+    return f"taken back: {whose} {how} after {ago(stood)}; it was said: {verdict.sentence}"
 
 
 @dataclass

@@ -73,6 +73,17 @@ def test_crash_with_local_images(job: Run, undisturbed: bytes) -> None:
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
+def test_coordinator_is_killed(job: Run, undisturbed: bytes) -> None:
+    """The job could not be saved any more: it continues from its last checkpoint, under another coordinator."""
+    job.run("--interval", "1s", command=HEAT)
+    job.wait_for_event("checkpoint")
+    os.kill(job.status()["pid"], signal.SIGKILL)
+    job.wait_for_event("end")
+    job.finish()
+    assert job.ends() == ["crashed", "finished"] and result(job) == undisturbed
+    assert f"the coordinator of {job.dir} is lost, so the job cannot be saved any more" in job.output()
+
+
 def test_crash(job: Run, undisturbed: bytes) -> None:
     job.run("--interval", "1s", command=HEAT)
     job.wait_for_event("checkpoint")
