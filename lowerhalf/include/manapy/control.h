@@ -111,7 +111,8 @@
  *   LINES ranks line (TAB ranks line)...                      lines that these ranks have sent (rank -> coordinator);
  *                                                             up to 2 MPY_LINE_MAX long. Each rank's lines are in
  *                                                             order. LOST in place of a line: the connection of these
- *                                                             ranks has ended. So that lines are equal, the agent puts
+ *                                                             ranks has ended; GONE: afterwards, so have their
+ *                                                             processes. So that lines are equal, the agent puts
  *                                                             numbers of its own in place of versions, and gives each
  *                                                             row a ROWS of its own (manapy/clock/fold.py)
  * coordinator -> node

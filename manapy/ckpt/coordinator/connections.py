@@ -232,6 +232,10 @@ class Connections:
             if self._admit(kind, fields, NodeChannel(node, number)) is not None:
                 node.ranks.add(number)
             return
+        if kind == "GONE":
+            for number in numbers:
+                self._ranks.on_process_ended(number, node)
+            return
         if not node.ranks.issuperset(numbers):  # left over from ranks that are gone or were refused
             numbers = tuple(number for number in numbers if number in node.ranks)
         if not numbers or self._flow.on_line(numbers, kind, fields, line):

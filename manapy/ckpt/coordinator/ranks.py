@@ -7,7 +7,7 @@ Invariants
     they get KILL, so that none waits for ever for the dead rank.
  3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank.
     So does a rank of several processes, when another of them speaks for it (lowerhalf/tree). The rank is dead when its
-    process is dead or, on another host, when it has not returned within EXEC_SECONDS.
+    process is dead, or when it has not returned within EXEC_SECONDS.
  4. Failures are ordered by the loss of their connections, because the death of a rank is known later for another host
     than for this host.
  5. An event that occurs once per rank does not scan all ranks: ranks are counted.
@@ -204,6 +204,12 @@ class Ranks:
             self._on_gone(rank)
         else:
             asyncio.get_running_loop().call_later(EXEC_SECONDS, self._on_gone, rank)
+
+    def on_process_ended(self, number: int, node: Node) -> None:
+        """The process of a rank on a node has ended, after its connection."""
+        rank = self.known.get(number)
+        if rank is not None and isinstance(rank.channel, NodeChannel) and rank.channel.node is node:
+            asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._on_gone, rank)
 
     def _note_failure(self, rank: Rank, code: int | None) -> None:
         self._failures[rank] = code

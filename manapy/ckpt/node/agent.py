@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,11 +76,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Rank(Guest):
-    """The connection of a rank. ``number``: after its HELLO."""
+    """The connection of a rank. ``number``: after its HELLO; ``pid``: of the process that has opened it."""
 
     def __init__(self, connected: socket.socket, secret: bytes) -> None:
         super().__init__(connected, secret, "rank")
         self.number = -1
+        self.pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 
 class Agent:
@@ -235,3 +238,24 @@ class Agent:
         if self._ranks.get(peer.number) is peer:
             del self._ranks[peer.number]
             self._add(peer.number, "LOST")
+            self._watch(peer)
+
+    def _watch(self, lost: Rank) -> None:
+        """Say so when the process of a rank that has lost its connection has ended. If it has exec'ed another program,
+        it comes back."""
+
+        def ended(process: int) -> None:
+            if process >= 0:
+                self._poll.remove(process)
+                os.close(process)
+            if lost.number not in self._ranks:  # nor does another process speak for it
+                self._add(lost.number, "GONE")
+
+        try:
+            process = os.pidfd_open(lost.pid)
+        except ProcessLookupError:
+            ended(-1)
+        except OSError as error:
+            log.warning("the end of rank %d is not seen: %s", lost.number, error)
+        else:
+            self._poll.add(process, lambda _: ended(process))

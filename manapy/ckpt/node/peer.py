@@ -130,12 +130,15 @@ class Poll:
 
         self.add(peer.socket.fileno(), ready)
 
+    def remove(self, fd: int) -> None:
+        """Wait for it no more."""
+        self._epoll.unregister(fd)
+        del self._calls[fd]
+
     def remove_peer(self, peer: Peer) -> None:
         """Close its connection."""
-        fd = peer.socket.fileno()
-        self._epoll.unregister(fd)
         self._full.discard(peer)
-        del self._calls[fd]
+        self.remove(peer.socket.fileno())
         peer.socket.close()
 
     def flush(self, peer: Peer) -> None:

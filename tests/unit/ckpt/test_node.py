@@ -7,6 +7,8 @@ import contextlib
 import os
 import resource
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from fake_jobs import PATIENCE, FakeRank, fake_job, shake_hands
 from manapy.chain import steps
 from manapy.ckpt import protocol
+from manapy.ckpt.coordinator import ranks
 from manapy.ckpt.node import leader
 from manapy.ckpt.node.door import Door
 from manapy.ckpt.store import job
@@ -31,6 +34,43 @@ def test_agent_lost(tmp_path: Path, kind: str) -> None:
             await fake.lose_agent(2, kind, why)
             await fake.task
             assert job.read(fake.dir).state == "failed" and not fake.published() and not fake.temporary()
+
+    asyncio.run(run())
+
+
+RANK = """
+import socket, sys
+from pathlib import Path
+from manapy.core import handshake
+agent, secret, hello = sys.argv[1:]
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(agent)
+stream = connection.makefile("rw")
+line, expected = handshake.answer(Path(secret).read_bytes(), stream.readline().strip(), "rank")
+print(line, file=stream, flush=True)
+assert stream.readline().strip() == expected
+print(hello, file=stream, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_process_of_a_rank_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent says so: nobody waits for the rank to come back."""
+    monkeypatch.setattr(ranks, "EXEC_SECONDS", 1000.0)
+
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", agents=1, connect=False) as fake, asyncio.timeout(2 * PATIENCE):
+            await fake.join(*fake.ranks[:2])
+            hello = protocol.join("HELLO", 2, 3, "elsewhere", 102, 0, "")
+            words = [sys.executable, "-c", RANK, fake.agent_of(2), str(fake.dir / "secret"), hello]
+            process = subprocess.Popen(words, stdin=subprocess.PIPE)
+            await fake.until(lambda: 2 in fake.coordinator.ranks.known)
+            process.kill()
+            process.communicate()
+            assert "rank 2 died" in protocol.decode_text(await fake.ranks[0].until("KILL"))
+            monkeypatch.undo()
+            for rank in fake.ranks[:2]:  # whose process is this one
+                rank.die()
 
     asyncio.run(run())
 

@@ -31,7 +31,7 @@ def test_same_messages(include: Path) -> None:
     found = sections(include)
     assert found["rank -> coordinator"] == protocol.FROM_RANK
     assert found["coordinator -> rank"] == protocol.TO_RANK
-    assert found["node -> coordinator"] | {"LOST"} == protocol.FROM_NODE
+    assert found["node -> coordinator"] | {"LOST", "GONE"} == protocol.FROM_NODE
     assert found["coordinator -> node"] == protocol.TO_NODE
     own = {
         "COLLECT",
