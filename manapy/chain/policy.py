@@ -25,7 +25,7 @@ class Limits:
     """When a chain gives up.
 
     ``restarts``: attempts after the first, None: no limit; ``budget``: seconds of all attempts together; ``crashes``:
-    so many in a row (RECOVERED); ``stuck``: so many attempts in a row without progress.
+    so many in a row (RECOVERED); ``stuck``: so many attempts in a row without progress, if not all of them crashed.
     """
 
     restarts: int | None = None
@@ -109,6 +109,19 @@ def hangs_again(chain: Chain) -> str:
     return f"{last[1][0]['sentence']} (evidence: {last[0][0]['evidence']} and {last[1][0]['evidence']})"
 
 
+def failures_in_a_row(chain: Chain, enough: int = RECOVERED) -> int:
+    """How many attempts, up to the last one, failed before they had so many checkpoints."""
+    ends = chain.events("end")
+    number = 0
+    while (
+        number < len(ends)
+        and ends[-1 - number]["how"] in FAILED
+        and len(chain.events("checkpoint", ends[-1 - number]["attempt"])) < enough
+    ):
+        number += 1
+    return number
+
+
 def refusal(chain: Chain, limits: Limits) -> str:
     """Why no further attempt is allowed; empty if one is. Call this before the attempt's event is recorded."""
     ran = chain.attempts()
@@ -117,13 +130,7 @@ def refusal(chain: Chain, limits: Limits) -> str:
     if limits.budget is not None and used(chain) >= limits.budget:
         return f"its attempts took {used(chain):.0f} s together, the whole budget (--budget)"
     ends = chain.events("end")
-    in_a_row = 0
-    while (
-        in_a_row < len(ends)
-        and ends[-1 - in_a_row]["how"] in FAILED
-        and len(chain.events("checkpoint", ends[-1 - in_a_row]["attempt"])) < RECOVERED
-    ):
-        in_a_row += 1
+    in_a_row = failures_in_a_row(chain)
     if in_a_row >= limits.crashes:
         hung = any(end["how"] == "hung" for end in ends[-in_a_row:])
         return (
@@ -133,7 +140,8 @@ def refusal(chain: Chain, limits: Limits) -> str:
     if place := hangs_again(chain):
         return f"it hung twice at the same place of the program: {place}"
     last = range(max(ran - limits.stuck, 0) + 1, ran + 1)
-    if ran >= limits.stuck and not any(came_further(chain, number) for number in last):
+    failed = all(end["how"] in FAILED for end in ends[-limits.stuck :])  # limited by ``crashes``
+    if ran >= limits.stuck and not failed and not any(came_further(chain, number) for number in last):
         why = ends[-1]["reason"] if ends else ""
         return (
             f"no progress in {limits.stuck} attempts in a row: no checkpoint was taken and no step "

@@ -2,7 +2,8 @@
 itself.
 
 HYDRA_HOST_FILE gives the hosts to MPICH's mpirun. A host on which a rank died, or which is the cause of a hang, is left
-out of the next attempt if other hosts remain.
+out of the next attempts. It comes back if the others have too few places for the job's ranks: first the one that failed
+first.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .attempt import SIGNALS, Look, Outcome
-from .policy import FAILED
+from .policy import FAILED, failures_in_a_row
 from .record import Chain
 from .supervisor import Supervisor
 
@@ -48,7 +49,6 @@ def supervise(
     """Run the chain's command until it has ended. Returns the exit code. ``force``: run it once even beyond the
     limits."""
     bad: list[str] = []
-    failures = 0
     chain = supervisor.chain
     while True:
         if (why := supervisor.refusal()) and not force:
@@ -56,13 +56,13 @@ def supervise(
             supervisor.say(f"giving up: {why}; one more attempt: manapy run --dir {chain.dir} --force")
             return 1
         force = False
-        outcome = supervisor.attempt("", _choose(hosts, bad), UserWatch(deadline), _environment(chain, hosts, bad))
+        chosen = _choose(hosts, bad, _ranks(chain))
+        outcome = supervisor.attempt("", chosen, UserWatch(deadline), _environment(chain, chosen))
         if outcome.how not in FAILED:
             return _over(supervisor, outcome)
-        failures += 1
-        if outcome.host and outcome.host not in bad:
-            bad.append(outcome.host)
-        pause = min(back_off * 2 ** (failures - 1), BACK_OFF_MAX)
+        if outcome.host:
+            bad = [*(name for name in bad if name != outcome.host), outcome.host]
+        pause = min(back_off * 2 ** max(failures_in_a_row(chain, enough=1) - 1, 0), BACK_OFF_MAX)
         why = f"{outcome.reason}: " * (outcome.how == "crashed")  # a hang's reason was said
         supervisor.say(f"{why}starting again{f' in {pause:.0f} s' if pause else ''}")
         if reason := _signal_within(pause):
@@ -92,18 +92,34 @@ def _over(supervisor: Supervisor, outcome: Outcome) -> int:
     return EXIT_INTERRUPTED
 
 
-def _choose(hosts: Sequence[str], bad: Sequence[str]) -> list[str]:
-    """The hosts without the bad ones; all of them if none would be left. A host may be given by its
-    short name and call itself by the long one, or the reverse."""
-    short = {name.partition(".")[0] for name in bad}
-    good = [host for host in hosts if host.partition(":")[0].partition(".")[0] not in short]
-    return good or list(hosts)
+def _ranks(chain: Chain) -> int:
+    """The number of ranks of the largest job so far; at least 1."""
+    return max((int(step["ranks"]) for step in chain.steps()), default=1)
 
 
-def _environment(chain: Chain, hosts: Sequence[str], bad: Sequence[str]) -> dict[str, str]:
+def _choose(hosts: Sequence[str], bad: Sequence[str], ranks: int) -> list[str]:
+    """The hosts without the bad ones, of which the last one is the newest. As many of these as needed come back, so
+    that each rank has a place; one host is enough if there never were so many places. A host may be given by its short
+    name and call itself by the long one, or the reverse."""
+    left_out = [name.partition(".")[0] for name in bad]
+    needed = ranks if sum(map(_places, hosts)) >= ranks else 1
+    while True:
+        good = [host for host in hosts if host.partition(":")[0].partition(".")[0] not in left_out]
+        if not left_out or sum(map(_places, good)) >= needed:
+            return good
+        del left_out[0]
+
+
+def _places(host: str) -> int:
+    """How many ranks mpirun starts on a host of --hosts, before it starts more than asked for."""
+    number = host.partition(":")[2]
+    return int(number) if number.isdigit() else 1
+
+
+def _environment(chain: Chain, hosts: Sequence[str]) -> dict[str, str]:
     env = dict(os.environ)
     if hosts:
         path = Path(chain.dir) / "hosts"
-        path.write_text("".join(f"{host}\n" for host in _choose(hosts, bad)))
+        path.write_text("".join(f"{host}\n" for host in hosts))
         env["HYDRA_HOST_FILE"] = str(path)
     return env

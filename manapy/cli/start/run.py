@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--back-off",
         metavar="TIME",
         type=arguments.seconds,
-        help="wait TIME before the first restart; each further restart doubles it, up to a minute (default 1s)",
+        help=(
+            "wait TIME before a restart; each further failure in a row without a new checkpoint doubles it, up to a "
+            "minute (default 1s)"
+        ),
     )
     parser.add_argument(
         "--hosts",
@@ -43,8 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.names,
         default=[],
         help=(
-            "hosts for MPICH's mpirun, by the names that `hostname` prints there; after a rank has died on a host, "
-            "manapy leaves the host out"
+            "hosts for MPICH's mpirun, by the names that `hostname` prints there, and their places for ranks (default "
+            "1); manapy leaves out a host on which a rank has died, or which is the cause of a hang, while the others "
+            "have enough places"
         ),
     )
     parser.add_argument("--time", metavar="TIME", type=arguments.seconds, help="save the job and stop after TIME")

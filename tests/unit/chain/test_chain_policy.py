@@ -59,7 +59,9 @@ def test_crashes_in_a_row(history: History) -> None:
         == "it crashed 3 times in a row (--max-crashes 3); last reason: rank 0 died on there"
     )
     assert policy.refusal(history.chain, Limits(crashes=4)) == ""
+    assert policy.failures_in_a_row(history.chain) == 3
     history.attempt("crashed", checkpoints=2, reason="rank 0 died on there")
+    assert policy.failures_in_a_row(history.chain) == 0
     assert policy.refusal(history.chain, Limits()) == "", "it came past the place of the last crash"
 
 
@@ -90,10 +92,16 @@ def test_a_finished_step_is_progress(history: History) -> None:
         if attempt == 4:
             history.begin()
         step(history, 1, verdict="done", state="done", code=0)
-        history.end("crashed")
-    assert policy.refusal(history.chain, Limits(crashes=9)).startswith("no progress"), (
-        "that it had finished earlier is none"
-    )
+        history.end("left")
+    assert policy.refusal(history.chain, Limits()).startswith("no progress"), "that it had finished earlier is none"
+
+
+def test_crashes_without_progress(history: History) -> None:
+    """Only the limit on crashes counts: the causes may be outside."""
+    for _ in range(4):
+        history.attempt("crashed")
+    assert policy.refusal(history.chain, Limits(crashes=5)) == ""
+    assert "crashed 4 times in a row" in policy.refusal(history.chain, Limits(crashes=4))
 
 
 def test_budget(history: History, clock: Clock) -> None:

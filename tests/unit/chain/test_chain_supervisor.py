@@ -75,11 +75,21 @@ def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytes
 
 def test_hosts_are_left_out_by_name() -> None:
     hosts = ["node1:2", "node2.cluster:2", "node3"]
-    assert run._choose(hosts, []) == hosts
-    assert run._choose(hosts, ["node2"]) == ["node1:2", "node3"]
-    assert run._choose(hosts, ["node1.cluster", "node2.cluster"]) == ["node3"]
-    assert run._choose(hosts, ["node1", "node2", "node3"]) == hosts, "rather bad ones than none"
-    assert run._choose(hosts, ["node"]) == hosts
+    assert run._choose(hosts, [], 1) == hosts
+    assert run._choose(hosts, ["node2"], 1) == ["node1:2", "node3"]
+    assert run._choose(hosts, ["node1.cluster", "node2.cluster"], 1) == ["node3"]
+    assert run._choose(hosts, ["node"], 1) == hosts
+
+
+def test_hosts_that_come_back() -> None:
+    """The one that failed first, as soon as the others have too few places."""
+    hosts = ["a:2", "b:2", "c"]
+    assert run._choose(hosts, ["b", "c"], 2) == ["a:2"]
+    assert run._choose(hosts, ["b", "c"], 3) == ["a:2", "b:2"]
+    assert run._choose(hosts, ["c", "b"], 3) == ["a:2", "c"]
+    assert run._choose(hosts, ["a", "b", "c"], 5) == hosts
+    assert run._choose(hosts, ["a", "b", "c"], 1) == ["a:2"], "rather a bad one than none"
+    assert run._choose(hosts, ["b"], 6) == ["a:2", "c"], "more ranks than places were wanted"
 
 
 @pytest.mark.parametrize(("number", "reason"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM")])
