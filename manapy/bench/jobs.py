@@ -170,7 +170,18 @@ JOBS: dict[str, Job] = {
         240,
         partial(_late, "fcdp.peers", "by_batch"),
     ),
+    "loop": Job(
+        "useful work per time while ranks, hosts and links fail, by manapy and by two scripts, on emulated nodes",
+        4000,
+        partial(_late, "loop.goodput", "goodput"),
+    ),
+    "untouched": Job(
+        "healthy jobs that look suspicious, under `manapy run`, for --minutes",
+        620,
+        partial(_late, "loop.untouched", "untouched"),
+    ),
 }
+LOOP_JOBS = ["loop", "untouched"]
 TRACE_JOBS = [
     "hangs",
     "slowdowns",
@@ -201,4 +212,12 @@ def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
 
 def _ours(name: str) -> str:
     """The variant that a job is about."""
-    return SHIFT if name in SHIFT_JOBS else MANAPY if name in TRACE_JOBS else FCDP if name in FCDP_JOBS else CLOCK
+    return (
+        SHIFT
+        if name in SHIFT_JOBS
+        else MANAPY
+        if name in TRACE_JOBS + LOOP_JOBS
+        else FCDP
+        if name in FCDP_JOBS
+        else CLOCK
+    )

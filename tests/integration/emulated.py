@@ -81,13 +81,6 @@ def mpirun(first: str, hosts: str) -> list[str | Path]:
     ]
 
 
-def cut(nodes: Cluster, node: str, state: str = "down") -> None:
-    """Cut a node's link, as if its cable was pulled: nothing arrives any more, and no connection ends. "up": mend
-    it."""
-    port = f"port{nodes.names.index(node) + 1}"
-    subprocess.run(["ip", "-n", f"{nodes.names[0]}-switch", "link", "set", port, state], check=True)
-
-
 def sent_by(nodes: Cluster, ranks: int, command: Sequence[str | Path]) -> tuple[str, list[int]]:
     """Run a command with `ranks` ranks on each node. Returns its output, and the bytes that each node has sent
     meanwhile, including all headers."""

@@ -39,19 +39,36 @@ class Cluster:
         traffic of 4 ms, but at least 16 KB: at low rates this much is not delayed."""
         _nodes(self.tool, "shape", f"{bits:.0f}bit", f"{max(16_384, bits / 8 * 0.004):.0f}b", *self.names)
 
+    def link(self, name: str, state: str) -> None:
+        """Cut a node's link ("down"), as if its cable was pulled: nothing arrives any more, and no connection ends. Or
+        mend it ("up")."""
+        port = f"port{list(self.names).index(name) + 1}"
+        subprocess.run(["ip", "-n", f"{self.names[0]}-switch", "link", "set", port, state], check=True)
+
+    def pids(self, name: str) -> list[int]:
+        """The processes on a node."""
+        found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True)
+        return [int(word) for word in found.stdout.split()]
+
+    def inside(self, name: str) -> list[str | Path]:
+        """The words to put before a command so that it runs on a node."""
+        return [self.tool, "run", name]
+
+    @property
+    def launcher(self) -> list[str | Path]:
+        """Options of mpirun, which must run on a node."""
+        return ["-launcher", "ssh", "-launcher-exec", self.tool.with_name("nodes-launch")]
+
     def command(self, setting: Setting, ranks: int, program: Command, **environment: str) -> list[str | Path]:
         """Command line of mpirun, which runs on the first node, for a program with `ranks` ranks on each node."""
         variables = [f"{name}={value}" for name, value in (ENVIRONMENT | environment).items()]
-        launcher: Command = ["-launcher", "ssh", "-launcher-exec", self.tool.with_name("nodes-launch")]
         hosts = ",".join(f"{name}:{ranks}" for name in self.names)
         return [
-            self.tool,
-            "run",
-            self.names[0],
+            *self.inside(self.names[0]),
             "env",
             *variables,
             setting.tools.mpirun,
-            *launcher,
+            *self.launcher,
             "-hosts",
             hosts,
             "-n",

@@ -44,13 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join(["jobs, with their approximate time on two processors:", *lines])
     add = parser.add_argument
     add(
-        "what", nargs="?", choices=["shift", "trace", "fcdp", "scale", "images"],
-        metavar="shift|trace|fcdp|scale|images",
+        "what", nargs="?", choices=["shift", "trace", "fcdp", "scale", "images", "loop"],
+        metavar="shift|trace|fcdp|scale|images|loop",
         help="shift: RDMA traffic while NICs fail, in a virtual machine (jobs verbs to training); "
         "trace: how well hung and slow ranks are found, and at what cost (jobs hangs to healthy); "
         "fcdp: bytes, memory and time of sharded training on emulated nodes (jobs fcdp-...); "
         "scale: checkpoints of very many ranks, which are stubs (job scale); "
-        "images: ways to write and to read images (jobs images and dmtcp) (default: all other jobs, scale and images)",
+        "images: ways to write and to read images (jobs images and dmtcp); "
+        "loop: jobs under `manapy run` while faults happen, and healthy ones (jobs loop and untouched) "
+        "(default: all other jobs, scale and images)",
     )  # fmt: skip
     add("--only", metavar="JOB,JOB", type=_jobs, help="run only these of the jobs below")
     add("--quick", action="store_true", help="only check that everything runs; the figures mean nothing")
@@ -82,13 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed",
         metavar="N",
         type=arguments.positive,
-        help="job storm: first seed, one for every 20 failures; also the seed of simulated training jobs (default: 1)",
+        help="job storm: first seed, one for every 20 failures; also the first one of job loop, and the seed of "
+        "simulated training jobs (default: 1)",
     )
     add(
         "--minutes",
         metavar="N",
         type=arguments.positive,
-        help="job healthy: minutes of training that are watched (default: 10)",
+        help="jobs healthy and untouched: minutes for which jobs are watched (default: 10)",
     )
     add(
         "--imb",
@@ -108,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Measure, print, write. Returns 1 if a measured command failed, or if nothing could be measured."""
-    from ...bench import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, measure
+    from ...bench import FCDP_JOBS, JOBS, LOOP_JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, measure
     from ...bench.shared import machine, plots, report, tools
     from ...core.errors import ManapyError
 
@@ -140,8 +143,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         "fcdp": FCDP_JOBS,
         "scale": ["scale"],
         "images": ["images", "dmtcp"],
+        "loop": LOOP_JOBS,
     }
-    groups[None] = [name for name, job in JOBS.items() if not job.guest and name not in TRACE_JOBS + FCDP_JOBS]
+    apart = TRACE_JOBS + FCDP_JOBS + LOOP_JOBS
+    groups[None] = [name for name, job in JOBS.items() if not job.guest and name not in apart]
     names = options.only or groups[options.what]
     guest = Guest(found, work)
     total = sum(JOBS[name].seconds for name in names)
@@ -149,7 +154,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     done = 0.0
     try:
         facts = machine.facts(found, work)
-        if not set(names) <= {*TRACE_JOBS, *FCDP_JOBS}:
+        if not set(names) <= set(apart):
             tools.compile_programs(found, work)
         where.mkdir(parents=True, exist_ok=True)
         with out.progress() as show:

@@ -2,14 +2,17 @@
 
 Results go to `file` (stdout), progress and errors to `err` (stderr), so that `$(manapy checkpoint)` is a path. rich is
 imported only when something is drawn on a terminal: its import costs more than all the rest of `manapy status`.
+
+A result that cannot be written is an error. An error or a remark that cannot be written, because a disk is full, is
+not: a supervisor must outlive that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TextIO
 
 
@@ -33,11 +36,12 @@ class Output:
 
     def error(self, text: str) -> None:
         """Print an error, in one line."""
-        print(f"manapy: {text}", file=self.err, flush=True)
+        self.note(f"manapy: {text}")
 
     def note(self, text: str) -> None:
         """Print a remark that is not part of the result."""
-        print(text, file=self.err, flush=True)
+        with contextlib.suppress(OSError):
+            print(text, file=self.err, flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> None:
         """Print a table; numbers are right-aligned. Prints nothing with --json."""
@@ -66,7 +70,7 @@ class Output:
             print(line, file=self.file)
         self.file.flush()
 
-    @contextmanager
+    @contextlib.contextmanager
     def bar(self, description: str, total: int) -> Iterator[Callable[[int], None]]:
         """A progress bar over `total` bytes, only on a terminal. Yields a function to call with each number of bytes
         done."""
@@ -81,7 +85,7 @@ class Output:
             task = progress.add_task(description, total=total)
             yield lambda done: progress.advance(task, done)
 
-    @contextmanager
+    @contextlib.contextmanager
     def progress(self, terminal: bool | None = None) -> Iterator[Callable[[float, str], None]]:
         """A progress bar for any work, only on a terminal.
 
@@ -99,7 +103,7 @@ class Output:
             task = progress.add_task("", total=1.0)
             yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
 
-    @contextmanager
+    @contextlib.contextmanager
     def activity(self, text: str) -> Iterator[Callable[[str], None]]:
         """Show work of unknown length. Yields a function to call with each new text."""
         if self.json:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from jobs import BIN, manapy
-from manapy.bench import FCDP_JOBS, JOBS, TRACE_JOBS
+from manapy.bench import FCDP_JOBS, JOBS, LOOP_JOBS, TRACE_JOBS
 from manapy.bench.calls import imb
 from manapy.bench.trace import overhead
 from manapy.core import installation
@@ -83,7 +84,7 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
         name
         for name, job in JOBS.items()
         if name not in ("imb", "dmtcp")
-        and name not in TRACE_JOBS + FCDP_JOBS
+        and name not in TRACE_JOBS + FCDP_JOBS + LOOP_JOBS
         and not job.guest
         and (name != "verbs" or installation.library("libmanapy_shift.so"))
     ]
@@ -149,6 +150,22 @@ def test_methods_of_diagnosis(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]}
     assert rows["F1"]["samples"]["manapy"] == [100.0] and rows["F1"]["samples"]["MegaScale"] == [0.0]
     assert "JIT" in done.stdout and (tmp_path / "out" / "figure7-f1.png").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="emulated nodes need root and iproute2")
+def test_jobs_with_faults(tmp_path: Path) -> None:
+    """A job is kept alive on emulated nodes while faults happen, and its result is right. Healthy jobs are left
+    alone."""
+    done = manapy("bench", "loop", "--quick", "--out", tmp_path / "out", timeout=290, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]}
+    ways = ("manapy", "script with checkpoints", "script")
+    goodput = rows["solver: goodput"]["samples"]
+    assert all(0 <= goodput[way][0] <= 110 for way in ways) and goodput["manapy"][0] > 0
+    assert all(value == [100.0] for value in rows["solver: result equal bit for bit"]["samples"].values())
+    assert rows["solver: faults"]["samples"]["manapy"][0] > 0
+    for kind in ("solver", "training", "io", "imbalanced", "bursty", "oversubscribed"):
+        assert rows[f"{kind}: ended because of a verdict"]["samples"]["manapy"] == [0.0]
 
 
 @pytest.mark.slow

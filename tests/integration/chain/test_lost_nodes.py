@@ -160,11 +160,11 @@ def test_link_cut(job: Job, nodes: Cluster, undisturbed: bytes, place: str, line
     job.restart()
     job.wait_for(lambda text: text.count(f"held: {place} of {SECOND}") == 2)
     until_it_has_come(job.dir, SECOND, 2)
-    emulated.cut(nodes, SECOND)
+    nodes.link(SECOND, "down")
     job.wait_for(lambda text: line in text.splitlines())
     until(lambda: read(job.dir).state == "failed", job.report)
     job.end()  # mpirun waits for its process on the other node
-    emulated.cut(nodes, SECOND, "up")
+    nodes.link(SECOND, "up")
     held.unlink()
     check_and_restart(job, undisturbed)
 
@@ -186,7 +186,7 @@ def test_chain_goes_on(tmp_path: Path, nodes: Cluster, env: dict[str, str], undi
         run.kill_rank(1)
         run.wait_for(f"held: begin of MPI_Init of {SPARE}")
         until_it_has_come(run.dir, SPARE, 1)
-        emulated.cut(nodes, SPARE)
+        nodes.link(SPARE, "down")
         run.wait_for(f"host {SPARE} was lost: starting again")
         run.finish()
     finally:

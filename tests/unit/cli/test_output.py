@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 
@@ -43,6 +44,15 @@ def test_json_only() -> None:
         advance(1)
     out.data({"a": 1})
     assert json.loads(file.getvalue()) == {"a": 1} and err.getvalue() == ""
+
+
+def test_full_disk() -> None:
+    """An error that cannot be written ends nothing; a result that cannot be written does."""
+    with contextlib.suppress(OSError), open("/dev/full", "w", buffering=1) as full:
+        out = Output(file=full, err=full)
+        out.error("a checkpoint failed")
+        with pytest.raises(OSError, match="No space"):
+            out.line("a result")
 
 
 def test_progress_goes_to_stderr() -> None:

@@ -1,0 +1,207 @@
+"""Three ways to bring a job to its end although faults happen: `manapy run`; a script that starts it again from its
+newest checkpoint; and a script that starts it again from the beginning.
+
+Invariants
+ 1. The scripts do what a careful person would write in a few lines: they start the job again when it has ended with an
+    error, or has printed nothing for the patience that `manapy run` has, too. They know nothing of hosts.
+ 2. All processes of a job run on the emulated nodes. To end it is to kill all that runs there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..shared.cluster import ENVIRONMENT, Cluster
+from ..shared.commands import Command, Setting
+from .faults import Target
+
+INTERVAL, PATIENCE, LOSS = 3.0, 5.0, 5  # seconds; LOSS: until a host that does not answer counts as lost
+STARTS = 20.0  # seconds for the first step, after which a script starts the job again
+RANKS = 3
+MANAPY, SCRIPT, BEGINNING = "manapy", "script with checkpoints", "script"
+_STEP = re.compile(rb"^step (\d+)$", re.MULTILINE)
+_DONE = re.compile(rb"^done (\w+)$", re.MULTILINE)
+
+
+class Way:
+    """A job that is kept alive. ``step``: the last one; ``starts``: how often it was started; ``checksum``: once it has
+    ended well."""
+
+    def __init__(self, setting: Setting, nodes: Cluster, folder: Path, work: Command) -> None:
+        self.setting, self.nodes, self.folder = setting, nodes, folder
+        folder.mkdir()
+        self.trap = folder / "trap"
+        self.work = [*work, "--trap", str(self.trap)]
+        self.log = setting.fresh("log")  # not on the file system that faults fill
+        self.step, self.starts, self.checksum = 0, 0, ""
+        self._read = 0
+        self._printed = 0.0
+        self._begun = False  # the present run has printed a step
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def look(self, since: float) -> bool:
+        """Start the job if that is due, and read what it has printed; True at its end. ``since``: seconds since the
+        first look."""
+        if self._process is None:
+            self._start(since)
+        self._take(since)
+        assert self._process is not None
+        code = self._process.poll()
+        if code == 0 and self.checksum:
+            return True
+        if code is not None or since - self._printed > self._quiet():
+            self.end()
+            self._start(since)
+        return False
+
+    def end(self) -> None:
+        """Invariant 2."""
+        while pids := [pid for name in self.nodes.names for pid in self.nodes.pids(name)]:
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        if self._process is not None:
+            self._process.wait()
+
+    def target(self) -> Target:
+        """What faults happen to."""
+        return Target(self.ranks, self.coordinator, self.directory, self.trap)
+
+    @property
+    def directory(self) -> Path | None:
+        """That of the checkpoints."""
+        return None
+
+    def command(self) -> Command:
+        """What runs next, on the first node."""
+        raise NotImplementedError
+
+    def ranks(self) -> Mapping[int, tuple[int, str]]:
+        """The ranks' processes and hosts, as far as they run."""
+        words = [*self.nodes.inside(self.nodes.names[0]), self.setting.tools.manapy, "status", "--json"]
+        shown = subprocess.run([*map(str, words), str(self.directory)], capture_output=True, text=True)
+        status = json.loads(shown.stdout) if shown.returncode == 0 else {}
+        return {
+            rank["rank"]: (rank["pid"], rank["host"]) for rank in status.get("ranks", ()) if rank["state"] == "running"
+        }
+
+    def coordinator(self) -> int | None:
+        """Its process."""
+        return None if self.directory is None else _record(self.directory).get("pid")
+
+    def mpirun(self, *words: str | Path, hosts: bool = True) -> Command:
+        """mpirun for words, with one rank on each of the first nodes, or with the hosts of HYDRA_HOST_FILE."""
+        chosen = ["-hosts", ",".join(f"{name}:1" for name in self.nodes.names[:RANKS])] if hosts else []
+        return [self.setting.tools.mpirun, *self.nodes.launcher, *chosen, "-n", str(RANKS), *words]
+
+    def _quiet(self) -> float:
+        """How long the job may print nothing."""
+        return PATIENCE if self._begun else STARTS
+
+    def _start(self, since: float) -> None:
+        variables = {**ENVIRONMENT, "MANAPY_LOSS_SECONDS": str(LOSS)}
+        words = [
+            *self.nodes.inside(self.nodes.names[0]),
+            "env",
+            *(f"{name}={value}" for name, value in variables.items()),
+            *self.command(),
+        ]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                list(map(str, words)), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder
+            )
+        self.starts += 1
+        self._printed, self._begun = since, False
+
+    def _take(self, since: float) -> None:
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read()
+        text = text[: text.rfind(b"\n") + 1]
+        self._read += len(text)
+        if steps := _STEP.findall(text):
+            self.step, self._printed, self._begun = int(steps[-1]), since, True
+        if done := _DONE.findall(text):
+            self.checksum = done[-1].decode()
+
+
+class Manapy(Way):
+    """`manapy run`, with a spare host. Nothing needs to be started again."""
+
+    @property
+    def directory(self) -> Path:
+        """That of the job."""
+        return self.folder / "chain" / "step-001"
+
+    def command(self) -> Command:
+        """See Way."""
+        options = ["--interval", f"{INTERVAL}s", "--patience", f"{PATIENCE}s", "--max-crashes", "1000"]
+        hosts = ",".join(f"{name}:1" for name in self.nodes.names)
+        job = self.mpirun(self.setting.tools.launch, *self.work, hosts=False)
+        return [
+            *(self.setting.tools.manapy, "run", "--dir", self.folder / "chain", *options, "--hosts", hosts, "--", *job)
+        ]
+
+    def _quiet(self) -> float:
+        return self.setting.limit
+
+
+class Script(Way):
+    """manapy-launch and manapy-restart, without anybody who watches."""
+
+    @property
+    def directory(self) -> Path:
+        """That of the job."""
+        return self.folder / "job"
+
+    def command(self) -> Command:
+        """See Way. A restart that has made no step is not tried again: the job begins anew."""
+        interval = ["--interval", f"{INTERVAL}s"]
+        if (self.directory / "latest").exists() and (self._begun or not self.starts):
+            return self.mpirun(self.setting.tools.restart, *interval, self.directory)
+        if self.directory.exists():
+            self.directory.rename(self.folder / f"job-of-start-{self.starts}")
+        return self.mpirun(self.setting.tools.launch, "--dir", self.directory, *interval, *self.work)
+
+
+class Beginning(Way):
+    """Without manapy."""
+
+    def command(self) -> Command:
+        """See Way."""
+        library = f"LD_LIBRARY_PATH={self.setting.tools.library.parent}"
+        return ["env", library, *self.mpirun(*self.work)]
+
+    def ranks(self) -> Mapping[int, tuple[int, str]]:
+        """See Way: each node has one rank."""
+        found = {}
+        for number, name in enumerate(self.nodes.names[:RANKS]):
+            for pid in self.nodes.pids(name):
+                try:
+                    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if words[0].decode() == str(self.setting.tools.python):
+                    found[number] = (pid, name)
+        return found
+
+
+WAYS: dict[str, type[Way]] = {MANAPY: Manapy, SCRIPT: Script, BEGINNING: Beginning}
+
+
+def _record(directory: Path) -> dict[str, Any]:
+    """job.json, or nothing while there is none."""
+    try:
+        record: dict[str, Any] = json.loads((directory / "job.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return record
