@@ -58,7 +58,7 @@ ALLOWED = {
     "rdma": "top",
     "trace": "trace.host trace.model",
     "trace.capture": "ckpt ckpt.store trace.host trace.model",
-    "trace.convert": "trace.model",
+    "trace.convert": "trace.capture trace.model",
     "trace.hang": "trace.host trace.model",
     "trace.host": "trace.model",
     "trace.live": "trace.capture trace.hang trace.host trace.model trace.slow",

@@ -1,8 +1,9 @@
-"""Record the MPI calls of programs, and show or export the recording.
+"""Record the MPI calls of programs, and show, export or import recordings.
 
     manapy trace run -- mpirun -n 4 PROG        record a program that runs without manapy-launch
     manapy trace record JOB --out DIR           copy the recording of a running job to disk
     manapy trace export JOB --format perfetto   convert a recording for other tools
+    manapy trace import PATH... --out DIR       make a recording of another tool's
     manapy trace report JOB                     write a recording and its verdicts as a page of HTML
     manapy trace top JOB                        show what each rank is doing now
     manapy trace serve JOB                      serve metrics for Prometheus
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import shlex
 import shutil
@@ -32,6 +34,7 @@ from ...core.units import size
 from ..shared import arguments, quantities
 from ..shared.leaving import Leaving
 from ..shared.output import Output
+from . import trace_import
 
 TAKES_MORE = True
 RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by what starts ranks
@@ -41,8 +44,9 @@ SHORTEST = 0.1  # seconds between two looks at the job; processor time is counte
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
-    commands = parser.add_subparsers(dest="what", required=True, metavar="run | record | export | report | top | serve")
-    for add in (_add_run, _add_record, _add_export, _add_report, _add_top, _add_serve):
+    names = "run | record | export | import | report | top | serve"
+    commands = parser.add_subparsers(dest="what", required=True, metavar=names)
+    for add in (_add_run, _add_record, _add_export, trace_import.add_arguments, _add_report, _add_top, _add_serve):
         add(commands)
 
 
@@ -112,6 +116,7 @@ def _add_export(commands: Any) -> None:
     export.add_argument(
         "--out", metavar="FILE", type=Path, help="write to FILE (default: trace.json, .prom, .pftrace or .otf2 here)"
     )
+    arguments.add_schedule(export)
 
 
 def _add_report(commands: Any) -> None:
@@ -199,6 +204,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         "run": _run,
         "record": _record,
         "export": _export,
+        "import": trace_import.run,
         "report": _report,
         "top": _top,
         "serve": _serve,
@@ -340,11 +346,18 @@ def _export(options: argparse.Namespace, out: Output) -> int:
     from ...trace.capture import rings
     from ...trace.convert import export
     from ...trace.convert.export import ExportError
+    from ...trace.convert.perfetto import to_perfetto
+    from ...trace.live.diagnose import labels_of
+    from .diagnosis import look
 
     write, suffix = export.FORMATS[options.format]
     target = options.out or Path(f"trace{suffix}")
     found = arguments.recording(options, out)
-    trace = rings.read(found.folder, others=found.others)
+    if options.format == "perfetto":  # it shows verdicts and iterations, too
+        trace, verdicts = look(found, options.schedule)
+        write = functools.partial(to_perfetto, labels=labels_of(trace, options.schedule)[0], verdicts=verdicts)
+    else:
+        trace = rings.read(found.folder, others=found.others)
     with explained(ExportError, target):  # a full disk has no name
         write(trace, target)
     out.line(

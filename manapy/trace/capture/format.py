@@ -24,6 +24,7 @@ from .layout import (
     SAVED as SAVED,
     STRUCTURES as STRUCTURES,
     UNKNOWN as UNKNOWN,
+    UNTIMED as UNTIMED,
     VERSION as VERSION,
     CommStruct as CommStruct,
     FileStruct as FileStruct,

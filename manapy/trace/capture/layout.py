@@ -20,6 +20,9 @@ NO_COMM = 0xFFFFFFFF
 PAGE = 4096
 RUNNING, FINALIZED, SAVED = range(3)
 UNKNOWN = 2**64 - 1
+# Producer of a recording without durations: a dump of PyTorch's Flight Recorder. Nothing can be said about speed. Its
+# `program` is the place of the newest call.
+UNTIMED = "Flight Recorder"
 
 
 class CommStruct(ctypes.Structure):

@@ -362,6 +362,7 @@ class Reader:
             events[rdma],
             devices,
             waits,
+            timed=all(format.text(h.producer) != format.UNTIMED for h in heads),
         )
 
     def _saved_meetings(self) -> list[clocks.Meeting]:
@@ -446,6 +447,8 @@ class Reader:
             head.end == format.FINALIZED,
             uncertainty_ns=line.uncertainty,
         )
+        if format.text(head.producer) == format.UNTIMED:
+            rank.place = format.text(head.program)
         rank.problems = [*line.problems, *([file.problem] if file.problem else [])]
         rank.lost = before.lost if before else 0
         rank.first_ns = before.first_ns if before else 0

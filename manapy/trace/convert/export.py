@@ -1,27 +1,26 @@
-"""Exports a trace for other tools: JSON, OpenMetrics (Prometheus), Perfetto (ui.perfetto.dev), OTF2 (Vampir, Scalasca
-...).
+"""Exports a trace for other tools: JSON, OpenMetrics (Prometheus), OTF2 (Vampir, Scalasca ...), and Perfetto
+(perfetto.py).
 
 Times are ns on the job's clock. In Perfetto and OTF2 they count from the begin of the trace. A call that has not
 returned lasts until `now`.
 
-Sources of the formats: openmetrics.io 1.0; perfetto.dev/docs/reference/trace-packet-proto (the numbers of the fields
-below); OTF2 3.x, python bindings.
+Sources of the formats: openmetrics.io 1.0; OTF2 3.x, python bindings.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...core.errors import ManapyError
-from ..model.calls import name
-from ..model.events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Trace
-from ..model.match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching, first_of_call, match
+from ..model.events import EVENT, OPEN, PROC_NULL, Communicator, Flag, Op, Trace
+from ..model.match import IS_COMPLETION, IS_RECEIVE, IS_SEND, first_of_call, match
+from .perfetto import to_perfetto
+from .slices import PEERS, calls, title
 
 
 class ExportError(ManapyError):
@@ -29,8 +28,6 @@ class ExportError(ManapyError):
 
 
 # ---- JSON
-
-_PEERS = {NO_PEER: None, ANY: "any", PROC_NULL: "null"}
 
 
 def to_json(trace: Trace, out: Path) -> None:
@@ -57,7 +54,7 @@ def _as_dict(event: np.void) -> dict[str, Any]:
         **row,
         "op": Op(row["op"]).name,
         "flags": [flag.name for flag in Flag if flag & row["flags"]],
-        "peer": _PEERS.get(row["peer"], row["peer"]),
+        "peer": PEERS.get(row["peer"], row["peer"]),
         "exit": None if row["exit"] == OPEN else row["exit"],
         "comm": None if row["comm"] < 0 else row["comm"],
     }
@@ -103,132 +100,6 @@ def to_openmetrics(trace: Trace, out: Path) -> None:
     out.write_text("\n".join([*lines, "# EOF", ""]))
 
 
-# ---- Perfetto: the part of protocol buffers' wire format that a trace needs
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    value &= (1 << 64) - 1
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _bytes(field: int, value: bytes | str) -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
-
-
-def _fixed(field: int, value: int) -> bytes:
-    return _varint(field << 3 | 1) + (value & (1 << 64) - 1).to_bytes(8, "little")
-
-
-_BEGIN, _END = 1, 2  # TrackEvent.Type
-
-
-def to_perfetto(trace: Trace, out: Path) -> None:
-    """Write a process for each rank, a track for each thread, a slice for each call, and arrows from sends to
-    receives."""
-    events, matching = trace.events, match(trace)
-    start = int(events["enter"].min()) if len(events) else 0
-    flows = _flows(matching)
-    tracks: dict[tuple[int, int], int] = {}
-    with out.open("wb") as stream:
-        for i, (begin, group, end) in enumerate(_calls(trace)):
-            event = events[group[0]]
-            key = int(event["rank"]), int(event["thread"])
-            if key not in tracks:
-                first = key[0] not in {rank for rank, _ in tracks}
-                tracks[key] = len(tracks) + 1
-                _describe(stream.write, trace, key, tracks[key], first)
-            packet = (
-                _number(9, _BEGIN) + _number(11, tracks[key]) + _bytes(22, "mpi") + _bytes(23, _title(trace, group))
-            )
-            for text, value in _details(trace, event):
-                packet += _bytes(
-                    4, _bytes(10, text) + (_number(4, value) if isinstance(value, int) else _bytes(6, value))
-                )
-            packet += b"".join(_fixed(47, flows[j]) for j in group if j in flows)
-            _packet(stream.write, begin - start, packet, i == 0)
-            _packet(stream.write, end - start, _number(9, _END) + _number(11, tracks[key]))
-
-
-def _packet(write: Callable[[bytes], Any], timestamp: int, track_event: bytes, first: bool = False) -> None:
-    incremental = _number(13, 1) if first else b""  # SEQ_INCREMENTAL_STATE_CLEARED
-    write(_bytes(1, _number(8, timestamp) + _number(10, 1) + incremental + _bytes(11, track_event)))
-
-
-def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int], track: int, first: bool) -> None:
-    """Write the track of a thread, and before the first one of a rank the track of its process."""
-    rank, thread = key
-    known = trace.ranks.get(rank)
-    pid = rank + 1  # process ids of different hosts may be equal
-    process = _bytes(
-        3, _number(1, pid) + _bytes(6, f"rank {rank}{f' on {known.host}' if known and known.host else ''}")
-    )
-    track_of_process = 1 << 32 | rank
-    if first:
-        write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track_of_process) + process)))
-    write(
-        _bytes(
-            1,
-            _number(10, 1)
-            + _bytes(
-                60,
-                _number(1, track)
-                + _number(5, track_of_process)
-                + _bytes(4, _number(1, pid) + _number(2, thread + 1) + _bytes(5, f"thread {thread}")),
-            ),
-        )
-    )
-
-
-def _flows(matching: Matching) -> dict[int, int]:
-    """Return the identity of the arrow of each event that has one. An arrow goes from a send to the end of its
-    receive."""
-    flows: dict[int, int] = {}
-    for send in np.flatnonzero((matching.partner >= 0) & IS_SEND[matching.op]).tolist():
-        receive = int(matching.partner[send])
-        end = int(matching.done[receive])
-        flows[send] = flows[end if end >= 0 else receive] = send + 1
-    return flows
-
-
-def _calls(trace: Trace) -> Iterator[tuple[int, list[int], int]]:
-    """Yield begin, events and end of each call."""
-    events = trace.events
-    heads = [*np.flatnonzero(first_of_call(events)).tolist(), len(events)]
-    for head, after in pairwise(heads):
-        end = int(events["exit"][head])
-        yield int(events["enter"][head]), list(range(head, after)), trace.now if end == OPEN else end
-
-
-def _title(trace: Trace, group: list[int]) -> str:
-    ops = trace.events["op"][group].tolist()
-    return (
-        "MPI_Sendrecv"
-        if ops == [Op.SEND, Op.RECV]
-        else name(ops[0], bool(trace.events["flags"][group[0]] & Flag.NONBLOCKING))
-    )
-
-
-def _details(trace: Trace, event: np.void) -> Iterable[tuple[str, int | str]]:
-    comm = int(event["comm"])
-    if comm >= 0:
-        yield "communicator", trace.comms[comm].name or f"{trace.comms[comm].cid:016x}"
-    if int(event["peer"]) != NO_PEER:
-        yield "peer", _PEERS.get(int(event["peer"])) or int(event["peer"])
-        yield "tag", int(event["tag"])
-    yield "bytes", int(event["bytes"])
-    yield "seq", int(event["context"])
-
-
 # ---- OTF2
 
 
@@ -261,7 +132,14 @@ class _Otf2:
         self.regions: dict[str, Any] = {}
         define = archive.definitions
         tree = define.system_tree_node("job")
-        groups = [define.location_group(f"rank {rank}", system_tree_parent=tree) for rank in range(trace.size)]
+        hosts = [known.host if (known := trace.ranks.get(rank)) else "" for rank in range(trace.size)]
+        nodes = {
+            host: define.system_tree_node(host, class_name="node", parent=tree) for host in sorted({*hosts} - {""})
+        }
+        groups = [
+            define.location_group(f"rank {rank}", system_tree_parent=nodes.get(host, tree))
+            for rank, host in enumerate(hosts)
+        ]
         used = {(rank, 0) for rank in range(trace.size)} | {
             (int(e["rank"]), int(e["thread"])) for e in trace.events[["rank", "thread"]]
         }
@@ -285,21 +163,21 @@ class _Otf2:
     def write(self) -> None:
         """Write all calls, those of a location in the order of their records."""
         ended: dict[Any, int] = {}
-        for begin, group, end in _calls(self.trace):
+        for begin, group, end in calls(self.trace):
             first = self.trace.events[group[0]]
-            title = _title(self.trace, group)
-            if title not in self.regions:
-                self.regions[title] = self.archive.definitions.region(title, paradigm=self.otf2.Paradigm.MPI)
+            name = title(self.trace, group)
+            if name not in self.regions:
+                self.regions[name] = self.archive.definitions.region(name, paradigm=self.otf2.Paradigm.MPI)
             location = self.locations[int(first["rank"]), int(first["thread"])]
             writer = self.archive.event_writer_from_location(location)
             # OTF2 refuses decreasing times, which a damaged record may have
             begin = max(begin - self.start, ended.get(location, 0))
             ended[location] = end = max(end - self.start, begin)
-            writer.enter(begin, self.regions[title])
+            writer.enter(begin, self.regions[name])
             if first["exit"] != OPEN and not first["flags"] & (Flag.FAILED | Flag.PERSISTENT):
                 for event in group:
                     self._event(writer, event, begin, end)
-            writer.leave(end, self.regions[title])
+            writer.leave(end, self.regions[name])
 
     def _event(self, writer: Any, event: int, begin: int, end: int) -> None:
         m, own = self.matching, self.trace.events[event]

@@ -96,8 +96,7 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
         evidence=tuple([*search.facts(rank), *search.victims(rank)]),
         alternatives=(*_threads(search, rank), *_between(search, rank), *others),
         confidence=0.7 if detail == "starved" else 0.95 if sure else 0.6,
-        action=f"look at the stack of process {known.pid}{f' on {known.host}' if known.host else ''}:"
-        f" py-spy dump --pid {known.pid}",
+        action=search.look_at(rank),
     )
 
 

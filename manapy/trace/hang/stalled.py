@@ -85,6 +85,12 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
             seen.add(key)
             if m.op[want.event] == Op.FINALIZE and unmatched.left_over(search, call):
                 continue
+            if not search.trace.timed:
+                all_have = (
+                    f"; all {len(members)} ranks have posted it: the network, or work before it on a GPU, is slow"
+                )
+                search.doubt(call, want, f"{all_have} or stuck")
+                continue
             _network(search, call, want, members, arrival, typical, probe)
 
 
@@ -113,9 +119,7 @@ def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> 
         evidence=tuple(search.victims(call.rank)),
         alternatives=("it may be stuck there",),
         confidence=0.5,
-        action=f"look at the stack of its process {search.trace.ranks[call.rank].pid}"
-        if call.rank in search.trace.ranks
-        else "",
+        action=search.look_at(call.rank) if call.rank in search.trace.ranks else "",
     )
 
 

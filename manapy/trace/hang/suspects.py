@@ -139,6 +139,14 @@ class Suspects:
             return f"its process is alive, but gets only {known.cpu_share:.0%} of a processor", "starved"
         return "its process is alive", ""
 
+    def look_at(self, rank: int) -> str:
+        """Return what to do about a rank that may be stuck. The process of an imported recording is not known."""
+        known = self.trace.ranks[rank]
+        if not known.pid:
+            return f"look at the stack of the process of rank {rank} (py-spy dump)"
+        where = f" on {known.host}" if known.host else ""
+        return f"look at the stack of process {known.pid}{where}: py-spy dump --pid {known.pid}"
+
     def facts(self, rank: int) -> list[str]:
         """Return evidence on a suspect."""
         found = []
@@ -164,6 +172,8 @@ class Suspects:
                 f"{usually} (limit {span(limit)})"
             )
         known = self.trace.ranks.get(rank)
+        if known is not None and known.place:
+            found.append(f"its newest call was made by {known.place}")
         if rank in self.graph.threads:
             found.append(
                 f"this is its thread {self.graph.threads[rank]}, which made such calls before;"

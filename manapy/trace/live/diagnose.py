@@ -110,13 +110,22 @@ def diagnose(
         found = judged(trace)
     if state(found) is State.HEALTHY and not parked:
         ended = all(known.ended for known in trace.ranks.values())
-        return _slow(found, judge(trace, None if misfit else schedule, delays=delays, labels=labels), misfit, ended)
+        slowness = judge if trace.timed else _untimed
+        return _slow(found, slowness(trace, None if misfit else schedule, delays=delays, labels=labels), misfit, ended)
     if live:
         found = [
             _with_stack(verdict, trace, others) if i < STACKS and verdict.state in (State.HUNG, State.LATE) else verdict
             for i, verdict in enumerate(found)
         ]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
+
+
+def _untimed(
+    trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None
+) -> list[Verdict]:
+    """Judge the speed of a recording without durations."""
+    text = "the recording doesn't say how long calls took"
+    return [Verdict(State.UNKNOWN, text, confidence=0.0, action="import a profiler's trace of the same job")]
 
 
 def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | None, str]:

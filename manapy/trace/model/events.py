@@ -127,6 +127,7 @@ class Rank:
     pauses: tuple[tuple[int, int], ...] = ()
 
     refused: Refusal | None = None
+    place: str = ""  # where in the program its newest call was made, if an imported recording says it
 
     @property
     def paused(self) -> bool:
@@ -149,6 +150,7 @@ class Trace:
     now: ns on the job's clock.
     rdma: the records of progress of RDMA queue pairs (Op.RDMA_QP), sorted alike. There comm and peer are numbers of
         queue pairs (trace.h), and tag is an index into `devices`, or -1.
+    timed: it is known when operations began and ended. Else nothing can be said about speed.
     """
 
     events: np.ndarray
@@ -163,3 +165,4 @@ class Trace:
     devices: list[str] = field(default_factory=list)
     # waits for a processor of ranks on other hosts, if they were sampled there: as in runqueue.Delays
     waits: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    timed: bool = True

@@ -192,7 +192,7 @@ def table(trace: Trace, waits: Waits) -> list[Row]:
     """Return sums per rank and kind of call, sorted by rank, then the longest wait first."""
     events = trace.events
     calls = one_per_call(trace, waits)
-    closed = calls[events["exit"][calls] != OPEN]
+    closed = calls[(events["exit"][calls] != OPEN) & (events["op"][calls] < Op.MARK)]
     key = events["rank"][closed].astype(np.int64) * 128 + events["op"][closed]
     keys, of = np.unique(key, return_inverse=True)
     of = of.reshape(-1)

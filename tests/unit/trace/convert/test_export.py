@@ -45,56 +45,6 @@ def test_openmetrics(trace: Trace, tmp_path: Path) -> None:
     assert any(name.startswith("manapy_mpi_open_call_seconds{") for name in values)
 
 
-def fields(data: bytes) -> list[tuple[int, int | bytes]]:
-    """Return the fields of a message of protocol buffers: (field, value)."""
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if not byte & 0x80:
-                return value
-
-    at, found = 0, []
-    while at < len(data):
-        key = varint()
-        if key & 7 == 0:
-            found.append((key >> 3, varint()))
-        else:
-            size = 8 if key & 7 == 1 else varint()
-            found.append((key >> 3, data[at : at + size]))
-            at += size
-    assert at == len(data)
-    return found
-
-
-def test_perfetto(trace: Trace, tmp_path: Path) -> None:
-    export.to_perfetto(trace, tmp_path / "out")
-    packets = [dict(fields(value)) for field, value in fields((tmp_path / "out").read_bytes()) if field == 1]
-    slices = [(packet[8], fields(packet[11])) for packet in packets if 11 in packet]
-    assert len(slices) == 2 * len(trace.events)
-    begun: dict[int, int] = {}
-    for time, event in slices:
-        kind, track = dict(event)[9], dict(event)[11]
-        if kind == 1:
-            assert track not in begun
-            begun[track] = time
-        else:
-            assert time >= begun.pop(track)
-    assert not begun
-    arrows = [value for _, event in slices for field, value in event if field == 47]
-    assert arrows and all(arrows.count(flow) == 2 for flow in set(arrows))
-    assert {dict(event)[23] for _, event in slices if dict(event)[9] == 1} >= {
-        b"MPI_Send",
-        b"MPI_Recv",
-        b"MPI_Allreduce",
-    }
-
-
 def test_otf2(trace: Trace, tmp_path: Path) -> None:
     otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
     export.to_otf2(trace, tmp_path / "out")
