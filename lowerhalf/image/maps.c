@@ -14,6 +14,7 @@
 #include "isolate/fdguard.h"
 #include "isolate/trapstate.h"
 #include "process/advice.h"
+#include "process/shared_memory.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -193,7 +194,7 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
     free(maps);
 }
 
-/* Shared memory without a file (memfd, a deleted file, MAP_ANONYMOUS) is restored as private memory. So it must not be
+/* Shared memory without a file (memfd, a deleted file, MAP_ANONYMOUS) is restored as new memory. So it must not be
  * shared within the process: a descriptor of the same file, or a second mapping of the same pages, would show other
  * bytes afterwards. */
 static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, char *error, size_t n) {
@@ -219,6 +220,11 @@ static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, ch
                       "unmap it before the checkpoint", found, m->path);
 }
 
+int mpy_maps_place(const mpy_map_t *m, uint64_t *place, char *error, size_t n) {
+    const mpy_shared_map_t shared = {m->device, m->inode, m->offset, m->hi - m->lo};
+    return m->shared ? mpy_shared_memory_place(&shared, place, error, n) : 0;
+}
+
 int mpy_maps_check(char *error, size_t n) {
     if (MPY_TRAP->foreign)
         return mpy_reason(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that "
@@ -227,7 +233,10 @@ int mpy_maps_check(char *error, size_t n) {
     long count = mpy_maps_read(&maps, error, n);
     int bad = count < 0 ? -1 : 0;
     for (long i = 0; i < count && !bad; i++) {
-        if (maps[i].shared && maps[i].deleted && check_alone(maps, count, &maps[i], error, n)) bad = -1;
+        uint64_t place;
+        if (maps[i].shared && maps[i].deleted &&
+            (check_alone(maps, count, &maps[i], error, n) || mpy_maps_place(&maps[i], &place, error, n) < 0))
+            bad = -1;
         else if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) &&
                  strcmp(maps[i].path, "/dev/zero")) {
             snprintf(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);

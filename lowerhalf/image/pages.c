@@ -18,6 +18,7 @@
 #include <manapy/syscall.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #define PAGE MPY_IMAGE_PAGE
@@ -261,6 +262,27 @@ static enum kind kind_of(const mpy_pages_t *p, uint64_t address, uint64_t entry,
     return kind == ZERO && address < file_end ? DATA : kind; /* zeros over a file's page must be written */
 }
 
+static int is_swapping(void) {
+    struct sysinfo host;
+    return sysinfo(&host) != 0 || host.freeswap < host.totalswap;
+}
+
+/* Pages of shared memory without a file may hold data although this process has not touched them: another process has,
+ * or a write(2) before the file lost its name. They count as present. (mincore(2) does not see those in swap.) */
+static void find_untouched(const mpy_pages_t *p, uint64_t lo, uint64_t pages, uint64_t *entries) {
+    static unsigned char in_core[PAGEMAP_CHUNK];
+    static char page[PAGE] __attribute__((aligned(64)));
+    if (!p->map->shared || p->file || p->copy) return;
+    int swapping = is_swapping(), known_core = mincore((void *)lo, pages * PAGE, in_core) == 0;
+    for (uint64_t i = 0; i < pages; i++) {
+        if (entries[i] & (PM_PRESENT | PM_SWAPPED)) continue;
+        if (known_core && (in_core[i] & 1)) entries[i] |= PM_PRESENT;
+        else if ((swapping || !known_core) && pread(mem, page, PAGE, (off_t)(lo + i * PAGE)) == (ssize_t)PAGE &&
+                 !is_zero(page))
+            entries[i] |= PM_PRESENT;
+    }
+}
+
 /* The runs in [lo, hi). */
 static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t lo, uint64_t hi, visit_t *visit) {
     static uint64_t entries[PAGEMAP_CHUNK];
@@ -277,6 +299,7 @@ static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t lo
         if (pages > PAGEMAP_CHUNK) pages = PAGEMAP_CHUNK;
         if (pread(pagemap, entries, pages * 8, (off_t)(source(p, at) / PAGE * 8)) != (ssize_t)(pages * 8))
             return mpy_image_output_fail(o, "cannot read /proc/self/pagemap");
+        find_untouched(p, at, pages, entries);
         for (uint64_t i = 0; i < pages; i++) {
             uint64_t address = at + i * PAGE;
             enum kind kind = kind_of(p, address, entries[i], file_end);

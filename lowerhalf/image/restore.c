@@ -27,6 +27,7 @@
 #include "maps.h"
 #include "mpi/load.h"
 #include "process/advice.h"
+#include "process/children.h"
 #include "process/fds/fds.h"
 #include "process/process.h"
 #include "stop.h"
@@ -47,6 +48,7 @@ long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
 
+int mpy_restore_shared = -1;
 static volatile uint32_t gate;
 static uint64_t lower_main_fs;
 
@@ -71,6 +73,8 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
         int saved = errno;
         close(fd);
         errno = saved;
+    } else if (r->flags & MPY_REGION_TREE) {
+        p = mmap((void *)r->lo, r->hi - r->lo, prot, flags, mpy_restore_shared, (off_t)r->file_offset);
     } else {
         p = mmap((void *)r->lo, r->hi - r->lo, prot, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
@@ -172,6 +176,7 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     MPY_TRAP->nids = 0;
     MPY_TRAP->real_pid = getpid();
     mpy_restore_note_id(MPY_TRAP->pid, MPY_TRAP->real_pid);
+    mpy_zombies_each(mpy_restore_note_id);
     mpy_clocks_continue();
     for (uint64_t i = 0; i < image->nthreads; i++) mpy_clocks_correct((ucontext_t *)image->threads[i].ucontext);
     mpy_vdso_install();

@@ -72,8 +72,9 @@ static int find_file(mpy_snapshot_t *s, const mpy_map_t *m, long *index) {
     return 0;
 }
 
-static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
+static int note_region(mpy_snapshot_t *s, const mpy_map_t *m, char *error, size_t n) {
     long file;
+    uint64_t place;
     if (find_file(s, m, &file)) return -1;
     mpy_image_region_t *r = add(s, &s->regions, 1);
     if (!r) return -1;
@@ -82,6 +83,9 @@ static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     if (m->shared) r->flags |= MPY_REGION_SHARED;
     if (file >= 0) { r->flags |= MPY_REGION_FILE; r->file = (uint32_t)file; }
     if (m->shared && file >= 0) return 0; /* its content is in the file */
+    int with_others = mpy_maps_place(m, &place, error, n);
+    if (with_others < 0) return -1;
+    if (with_others) r->flags |= MPY_REGION_TREE, r->file_offset = place;
     mpy_pages_t *pages = add(s, &s->pages, 1);
     if (!pages) return -1;
     *pages = (mpy_pages_t){.map = m};
@@ -111,7 +115,7 @@ static int note_regions(mpy_snapshot_t *s, char *error, size_t n) {
     s->nmaps = mpy_maps_read(&s->maps, error, n);
     if (s->nmaps < 0) return -1;
     for (long i = 0; i < s->nmaps; i++)
-        if (note_region(s, &s->maps[i])) return -1;
+        if (note_region(s, &s->maps[i], error, n)) return -1;
     link_files(s);
     return 0;
 }

@@ -57,6 +57,7 @@ static int (*hook_function)(char *, uint64_t);
 static char hook_error[512];
 static volatile int hook_result;
 volatile int mpy_stop_misled;
+void (*mpy_stop_on_invitation)(void);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
 static int run_hook(void *unused) {
@@ -105,6 +106,7 @@ typedef struct mark {
     uint64_t at;          /* on the handler's stack: the word that holds this mark's address */
 } mark_t;
 static mark_t marks[MARKS];
+static volatile int any_marks; /* has there ever been one? */
 
 /* Tests whether an address can be read. With an invalid `how` the kernel copies the set and then fails. */
 static int readable(uint64_t address) { return mpy_sys(SYS_rt_sigprocmask, -1, address, 0, 8) != -EFAULT; }
@@ -148,8 +150,17 @@ int mpy_stop_signal_above(const void *context, uint64_t at) {
     if (!m) return 0;
     m->at = at;
     *(uint64_t *)at = (uint64_t)m;
+    any_marks = 1;
     __atomic_store_n(&m->tid, tid, __ATOMIC_RELEASE);
     return 1;
+}
+
+void mpy_stop_forked(int32_t parent) {
+    int32_t tid = (int32_t)mpy_sys(SYS_gettid);
+    for (int i = 0; any_marks && i < MARKS; i++)
+        if (marks[i].tid) marks[i].tid = marks[i].tid == parent ? tid : 0;
+    nrecords = 0; /* a stop was under way */
+    mpy_stop_misled = 0;
 }
 
 /* ---- halting ---- */
@@ -184,6 +195,7 @@ static void reissue(const record_t *r, ucontext_t *uc) {
 static void on_stop(int sig, siginfo_t *info, void *context) {
     (void)sig;
     if (info->si_code == SI_QUEUE && info->si_value.sival_int == MPY_VALUE_MISLED) { mpy_stop_misled = 1; return; }
+    if (info->si_code == SI_QUEUE && info->si_value.sival_int == MPY_VALUE_JOIN) { mpy_stop_on_invitation(); return; }
     ucontext_t *uc = context;
     int32_t tid = (int32_t)mpy_sys(SYS_gettid);
     record_t *r = NULL;

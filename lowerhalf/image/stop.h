@@ -6,8 +6,11 @@
 
 /* The control plane's worker thread calls these functions, unless a comment says otherwise. */
 extern volatile int mpy_stop_misled;          /* MPY_VALUE_MISLED has arrived */
+extern void (*mpy_stop_on_invitation)(void);  /* called in the handler when MPY_VALUE_JOIN arrives */
 /* installs the handler of MPY_SIGNAL_STOP; needed in every new lower half */
 void mpy_stop_install(void);
+/* in a forked child: its thread was `parent` in the process that has made it */
+void mpy_stop_forked(int32_t parent);
 int mpy_stop_check(char *error, size_t n);    /* before anything stops: can all threads be halted? */
 int mpy_stop_all(char *error, size_t n);      /* halt every upper thread outside the lower half */
 int mpy_stop_signal_above(const void *ucontext, uint64_t mark); /* lower->signal_above; in upper threads */

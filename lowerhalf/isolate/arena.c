@@ -23,17 +23,17 @@
 #define PAGE 4096ul
 #define TABLE_BYTES (MPY_FREE_MAX * sizeof(mpy_range_t))
 
-static volatile uint32_t *the_lock;
+volatile uint32_t *mpy_wiped_words;
 
 int mpy_arena_attach(void) {
     long page = mpy_sys6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mpy_sys_failed(page)) return (int)page;
-    the_lock = (volatile uint32_t *)page;
+    mpy_wiped_words = (volatile uint32_t *)page;
     return (int)mpy_sys(SYS_madvise, page, PAGE, MADV_WIPEONFORK);
 }
 
 static void lock(void) {
-    while (__atomic_exchange_n(the_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
+    while (__atomic_exchange_n(&mpy_wiped_words[MPY_WIPED_ARENA], 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
     /* invariant 4: the thread that was changing it exists only in the parent */
     if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0;
     __atomic_store_n(&MPY_TRAP->arena_busy, 1, __ATOMIC_RELAXED);
@@ -41,7 +41,7 @@ static void lock(void) {
 }
 static void unlock(void) {
     __atomic_store_n(&MPY_TRAP->arena_busy, 0, __ATOMIC_RELEASE);
-    __atomic_store_n(the_lock, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&mpy_wiped_words[MPY_WIPED_ARENA], 0, __ATOMIC_RELEASE);
 }
 
 int mpy_arena_init(void) {

@@ -3,7 +3,13 @@
 #define MANAPY_ARENA_H
 #include "trapstate.h"
 
-int mpy_arena_attach(void);                       /* first step of every new lower half: its lock; 0 or -errno */
+/* Words that are zero in every forked child, whichever libc has made it. ARENA: the lock of arena.c. LOAN: the one of
+ * mpy_thread_borrow. SOUND: the id of the process, if the lower half's libc can be used there; a child of vfork(2) sees
+ * that of its parent. */
+enum { MPY_WIPED_ARENA, MPY_WIPED_LOAN, MPY_WIPED_SOUND };
+extern volatile uint32_t *mpy_wiped_words;
+
+int mpy_arena_attach(void);                       /* first step of every new lower half: these words; 0 or -errno */
 /* at launch: an empty arena */
 int mpy_arena_init(void);                         /* -1: the first address is in use */
 uint64_t mpy_arena_take(uint64_t bytes);          /* address of a free range, or 0: no room */

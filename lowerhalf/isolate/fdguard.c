@@ -173,6 +173,15 @@ void mpy_fds_scan_end(void)
     before = NULL;
 }
 
+void mpy_guard_forked(void)
+{
+    for (int i = 0; i < LOWER_THREADS_MAX; i++)
+        if (atomic_load(&threads[i]))
+            atomic_store(&threads[i], 0);
+    atomic_store(&threads_starting, 0);
+    pthread_mutex_init(&low, NULL);
+}
+
 void mpy_thread_lower_announce(int change)
 {
     atomic_fetch_add(&threads_starting, change);

@@ -55,5 +55,7 @@ int mpy_thread_is_lower(int tid);
 /* interpose.c calls this before and after the creation of a thread, so that mpy_thread_is_lower() never misses a thread
  * that is just starting. */
 void mpy_thread_lower_announce(int change);
+/* In a forked child: the threads are the parent's, and so are those that held a lock. */
+void mpy_guard_forked(void);
 
 #endif

@@ -9,8 +9,12 @@
  *  1. A donor's TLS is lent to one upper thread at a time.
  *  2. The word at mpy_thread_tls_offset() from a lower FS base contains the borrower's upper FS base (trampoline.S
  *     reads it).
+ *  3. A thread of the program may use a lower TLS for a moment, with all signals blocked, if the lower half's libc is
+ *     sound: this process was not forked, or forked by that libc. It is its own one, if it is not in the lower half;
+ *     before MPI is used in this process, it is the first thread's, which nothing else uses then.
  */
 #include "threads.h"
+#include "arena.h"
 #include "base/rank.h"
 #include "base/sys.h"
 #include "trace/recorder.h"
@@ -27,6 +31,9 @@ static volatile uint32_t request_word, request_lock;
 static mpy_thread_t *volatile request;
 static struct { volatile uint64_t fs; volatile uint32_t lent; } donors[MPY_THREADS_MAX];
 static int ndonors;
+static volatile uint32_t mpi_used; /* invariant 3 */
+
+int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
 int64_t mpy_thread_tls_offset(void) { return (int64_t)((uint64_t)&borrower_fs - mpy_fs_get()); }
 
@@ -78,6 +85,8 @@ void mpy_threads_init(void) {
     pthread_t maker;
     sigset_t all, old;
     main_fs = mpy_fs_get();
+    mpi_used = MPY_UPPER->mpi_initialized; /* a restart */
+    mpy_wiped_words[MPY_WIPED_SOUND] = (uint32_t)mpy_sys(SYS_getpid);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* lower-half threads receive none of the program's signals */
     int failed = pthread_create(&maker, NULL, maker_main, NULL);
@@ -85,7 +94,45 @@ void mpy_threads_init(void) {
     if (failed) mpy_fail(1, "cannot create a thread (check `ulimit -u`)");
 }
 
+/* Invariant 3 */
+static void end_loans(void) {
+    if (mpi_used) return;
+    mpy_lock_acquire(&mpy_wiped_words[MPY_WIPED_LOAN]);
+    mpi_used = 1;
+    mpy_lock_release(&mpy_wiped_words[MPY_WIPED_LOAN]);
+}
+
+/* The lower TLS that the calling thread may use; 0: none. */
+static uint64_t usable(uint64_t upper_fs) {
+    const mpy_thread_t *own = 0;
+    if (!mpi_used) return main_fs;
+    for (uint32_t i = 0; i < MPY_THREADS_MAX && !own; i++)
+        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].upper_fs == upper_fs) own = &MPY_UPPER->threads[i];
+    if (own && own->in_lower) return 0;
+    return mpy_sys(SYS_gettid) == mpy_sys(SYS_getpid) ? main_fs : own ? own->lower_fs : 0;
+}
+
+int mpy_thread_borrow(int (*fn)(void *), void *arg, int *result) {
+    if (mpy_wiped_words[MPY_WIPED_SOUND] != (uint32_t)mpy_sys(SYS_getpid)) return 0;
+    mpy_lock_acquire(&mpy_wiped_words[MPY_WIPED_LOAN]);
+    uint64_t own = mpy_fs_get(), lower = usable(own);
+    if (lower) {
+        mpy_fs_set(lower);
+        *result = mpy_on_stack(fn, arg, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
+        mpy_fs_set(own);
+    }
+    mpy_lock_release(&mpy_wiped_words[MPY_WIPED_LOAN]);
+    return lower != 0;
+}
+
+void mpy_thread_forked(void) {
+    main_fs = mpy_fs_get();
+    mpi_used = 0;
+    mpy_wiped_words[MPY_WIPED_SOUND] = (uint32_t)mpy_sys(SYS_getpid);
+}
+
 void mpy_thread_bind(mpy_thread_t *t) {
+    end_loans();
     mpy_recorder_bind(t);
     if (mpy_sys(SYS_gettid) == mpy_sys(SYS_getpid)) {
         *(uint64_t *)(main_fs + (uint64_t)MPY_LOWER->tls_upper_fs) = t->upper_fs;

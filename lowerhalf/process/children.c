@@ -46,33 +46,55 @@ void mpy_children_are_saved(const int *pids, size_t count)
     nsaved = copy ? count : 0;
 }
 
-static int counts(int pid, wanted_t w)
+int mpy_children_saved(size_t i)
 {
-    mpy_proc_stat_t s;
+    return i < nsaved ? saved[i] : 0;
+}
+
+int mpy_child_is_split(int pid)
+{
+    char path[64], exe[4096];
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    ssize_t got = readlink(path, exe, sizeof exe - 1);
+    exe[got > 0 ? got : 0] = 0;
+    const char *slash = strrchr(exe, '/');
+    return slash && (!strcmp(slash, "/manapy-launch") || !strcmp(slash, "/manapy-restart"));
+}
+
+/* In a tree, children that are split are left to the hub: they are members, or will be (lowerhalf/tree/kin.c). */
+static int is_saved(int pid)
+{
     for (size_t i = 0; i < nsaved; i++)
         if (saved[i] == pid)
-            return 0;
+            return 1;
+    return nsaved && mpy_child_is_split(pid);
+}
+
+static int counts(int pid, void *context)
+{
+    wanted_t w = *(wanted_t *)context;
+    mpy_proc_stat_t s;
     return mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' && (s.state == 'Z') == w.ended &&
-           s.started <= w.until;
+           s.started <= w.until && !is_saved(pid);
 }
 
 /* Searches /proc/PID/task/TID/children. Returns -1 if the kernel doesn't have these files. */
-static int find_by_task(wanted_t w)
+static int find_by_task(int parent, mpy_child_visit_t *visit, void *context)
 {
     char path[64 + sizeof((struct dirent *)0)->d_name];
     int found = 0, readable = 0, pid;
-    snprintf(path, sizeof path, "/proc/%d/task", getpid());
+    snprintf(path, sizeof path, "/proc/%d/task", parent);
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        snprintf(path, sizeof path, "/proc/%d/task/%s/children", getpid(), entry->d_name);
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", parent, entry->d_name);
         FILE *file = fopen(path, "re");
         if (!file)
             continue;
         readable = 1;
         while (!found && fscanf(file, "%d", &pid) == 1)
-            found = counts(pid, w) ? pid : 0;
+            found = visit(pid, context) ? pid : 0;
         fclose(file);
     }
     if (dir)
@@ -80,23 +102,28 @@ static int find_by_task(wanted_t w)
     return readable ? found : -1;
 }
 
-static int find_by_scan(wanted_t w)
+static int find_by_scan(mpy_child_visit_t *visit, void *context)
 {
     int found = 0;
     DIR *dir = opendir("/proc");
     for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
         if (isdigit((unsigned char)entry->d_name[0]))
-            found = counts(atoi(entry->d_name), w) ? atoi(entry->d_name) : 0;
+            found = visit(atoi(entry->d_name), context) ? atoi(entry->d_name) : 0;
     if (dir)
         closedir(dir);
     return found;
 }
 
+int mpy_children_each(int parent, mpy_child_visit_t *visit, void *context)
+{
+    int pid = find_by_task(parent, visit, context);
+    return pid >= 0 ? pid : find_by_scan(visit, context);
+}
+
 /* Returns the pid of a matching child, or 0. */
 static int find(wanted_t w)
 {
-    int pid = find_by_task(w);
-    return pid >= 0 ? pid : find_by_scan(w);
+    return mpy_children_each(getpid(), counts, &w);
 }
 
 static void command_of(int pid, char *command, size_t n)
@@ -157,7 +184,7 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void
         const char *known = advice(command);
         if (known)
             return mpy_reason(err, n, "child process %d is %s", pid, known);
-        if (left <= 0 && counts(pid, living))
+        if (left <= 0 && counts(pid, &living))
             return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command,
                               strlen(command) > COMMAND_SHOWN ? " ..." : "");
         if (left > 0)

@@ -1,10 +1,12 @@
-/* children.h - waits for child processes that are not saved with the rank: they prevent a checkpoint.
+/* children.h - waits for child processes that are not saved with the rank: they prevent a checkpoint. And makes those
+ * again that have ended (zombies.c).
  *
  * Lower half; libc allowed. May run while the program runs.
  */
 #ifndef MANAPY_STATE_CHILDREN_H
 #define MANAPY_STATE_CHILDREN_H
 
+#include "process.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -17,7 +19,22 @@ typedef enum { MPY_CHILDREN_ALL, MPY_CHILDREN_OF_NOW } mpy_children_t;
 int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n);
 /* From now on these processes prevent nothing: they are saved, too. */
 void mpy_children_are_saved(const int *pids, size_t count);
+/* The i-th of these processes; 0: there are no more. */
+int mpy_children_saved(size_t i);
+/* Does the process run manapy-launch or manapy-restart? */
+int mpy_child_is_split(int pid);
+/* Visits the children of a process, and on old kernels all processes, until a visit returns other than 0. Returns the
+ * id of that one, or 0. */
+typedef int mpy_child_visit_t(int pid, void *context);
+int mpy_children_each(int parent, mpy_child_visit_t *visit, void *context);
 /* Is there a child that has ended but has not been waited for? */
 int mpy_children_unreaped(void);
+
+/* Children that have ended, and for which the program has not waited. */
+void mpy_zombies_save(mpy_blob_t *b, mpy_tid_map_t *shown);
+/* Loads them, and makes them again. Returns 0, or -1 with a line in `err`. */
+int mpy_zombies_restore(mpy_reader_t *r, char *err, size_t n);
+/* Each of them, after that: the id by which the program knows it, and the kernel's. */
+void mpy_zombies_each(void (*visit)(int32_t shown, int32_t real));
 
 #endif

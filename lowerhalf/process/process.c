@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "process.h"
 #include "base/reason.h"
+#include "children.h"
 #include "timers.h"
 
 #include <errno.h>
@@ -109,6 +110,7 @@ int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_
     mpy_blob_put_u32(b, (uint32_t)prctl(PR_GET_DUMPABLE));
     mpy_blob_put_u32(b, (uint32_t)reaper);
     mpy_blob_put_u32(b, (uint32_t)prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
+    mpy_zombies_save(b, virtual_tid);
     if (mpy_timers_save(b, virtual_tid, err, n))
         return -1;
     return b->failed ? mpy_reason(err, n, "out of memory while saving the state of the process") : 0;
@@ -142,7 +144,7 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n)
              no_thp = mpy_reader_u32(r);
     if (r->failed || magic != MAGIC || nlimits != LIMITS)
         return mpy_reason(err, n, "the image's record of the process is damaged");
-    if (mpy_timers_load(r, err, n))
+    if (mpy_zombies_restore(r, err, n) || mpy_timers_load(r, err, n))
         return -1;
 
     if (chdir(cwd))

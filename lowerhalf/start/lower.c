@@ -267,10 +267,10 @@ static void note_exec(void) {
                   &mpy_options);
 }
 
-static void start_control(const mpy_engine_ops_t *engine, bool away) {
+static void start_control(bool away) {
     char error[1024];
     mpy_control_config_t config = {.job = &job,
-                                   .engine = engine,
+                                   .engine = mpy_tree_engine(),
                                    .generation = MPY_LOWER->generation,
                                    .checkpoint = resumed,
                                    .program = program_name,
@@ -285,7 +285,7 @@ static void start_control(const mpy_engine_ops_t *engine, bool away) {
  * thread has been bound without a ring. */
 static void become_rank(void) {
     mpy_control_note_process_manager(job.pmi_fd);
-    start_control(mpy_tree_engine(), false);
+    start_control(false);
     greet_again();
     mpy_rdma_prepare(&job);
     mpy_recorder_start(program_name);
@@ -314,9 +314,11 @@ void mpy_lower_start(const char *program) {
     mpy_threads_init();
     mpy_stop_install();
     mpy_trap_on_exit = on_exit_group;
+    mpy_trap_fork = mpy_tree_fork;
+    mpy_stop_on_invitation = mpy_tree_invited;
     note_exec();
     if (is_member() && !mpy_tree_join(error, sizeof error)) mpy_fail(1, "%s", error);
     if (role == MPY_TREE_FIRST_AWAY) mpy_tree_serve();
     if (speaks || role == MPY_TREE_FIRST_AWAY)
-        start_control(is_member() ? mpy_tree_engine() : &mpy_engine, role == MPY_TREE_FIRST_AWAY);
+        start_control(role == MPY_TREE_FIRST_AWAY);
 }

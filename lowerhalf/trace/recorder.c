@@ -105,6 +105,8 @@ void mpy_recorder_unbind(mpy_thread_t *t) {
     t->trace = t->ring = NULL;
 }
 
+void mpy_recorder_forked(void) { trace.file = NULL; }
+
 /* ---- a checkpoint ---- */
 
 static uint32_t thread_of(const mpy_trace_ring_t *ring) {

@@ -8,6 +8,7 @@ void mpy_recorder_start(const char *program);
 void mpy_recorder_rebuilt(void);              /* after a restart: the communicators have been entered again */
 void mpy_recorder_sample(void);               /* from time to time, on one thread of the lower half */
 void mpy_recorder_save(void);                 /* all upper threads are stopped, the image is about to be written */
+void mpy_recorder_forked(void);               /* in a forked child: the file is its parent's */
 void mpy_recorder_leave(void);                /* the process ends here and will continue from its image */
 /* Services (boundary.h), and a thread's ring. */
 void mpy_recorder_bind(mpy_thread_t *t);

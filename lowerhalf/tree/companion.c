@@ -69,6 +69,11 @@ void mpy_companion_do(const mpy_tree_message_t *order, mpy_tree_message_t *answe
     answer->value = step(order, answer);
 }
 
+void mpy_companion_forked(void) {
+    halted = false;
+    mpy_tree_note(NULL, 0);
+}
+
 void mpy_companion_release(void) {
     char error[64];
     if (halted) mpy_engine.resume(0, error, sizeof error);

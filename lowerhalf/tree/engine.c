@@ -47,7 +47,13 @@ static int order(const mpy_tree_message_t *what, char *error, size_t n) {
     return answer.value ? mpy_reason(error, n, "%s", answer.text) : 0;
 }
 
+static bool leads; /* in this checkpoint there are other processes */
+
 static int check(int grace_ms, char *error, size_t n) {
+    error[0] = '\0';
+    leads = mpy_member_leads(error, n);
+    if (!leads) mpy_tree_note(NULL, 0);
+    if (!leads) return error[0] ? -1 : mpy_engine.check(grace_ms, error, n);
     if (mpy_options.local)
         return mpy_reason(error, n, "the MPI program is a child of another process of its rank; such a rank cannot be "
                           "saved to local storage: use no --local, or let the script start the program by exec");
@@ -57,15 +63,17 @@ static int check(int grace_ms, char *error, size_t n) {
 
 static int stop(char *error, size_t n) {
     if (mpy_engine.stop(error, n)) return -1;
-    return order(&(mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n);
+    return leads ? order(&(mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n) : 0;
 }
 
 static int write_companions(const mpy_image_order_t *what, mpy_image_order_t *mine, char *error, size_t n) {
     mpy_tree_message_t m = {.kind = MPY_TREE_WRITE, .index = 1};
+    *mine = *what;
+    nmembers = 0, more_bytes = 0;
+    if (!leads) return 0;
     snprintf(m.text, sizeof m.text, "%s", what->directory);
     members[0] = mpy_tree_self(0);
-    nmembers = 1, more_bytes = 0;
-    *mine = *what;
+    nmembers = 1;
     mine->members = members;
     int failed = order(&m, error, n);
     mine->nmembers = nmembers;
@@ -92,8 +100,8 @@ static int persist(mpy_image_result_t *result, char *error, size_t n) {
 }
 
 static int resume(int exit_after, char *error, size_t n) {
-    if (exit_after) mpy_control_leave_process_manager(); /* before its first process ends */
-    if (order(&(mpy_tree_message_t){.kind = exit_after ? MPY_TREE_EXIT : MPY_TREE_RESUME}, error, n))
+    if (leads && exit_after) mpy_control_leave_process_manager(); /* before its first process ends */
+    if (leads && order(&(mpy_tree_message_t){.kind = exit_after ? MPY_TREE_EXIT : MPY_TREE_RESUME}, error, n))
         error[0] = '\0'; /* they have ended */
     return mpy_engine.resume(exit_after, error, n);
 }

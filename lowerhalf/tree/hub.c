@@ -8,11 +8,14 @@
  *     rank only once. As long as it runs, it speaks for the rank, and the hub's control thread is away
  *     (control/control.h). The hub speaks before and after.
  *  2. The MPI process gives the orders. The hub carries each out itself and passes it on to all other members, one
- *     after the other. The answer is that of the first that fails.
+ *     after the other. The answer is that of the first that fails. If the hub is the MPI process itself, its engine
+ *     (engine.c) sends them to this thread, which only passes them on.
  *  3. If the MPI process ends without a word, it has failed (a child that it has forked may hold its line open). The
  *     hub does not speak for the rank then: the coordinator ends the job. All halted processes go on.
  *  4. If a process has come during a stop, all go on and are stopped again: a process that is halted can make none.
+ *     Forked processes come when they are invited. When all members are halted, none of these is left.
  */
+#include "base/now.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "companion.h"
@@ -22,6 +25,7 @@
 #include "message.h"
 #include "private.h"
 #include "tree.h"
+#include <errno.h>
 #include <manapy/boundary.h>
 #include <manapy/proc_stat.h>
 #include <poll.h>
@@ -32,6 +36,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+/* JOIN_MS: for forked processes to join; LOOK_MS: between two looks for them; AGAIN_MS: between two checks */
+enum { JOIN_MS = 2000, LOOK_MS = 5, AGAIN_MS = 50 };
 enum { ORDER_MS = 120000 }; /* a process needs at most 30 s to stop; its image may take longer on a slow disk */
 
 typedef struct guest { int pid, line; } guest_t;
@@ -84,9 +90,29 @@ static int open_door(void) {
 
 /* ---- orders ---- */
 
-/* A guest that has ended has nothing to save. */
+/* With all of its threads. */
+static bool has_ended(int pid) {
+    struct pollfd p = {.fd = mpy_fd_high((int)syscall(SYS_pidfd_open, pid, 0)), .events = POLLIN};
+    if (p.fd < 0) return errno == ESRCH;
+    bool ended = poll(&p, 1, 0) > 0;
+    mpy_fd_close(p.fd);
+    return ended;
+}
+
+/* A process that has ended, but whose line is open, has forked one that has not joined: that one has the line, too. */
+static void explain_end(const guest_t *g, mpy_tree_message_t *answer) {
+    struct pollfd p = {.fd = g->line, .events = POLLIN};
+    *answer = (mpy_tree_message_t){.pid = -1};
+    if (poll(&p, 1, 0) > 0 && p.revents & POLLHUP) return;
+    answer->pid = g->pid;
+    answer->value = mpy_reason(answer->text, sizeof answer->text, "a process that process %d has forked has lost its "
+                               "parent, so a restart could not make it again; end it before the checkpoint", g->pid);
+}
+
+/* A guest that has ended has nothing to save: the answer's pid is -1. */
 static void pass_on(guest_t *g, const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     *answer = (mpy_tree_message_t){0};
+    if (has_ended(g->pid)) return explain_end(g, answer);
     int got = mpy_tree_send(g->line, order, -1) ? mpy_tree_receive(g->line, answer, NULL, ORDER_MS) : -1;
     if (got < 0) *answer = (mpy_tree_message_t){.pid = -1};
     if (got == 0) answer->value = mpy_reason(answer->text, sizeof answer->text, "process %d does not answer", g->pid);
@@ -96,7 +122,7 @@ static void pass_on(guest_t *g, const mpy_tree_message_t *order, mpy_tree_messag
 static void note_pids(mpy_tree_message_t *order) {
     order->npids = 0;
     order->pids[order->npids++] = leader;
-    order->pids[order->npids++] = getpid();
+    if (leader != getpid()) order->pids[order->npids++] = getpid();
     for (int i = 0; i < nguests; i++)
         if (guests[i].pid != leader) order->pids[order->npids++] = guests[i].pid;
 }
@@ -104,12 +130,16 @@ static void note_pids(mpy_tree_message_t *order) {
 /* Sends each part of an answer to WRITE, and puts the last word into *answer. */
 static void everywhere(mpy_tree_message_t *order, mpy_tree_message_t *answer, int line) {
     note_pids(order);
-    mpy_companion_do(order, answer);
-    if (answer->kind == MPY_TREE_PART && answer->value == 0) mpy_tree_send(line, answer, -1);
+    *answer = (mpy_tree_message_t){0};
+    if (leader != getpid()) {
+        mpy_companion_do(order, answer);
+        if (answer->kind == MPY_TREE_PART && answer->value == 0) mpy_tree_send(line, answer, -1);
+        order->index++;
+    }
     for (int i = 0; i < nguests && (answer->value == 0 || order->kind == MPY_TREE_RESUME); i++) {
         if (guests[i].pid == leader) continue;
-        order->index++;
         pass_on(&guests[i], order, answer);
+        order->index++;
         if (answer->pid == -1 && order->kind == MPY_TREE_WRITE)
             answer->value = mpy_reason(answer->text, sizeof answer->text, "process %d has ended", guests[i].pid);
         if (answer->pid == -1) drop(&guests[i--]);
@@ -118,19 +148,70 @@ static void everywhere(mpy_tree_message_t *order, mpy_tree_message_t *answer, in
     answer->kind = MPY_TREE_ANSWER;
 }
 
+/* ---- processes that members have forked ---- */
+
+static bool contains(const int *pids, int n, int pid) {
+    for (int i = 0; i < n; i++)
+        if (pids[i] == pid) return true;
+    return false;
+}
+
+static int find_kin(int found[MPY_TREE_MAX]) {
+    int members[MPY_TREE_MAX] = {getpid()}, n = 1;
+    for (int i = 0; i < nguests; i++) members[n++] = guests[i].pid;
+    return mpy_kin_find(members, n, found, MPY_TREE_MAX);
+}
+
+typedef struct kin {
+    int came; /* number of those that have joined */
+    int left; /* number of those that are still to come */
+    int late; /* one that had time enough to join; 0: none */
+} kin_t;
+
+/* Invites all of them, and those that they have forked meanwhile; waits `ms` at most. A process that ends, or starts
+ * another program, does not come. */
+static kin_t gather(int ms) {
+    const int64_t until = mpy_now_ms() + ms;
+    int asked[MPY_TREE_MAX], nasked = 0, early = 0, found[MPY_TREE_MAX];
+    kin_t kin = {0};
+    while ((kin.left = find_kin(found)) > 0 && mpy_now_ms() < until) {
+        for (int i = 0; i < kin.left; i++) {
+            if (nasked == MPY_TREE_MAX || contains(asked, nasked, found[i])) continue;
+            asked[nasked++] = found[i];
+            sigqueue(found[i], MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_JOIN});
+        }
+        if (mpy_now_ms() < until - ms / 2) early = nasked;
+        struct pollfd p = {.fd = door[0], .events = POLLIN};
+        poll(&p, 1, LOOK_MS);
+        kin.came += open_door();
+    }
+    for (int i = 0; i < kin.left; i++)
+        if (contains(asked, early, found[i])) kin.late = found[i];
+    kin.came += open_door();
+    return kin;
+}
+
+static int refuse_late(kin_t kin, mpy_tree_message_t *answer) {
+    mpy_proc_stat_t s;
+    if (kin.late == 0 || mpy_proc_stat(kin.late, &s)) return 0;
+    return mpy_reason(answer->text, sizeof answer->text, "child process %d (%s), which was forked without exec, does "
+                      "not answer (is it stopped?)", kin.late, s.name);
+}
+
 /* Invariant 4 */
 static void stop_all(mpy_tree_message_t *order, mpy_tree_message_t *answer) {
-    for (everywhere(order, answer, -1); open_door() > 0; everywhere(order, answer, -1)) {
+    kin_t kin = gather(JOIN_MS);
+    for (;;) {
+        everywhere(order, answer, -1);
+        kin = gather(JOIN_MS);
+        if (answer->value == 0) answer->value = refuse_late(kin, answer);
+        if (kin.came == 0 && (kin.left == 0 || answer->value)) return;
         mpy_tree_message_t go = {.kind = MPY_TREE_RESUME};
         everywhere(&go, answer, -1);
     }
 }
 
-static bool has(const mpy_tree_message_t *order, int pid) {
-    for (uint32_t i = 0; i < order->npids; i++)
-        if (order->pids[i] == pid) return true;
-    return false;
-}
+static bool has(const mpy_tree_message_t *order, int pid) { return contains(order->pids, (int)order->npids, pid); }
 
 static bool descends(const mpy_tree_message_t *order, int pid) {
     mpy_proc_stat_t s;
@@ -155,12 +236,29 @@ static int check_family(const mpy_tree_message_t *order, char *error, size_t n) 
     return 0;
 }
 
+/* A process that cannot be saved (it has a connection) may use up the grace time, too: it may end. */
+static void check_all(mpy_tree_message_t *order, mpy_tree_message_t *answer) {
+    const int64_t until = mpy_now_ms() + order->value;
+    for (;;) {
+        if (refuse_late(gather(order->value > JOIN_MS ? order->value : JOIN_MS), answer)) {
+            answer->value = -1;
+            return;
+        }
+        note_pids(order);
+        answer->value = check_family(order, answer->text, sizeof answer->text);
+        if (answer->value == 0) everywhere(order, answer, -1);
+        if (answer->value == 0 || nguests == 0 || mpy_now_ms() >= until || mpy_control_cancelled()) return;
+        poll(NULL, 0, AGAIN_MS);
+    }
+}
+
 static void carry_out(mpy_tree_message_t *order, int line) {
     mpy_tree_message_t answer = {.kind = MPY_TREE_ANSWER};
     note_pids(order);
-    if (order->kind == MPY_TREE_CHECK && check_family(order, answer.text, sizeof answer.text)) answer.value = -1;
+    if (order->kind == MPY_TREE_CHECK) check_all(order, &answer);
     else if (order->kind == MPY_TREE_STOP) stop_all(order, &answer);
     else everywhere(order, &answer, line);
+    answer.kind = MPY_TREE_ANSWER;
     answer.npids = order->npids;
     memcpy(answer.pids, order->pids, sizeof answer.pids);
     mpy_tree_send(line, &answer, -1);
@@ -171,7 +269,7 @@ static void leave(const mpy_tree_message_t *order, int line) {
     for (int i = 0; i < nguests; i++)
         if (guests[i].pid != leader) mpy_tree_send(guests[i].line, order, -1);
     mpy_tree_send(line, &(mpy_tree_message_t){.kind = MPY_TREE_ANSWER}, -1);
-    mpy_companion_do(order, &answer); /* does not return */
+    if (leader != getpid()) mpy_companion_do(order, &answer); /* does not return */
 }
 
 /* ---- the MPI process ---- */
@@ -230,7 +328,26 @@ int mpy_hub_lead(char *error, size_t n) {
 }
 
 void mpy_hub_expect(int pid) { leader = pid; }
-bool mpy_hub_is_away(void) { return leader != 0; }
+bool mpy_hub_is_away(void) { return leader != 0 && leader != getpid(); }
+
+bool mpy_hub_has_kin(void) {
+    int self = getpid(), found;
+    return mpy_kin_find(&self, 1, &found, 1) > 0;
+}
+
+void mpy_hub_orders_itself(void) {
+    pthread_mutex_lock(&lock);
+    leader = getpid();
+    pthread_mutex_unlock(&lock);
+}
+
+int mpy_hub_forked(void) {
+    for (int i = 0; i < nguests; i++) mpy_fd_close(guests[i].line);
+    if (leader_fd >= 0) mpy_fd_close(leader_fd);
+    mpy_fd_close(door[0]);
+    door[0] = leader_fd = -1, nguests = leader = 0;
+    return door[1];
+}
 
 void mpy_hub_make_way(void) {
     for (int i = 0; i < 2; i++) door[i] = mpy_fd_high(door[i]);

@@ -33,6 +33,7 @@ enum { BACK_MS = 2000 };
 
 static int door = -1; /* the members' end; -1: this is the hub, or it has no tree */
 static int line = -1;
+static bool was_forked; /* without an exec after it */
 static enum { TAKES_ORDERS, ASKS, LEADS } role;
 
 static struct {
@@ -134,14 +135,32 @@ bool mpy_tree_thread(void *(*body)(void *), char *error, size_t n) {
 bool mpy_tree_join(char *error, size_t n) {
     int ends[2];
     if (!mpy_tree_pair(ends)) return mpy_refuse(error, n, "cannot open a socket pair: %s", strerror(errno));
-    bool came = mpy_tree_send(door, &(mpy_tree_message_t){.kind = MPY_TREE_JOIN, .pid = getpid()}, ends[1]);
+    bool came = mpy_tree_send(mpy_tree_kept(), &(mpy_tree_message_t){.kind = MPY_TREE_JOIN, .pid = getpid()}, ends[1]);
     mpy_fd_close(ends[1]);
     line = ends[0];
     /* Without a hub (the first process has ended) the program runs, and no checkpoint will be made. */
     return !came || mpy_tree_thread(member_main, error, n);
 }
 
+void mpy_member_forked(void) {
+    char error[256];
+    if (line >= 0) mpy_fd_close(line);
+    if (!is_member()) door = mpy_hub_forked();
+    pthread_mutex_init(&answers.lock, NULL);
+    pthread_cond_init(&answers.came, NULL);
+    answers.full = answers.closed = false;
+    line = -1, was_forked = true, role = TAKES_ORDERS;
+    mpy_tree_join(error, sizeof error); /* a failure: it runs on, and a checkpoint names it */
+}
+
 /* ---- the MPI process ---- */
+
+bool mpy_member_leads(char *error, size_t n) {
+    if (is_member()) return true;
+    if (mpy_options.local || !mpy_mpi_is_up(MPY_UPPER) || !mpy_hub_has_kin()) return false;
+    mpy_hub_orders_itself();
+    return line >= 0 || mpy_tree_join(error, n);
+}
 
 bool mpy_member_answer(mpy_tree_message_t *answer, int ms) {
     struct timespec due;
@@ -176,6 +195,9 @@ int mpy_tree_lead(char *error, size_t n) {
     mpy_tree_message_t answer;
     if (!is_member()) return mpy_hub_lead(error, n);
     if (role == LEADS) return 0;
+    if (was_forked)
+        return mpy_reason(error, n, "a process that was forked without exec calls MPI; only a program that an exec has "
+                          "started can (subprocess, or multiprocessing's start method 'spawn')");
     role = ASKS;
     if (!mpy_member_order(&(mpy_tree_message_t){.kind = MPY_TREE_LEAD, .pid = getpid()}) ||
         !mpy_member_answer(&answer, -1))

@@ -18,6 +18,7 @@
 #include "member.h"
 #include "private.h"
 #include "process/fds/fds.h"
+#include "process/shared_memory.h"
 #include "tree.h"
 #include <errno.h>
 #include <manapy/proc_stat.h>
@@ -120,7 +121,7 @@ static uint32_t find_first(const char *path) {
         if (first < nmembers) mpy_fail(1, "%s: damaged: its tree has two first processes", path);
         first = i;
     }
-    if (first == nmembers || first == 0) mpy_fail(1, "%s: damaged: its tree has no first process", path);
+    if (first == nmembers) mpy_fail(1, "%s: damaged: its tree has no first process", path);
     return first;
 }
 
@@ -136,6 +137,7 @@ static void open_boxes(void) {
 void mpy_boxes_make_way(void) {
     for (uint32_t i = 0; i < nmembers; i++)
         for (int k = 0; k < 2; k++) boxes[i][k] = mpy_fd_high(boxes[i][k]);
+    mpy_restore_shared = mpy_fd_high(mpy_restore_shared);
 }
 
 static int exchange(mpy_fd_want_t *wants, int n, char *error, size_t room) {
@@ -174,6 +176,8 @@ mpy_image_t *mpy_tree_restore(mpy_image_t *image) {
     if (shared == MAP_FAILED) mpy_fail(1, "no memory for a restart");
     if (!mpy_tree_found(error, sizeof error)) mpy_fail(1, "%s", error);
     open_boxes();
+    mpy_restore_shared = mpy_fd_high(mpy_shared_memory_make());
+    if (mpy_restore_shared < 0) mpy_fail(1, "no memory for a restart: %s", strerror(errno));
     mpy_fds_exchange = exchange;
     uint32_t first = self;
     atexit(on_exit_early);
@@ -182,8 +186,8 @@ mpy_image_t *mpy_tree_restore(mpy_image_t *image) {
     count(&shared->made);
     wait_for(&shared->made, nmembers);
     join_group();
-    if (self == first) mpy_hub_expect(shared->real[0]);
-    else mpy_member_of_restart(self == 0);
+    if (self != first) mpy_member_of_restart(self == 0);
+    else if (self != 0) mpy_hub_expect(shared->real[0]);
     if (self == 0) return image;
     if (mpy_image_open_member(image, &members[self], &own, error, sizeof error) ||
         mpy_image_check_loadable(&own, error, sizeof error) || mpy_image_check_files(&own, error, sizeof error))
@@ -192,6 +196,8 @@ mpy_image_t *mpy_tree_restore(mpy_image_t *image) {
 }
 
 void mpy_tree_translate(void) {
+    if (mpy_restore_shared >= 0) mpy_fd_close(mpy_restore_shared);
+    mpy_restore_shared = -1;
     for (uint32_t i = 0; i < nmembers; i++)
         if (i != self) mpy_restore_note_id(members[i].pid, shared->real[i]);
 }

@@ -3,6 +3,7 @@
 #define MANAPY_TREE_H
 #include "control/engine.h"
 #include "image/file/reader.h"
+#include "isolate/trap/trap.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -23,6 +24,11 @@ bool mpy_tree_adopt(const char *text, char *error, size_t n);
 bool mpy_tree_join(char *error, size_t n);
 
 /* ---- both ---- */
+
+/* mpy_trap_fork: makes a child of this process that can join the tree. See fork.c. */
+long mpy_tree_fork(mpy_taken_t *taken);
+/* mpy_stop_on_invitation: this process joins, if it is such a child. */
+void mpy_tree_invited(void);
 
 /* For an exec of this process or of a child: the argument of --tree, and the descriptor that the exec has to keep. */
 const char *mpy_tree_text(void);
@@ -48,7 +54,7 @@ mpy_tree_role_t mpy_tree_role(void);
 /* The process of the restart becomes the first process of the tree, and makes the others. Returns in each of them the
  * image that it restores: the MPI process gets `image` itself. A rank that was a single process gets it, too. */
 mpy_image_t *mpy_tree_restore(mpy_image_t *image);
-/* Notes the ids of the other processes. */
+/* Notes the ids of the other processes. The memory is restored. */
 void mpy_tree_translate(void);
 /* The processes go on together, in two stages: arrive when this process is ready for the stage. In the MPI process it
  * returns when all others have arrived; these wait in pass, which the MPI process calls to let them go on. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from jobs import PATIENCE, Job, JobError, oks
 from launchers import Launcher
 from rounds import rounds
@@ -33,6 +34,25 @@ def restart(job: Job) -> None:
             pass
         assert job.process is not None and job.process.poll() is None and time.monotonic() < deadline, job.report()
         time.sleep(0.05)
+
+
+def restart_twice(job: Job) -> None:
+    """Through two restarts, and a checkpoint after which it goes on."""
+    job.wait_for("ready")
+    for _ in range(2):
+        job.checkpoint()
+        restart(job)
+    job.checkpoint()
+    (job.where / "go").touch()
+
+
+def refused(job: Job, reason: str) -> None:
+    """A job of one rank cannot be saved for this reason, and goes on."""
+    job.wait_for("ready")
+    with pytest.raises(JobError, match=f"rank 0: .*{reason}"):
+        job.checkpoint()
+    (job.where / "go").touch()
+    assert "goes on" in job.finish()
 
 
 def through_restart(job: Job, program: Path, second: Launcher | None = None, timeout: float = PATIENCE) -> None:

@@ -36,7 +36,7 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
         "base control image/dirty image/file image/lazy image/write isolate isolate/trap join mpi process process/fds "
         "trace"
     ),
-    "tree": "base control image image/file isolate isolate/trap process process/fds",
+    "tree": "base control image image/file isolate isolate/trap process process/fds trace",
     "start": (
         "base control image image/dirty image/file isolate isolate/trap join join/manager mpi process process/fds "
         "trace tree wire"

@@ -64,6 +64,8 @@
  * that was only a wrapper around the child (timeout, a script) does not end with exit code 0. */
 #define MPY_SIGNAL_RESERVED 62
 #define MPY_VALUE_MISLED 0x6d69736c
+/* The first process of a rank's tree queues this value to a forked child, which joins the tree (lowerhalf/tree). */
+#define MPY_VALUE_JOIN 0x6a6f696e
 
 /* How a checkpoint interrupts collectives (manapy-launch --protocol). */
 typedef enum {

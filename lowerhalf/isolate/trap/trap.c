@@ -15,8 +15,9 @@
  *     belongs to the kernel: extended state that is damaged there is lost, or kills the process.
  *  2. Children inherit the filter. It does nothing to them unless they map code into the arena's address range, or
  *     make a system call at an address that invariant 4 names.
- *  3. Calls that take or return identities, calls that make new ones, and clocks are trapped only after a restart, if
- *     the kernel's values differ from the program's.
+ *  3. Calls that take or return identities, calls that make new threads, and clocks are trapped only after a restart,
+ *     if the kernel's values differ from the program's. A fork is always trapped (trap_clone.c), but not vfork or
+ *     posix_spawn.
  *  4. Programs linked without -pie lie at the same addresses as other such programs, which children may exec. So below
  *     4 GiB only the program's own system call instructions are trapped. If it has more than MPY_LOW_CALLS_MAX, all of
  *     its code is. A program that uses shared libraries has none as a rule.
@@ -27,6 +28,7 @@
 #include "isolate/fdguard.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <string.h>
@@ -35,6 +37,7 @@
 
 extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
 int (*mpy_trap_on_exit)(int code);
+long (*mpy_trap_fork)(mpy_taken_t *taken);
 volatile uint32_t mpy_memory_calls, mpy_memory_missing;
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
@@ -130,8 +133,9 @@ static long exit_group(mpy_trap_t *t) {
 
 /* Conditions for a trap. HIGH_FD: the first argument may be a descriptor of the lower half. ABSOLUTE: the second
  * argument has TIMER_ABSTIME (TFD_TIMER_ABSTIME has the same value). FUTEX_UNTIL: FUTEX_WAIT_BITSET with the monotonic
- * clock. LASTING_ADVICE: not MADV_DONTNEED to MADV_REMOVE, which allocators give often, and which change no mapping. */
-typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, LASTING_ADVICE } condition_t;
+ * clock. LASTING_ADVICE: not MADV_DONTNEED to MADV_REMOVE, which allocators give often, and which change no mapping.
+ * OWN_MEMORY: clone as fork(2) calls it, for a child with a memory of its own. */
+typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, LASTING_ADVICE, OWN_MEMORY } condition_t;
 enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
 typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
 
@@ -162,9 +166,10 @@ static const row_t table[] = {
     {SYS_close, protect_close, MPY_TRAP_ALWAYS, HIGH_FD},
     {SYS_close_range, protect_close_range, MPY_TRAP_ALWAYS, ANY},
     {SYS_exit_group, exit_group, MPY_TRAP_ALWAYS, ANY},
+    {SYS_fork, mpy_trap_clone, MPY_TRAP_ALWAYS, ANY},
+    {SYS_clone, mpy_trap_clone, MPY_TRAP_ALWAYS, OWN_MEMORY},
     {SYS_clone, mpy_trap_clone, MPY_TRAP_IDS, ANY},
     {SYS_clone3, mpy_trap_clone, MPY_TRAP_IDS, ANY},
-    {SYS_fork, mpy_trap_clone, MPY_TRAP_IDS, ANY},
     {SYS_vfork, mpy_trap_clone, MPY_TRAP_IDS, ANY},
     {SYS_getpid, id_get, MPY_TRAP_IDS, ANY},
     {SYS_gettid, id_get, MPY_TRAP_IDS, ANY},
@@ -244,6 +249,7 @@ int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
         [HIGH_FD] = {0, BPF_AND, ~0u, BPF_JGE, 0},
         [ABSOLUTE] = {1, BPF_AND, 1, BPF_JEQ, 1},
         [FUTEX_UNTIL] = {1, BPF_AND, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
+        [OWN_MEMORY] = {0, BPF_AND, CLONE_VM, BPF_JEQ, 0},
         [LASTING_ADVICE] = {2, BPF_SUB, MADV_DONTNEED, BPF_JGE, MADV_REMOVE + 1 - MADV_DONTNEED}, /* others wrap */
     };
     struct sock_filter f[5 * ROWS + 24 + 2 * MPY_LOW_CALLS_MAX];

@@ -23,6 +23,10 @@ typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t;
 int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when);
 extern volatile uint32_t mpy_memory_calls;       /* of the program, done so far: they change mappings, or give advice */
 extern volatile uint32_t mpy_memory_missing;     /* futex: pages are still to be read (image/lazy): no fork now */
+/* Makes a child that has a sound lower half, in the way of fork(2). Returns as fork does, or -ENOSYS: that is not
+ * possible. A child whose id is `taken` is replaced by another one. */
+typedef int mpy_taken_t(int32_t id, long process);
+extern long (*mpy_trap_fork)(mpy_taken_t *taken);
 extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the exit code */
 
 /* The code page's symbols (trampoline.S), and the address of a symbol in the page. */
@@ -67,4 +71,5 @@ typedef struct mpy_exec {
     int kept[2];          /* descriptors that the exec must keep: the process manager's, the tree's; or -1 */
 } mpy_exec_t;
 void mpy_exec_note(const mpy_exec_t *how, const mpy_options_t *given);
+void mpy_exec_is_member(void); /* this process has become one */
 #endif

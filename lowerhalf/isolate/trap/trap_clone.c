@@ -1,7 +1,10 @@
-/* trap_clone.c - new threads and child processes of a restarted rank, with unambiguous ids.
+/* trap_clone.c - new child processes; after a restart also new threads, with unambiguous ids.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS, and in the new thread or process before it is the program's: no
  * libc.
+ *
+ * A child that fork(2) makes keeps both halves. If possible the lower half makes it (mpy_trap_fork), so that it can be
+ * saved, too.
  *
  * After a restart the program keeps its ids, and the kernel may give the same ids to new threads or children. glibc
  * gets a thread's id from clone itself, so two threads would have one id (for example as owners of locks), and a signal
@@ -19,6 +22,7 @@
 #include "base/sys.h"
 #include "isolate/fdguard.h"
 #include "trap.h"
+#include <errno.h>
 #include <linux/sched.h>
 #include <stddef.h>
 #include <string.h>
@@ -112,10 +116,32 @@ static void reap(const request_t *r, long pid) {
     if (r->a.flags & CLONE_PIDFD) mpy_sys(SYS_close, *(const int *)r->a.pidfd);
 }
 
+/* As fork(3) calls clone(2), or less. */
+static int is_plain(const request_t *r) {
+    const uint64_t known = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | CLONE_PARENT_SETTID;
+    return r->a.exit_signal == SIGCHLD && !(r->a.flags & ~known) && !r->a.stack;
+}
+
+/* What clone(2) does with the words of the flags, for a child that fork(3) has made. */
+static void set_words(const request_t *r, long id) {
+    if (id > 0 && r->a.flags & CLONE_PARENT_SETTID) *(int32_t *)r->a.parent_tid = (int32_t)id;
+    if (id) return;
+    if (r->a.flags & CLONE_CHILD_SETTID) *(int32_t *)r->a.child_tid = (int32_t)mpy_sys(SYS_getpid);
+    mpy_sys(SYS_set_tid_address, r->a.flags & CLONE_CHILD_CLEARTID ? r->a.child_tid : 0);
+    mpy_sys(SYS_set_robust_list, 0, 3 * sizeof(long));
+}
+
+static long make_process(const request_t *r) {
+    long id = is_plain(r) && mpy_trap_fork ? mpy_trap_fork(taken) : -ENOSYS;
+    if (id == -ENOSYS) return make(r, 0, 0, 0);
+    if (id >= 0) set_words(r, id);
+    return id;
+}
+
 /* A child with its own memory returns from this handler like the parent. */
 static long new_process(mpy_trap_t *t, const request_t *r) {
     for (;;) {
-        long id = make(r, 0, 0, 0);
+        long id = make_process(r);
         if (id < 0) return id;
         int32_t who = id ? (int32_t)id : (int32_t)mpy_sys(SYS_gettid);
         if (!taken(who, r->group)) {

@@ -11,8 +11,10 @@
  *     inherit ours.
  *  2. The child may share our memory (vfork). So nothing is left behind there, except a page for a very long list of
  *     arguments: nobody could unmap it.
- *  3. An exec is not changed once MPI is initialized: the MPI process's children do not belong to the tree. Nor is a
+ *  3. An exec is not changed once MPI is initialized: the programs below the MPI process are not of the tree. Nor is a
  *     child's exec of a program that cannot call MPI through our libraries, or that starts a job of its own.
+ *  4. An invitation to the tree (lowerhalf/tree/hub.c) that arrives during an exec does not end the new program: the
+ *     signal is ignored there.
  */
 #include "base/sys.h"
 #include "trap.h"
@@ -30,6 +32,8 @@ void mpy_exec_note(const mpy_exec_t *given, const mpy_options_t *options_given) 
     how = *given;
     options = options_given;
 }
+
+void mpy_exec_is_member(void) { how.is_member = true; }
 
 static int is_self_exe(const char *p) {
     static const char self[] = "/proc/self/exe";
@@ -53,11 +57,16 @@ long mpy_trap_readlink(mpy_trap_t *t) {
     return n;
 }
 
+/* Invariant 4 */
 static long exec_program(const char *path, char *const *argv, char *const *envp, uint64_t mask) {
+    const mpy_ksigaction_t ignore = {.handler = (uint64_t)SIG_IGN};
+    mpy_ksigaction_t before;
     uint64_t full = ~0ul;
+    mpy_sys(SYS_rt_sigaction, MPY_SIGNAL_RESERVED, &ignore, &before, 8);
     mpy_sys(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
     long r = mpy_sys(SYS_execve, path, argv, envp);
     mpy_sys(SYS_rt_sigprocmask, SIG_SETMASK, &full, 0, 8);
+    mpy_sys(SYS_rt_sigaction, MPY_SIGNAL_RESERVED, &before, 0, 8);
     return r;
 }
 
@@ -124,7 +133,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */
     if (r) return r;
-    if (!own && !can_be_member(path)) return exec_program(path, argv, envp, mask);
+    if ((!own || how.is_member) && !can_be_member(path)) return exec_program(path, argv, envp, mask);
     const char *few[ON_STACK], **next = few;
     long argc = 0, map = 0;
     while (argv && argv[argc]) argc++;
