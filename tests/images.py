@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import hmac
+import itertools
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -62,11 +63,14 @@ def build_memory(
     change: dict[str, Any] | None = None,
     secret: bytes = bytes(32),
     frame: Callable[[bytes], bytes] | None = None,
+    borders: Sequence[int] = (),
 ) -> Path:
-    """An image of one anonymous region of `pages` pages. parts: the runs, each with its first page. kept: first page
-    and number of pages that are as in `parent`. frame: compresses the pages of a run."""
+    """An image of one anonymous region of `pages` pages, or of several, which begin at the pages `borders`. parts: the
+    runs, each with its first page. kept: first page and number of pages that are as in `parent`. frame: compresses the
+    pages of a run."""
     data = bytearray(image.PAGE)
-    regions = [image.RegionStruct(lo=ARENA, hi=ARENA + pages * image.PAGE, prot=3)]
+    ends = [ARENA + number * image.PAGE for number in (0, *borders, pages)]
+    regions = [image.RegionStruct(lo=lo, hi=hi, prot=3) for lo, hi in itertools.pairwise(ends)]
     runs = []
     kind = image.RUN_DATA if frame is None else image.RUN_ZIPPED
     data_key, hash_key = (hmac.digest(secret, use, "sha256") for use in (b"image data", b"image hash"))
@@ -125,11 +129,11 @@ def build_memory(
     if parent is not None:
         ranges = [image.KeptStruct(address=ARENA + first * image.PAGE, bytes=n * image.PAGE) for first, n in kept]
         sections_of_image.append((image.SECTION_KEPT, b"".join(map(bytes, ranges)), len(ranges)))
-        header = image.read_header(parent)
+        seal, crc = image.read_header(parent).identity
         values = dict(
             parent=os.fsencode(os.path.relpath(parent, path.parent)),
-            parent_seal=(ctypes.c_uint8 * image.SEAL)(*bytes.fromhex(header.seal)),
-            parent_crc=header.crc,
+            parent_seal=(ctypes.c_uint8 * image.SEAL)(*bytes.fromhex(seal)),
+            parent_crc=crc,
         )
     for i, (kind, body, count) in enumerate(sections_of_image):
         _align(data, 8)

@@ -105,7 +105,7 @@ static void write_and_exit(pid_t rank) {
     mpy_futex_wake(&shared->ready);
     mpy_sys(SYS_prctl, PR_SET_NAME, "manapy-writer", 0, 0, 0); /* from now on nobody waits for this process */
     be_modest();
-    int bad = mpy_snapshot_write(&snapshot, &shared->outcome);
+    int bad = mpy_snapshot_write(&snapshot, mpy_snapshot_processors() - 1, &shared->outcome); /* the rank needs one */
     __atomic_store_n(&shared->done, 1, __ATOMIC_RELEASE);
     mpy_sys(SYS_exit_group, bad != 0);
 }
@@ -149,7 +149,8 @@ int mpy_background_capture(const mpy_image_order_t *order, char *why_not, size_t
     const int left = mpy_snapshot_copy(&snapshot);
     copied = left == 0;
     if (left > 0 && reason == NULL && start_writer()) reason = "no process could be started";
-    int bad = left < 0 || (left > 0 && reason != NULL && mpy_snapshot_write(&snapshot, &shared->outcome));
+    int bad = left < 0 || (left > 0 && reason != NULL &&
+                           mpy_snapshot_write(&snapshot, mpy_snapshot_processors(), &shared->outcome));
     snprintf(why_not, m, "%s", left > 0 && reason != NULL ? reason : "");
     if (!copied) mpy_snapshot_end(&snapshot, bad);
     return bad ? mpy_snapshot_explain(&shared->outcome, error, n) : 0;
@@ -167,7 +168,7 @@ static void await_writer(void) {
 }
 
 int mpy_background_wait(mpy_image_result_t *result, char *error, size_t n) {
-    if (copied) mpy_snapshot_end(&snapshot, mpy_snapshot_write(&snapshot, &shared->outcome));
+    if (copied) mpy_snapshot_end(&snapshot, mpy_snapshot_write(&snapshot, 1, &shared->outcome));
     copied = 0;
     if (writer) await_writer();
     const mpy_snapshot_outcome_t *outcome = &shared->outcome;

@@ -86,7 +86,8 @@ static int write_image(const mpy_image_order_t *order, mpy_image_result_t *resul
     static mpy_snapshot_t snapshot;
     mpy_snapshot_outcome_t outcome;
     if (begin_image(error, n) || mpy_snapshot_take(&snapshot, order, 0, &outcome, error, n)) return -1;
-    int bad = mpy_snapshot_write(&snapshot, &outcome);
+    const int processors = order->index ? 1 : mpy_snapshot_processors(); /* a companion has no control plane */
+    int bad = mpy_snapshot_write(&snapshot, processors, &outcome);
     mpy_snapshot_end(&snapshot, bad);
     *result = outcome.result;
     return bad ? mpy_snapshot_explain(&outcome, error, n) : 0;

@@ -155,40 +155,39 @@ static int write_data(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run
         done += k;
     }
     mpy_image_seal_run(&o->keys, run, &hash, run->seal);
-    if (mpy_zip_measures(&o->zip)) mpy_zip_measure(&o->zip, o->fd, run->bytes, mpy_now_ns(CLOCK_MONOTONIC) - begun);
+    if (mpy_zip_measures(&o->zip))
+        mpy_zip_measure(&o->zip, o->fd, run->offset, run->bytes, mpy_now_ns(CLOCK_MONOTONIC) - begun);
     return 0;
 }
 
 static int write_zipped(mpy_image_output_t *o, mpy_image_run_t *run) {
-    mpy_polyval_t hash = o->keys.hash;
-    run->kind = MPY_RUN_ZIPPED, run->offset = o->offset;
-    run->crc = mpy_crc32c(0, o->zip.frame, run->stored);
-    mpy_polyval_update(&hash, o->zip.frame, run->stored);
-    mpy_image_seal_run(&o->keys, run, &hash, run->seal);
-    return mpy_image_output_put(o, o->zip.frame, run->stored);
+    run->kind = MPY_RUN_ZIPPED;
+    return mpy_image_output_stored(o, run, o->zip.frame);
 }
 
 /* Shortens the run if not all of it is to be treated alike. Protected memory is not compressed: there is little of
  * it. */
 static int write_memory(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run_t *run) {
-    uint64_t plain = is_readable(p) ? mpy_zip_plain(&o->zip, run->bytes) : run->bytes;
+    const uint64_t all = run->bytes, most = all < MPY_RUN_MAX ? all : MPY_RUN_MAX;
+    uint64_t plain = is_readable(p) ? mpy_zip_plain(&o->zip, most) : most;
     if (plain) {
         run->bytes = plain;
         return write_data(o, p, run);
     }
     if (run->bytes > MPY_FRAME_MAX) run->bytes = MPY_FRAME_MAX;
-    run->stored = mpy_zip_try(&o->zip, (const void *)source(p, run->address), run->bytes);
+    run->stored = mpy_zip_try(&o->zip, (const void *)source(p, run->address), run->bytes, all - run->bytes);
     return run->stored ? write_zipped(o, run) : write_data(o, p, run);
 }
 
 static int write_file(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run_t *run) {
+    if (run->bytes > MPY_RUN_MAX) run->bytes = MPY_RUN_MAX;
     run->kind = MPY_RUN_FILE, run->offset = p->map->offset + (run->address - p->map->lo);
     return file_crc(o, p, run->offset, run->bytes, &run->crc);
 }
 
 static int write_pages(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind, uint64_t lo, uint64_t hi) {
     for (uint64_t at = lo, done; at < hi; at += done) {
-        mpy_image_run_t run = {.address = at, .bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX};
+        mpy_image_run_t run = {.address = at, .bytes = hi - at};
         if ((kind == FROM_FILE ? write_file : write_memory)(o, p, &run) || mpy_image_output_run(o, &run)) return -1;
         done = run.bytes;
     }

@@ -29,6 +29,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <manapy/image_path.h>
+#include <manapy/syscall.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -285,8 +287,16 @@ static int write_all(mpy_snapshot_t *s) {
     return mpy_image_output_finish(o);
 }
 
-int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome) {
-    mpy_zip_begin(&s->out.zip, mpy_options.compress);
+int mpy_snapshot_processors(void) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    mpy_sys(SYS_sched_getaffinity, 0, sizeof allowed, &allowed);
+    const int each = CPU_COUNT(&allowed) / mpy_control_local_size();
+    return each > 1 ? each : 1;
+}
+
+int mpy_snapshot_write(mpy_snapshot_t *s, int processors, mpy_snapshot_outcome_t *outcome) {
+    mpy_zip_begin(&s->out.zip, mpy_options.compress, processors);
     int bad = mpy_pages_begin(&s->out) || write_all(s);
     mpy_pages_end();
     mpy_zip_end(&s->out.zip);

@@ -38,9 +38,11 @@ int mpy_snapshot_take(mpy_snapshot_t *s, const mpy_image_order_t *order, int for
  * may run in this process while the program runs. Returns 0; 1 if not all of it was copied; -1 with the reason in the
  * outcome. */
 int mpy_snapshot_copy(mpy_snapshot_t *s);
-/* Writes the image and fsyncs it, in this process or in one that was forked from it. Returns 0, or -1 with the reason
- * in the outcome. */
-int mpy_snapshot_write(mpy_snapshot_t *s, mpy_snapshot_outcome_t *outcome);
+/* This rank's part of the processors that this thread may use, at least 1. */
+int mpy_snapshot_processors(void);
+/* Writes the image and fsyncs it, in this process or in one that was forked from it. It compresses on so many
+ * processors, at least 1. Returns 0, or -1 with the reason in the outcome. */
+int mpy_snapshot_write(mpy_snapshot_t *s, int processors, mpy_snapshot_outcome_t *outcome);
 /* Closes and frees all of it. `failed`: also removes the file. */
 void mpy_snapshot_end(mpy_snapshot_t *s, int failed);
 /* Puts the failure into one line. Returns -1. */

@@ -1,4 +1,4 @@
-"""The local storage of a host, as the coordinator uses it: an agent takes orders (STORE), and answers each (STORED).
+"""The storage of a host, as the coordinator uses it: an agent takes orders (STORE), and answers each (STORED).
 The coordinator plays the agent for its own host.
 
 Invariants
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.errors import CheckpointError, ManapyError, explained
+from .folding import Folding
 from .protocol import decode_text, join
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class LocalStorage:
     def __init__(self, say: Callable[[str], object], secret: bytes, address: Callable[[], str]) -> None:
         self._say, self._secret, self._address = say, secret, address
         self._server: Server | None = None
+        self._folding = Folding()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lines: deque[str] = deque()
         self._lock = threading.Lock()  # held while the server starts
@@ -79,6 +81,12 @@ class LocalStorage:
         if verb == "pull":
             address, port, root, job, checkpoint, *images = words
             transfer.pull(self._secret, address, port, root, job, checkpoint, images)
+            return []
+        if verb == "fold":
+            with explained(CheckpointError):
+                return self._folding.run(words[0], words[1], words[2:])
+        if verb == "unfold":
+            self._folding.end()
             return []
         if verb in ("encode", "rebuild"):
             from .redundancy import blocks

@@ -55,6 +55,7 @@ HIDDEN = {  # the module of `_step` is hidden/step.py
     "_step": "tells a manapy-launch in a chain what to do (started by manapy-launch)",
     "_watch": "watches a job of a chain (started by manapy run and manapy slurm)",
     "_collect": "sends what one host of a job knows to `manapy why` on another host",
+    "_fold": "makes full images of incremental ones beside a running job (started by the agent of a host)",
     "_shift": "backup RNICs and an agent for the MPI of one rank (started by manapy-launch)",
 }
 # Variables that MPICH, Intel MPI, Open MPI and Slurm set for each rank.

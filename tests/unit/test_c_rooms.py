@@ -32,6 +32,7 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "image/dirty": "image/file isolate",
     "image/lazy": "base image/file isolate isolate/trap",
     "image/write": "base image/file",
+    "image/fold": "image/file image/write",
     "image": (
         "base control image/dirty image/file image/lazy image/write isolate isolate/trap join mpi process process/fds "
         "trace"

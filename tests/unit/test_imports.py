@@ -33,8 +33,8 @@ ALLOWED = {
     "ckpt.store": "ckpt",
     "cli": "cli.shared top",
     "cli.hidden": (
-        "chain ckpt ckpt.coordinator ckpt.node cli.shared cli.watch rdma trace.capture trace.host trace.live "
-        "trace.model trace.report"
+        "chain ckpt ckpt.coordinator ckpt.node ckpt.store cli.shared cli.watch rdma trace.capture trace.host "
+        "trace.live trace.model trace.report"
     ),
     "cli.measure": "bench bench.shared cli.shared doctor",
     "cli.move": "cli.shared rdma",

@@ -8,10 +8,11 @@
  *     kind; a FILE run's region is mapped from a file that is listed; strings end in NUL; kept pages are ascending,
  *     page-aligned, in a region and in no run. If seals are checked, the header's seal is right, so the job has written
  *     all this.
- *  3. The same holds for the parents. Each is the image that its child names, by checksum and seal, and has the child's
+ *  3. The same holds for the parents. Each is the image that its child names, by its identity, and has the child's
  *     kept pages, in a run with data or kept again. The last one of a chain has no parent. A circle is longer than
  *     MPY_CHAIN_MAX.
- *  4. The members of a tree are numbered from 0. The image of a member is the one that the rank's image names, by seal.
+ *  4. The members of a tree are numbered from 0. The image of a member is the one that the rank's image names, by its
+ *     identity.
  */
 #include "reader.h"
 
@@ -239,6 +240,18 @@ static int open_one(mpy_image_t *im, const char *path, int rank, int size, const
 
 /* ---- the chain ---- */
 
+static int is_folded(const mpy_image_header_t *h) {
+    int any = 0;
+    for (size_t i = 0; i < sizeof h->folded_seal; i++) any |= h->folded_seal[i];
+    return any;
+}
+
+static const uint8_t *identity(const mpy_image_header_t *h) { return is_folded(h) ? h->folded_seal : h->seal; }
+
+int mpy_image_is(const mpy_image_header_t *h, const uint8_t seal[MPY_IMAGE_SEAL], uint32_t crc) {
+    return crc == (is_folded(h) ? h->folded_crc : h->header_crc) && !memcmp(seal, identity(h), MPY_IMAGE_SEAL);
+}
+
 /* Invariant 3: each kept page is in the parent. */
 static int check_parent_has(const mpy_image_t *im, const mpy_image_t *parent, char *err, size_t n) {
     uint64_t run = 0, kept = 0;
@@ -276,8 +289,7 @@ static int open_parents(mpy_image_t *im, char *err, size_t n) {
         if (!im->parent) FAIL("%s: no memory for its parent", im->path);
         if (open_one(im->parent, path, h->rank, h->size, im->keys, err, n)) return -1;
         const mpy_image_header_t *p = &im->parent->header;
-        if (p->header_crc != h->parent_crc || memcmp(p->seal, h->parent_seal, sizeof p->seal) ||
-            p->generation != h->generation)
+        if (!mpy_image_is(p, h->parent_seal, h->parent_crc) || p->generation != h->generation)
             FAIL("%s: not the image that %s needs: it was replaced", im->parent->path, im->path);
         if (check_parent_has(im, im->parent, err, n)) return -1;
     }
@@ -300,7 +312,7 @@ int mpy_image_open_member(const mpy_image_t *im, const mpy_image_member_t *membe
     mpy_image_member_path(path, sizeof path, directory, im->header.rank, member->index);
     if (strlen(path) >= sizeof im->path) FAIL("%s: its path is too long", path);
     if (mpy_image_open(out, path, im->header.rank, im->header.size, im->keys, err, n)) return -1;
-    if (!memcmp(out->header.seal, member->seal, sizeof member->seal)) return 0;
+    if (!memcmp(identity(&out->header), member->seal, sizeof member->seal)) return 0;
     mpy_image_close(out);
     FAIL("%s: not the image that %s needs: it was replaced", path, im->path);
 }

@@ -51,6 +51,9 @@ void mpy_image_close(mpy_image_t *image);
 int mpy_image_open_member(const mpy_image_t *image, const mpy_image_member_t *member, mpy_image_t *out, char *err,
                           size_t n);
 
+/* Is it the image that was first written with this seal and this checksum? (identity: image.h) */
+int mpy_image_is(const mpy_image_header_t *header, const uint8_t seal[MPY_IMAGE_SEAL], uint32_t crc);
+
 /* Reads from the image's file; fewer bytes are an error. */
 int mpy_image_read_at(const mpy_image_t *image, void *to, uint64_t bytes, uint64_t offset, char *err, size_t n);
 

@@ -115,6 +115,16 @@ int mpy_image_output_run(mpy_image_output_t *o, const mpy_image_run_t *run) {
     return 0;
 }
 
+int mpy_image_output_stored(mpy_image_output_t *o, mpy_image_run_t *run, const void *stored) {
+    mpy_polyval_t hash = o->keys.hash;
+    if (run->kind == MPY_RUN_DATA && mpy_image_output_align(o, MPY_IMAGE_PAGE)) return -1;
+    run->offset = o->offset;
+    run->crc = mpy_crc32c(0, stored, run->stored);
+    mpy_polyval_update(&hash, stored, run->stored);
+    mpy_image_seal_run(&o->keys, run, &hash, run->seal);
+    return mpy_image_output_put(o, stored, run->stored);
+}
+
 int mpy_image_output_kept(mpy_image_output_t *o, uint64_t address, uint64_t bytes) {
     mpy_image_kept_t *at = mpy_vector_push(&o->kept, 1);
     if (at == NULL) {

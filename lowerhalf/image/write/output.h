@@ -52,6 +52,8 @@ int mpy_image_output_run(mpy_image_output_t *o, const mpy_image_run_t *run); /* 
 int mpy_image_output_kept(mpy_image_output_t *o, uint64_t address, uint64_t bytes); /* also counts them */
 int mpy_image_output_section(mpy_image_output_t *o, uint32_t kind, const void *data, uint64_t bytes, uint64_t count);
 int mpy_image_output_vector(mpy_image_output_t *o, uint32_t kind, const mpy_vector_t *v);
+/* Puts the data of a run, whose kind, address and lengths are set, and sets the rest. Does not add the run. */
+int mpy_image_output_stored(mpy_image_output_t *o, mpy_image_run_t *run, const void *stored);
 /* The header, and fsync. */
 int mpy_image_output_finish(mpy_image_output_t *o);
 

@@ -22,6 +22,10 @@
  * An incremental image names its parent, which may have a parent, too: a chain. It ends in a full image, which has no
  * parent. The images of a chain are of the same rank and the same generation.
  *
+ * A folded image is a full one that has taken the place of an incremental one: it has the same content, and all of the
+ * memory (lowerhalf/image/fold). What names an image by seal and checksum - a child, a tree, a manifest - names those
+ * with which it was first written, its identity. A folded image contains its identity.
+ *
  * Invariants
  *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc. The bytes that only align data
  *     or sections are an exception.
@@ -32,7 +36,7 @@
  *  4. Checksums detect damage. Seals prove that the job has written the image; their keys come from the job's secret
  *     (lowerhalf/image/file/seal.h). Each run with data in the image has a seal over its kind, its address, its lengths
  *     and that data. The header has a seal over all sections, which contain the runs' seals, and over itself. It
- *     contains the seal of its parent. So the seal of an image covers its whole chain.
+ *     contains the identity of its parent. So the seal of an image covers its whole chain.
  *  5. The data of a ZIPPED run is one zstd frame (RFC 8878) that contains exactly `bytes` bytes. Checksum and seal are
  *     of the frame: nothing is expanded before it has been checked, and checking needs no libzstd.
  *  6. A member of the tree has the seal of its image, so the seal of the rank's image covers those of the whole tree.
@@ -90,9 +94,10 @@ typedef struct mpy_image_header {
     char host[64];
     char program[256];
     char parent[MPY_PARENT_PATH]; /* path, relative to the directory of this image; "": none */
-    uint8_t parent_seal[MPY_IMAGE_SEAL]; /* of the parent's header */
+    uint8_t parent_seal[MPY_IMAGE_SEAL]; /* of the parent's header, or what it was before the parent was folded */
     uint32_t parent_crc;
-    uint32_t unused;
+    uint32_t folded_crc;                 /* of the incremental image that this one replaces; 0: none */
+    uint8_t folded_seal[MPY_IMAGE_SEAL];
     mpy_image_section_t sections[MPY_SECTIONS_MAX];
     uint8_t seal[MPY_IMAGE_SEAL]; /* of the sections and this struct up to here */
     uint32_t header_crc; /* of this struct up to here */
@@ -150,7 +155,7 @@ typedef struct mpy_image_member {
     int32_t parent;  /* of no member: the first process of the tree */
     int32_t group;   /* process group; of no member: that of the first process at the restart */
     int32_t session; /* its own id, or that of its parent's session */
-    uint8_t seal[MPY_IMAGE_SEAL]; /* index > 0: of its image's header */
+    uint8_t seal[MPY_IMAGE_SEAL]; /* index > 0: of its image's identity */
 } mpy_image_member_t;
 
 typedef struct mpy_image_file {

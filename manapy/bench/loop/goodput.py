@@ -52,7 +52,7 @@ class Run:
 def goodput(setting: Setting) -> list[Row]:
     """Each kind of program, seed and way. Raises LeftOutError without emulated nodes."""
     rows = Rows("loop")
-    steps, mean = max(int(STEPS * setting.scale), 200), max(MEAN * setting.scale, 5.0)
+    steps, mean = max(int(STEPS * setting.scale), 200), max(MEAN * setting.scale, 8.0)
     kinds, rounds = KINDS if setting.scale >= 1 else KINDS[:1], max(setting.rounds // 2, 1)
     with cluster(setting.tools, RANKS + 1) as nodes, _disk(setting.work / "loop") as disk:
         nodes.shape(FAST_BITS)

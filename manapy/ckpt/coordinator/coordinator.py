@@ -41,6 +41,7 @@ from . import report
 from .channel import Channel
 from .connections import Connections
 from .levels.fetch import Fetch
+from .levels.fold import Fold
 from .flow import Flow, Published
 from .increments import Increments
 from .later_stop import LaterStop
@@ -158,6 +159,7 @@ class Coordinator:
             lambda ranks, line: self.ranks.send(ranks, line),
         )
         self.flow.increments = Increments(settings.dirty, settings.full_every)
+        self._fold = Fold(self._secret, self.flow.increments, self.storage, self._prune, self._say)
         self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
         self.init = InitWatch(self.ranks)
         self.requests = Requests()
@@ -243,6 +245,7 @@ class Coordinator:
         self._connections.recordings.end()
         await self._connections.answered(ANSWER_SECONDS)
         await self._connections.shift.end()
+        self._fold.end()
         for task in self._tasks:
             task.cancel()
         await loop.shutdown_default_executor()
@@ -387,9 +390,11 @@ class Coordinator:
                     self.ranks.hosts(),
                     lambda: batch.then,
                     self._manifest_record(),
-                    self.requests.close,
+                    self._on_begin,
                     self._on_published,
                 )
+                if batch.then == "continue":
+                    self._fold.begin()
             except CheckpointError as error:
                 self._answer_tickets(self.requests.failed(str(error)), "failed", str(error))
             except Exception as error:
@@ -411,6 +416,11 @@ class Coordinator:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._started.wait(), min(left, report.LATE_SECONDS))
         await self._started.wait()
+
+    def _on_begin(self) -> None:
+        self.requests.close()
+        if self.requests.current is not None and self.requests.current.then != "continue":
+            self._fold.end()
 
     def _on_published(self, last: Published) -> None:
         self._last, path = last, last.path

@@ -148,7 +148,7 @@ class Flow:
             raise
         self.temporary = None
         path = published.path
-        self.increments.published(path, self.epoch, where, entries)
+        self.increments.published(path, self.epoch, where, entries, bool(parent))
         took, until_safe = time.monotonic() - self._begun, self._halted - self._begun
         self.took = took
         since = f", changes since {parent['parent']}" if parent else ""

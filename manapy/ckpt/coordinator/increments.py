@@ -3,10 +3,12 @@
 Invariants
  1. Only the last published checkpoint of this run can be the base, and only if the new one lies beside it, with the
     same folder for each rank. So the path from an image to its parent is the same for all images of a folder.
- 2. A chain has at most ``full_every`` checkpoints. Then all ranks write full images.
- 3. The images of a chain together are at most twice as large as the full ones at its beginning, as far as can be
-    foreseen: the next one is assumed to be as large as the last one. If a chain has not saved half of a full image,
-    the next ``full_every`` checkpoints are full, and nobody looks for changed pages.
+ 2. A chain has at most ``full_every`` checkpoints, and its images together are at most twice as large as the full ones
+    at its beginning, as far as can be foreseen: the next ones are assumed to be as large as the last ones. Then all
+    ranks write full images, unless the newest checkpoint has been folded before (levels/fold.py): then the chain begins
+    with that one.
+ 3. If incremental images have saved less than half of a full one, the next ``full_every`` checkpoints are full, and
+    nobody looks for changed pages until the last of them.
  4. A rank is told the base's epoch. If it does not know that image (after exec, or without memory for its table), it
     writes a full one.
 """
@@ -21,16 +23,18 @@ from ..store import publish
 
 
 class Base(NamedTuple):
-    """A published checkpoint. Of its chain, itself included: ``length``; ``full``, the bytes of the full images at its
-    beginning; ``grown``, those of all others; ``written``, those of the next checkpoint, as foreseen."""
+    """A published checkpoint."""
 
     path: Path
     epoch: int
     folders: tuple[str, ...]
-    length: int
-    full: int
-    grown: int = 0
-    written: int = 0
+
+
+class Link(NamedTuple):
+    """A checkpoint of a chain. ``bytes``: of its images."""
+
+    path: Path
+    bytes: int
 
 
 class Increments:
@@ -41,6 +45,7 @@ class Increments:
         self.way = way
         self._full_every = full_every
         self._last: Base | None = None
+        self._chain: list[Link] = []  # of the last checkpoint, which is the last item
         self._full_ones = 0  # so many checkpoints are full before another chain is tried
         self.base: Base | None = None  # of the checkpoint in progress
         self.used: list[str] = []
@@ -50,14 +55,22 @@ class Increments:
         last = self._last
         possible = (
             last is not None
-            and self._full_ones == 0
-            and last.length < self._full_every
-            and last.grown + last.written <= last.full
+            and self._has_room(1)
             and last.path.parent == where
             and last.folders == tuple(folders)
             and publish.is_checkpoint(last.path)
         )
         self.base = last if possible else None
+
+    def _has_room(self, more: int) -> bool:
+        """Can so many incremental checkpoints follow (invariants 2 and 3)?"""
+        full, *others = self._chain
+        foreseen = more * others[-1].bytes if others else 0
+        return (
+            self._full_ones == 0
+            and len(self._chain) + more <= self._full_every
+            and sum(link.bytes for link in others) + foreseen <= full.bytes
+        )
 
     def fields(self, folder: str) -> list[str | int]:
         """The last fields of WRITE and CAPTURE for the ranks of a folder."""
@@ -74,14 +87,28 @@ class Increments:
             return {}
         return {"parent": self.base.path.name}
 
-    def published(self, path: Path, epoch: int, folders: Sequence[str], ranks: Sequence[publish.Entry]) -> None:
-        """The checkpoint is published: it can be the next base."""
-        written, base = sum(entry.file_bytes for entry in ranks), self.base if self.record(ranks) else None
-        self.used = sorted({entry.way for entry in ranks if entry.way})
+    def published(
+        self, path: Path, epoch: int, folders: Sequence[str], ranks: Sequence[publish.Entry], incremental: bool
+    ) -> None:
+        """The checkpoint is published: it can be the next base. ``incremental``: its manifest names a parent."""
+        new = Link(path, sum(entry.file_bytes for entry in ranks))
+        self._chain = [*self._chain, new] if incremental else [new]
         self._full_ones = max(0, self._full_ones - 1)
-        if base is None:
-            self._last = Base(path, epoch, tuple(folders), 1, written)
-            return
-        if 2 * written > base.full:
+        if incremental and 2 * new.bytes > self._chain[0].bytes:
             self._full_ones = self._full_every
-        self._last = Base(path, epoch, tuple(folders), base.length + 1, base.full, base.grown + written, written)
+        self.used = sorted({entry.way for entry in ranks if entry.way})
+        self._last = Base(path, epoch, tuple(folders))
+
+    def due(self) -> Path | None:
+        """The checkpoint that is to be folded now, so that the next but one need not be full; None if it is not time,
+        or if the next one is to be full anyhow."""
+        if len(self._chain) < 2 or self._full_ones or self._has_room(2):
+            return None
+        return self._chain[-1].path
+
+    def folded(self, path: Path) -> None:
+        """A checkpoint needs no parent any more. Its images are about as large as the full ones before."""
+        for number, link in enumerate(self._chain):
+            if link.path == path:
+                self._chain = [Link(path, self._chain[0].bytes), *self._chain[number + 1 :]]
+                return

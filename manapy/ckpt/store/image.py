@@ -76,7 +76,8 @@ class HeaderStruct(ctypes.LittleEndianStructure):
         ("parent", c_char * PARENT_PATH),
         ("parent_seal", c_uint8 * SEAL),
         ("parent_crc", c_uint32),
-        ("unused", c_uint32),
+        ("folded_crc", c_uint32),
+        ("folded_seal", c_uint8 * SEAL),
         ("sections", SectionStruct * SECTIONS_MAX),
         ("seal", c_uint8 * SEAL),
         ("header_crc", c_uint32),
@@ -193,8 +194,16 @@ class Header:
     """The path of the parent image, relative to the directory of this one; empty for a full image."""
     parent_seal: str
     parent_crc: int
+    folded_seal: str
+    """Seal and checksum of the incremental image that this full one has replaced; an empty text if there is none."""
+    folded_crc: int
     seal: str
     crc: int
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Seal and checksum with which the image was first written (image.h): by them others name it."""
+        return (self.folded_seal, self.folded_crc) if self.folded_seal else (self.seal, self.crc)
 
 
 @dataclass(frozen=True)
@@ -331,7 +340,7 @@ def read_chain(path: str | os.PathLike[str]) -> list[tuple[Path, Header]]:
         child = chain[-1][0]
         parent = Path(os.path.realpath(child.parent / header.parent))
         found = read_header(parent)
-        if (found.seal, found.crc) != (header.parent_seal, header.parent_crc):
+        if found.identity != (header.parent_seal, header.parent_crc):
             raise ImageError(f"{parent}: not the image that {child} needs: it was replaced")
         chain.append((parent, found))
     return chain
@@ -350,6 +359,14 @@ def load(path: str | os.PathLike[str], address: int, size: int, secret: bytes | 
     if failed:
         raise ImageError(os.fsdecode(error.value))
     return found
+
+
+def fold(path: Path, into: Path, secret: bytes) -> None:
+    """Write a full image with the identity and the memory of an incremental one to a new file. secret: of the job that
+    has written it. Raises ImageError, which names the damaged file; then there is no new file."""
+    error = ctypes.create_string_buffer(2048)
+    if _library().mpy_image_fold(os.fsencode(path), secret, os.fsencode(into), error, len(error)):
+        raise ImageError(os.fsdecode(error.value))
 
 
 def verify(
@@ -433,6 +450,14 @@ def _library() -> ctypes.CDLL:
         ctypes.c_size_t,
     ]
     library.mpy_image_load.restype = ctypes.c_int
+    library.mpy_image_fold.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
+    library.mpy_image_fold.restype = ctypes.c_int
     library.mpy_crc32c.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
     library.mpy_crc32c.restype = c_uint32
     library.mpy_crc32c_plain.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
@@ -504,6 +529,8 @@ def _convert_header(h: HeaderStruct) -> Header:
         parent=os.fsdecode(h.parent),
         parent_seal=bytes(h.parent_seal).hex() if h.parent else "",
         parent_crc=h.parent_crc,
+        folded_seal=bytes(h.folded_seal).hex() if any(h.folded_seal) else "",
+        folded_crc=h.folded_crc,
         seal=bytes(h.seal).hex(),
         crc=h.header_crc,
     )

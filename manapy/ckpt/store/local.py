@@ -155,9 +155,8 @@ def spare(checkpoint: Path) -> dict[str, int]:
 
 
 def is_image(file: Path, entry: publish.Entry) -> bool:
-    """Is this file the image that a manifest names, by its size and header?"""
+    """Is this file the image that a manifest names, by its header, and as long as that says?"""
     try:
-        header = image.read_header(file)
-        return (header.crc, header.seal, file.stat().st_size) == (entry.crc, entry.seal, entry.file_bytes)
-    except (ImageError, OSError):
+        return image.read_header(file).identity == (entry.seal, entry.crc)
+    except ImageError:
         return False

@@ -23,7 +23,8 @@ Invariants
     not a checkpoint, but its number is used: perhaps that file system is not mounted.
  5. Nothing in another place is deleted unless it is this job's.
  6. The manifest of an incremental checkpoint names its parent, which lies beside it: the images need those of the
-    parent (image.h). What a checkpoint that is kept needs is not deleted, for as many steps as there are.
+    parent (image.h). What a checkpoint that is kept needs is not deleted, for as many steps as there are. When its
+    images have become full ones (fold.py), the manifest is replaced, and names no parent.
  7. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
     manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
 
@@ -39,7 +40,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ _OWNER = "manapy-job"  # in another place: a link to the job directory
 
 
 class Entry(NamedTuple):
-    """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of
+    """One rank's image. ``crc`` and ``seal`` are its identity (image.h); ``bytes`` of memory, ``file_bytes`` of
     the file; ``kept``: how many of the bytes are in parent images; ``way``: how changed pages were found: pagemap,
     soft-dirty, hash, or empty."""
 
@@ -385,10 +386,22 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
 
 def relevel(checkpoint: Path, held: Levels, secret: bytes) -> None:
     """Replace the record of a published checkpoint: these levels hold its images now. Raises ManifestError, OSError."""
-    record = {key: value for key, value in read_manifest(checkpoint).record.items() if key != "signature"}
-    replace_file(checkpoint / "manifest.json", _signed({**record, "levels": held.record()}, secret), durable=True)
-    sync(checkpoint)
+    _replace_record(checkpoint, {**read_manifest(checkpoint).record, "levels": held.record()}, secret)
     levels.mark(checkpoint, held)
+
+
+def note_folded(checkpoint: Path, sizes: Mapping[str, int], secret: bytes) -> None:
+    """Replace the record of a published checkpoint: all of its images are full now (fold.py). ``sizes``: the bytes of
+    images. Raises ManifestError, OSError."""
+    record = {key: value for key, value in read_manifest(checkpoint).record.items() if key != "parent"}
+    ranks = [{**e, "file_bytes": sizes.get(e["image"], e["file_bytes"]), "kept": 0} for e in record["ranks"]]
+    _replace_record(checkpoint, {**record, "ranks": ranks}, secret)
+
+
+def _replace_record(checkpoint: Path, record: dict[str, Any], secret: bytes) -> None:
+    unsigned = {key: value for key, value in record.items() if key != "signature"}
+    replace_file(checkpoint / "manifest.json", _signed(unsigned, secret), durable=True)
+    sync(checkpoint)
 
 
 def _signed(manifest: dict[str, Any], secret: bytes) -> bytearray:

@@ -63,11 +63,10 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
             found[entry.rank] = header
         except ImageError as error:
             return str(error)
-        if header.crc != entry.crc:
-            return (
-                f"{path}: not the image that the manifest names (checksum {header.crc:08x} instead of {entry.crc:08x})"
-            )
-        if header.seal != entry.seal:
+        seal, crc = header.identity
+        if crc != entry.crc:
+            return f"{path}: not the image that the manifest names (checksum {crc:08x} instead of {entry.crc:08x})"
+        if seal != entry.seal:
             return f"{path}: not the image that the manifest names (its seal differs)"
         for parent, _ in parents:
             if strange := own.complaint(parent.parent) or own.complaint(parent):

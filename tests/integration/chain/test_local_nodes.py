@@ -15,7 +15,7 @@ import pytest
 from emulated import inside
 from jobs import Job, JobError, manapy
 from manapy.bench.shared.cluster import Cluster
-from manapy.ckpt.store import publish
+from manapy.ckpt.store import image, publish
 from solver import MIDDLE, SOLVER, after, step
 from waiting import until
 
@@ -206,3 +206,34 @@ def test_node_lost_during_the_copy(job: Job, undisturbed: bytes, node: str) -> N
     found = newer if copied(newer) else older
     job.restart()
     goes_on(job, undisturbed, found, last)
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["partner", "shared"])
+def test_folded_on_each_node(job: Job, undisturbed: bytes, local: bool) -> None:
+    """Each node folds its images, and the copies that it has of those of another one."""
+    incremental = ("--dirty", "hash", "--full-every", "3")
+    if local:
+        start(job, "off", "--redundancy", "partner", *incremental)
+    else:
+        job.hold(MIDDLE)
+        job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=incremental)
+        job.wait_for(after(100))
+    first, newest = job.checkpoint(), job.checkpoint()
+    until(lambda: not publish.read_manifest(newest).parent, job.report)
+    places = [images_of(name) for name in NAMES] if local else [job.dir]
+    folded = [path for place in places for path in place.glob(f"**/{newest.name}/**/*.img")]
+    assert len(folded) == (6 if local else 3)
+    assert all(image.read_header(path).folded_seal for path in folded)
+    last = step(job.output())
+    job.kill()
+    assert not list(job.dir.glob("tmp-fold-*"))
+    for path in {path for place in (*places, job.dir) for path in place.glob(f"**/{first.name}")}:
+        shutil.rmtree(path)
+    if local:
+        lose(NAMES[1])
+    job.restart()
+    if local:
+        goes_on(job, undisturbed, newest, last)
+    else:
+        assert step(job.finish()) > last
+        assert (job.where / "field.npy").read_bytes() == undisturbed

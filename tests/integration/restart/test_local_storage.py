@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from disks import disk
 from jobs import Job, JobError
 from manapy.ckpt.store import publish
 from solver import MIDDLE, SOLVER, after, step
 from waiting import until
 
 NOBODY = 65534
-
-
-@contextlib.contextmanager
-def disk(where: Path, size: str) -> Iterator[Callable[[str], None]]:
-    """A file system of this size; the function changes its size."""
-
-    def mount(options: str) -> int:
-        return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", where], capture_output=True).returncode
-
-    where.mkdir()
-    if mount(f"size={size}"):
-        pytest.skip("mounting a tmpfs needs root")
-    try:
-        yield lambda size: mount(f"remount,size={size}") and pytest.fail("the disk does not grow")
-    finally:
-        subprocess.run(["umount", "--lazy", where], check=True)
 
 
 def start(job: Job, local: Path, *options: str | Path) -> None:
@@ -102,7 +84,7 @@ def test_copied_before_the_end(job: Job, tmp_path: Path) -> None:
 def test_incremental_images(job: Job, tmp_path: Path, undisturbed: bytes) -> None:
     """What a checkpoint needs is copied before it, and stays on local storage as long as the checkpoint."""
     local = tmp_path / "local"
-    start(job, local, "--dirty", "hash", "--full-every", "3", "--flush", "1h")
+    start(job, local, "--dirty", "hash", "--flush", "1h")
     first = job.checkpoint()
     until(lambda: copied(first), job.report)
     second = job.checkpoint()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fake_jobs import FakeJob
 from manapy.ckpt import protocol
+from manapy.ckpt.coordinator.increments import Increments
 from manapy.ckpt.store import publish
 from test_coordinator import play, through_agents, times  # noqa: F401 (fixtures)
 
@@ -129,3 +130,30 @@ def test_base_in_another_place(tmp_path: Path) -> None:
         assert [base for _, _, base in offered(fake)] == ["", "../ckpt-000001", ""]
 
     play(tmp_path, test, dirty="hash", full_every=10)
+
+
+def test_folded_checkpoint_begins_the_chain(tmp_path: Path) -> None:
+    chain = Increments("hash", 4)
+
+    def take(number: int, incremental: bool) -> Path:
+        path = tmp_path / f"ckpt-{number:06d}"
+        path.mkdir()
+        (path / "manifest.json").touch()
+        chain.begin(tmp_path, [""])
+        assert (chain.base is not None) or not incremental
+        chain.published(path, number, [""], [], incremental)
+        return path
+
+    due = []
+    for number, incremental in enumerate((False, True, True, True), 1):
+        take(number, incremental)
+        due.append(chain.due() is not None)
+    assert due == [False, False, True, True]
+    chain.begin(tmp_path, [""])
+    assert chain.base is None  # the chain is as long as it may be
+    chain.folded(tmp_path / "ckpt-000003")
+    assert chain.due() is None
+    fifth = take(5, True)
+    assert chain.due() == fifth
+    chain.folded(tmp_path / "ckpt-000002")  # it is no part of the chain any more
+    assert chain.due() == fifth

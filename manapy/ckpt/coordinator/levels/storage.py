@@ -16,12 +16,13 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,9 @@ class Storage:
         self._waiting: dict[str, tuple[Agent, asyncio.Future[list[str]]]] = {}
         self._hosts: tuple[str, ...] = ()  # on which there may be images
         self._current: tuple[str, ...] = ()  # the names of the newest checkpoint, which may not be published yet
+        self._spared: set[str] = set()  # names of directories in use
         self._changing = asyncio.Lock()  # held while hosts make folders or delete images
-        self._flushing = asyncio.Lock()
+        self.rewriting = asyncio.Lock()  # held while images are copied to the shared level, or folded
         self._fresh = asyncio.Event()  # a checkpoint was published since the last flush
         self._due: list[Path] = []  # those that were published since then
         self._tasks: set[asyncio.Task[None]] = set()
@@ -207,7 +209,7 @@ class Storage:
         an empty text."""
         if self._root is None or self._every == NEVER:
             return ""
-        async with self._flushing:
+        async with self.rewriting:
             try:
                 for each in reversed(await asyncio.to_thread(publish.chain, checkpoint)):
                     await self._flush(each)
@@ -257,9 +259,23 @@ class Storage:
     def _kept(self) -> list[str]:
         """The names of all checkpoints that must stay on local storage."""
         found = publish.checkpoints(self._dir)
-        return [*self._current, *(path.name for path, held in found if held.levels.local == str(self._root))]
+        published = (path.name for path, held in found if held.levels.local == str(self._root))
+        return [*self._current, *self._spared, *published]
+
+    @contextlib.contextmanager
+    def spared(self, name: str) -> Iterator[None]:
+        """No host deletes its directory of this name on local storage meanwhile."""
+        self._spared.add(name)
+        try:
+            yield
+        finally:
+            self._spared.discard(name)
 
     # ---- between hosts
+
+    def partner(self, host: str) -> str | None:
+        """The host that has copies of this one's images on its local storage."""
+        return self._policy.partners(list(self._hosts), self.sets)[host] if self._policy.partner else None
 
     async def move(self, images: Iterable[tuple[str, str, str]], root: str, name: str) -> None:
         """Copy images of a checkpoint from host to host: (from, to, image). Raises CheckpointError."""

@@ -14,7 +14,8 @@
 
 enum { BYTES = 32 << 20, PIECE = 1 << 20 };
 
-void write_image(const char *path, uint64_t lo, uint64_t bytes, const char *compress, const uint8_t *secret);
+void write_image(const char *path, uint64_t lo, uint64_t bytes, const char *compress, int threads,
+                 const uint8_t *secret);
 
 static int counts, calls, hidden;
 
@@ -51,13 +52,13 @@ int main(int argc, char **argv) {
     static const char *const ways[] = {"on", "auto", "off"};
     for (int i = 0; i < 3; i++) {
         counts = 1;
-        write_image(argv[1], (uint64_t)memory, BYTES, ways[i], secret);
+        write_image(argv[1], (uint64_t)memory, BYTES, ways[i], 3, secret);
         printf("%s %d\n", ways[i], end_count());
     }
     if (!is_there) return 0;
     mpy_zip_t zip;
-    mpy_zip_begin(&zip, "on");
-    size_t length = mpy_zip_try(&zip, memory, PIECE);
+    mpy_zip_begin(&zip, "on", 1);
+    size_t length = mpy_zip_try(&zip, memory, PIECE, 0);
     counts = 1;
     CHECK(length && mpy_zstd_expand(zip.frame, length, memory, PIECE) == 0);
     printf("expanding %s\n", end_count() ? "some" : "none");

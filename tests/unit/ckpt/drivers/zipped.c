@@ -14,7 +14,8 @@
 static int never(void) { return 0; }
 
 /* Writes [lo, lo + bytes). */
-void write_image(const char *path, uint64_t lo, uint64_t bytes, const char *compress, const uint8_t *secret) {
+void write_image(const char *path, uint64_t lo, uint64_t bytes, const char *compress, int threads,
+                 const uint8_t *secret) {
     static char no_path[] = "";
     static const char page[MPY_IMAGE_PAGE];
     static mpy_image_failure_t failure;
@@ -28,7 +29,7 @@ void write_image(const char *path, uint64_t lo, uint64_t bytes, const char *comp
     CHECK((o.fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
     mpy_image_keys(&o.keys, secret);
     mpy_image_seal_begin(&o.seal, &o.keys);
-    mpy_zip_begin(&o.zip, compress);
+    mpy_zip_begin(&o.zip, compress, threads);
     CHECK(!mpy_pages_begin(&o) && !mpy_image_output_put(&o, page, sizeof page) && !mpy_pages_write(&o, &pages, NULL));
     CHECK(!mpy_image_output_section(&o, MPY_SECTION_REGIONS, &region, sizeof region, 1) &&
           !mpy_image_output_vector(&o, MPY_SECTION_RUNS, &o.runs) &&
@@ -58,12 +59,12 @@ int load_image(const char *path, uint64_t lo, char *to, const uint8_t *secret, c
 int tried_frames(int frames, const char *frame) {
     mpy_zip_t zip;
     int tries = 0;
-    mpy_zip_begin(&zip, "on");
+    mpy_zip_begin(&zip, "on", 1);
     for (uint64_t left = (uint64_t)frames * MPY_FRAME_MAX, plain; left; left -= plain) {
         plain = mpy_zip_plain(&zip, left);
         if (plain) continue;
         plain = MPY_FRAME_MAX;
-        CHECK(mpy_zip_try(&zip, frame, plain) == 0);
+        CHECK(mpy_zip_try(&zip, frame, plain, 0) == 0);
         tries++;
     }
     mpy_zip_end(&zip);
@@ -73,10 +74,30 @@ int tried_frames(int frames, const char *frame) {
 /* With `auto`, on a disk that takes so many ns a byte: is a frame tried at once after this one? */
 int pays(double byte_ns, const char *frame) {
     mpy_zip_t zip;
-    mpy_zip_begin(&zip, "auto");
+    mpy_zip_begin(&zip, "auto", 1);
     zip.byte_ns = byte_ns;
-    CHECK(mpy_zip_try(&zip, frame, MPY_FRAME_MAX) > 0);
+    CHECK(mpy_zip_try(&zip, frame, MPY_FRAME_MAX, 0) > 0);
     int at_once = mpy_zip_plain(&zip, MPY_FRAME_MAX) == 0;
     mpy_zip_end(&zip);
     return at_once;
+}
+
+/* How many threads help to compress, if there are to be so many in all? */
+int helpers(int threads) {
+    mpy_zip_t zip;
+    mpy_zip_begin(&zip, "on", threads);
+    const int found = zip.crew.helpers;
+    mpy_zip_end(&zip);
+    return found;
+}
+
+/* With `auto`: is the disk measured after this frame? */
+int measures(const char *frame) {
+    mpy_zip_t zip;
+    mpy_zip_begin(&zip, "auto", 1);
+    CHECK(!mpy_zip_measures(&zip) && mpy_zip_plain(&zip, MPY_FRAME_MAX) == 0);
+    CHECK(mpy_zip_try(&zip, frame, MPY_FRAME_MAX, 0) == 0); /* it is written as it is */
+    const int found = mpy_zip_measures(&zip);
+    mpy_zip_end(&zip);
+    return found;
 }

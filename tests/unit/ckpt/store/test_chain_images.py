@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from manapy.ckpt.store import image
 from manapy.core.errors import ImageError
 
-PAGES = 24
+PAGES, BORDER = 24, 10  # the page at which a second region begins
 SECRET = bytes(range(32))
 ZERO = bytes(image.PAGE)
 
@@ -31,23 +31,23 @@ def content(memory: Memory) -> bytes:
 
 
 def ranges(pages: list[int]) -> list[tuple[int, int]]:
-    """First page and length of the runs of consecutive pages."""
+    """First page and length of the runs of consecutive pages of a region."""
     found: list[tuple[int, int]] = []
     for number in pages:
-        if found and sum(found[-1]) == number:
+        if found and sum(found[-1]) == number != BORDER:
             found[-1] = found[-1][0], found[-1][1] + 1
         else:
             found.append((number, 1))
     return found
 
 
-def write(path: Path, memory: Memory, before: tuple[Path, Memory] | None = None) -> Path:
+def write(path: Path, memory: Memory, before: tuple[Path, Memory] | None = None, rank: int = 0, size: int = 1) -> Path:
     """The image of a memory; with `before`, an incremental one."""
     same = [n for n in range(PAGES) if memory[n] and before is not None and memory[n] == before[1][n]]
     new = [n for n in range(PAGES) if memory[n] and n not in same]
     parts = [(first, content(memory[first : first + count])) for first, count in ranges(new)]
     parent = before[0] if before is not None and same else None
-    return images.build_memory(path, PAGES, parts, ranges(same), parent, secret=SECRET)
+    return images.build_memory(path, PAGES, parts, ranges(same), parent, rank, size, secret=SECRET, borders=[BORDER])
 
 
 def load(path: Path) -> bytes:

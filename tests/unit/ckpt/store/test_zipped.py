@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import mmap
+import os
 import random
 import subprocess
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from manapy.ckpt.store import image
 from manapy.core.errors import ImageError
 from rounds import rounds
+from waiting import until
 
 DRIVERS = Path(__file__).parent.parent / "drivers"
 SECRET = bytes(range(32))
@@ -55,13 +57,14 @@ class Driver:
         self.library = ctypes.CDLL(str(library))
         self.library.pays.argtypes = [ctypes.c_double, ctypes.c_char_p]
 
-    def write(self, path: Path, memory: Memory, compress: str = "on") -> image.Image:
-        """The image of this memory."""
+    def write(self, path: Path, memory: Memory, compress: str = "on", threads: int = 1) -> image.Image:
+        """The image of this memory. threads: how many compress."""
         self.library.write_image(
             bytes(path),
             ctypes.c_uint64(memory.address),
             ctypes.c_uint64(len(memory.content)),
             compress.encode(),
+            threads,
             SECRET,
         )
         return image.Image.open(path)
@@ -149,6 +152,32 @@ def test_round_trip(
         assert sum(run.stored for run in written.runs) <= 0.6 * nonzero
 
 
+@settings(max_examples=rounds(20, 300), deadline=None)
+@given(segments=SEGMENTS, threads=st.integers(2, 9), seed=st.integers(0, 9))
+def test_threads_change_nothing(
+    driver: Driver,
+    zstd: object,
+    tmp_path_factory: pytest.TempPathFactory,
+    segments: list[tuple[str, int]],
+    threads: int,
+    seed: int,
+) -> None:
+    """The same frames at the same places, however many threads have made them. No thread is left."""
+    memory, found = Memory.of([*segments, ("text", 1500), ("random", 300), ("text", 1500)], seed), []
+    before = set(os.listdir("/proc/self/task"))
+    for name, some in (("one", 1), ("several", threads)):
+        path = tmp_path_factory.getbasetemp() / f"{name}.img"
+        written = driver.write(path, memory, threads=some)
+        found.append([(run.address, run.bytes, run.stored, run.offset, run.crc) for run in written.runs])
+        assert driver.load(path, memory.address, len(memory.content)) == memory.content
+    assert found[0] == found[1]
+    until(lambda: set(os.listdir("/proc/self/task")) <= before, "the end of the threads")
+
+
+def test_size_of_the_crew(driver: Driver, zstd: object) -> None:
+    assert [driver.library.helpers(threads) for threads in (0, 1, 4, 99)] == [0, 0, 3, 7]
+
+
 def test_frames(driver: Driver, zstd: object, memory: Memory, tmp_path: Path) -> None:
     """A long run becomes several frames, not aligned; plain data is."""
     runs = driver.write(tmp_path / "x.img", memory).runs
@@ -181,15 +210,21 @@ def test_auto_compresses_only_for_a_slow_disk(driver: Driver, zstd: object) -> N
 
 
 def test_auto_measures_the_disk_first(driver: Driver, zstd: object, memory: Memory, tmp_path: Path) -> None:
-    """The first frame after 8 MiB is tried, and its result is used in any case."""
+    """The first frame shrinks, so it and what follows, 8 MiB in all, is written as it is. Then a frame is tried, and
+    its result is used in any case."""
     assert driver.write(tmp_path / "x.img", memory, "auto").bytes_of(image.RUN_ZIPPED) == 0
     large = Memory.of([("text", 1000), ("zero", 1), ("text", 2000)])
     written = driver.write(tmp_path / "y.img", large, "auto")
-    sizes = [(run.kind, run.bytes // image.PAGE) for run in written.runs[:6]]
+    sizes = [(run.kind, run.bytes // image.PAGE) for run in written.runs[:7]]
     most = image.RUN_MAX // image.PAGE
-    raw = [most, 1000 - most, most, most, 1048 - 2 * most]
+    raw = [256, most, 744 - most, most, most, 1048 - 2 * most]
     assert sizes == [*((image.RUN_DATA, pages) for pages in raw), (image.RUN_ZIPPED, 256)]
     assert driver.load(tmp_path / "y.img", large.address, len(large.content)) == large.content
+
+
+def test_random_data_does_not_wait_for_the_disk(driver: Driver, zstd: object) -> None:
+    assert not driver.library.measures(random.Random(5).randbytes(FRAME))
+    assert driver.library.measures(bytes(range(256)) * (FRAME // 256))
 
 
 def test_every_flipped_bit_is_found(driver: Driver, zstd: object, memory: Memory, tmp_path: Path) -> None:
