@@ -147,7 +147,7 @@ def test_keep_spares_what_is_needed(make_job: Callable[..., Job]) -> None:
     assert "needs" in _list(job).splitlines()[0]
     job.kill()
     pruned = manapy("prune", job.dir, "--keep", "1")
-    assert pruned.stdout == "" and pruned.stderr.startswith("2 checkpoints remain, because newer ones need"), pruned
+    assert pruned.stdout == "" and pruned.stderr.startswith("3 checkpoints remain, because newer ones need"), pruned
     shown = manapy("inspect", job.dir).stdout
     assert "needs       ckpt-000002, ckpt-000001\n" in shown and "of parents" in shown
     job.restart().wait_until_it_runs()
