@@ -29,7 +29,8 @@ from .ways import BEGINNING, INTERVAL, LOSS, MANAPY, PATIENCE, RANKS, SCRIPT, WA
 KINDS = ("solver", "training")
 STEPS = 4000  # about 100 s
 MEAN = 20.0  # seconds between two faults
-LONGEST = 4.0
+LONGEST, SHORTEST = 4.0, 40.0  # limits of a run: so many undisturbed ones, but at least so many seconds
+QUICK = 2  # faults with --quick
 LOOK = 0.05  # seconds
 DISK = "size=2g"
 POSSIBLE, DALY = "possible", "Daly's bound"
@@ -59,15 +60,15 @@ def goodput(setting: Setting) -> list[Row]:
         for i, kind in enumerate(kinds):
             setting.progress(i / len(kinds), f"{kind}, undisturbed")
             native = _run(setting, nodes, disk, BEGINNING, kind, steps, [], math.inf)
-            start = native.steps[0][0] if native.steps else 0.0
+            start, longest = native.steps[0][0] if native.steps else 0.0, max(LONGEST * native.seconds, SHORTEST)
             for number in range(rounds):
-                faults = draw(setting.seed + number, LONGEST * native.seconds, mean, RANKS)
+                faults = draw(setting.seed + number, longest, mean, RANKS)[: None if setting.scale >= 1 else QUICK]
                 runs: dict[str, Run] = {}
                 for k, way in enumerate(WAYS):
                     fraction = (i + (number + k / len(WAYS)) / rounds) / len(kinds)
                     setting.progress(fraction, f"{kind}, seed {setting.seed + number}, {way}")
                     try:
-                        runs[way] = _run(setting, nodes, disk, way, kind, steps, faults, LONGEST * native.seconds)
+                        runs[way] = _run(setting, nodes, disk, way, kind, steps, faults, longest)
                     except BenchError as error:
                         rows.row(f"{kind}: goodput", "%").failures[way] = str(error)
                 _add(rows, kind, number, native, start, mean, runs)

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 from ..store import publish
 
+FOLD_BYTES = 64 << 20  # smaller full images are written sooner than a process for folding has started
+
 
 class Base(NamedTuple):
     """A published checkpoint."""
@@ -55,6 +57,7 @@ class Increments:
         last = self._last
         possible = (
             last is not None
+            and len(self._chain) < self._full_every
             and self._has_room(1)
             and last.path.parent == where
             and last.folders == tuple(folders)
@@ -63,14 +66,10 @@ class Increments:
         self.base = last if possible else None
 
     def _has_room(self, more: int) -> bool:
-        """Can so many incremental checkpoints follow (invariants 2 and 3)?"""
+        """Can so many incremental checkpoints follow, as far as their sizes are concerned (invariants 2 and 3)?"""
         full, *others = self._chain
         foreseen = more * others[-1].bytes if others else 0
-        return (
-            self._full_ones == 0
-            and len(self._chain) + more <= self._full_every
-            and sum(link.bytes for link in others) + foreseen <= full.bytes
-        )
+        return self._full_ones == 0 and sum(link.bytes for link in others) + foreseen <= full.bytes
 
     def fields(self, folder: str) -> list[str | int]:
         """The last fields of WRITE and CAPTURE for the ranks of a folder."""
@@ -102,9 +101,11 @@ class Increments:
     def due(self) -> Path | None:
         """The checkpoint that is to be folded now, so that the next but one need not be full; None if it is not time,
         or if the next one is to be full anyhow."""
-        if len(self._chain) < 2 or self._full_ones or self._has_room(2):
+        if len(self._chain) < 2 or self._full_ones:
             return None
-        return self._chain[-1].path
+        is_long = len(self._chain) + 2 > self._full_every
+        is_large = not self._has_room(2) and self._chain[0].bytes >= FOLD_BYTES
+        return self._chain[-1].path if is_long or is_large else None
 
     def folded(self, path: Path) -> None:
         """A checkpoint needs no parent any more. Its images are about as large as the full ones before."""

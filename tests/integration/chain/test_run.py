@@ -228,7 +228,7 @@ def test_program_that_always_aborts(job: Run) -> None:
         job.output(),
     )
     assert f"one more attempt: manapy run --dir {job.chain} --force" in job.output()
-    job.run()
+    job.run("--max-crashes", "2")
     assert job.wait() == 1 and len(job.events("attempt")) == 2, "it has given up"
     job.run("--force")
     assert job.wait() == 1 and len(job.events("attempt")) == 3, "one more, not any number"
