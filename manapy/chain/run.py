@@ -62,7 +62,8 @@ def supervise(
             return _over(supervisor, outcome)
         if outcome.host:
             bad = [*(name for name in bad if name != outcome.host), outcome.host]
-        pause = min(back_off * 2 ** max(failures_in_a_row(chain, enough=1) - 1, 0), BACK_OFF_MAX)
+        idle = failures_in_a_row(chain, enough=1)  # none: the attempt had come further
+        pause = min(back_off * 2 ** (idle - 1), BACK_OFF_MAX) if idle else 0.0
         why = f"{outcome.reason}: " * (outcome.how == "crashed")  # a hang's reason was said
         supervisor.say(f"{why}starting again{f' in {pause:.0f} s' if pause else ''}")
         if reason := _signal_within(pause):

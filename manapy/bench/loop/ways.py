@@ -25,6 +25,7 @@ from .faults import Target
 INTERVAL, PATIENCE, LOSS = 3.0, 5.0, 5  # seconds; LOSS: until a host that does not answer counts as lost
 STARTS = 20.0  # seconds for the first step, after which a script starts the job again
 RANKS = 3
+KEEP = ("--keep", "2")  # checkpoints: most of the memory changes between two of them
 MANAPY, SCRIPT, BEGINNING = "manapy", "script with checkpoints", "script"
 _STEP = re.compile(rb"^step (\d+)$", re.MULTILINE)
 _DONE = re.compile(rb"^done (\w+)$", re.MULTILINE)
@@ -146,7 +147,7 @@ class Manapy(Way):
         """See Way."""
         options = ["--interval", f"{INTERVAL}s", "--patience", f"{PATIENCE}s", "--max-crashes", "1000"]
         hosts = ",".join(f"{name}:1" for name in self.nodes.names)
-        job = self.mpirun(self.setting.tools.launch, *self.work, hosts=False)
+        job = self.mpirun(self.setting.tools.launch, *KEEP, *self.work, hosts=False)
         return [
             *(self.setting.tools.manapy, "run", "--dir", self.folder / "chain", *options, "--hosts", hosts, "--", *job)
         ]
@@ -165,12 +166,12 @@ class Script(Way):
 
     def command(self) -> Command:
         """See Way. A restart that has made no step is not tried again: the job begins anew."""
-        interval = ["--interval", f"{INTERVAL}s"]
+        options = ["--interval", f"{INTERVAL}s", *KEEP]
         if (self.directory / "latest").exists() and (self._begun or not self.starts):
-            return self.mpirun(self.setting.tools.restart, *interval, self.directory)
+            return self.mpirun(self.setting.tools.restart, *options, self.directory)
         if self.directory.exists():
             self.directory.rename(self.folder / f"job-of-start-{self.starts}")
-        return self.mpirun(self.setting.tools.launch, "--dir", self.directory, *interval, *self.work)
+        return self.mpirun(self.setting.tools.launch, "--dir", self.directory, *options, *self.work)
 
 
 class Beginning(Way):

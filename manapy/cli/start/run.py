@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=arguments.seconds,
         help=(
-            "wait TIME before a restart; each further failure in a row without a new checkpoint doubles it, up to a "
-            "minute (default 1s)"
+            "wait TIME before a restart after an attempt without a checkpoint; each further one in a row doubles it, "
+            "up to a minute (default 1s)"
         ),
     )
     parser.add_argument(
