@@ -14,6 +14,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,13 @@ from .commands import Command, LeftOutError, Setting
 from .tools import Tools
 
 ENVIRONMENT = {"UCX_TLS": "tcp,self", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # ranks share the processors
+MEND_SECONDS = 10.0  # until a link that was mended carries something: the kernel notices it some time later
+_REACHES = """
+import errno, socket, sys
+one = socket.socket()
+one.settimeout(1)
+sys.exit(one.connect_ex((sys.argv[1], 9)) not in (0, errno.ECONNREFUSED))
+"""
 BYTES_RECEIVED, BYTES_SENT = 1, 9  # words of a line of /proc/net/dev
 
 
@@ -41,9 +50,17 @@ class Cluster:
 
     def link(self, name: str, state: str) -> None:
         """Cut a node's link ("down"), as if its cable was pulled: nothing arrives any more, and no connection ends. Or
-        mend it ("up")."""
-        port = f"port{list(self.names).index(name) + 1}"
+        mend it ("up"), and wait until the node reaches another one again. Raises ManapyError if it does not."""
+        number = list(self.names).index(name)
+        port = f"port{number + 1}"
         subprocess.run(["ip", "-n", f"{self.names[0]}-switch", "link", "set", port, state], check=True)
+        if state != "up":
+            return
+        other = f"10.77.0.{1 if number else 2}"  # see tools/nodes
+        until = time.monotonic() + MEND_SECONDS
+        while subprocess.run(["ip", "netns", "exec", name, sys.executable, "-c", _REACHES, other]).returncode:
+            if time.monotonic() > until:
+                raise ManapyError(f"node {name} does not reach {other} although its link is up")
 
     def pids(self, name: str) -> list[int]:
         """The processes on a node."""
