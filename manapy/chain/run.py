@@ -99,9 +99,9 @@ def _ranks(chain: Chain) -> int:
 
 
 def _choose(hosts: Sequence[str], bad: Sequence[str], ranks: int) -> list[str]:
-    """The hosts without the bad ones, of which the last one is the newest. As many of these as needed come back, so
-    that each rank has a place; one host is enough if there never were so many places. A host may be given by its short
-    name and call itself by the long one, or the reverse."""
+    """The hosts without the bad ones. If the others have too few places for the ranks, bad ones come back, the one that
+    failed first (the first in ``bad``) before the others. If all hosts together have too few, one good host is enough.
+    A host may be given by its short name and call itself by the long one, or the reverse."""
     left_out = [name.partition(".")[0] for name in bad]
     needed = ranks if sum(map(_places, hosts)) >= ranks else 1
     while True:

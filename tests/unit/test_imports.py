@@ -20,7 +20,7 @@ ALLOWED = {
     "bench.checkpoints": "bench.shared clock.model",
     "bench.fcdp": "bench.shared fcdp fcdp.engine",
     "bench.rdma": "bench.shared",
-    "bench.loop": "bench.shared",
+    "bench.loop": "bench.shared chain ckpt.store",
     "bench.scale": "bench.shared ckpt.node ckpt.store clock",
     "bench.shared": "mpi top trace.capture",
     "bench.trace": "bench.shared trace trace.capture trace.hang trace.host trace.live trace.model trace.slow",

@@ -125,8 +125,7 @@ class Chaos:
     def _lose(self, host: str, since: float) -> bool:
         """Cut a host's link, and kill what runs there: nobody is told."""
         self._link(host, "down")
-        for pid in self._nodes.pids(host):
-            _signal(pid, signal.SIGKILL)
+        self._nodes.kill(host)
         self._mend.append((since + REPAIR_SECONDS, lambda: self._link(host, "up")))
         return True
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median_high
 
 from ..shared import plots
 from ..shared.cluster import Cluster, cluster
@@ -49,6 +50,10 @@ class Run:
     steps: list[tuple[float, int]] = field(default_factory=list)
     happened: list[tuple[float, Fault]] = field(default_factory=list)
 
+    def goodput(self, native: Run) -> float:
+        """Useful work per time, as a share of that of the undisturbed run."""
+        return self.share * native.seconds / self.seconds
+
 
 def goodput(setting: Setting) -> list[Row]:
     """Each kind of program, seed and way. Raises LeftOutError without emulated nodes."""
@@ -71,15 +76,14 @@ def goodput(setting: Setting) -> list[Row]:
                         runs[way] = _run(setting, nodes, disk, way, kind, steps, faults, longest)
                     except BenchError as error:
                         rows.row(f"{kind}: goodput", "%").failures[way] = str(error)
-                _add(rows, kind, number, native, start, mean, runs)
+                _add(rows, kind, number, native, start, runs)
                 _draw(runs, native, setting.pictures / f"loop-{kind}-{setting.seed + number}.png")
     return rows.all()
 
 
-def _add(rows: Rows, kind: str, number: int, native: Run, start: float, mean: float, runs: dict[str, Run]) -> None:
+def _add(rows: Rows, kind: str, number: int, native: Run, start: float, runs: dict[str, Run]) -> None:
     for way, run in runs.items():
-        share = 100 * run.share * native.seconds / run.seconds
-        rows.add(f"{kind}: goodput", "%", way, number, share)
+        rows.add(f"{kind}: goodput", "%", way, number, 100 * run.goodput(native))
         rows.add(f"{kind}: faults", "", way, number, len(run.happened))
         rows.add(f"{kind}: starts", "", way, number, run.starts)
         if run.checksum:
@@ -93,7 +97,7 @@ def _add(rows: Rows, kind: str, number: int, native: Run, start: float, mean: fl
         if fatal:
             lost = start + sum(mean_loss(fault, 0, PATIENCE, LOSS) for _, fault in run.happened) / fatal
             rows.add(f"{kind}: goodput", "%", DALY, number, 100 * daly(run.stood, run.seconds / fatal, lost))
-        reached = 100 * run.share * native.seconds / run.seconds / possible
+        reached = 100 * run.goodput(native) / possible
         rows.add(f"{kind}: of what is possible", "%", MANAPY, number, reached, "≥ 90 %")
 
 
@@ -122,9 +126,7 @@ def _run(
     faults: Sequence[Fault],
     limit: float,
 ) -> Run:
-    number = 0
-    while (folder := disk / f"{way.replace(' ', '-')}-{number}").exists():
-        number += 1
+    folder = setting.fresh(f"{disk.name}/{way.replace(' ', '-')}")
     program = setting.tools.sources / "loop" / "work.py"
     job: Way = WAYS[way](setting, nodes, folder, [setting.tools.python, program, kind, "--steps", str(steps)])
     chaos = Chaos(nodes, disk, list(faults), job.target())
@@ -144,7 +146,7 @@ def _run(
     run.checksum, run.happened = job.checksum, chaos.happened
     run.starts = max(job.starts, job.log.read_bytes().count(b"starting again") + 1)
     stood = [int(ms) / 1000 for log in folder.rglob("coordinator.log") for ms in _STOOD.findall(log.read_text())]
-    run.stood = sorted(stood)[len(stood) // 2] if stood else 0.0
+    run.stood = median_high(stood) if stood else 0.0
     return run
 
 

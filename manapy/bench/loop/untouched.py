@@ -6,13 +6,13 @@ while the others wait; there are four times as many ranks as processors.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
+from ...chain import record
+from ...chain.record import Event
 from ..shared.commands import BenchError, Setting, end
 from ..shared.samples import MANAPY, Row, Rows
 
@@ -42,7 +42,7 @@ def untouched(setting: Setting) -> list[Row]:
     return rows.all()
 
 
-def _watched(setting: Setting, kind: str, ranks: int, seconds: float) -> list[dict[str, Any]]:
+def _watched(setting: Setting, kind: str, ranks: int, seconds: float) -> list[Event]:
     """The history of a chain that was watched for so long. Raises BenchError if the job did not run until then."""
     chain = setting.fresh("untouched")
     program = setting.tools.sources / "loop" / "work.py"
@@ -69,5 +69,4 @@ def _watched(setting: Setting, kind: str, ranks: int, seconds: float) -> list[di
             time.sleep(0.2)
     finally:
         end(running)
-    history = (chain / "history.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in history]
+    return record.read(chain).events()

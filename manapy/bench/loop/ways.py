@@ -9,15 +9,16 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
-import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from ...ckpt.store import job
+from ...core.errors import JobError
 from ..shared.cluster import ENVIRONMENT, Cluster
 from ..shared.commands import Command, Setting
 from .faults import Target
@@ -31,7 +32,7 @@ _STEP = re.compile(rb"^step (\d+)$", re.MULTILINE)
 _DONE = re.compile(rb"^done (\w+)$", re.MULTILINE)
 
 
-class Way:
+class Way(ABC):
     """A job that is kept alive. ``step``: the last one; ``starts``: how often it was started; ``checksum``: once it has
     ended well."""
 
@@ -64,12 +65,8 @@ class Way:
 
     def end(self) -> None:
         """Invariant 2."""
-        while pids := [pid for name in self.nodes.names for pid in self.nodes.pids(name)]:
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        while any([self.nodes.kill(name) for name in self.nodes.names]):
+            pass
         if self._process is not None:
             self._process.wait()
 
@@ -82,9 +79,9 @@ class Way:
         """That of the checkpoints."""
         return None
 
+    @abstractmethod
     def command(self) -> Command:
         """What runs next, on the first node."""
-        raise NotImplementedError
 
     def ranks(self) -> Mapping[int, tuple[int, str]]:
         """The ranks' processes and hosts, as far as they run."""
@@ -97,7 +94,9 @@ class Way:
 
     def coordinator(self) -> int | None:
         """Its process."""
-        return None if self.directory is None else _record(self.directory).get("pid")
+        with contextlib.suppress(JobError):
+            return None if self.directory is None else int(job.read(self.directory).record["pid"])
+        return None
 
     def mpirun(self, *words: str | Path, hosts: bool = True) -> Command:
         """mpirun for words, with one rank on each of the first nodes, or with the hosts of HYDRA_HOST_FILE."""
@@ -147,9 +146,19 @@ class Manapy(Way):
         """See Way."""
         options = ["--interval", f"{INTERVAL}s", "--patience", f"{PATIENCE}s", "--max-crashes", "1000"]
         hosts = ",".join(f"{name}:1" for name in self.nodes.names)
-        job = self.mpirun(self.setting.tools.launch, *KEEP, *self.work, hosts=False)
+        program = self.mpirun(self.setting.tools.launch, *KEEP, *self.work, hosts=False)
         return [
-            *(self.setting.tools.manapy, "run", "--dir", self.folder / "chain", *options, "--hosts", hosts, "--", *job)
+            *(
+                self.setting.tools.manapy,
+                "run",
+                "--dir",
+                self.folder / "chain",
+                *options,
+                "--hosts",
+                hosts,
+                "--",
+                *program,
+            )
         ]
 
     def _quiet(self) -> float:
@@ -197,12 +206,3 @@ class Beginning(Way):
 
 
 WAYS: dict[str, type[Way]] = {MANAPY: Manapy, SCRIPT: Script, BEGINNING: Beginning}
-
-
-def _record(directory: Path) -> dict[str, Any]:
-    """job.json, or nothing while there is none."""
-    try:
-        record: dict[str, Any] = json.loads((directory / "job.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return record

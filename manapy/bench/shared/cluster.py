@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -66,6 +67,14 @@ class Cluster:
         """The processes on a node."""
         found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True)
         return [int(word) for word in found.stdout.split()]
+
+    def kill(self, name: str) -> bool:
+        """SIGKILL to all processes on a node. Returns whether there were any."""
+        found = self.pids(name)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(found)
 
     def inside(self, name: str) -> list[str | Path]:
         """The words to put before a command so that it runs on a node."""

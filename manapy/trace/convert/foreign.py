@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -136,8 +136,12 @@ def size_of(ranks: Iterable[int], groups: Iterable[Group], stated: int | None, g
 def missing(job: ForeignJob) -> str:
     """Return a line on the ranks that are in no file, or ""."""
     absent = [rank for rank in range(job.size) if rank not in job.ranks]
-    some = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
-    return f"the files contain nothing of rank{'s' if len(absent) > 1 else ''} {some}" if absent else ""
+    return f"the files contain nothing of rank{'s' if len(absent) > 1 else ''} {some(absent)}" if absent else ""
+
+
+def some(ranks: Sequence[int]) -> str:
+    """Return the first ones of these ranks, for people."""
+    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
 
 
 # ---- writing

@@ -15,7 +15,7 @@ from __future__ import annotations
 from ..capture.clocks import MEETING
 from ..model.events import OPEN
 from ..model.match import IS_COLLECTIVE
-from .foreign import Call, ForeignJob
+from .foreign import Call, ForeignJob, some
 
 SHIFTS = 16  # the largest difference of two windows, in calls of one group
 TRUST = 20_000_000  # ns; clocks of hosts are assumed to be right by this
@@ -43,10 +43,9 @@ def number(job: ForeignJob) -> None:
                 call.seq = place + shift - first + 1
         if missing := sorted(calls.keys() - shifts.keys()):
             unrelated.update(missing)
-            ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
             job.notes.append(
-                f"which calls on {job.groups[key].name or key} of rank {ranks} belong to those of rank {base} can't be "
-                "told (clocks too far apart, or windows that don't overlap): they are not compared"
+                f"which calls on {job.groups[key].name or key} of rank {some(missing)} belong to those of rank {base} "
+                "can't be told (clocks too far apart, or windows that don't overlap): they are not compared"
             )
     for rank in sorted(unrelated):
         if not any(call.seq for call in job.ranks[rank].calls):
