@@ -41,6 +41,7 @@ extern mpy_options_t mpy_options;
 void mpy_fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 
 const uint8_t *mpy_lower_secret(void); /* the job's secret: MPY_SECRET_BYTES */
+uint64_t mpy_lower_attempt(void);      /* the same number in all ranks of this run, and in no other run */
 const char *mpy_upper_dir(void);       /* directory of our libmpi.so.12 */
 const char *mpy_self_path(void);       /* this executable */
 #endif

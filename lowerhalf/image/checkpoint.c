@@ -21,6 +21,7 @@
 #include "mpi/load.h"
 #include "process/children.h"
 #include "process/fds/fds.h"
+#include "process/memory_files.h"
 #include "process/process.h"
 #include "restore.h"
 #include "snapshot.h"
@@ -47,12 +48,14 @@ static int check(int grace_ms, char *error, size_t n) {
     grace_left_ms = grace_ms;
     /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
+    mpy_memory_files_look();
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
     int none = 0;
     /* The failure may be due to the pipe to a child that was started later. If such a child exists, succeed: STOP waits
-     * for it, and then finds anything that remains. */
+     * for it, or until it has joined the tree, and then finds anything that remains. */
     char child[256];
-    return mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child) ? 0 : -1;
+    if (mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child)) return 0;
+    return mpy_children_may_join() ? 0 : -1;
 }
 
 static int stop(char *error, size_t n) {

@@ -14,8 +14,7 @@
 #include "isolate/fdguard.h"
 #include "isolate/trapstate.h"
 #include "process/advice.h"
-#include "process/shared_memory.h"
-#include <dirent.h>
+#include "process/memory_files.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -194,37 +193,6 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
     free(maps);
 }
 
-/* Shared memory without a file (memfd, a deleted file, MAP_ANONYMOUS) is restored as new memory. So it must not be
- * shared within the process: a descriptor of the same file, or a second mapping of the same pages, would show other
- * bytes afterwards. */
-static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, char *error, size_t n) {
-    for (const mpy_map_t *o = maps; o < maps + count; o++) {
-        if (o == m || !o->shared || o->device != m->device || o->inode != m->inode ||
-            o->offset >= m->offset + (m->hi - m->lo) || m->offset >= o->offset + (o->hi - o->lo))
-            continue;
-        return mpy_reason(error, n, "shared memory (%s) is mapped twice, at %#lx and %#lx, and its file has no name; "
-                          "unmap one before the checkpoint", m->path, (unsigned long)m->lo, (unsigned long)o->lo);
-    }
-    DIR *d = opendir("/proc/thread-self/fd");
-    int found = -1;
-    for (struct dirent *e; d && found < 0 && (e = readdir(d));) {
-        struct stat st;
-        int fd = atoi(e->d_name);
-        if (e->d_name[0] != '.' && !mpy_fd_is_lower(fd) && fstat(fd, &st) == 0 && st.st_dev == m->device &&
-            st.st_ino == m->inode)
-            found = fd;
-    }
-    if (d) closedir(d);
-    if (found < 0) return 0;
-    return mpy_reason(error, n, "descriptor %d (%s) is a file without a name that is also mapped shared; close it or "
-                      "unmap it before the checkpoint", found, m->path);
-}
-
-int mpy_maps_place(const mpy_map_t *m, uint64_t *place, char *error, size_t n) {
-    const mpy_shared_map_t shared = {m->device, m->inode, m->offset, m->hi - m->lo};
-    return m->shared ? mpy_shared_memory_place(&shared, place, error, n) : 0;
-}
-
 int mpy_maps_check(char *error, size_t n) {
     if (MPY_TRAP->foreign)
         return mpy_reason(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that "
@@ -233,12 +201,8 @@ int mpy_maps_check(char *error, size_t n) {
     long count = mpy_maps_read(&maps, error, n);
     int bad = count < 0 ? -1 : 0;
     for (long i = 0; i < count && !bad; i++) {
-        uint64_t place;
-        if (maps[i].shared && maps[i].deleted &&
-            (check_alone(maps, count, &maps[i], error, n) || mpy_maps_place(&maps[i], &place, error, n) < 0))
-            bad = -1;
-        else if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) &&
-                 strcmp(maps[i].path, "/dev/zero")) {
+        if (!strncmp(maps[i].path, "/dev/", 5) && !mpy_memory_file_is_posix(maps[i].path) &&
+            strcmp(maps[i].path, "/dev/zero")) {
             snprintf(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
             bad = -1;
         }

@@ -26,8 +26,6 @@ void mpy_maps_learn_advice(void);
 void mpy_maps_free(mpy_map_t *maps, long count);
 /* Returns -1 with one line in `error` if a mapping can't be saved (for example device memory). */
 int mpy_maps_check(char *error, size_t n);
-/* For shared memory without a file: see mpy_shared_memory_place. */
-int mpy_maps_place(const mpy_map_t *m, uint64_t *place, char *error, size_t n);
 
 /* The system calls in code that is mapped now below 4 GiB. */
 int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n);

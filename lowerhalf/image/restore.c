@@ -19,6 +19,7 @@
 #include "base/sys.h"
 #include "image/file/chain.h"
 #include "image/lazy/lazy.h"
+#include "isolate/fdguard.h"
 #include "isolate/threads.h"
 #include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
@@ -29,6 +30,7 @@
 #include "process/advice.h"
 #include "process/children.h"
 #include "process/fds/fds.h"
+#include "process/memory_files.h"
 #include "process/process.h"
 #include "stop.h"
 #include <errno.h>
@@ -48,7 +50,6 @@ long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
 
-int mpy_restore_shared = -1;
 static volatile uint32_t gate;
 static uint64_t lower_main_fs;
 
@@ -58,23 +59,32 @@ static int fail(char *error, size_t n, const char *what) {
 
 /* ---- memory ---- */
 
+/* Opens the file that a region maps, or fails with -1 and a line. */
+static int open_file(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
+    const char *path = mpy_image_file_path(image, r->file);
+    const mpy_image_file_t *file = &image->files[r->file];
+    if (!(r->flags & MPY_REGION_MEMORY_FILE)) {
+        int writes_back = (r->flags & MPY_REGION_SHARED) && (r->prot & PROT_WRITE);
+        int fd = open(path, (writes_back ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+        return fd < 0 ? fail(error, n, path) : fd;
+    }
+    if (path[0]) return mpy_memory_file_open_posix(path, file->bytes, mpy_lower_attempt(), error, n);
+    return mpy_memory_file_open(file->device, file->inode, r->file_offset + (r->hi - r->lo), error, n);
+}
+
 static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
     int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE) |
                 (r->flags & MPY_REGION_GROWSDOWN ? MAP_GROWSDOWN : 0),
         prot = PROT_READ | PROT_WRITE;
     void *p;
     if (r->flags & MPY_REGION_FILE) {
-        const char *path = mpy_image_file_path(image, r->file);
-        int writes_back = (r->flags & MPY_REGION_SHARED) && (r->prot & PROT_WRITE);
-        if (r->flags & MPY_REGION_SHARED) prot = (int)r->prot;
-        int fd = open(path, (writes_back ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-        if (fd < 0) return fail(error, n, path);
+        if ((r->flags & MPY_REGION_SHARED) && !(r->flags & MPY_REGION_MEMORY_FILE)) prot = (int)r->prot;
+        int fd = open_file(image, r, error, n);
+        if (fd < 0) return -1;
         p = mmap((void *)r->lo, r->hi - r->lo, prot, flags, fd, (off_t)r->file_offset);
         int saved = errno;
-        close(fd);
+        mpy_fd_close(fd);
         errno = saved;
-    } else if (r->flags & MPY_REGION_TREE) {
-        p = mmap((void *)r->lo, r->hi - r->lo, prot, flags, mpy_restore_shared, (off_t)r->file_offset);
     } else {
         p = mmap((void *)r->lo, r->hi - r->lo, prot, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
@@ -250,7 +260,7 @@ int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
 }
 
 int mpy_restore_commit(char *error, size_t n) {
-    if (mpy_fds_commit(error, n)) return -1;
+    if (mpy_fds_commit(error, n) || mpy_memory_files_commit(error, n)) return -1;
     if (mpy_mpi_is_up(MPY_UPPER)) { /* no rank may write to a shared file before every rank has truncated it */
         int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
         if (barrier(MPI_COMM_WORLD))

@@ -5,8 +5,6 @@
 
 /* calls the real MPI_Init if the program had called it */
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n);
-/* the file with the memory that the processes of a tree share (process/shared_memory.h); -1: none */
-extern int mpy_restore_shared;
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n);
 int mpy_restore_process(const mpy_image_t *image, char *error, size_t n); /* descriptors, signals, traps and the like */
 /* the program knows another process of its tree by `shown` (after mpy_restore_process) */

@@ -24,10 +24,12 @@
 #include "process/advice.h"
 #include "process/cpu.h"
 #include "process/fds/fds.h"
+#include "process/memory_files.h"
 #include "process/process.h"
 #include "stop.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <manapy/image_path.h>
 #include <manapy/syscall.h>
 #include <sched.h>
@@ -55,39 +57,56 @@ static void *add(mpy_snapshot_t *s, mpy_vector_t *v, size_t count) {
  * not a regular file. */
 static int find_file(mpy_snapshot_t *s, const mpy_map_t *m, long *index) {
     struct stat st;
+    char now[PATH_MAX];
+    const char *name = m->path;
     *index = -1;
-    if (!m->path[0] || m->deleted || stat(m->path, &st) || !S_ISREG(st.st_mode) || st.st_ino != m->inode) return 0;
+    if (m->deleted)
+        name = m->shared && mpy_memory_file_find(m->device, m->inode, now, sizeof now) ? now : "";
+    if (!name[0] || stat(name, &st) || !S_ISREG(st.st_mode) || st.st_ino != m->inode) return 0;
     mpy_image_file_t *files = s->files.items;
     for (size_t i = 0; i < s->files.count; i++)
-        if (files[i].inode == m->inode && !strcmp((char *)s->strings.items + files[i].path, m->path)) {
+        if (files[i].inode == m->inode && !strcmp((char *)s->strings.items + files[i].path, name)) {
             *index = (long)i;
             return 0;
         }
-    size_t length = strlen(m->path) + 1, at = s->strings.count;
+    size_t length = strlen(name) + 1, at = s->strings.count;
     char *path = add(s, &s->strings, length);
     mpy_image_file_t *file = path ? add(s, &s->files, 1) : NULL;
     if (!file) return -1;
-    memcpy(path, m->path, length);
+    memcpy(path, name, length);
     *file = (mpy_image_file_t){at, st.st_dev, st.st_ino, (uint64_t)st.st_size,
                                (uint64_t)st.st_mtim.tv_sec * 1000000000ul + (uint64_t)st.st_mtim.tv_nsec};
     *index = (long)s->files.count - 1;
     return 0;
 }
 
-static int note_region(mpy_snapshot_t *s, const mpy_map_t *m, char *error, size_t n) {
+/* A file without a name. */
+static int add_memory_file(mpy_snapshot_t *s, const mpy_map_t *m, long *index) {
+    size_t at = s->strings.count;
+    char *path = add(s, &s->strings, 1);
+    mpy_image_file_t *file = path ? add(s, &s->files, 1) : NULL;
+    if (!file) return -1;
+    *path = '\0';
+    *file = (mpy_image_file_t){.path = at, .device = m->device, .inode = m->inode};
+    *index = (long)s->files.count - 1;
+    return 0;
+}
+
+static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     long file;
-    uint64_t place;
     if (find_file(s, m, &file)) return -1;
+    const mpy_image_file_t *known = file < 0 ? NULL : (mpy_image_file_t *)s->files.items + file;
+    int in_memory = m->shared && (known ? mpy_memory_file_is_posix((char *)s->strings.items + known->path)
+                                        : mpy_memory_file_is_shared(m->device, m->inode));
+    if (in_memory && file < 0 && add_memory_file(s, m, &file)) return -1;
     mpy_image_region_t *r = add(s, &s->regions, 1);
     if (!r) return -1;
     *r = (mpy_image_region_t){.lo = m->lo, .hi = m->hi, .prot = m->prot, .file_offset = m->offset};
     mpy_advice_policy(r);
     if (m->shared) r->flags |= MPY_REGION_SHARED;
     if (file >= 0) { r->flags |= MPY_REGION_FILE; r->file = (uint32_t)file; }
-    if (m->shared && file >= 0) return 0; /* its content is in the file */
-    int with_others = mpy_maps_place(m, &place, error, n);
-    if (with_others < 0) return -1;
-    if (with_others) r->flags |= MPY_REGION_TREE, r->file_offset = place;
+    if (in_memory) r->flags |= MPY_REGION_MEMORY_FILE;
+    if (m->shared && file >= 0 && !in_memory) return 0; /* its content is in the file */
     mpy_pages_t *pages = add(s, &s->pages, 1);
     if (!pages) return -1;
     *pages = (mpy_pages_t){.map = m};
@@ -100,7 +119,8 @@ static void link_files(mpy_snapshot_t *s) {
     mpy_pages_t *pages = s->pages.items;
     for (size_t i = 0; i < s->pages.count; i++) {
         while (region->lo != pages[i].map->lo) region++;
-        if (region->flags & MPY_REGION_FILE) pages[i].file = (mpy_image_file_t *)s->files.items + region->file;
+        if ((region->flags & MPY_REGION_FILE) && !(region->flags & MPY_REGION_MEMORY_FILE))
+            pages[i].file = (mpy_image_file_t *)s->files.items + region->file;
     }
 }
 
@@ -116,8 +136,9 @@ static int note_advice(mpy_snapshot_t *s) {
 static int note_regions(mpy_snapshot_t *s, char *error, size_t n) {
     s->nmaps = mpy_maps_read(&s->maps, error, n);
     if (s->nmaps < 0) return -1;
+    mpy_memory_files_look();
     for (long i = 0; i < s->nmaps; i++)
-        if (note_region(s, &s->maps[i], error, n)) return -1;
+        if (note_region(s, &s->maps[i])) return -1;
     link_files(s);
     return 0;
 }

@@ -62,12 +62,17 @@ int mpy_child_is_split(int pid)
 }
 
 /* In a tree, children that are split are left to the hub: they are members, or will be (lowerhalf/tree/kin.c). */
-static int is_saved(int pid)
+static int is_member(int pid)
 {
     for (size_t i = 0; i < nsaved; i++)
         if (saved[i] == pid)
             return 1;
-    return nsaved && mpy_child_is_split(pid);
+    return 0;
+}
+
+static int is_saved(int pid)
+{
+    return is_member(pid) || (nsaved && mpy_child_is_split(pid));
 }
 
 static int counts(int pid, void *context)
@@ -190,6 +195,19 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void
         if (left > 0)
             wait_for(pid, left < ASK_MS ? left : ASK_MS);
     }
+}
+
+static int may_join(int pid, void *unused)
+{
+    mpy_proc_stat_t s;
+    (void)unused;
+    return nsaved && !is_member(pid) && mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' &&
+           s.state != 'Z' && mpy_child_is_split(pid);
+}
+
+int mpy_children_may_join(void)
+{
+    return mpy_children_each(getpid(), may_join, NULL) != 0;
 }
 
 int mpy_children_unreaped(void)

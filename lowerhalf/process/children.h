@@ -27,6 +27,8 @@ int mpy_child_is_split(int pid);
  * id of that one, or 0. */
 typedef int mpy_child_visit_t(int pid, void *context);
 int mpy_children_each(int parent, mpy_child_visit_t *visit, void *context);
+/* Is there a child that is not among those that are saved with this process, but will be? */
+int mpy_children_may_join(void);
 /* Is there a child that has ended but has not been waited for? */
 int mpy_children_unreaped(void);
 

@@ -28,6 +28,7 @@
 #include "tree/tree.h"
 #include <limits.h>
 #include <linux/membarrier.h>
+#include <manapy/fnv.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,13 @@ static const mpy_services_t services = {
 static mpy_job_t job;
 
 const uint8_t *mpy_lower_secret(void) { return job.secret; }
+
+/* Each run has a coordinator of its own, at another port. */
+uint64_t mpy_lower_attempt(void) {
+    uint64_t job_hash = mpy_fnv1a(job.secret, sizeof job.secret);
+    uint64_t run = (uint64_t)job.port << 32 | MPY_LOWER->generation;
+    return mpy_fnv1a_words(job_hash, mpy_fnv1a(job.host, strlen(job.host)), run);
+}
 static const char *resumed;
 
 /* As in DMTCP: new checkpoints go to the directory of the checkpoint from which this job was restarted. */

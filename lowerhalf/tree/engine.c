@@ -61,7 +61,15 @@ static int check(int grace_ms, char *error, size_t n) {
     return mpy_engine.check(grace_ms, error, n);
 }
 
+/* The first child may have been started after CHECK. */
+static void look_again(char *error, size_t n) {
+    int self = getpid();
+    leads = mpy_member_leads(error, n);
+    if (leads) mpy_tree_note(&self, 1);
+}
+
 static int stop(char *error, size_t n) {
+    if (!leads) look_again(error, n);
     if (mpy_engine.stop(error, n)) return -1;
     return leads ? order(&(mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n) : 0;
 }

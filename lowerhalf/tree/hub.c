@@ -37,7 +37,8 @@
 #include <unistd.h>
 
 /* JOIN_MS: for forked processes to join; LOOK_MS: between two looks for them; AGAIN_MS: between two checks */
-enum { JOIN_MS = 2000, LOOK_MS = 5, AGAIN_MS = 50 };
+enum { JOIN_MS = 5000, LOOK_MS = 5, AGAIN_MS = 50 };
+enum { STOPS = 20 }; /* in which more processes may have come */
 enum { ORDER_MS = 120000 }; /* a process needs at most 30 s to stop; its image may take longer on a slow disk */
 
 typedef struct guest { int pid, line; } guest_t;
@@ -201,11 +202,15 @@ static int refuse_late(kin_t kin, mpy_tree_message_t *answer) {
 /* Invariant 4 */
 static void stop_all(mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     kin_t kin = gather(JOIN_MS);
-    for (;;) {
+    for (int left = STOPS;; left--) {
         everywhere(order, answer, -1);
         kin = gather(JOIN_MS);
         if (answer->value == 0) answer->value = refuse_late(kin, answer);
         if (kin.came == 0 && (kin.left == 0 || answer->value)) return;
+        if (left == 0 && answer->value == 0)
+            answer->value = mpy_reason(answer->text, sizeof answer->text, "its processes make new processes all the "
+                                       "time: %d stops in turn have found more of them", STOPS);
+        if (left == 0) return;
         mpy_tree_message_t go = {.kind = MPY_TREE_RESUME};
         everywhere(&go, answer, -1);
     }

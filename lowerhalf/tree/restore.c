@@ -18,7 +18,7 @@
 #include "member.h"
 #include "private.h"
 #include "process/fds/fds.h"
-#include "process/shared_memory.h"
+#include "process/memory_files.h"
 #include "tree.h"
 #include <errno.h>
 #include <manapy/proc_stat.h>
@@ -37,7 +37,7 @@ static struct shared {
     volatile uint32_t arrived[MPY_TREE_STAGES], opened;
     volatile int32_t real[MPY_TREE_MAX];
     volatile uint32_t asked, nwants;
-    struct want { int owner, number, wanter, slot; } wants[WANTS_MAX]; /* descriptors */
+    struct want { int owner, number, other_end, wanter, slot; } wants[WANTS_MAX]; /* descriptors */
 } *shared;
 
 static const mpy_image_member_t *members;
@@ -137,7 +137,6 @@ static void open_boxes(void) {
 void mpy_boxes_make_way(void) {
     for (uint32_t i = 0; i < nmembers; i++)
         for (int k = 0; k < 2; k++) boxes[i][k] = mpy_fd_high(boxes[i][k]);
-    mpy_restore_shared = mpy_fd_high(mpy_restore_shared);
 }
 
 static int exchange(mpy_fd_want_t *wants, int n, char *error, size_t room) {
@@ -145,13 +144,15 @@ static int exchange(mpy_fd_want_t *wants, int n, char *error, size_t room) {
     if (at + (uint32_t)n > WANTS_MAX)
         return mpy_reason(error, room, "the processes of the tree share more than %d descriptors", WANTS_MAX);
     for (int i = 0; i < n; i++)
-        shared->wants[at + (uint32_t)i] = (struct want){wants[i].owner, wants[i].number, (int)self, i};
+        shared->wants[at + (uint32_t)i] =
+            (struct want){wants[i].owner, wants[i].number, wants[i].other_end, (int)self, i};
     count(&shared->asked);
     wait_for(&shared->asked, nmembers);
     for (uint32_t i = 0; i < shared->nwants; i++) {
         const struct want *w = &shared->wants[i];
         mpy_tree_message_t m = {.kind = MPY_TREE_PART, .index = (uint32_t)w->slot};
-        if (w->owner == (int)self && !mpy_tree_send(boxes[w->wanter][1], &m, w->number))
+        int fd = w->owner == (int)self ? mpy_fds_wanted(w->number, w->other_end) : -1;
+        if (w->owner == (int)self && (fd < 0 || !mpy_tree_send(boxes[w->wanter][1], &m, fd)))
             return mpy_reason(error, room, "descriptor %d cannot be given to another process: %s", w->number,
                               strerror(errno));
     }
@@ -176,8 +177,7 @@ mpy_image_t *mpy_tree_restore(mpy_image_t *image) {
     if (shared == MAP_FAILED) mpy_fail(1, "no memory for a restart");
     if (!mpy_tree_found(error, sizeof error)) mpy_fail(1, "%s", error);
     open_boxes();
-    mpy_restore_shared = mpy_fd_high(mpy_shared_memory_make());
-    if (mpy_restore_shared < 0) mpy_fail(1, "no memory for a restart: %s", strerror(errno));
+    mpy_memory_files_share();
     mpy_fds_exchange = exchange;
     uint32_t first = self;
     atexit(on_exit_early);
@@ -196,8 +196,6 @@ mpy_image_t *mpy_tree_restore(mpy_image_t *image) {
 }
 
 void mpy_tree_translate(void) {
-    if (mpy_restore_shared >= 0) mpy_fd_close(mpy_restore_shared);
-    mpy_restore_shared = -1;
     for (uint32_t i = 0; i < nmembers; i++)
         if (i != self) mpy_restore_note_id(members[i].pid, shared->real[i]);
 }

@@ -177,6 +177,9 @@ class EtcdStore(Store):
         text = " ".join((cause.details() or "").split())
         if "last error: " in text:  # gRPC's list of all that it has tried
             text = text.rpartition("last error: ")[2]
+        # a member without a leader whose own limit was up before ours
+        if cause.code().name == "UNKNOWN" and "deadline exceeded" in text:
+            return "DEADLINE_EXCEEDED", text
         # some versions say so instead of UNAUTHENTICATED
         if cause.code().name == "INVALID_ARGUMENT" and "token" in text:
             return "UNAUTHENTICATED", text

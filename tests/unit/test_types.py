@@ -10,6 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # mypy, from the beginning; beside other work
 def test_types(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)

@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 5u
+#define MPY_IMAGE_VERSION 6u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (2u << 20) /* maximum length of a run: a lazy restart reads a run as a whole */
 #define MPY_FRAME_MAX (1u << 20) /* maximum length of a ZIPPED run in memory */
@@ -118,8 +118,9 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_SEQUENTIAL = 1024,
     MPY_REGION_RANDOM = 2048,
     MPY_REGION_MERGEABLE = 4096,
-    /* shared, without a file, with other processes of the tree: file_offset is its place (process/shared_memory.h) */
-    MPY_REGION_TREE = 8192,
+    /* Of a file whose content is only in memory (process/memory_files.h), and in the image: POSIX shared memory, or one
+     * without a name, which is used at several places. The path of the latter is "". */
+    MPY_REGION_MEMORY_FILE = 8192,
 };
 
 typedef struct mpy_image_region {

@@ -11,8 +11,8 @@
  *     inherit ours.
  *  2. The child may share our memory (vfork). So nothing is left behind there, except a page for a very long list of
  *     arguments: nobody could unmap it.
- *  3. An exec is not changed once MPI is initialized: the programs below the MPI process are not of the tree. Nor is a
- *     child's exec of a program that cannot call MPI through our libraries, or that starts a job of its own.
+ *  3. An exec of the MPI process itself is not changed once MPI is initialized: it ends the rank. Nor is a child's exec
+ *     of a program that cannot call MPI through our libraries, or that starts a job of its own.
  *  4. An invitation to the tree (lowerhalf/tree/hub.c) that arrives during an exec does not end the new program: the
  *     signal is ignored there.
  */
@@ -129,7 +129,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
     char *const *envp = (char *const *)t->a[2];
     uint64_t mask = *(uint64_t *)&t->uc->uc_sigmask;
     int own = mpy_sys(SYS_getpid) == mpy_id_real(MPY_TRAP->pid);
-    if (!how.launcher || MPY_UPPER->mpi_initialized) return exec_program(path, argv, envp, mask);
+    if (!how.launcher || (own && MPY_UPPER->mpi_initialized)) return exec_program(path, argv, envp, mask);
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */
     if (r) return r;

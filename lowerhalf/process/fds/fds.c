@@ -243,7 +243,6 @@ static int finish(mpy_fdtable_t *t, char *err, size_t n)
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++)
         if (ops[d->kind]->finish && ops[d->kind]->finish(t, d, &d->saved, err, n))
             return -1;
-    mpy_fd_pairs_settle(t);
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
         if (d->made >= 0)
             mpy_fd_close(d->made);
@@ -309,5 +308,6 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
 
 int mpy_fds_commit(char *err, size_t n)
 {
+    mpy_fd_pairs_commit();
     return mpy_fd_file_commit(err, n);
 }

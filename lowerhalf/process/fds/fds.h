@@ -34,8 +34,10 @@ enum { MPY_FD_RELATIVES = 128 };
 void mpy_fds_relatives(const int *pids, int n);
 /* Restart: gets descriptors from other processes (`owner`: their index) into `got`. All processes of the tree call it
  * once, when they have put their own descriptors into place. NULL: a single process. */
-typedef struct mpy_fd_want { int owner, number, got; } mpy_fd_want_t;
+typedef struct mpy_fd_want { int owner, number, other_end, got; } mpy_fd_want_t;
 extern int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
+/* During the exchange: the descriptor that the owner sends. */
+int mpy_fds_wanted(int number, int other_end);
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
 int mpy_fds_check(char *err, size_t n);
 int mpy_fds_save(mpy_blob_t *b, char *err, size_t n);

@@ -17,6 +17,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "process/memory_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -98,7 +99,7 @@ static int cut_later(mpy_desc_t *d, off_t bytes)
 
 static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
-    const char *path = mpy_reader_string(r);
+    const char *path = mpy_memory_file_now(mpy_reader_string(r));
     off_t offset = mpy_reader_i64(r), bytes = mpy_reader_i64(r);
     int directory = S_ISDIR(d->st.st_mode);
     struct stat st;
@@ -170,11 +171,16 @@ static int is_memfd(const mpy_desc_t *d)
     return !strncmp(d->path, "/memfd:", 7);
 }
 
+static int is_in_memory(const mpy_desc_t *d)
+{
+    return mpy_memory_file_is_mapped(d->st.st_dev, d->st.st_ino, (uint64_t)d->st.st_size);
+}
+
 static int content_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 {
     struct statfs fs;
     (void)t;
-    if ((uint64_t)d->st.st_size > CONTENT_MAX)
+    if ((uint64_t)d->st.st_size > CONTENT_MAX && !is_in_memory(d))
         return mpy_reason(err, n, "descriptor %d is a %s of %lld bytes (%s); up to %lu are saved", d->number,
                           is_memfd(d) ? "memfd" : "deleted file", (long long)d->st.st_size, d->path, CONTENT_MAX);
     if (fstatfs(d->number, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC)
@@ -263,8 +269,12 @@ static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *er
     mpy_blob_put_string(b, name);
     mpy_blob_put_u32(b, (uint32_t)is_memfd(d));
     mpy_blob_put_u32(b, (uint32_t)(seals < 0 ? 0 : seals));
+    mpy_blob_put_u32(b, (uint32_t)mpy_memory_file_is_shared(d->st.st_dev, d->st.st_ino));
+    mpy_blob_put_u64(b, (uint64_t)d->st.st_size);
     mpy_blob_put_u32(b, (uint32_t)first);
-    return first ? content_put(t, d, b, err, n) : 0;
+    if (first && is_in_memory(d))
+        mpy_blob_put_u64(b, 0); /* its pages are in the image */
+    return first && !is_in_memory(d) ? content_put(t, d, b, err, n) : 0;
 }
 
 /* Creates an empty file without a name, in the old directory if possible. */
@@ -294,8 +304,6 @@ static int create(const char *name, int memfd)
 
 static int fill(int fd, const uint8_t *content, size_t bytes)
 {
-    if (ftruncate(fd, (off_t)bytes))
-        return -1;
     for (size_t done = 0; done < bytes;) {
         ssize_t put = pwrite(fd, content + done, bytes - done, (off_t)done);
         if (put < 0 && errno != EINTR)
@@ -312,17 +320,22 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
     const char *name = mpy_reader_string(r);
     int memfd = (int)mpy_reader_u32(r);
     uint32_t seals = mpy_reader_u32(r);
+    int shared = (int)mpy_reader_u32(r);
+    uint64_t size = mpy_reader_u64(r);
     int first = (int)mpy_reader_u32(r);
     size_t bytes = 0;
     const uint8_t *content = first ? mpy_reader_bytes(r, &bytes) : (const uint8_t *)"";
     d->object = dev * 0x9E3779B97F4A7C15ul ^ ino;
-    d->which = (int)seals;
+    d->which = shared ? 0 : (int)seals;
     mpy_desc_t *base = first ? d : mpy_fdtable_object(t, d);
     if (r->failed || !content || !base || (base != d && base->extra < 0) || (memfd && strncmp(name, "/memfd:", 7)))
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     if (first) {
-        d->extra = mpy_fdtable_temp(t, create(name, memfd));
-        if (d->extra < 0 || fill(d->extra, content, bytes))
+        int fd = shared ? mpy_memory_file_open(dev, ino, size, err, n) : create(name, memfd);
+        if (shared && (fd < 0 || mpy_memory_file_end_as(dev, ino, size, (int)seals, err, n)))
+            return -1;
+        d->extra = mpy_fdtable_temp(t, fd);
+        if (d->extra < 0 || (!shared && ftruncate(d->extra, (off_t)size)) || fill(d->extra, content, bytes))
             return mpy_reason(err, n, "can't write the deleted file %s of %zu bytes again, which was descriptor %d: %s",
                               name, bytes, d->number, strerror(errno));
     }

@@ -43,10 +43,11 @@ typedef struct mpy_desc {
     int flags;  /* F_GETFL */
     struct stat st;
     char *path; /* target of the link in /proc/self/fd */
-    /* STDIO: 0, 1 or 2; INHERITED: its number at launch; ELSEWHERE: 1 for a pipe; restore of CONTENT: seals, of PAIR:
-     * shutdown state */
+    /* STDIO: 0, 1 or 2; INHERITED: its number at launch; ELSEWHERE: an mpy_fd_share_t; restore of CONTENT: seals, of
+     * PAIR: shutdown state */
     int which;
     int owner, owners_number; /* ELSEWHERE: index of the process, and its descriptor */
+    int keeps; /* ELSEWHERE, other end of a pair: this process keeps the state of the end (fds_pair.c) */
     int made;   /* restore: temporary descriptor */
     int extra;  /* restore: a second descriptor that the kind needs until the end (other end of a pipe), or -1 */
     uint64_t object; /* restore: identifies an object that several descriptions share (pipe, pair, deleted file) */
@@ -109,14 +110,34 @@ int mpy_fdlocks_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n);
 int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n);
 
 /* fds_socket.c */
-void mpy_fd_pairs_settle(mpy_fdtable_t *t);
+int mpy_socket_option(int fd, int level, int name);
+void mpy_socket_options_save(int fd, mpy_blob_t *b);
+void mpy_socket_options_restore(int fd, mpy_reader_t *r);
+
+/* fds_pair.c */
+typedef struct mpy_unix_state {
+    uint32_t peer;             /* inode of the partner; 0: none any more */
+    uint32_t waiting, backlog; /* of a listening socket: connections */
+    uint8_t shutdown;          /* bit 0 receiving, bit 1 sending (the kernel's RCV_SHUTDOWN, SEND_SHUTDOWN) */
+} mpy_unix_state_t;
+/* Returns -1 if the kernel does not tell. */
+int mpy_unix_state(ino_t ino, mpy_unix_state_t *state);
+/* The keeper's record of an end of a pair that another process makes. d->number is the end, d->extra the other one. */
+int mpy_fd_end_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n);
+int mpy_fd_end_restore(mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n);
+/* All processes have filled their queues. */
+void mpy_fd_pairs_commit(void);
 
 /* fds_tree.c */
+/* What ELSEWHERE gets from the owner: the same description; a pipe, to open an end of it; the other end of a pair. */
+typedef enum { MPY_FD_SHARE_SAME, MPY_FD_SHARE_PIPE, MPY_FD_SHARE_OTHER_END } mpy_fd_share_t;
 /* Does another process of the tree restore this description? Returns 1 and fills it in, 0, or -1 with the reason why it
  * can't be saved. */
 int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n);
 /* Does a process of the tree have an end of d's pipe that is open for O_RDONLY or O_WRONLY? */
 int mpy_fd_relative_has(const mpy_desc_t *d, int accmode);
+/* Does a process of the tree have a descriptor of the socket with this inode? */
+int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode);
 /* Restart: makes the descriptions that others restore. */
 int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n);
 

@@ -1,13 +1,13 @@
 /* fds_tree.c - descriptors that several processes of a rank's tree (lowerhalf/tree) have: open file descriptions that
- * they share, and the ends of a pipe.
+ * they share, and the ends of a pipe or of a socket pair.
  *
  * Lower half; libc allowed. One process restores such an object, its owner; the others get it from the owner at the
  * restart, through mpy_fds_exchange.
  *
  * Invariants
  *  1. All processes find the same owner: the first one in the list of relatives that has the description; of a pipe,
- *     the first one that can read from it, because it can save the content. Nobody changes descriptors when images are
- *     written: all processes are halted.
+ *     the first one that can read from it, because it can save the content; of a socket pair, the first one that has
+ *     one of its ends. Nobody changes descriptors when images are written: all processes are halted.
  *  2. Each process opens an end of a pipe anew from the one that it gets.
  */
 #define _GNU_SOURCE
@@ -83,6 +83,22 @@ static int may_be_same(const mpy_desc_t *d, int pid, int fd, mode_t access)
     return S_ISREG(d->st.st_mode) && syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, d->number, fd) < 0;
 }
 
+static int has_it(const mpy_desc_t *d, int pid, int fd, mode_t access)
+{
+    (void)d, (void)pid, (void)fd, (void)access;
+    return 1;
+}
+
+int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode)
+{
+    mpy_desc_t other = *d;
+    other.st.st_ino = inode;
+    for (int i = 0; i < nrelatives; i++)
+        if (find(&other, relatives[i], has_it) >= 0)
+            return 1;
+    return 0;
+}
+
 int mpy_fd_relative_has(const mpy_desc_t *d, int accmode)
 {
     for (int i = 0; i < nrelatives; i++)
@@ -122,16 +138,48 @@ static int is_self(int index)
     return relatives[index] == getpid();
 }
 
+static int pair_elsewhere(mpy_desc_t *d)
+{
+    mpy_unix_state_t state;
+    mpy_desc_t other = *d;
+    int owner = 0, keeper = 0, fd = -1;
+    if (mpy_unix_state(d->st.st_ino, &state))
+        return 0;
+    other.st.st_ino = state.peer;
+    for (; owner < nrelatives && fd < 0; owner++) {
+        d->which = MPY_FD_SHARE_SAME;
+        if ((fd = find(d, relatives[owner], has_it)) >= 0)
+            break;
+        d->which = MPY_FD_SHARE_OTHER_END;
+        if (state.peer && (fd = find(&other, relatives[owner], has_it)) >= 0)
+            break;
+    }
+    if (fd < 0 || is_self(owner))
+        return 0;
+    d->owner = owner;
+    d->owners_number = fd;
+    d->keeps = d->which == MPY_FD_SHARE_OTHER_END && first_with(d, has_it, &keeper) >= 0 && is_self(keeper);
+    return 1;
+}
+
+/* Kinds of which several processes may have one description. */
+static int can_be_shared(mpy_fd_kind_t kind)
+{
+    return kind == MPY_FD_FILE || kind == MPY_FD_CONTENT || kind == MPY_FD_EVENT || kind == MPY_FD_TIMER ||
+           kind == MPY_FD_SOCKET;
+}
+
 int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n)
 {
     int owner = 0, pipe = d->kind == MPY_FD_PIPE;
     if (nrelatives == 0 || S_ISCHR(d->st.st_mode) || S_ISDIR(d->st.st_mode))
         return 0;
+    if (d->kind == MPY_FD_PAIR)
+        return pair_elsewhere(d);
     int fd = first_with(d, pipe ? reads : is_same, &owner), other = owner;
     for (int i = 0; !pipe && i < nrelatives; i++)
         if (!is_self(i) && (find(d, relatives[i], may_be_same) >= 0 ||
-                            (d->kind != MPY_FD_FILE && d->kind != MPY_FD_CONTENT && d->kind != MPY_FD_EVENT &&
-                             find(d, relatives[i], is_same) >= 0)))
+                            (!can_be_shared(d->kind) && find(d, relatives[i], is_same) >= 0)))
             return refuse(d, relatives[i], err, n);
     if (fd < 0 || is_self(owner))
         return 0;
@@ -139,7 +187,7 @@ int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n)
         return refuse(d, relatives[other], err, n);
     d->owner = owner;
     d->owners_number = fd;
-    d->which = pipe;
+    d->which = pipe ? MPY_FD_SHARE_PIPE : MPY_FD_SHARE_SAME;
     return 1;
 }
 
@@ -153,11 +201,12 @@ static int check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 
 static int save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
-    (void)t, (void)err, (void)n;
+    (void)t;
     mpy_blob_put_u32(b, (uint32_t)d->owner);
     mpy_blob_put_u32(b, (uint32_t)d->owners_number);
     mpy_blob_put_u32(b, (uint32_t)d->which);
-    return 0;
+    mpy_blob_put_u32(b, (uint32_t)d->keeps);
+    return d->keeps ? mpy_fd_end_save(d, b, err, n) : 0;
 }
 
 static int make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
@@ -166,18 +215,27 @@ static int make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, siz
     d->owner = (int)mpy_reader_u32(r);
     d->owners_number = (int)mpy_reader_u32(r);
     d->which = (int)mpy_reader_u32(r);
+    d->keeps = (int)mpy_reader_u32(r);
     return r->failed ? mpy_reason(err, n, "descriptor %d: damaged record", d->number) : 0;
 }
 
-const mpy_fd_ops_t mpy_fd_elsewhere_ops = {check, save, make, NULL};
+static int finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
+{
+    (void)t;
+    return d->keeps ? mpy_fd_end_restore(d, r, err, n) : 0;
+}
+
+const mpy_fd_ops_t mpy_fd_elsewhere_ops = {check, save, make, finish};
 
 int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
 
 static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n)
 {
-    if (!d->which) {
+    if (d->which != MPY_FD_SHARE_PIPE) {
         d->made = mpy_fdtable_temp(t, got);
-        return d->made < 0 ? mpy_reason(err, n, "descriptor %d: %s", d->number, strerror(errno)) : 0;
+        if (d->made < 0 || (d->keeps && fcntl(d->made, F_SETFL, d->flags & (O_APPEND | O_NONBLOCK))))
+            return mpy_reason(err, n, "descriptor %d: %s", d->number, strerror(errno));
+        return 0;
     }
     d->made = mpy_fdtable_reopen(t, got, (d->flags & O_ACCMODE) | O_NONBLOCK);
     mpy_fd_close(got);
@@ -186,21 +244,40 @@ static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n)
     return 0;
 }
 
+static const mpy_fdtable_t *giving;
+
+int mpy_fds_wanted(int number, int other_end)
+{
+    for (const mpy_fdnumber_t *i = giving->numbers; other_end && i < giving->numbers + giving->nnumbers; i++)
+        if (i->number == number)
+            return giving->descs[i->desc].extra;
+    return number;
+}
+
 int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n)
 {
     if (!mpy_fds_exchange)
         return 0;
-    mpy_fd_want_t *wants = calloc((size_t)t->ndescs + 1, sizeof *wants);
+    mpy_fd_want_t *wants = calloc(2 * (size_t)t->ndescs + 1, sizeof *wants);
     int count = 0;
     if (!wants)
         return mpy_reason(err, n, "out of memory while restoring descriptors");
-    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++)
-        if (d->kind == MPY_FD_ELSEWHERE)
-            wants[count++] = (mpy_fd_want_t){d->owner, d->owners_number, -1};
+    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
+        if (d->kind != MPY_FD_ELSEWHERE)
+            continue;
+        wants[count++] = (mpy_fd_want_t){d->owner, d->owners_number, d->which == MPY_FD_SHARE_OTHER_END, -1};
+        if (d->keeps)
+            wants[count++] = (mpy_fd_want_t){d->owner, d->owners_number, 0, -1};
+    }
+    giving = t;
     int bad = mpy_fds_exchange(wants, count, err, n), at = 0;
-    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs && !bad; d++)
-        if (d->kind == MPY_FD_ELSEWHERE)
-            bad = take(t, d, wants[at++].got, err, n);
+    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs && !bad; d++) {
+        if (d->kind != MPY_FD_ELSEWHERE)
+            continue;
+        bad = take(t, d, wants[at++].got, err, n);
+        if (d->keeps)
+            d->extra = mpy_fdtable_temp(t, wants[at++].got);
+    }
     free(wants);
     return bad;
 }

@@ -221,11 +221,6 @@ REFUSED = {
         "import subprocess; p = subprocess.Popen(['sleep', '1000']); fd = p.pid; close = lambda: (p.kill(), p.wait())",
         r"rank 0.*\b{fd}\b.*sleep",
     ),
-    "nameless": (
-        "import mmap; fd = os.memfd_create('x'); os.truncate(fd, 4096); m = mmap.mmap(fd, 4096); close = lambda: "
-        "m.close() or os.close(fd)",
-        r"rank 0.*descriptor \d+ .*mapped shared",
-    ),
     "device": ("fd = os.open('/dev/ptmx', os.O_RDWR); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*terminal"),
 }
 

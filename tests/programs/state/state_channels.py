@@ -131,6 +131,35 @@ def state_listening() -> Iterator[None]:
     assert peer.recv(1) == b"x"
 
 
+def state_listening_with_a_name() -> Iterator[None]:
+    """The name is a file in a temporary directory, or in no file system; or the file has been removed."""
+    names = ["/tmp/manapy-test-{}/listener", "\0manapy-test-{}", "/tmp/manapy-test-{}/removed"]
+    names = [name.format(os.getpid()) for name in names]
+    os.makedirs(os.path.dirname(names[0]))
+    servers = [socket.socket(socket.AF_UNIX) for _ in names]
+    for server, name in zip(servers, names, strict=True):
+        server.bind(name)
+        server.listen(3)
+    os.chmod(names[0], 0o640)
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(names[0])
+    peer, _ = servers[0].accept()
+    peer.sendall(b"before")
+    os.unlink(names[2])
+    yield
+    assert client.recv(10) == b"before"
+    assert os.stat(names[0]).st_mode & 0o777 == 0o640 and not os.path.exists(names[2])
+    for server, name in zip(servers[:2], names, strict=False):
+        assert server.getsockname() in (name, name.encode())
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(name)
+        peer, _ = server.accept()
+        client.sendall(b"after")
+        assert peer.recv(10) == b"after"
+    os.unlink(names[0])
+    os.rmdir(os.path.dirname(names[0]))
+
+
 def state_event() -> Iterator[None]:
     event = os.eventfd(3)
     counting = os.eventfd(2, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)

@@ -122,6 +122,69 @@ def state_memory_file() -> Iterator[None]:
     assert os.pread(memory, 20, 0) == b"in memory!"
 
 
+def _show_one_file(file: int, views: list[mmap.mmap]) -> None:
+    """What is written at one place is seen at all others."""
+    for number, view in enumerate(views):
+        view[0] = number
+        assert all(other[0] == number for other in views) and os.pread(file, 1, 0) == bytes([number])
+    os.pwrite(file, b"end", 5)
+    assert all(view[5:8] == b"end" for view in views)
+
+
+def state_memory_file_mapped_twice() -> Iterator[None]:
+    memory = os.memfd_create("memory", os.MFD_ALLOW_SEALING)
+    os.truncate(memory, 3 * mmap.PAGESIZE)
+    views = [mmap.mmap(memory, 2 * mmap.PAGESIZE), mmap.mmap(memory, mmap.PAGESIZE)]
+    tail = mmap.mmap(memory, mmap.PAGESIZE, offset=2 * mmap.PAGESIZE)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    tail[-4:] = b"tail"
+    yield
+    _show_one_file(memory, views)
+    assert os.pread(memory, 9, 3 * mmap.PAGESIZE - 4) == b"tail" == tail[-4:]
+    assert fcntl.fcntl(memory, fcntl.F_GET_SEALS) == fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+
+
+def state_mapped_and_deleted() -> Iterator[None]:
+    """Its length is no multiple of the page's."""
+    file = os.open("deleted.bin", os.O_RDWR | os.O_CREAT)
+    os.write(file, b"x" * 5000)
+    views = [mmap.mmap(file, 100), mmap.mmap(file, 5000)]
+    os.unlink("deleted.bin")
+    yield
+    _show_one_file(file, views)
+    assert os.fstat(file).st_size == 5000 and views[1][4999:] == b"x"
+
+
+def state_large_and_mapped() -> Iterator[None]:
+    """Too large for a copy: its pages are in the image."""
+    memory = os.memfd_create("large")
+    os.truncate(memory, 100 << 20)
+    view = mmap.mmap(memory, 0)
+    view[70 << 20] = 7
+    yield
+    _show_one_file(memory, [view])
+    assert os.pread(memory, 1, 70 << 20) == b"\7" and os.fstat(memory).st_size == 100 << 20
+
+
+def state_posix_memory() -> Iterator[None]:
+    """The file has gone when the program is restarted, or has other content."""
+    names = [f"/dev/shm/manapy-test-{os.getpid()}-{kind}" for kind in ("lost", "changed", "closed")]
+    files = [os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600) for name in names]
+    views = []
+    for name, file in zip(names, files, strict=True):
+        os.truncate(file, 3000)
+        views.append(mmap.mmap(file, 3000))
+        views[-1][:2000] = name.ljust(2000).encode()
+    os.close(files.pop())
+    yield
+    for name, view in zip(names, views, strict=True):
+        assert view[:2000] == name.ljust(2000).encode() and open(name, "rb").read() == view[:]
+        os.unlink(name)
+    for file, view in zip(files, views, strict=False):
+        _show_one_file(file, [view])
+        assert os.fstat(file).st_size == 3000
+
+
 def state_directory() -> Iterator[None]:
     os.makedirs("some/where", exist_ok=True)
     open("some/where/file", "w").close()

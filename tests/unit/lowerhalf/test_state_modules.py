@@ -160,7 +160,7 @@ def test_what_the_parent_left_open_does_not_stand_in_the_way(driver: Path, place
         ("inotify", "descriptor 10 is an inotify watch"),
         ("pidfd", "descriptor 10 is a handle of another process"),
         ("netlink", "descriptor 10 is a netlink socket"),
-        ("named", "descriptor 10 is a Unix socket with a name (sock)"),
+        ("named", "descriptor 10 is a Unix socket with a relative name (sock)"),
         ("large", "descriptor 10 is a deleted file of 67108865 bytes"),
         ("ptmx", "descriptor 10 is a pseudo-terminal"),
         ("pipe_outside", "descriptor 10 is a pipe from another process"),
