@@ -30,7 +30,7 @@ extern long (*mpy_trap_fork)(mpy_taken_t *taken);
 extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the exit code */
 
 /* The code page's symbols (trampoline.S), and the address of a symbol in the page. */
-extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];
+extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[], mpy_code_masked_none[];
 uint64_t mpy_code_address(const char *symbol);
 mpy_idpair_t mpy_id_pair(uint32_t i); /* the i-th entry of the list of ids, read atomically */
 int32_t mpy_id_real(int32_t shown);
@@ -59,6 +59,11 @@ long mpy_trap_clone(mpy_trap_t *t);
 long mpy_trap_wait(mpy_trap_t *t);
 void mpy_wait_correct(ucontext_t *uc);  /* after a restart, for a thread that was halted in a wait */
 void mpy_wait_complete(ucontext_t *uc); /* before a snapshot, for each halted thread */
+/* trap_path.c */
+long mpy_trap_path(mpy_trap_t *t);
+long mpy_trap_path_at(mpy_trap_t *t);
+/* `path`, or in `room` the path by which the kernel knows that file of /proc. */
+const char *mpy_path_real(const char *path, char *room, size_t n);
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);

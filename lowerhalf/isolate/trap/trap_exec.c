@@ -52,7 +52,11 @@ long mpy_trap_readlink(mpy_trap_t *t) {
     const char *path = (const char *)t->a[at];
     char *out = (char *)t->a[at + 1];
     long room = t->a[at + 2], n = 0;
-    if (!path || !is_self_exe(path)) return mpy_sys6(t->nr, t->a[0], t->a[1], t->a[2], t->a[3], 0, 0);
+    if (!path || !is_self_exe(path)) {
+        char real[256];
+        t->a[at] = (long)mpy_path_real(path, real, sizeof real);
+        return mpy_sys6(t->nr, t->a[0], t->a[1], t->a[2], t->a[3], 0, 0);
+    }
     while (n < room && MPY_TRAP->exe[n]) { out[n] = MPY_TRAP->exe[n]; n++; }
     return n;
 }

@@ -68,6 +68,7 @@ def popen(_: Any) -> tuple[Ask, End]:
 
     def ask(value: int) -> int:
         assert subprocess.check_output(["echo", "short"]) == b"short\n"
+        assert Path(f"/proc/{child.pid}/cmdline").read_bytes().split(b"\0")[2] == code.encode()
         child.stdin.write(f"{value}\n")
         return int(child.stdout.readline())
 

@@ -71,6 +71,37 @@ def state_identity() -> Iterator[None]:
     assert os.sched_getaffinity(os.getpid())
 
 
+def state_in_proc() -> Iterator[None]:
+    """The program finds itself and its threads in /proc."""
+    fifo = os.path.abspath("proc.fifo")
+    os.mkfifo(fifo)
+    opened: list[int] = []
+    thread = threading.Thread(target=lambda: opened.append(os.open(fifo, os.O_RDONLY)))
+    thread.start()
+    pid = os.getpid()
+
+    def check() -> None:
+        assert "state_process.py" in Path(f"/proc/{pid}/cmdline").read_text()
+        assert os.path.exists(f"/proc/{pid}/status") and os.access(f"/proc/{pid}", os.R_OK)
+        assert os.readlink(f"/proc/{pid}/cwd") == os.getcwd() == os.path.realpath(f"/proc/{pid}/cwd")
+        assert os.stat(f"/proc/{pid}/task/{thread.native_id}/comm").st_uid == os.getuid()
+        assert Path(f"/proc/self/task/{thread.native_id}/comm").read_text().strip()
+        assert not os.path.exists(f"/proc/{pid}/task/{pid}/nothing") and not os.path.exists("/proc/x" * 200)
+
+    check()
+    yield
+    check()
+    other = threading.Thread(target=lambda: opened.append(os.open(fifo, os.O_RDONLY)))
+    other.start()
+    time.sleep(0.01)
+    writing = os.open(fifo, os.O_WRONLY)
+    thread.join()
+    other.join()
+    for fd in (writing, *opened):
+        os.close(fd)
+    os.unlink(fifo)
+
+
 def state_environment() -> Iterator[None]:
     os.environ["SET_BY_PROGRAM"] = "x y"
     os.environ.pop("HOME", None)
