@@ -22,10 +22,10 @@ static bool halted;
 
 mpy_image_member_t mpy_tree_self(uint32_t index) {
     return (mpy_image_member_t){.index = index,
-                                .pid = MPY_TRAP->pid,
-                                .parent = mpy_id_shown(getppid()),
-                                .group = mpy_id_shown(getpgrp()),
-                                .session = mpy_id_shown(getsid(0))};
+                                .pid = getpid(),
+                                .parent = getppid(),
+                                .group = getpgrp(),
+                                .session = getsid(0)};
 }
 
 void mpy_tree_note(const int *pids, uint32_t n) {

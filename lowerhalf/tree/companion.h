@@ -10,7 +10,7 @@ void mpy_companion_do(const mpy_tree_message_t *order, mpy_tree_message_t *answe
 void mpy_tree_note(const int *pids, uint32_t n);
 /* In a forked child: the orders so far were for its parent. */
 void mpy_companion_forked(void);
-/* This process in the list of the tree, without a seal. */
+/* This process in the list of the tree, without a seal, and with the kernel's ids. */
 mpy_image_member_t mpy_tree_self(uint32_t index);
 /* Nobody gives orders any more: the program goes on. */
 void mpy_companion_release(void);

@@ -30,9 +30,19 @@ static int lost(char *error, size_t n) {
     return mpy_reason(error, n, "the first process of the rank's tree has ended or does not answer");
 }
 
-static void note_part(const mpy_tree_message_t *part) {
+/* This process knows the ids of all that have been restarted; those that were started later need not. */
+static void note_member(const mpy_image_member_t *m) {
     if (nmembers == MPY_TREE_MAX) return;
-    members[nmembers++] = part->member;
+    mpy_image_member_t *shown = &members[nmembers++];
+    *shown = *m;
+    shown->pid = mpy_id_shown(m->pid);
+    shown->parent = mpy_id_shown(m->parent);
+    shown->group = mpy_id_shown(m->group);
+    shown->session = mpy_id_shown(m->session);
+}
+
+static void note_part(const mpy_tree_message_t *part) {
+    note_member(&part->member);
     more_bytes += part->bytes;
 }
 
@@ -80,8 +90,8 @@ static int write_companions(const mpy_image_order_t *what, mpy_image_order_t *mi
     nmembers = 0, more_bytes = 0;
     if (!leads) return 0;
     snprintf(m.text, sizeof m.text, "%s", what->directory);
-    members[0] = mpy_tree_self(0);
-    nmembers = 1;
+    const mpy_image_member_t self = mpy_tree_self(0);
+    note_member(&self);
     mine->members = members;
     int failed = order(&m, error, n);
     mine->nmembers = nmembers;
