@@ -4,10 +4,14 @@ Programs need none of this: `manapy checkpoint` works from outside. A program ca
 
     manapy.checkpoint()      collective: every rank calls it; returns when the checkpoint is published
     manapy.is_restart()      does this process continue from a checkpoint?
+    manapy.before_checkpoint, after_checkpoint, after_restart, remove_callback, poll, callbacks_anywhere
+                             functions of the program that are called at checkpoints
     manapy.clock.table()     the collective clock: SEQ and TARGET of every communicator
     manapy.dmtcp             DMTCP's application API, for programs that know it
 
-Outside manapy these functions do nothing and issue a RuntimeWarning.
+Outside manapy these functions do nothing. checkpoint, is_restart and clock.table issue a RuntimeWarning.
+
+manapy.get_include() is the folder of manapy.h, for C programs.
 """
 
 from __future__ import annotations
@@ -18,10 +22,41 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .callbacks import (
+        after_checkpoint,
+        after_restart,
+        before_checkpoint,
+        callbacks_anywhere,
+        poll,
+        remove_callback,
+    )
+
 __version__ = "0.1.0"
-__all__ = ["CheckpointError", "__version__", "checkpoint", "clock", "dmtcp", "is_restart"]
+__all__ = [
+    "CheckpointError",
+    "__version__",
+    "after_checkpoint",
+    "after_restart",
+    "before_checkpoint",
+    "callbacks_anywhere",
+    "checkpoint",
+    "clock",
+    "dmtcp",
+    "get_include",
+    "is_restart",
+    "poll",
+    "remove_callback",
+]
 
 _POLL_SECONDS = 0.002
+_OF_CALLBACKS = (
+    "after_checkpoint",
+    "after_restart",
+    "before_checkpoint",
+    "callbacks_anywhere",
+    "poll",
+    "remove_callback",
+)
 
 
 def checkpoint() -> Path | None:
@@ -33,6 +68,7 @@ def checkpoint() -> Path | None:
     """
     import time
 
+    from .callbacks import poll
     from .core import boundary, warn
 
     block = boundary.lower()
@@ -52,6 +88,7 @@ def checkpoint() -> Path | None:
 
                 raise CheckpointError("the checkpoint failed; see coordinator.log in the job directory")
             break
+        poll()
         time.sleep(_POLL_SECONDS)
     return _latest(block)
 
@@ -65,6 +102,13 @@ def is_restart() -> bool:
         warn.not_launched("is_restart() is False")
         return False
     return bool(block.generation > 0)
+
+
+def get_include() -> str:
+    """The folder of manapy.h: `cc -I"$(python -c 'import manapy; print(manapy.get_include())')"`."""
+    import os
+
+    return os.path.join(os.path.dirname(__file__), "include")
 
 
 def _latest(block: Any) -> Path:
@@ -82,6 +126,9 @@ def __getattr__(name: str) -> Any:
         from .core.errors import CheckpointError
 
         return CheckpointError
+    if name in _OF_CALLBACKS:
+        globals()[name] = getattr(importlib.import_module(".callbacks", __name__), name)  # the next look-up is quick
+        return globals()[name]
     if name in ("clock", "dmtcp"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

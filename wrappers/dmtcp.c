@@ -20,6 +20,8 @@
  *     manapy/clock/controller.py), so that no stopped thread can block it.
  */
 #define _GNU_SOURCE
+#include "callbacks.h"
+
 #include <manapy/boundary.h>
 #include <manapy/fnv.h>
 #include <manapy/image_path.h>
@@ -94,6 +96,7 @@ API int dmtcp_checkpoint(void) {
         if (*(volatile uint32_t *)&MPY_LOWER->generation != generation) return AFTER_RESTART;
         if (done >= ticket) return AFTER_CHECKPOINT;
         if (-done >= ticket) return FAILED;
+        manapy_run_callbacks();
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
 }
@@ -110,6 +113,7 @@ static void forbid(void) {
         /* read before phase, because a change of phase is followed by a bump of wake */
         uint32_t seen = MPY_UPPER->clock.wake;
         __asm__ volatile("" ::: "memory");
+        manapy_run_callbacks();
         if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_lock_futex(&MPY_UPPER->clock.wake, FUTEX_WAIT_PRIVATE, seen);
     }
 }

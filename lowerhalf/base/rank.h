@@ -25,6 +25,8 @@ typedef struct mpy_options {
     double interval_s;     /* seconds between automatic checkpoints; 0: none */
     int keep;              /* number of checkpoints to keep; 0: all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */
+    const char *callback_timeout; /* as given ... */
+    int callback_ms;       /* ... how long a checkpoint waits for the program's callbacks */
     bool background;       /* checkpoints write images beside the program */
     const char *dirty;     /* how changed pages are found, for incremental images; NULL: all images are full */
     int full_every;        /* checkpoints from one with full images to the next */

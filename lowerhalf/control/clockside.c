@@ -70,7 +70,7 @@ bool mpy_clockside_init(int size, char *error, unsigned long n) {
     return mpy_refuse(error, n, "the kernel lacks membarrier(PRIVATE_EXPEDITED): %s", strerror(errno));
 }
 
-static void wake(void) {
+void mpy_clockside_wake(void) {
     __atomic_add_fetch(&CLOCK->wake, 1, __ATOMIC_SEQ_CST);
     mpy_lock_wake_all(&CLOCK->wake);
 }
@@ -157,7 +157,7 @@ static void report_rows(mpy_text_t *out, bool all) {
         *known = (shadow_t){.cid = row->cid, .seq = seq};
         if (row->cid == side.world_cid && !all) { /* already reported by add_absent_world */
             known->seq = 0;
-            if (side.world_target > row->target) row->target = side.world_target, wake();
+            if (side.world_target > row->target) row->target = side.world_target, mpy_clockside_wake();
             side.world_target = 0;
             continue;
         }
@@ -296,7 +296,7 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     threads_t found = look_at_threads();
     report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
-    wake(); /* If this INTENT begins a new epoch: wakes threads that a freeze of the last epoch has stopped. */
+    mpy_clockside_wake(); /* If this INTENT begins a new epoch: wakes threads that a freeze of the last one stopped. */
 }
 
 /* Under the lock. A row that is unknown here was freed (then every member is at its last SEQ), or it is created later
@@ -317,7 +317,7 @@ static void finish_message(mpy_text_t *out) {
     applied();
     report_all(out, true);
     mpy_lock_release(&CLOCK->lock);
-    wake();
+    mpy_clockside_wake();
 }
 
 void mpy_clockside_targets(bool more, char *rows, mpy_text_t *out) {
@@ -402,7 +402,7 @@ void mpy_clockside_freeze_poll(mpy_text_t *out) {
     MPY_LOWER->phase = MPY_PHASE_RUN; /* a thread finished something while it left the lower half */
     not_frozen(out);
     mpy_lock_release(&CLOCK->lock);
-    wake();
+    mpy_clockside_wake();
 }
 
 void mpy_clockside_thaw(mpy_text_t *out) {
@@ -420,7 +420,7 @@ void mpy_clockside_end(void) {
     CLOCK->needed = 0;
     MPY_LOWER->phase = MPY_PHASE_NONE;
     mpy_clockside_barrier();
-    wake();
+    mpy_clockside_wake();
 }
 
 void mpy_clockside_after_restart(void) {

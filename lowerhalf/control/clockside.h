@@ -31,6 +31,9 @@ void mpy_clockside_freeze_poll(mpy_text_t *out);
 /* Report what has changed since the last call (after notify). Does nothing in phases NONE and FROZEN. */
 void mpy_clockside_report(mpy_text_t *out);
 
+/* Wakes threads that sleep at the border, so that they look at the upper block again. */
+void mpy_clockside_wake(void);
+
 /* The epoch ends: return to phase NONE. Takes no lock, because upper threads may be stopped while they hold it. */
 void mpy_clockside_end(void);
 

@@ -3,9 +3,9 @@
  *
  * Invariants
  *  1. This thread never runs a step of the engine itself (worker.c does), so that it always receives ABORT and KILL.
- *  2. After a request for engine->stop, engine->resume always follows, after the phase is NONE again. After a capture
- *     engine->persist follows, also if the checkpoint is given up: then it ends the writer. It runs beside the program,
- *     when the epoch of the clock has ended; `captured` remembers that of the checkpoint.
+ *  2. After a request for engine->call or stop, engine->resume always follows, after the phase is NONE again. After a
+ *     capture engine->persist follows, also if the checkpoint is given up: then it ends the writer. It runs beside the
+ *     program, when the epoch of the clock has ended; `captured` remembers that of the checkpoint.
  *  3. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
  *     Without its node's agent (join/node.c) the rank ends, because the coordinator takes the whole node for lost.
  *     At the start, this thread tries to connect for minutes.
@@ -34,6 +34,7 @@
 #include "base/now.h"
 #include "base/reason.h"
 #include "base/sys.h"
+#include "callbacks.h"
 #include "clockside.h"
 #include "isolate/fdguard.h"
 #include "join/chain.h"
@@ -214,6 +215,7 @@ static bool wait_until_allowed(void) {
 static void start_check(void) {
     if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy() || wait_until_allowed()) return;
     plane.check_waits = false;
+    mpy_callbacks_expect(true);
     mpy_worker_run(MPY_STEP_CHECK, plane.check_grace_ms, NULL);
 }
 
@@ -256,7 +258,8 @@ static void on_step_done(const mpy_step_result_t *r) {
         /* this step belongs to a checkpoint that was given up; the next CHECK is already here */
         if (plane.check_waits) {
         } else if (r->rc == 0) {
-            mpy_text_add(&plane.out, "CHECKED %" PRIu64 "\n", plane.check_epoch);
+            const char *callbacks = mpy_callbacks_expected() ? " 1" : "";
+            mpy_text_add(&plane.out, "CHECKED %" PRIu64 "%s\n", plane.check_epoch, callbacks);
         } else {
             add_reason("REFUSED", plane.check_epoch, r->error);
         }
@@ -277,7 +280,8 @@ static void on_step_done(const mpy_step_result_t *r) {
     } else if (r->step == MPY_STEP_CAPTURE) {
         add_reason("CAPTURED", plane.epoch, r->why_not);
     } else {
-        mpy_text_add(&plane.out, "%s %" PRIu64 "\n", r->step == MPY_STEP_STOP ? "STOPPED" : "DRAINED", plane.epoch);
+        const char *answer = r->step == MPY_STEP_CALL ? "CALLED" : r->step == MPY_STEP_STOP ? "STOPPED" : "DRAINED";
+        mpy_text_add(&plane.out, "%s %" PRIu64 "\n", answer, plane.epoch);
     }
 }
 
@@ -431,9 +435,11 @@ static void on_epoch_message(const char *kind, char *line) {
         mpy_clockside_thaw(out);
     } else if (mpy_worker_busy()) {
         return; /* the coordinator sends a step only after the last one is answered */
-    } else if (strcmp(kind, "STOP") == 0) {
+    } else if (strcmp(kind, "STOP") == 0 && mpy_callbacks_missed()) {
+        add_reason("FAILED", plane.epoch, "the program has registered callbacks since the checkpoint began; try again");
+    } else if (strcmp(kind, "CALL") == 0 || strcmp(kind, "STOP") == 0) {
         plane.stop_asked = true;
-        mpy_worker_run(MPY_STEP_STOP, 0, NULL);
+        mpy_worker_run(kind[0] == 'C' ? MPY_STEP_CALL : MPY_STEP_STOP, 0, NULL);
     } else if (strcmp(kind, "DRAIN") == 0) {
         mpy_worker_run(MPY_STEP_DRAIN, 0, NULL);
     } else if (strcmp(kind, "WRITE") == 0 || strcmp(kind, "CAPTURE") == 0) {

@@ -5,11 +5,11 @@
  *     a lower-half pthread with all signals blocked. Operations may take as long as they need, because the control
  *     thread continues to receive messages.
  *  2. An operation returns 0, or fills `error` with one line (no newline) and returns -1.
- *  3. Order: check, then stop, drain, write, resume; or stop, drain, capture, resume, persist. resume is called exactly
- *     once after a call of stop, even if that or a later step failed. It must handle an incomplete stop. persist is
- *     called exactly once after a capture that succeeded. check may be called any number of times, but not between the
- *     others.
- *  4. mpy_lower_t.phase is FROZEN from before stop until resume is called. It is NONE when resume runs.
+ *  3. Order: check, then call (if the program has callbacks), stop, drain, write, resume; or call, stop, drain,
+ *     capture, resume, persist. resume is called exactly once after call or stop, even if that or a later
+ *     step failed. It must handle an incomplete stop, and that there was none. persist is called exactly once after a
+ *     capture that succeeded. check may be called any number of times, but not between the others.
+ *  4. mpy_lower_t.phase is FROZEN from before call and stop until resume is called. It is NONE when resume runs.
  */
 #ifndef MANAPY_ENGINE_H
 #define MANAPY_ENGINE_H
@@ -44,8 +44,12 @@ typedef struct mpy_image_result {
 
 typedef struct mpy_engine_ops {
     /* Tests whether this process can be saved now. Waits up to grace_ms for child processes to end. Stops nothing. The
-     * error names what prevents a checkpoint, for example a descriptor or a pid. */
+     * error names what prevents a checkpoint, for example a descriptor or a pid. If callbacks are to be called, what
+     * they may change is left out. */
     int (*check)(int grace_ms, char *error, size_t n);
+    /* Let the program's main thread call the callbacks of before_checkpoint (callbacks.h). Then test what check has
+     * left out. */
+    int (*call)(char *error, size_t n);
     /* Halt every upper thread by signal. Wait for child processes for the rest of the grace time. No thread is in the
      * lower half when this is called. */
     int (*stop)(char *error, size_t n);

@@ -31,6 +31,7 @@ static struct {
 static int execute(mpy_step_t step, mpy_step_result_t *r) {
     switch (step) {
     case MPY_STEP_CHECK: return worker.ops->check(worker.number, r->error, sizeof r->error);
+    case MPY_STEP_CALL: return worker.ops->call(r->error, sizeof r->error);
     case MPY_STEP_STOP: return worker.ops->stop(r->error, sizeof r->error);
     case MPY_STEP_DRAIN: return worker.ops->drain(r->error, sizeof r->error);
     case MPY_STEP_WRITE: return worker.ops->write(&worker.order, &r->image, r->error, sizeof r->error);

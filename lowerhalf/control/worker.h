@@ -10,6 +10,7 @@
 typedef enum {
     MPY_STEP_NONE = 0,
     MPY_STEP_CHECK,
+    MPY_STEP_CALL,
     MPY_STEP_STOP,
     MPY_STEP_DRAIN,
     MPY_STEP_WRITE,

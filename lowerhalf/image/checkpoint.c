@@ -8,13 +8,15 @@
  *     that needs its parent can end. A program may always have a child. So STOP waits for the children that were
  *     started later, when no more can be started.
  *  3. After STOP every rank enters the drain hook: all ranks wait for each other there, even if one fails.
- *  4. No hook runs after a STOP that has failed: the thread that runs hooks may not be halted.
+ *  4. If callbacks of the program will run, CHECK leaves out what they may change; CALL checks it after them.
+ *  5. No hook runs after a STOP that has failed: the thread that runs hooks may not be halted.
  */
 #include "checkpoint.h"
 #include "background.h"
 #include "base/rank.h"
 #include "base/reason.h"
 #include "base/sys.h"
+#include "control/callbacks.h"
 #include "control/control.h"
 #include "lazy/lazy.h"
 #include "maps.h"
@@ -37,15 +39,8 @@ static int grace_left_ms; /* what CHECK has left of the grace time of this check
 
 static int cancelled(void) { return mpy_control_cancelled(); }
 
-static int check(int grace_ms, char *error, size_t n) {
-    if (MPY_UPPER->mpi_finalized) return mpy_reason(error, n, "the job is finishing: MPI_Finalize has been called");
-    if (MPY_UPPER->obstacle[0]) return mpy_reason(error, n, "%s", MPY_UPPER->obstacle);
-    if (mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->threads[0].tid == 0)
-        return mpy_reason(error, n, "the thread that called MPI_Init has ended");
-    if (mpy_stop_check(error, n)) return -1;
-    if (mpy_lazy_wait(cancelled)) return mpy_reason(error, n, "the memory of the restart is still being read");
-    if (mpy_options.dirty) mpy_maps_learn_advice(); /* to look it up would be most of an incremental checkpoint */
-    grace_left_ms = grace_ms;
+/* What cannot be saved, among what a callback may close or end. */
+static int check_resources(char *error, size_t n) {
     /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
     mpy_memory_files_look();
@@ -56,6 +51,23 @@ static int check(int grace_ms, char *error, size_t n) {
     char child[256];
     if (mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child)) return 0;
     return mpy_children_may_join() ? 0 : -1;
+}
+
+static int check(int grace_ms, char *error, size_t n) {
+    if (MPY_UPPER->mpi_finalized) return mpy_reason(error, n, "the job is finishing: MPI_Finalize has been called");
+    if (MPY_UPPER->obstacle[0]) return mpy_reason(error, n, "%s", MPY_UPPER->obstacle);
+    if (mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->threads[0].tid == 0)
+        return mpy_reason(error, n, "the thread that called MPI_Init has ended");
+    if (mpy_stop_check(error, n)) return -1;
+    if (mpy_lazy_wait(cancelled)) return mpy_reason(error, n, "the memory of the restart is still being read");
+    if (mpy_options.dirty) mpy_maps_learn_advice(); /* to look it up would be most of an incremental checkpoint */
+    grace_left_ms = grace_ms;
+    if (!mpy_callbacks_expected()) return check_resources(error, n);
+    return mpy_callbacks_idle(mpy_options.callback_ms, error, n);
+}
+
+static int call(char *error, size_t n) {
+    return mpy_callbacks_before(mpy_options.callback_ms, error, n) ? -1 : check_resources(error, n);
 }
 
 static int stop(char *error, size_t n) {
@@ -108,6 +120,7 @@ static int resume(int exit_after, char *error, size_t n) {
     }
     int r = drained && MPY_UPPER->hooks.resume ? mpy_stop_run_hook(MPY_UPPER->hooks.resume, error, n) : 0;
     drained = 0;
+    mpy_callbacks_after(MPY_CALL_CONTINUED);
     mpy_stop_release();
     return r;
 }
@@ -115,6 +128,7 @@ static int resume(int exit_after, char *error, size_t n) {
 static void abort_job(int code, const char *reason) { MPY_LOWER->svc->die(reason, code); }
 
 const mpy_engine_ops_t mpy_engine = {.check = check,
+                                     .call = call,
                                      .stop = stop,
                                      .drain = drain,
                                      .write = write_image,

@@ -8,6 +8,7 @@
  *     program runs before all ranks are ready.
  *  2. A failure leaves checkpoint and files as they were (restore.h says what is committed when).
  */
+#include "control/callbacks.h"
 #include "control/control.h"
 #include "image/file/reader.h"
 #include "image/restore.h"
@@ -86,6 +87,7 @@ static void rejoin_ranks(const mpy_image_t *image) {
     mpy_recorder_rebuilt();
     mpy_tree_arrive(MPY_TREE_RESTORED);
     if (!mpy_control_ready_and_wait_go(error, sizeof error)) mpy_fail(1, "%s", error);
+    mpy_callbacks_after(MPY_CALL_RESTARTED);
 }
 
 /* The files of all other processes of the tree are cut before those of the MPI process, which then waits for the other

@@ -20,6 +20,8 @@ static const char launch_usage[] =
     "  --keep K            keep the K newest checkpoints (default: all)\n"
     "  --mpi PATH          the real MPI: a library file, or the prefix of an installation\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
+    "  --callback-timeout TIME\n"
+    "                      how long a checkpoint waits for callbacks of the program (default 30s)\n"
     "  --background auto|off\n"
     "                      auto (default): a checkpoint that the job survives writes its images beside the running\n"
     "                      program, if there is enough free memory for a copy of it; off: while the program stands\n"
@@ -56,8 +58,8 @@ static const char launch_usage[] =
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
-    "  --interval, --keep, --mpi, --child-grace, --background, --compress, --dirty, --full-every, --local, --flush,\n"
-    "  --redundancy, --failure-groups, --shift, --on-failover, --no-trace   as for manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --callback-timeout, --background, --compress, --dirty, --full-every,\n"
+    "  --local, --flush, --redundancy, --failure-groups, --shift, --on-failover, --no-trace   as for manapy-launch\n"
     "  --lazy              let the program run before all of its memory has been read: pages come when they are\n"
     "                      touched, and one after the other\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has\n"
@@ -153,6 +155,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     int restart = !strcmp(mpy_options.command, "manapy-restart");
     *out = (mpy_options_t){.command = mpy_options.command,
                            .child_grace_ms = 5000,
+                           .callback_timeout = "30s",
                            .full_every = 10,
                            .background = true,
                            .dirty = "auto",
@@ -176,7 +179,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
                                             "--shift",    "--on-failover", "--background", "--exec", "--rejoin",
                                             "--protocol", "--dirty",       "--full-every", "--compress",
                                             "--local",    "--flush",       "--redundancy", "--failure-groups",
-                                            "--tree"};
+                                            "--tree",     "--callback-timeout"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
@@ -203,8 +206,10 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 16: out->redundancy = redundancy(value); break;
         case 17: out->failure_groups = value; break;
         case 18: out->tree = value; break;
+        case 19: out->callback_timeout = value; break;
         }
     }
+    out->callback_ms = (int)(seconds("--callback-timeout", out->callback_timeout) * 1000);
     if (out->redundancy && !out->local) usage("--redundancy needs ", "--local");
     if (out->failure_groups && !out->redundancy) usage("--failure-groups needs ", "--redundancy");
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }

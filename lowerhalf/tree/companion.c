@@ -4,11 +4,13 @@
  *
  * Invariants
  *  1. The steps are those of image/checkpoint.c. There is no drain: nothing of MPI is in this process.
- *  2. A companion is never left halted: if those who give orders end, it goes on.
+ *  2. Its callbacks are not called: they are the MPI process's.
+ *  3. A companion is never left halted: if those who give orders end, it goes on.
  */
 #include "companion.h"
 #include "base/reason.h"
 #include "base/sys.h"
+#include "control/callbacks.h"
 #include "image/checkpoint.h"
 #include "isolate/trap/trap.h"
 #include "process/children.h"
@@ -52,6 +54,7 @@ static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     switch (order->kind) {
     case MPY_TREE_CHECK:
         mpy_tree_note(order->pids, order->npids);
+        mpy_callbacks_expect(false);
         return mpy_engine.check(order->value, answer->text, sizeof answer->text);
     case MPY_TREE_STOP:
         halted = true;

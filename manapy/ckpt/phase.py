@@ -11,6 +11,7 @@ class Phase(Enum):
     IDLE = "idle"
     CHECK = "checking"
     CLOCK = "waiting for a safe moment"
+    CALL = "running callbacks"
     STOP = "stopping"
     DRAIN = "draining messages"
     WRITE = "writing"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from collections.abc import Callable
 
-VERSION = 10  # of the control protocol (control.h)
+VERSION = 11  # of the control protocol (control.h)
 SECRET_BYTES = 32
 _NONCE = re.compile(r"[0-9a-f]{32}\Z")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tomllib
 from pathlib import Path
 
@@ -38,6 +39,23 @@ def test_outside_manapy_nothing_happens_and_is_said() -> None:
         assert manapy.is_restart() is False
     with pytest.warns(RuntimeWarning, match="does not run under manapy-launch"):
         assert manapy.clock.table() == {}
+
+
+def test_callbacks_outside_manapy_are_never_called() -> None:
+    """And nothing is said."""
+
+    @manapy.before_checkpoint
+    @manapy.after_checkpoint
+    @manapy.after_restart
+    def callback() -> None:
+        raise AssertionError
+
+    before = [signal.getsignal(number) for number in range(35, 62)]
+    manapy.callbacks_anywhere()
+    manapy.poll()
+    manapy.remove_callback(callback)
+    assert [signal.getsignal(number) for number in range(35, 62)] == before
+    assert (Path(manapy.get_include()) / "manapy.h").exists()
 
 
 def test_warning_names_the_caller() -> None:

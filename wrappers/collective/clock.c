@@ -277,6 +277,7 @@ void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
         if (go) return;
         t->in_lower = 0;
         __asm__ volatile("" ::: "memory");
+        mpy_offer_moment();
         mpy_clock_sleep(t, wake);
         t->in_lower = 1;
         __asm__ volatile("" ::: "memory");

@@ -237,6 +237,7 @@ void mpy_cross_stop(mpy_thread_t *t) {
         __asm__ volatile("" ::: "memory");
         /* read before phase, because a change of phase is followed by a bump of wake */
         uint32_t seen = MPY_UPPER->clock.wake;
+        mpy_offer_moment();
         if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_clock_sleep(t, seen);
         t->in_lower = 1;
         __asm__ volatile("" ::: "memory");

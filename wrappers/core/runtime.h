@@ -49,6 +49,12 @@ static inline mpy_thread_t *mpy_self(void) {
  * 0. */
 MPY_HIDDEN void mpy_cross_stop(mpy_thread_t *t);
 
+/* A moment at which the program's callbacks may run: called before each sleep of a thread that waits for a checkpoint,
+ * with in_lower = 0 and after the word on which it will sleep was read. */
+static inline void mpy_offer_moment(void) {
+    if (MPY_UPPER->callbacks.state != MPY_CALL_NONE) MPY_UPPER->callbacks.at_call();
+}
+
 /* Enters the lower half. Any MPI call except a collective that counts may use this directly: it stops only in phase
  * FROZEN. A restart may happen inside. So real handles are read after it, and results are recorded before
  * mpy_cross_out. */

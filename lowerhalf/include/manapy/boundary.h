@@ -43,7 +43,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 11u
+#define MPY_BOUNDARY_VERSION 12u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -177,6 +177,30 @@ typedef struct mpy_trace_saved {
     uint64_t cids[MPY_TRACE_OPEN_MAX]; /* of their communicators; 0: none */
 } mpy_trace_saved_t;
 
+/* Callbacks of the program at checkpoints. wrappers/callbacks.c calls them on the program's main thread;
+ * lowerhalf/control/callbacks.c asks for that. The main thread changes `state` from ASKED to BEFORE, or the lower half
+ * changes it back to NONE, by compare and swap; all other changes are the main thread's. Sleepers wait on `state` (the
+ * lower half) and on `end` (the main thread). */
+typedef enum {
+    MPY_CALL_NONE = 0,   /* no callback runs or is to run */
+    MPY_CALL_ASKED = 1,  /* those of before_checkpoint are to run at the next safe point */
+    MPY_CALL_BEFORE = 2, /* they run */
+    MPY_CALL_HELD = 3,   /* they have run; the main thread waits for the end of the checkpoint */
+    MPY_CALL_AFTER = 4,  /* those of after_checkpoint or after_restart run */
+} mpy_call_state_t;
+typedef enum { MPY_CALL_OPEN = 0, MPY_CALL_CONTINUED = 1, MPY_CALL_RESTARTED = 2 } mpy_call_end_t;
+typedef struct mpy_callbacks {
+    volatile uint32_t registered; /* how many there are */
+    volatile uint32_t state;      /* mpy_call_state_t */
+    volatile uint32_t end;        /* mpy_call_end_t: how the checkpoint has ended (lower half) */
+    volatile uint32_t refused;    /* one of before_checkpoint has refused it: `reason` says why */
+    uint32_t expected;            /* there were some at the beginning of this checkpoint (lower half) */
+    int32_t knock;                /* a signal that brings the main thread to a safe point; 0: none */
+    void (*at_call)(void);        /* the calling thread is about to wait in a call of MPI: a safe point */
+    char running[160];            /* the callback that runs, for messages */
+    char reason[512];             /* one line */
+} mpy_callbacks_t;
+
 typedef struct mpy_upper {
     uint64_t magic;
     uint32_t version;
@@ -195,6 +219,7 @@ typedef struct mpy_upper {
     mpy_clock_t clock;
     mpy_thread_t threads[MPY_THREADS_MAX];
     mpy_trace_saved_t trace[MPY_TRACE_RINGS];
+    mpy_callbacks_t callbacks;
 } mpy_upper_t;
 
 /* Services of the lower half. Those marked [L] are called between mpy_cross_in() and mpy_cross_out() (lower TLS), the

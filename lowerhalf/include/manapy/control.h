@@ -28,7 +28,9 @@
  *                                                             the coordinator removes them if the job is killed.
  *                                                             init: the program has been in MPI_Init for
  *                                                             MPY_INIT_MS. A shorter MPI_Init is not reported
- *   CHECKED epoch                                             nothing here prevents a checkpoint
+ *   CHECKED epoch [callbacks]                                 nothing here prevents a checkpoint. callbacks (1): the
+ *                                                             program has some, and what they may close (descriptors,
+ *                                                             children) is checked in CALL
  *   REFUSED epoch reason                                      something does; names the fd or pid
  *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED
  *                                                             follow when it has enabled them
@@ -50,6 +52,7 @@
  *                                                             in this epoch, INTENT included. Version rules:
  *                                                             messages.py
  *   FROZEN epoch version       NOTFROZEN epoch version
+ *   CALLED epoch                                              the callbacks have run, and nothing prevents a checkpoint
  *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower
  *                                                             half
  *   DRAINED epoch
@@ -77,6 +80,8 @@
  *   TARGET epoch cid seq
  *   ADVANCE epoch       WITHDRAW epoch
  *   FREEZE epoch version       THAW epoch
+ *   CALL epoch                                                to ranks with callbacks: the main thread calls those of
+ *                                                             before_checkpoint, and then waits for RESUME or ABORT
  *   STOP epoch                                                signal all upper threads to a halt
  *   DRAIN epoch                                               all together: empty the network
  *   WRITE epoch directory [way base_epoch base]               write DIRECTORY/rank-NNNNN.img. way: how to find changed
@@ -192,7 +197,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 10
+#define MPY_PROTOCOL_VERSION 11
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 #define MPY_INIT_MS 2000

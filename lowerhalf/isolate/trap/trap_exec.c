@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { OPTIONS = 20, ON_STACK = 128 };
+enum { OPTIONS = 22, ON_STACK = 128 };
 
 static mpy_exec_t how = {.kept = {-1, -1}};
 static const mpy_options_t *options;
@@ -116,6 +116,7 @@ static long give_options(const char **next, const char *path, int to_tree) {
     next[n++] = "--shift", next[n++] = options->shift;
     next[n++] = "--on-failover", next[n++] = options->on_failover;
     next[n++] = "--compress", next[n++] = options->compress;
+    next[n++] = "--callback-timeout", next[n++] = options->callback_timeout;
     if (options->local) next[n++] = "--local", next[n++] = options->local;
     if (!options->trace) next[n++] = "--no-trace";
     next[n++] = "--";

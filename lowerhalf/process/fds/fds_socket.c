@@ -142,7 +142,8 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
             "descriptor %d is a socket of family %d and type %d, which can't be saved; close it before the checkpoint",
             d->number, domain, type);
     if (getpeername(d->number, (struct sockaddr *)&address, &bytes) == 0)
-        return mpy_reason(err, n, "descriptor %d is a connected %s socket to %s; close it before the checkpoint",
+        return mpy_reason(err, n, "descriptor %d is a connected %s socket to %s; close it before the checkpoint "
+                          "(the program can, by manapy.before_checkpoint: docs/callbacks.md)",
                           d->number, type == SOCK_STREAM ? "TCP" : "UDP", address_text(&address, text, sizeof text));
     if (type == SOCK_STREAM) {
         struct tcp_info info = {0};

@@ -1,7 +1,7 @@
 """One checkpoint from request to publication, as the coordinator drives it over all ranks.
 
-    CHECK -> (REFUSED: over, nothing has stopped) -> clock converges (manapy.clock.Controller) -> STOP -> DRAIN
-          -> WRITE -> publish -> RESUME
+    CHECK -> (REFUSED: over, nothing has stopped) -> clock converges (manapy.clock.Controller) -> CALL (of ranks with
+          callbacks) -> STOP -> DRAIN -> WRITE -> publish -> RESUME
           or, in the background: -> CAPTURE -> RESUME -> WRITTEN -> publish
 
 Invariants
@@ -10,11 +10,13 @@ Invariants
     and older checkpoints remain. While the images are written beside the running ranks, a rank may finish: its process
     ends after its image is complete.
  2. After publication nothing can fail: a rank that is lost then does not undo the checkpoint.
- 3. A rank whose program has disabled checkpoints answers CHECK when the program has enabled them again. If the program
+ 3. Callbacks of the program run when every rank is frozen, and their rank's main thread goes on only after the
+    checkpoint. Without callbacks this step is left out.
+ 4. A rank whose program has disabled checkpoints answers CHECK when the program has enabled them again. If the program
     disables them later, the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen, it cannot
     disable them.
- 4. The images of a checkpoint are in place on all hosts before it is published (storage.py).
- 5. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
+ 5. The images of a checkpoint are in place on all hosts before it is published (storage.py).
+ 6. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
 """
 
 from __future__ import annotations
@@ -123,7 +125,8 @@ class Flow:
         self.epoch += 1
         self._begun, self._released = time.monotonic(), 0.0
         try:
-            await self._all(Phase.CHECK, "CHECKED", {f"CHECK {self.epoch} {grace_ms}": range(self.size)})
+            checked = await self._all(Phase.CHECK, "CHECKED", {f"CHECK {self.epoch} {grace_ms}": range(self.size)})
+            with_callbacks = sorted(rank for rank, fields in checked.items() if fields)
             self.written, self._measured = 0, 0.0
             # not earlier: a rank sends its PLACE before CHECKED
             self.temporary = publish.begin(self.directory, self.place)
@@ -134,6 +137,8 @@ class Flow:
             background &= then() == "continue"
             self.increments.begin(self.temporary.parent, where)
             self._halted = time.monotonic()
+            if with_callbacks:
+                await self._all(Phase.CALL, "CALLED", {f"CALL {self.epoch}": with_callbacks})
             await self._all(Phase.STOP, "STOPPED", {f"STOP {self.epoch}": range(self.size)})
             await self._all(Phase.DRAIN, "DRAINED", {f"DRAIN {self.epoch}": range(self.size)})
             answers, why_not = await (self._capture if background else self._write)(into, where)
@@ -182,7 +187,7 @@ class Flow:
         elif kind == "DISABLED":
             if self.phase is Phase.CHECK and fields and fields[0] == str(self.epoch):
                 self.disabled.update(ranks)
-        elif kind in ("CHECKED", "STOPPED", "DRAINED", "WRITTEN", "CAPTURED", "RESUMED"):
+        elif kind in ("CHECKED", "CALLED", "STOPPED", "DRAINED", "WRITTEN", "CAPTURED", "RESUMED"):
             if kind == "RESUMED" and self.phase is Phase.SAVE and fields[:1] == [str(self.epoch)]:
                 self._on_resumed(ranks)
             elif kind == self._answer and fields and fields[0] == str(self.epoch):
@@ -242,7 +247,7 @@ class Flow:
                 return [f"writing: {so_far}{name_ranks(missing)} not finished"]
             case Phase.SAVE:
                 return [f"saving ({self.size - len(missing)} of {self.size} written)"]
-            case Phase.STOP | Phase.DRAIN | Phase.CAPTURE | Phase.RESUME:
+            case Phase.CALL | Phase.STOP | Phase.DRAIN | Phase.CAPTURE | Phase.RESUME:
                 return [f"{self.phase.value}: waiting for {name_ranks(missing)}"]
             case Phase.PUBLISH:
                 return ["publishing"]
@@ -301,8 +306,12 @@ class Flow:
             self._step.set_exception(error)
 
     async def _all(self, phase: Phase, answer: str, orders: Mapping[str, Sequence[int]]) -> dict[int, list[str]]:
-        """Take one step. ``orders``: lines, each with the ranks that get it."""
+        """Take one step. ``orders``: lines, each with the ranks that get it. Ranks that get none have nothing to
+        answer."""
         step = self._begin_step(phase, answer)
+        if sum(map(len, orders.values())) < self.size:
+            asked = {rank for ranks in orders.values() for rank in ranks}
+            self._answers.update((rank, []) for rank in range(self.size) if rank not in asked)
         for line, ranks in orders.items():
             self._send(ranks, line)
         await step

@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mpi": "the real MPI",
         "--interval": "time between automatic checkpoints",
         "--keep": "checkpoints to keep",
+        "--callback-timeout": "how long a checkpoint waits for callbacks of the program",
         "--background": "auto or off",
         "--dirty": "auto, pagemap, soft-dirty, hash or off",
         "--full-every": "checkpoints from one with full images to the next",
@@ -91,8 +92,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
         raise ManapyError(problems[0] + more + f"; {older} can be used instead" * (older is not None))
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
     passed = (
-        "mpi", "interval", "keep", "background", "compress", "dirty", "full_every", "local", "flush", "redundancy",
-        "failure_groups", "shift", "on_failover",
+        "mpi", "interval", "keep", "callback_timeout", "background", "compress", "dirty", "full_every", "local",
+        "flush", "redundancy", "failure_groups", "shift", "on_failover",
     )  # fmt: skip
     for option in passed:
         if (value := getattr(options, option)) is not None:

@@ -274,6 +274,20 @@ def test_bindings_under_dmtcp(tmp_path: Path) -> None:
     )
 
 
+EVENTS = ["one PRESUSPEND", "two PRESUSPEND", "one PRECHECKPOINT", "two PRECHECKPOINT"]
+RUNNING = ["one RUNNING", "two RUNNING"]
+
+
+def test_events(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    program = build(tmp_path / "events", PROGRAMS / "dmtcp/dmtcp_events.c", *STRICT)
+    assert run(tmp_path, program) == "returned 3\n"
+    job = make_job(1)
+    first, *lines = job.start(program).finish().splitlines()
+    assert first == "manapy: rank 0: the DMTCP plugin 'three' gets no events: it is for another DMTCP"
+    assert lines == [*EVENTS, "two RESUME", "one RESUME", *RUNNING, "returned 1"]
+    assert job.restart().finish().splitlines() == ["two RESTART", "one RESTART", *RUNNING, "returned 2"]
+
+
 def test_checkpoint_of_all_ranks(program: Path, job: Job) -> None:
     job.start(program, "checkpoint", job.where)
     text = job.wait_for(lambda t: t.count("checkpointed:") == 2)

@@ -138,8 +138,10 @@ class FakeRank:
         elif kind == "CAPTURE":
             self.send(protocol.join("CAPTURED", int(fields[0]), self.why_not))
             self.captured = fields
-        elif kind in ("CHECK", "STOP", "DRAIN"):
-            self.send({"CHECK": "CHECKED", "STOP": "STOPPED", "DRAIN": "DRAINED"}[kind] + f" {fields[0]}")
+        elif kind in ("CHECK", "CALL", "STOP", "DRAIN"):
+            self.send(
+                {"CHECK": "CHECKED", "CALL": "CALLED", "STOP": "STOPPED", "DRAIN": "DRAINED"}[kind] + f" {fields[0]}"
+            )
         elif kind == "KILL":
             self.die()
 

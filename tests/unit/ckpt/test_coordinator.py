@@ -224,6 +224,26 @@ def test_says_who_has_disabled_checkpoints(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+def test_only_ranks_with_callbacks_are_asked_for_them(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        await fake.checkpoint()
+        assert all("CALL" not in rank.kinds() for rank in fake.ranks)
+        fake.ranks[1].act |= {"CHECK": "CHECKED {epoch} 1", "CALL": "hold"}
+        request = asyncio.create_task(fake.checkpoint())
+        await fake.ranks[1].until("CALL")
+        assert fake.coordinator.report.waiting() == ["running callbacks: waiting for rank 1"]
+        assert fake.ranks[1].kinds()[-2:] == ["FREEZE", "CALL"] and "STOP" not in fake.ranks[0].kinds()[-1]
+        fake.ranks[1].send("CALLED 2")
+        assert await request == f"RESULT ok {fake.dir}/ckpt-000002"
+        fake.ranks[1].act["CALL"] = "FAILED {epoch} no%20license"
+        assert await fake.checkpoint() == "RESULT failed rank 1: no license"
+        assert [rank.kinds().count("CALL") for rank in fake.ranks[:2]] == [0, 2]
+        for rank in fake.ranks:
+            assert (await rank.until("ABORT")).startswith("ABORT 3 ")
+
+    play(tmp_path, test)
+
+
 def test_second_joins_while_ranks_are_checked(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["CHECK"] = "hold"

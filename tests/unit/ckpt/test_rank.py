@@ -479,6 +479,38 @@ def test_abort_while_writing(start: Callable[..., Pair]) -> None:
     pair.freeze(2)
 
 
+def test_callbacks(start: Callable[..., Pair]) -> None:
+    """The answer to CHECK says that there are some. After CALL the rank resumes, whatever follows."""
+    pair = start()
+    pair.rank.order("callbacks 2")
+    pair.step("CHECK 1 0", "CHECKED 1 1")
+    pair.freeze()
+    pair.step("CALL 1", "CALLED 1")
+    pair.rank.expect("engine call phase 3")
+    pair.server.send("ABORT 1 x")
+    pair.rank.expect("engine resume phase 0")
+    pair.rank.order("callbacks 0")
+    pair.server.send("CHECK 2 0")
+    assert pair.server.expect("CHECKED 2") == "CHECKED 2"
+    pair.freeze(2)
+    pair.step("STOP 2", "STOPPED 2")
+
+
+def test_callbacks_that_are_registered_too_late(start: Callable[..., Pair]) -> None:
+    """They have not been called, so nothing is stopped."""
+    pair = start()
+    pair.step("CHECK 1 0", "CHECKED 1")
+    pair.freeze()
+    pair.rank.order("callbacks 1")
+    pair.server.send("STOP 1")
+    failed = protocol.decode_text(pair.server.expect("FAILED 1 "))
+    assert failed == "FAILED 1 the program has registered callbacks since the checkpoint began; try again"
+    pair.server.send("ABORT 1 x")
+    pair.step("CHECK 2 0", "CHECKED 2 1")
+    pair.rank.start("look")
+    assert pair.rank.expect("phase").startswith("phase 0")
+
+
 def test_check_that_is_not_answered_yet(start: Callable[..., Pair]) -> None:
     """The next checkpoint sends its own CHECK: another rank has refused, and this one may wait for its children for a
     long time."""

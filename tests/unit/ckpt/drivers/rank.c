@@ -65,6 +65,7 @@ static int check(int grace_ms, char *error, size_t n) {
     event("grace %d", grace_ms);
     return step("check", error, n);
 }
+static int call(char *error, size_t n) { return step("call", error, n); }
 static int stop(char *error, size_t n) { return step("stop", error, n); }
 static int drain(char *error, size_t n) { return step("drain", error, n); }
 static int put_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
@@ -105,6 +106,7 @@ static void abort_job(int code, const char *reason) {
     _exit(code);
 }
 static const mpy_engine_ops_t ops = {.check = check,
+                                     .call = call,
                                      .stop = stop,
                                      .drain = drain,
                                      .write = write_image,
@@ -209,6 +211,8 @@ static void order(char *line) {
         mpy_control_notify();
     } else if (strcmp(word, "lower") == 0) {
         t->used = 1, t->in_lower = (uint32_t)atoi(rest);
+    } else if (strcmp(word, "callbacks") == 0) { /* callbacks N: so many are registered */
+        MPY_UPPER->callbacks.registered = (uint32_t)atoi(rest);
     } else if (strcmp(word, "disable") == 0) { /* disable N: so many threads have checkpoints disabled */
         __atomic_store_n(&MPY_UPPER->disabled, (uint32_t)atoi(rest), __ATOMIC_SEQ_CST);
         if (MPY_LOWER->phase != MPY_PHASE_NONE || MPY_LOWER->allow_awaited) mpy_control_notify();
