@@ -145,8 +145,10 @@ def include() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def known(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The tests keep their own list of names of jobs and chains (manapy/ckpt/store/known.py)."""
+    """The tests keep their own list of names of jobs and chains (manapy/ckpt/store/known.py), and do not read the
+    tester's configuration file."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture

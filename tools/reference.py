@@ -5,8 +5,8 @@
     tools/reference.py --check    exit code 1 if the page is out of date
 
 The sources are the argparse parsers of manapy/cli and the usage texts of manapy-launch and manapy-restart in
-lowerhalf/start/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends
-on the Python version and on the terminal.
+lowerhalf/start/options/options.c. A unit test compares the page with them. argparse's own help is not used: its layout
+depends on the Python version and on the terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/commands.md"
-USAGES = ROOT / "lowerhalf/start/options.c"
+USAGES = ROOT / "lowerhalf/start/options/options.c"
 COLUMNS = 120
 
 HEAD = """\
@@ -36,6 +36,7 @@ the same texts.
 - `--json` prints data instead of text.
 - Exit codes: 0 done, 1 failed, 2 wrong usage. `manapy why` has its own codes (see below).
 - `TIME` is a number with a unit: `500ms`, `30s`, `10m`, `2h`.
+- [configuration.md](configuration.md): how files set options.
 """
 
 
@@ -45,12 +46,9 @@ def page() -> str:
 
     parts = [HEAD, *_index(cli.GROUPS)]
     for name in ("launch", "restart"):
-        parts += _usage(f"manapy-{name}", _c_text(f"{name}_usage"))
+        parts += _usage(name)
     for name in cli.COMMANDS:
-        module = cli.module_of(name)
-        parser = argparse.ArgumentParser(prog=f"manapy {name}", description=module.__doc__)
-        module.add_arguments(parser)
-        parts += _command(parser, 2, getattr(module, "TAKES_MORE", False))
+        parts += _command(cli.parser_of(name), 2, getattr(cli.module_of(name), "TAKES_MORE", False))
     return "\n".join(parts)
 
 
@@ -82,10 +80,10 @@ def _c_text(variable: str) -> str:
     return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', found[1])).replace("\\n", "\n").replace('\\"', '"')
 
 
-def _usage(program: str, text: str) -> Iterator[str]:
-    """A usage text: its first line, then options. The explanation of an option may continue in lines that are indented
-    further."""
-    first, *lines = text.splitlines()
+def usage(name: str) -> tuple[str, list[list[str]]]:
+    """The usage text of manapy-launch or manapy-restart: its first line, then options with their explanations, which
+    may continue in lines that are indented further."""
+    first, *lines = _c_text(f"{name}_usage").splitlines()
     items: list[list[str]] = []
     for line in lines:
         if line.startswith("   "):
@@ -93,12 +91,17 @@ def _usage(program: str, text: str) -> Iterator[str]:
         else:
             name, _, explanation = line.strip().partition("  ")
             items.append([name, explanation.strip()])
-    yield f"## {program}"
+    return first.removeprefix("usage: "), [[option, text.strip()] for option, text in items]
+
+
+def _usage(name: str) -> Iterator[str]:
+    first, items = usage(name)
+    yield f"## manapy-{name}"
     yield ""
-    yield f"    {first.removeprefix('usage: ')}"
+    yield f"    {first}"
     yield ""
-    for name, explanation in items:
-        yield from _item(name, explanation.strip())
+    for option, explanation in items:
+        yield from _item(option, explanation)
     yield ""
 
 
@@ -109,17 +112,28 @@ def _command(parser: argparse.ArgumentParser, level: int, takes_more: bool) -> I
     yield f"{'#' * level} {parser.prog}"
     yield ""
     yield from _description(parser.description or "")
-    subcommands = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
-    if subcommands is None:
-        yield from _synopsis(parser, takes_more)
-    shown = [action for action in parser._actions if _is_shown(action)]
-    for action in shown:
-        yield from _item(_name(action), _help(parser, action))
-    if shown:
+    children = subcommands(parser)
+    if not children:
+        yield f"    {synopsis(parser, takes_more)}"
+        yield ""
+    for action in shown(parser):
+        yield from _item(name_of(action), help_of(parser, action))
+    if shown(parser):
         yield ""
     yield from _description(parser.epilog or "")
-    for child in subcommands.choices.values() if subcommands is not None else ():
+    for child in children:
         yield from _command(child, level + 1, takes_more and child.prog.endswith(" run"))
+
+
+def subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """The parsers of the commands below one."""
+    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [child for action in found for child in action.choices.values()]
+
+
+def shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments that people may know."""
+    return [action for action in parser._actions if _is_shown(action)]
 
 
 def _is_shown(action: argparse.Action) -> bool:
@@ -127,19 +141,18 @@ def _is_shown(action: argparse.Action) -> bool:
     return not hidden and action.help is not argparse.SUPPRESS
 
 
-def _synopsis(parser: argparse.ArgumentParser, takes_more: bool) -> Iterator[str]:
+def synopsis(parser: argparse.ArgumentParser, takes_more: bool) -> str:
     """`manapy checkpoint [OPTIONS] [JOB]`, with the required options."""
     if parser.usage:
         words = [parser.usage]
     else:
         words = [parser.prog]
-        shown = [action for action in parser._actions if _is_shown(action)]
-        words += [_name(action) for action in shown if action.option_strings and action.required]
-        words += ["[OPTIONS]"] * any(action.option_strings and not action.required for action in shown)
-        words += [_positional(action) for action in shown if not action.option_strings]
+        known = shown(parser)
+        words += [name_of(action) for action in known if action.option_strings and action.required]
+        words += ["[OPTIONS]"] * any(action.option_strings and not action.required for action in known)
+        words += [_positional(action) for action in known if not action.option_strings]
         words += ["[-- ...]"] * takes_more
-    yield f"    {' '.join(words)}"
-    yield ""
+    return " ".join(words)
 
 
 def _positional(action: argparse.Action) -> str:
@@ -147,7 +160,7 @@ def _positional(action: argparse.Action) -> str:
     return f"[{name}]" if action.nargs in ("?", "*", argparse.REMAINDER) else name
 
 
-def _name(action: argparse.Action) -> str:
+def name_of(action: argparse.Action) -> str:
     """`--then continue|exit`, or the name of a positional argument."""
     if not action.option_strings:
         return _value(action)
@@ -161,7 +174,8 @@ def _value(action: argparse.Action) -> str:
     return "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
 
 
-def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+def help_of(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """The explanation of an argument."""
     if not action.help:
         return "print JSON" if action.dest == "json" else ""
     return " ".join((action.help % {**vars(action), "prog": parser.prog}).split())
@@ -183,7 +197,7 @@ def _description(text: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text).strip("\n")):
         if not paragraph.strip():
             continue
-        if re.search(r"^\s|\S {2,}\S", paragraph, re.M):
+        if is_verbatim(paragraph):
             yield "```text"
             for line in textwrap.dedent(paragraph).splitlines():
                 yield from _verbatim(line.rstrip())
@@ -191,6 +205,11 @@ def _description(text: str) -> Iterator[str]:
         else:
             yield from _wrapped(" ".join(paragraph.split()))
         yield ""
+
+
+def is_verbatim(paragraph: str) -> bool:
+    """Has it columns or indented lines?"""
+    return re.search(r"^\s|\S {2,}\S", paragraph, re.M) is not None
 
 
 def _verbatim(line: str) -> list[str]:

@@ -14,6 +14,7 @@
 #include "isolate/trap/vdso.h"
 #include "join/chain.h"
 #include "lower.h"
+#include "options/options.h"
 #include "preload.h"
 #include "process/fds/fds.h"
 #include "program.h"

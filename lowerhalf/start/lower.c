@@ -271,8 +271,10 @@ static void note_exec(void) {
     static char rejoin[2048];
     job.protocol = MPY_LOWER->protocol; /* a restart has read it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
-    mpy_exec_note(&(mpy_exec_t){launcher_path(), rejoin, mpy_tree_text(), is_member(), {job.pmi_fd, mpy_tree_kept()}},
-                  &mpy_options);
+    const char *mpi = mpy_options.mpi && mpy_mpi_path() ? mpy_mpi_path() : mpy_options.mpi; /* an absolute path */
+    mpy_exec_note(
+        &(mpy_exec_t){launcher_path(), rejoin, mpy_tree_text(), mpi, is_member(), {job.pmi_fd, mpy_tree_kept()}},
+        &mpy_options);
 }
 
 static void start_control(bool away) {

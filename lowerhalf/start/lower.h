@@ -1,14 +1,10 @@
-/* lower.h - the start of a lower half: its command line, its blocks, its job, its services. See lower.c, options.c. */
+/* lower.h - the start of a lower half: its blocks, its job, its services. See lower.c. */
 #ifndef MANAPY_LOWER_H
 #define MANAPY_LOWER_H
 #include "base/rank.h"
 #include "join/rendezvous.h"
 #include <stddef.h>
 #include <stdint.h>
-
-/* Parse options; returns the index of the program in argv (of the checkpoint, for manapy-restart). Exits on bad
- * usage. */
-int mpy_options_parse(int argc, char **argv, mpy_options_t *out);
 
 /* Map what every lower half creates anew: lower block, code page, service stack. */
 void mpy_blocks_map(void);

@@ -3,6 +3,7 @@
  * Half: lower; runs once, on the process's own stack.
  */
 #include "lower.h"
+#include "options/options.h"
 #include "preload.h"
 #include "process/fds/fds.h"
 #include <dirent.h>

@@ -17,6 +17,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .shared.configuration import Setting
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -46,6 +50,11 @@ GROUPS = {  # in the order of the help text; each is a folder
     "measure": {
         "doctor": "check whether this machine and a program can be checkpointed",
         "bench": "measure what manapy costs on this machine",
+    },
+    "setup": {
+        "config": "show the options that configuration files set",
+        "completion": "print a script that completes manapy in a shell",
+        "clean": "remove recordings of ended jobs",
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
@@ -78,21 +87,46 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(f".{folder}.{name.removeprefix('_')}", __package__)
 
 
-def _command(module: object, arguments: list[str]) -> int:
-    before, after = _split(arguments[1:])
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The parser of a command."""
+    module = module_of(name)
     parser = argparse.ArgumentParser(
-        prog=f"manapy {arguments[0]}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"manapy {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    module.add_arguments(parser)  # type: ignore[attr-defined]
+    module.add_arguments(parser)
+    return parser
+
+
+def _command(module: ModuleType, arguments: list[str]) -> int:
+    from ..core.errors import UsageError
+
+    before, after = _split(arguments[1:])
     try:
-        options = parser.parse_args(before)
+        options = _options(arguments[0], before)
     except SystemExit as stop:  # argparse has printed; --help is 0, an error 2
         return int(stop.code or 0)
+    except UsageError as error:
+        print(f"manapy {arguments[0]}: {error}", file=sys.stderr)
+        return EXIT_USAGE
     if after and not getattr(module, "TAKES_MORE", False):
         print(f"manapy {arguments[0]}: nothing may follow '--'", file=sys.stderr)
         return EXIT_USAGE
     options.after = after
     return _run(module, options)
+
+
+def _options(name: str, words: list[str]) -> argparse.Namespace:
+    """The options of a command, from its words, or else from configuration files. `settings` has what the latter set.
+    Raises UsageError."""
+    from .shared import configuration, defaults
+
+    parser = parser_of(name)
+    wants_files = name in COMMANDS and not {"-h", "--help"} & set(words)
+    defaults.add_opposites(parser)
+    pending = defaults.apply(parser, name, configuration.files() if wants_files else [], COMMANDS)
+    options = parser.parse_args(words)
+    options.settings = defaults.settle(options, pending)
+    return options
 
 
 @contextmanager
@@ -117,7 +151,7 @@ def _run(module: object, options: argparse.Namespace) -> int:
     try:
         return int(module.run(options, out))  # type: ignore[attr-defined]
     except UsageError as error:
-        out.error(str(error))
+        out.error(f"{error}{_sources(str(error), options.settings)}")
         return EXIT_USAGE
     except ManapyError as error:
         out.error(str(error))
@@ -131,6 +165,12 @@ def _run(module: object, options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         out.error("interrupted")
         return EXIT_FAILED
+
+
+def _sources(error: str, settings: dict[str, Setting]) -> str:
+    """For an error that names options: which files set them. Some errors say it themselves."""
+    named = [setting for option, setting in settings.items() if option in error.split()]
+    return "".join(f" ({setting.file} sets {setting.key})" for setting in named if str(setting.file) not in error)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

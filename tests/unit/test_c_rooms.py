@@ -38,8 +38,9 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
         "trace"
     ),
     "tree": "base control image image/file isolate isolate/trap process process/fds trace",
+    "start/options": "base image/dirty join/manager",
     "start": (
-        "base control image image/dirty image/file isolate isolate/trap join join/manager mpi process process/fds "
+        "base control image image/file isolate isolate/trap join join/manager mpi process process/fds start/options "
         "trace tree wire"
     ),
 }

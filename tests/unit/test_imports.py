@@ -39,6 +39,7 @@ ALLOWED = {
     "cli.measure": "bench bench.shared cli.shared doctor",
     "cli.move": "cli.shared rdma",
     "cli.save": "ckpt ckpt.store cli.shared",
+    "cli.setup": "cli cli.shared trace.capture",
     "cli.shared": "chain ckpt.store trace.capture trace.model",
     "cli.start": "chain ckpt.store cli.shared",
     "cli.train": "cli.shared fcdp fcdp.engine fcdp.gpt",

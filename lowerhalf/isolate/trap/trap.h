@@ -72,6 +72,7 @@ typedef struct mpy_exec {
     const char *launcher; /* path of manapy-launch */
     const char *rejoin;   /* the text to find the job again */
     const char *tree;     /* the text to find the tree again */
+    const char *mpi;      /* the library that --mpi has chosen, or NULL */
     bool is_member;       /* this process is a member itself */
     int kept[2];          /* descriptors that the exec must keep: the process manager's, the tree's; or -1 */
 } mpy_exec_t;

@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { OPTIONS = 22, ON_STACK = 128 };
+enum { OPTIONS = 26, ON_STACK = 128 };
 
 static mpy_exec_t how = {.kept = {-1, -1}};
 static const mpy_options_t *options;
@@ -113,6 +113,7 @@ static long give_options(const char **next, const char *path, int to_tree) {
     next[n++] = "--exec", next[n++] = path;
     next[n++] = "--rejoin", next[n++] = how.rejoin;
     if (to_tree) next[n++] = "--tree", next[n++] = how.tree;
+    if (how.mpi) next[n++] = "--mpi", next[n++] = how.mpi;
     next[n++] = "--shift", next[n++] = options->shift;
     next[n++] = "--on-failover", next[n++] = options->on_failover;
     next[n++] = "--compress", next[n++] = options->compress;

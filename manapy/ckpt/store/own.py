@@ -21,6 +21,11 @@ def complaint(path: Path) -> str | None:
         return None
     except OSError as error:
         return why(error, path)
+    return complaint_of(path, found)
+
+
+def complaint_of(path: Path, found: os.stat_result) -> str | None:
+    """The same of a file that is open, for example."""
     if found.st_uid not in (os.geteuid(), 0):
         return f"{path} belongs to another user (uid {found.st_uid}): it is not used"
     if found.st_mode & WRITERS:

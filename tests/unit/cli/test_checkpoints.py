@@ -187,7 +187,7 @@ def test_restart_becomes_mpirun(job: Path, mpirun: Path) -> None:
     assert done.returncode == 7, done.stderr
     words = Path(f"{mpirun}.arguments").read_text().splitlines()
     assert words[:4] == ["-n", "3", "-hosts", "a,b"]
-    assert words[4].endswith("manapy-restart") and words[5:] == [str((job / "ckpt-000002").resolve())]
+    assert words[4].endswith("manapy-restart") and words[5:] == ["--no-config", str((job / "ckpt-000002").resolve())]
 
 
 def test_restart_takes_the_recorded_mpirun(job: Path, mpirun: Path) -> None:

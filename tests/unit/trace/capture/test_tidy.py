@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -60,6 +61,36 @@ def test_recent_ones_stay_while_there_is_room(root: Path, monkeypatch: pytest.Mo
     assert tidy.tidy(keep=0) == [old]
     monkeypatch.setattr(tidy, "SHARE", 1 << 60)  # the file system is full
     assert sorted(tidy.tidy(keep=0)) == sorted(recent[1:])
+
+
+def test_clean_removes_recordings_of_ended_jobs_by_age_and_size(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = int(time.time())
+    start = int(stat_fields(Path("/proc/self"))[START])
+    alive = {"end": format.RUNNING, "host": socket.gethostname(), "pid": os.getpid(), "pid_start": start}
+    recording("lives", 1, **alive)
+    for name, age in (("new", 60), ("middle", 7000), ("old", 90000)):
+        recording(name, now - age)
+    bytes_of_one = tidy.ended()[0].bytes
+
+    def cleaned(*words: str) -> list[str]:
+        assert cli.main(["clean", "--json", *words]) == 0
+        return [Path(row["folder"]).name for row in json.loads(capsys.readouterr().out)]
+
+    def left() -> set[str]:
+        return {path.name for path in root.iterdir()}
+
+    assert cleaned("--dry-run") == ["new", "middle", "old"] and len(left()) == 4
+    assert cleaned("--older", "24h") == ["old"]
+    assert cleaned("--keep", f"{bytes_of_one}B") == ["middle"]
+    assert left() == {"lives", "new"}
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert cleaned() == []  # of other users
+    monkeypatch.undo()
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(root.parent))
+    assert cli.main(["clean"]) == 0
+    assert "removed 1 recording, " in capsys.readouterr().err and left() == {"lives"}
 
 
 def test_a_name_works_from_other_directories_and_the_one_from_here_is_meant(

@@ -1,0 +1,1 @@
+"""Commands that set manapy up for a person or a site."""
