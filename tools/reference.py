@@ -54,17 +54,14 @@ def page() -> str:
 
 def _index(groups: dict[str, dict[str, str]]) -> Iterator[str]:
     launch = {"manapy-launch": "run a program as one rank of a job; put it behind mpirun or srun"}
-    launch |= {"manapy-restart": "continue one rank from a checkpoint; `manapy restart` starts it for all ranks"}
+    launch |= {"manapy-restart": "continue one rank of a job; `manapy restart` starts it for all ranks"}
     yield "| | command | purpose |"
     yield "|---|---|---|"
-    anchors: list[str] = []  # a second heading with the same anchor gets a number: `manapy restart`
     for title, group in groups.items():
         rows = (launch if title == "start" else {}) | {f"manapy {name}": summary for name, summary in group.items()}
         for name, summary in rows.items():
-            anchor = name.replace(" ", "-")
-            anchors.append(anchor)
-            number = anchors.count(anchor) - 1
-            yield f"| {title} | [{name}](#{anchor}{f'-{number}' * bool(number)}) | {summary} |"
+            anchor = f"{'mpirun-' * (name in launch)}{name}".replace(" ", "-")
+            yield f"| {title} | [{name}](#{anchor}) | {summary} |"
             title = ""
     yield ""
 
@@ -72,8 +69,8 @@ def _index(groups: dict[str, dict[str, str]]) -> Iterator[str]:
 # ---- the C programs
 
 
-def _c_text(variable: str) -> str:
-    """A string constant of options.c."""
+def c_text(variable: str) -> str:
+    """A string constant of options.c: launch_usage or restart_usage."""
     found = re.search(rf"\b{variable}\[\] =\n(.*?);\n", USAGES.read_text(), re.S)
     if found is None:
         raise SystemExit(f"{USAGES}: no text {variable}")
@@ -83,7 +80,7 @@ def _c_text(variable: str) -> str:
 def usage(name: str) -> tuple[str, list[list[str]]]:
     """The usage text of manapy-launch or manapy-restart: its first line, then options with their explanations, which
     may continue in lines that are indented further."""
-    first, *lines = _c_text(f"{name}_usage").splitlines()
+    first, *lines = c_text(f"{name}_usage").splitlines()
     items: list[list[str]] = []
     for line in lines:
         if line.startswith("   "):
@@ -96,7 +93,7 @@ def usage(name: str) -> tuple[str, list[list[str]]]:
 
 def _usage(name: str) -> Iterator[str]:
     first, items = usage(name)
-    yield f"## manapy-{name}"
+    yield f"## mpirun manapy-{name}"  # not only its name: `manapy restart` has the anchor #manapy-restart
     yield ""
     yield f"    {first}"
     yield ""
