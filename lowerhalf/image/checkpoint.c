@@ -47,10 +47,9 @@ static int check_resources(char *error, size_t n) {
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
     int none = 0;
     /* The failure may be due to the pipe to a child that was started later. If such a child exists, succeed: STOP waits
-     * for it, or until it has joined the tree, and then finds anything that remains. */
+     * for it, and then finds anything that remains. */
     char child[256];
-    if (mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child)) return 0;
-    return mpy_children_may_join() ? 0 : -1;
+    return mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child) ? 0 : -1;
 }
 
 static int check(int grace_ms, char *error, size_t n) {

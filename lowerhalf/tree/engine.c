@@ -8,6 +8,7 @@
  *  2. Images of companions are complete before the rank's own image is begun, because that one contains their seals.
  *     They are written while the job stands.
  */
+#include "base/now.h"
 #include "base/rank.h"
 #include "base/reason.h"
 #include "companion.h"
@@ -15,12 +16,13 @@
 #include "image/checkpoint.h"
 #include "isolate/trap/trap.h"
 #include "member.h"
+#include "process/children.h"
 #include "tree.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { ORDER_MS = 600000 };
+enum { ORDER_MS = 600000, JOIN_MS = 2000 };
 
 static mpy_image_member_t members[MPY_TREE_MAX];
 static uint32_t nmembers;
@@ -67,8 +69,13 @@ static int check(int grace_ms, char *error, size_t n) {
     if (mpy_options.local)
         return mpy_reason(error, n, "the MPI program is a child of another process of its rank; such a rank cannot be "
                           "saved to local storage: use no --local, or let the script start the program by exec");
-    if (order(&(mpy_tree_message_t){.kind = MPY_TREE_CHECK, .value = grace_ms}, error, n)) return -1;
-    return mpy_engine.check(grace_ms, error, n);
+    /* The failure may be due to the pipe to a child that was started meanwhile, and has not joined: look again. */
+    const int64_t until = mpy_now_ms() + (grace_ms > JOIN_MS ? grace_ms : JOIN_MS);
+    for (;;) {
+        if (order(&(mpy_tree_message_t){.kind = MPY_TREE_CHECK, .value = grace_ms}, error, n)) return -1;
+        if (mpy_engine.check(grace_ms, error, n) == 0) return 0;
+        if (!mpy_children_may_join() || mpy_now_ms() > until || mpy_control_cancelled()) return -1;
+    }
 }
 
 /* The first child may have been started after CHECK. */
