@@ -27,6 +27,8 @@ typedef struct mpy_options {
     int child_grace_ms;    /* how long a checkpoint waits for child processes */
     const char *callback_timeout; /* as given ... */
     int callback_ms;       /* ... how long a checkpoint waits for the program's callbacks */
+    const char *ignore_child; /* patterns of children that need not be saved (base/match.h), or NULL */
+    bool drop_sockets;     /* connections to outside are saved as ones that have been reset */
     bool background;       /* checkpoints write images beside the program */
     const char *dirty;     /* how changed pages are found, for incremental images; NULL: all images are full */
     int full_every;        /* checkpoints from one with full images to the next */

@@ -1,6 +1,7 @@
 /* children.c - see children.h. */
 #define _GNU_SOURCE
 #include "children.h"
+#include "base/match.h"
 #include "base/now.h"
 #include "base/reason.h"
 
@@ -75,12 +76,57 @@ static int is_saved(int pid)
     return is_member(pid) || (nsaved && mpy_child_is_split(pid));
 }
 
+static const char *ignored; /* patterns */
+
+void mpy_children_ignore(const char *patterns)
+{
+    ignored = patterns;
+}
+
+/* By its name or, if it is a script, by the script's. */
+static int is_ignored(int pid)
+{
+    char path[64], words[512];
+    if (!ignored)
+        return 0;
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    size_t got = file ? fread(words, 1, sizeof words - 2, file) : 0;
+    if (file)
+        fclose(file);
+    words[got] = words[got + 1] = 0;
+    return got && (mpy_matches_any(ignored, words) || mpy_matches_any(ignored, words + strlen(words) + 1));
+}
+
+typedef struct searched {
+    int parent;
+    mpy_child_visit_t *visit;
+    void *context;
+} searched_t;
+
+static int visit_ignored(int pid, void *context)
+{
+    const searched_t *s = context;
+    mpy_proc_stat_t stat;
+    return mpy_proc_stat(pid, &stat) == 0 && stat.parent == s->parent && stat.state != 'X' && stat.state != 'Z' &&
+           is_ignored(pid) && s->visit(pid, s->context);
+}
+
+int mpy_children_ignored(mpy_child_visit_t *visit, void *context)
+{
+    searched_t s = {getpid(), visit, context};
+    int found = ignored ? mpy_children_each(s.parent, visit_ignored, &s) : 0;
+    for (size_t i = 0; ignored && !found && (s.parent = mpy_children_saved(i)); i++)
+        found = mpy_children_each(s.parent, visit_ignored, &s);
+    return found != 0;
+}
+
 static int counts(int pid, void *context)
 {
     wanted_t w = *(wanted_t *)context;
     mpy_proc_stat_t s;
     return mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' && (s.state == 'Z') == w.ended &&
-           s.started <= w.until && !is_saved(pid);
+           s.started <= w.until && !is_saved(pid) && !is_ignored(pid);
 }
 
 /* Searches /proc/PID/task/TID/children. Returns -1 if the kernel doesn't have these files. */

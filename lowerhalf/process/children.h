@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+typedef int mpy_child_visit_t(int pid, void *context);
+
 /* Waits for child processes to end. Returns 0 as soon as no child process is left (zombies don't count). Returns -1
  * with a message that names a child in three cases: children still run after *grace_ms; a child is known to end only
  * with the program (then at once); `given_up`, which is called repeatedly, returns true. The unused part of the grace
@@ -17,6 +19,10 @@
  * after another always has one). */
 typedef enum { MPY_CHILDREN_ALL, MPY_CHILDREN_OF_NOW } mpy_children_t;
 int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n);
+/* Children whose program has such a name (base/match.h; NULL: none) prevent nothing: a restart shows them as killed. */
+void mpy_children_ignore(const char *patterns);
+/* Is there such a child of this process or of those that are saved with it, for which `visit` returns other than 0? */
+int mpy_children_ignored(mpy_child_visit_t *visit, void *context);
 /* From now on these processes prevent nothing: they are saved, too. */
 void mpy_children_are_saved(const int *pids, size_t count);
 /* The i-th of these processes; 0: there are no more. */
@@ -25,7 +31,6 @@ int mpy_children_saved(size_t i);
 int mpy_child_is_split(int pid);
 /* Visits the children of a process, and on old kernels all processes, until a visit returns other than 0. Returns the
  * id of that one, or 0. */
-typedef int mpy_child_visit_t(int pid, void *context);
 int mpy_children_each(int parent, mpy_child_visit_t *visit, void *context);
 /* Is there a child that is not among those that are saved with this process, but will be? */
 int mpy_children_may_join(void);

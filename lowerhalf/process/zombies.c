@@ -1,5 +1,5 @@
 /* zombies.c - children that have ended, and for which the program has not waited: a restart makes new ones, which end
- * in the same way, so that wait(2) finds them.
+ * in the same way, so that wait(2) finds them. Children that are ignored come back as ones that have been killed.
  *
  * Lower half; libc allowed. The program is halted, or does not run yet.
  *
@@ -13,6 +13,7 @@
 #include "base/reason.h"
 
 #include <errno.h>
+#include <manapy/proc_stat.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,12 +49,27 @@ static int save(int pid, void *context)
     return 0;
 }
 
+/* --ignore-child */
+static int save_as_killed(int pid, void *context)
+{
+    saving_t *s = context;
+    mpy_proc_stat_t stat;
+    if (mpy_proc_stat(pid, &stat) || stat.parent != getpid())
+        return 0;
+    mpy_blob_put_u32(s->blob, (uint32_t)s->shown(pid));
+    mpy_blob_put_u32(s->blob, CLD_KILLED);
+    mpy_blob_put_u32(s->blob, SIGKILL);
+    s->count++;
+    return 0;
+}
+
 void mpy_zombies_save(mpy_blob_t *b, mpy_tid_map_t *shown)
 {
     saving_t s = {b, shown, 0};
     size_t at = b->bytes;
     mpy_blob_put_u32(b, 0);
     mpy_children_each(getpid(), save, &s);
+    mpy_children_ignored(save_as_killed, &s);
     mpy_blob_set_u32(b, at, s.count);
 }
 

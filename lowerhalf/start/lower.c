@@ -24,6 +24,8 @@
 #include "mpi/load.h"
 #include "mpi/rdma.h"
 #include "mpi/tcp_bytes.h"
+#include "process/children.h"
+#include "process/fds/fds.h"
 #include "trace/recorder.h"
 #include "tree/tree.h"
 #include <limits.h>
@@ -187,6 +189,8 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
     bool say_it = true;
     if (strcmp(mpy_options.compress, "off") && !mpy_zstd_open() && !strcmp(mpy_options.compress, "on"))
         mpy_fail(1, "--compress on: " MPY_ZSTD_MISSING);
+    mpy_children_ignore(mpy_options.ignore_child);
+    mpy_fds_drop_sockets(mpy_options.drop_sockets);
     /* Registers early, for mpy_clockside_init, which checks the result. Once there are threads, the kernel would wait
      * for all processors here, for 10 ms. */
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);

@@ -12,10 +12,12 @@
  *  2. The child may share our memory (vfork). So nothing is left behind there, except a page for a very long list of
  *     arguments: nobody could unmap it.
  *  3. An exec of the MPI process itself is not changed once MPI is initialized: it ends the rank. Nor is a child's exec
- *     of a program that cannot call MPI through our libraries, or that starts a job of its own.
+ *     of a program that cannot call MPI through our libraries, that starts a job of its own, or that is to be ignored
+ *     (--ignore-child).
  *  4. An invitation to the tree (lowerhalf/tree/hub.c) that arrives during an exec does not end the new program: the
  *     signal is ignored there.
  */
+#include "base/match.h"
 #include "base/sys.h"
 #include "trap.h"
 #include <elf.h>
@@ -23,7 +25,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { OPTIONS = 26, ON_STACK = 128 };
+enum { OPTIONS = 28, ON_STACK = 128 };
 
 static mpy_exec_t how = {.kept = {-1, -1}};
 static const mpy_options_t *options;
@@ -118,6 +120,8 @@ static long give_options(const char **next, const char *path, int to_tree) {
     next[n++] = "--on-failover", next[n++] = options->on_failover;
     next[n++] = "--compress", next[n++] = options->compress;
     next[n++] = "--callback-timeout", next[n++] = options->callback_timeout;
+    if (options->ignore_child) next[n++] = "--ignore-child", next[n++] = options->ignore_child;
+    if (options->drop_sockets) next[n++] = "--drop-sockets";
     if (options->local) next[n++] = "--local", next[n++] = options->local;
     if (!options->trace) next[n++] = "--no-trace";
     next[n++] = "--";
@@ -139,7 +143,9 @@ long mpy_trap_execve(mpy_trap_t *t) {
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */
     if (r) return r;
-    if ((!own || how.is_member) && !can_be_member(path)) return exec_program(path, argv, envp, mask);
+    const bool in_tree = !own || how.is_member;
+    if (in_tree && (mpy_matches_any(options->ignore_child, path) || !can_be_member(path)))
+        return exec_program(path, argv, envp, mask);
     const char *few[ON_STACK], **next = few;
     long argc = 0, map = 0;
     while (argv && argv[argc]) argc++;

@@ -26,6 +26,8 @@
 
 #include "process/blob.h"
 
+#include <stdbool.h>
+
 void mpy_fds_note_inherited(void);
 void mpy_fds_inherited_text(char *text, size_t n);
 void mpy_fds_inherited_only(const char *text);
@@ -38,6 +40,8 @@ typedef struct mpy_fd_want { int owner, number, other_end, got; } mpy_fd_want_t;
 extern int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
 /* During the exchange: the descriptor that the owner sends. */
 int mpy_fds_wanted(int number, int other_end);
+/* Connections to other processes do not prevent a checkpoint: a restart finds them reset. */
+void mpy_fds_drop_sockets(bool drop);
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
 int mpy_fds_check(char *err, size_t n);
 int mpy_fds_save(mpy_blob_t *b, char *err, size_t n);

@@ -6,6 +6,8 @@
  * Data queued for a socket is copied with MSG_PEEK and SO_PEEK_OFF, which leave it in the queue. At a restart it is
  * sent again through the partner. Datagrams stay datagrams; descriptors in flight are refused.
  *
+ * With --drop-sockets, a connection to another process comes back as one whose other end has been closed.
+ *
  * A pair becomes a pair without names, even if one end was accepted by a listening socket with a name.
  *
  * In a tree, one process makes both ends (fds_tree.c). Each end's options, queue and state are those that its keeper
@@ -87,7 +89,8 @@ static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
                           "descriptor %d is a connected Unix socket, and this kernel does not say to what (no "
                           "unix_diag); close it before the checkpoint",
                           d->number);
-    if (state.peer && !by_inode(t, state.peer) && !mpy_fd_relative_has_inode(d, state.peer)) {
+    if (state.peer && !mpy_sockets_are_dropped && !by_inode(t, state.peer) &&
+        !mpy_fd_relative_has_inode(d, state.peer)) {
         struct sockaddr_un peer = {0};
         socklen_t bytes = sizeof peer;
         const char *name = getpeername(d->number, (struct sockaddr *)&peer, &bytes) == 0 && peer.sun_path[0]

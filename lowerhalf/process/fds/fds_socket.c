@@ -4,6 +4,8 @@
  *
  * A listening AF_UNIX socket gets its name again. The file that its earlier run has left there is replaced, if nobody
  * listens there any more.
+ *
+ * With --drop-sockets a TCP connection comes back as one that has been reset, and a connected UDP socket with its peer.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -21,6 +23,13 @@
 #include <unistd.h>
 
 enum { TCP_STATE_CLOSE = 7, TCP_STATE_LISTEN = 10 }; /* from linux/tcp_states.h, which user space can't include */
+
+bool mpy_sockets_are_dropped;
+
+void mpy_fds_drop_sockets(bool drop)
+{
+    mpy_sockets_are_dropped = drop;
+}
 
 int mpy_socket_option(int fd, int level, int name)
 {
@@ -141,6 +150,8 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
             err, n,
             "descriptor %d is a socket of family %d and type %d, which can't be saved; close it before the checkpoint",
             d->number, domain, type);
+    if (mpy_sockets_are_dropped)
+        return 0;
     if (getpeername(d->number, (struct sockaddr *)&address, &bytes) == 0)
         return mpy_reason(err, n, "descriptor %d is a connected %s socket to %s; close it before the checkpoint "
                           "(the program can, by manapy.before_checkpoint: docs/callbacks.md)",
@@ -163,6 +174,12 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
+/* Of TCP: neither listening nor unused. */
+static int is_dropped(const struct tcp_info *info)
+{
+    return info->tcpi_state != 0 && info->tcpi_state != TCP_STATE_CLOSE && info->tcpi_state != TCP_STATE_LISTEN;
+}
+
 static int socket_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
     struct sockaddr_storage address;
@@ -177,6 +194,11 @@ static int socket_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err
     mpy_blob_put_u32(b, (uint32_t)mpy_socket_option(d->number, SOL_SOCKET, SO_PROTOCOL));
     int bound = is_bound(d->number, &address, &bytes);
     mpy_blob_put_bytes(b, &address, bound ? bytes : 0);
+    struct sockaddr_storage peer = {0};
+    socklen_t peer_bytes = sizeof peer;
+    int has_peer = type == SOCK_DGRAM && getpeername(d->number, (struct sockaddr *)&peer, &peer_bytes) == 0;
+    mpy_blob_put_bytes(b, &peer, has_peer ? peer_bytes : 0);
+    mpy_blob_put_u32(b, type == SOCK_STREAM && address.ss_family != AF_UNIX && is_dropped(&info));
     struct stat st = {0};
     mpy_unix_state_t unix_state = {0};
     const char *path = ((struct sockaddr_un *)&address)->sun_path;
@@ -214,6 +236,31 @@ static void make_way(const struct sockaddr_storage *address, socklen_t bytes, in
         mpy_fd_close(fd);
 }
 
+/* A TCP socket whose connection, to this host, has been reset. */
+static int reset_connection(int domain)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    struct sockaddr *address = domain == AF_INET6 ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4;
+    socklen_t bytes = domain == AF_INET6 ? sizeof v6 : sizeof v4;
+    const struct linger at_once = {.l_onoff = 1};
+    int server = mpy_fd_high(socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int fd = mpy_fd_high(socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0)), peer = -1;
+    if (server >= 0 && fd >= 0 && bind(server, address, bytes) == 0 && listen(server, 1) == 0 &&
+        getsockname(server, address, &bytes) == 0 && connect(fd, address, bytes) == 0)
+        peer = mpy_fd_high(accept4(server, NULL, NULL, SOCK_CLOEXEC));
+    if (server >= 0)
+        mpy_fd_close(server);
+    if (peer < 0) {
+        if (fd >= 0)
+            mpy_fd_close(fd);
+        return -1;
+    }
+    setsockopt(peer, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    mpy_fd_close(peer);
+    return fd;
+}
+
 static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     int domain = (int)mpy_reader_u32(r), type = (int)mpy_reader_u32(r), protocol = (int)mpy_reader_u32(r);
@@ -221,20 +268,27 @@ static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     size_t bytes;
     char text[128];
     const void *saved = mpy_reader_bytes(r, &bytes);
+    size_t peer_bytes;
+    const void *peer = mpy_reader_bytes(r, &peer_bytes);
+    int dropped = (int)mpy_reader_u32(r);
     int mode = (int)mpy_reader_u32(r), listening = (int)mpy_reader_u32(r), backlog = (int)mpy_reader_u32(r);
     if (r->failed || bytes > sizeof address)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     memcpy(&address, saved, bytes);
-    d->made = mpy_fdtable_temp(t, socket(domain, type | SOCK_CLOEXEC, protocol));
+    d->made = mpy_fdtable_temp(t, dropped ? reset_connection(domain) : socket(domain, type | SOCK_CLOEXEC, protocol));
     if (d->made < 0)
         return mpy_reason(err, n, "can't make the socket of descriptor %d again: %s", d->number, strerror(errno));
     mpy_socket_options_restore(d->made, r);
+    if (dropped)
+        return 0;
     if (bytes && address.ss_family == AF_UNIX)
         make_way(&address, (socklen_t)bytes, type);
     if (bytes &&
         (bind(d->made, (struct sockaddr *)&address, (socklen_t)bytes) || (listening && listen(d->made, backlog))))
         return mpy_reason(err, n, "descriptor %d: can't %s on %s again: %s", d->number,
                           listening ? "listen" : "receive", address_text(&address, text, sizeof text), strerror(errno));
+    if (peer_bytes && connect(d->made, peer, (socklen_t)peer_bytes))
+        return mpy_reason(err, n, "descriptor %d: can't connect the UDP socket again: %s", d->number, strerror(errno));
     const char *path = ((struct sockaddr_un *)&address)->sun_path;
     if (bytes && address.ss_family == AF_UNIX && path[0] && (mode ? chmod(path, (mode_t)mode) : unlink(path)))
         return mpy_reason(err, n, "descriptor %d: %s: %s", d->number, path, strerror(errno));

@@ -15,6 +15,7 @@
 #include "isolate/fdguard.h"
 #include "process/blob.h"
 
+#include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -110,6 +111,7 @@ int mpy_fdlocks_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n);
 int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n);
 
 /* fds_socket.c */
+extern bool mpy_sockets_are_dropped;
 int mpy_socket_option(int fd, int level, int name);
 void mpy_socket_options_save(int fd, mpy_blob_t *b);
 void mpy_socket_options_restore(int fd, mpy_reader_t *r);

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
+#include "process/children.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -89,6 +90,18 @@ static int has_it(const mpy_desc_t *d, int pid, int fd, mode_t access)
     return 1;
 }
 
+/* Does a child that is ignored have such a descriptor? A restart finds its end closed. */
+typedef struct search {
+    const mpy_desc_t *desc;
+    match_t *matches;
+} search_t;
+
+static int find_in(int pid, void *context)
+{
+    const search_t *s = context;
+    return find(s->desc, pid, s->matches) >= 0;
+}
+
 int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode)
 {
     mpy_desc_t other = *d;
@@ -96,7 +109,7 @@ int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode)
     for (int i = 0; i < nrelatives; i++)
         if (find(&other, relatives[i], has_it) >= 0)
             return 1;
-    return 0;
+    return mpy_children_ignored(find_in, &(search_t){&other, has_it});
 }
 
 int mpy_fd_relative_has(const mpy_desc_t *d, int accmode)
@@ -104,7 +117,7 @@ int mpy_fd_relative_has(const mpy_desc_t *d, int accmode)
     for (int i = 0; i < nrelatives; i++)
         if (find(d, relatives[i], accmode == O_RDONLY ? reads : writes) >= 0)
             return 1;
-    return 0;
+    return mpy_children_ignored(find_in, &(search_t){d, accmode == O_RDONLY ? reads : writes});
 }
 
 static int refuse(const mpy_desc_t *d, int pid, char *err, size_t n)

@@ -28,6 +28,11 @@ static const char launch_usage[] =
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
     "  --callback-timeout TIME\n"
     "                      how long a checkpoint waits for callbacks of the program (default 30s)\n"
+    "  --ignore-child NAMES\n"
+    "                      children with such a name need not be saved: a restart shows them as killed. NAMES are names\n"
+    "                      of programs or shell patterns, with commas between them: 'ssh,monitor*'\n"
+    "  --drop-sockets      connections to processes outside the rank do not prevent a checkpoint: after a restart they\n"
+    "                      are reset (ECONNRESET), as if the other side had been restarted\n"
     "  --background auto|off\n"
     "                      auto (default): a checkpoint that the job survives writes its images beside the running\n"
     "                      program, if there is enough free memory for a copy of it; off: while the program stands\n"
@@ -64,8 +69,9 @@ static const char launch_usage[] =
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
-    "  --interval, --keep, --mpi, --child-grace, --callback-timeout, --background, --compress, --dirty, --full-every,\n"
-    "  --local, --flush, --redundancy, --failure-groups, --shift, --on-failover, --no-trace   as for manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --callback-timeout, --ignore-child, --drop-sockets, --background,\n"
+    "  --compress, --dirty, --full-every, --local, --flush, --redundancy, --failure-groups, --shift, --on-failover,\n"
+    "  --no-trace   as for manapy-launch\n"
     "  --lazy              let the program run before all of its memory has been read: pages come when they are\n"
     "                      touched, and one after the other\n"
     "  --unsigned          restart although the job's secret is lost, so that nothing proves that the job has\n"
@@ -73,8 +79,8 @@ static const char restart_usage[] =
     "  --version, --help\n";
 
 typedef enum option {
-    INTERVAL, DIR, KEEP, MPI, CHILD_GRACE, CALLBACK_TIMEOUT, BACKGROUND, COMPRESS, DIRTY, FULL_EVERY, LOCAL, FLUSH,
-    REDUNDANCY, FAILURE_GROUPS, PROTOCOL, SHIFT, ON_FAILOVER, NO_TRACE, LAZY, UNSIGNED, EXEC, REJOIN, TREE, NO_CONFIG, SETTINGS,
+    INTERVAL, DIR, KEEP, MPI, CHILD_GRACE, CALLBACK_TIMEOUT, IGNORE_CHILD, DROP_SOCKETS, BACKGROUND, COMPRESS, DIRTY,
+    FULL_EVERY, LOCAL, FLUSH, REDUNDANCY, FAILURE_GROUPS, PROTOCOL, SHIFT, ON_FAILOVER, NO_TRACE, LAZY, UNSIGNED, EXEC, REJOIN, TREE, NO_CONFIG, SETTINGS,
     OPTIONS,
 } option_t;
 
@@ -90,6 +96,8 @@ static const struct {
     [MPI] = {"--mpi", NULL, BOTH},
     [CHILD_GRACE] = {"--child-grace", "5s", BOTH},
     [CALLBACK_TIMEOUT] = {"--callback-timeout", "30s", BOTH},
+    [IGNORE_CHILD] = {"--ignore-child", NULL, BOTH},
+    [DROP_SOCKETS] = {"--drop-sockets", "false", BOTH | FLAG},
     [BACKGROUND] = {"--background", "auto", BOTH},
     [COMPRESS] = {"--compress", "off", BOTH},
     [DIRTY] = {"--dirty", "auto", BOTH},
@@ -297,6 +305,8 @@ static void read_option(option_t option, mpy_options_t *out) {
         out->callback_timeout = text;
         out->callback_ms = (int)(seconds(name, text) * 1000);
         break;
+    case IGNORE_CHILD: out->ignore_child = text; break;
+    case DROP_SOCKETS: out->drop_sockets = truth(option); break;
     case BACKGROUND: out->background = background(text); break;
     case COMPRESS: out->compress = compress(text); break;
     case DIRTY: out->dirty = dirty(text); break;

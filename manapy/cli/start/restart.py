@@ -36,6 +36,7 @@ PASSED_ON = {  # to manapy-restart
     "--keep": "checkpoints to keep",
     "--child-grace": "how long a checkpoint waits for child processes",
     "--callback-timeout": "how long a checkpoint waits for callbacks of the program",
+    "--ignore-child": "children that need not be saved",
     "--background": "auto or off",
     "--dirty": "auto, pagemap, soft-dirty, hash or off",
     "--full-every": "checkpoints from one with full images to the next",
@@ -67,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=(
             "restart although the job's secret is lost, so that nothing proves that the job has written the checkpoint"
         ),
+    )
+    parser.add_argument(
+        "--drop-sockets",
+        action="store_true",
+        help="connections to outside do not prevent further checkpoints, as for manapy-launch",
     )
     parser.add_argument("--no-trace", action="store_true", help="do not record MPI calls, as for manapy-launch")
     for option, text in PASSED_ON.items():
@@ -101,6 +107,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         command += [option, value]
     command += ["--lazy"] * options.lazy
     command += ["--unsigned"] * options.unsigned
+    command += ["--drop-sockets"] * options.drop_sockets
     command += ["--no-trace"] * options.no_trace
     sys.stdout.flush()
     try:

@@ -241,11 +241,11 @@ def test_manapy_launch_takes_what_the_command_line_takes(places: dict[str, Path]
     """Each option is set to something else than its default, in a file and on the command line."""
     values = {
         "interval": "10m", "dir": "there", "keep": "3", "mpi": "/opt", "child-grace": "1s", "callback-timeout": "2s",
-        "background": "off", "compress": "on", "dirty": "off", "full-every": "5", "local": "/nvme", "flush": "off",
-        "redundancy": "xor", "failure-groups": "racks", "protocol": "2pc", "shift": "off", "on-failover": "checkpoint",
-        "no-trace": "true",
+        "ignore-child": "ssh", "drop-sockets": "true", "background": "off", "compress": "on", "dirty": "off",
+        "full-every": "5", "local": "/nvme", "flush": "off", "redundancy": "xor", "failure-groups": "racks",
+        "protocol": "2pc", "shift": "off", "on-failover": "checkpoint", "no-trace": "true",
     }  # fmt: skip
-    words = [f"--{key}={value}" for key, value in values.items() if value != "true"] + ["--no-trace"]
+    words = [f"--{key}={value}" for key, value in values.items() if value != "true"] + ["--drop-sockets", "--no-trace"]
     said = {key: value for key, value, _ in configured.ask(LAUNCH, words)}
     assert said == values
     lines = [f'{key} = "{value}"' if value != "true" else f"{key} = true" for key, value in values.items()]
