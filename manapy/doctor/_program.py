@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import _elf
+from . import _elf, _shell
 from ._finding import Finding, Level
 
 SYSTEM_DIRECTORIES = (
@@ -58,12 +58,14 @@ OBSTACLES = {
 
 
 def check_program(program: str, search_path: str | None = None) -> list[Finding]:
-    """Check PROG as manapy-launch finds it: through PATH and through #! lines."""
+    """Check PROG as manapy-launch finds it: through PATH and through #! lines; of a shell script, also the programs in
+    it that use MPI."""
     path = _locate(program, search_path)
     if path is None:
         return [Finding(program, Level.BAD, "no such program")]
     findings: list[Finding] = []
     seen: set[Path] = set()
+    started: list[Finding] = []
     while path not in seen:
         seen.add(path)
         problem = _permissions(path)
@@ -77,9 +79,11 @@ def check_program(program: str, search_path: str | None = None) -> list[Finding]
             findings.append(found)
             if interpreter is None:
                 return findings
+            if interpreter.name in _shell.SHELLS:
+                started += _started_by(path, search_path)
             path = interpreter
             continue
-        return findings + _binary(path, elf) + _python(path)
+        return findings + _binary(path, elf) + _python(path) + started
     return [*findings, Finding(str(path), Level.BAD, "its #! line names the script itself")]
 
 
@@ -120,6 +124,23 @@ def _script(path: Path) -> tuple[Path | None, Finding]:
     if target is None:
         return None, Finding(str(path), Level.BAD, f"script whose interpreter is missing: {line}")
     return target, Finding(str(path), Level.OK, f"script for {target}")
+
+
+def _started_by(script: Path, search_path: str | None) -> list[Finding]:
+    """Findings on the programs with MPI that the script names, and on Python's mpi4py."""
+    findings: list[Finding] = []
+    for word in _shell.words(script):
+        path = _locate(word, search_path)
+        if path is None or not path.is_file() or not os.access(path, os.X_OK | os.R_OK):
+            continue
+        try:
+            elf = _elf.read(path)
+        except _elf.NotElf:
+            continue
+        if elf.interpreter is not None and any(library in MPI_LIBRARIES for library, _ in _libraries(path, elf)):
+            findings += _permissions(path) + _binary(path, elf)
+        findings += _python(path)
+    return findings
 
 
 def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:

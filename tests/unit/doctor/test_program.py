@@ -49,6 +49,25 @@ def test_static_program(tmp_path: Path) -> None:
     assert "statically linked" in worst(compile_program(tmp_path, "-static"))[1]
 
 
+def test_a_shell_script_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the programs with MPI that it names; not to those in variables and comments."""
+    stub_library(tmp_path, "libmpi.so.20")
+    for name in ("solver", "hidden"):
+        compile_program(tmp_path, "-L", str(tmp_path), "-Wl,--no-as-needed", "-l:libmpi.so.20", name=name)
+    script = tmp_path / "job.sh"
+    script.write_text(
+        "#!/bin/bash\nmodule load x\nexport OMP_NUM_THREADS=1 # ./hidden\necho \"several\nlines\"\n"
+        "P=./hidden; $P\nif true; then timeout 10 ./solver \\\n --in 'a b' >out;fi\ntrue\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    found = check_program("./job.sh")
+    assert [f.subject for f in found if f.level is Level.BAD] == ["libmpi.so.20"]
+    assert [f.subject for f in found if "dynamic program" in f.text][1:] == ["solver"]
+    script.write_text("#!/bin/bash\ntrue\n")
+    assert worst(script)[0] is Level.OK
+
+
 def test_32_bit_program(tmp_path: Path) -> None:
     path = compile_program(tmp_path)
     data = bytearray(path.read_bytes())
