@@ -62,6 +62,7 @@ typedef struct mpy_trapstate {
     mpy_idpair_t ids[MPY_IDS_MAX];
     mpy_clocks_t clocks;
     uint32_t lock_future; /* flags of mlockall(2) for future mappings */
+    uint32_t below_mpi;   /* this process of a tree is below the MPI process */
     uint32_t fork_advice; /* the program has advised about fork(2) once: a forked process may lack some memory */
     mpy_range_t *free;     /* ascending, disjoint, not adjacent; MPY_FREE_MAX of them, the arena's first mapping */
     uint64_t largest_free; /* upper limit of the sizes of free ranges; may be too large */

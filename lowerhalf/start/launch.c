@@ -75,6 +75,7 @@ int main(int argc, char **argv, char **envp) {
     mpy_blocks_map_saved();
     if (mpy_arena_init()) mpy_fail(1, "address %#lx, which manapy needs, is in use", (unsigned long)MPY_HEAP_LO);
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
+    MPY_TRAP->below_mpi = options.below_mpi;
     MPY_UPPER->clock.protocol = MPY_LOWER->protocol;
     uint64_t entry, sp;
     load(&program, program_env, &entry, &sp);

@@ -58,6 +58,7 @@ static int join(void *unused) {
     mpy_companion_forked();
     mpy_recorder_forked();
     MPY_LOWER->cancelled = MPY_LOWER->phase = 0;
+    if (MPY_UPPER->mpi_initialized) MPY_TRAP->below_mpi = 1;
     MPY_UPPER->mpi_initialized = MPY_UPPER->mpi_finalized = 0;
     MPY_UPPER->obstacle[0] = '\0';
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();

@@ -110,6 +110,15 @@ static void explain_end(const guest_t *g, mpy_tree_message_t *answer) {
                                "parent, so a restart could not make it again; end it before the checkpoint", g->pid);
 }
 
+/* Says which process cannot be saved. */
+static void name_process(int pid, mpy_tree_message_t *answer) {
+    char reason[sizeof answer->text];
+    mpy_proc_stat_t s;
+    memcpy(reason, answer->text, sizeof reason);
+    if (mpy_proc_stat(pid, &s) == 0)
+        snprintf(answer->text, sizeof answer->text, "process %d (%s): %.1900s", pid, s.name, reason);
+}
+
 /* A guest that has ended has nothing to save: the answer's pid is -1. */
 static void pass_on(guest_t *g, const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     *answer = (mpy_tree_message_t){0};
@@ -117,6 +126,7 @@ static void pass_on(guest_t *g, const mpy_tree_message_t *order, mpy_tree_messag
     int got = mpy_tree_send(g->line, order, -1) ? mpy_tree_receive(g->line, answer, NULL, ORDER_MS) : -1;
     if (got < 0) *answer = (mpy_tree_message_t){.pid = -1};
     if (got == 0) answer->value = mpy_reason(answer->text, sizeof answer->text, "process %d does not answer", g->pid);
+    else if (answer->value) name_process(g->pid, answer);
 }
 
 /* In the order of the images. */

@@ -25,7 +25,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { OPTIONS = 28, ON_STACK = 128 };
+enum { OPTIONS = 30, ON_STACK = 128 };
 
 static mpy_exec_t how = {.kept = {-1, -1}};
 static const mpy_options_t *options;
@@ -115,6 +115,7 @@ static long give_options(const char **next, const char *path, int to_tree) {
     next[n++] = "--exec", next[n++] = path;
     next[n++] = "--rejoin", next[n++] = how.rejoin;
     if (to_tree) next[n++] = "--tree", next[n++] = how.tree;
+    if (MPY_UPPER->mpi_initialized || MPY_TRAP->below_mpi) next[n++] = "--below-mpi";
     if (how.mpi) next[n++] = "--mpi", next[n++] = how.mpi;
     next[n++] = "--shift", next[n++] = options->shift;
     next[n++] = "--on-failover", next[n++] = options->on_failover;

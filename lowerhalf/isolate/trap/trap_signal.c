@@ -11,7 +11,8 @@
  *  3. In a chain, SIGTERM from outside announces the end of an allocation; a checkpoint precedes this end. So SIGTERM
  *     with the default action doesn't end the rank: the kernel has `shield` as its handler, and the program sees
  *     SIG_DFL. It is a handler, not SIG_IGN, because an exec resets it to the default, and because it can tell which
- *     process is meant. Children without exec, and a process that sends the signal to itself, end as usual.
+ *     process is meant. As usual end: children without exec, a process that sends the signal to itself, and one below
+ *     the MPI process that gets it from its parent. (A script's `timeout` only passes it on.)
  */
 #include "base/sys.h"
 #include "trap.h"
@@ -31,7 +32,9 @@ static int shielded; /* this rank is part of a chain */
 static void shield(int sig, siginfo_t *info, void *context) {
     (void)context;
     long pid = mpy_sys(SYS_getpid);
-    if (pid == MPY_TRAP->real_pid && !(info->si_code <= 0 && info->si_pid == pid)) return;
+    const bool meant = info->si_code <= 0 &&
+                       (info->si_pid == pid || (MPY_TRAP->below_mpi && info->si_pid == mpy_sys(SYS_getppid)));
+    if (pid == MPY_TRAP->real_pid && !meant) return;
     mpy_ksigaction_t fatal = {0};
     mpy_sys(SYS_rt_sigaction, sig, &fatal, 0, 8);
     mpy_sys(SYS_kill, pid, sig); /* stays blocked until we return */

@@ -29,10 +29,10 @@ static const char launch_usage[] =
     "  --callback-timeout TIME\n"
     "                      how long a checkpoint waits for callbacks of the program (default 30s)\n"
     "  --ignore-child NAMES\n"
-    "                      children with such a name need not be saved: a restart shows them as killed. NAMES are names\n"
-    "                      of programs or shell patterns, with commas between them: 'ssh,monitor*'\n"
-    "  --drop-sockets      connections to processes outside the rank do not prevent a checkpoint: after a restart they\n"
-    "                      are reset (ECONNRESET), as if the other side had been restarted\n"
+    "                      children with such a name need not be saved: a restart shows them as killed. NAMES are\n"
+    "                      names of programs or shell patterns, with commas between them: 'ssh,monitor*'\n"
+    "  --drop-sockets      connections to processes outside the rank do not prevent a checkpoint: a restart resets them\n"
+    "                      (ECONNRESET), as if the other side had been restarted\n"
     "  --background auto|off\n"
     "                      auto (default): a checkpoint that the job survives writes its images beside the running\n"
     "                      program, if there is enough free memory for a copy of it; off: while the program stands\n"
@@ -80,8 +80,8 @@ static const char restart_usage[] =
 
 typedef enum option {
     INTERVAL, DIR, KEEP, MPI, CHILD_GRACE, CALLBACK_TIMEOUT, IGNORE_CHILD, DROP_SOCKETS, BACKGROUND, COMPRESS, DIRTY,
-    FULL_EVERY, LOCAL, FLUSH, REDUNDANCY, FAILURE_GROUPS, PROTOCOL, SHIFT, ON_FAILOVER, NO_TRACE, LAZY, UNSIGNED, EXEC, REJOIN, TREE, NO_CONFIG, SETTINGS,
-    OPTIONS,
+    FULL_EVERY, LOCAL, FLUSH, REDUNDANCY, FAILURE_GROUPS, PROTOCOL, SHIFT, ON_FAILOVER, NO_TRACE, LAZY, UNSIGNED,
+    EXEC, REJOIN, TREE, BELOW_MPI, NO_CONFIG, SETTINGS, OPTIONS,
 } option_t;
 
 enum { LAUNCH = 1, RESTART = 2, BOTH = LAUNCH | RESTART, FLAG = 4, INTERNAL = 8 };
@@ -115,6 +115,7 @@ static const struct {
     [EXEC] = {"--exec", NULL, LAUNCH | INTERNAL},
     [REJOIN] = {"--rejoin", NULL, LAUNCH | INTERNAL},
     [TREE] = {"--tree", NULL, LAUNCH | INTERNAL},
+    [BELOW_MPI] = {"--below-mpi", "false", LAUNCH | FLAG | INTERNAL},
     [NO_CONFIG] = {"--no-config", "false", BOTH | FLAG | INTERNAL}, /* `manapy restart` has read the files */
     [SETTINGS] = {"--settings", "false", BOTH | FLAG | INTERNAL},   /* print what the files set, for `manapy config` */
 };
@@ -324,6 +325,7 @@ static void read_option(option_t option, mpy_options_t *out) {
     case EXEC: out->exec_path = text; break;
     case REJOIN: out->rejoin = text; break;
     case TREE: out->tree = text; break;
+    case BELOW_MPI: out->below_mpi = truth(option); break;
     case NO_CONFIG: case SETTINGS: case OPTIONS: break;
     }
     reading = NULL;

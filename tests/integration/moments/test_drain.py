@@ -11,6 +11,7 @@ from pathlib import Path
 
 import emulated
 import pytest
+from compiling import build
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy, oks
 from manapy.bench.shared.cluster import Cluster
 from waiting import until
@@ -196,7 +197,9 @@ def test_the_wait_for_children_is_interrupted(make_job: Callable[..., Job]) -> N
     """Rank 0 has a child that doesn't end, and reports it at STOP. Rank 1 is waiting for its own child then."""
     job = make_job(2)
     late, end = job.where / "late", job.where / "end"
-    job.start_python("moments/late_children.py", late, end)
+    sleeps = "#include <unistd.h>\nint main(void) { return (int)sleep(60); }\n"
+    sleeper = build(job.where / "sleeper", sleeps, "-static")
+    job.start_python("moments/late_children.py", late, end, sleeper)
     job.wait_for(lambda text: all(f"rank {rank}: begins" in text for rank in range(2)))
     asked = ask(job, "--child-grace", "10m")
     wait_for_phase(job, "waiting for a safe moment")

@@ -1,5 +1,5 @@
 """Rank 1 is late for a barrier, until the file argv[1] exists. Before it comes, both ranks start a child. argv[2]: a
-file that ends the program.
+file that ends the program. argv[3]: the child's program, which is statically linked, so that it cannot be saved.
 
 Rank 0's child is like a helper that lives as long as the program. Rank 1's child ends by itself after a minute. Each
 child prints now and then: "rank R: tick N".
@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import tracebacks  # noqa: E402, F401
 
 world = MPI.COMM_WORLD
-commands = ["sleep 60; : multiprocessing.resource_tracker", "sleep 60; :"]
+commands = [[sys.argv[3], "multiprocessing.resource_tracker"], [sys.argv[3]]]
 children = []
 
 
@@ -29,7 +29,7 @@ def wait_for(path: str) -> None:
 
 def start_child() -> None:
     wait_for(sys.argv[1])
-    children.append(subprocess.Popen(["sh", "-c", commands[world.rank]], start_new_session=True))
+    children.append(subprocess.Popen(commands[world.rank], start_new_session=True))
     open(f"{sys.argv[1]}-{world.rank}", "w").close()
 
 

@@ -81,8 +81,9 @@ def sleep() -> None:
 
 
 def child() -> None:
-    """A child process lives."""
-    assert subprocess.run([sys.executable, "-c", WAIT, GO]).returncode == 0
+    """A child process lives that cannot be saved."""
+    connect = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.connect(('127.0.0.1', 9)); "
+    assert subprocess.run([sys.executable, "-c", connect + WAIT, GO]).returncode == 0
 
 
 def finalize() -> None:

@@ -56,7 +56,7 @@ def test_a_shell_script_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         compile_program(tmp_path, "-L", str(tmp_path), "-Wl,--no-as-needed", "-l:libmpi.so.20", name=name)
     script = tmp_path / "job.sh"
     script.write_text(
-        "#!/bin/bash\nmodule load x\nexport OMP_NUM_THREADS=1 # ./hidden\necho \"several\nlines\"\n"
+        '#!/bin/bash\nmodule load x\nexport OMP_NUM_THREADS=1 # ./hidden\necho "several\nlines"\n'
         "P=./hidden; $P\nif true; then timeout 10 ./solver \\\n --in 'a b' >out;fi\ntrue\n"
     )
     script.chmod(0o755)
