@@ -49,3 +49,37 @@ def test_posix_memory_is_that_of_the_checkpoint(job: Job) -> None:
         Path(f"/dev/shm/manapy-test-{pid}-changed").write_bytes(b"other")
     job.restart()
     check(job, go, job.ranks)
+
+
+TWO_RANKS = """
+import mmap, os, sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+name = f"/dev/shm/manapy-test-ranks-{comm.bcast(os.getpid(), root=0)}"
+if comm.rank == 0:
+    with open(name, "xb") as stream:
+        stream.truncate(mmap.PAGESIZE)
+comm.Barrier()
+with open(name, "r+b") as stream:
+    memory = mmap.mmap(stream.fileno(), 0)
+memory[comm.rank] = 1 + comm.rank
+comm.Barrier()
+print("ready", flush=True)
+while not comm.bcast(os.path.exists("go"), root=0):
+    assert bytes(memory[:2]) == bytes([1, 2])
+    memory[2 + comm.rank] = (memory[2 + comm.rank] + 1) % 256
+    comm.Barrier()
+    assert memory[2] == memory[3]
+    time.sleep(0.01)
+    comm.Barrier()
+if comm.rank == 0:
+    os.unlink(name)
+    print("ok", flush=True)
+"""
+
+
+def test_ranks_share_posix_memory(job: Job) -> None:
+    """After a restart they share one new file."""
+    job.start(sys.executable, "-c", TWO_RANKS)
+    restart_twice(job)
+    assert oks(job.finish()) == 1
