@@ -10,7 +10,9 @@ from pathlib import Path
 from ..core import installation
 from ..core.units import size
 from ..mpi import Candidate, Family, candidates, family_of, find_pmix
+from ._account import check_account
 from ._finding import Finding, Level
+from ._mounts import mount_of
 
 HWCAP2_FSGSBASE = 1 << 1
 AT_HWCAP2 = 26
@@ -32,6 +34,7 @@ def check_system(mpi: str | None = None, directory: Path | None = None) -> list[
         _pmix(),
         _mpi4py(),
         _directory(directory or Path.cwd()),
+        *check_account(directory or Path.cwd()),
     ]
 
 
@@ -196,7 +199,7 @@ def _mpi4py() -> Finding:
 def _directory(directory: Path) -> Finding:
     name, level = "job directory", Level.OK
     place = directory.resolve()
-    kind = _file_system(place)
+    kind = mount_of(place).kind
     text = f"{place} on {kind}"
     if not os.access(place, os.W_OK):
         return Finding(name, Level.BAD, f"{text}: not writable")
@@ -206,13 +209,3 @@ def _directory(directory: Path) -> Finding:
         text += "; seen only on this host"
     status = os.statvfs(place)
     return Finding(name, level, f"{text}, {size(status.f_bavail * status.f_frsize)} free")
-
-
-def _file_system(place: Path) -> str:
-    best, kind = "", "unknown"
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        mount, fs = line.split()[1:3]
-        mount = mount.encode().decode("unicode_escape")
-        if (str(place) == mount or str(place).startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
-            best, kind = mount, fs
-    return kind
