@@ -3,8 +3,9 @@
  1. tests/programs/steps/heat2d.py runs undisturbed on 4 ranks.
  2. It runs under manapy-launch. In the middle of the run `manapy checkpoint` takes a checkpoint. Then all ranks and
     mpirun get SIGKILL.
- 3. `manapy restart` continues it under a new mpirun, to its end.
- 4. The two final fields are compared bit for bit; a picture and a table are made.
+ 3. `manapy restart` continues it under a new mpirun.
+ 4. One of its ranks is stopped: `manapy why` says which. It goes on, to the end of the job.
+ 5. The two final fields are compared bit for bit; a picture and a table are made.
 
 Every file is under --out. Exit code 0 if the fields are equal.
 """
@@ -121,6 +122,22 @@ def kill(run: Run, job: Path) -> int:
     return len(pids) + 1
 
 
+def find_the_stopped(job: Path, rank: int) -> str:
+    """Stop a rank until `manapy why` names it; its sentence. Raises DemoError."""
+    pid = int(json.loads(manapy("status", job, "--json"))["ranks"][rank]["pid"])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            done = subprocess.run([str(BIN / "manapy"), "why", str(job)], capture_output=True, text=True)
+            for line in done.stdout.splitlines():
+                if line.startswith(f"rank {rank} ") and "stopped" in line:
+                    return line
+        raise DemoError(f"manapy why did not find rank {rank}, which is stopped:\n{tail(done.stdout + done.stderr)}")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def short(path: Path) -> str:
     """The path as a person would type it."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
@@ -144,7 +161,7 @@ def draw(field: np.ndarray, path: Path) -> None:
 
 
 def demonstrate(options: argparse.Namespace, console: Console) -> bool:
-    """All four steps; True if both fields are equal."""
+    """All steps; True if both fields are equal."""
     out: Path = options.out
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -184,6 +201,9 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
     with start([BIN / "manapy", "restart", job], out / "restarted.log") as run:
         run.wait_for(lambda text: last_step(text) > 0, "the first step after the restart", 120)
         table.add_row("restart (command, to the next output)", f"{time.monotonic() - begin:.2f} s")
+        rank = options.ranks // 2
+        console.print(f"[bold]4[/] rank {rank} gets SIGSTOP: manapy why {short(job)}")
+        console.print(f"  {find_the_stopped(job, rank)}", markup=False)
         run.finish(600)
 
     expected, found = np.load(out / "undisturbed.npy"), np.load(out / "restarted.npy")
@@ -192,6 +212,7 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
     draw(found, out / "field.png")
     table.add_row("picture", short(out / "field.png"))
     console.print(table)
+    console.print("read on: docs/checkpoint.md, docs/batch.md (Slurm), docs/hang.md, README.md")
     return equal
 
 

@@ -163,6 +163,8 @@ long mpy_trap_execve(mpy_trap_t *t) {
     keep(0, to_tree);
     r = exec_program(how.launcher, (char *const *)next, envp, mask);
     keep(FD_CLOEXEC, to_tree);
+    /* The child may have another root directory or user, or its arguments fill the room that there is. */
+    if (to_tree) r = exec_program(path, argv, envp, mask);
     if (map) mpy_sys(SYS_munmap, map, bytes);
     return r;
 }

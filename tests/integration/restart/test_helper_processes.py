@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import build
 from jobs import PROGRAMS, Job, oks
 from restarts import check, restart_twice
 
@@ -82,4 +86,29 @@ def test_ranks_share_posix_memory(job: Job) -> None:
     """After a restart they share one new file."""
     job.start(sys.executable, "-c", TWO_RANKS)
     restart_twice(job)
+    assert oks(job.finish()) == 1
+
+
+ELSEWHERE = """
+import os, subprocess, sys
+from mpi4py import MPI
+for _ in range(3):
+    said = subprocess.check_output(["/elsewhere", "there"], preexec_fn=lambda: os.chroot("root"))
+    assert said == b"there\\n", said
+subprocess.run(["/bin/true", "x" * 100000, *["y" * 120000] * 15], check=True)
+print("ok", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the root directory")
+def test_a_child_with_another_root_directory(make_job: Callable[..., Job]) -> None:
+    """manapy-launch does not exist there, so the child runs natively."""
+    job = make_job(1)
+    source = "#include <stdio.h>\nint main(int n, char **words) { return puts(words[n - 1]) < 0; }\n"
+    root = job.where / "root"
+    for library in ("/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
+        (root / library[1:]).parent.mkdir(parents=True)
+        shutil.copy(library, root / library[1:])
+    build(root / "elsewhere", source)
+    job.start(sys.executable, "-c", ELSEWHERE)
     assert oks(job.finish()) == 1
