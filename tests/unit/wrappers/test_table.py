@@ -89,6 +89,7 @@ def test_readme_names_no_missing_file() -> None:
             "wrappers/front/*",
             "wrappers/front/*/*",
             "lowerhalf/include/manapy",
+            "manapy/include",
             "tests/unit",
             "tests/unit/wrappers",
         )
