@@ -552,7 +552,9 @@ def test_child_of_the_mpi_program_that_calls_mpi_says_so(both: Both) -> None:
     done = both.run([sys.executable, "-c", code], True)
     lines = [line for line in done.out.splitlines() if line.strip()]
     assert len(lines) == 1, done.out
-    assert re.search(r"'python\S*' calls MPI, but process \d+ \('python\S*'\) is the MPI process of this rank", lines[0])
+    assert re.search(
+        r"'python\S*' calls MPI, but process \d+ \('python\S*'\) is the MPI process of this rank", lines[0]
+    )
 
 
 def test_child_that_calls_mpi_is_the_rank(both: Both) -> None:
