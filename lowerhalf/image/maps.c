@@ -11,7 +11,6 @@
 #include "maps.h"
 #include "base/reason.h"
 #include "base/sys.h"
-#include "isolate/fdguard.h"
 #include "isolate/trapstate.h"
 #include "process/advice.h"
 #include "process/memory_files.h"
@@ -21,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 /* A mapping can cross the border of a window, because the kernel merges neighbours. */

@@ -53,6 +53,18 @@ static void *add(mpy_snapshot_t *s, mpy_vector_t *v, size_t count) {
 
 /* ---- regions ---- */
 
+static int add_file(mpy_snapshot_t *s, const char *name, mpy_image_file_t file, long *index) {
+    size_t length = strlen(name) + 1;
+    file.path = s->strings.count;
+    char *path = add(s, &s->strings, length);
+    mpy_image_file_t *place = path ? add(s, &s->files, 1) : NULL;
+    if (!place) return -1;
+    memcpy(path, name, length);
+    *place = file;
+    *index = (long)s->files.count - 1;
+    return 0;
+}
+
 /* *index: that of the mapped file in FILES; -1 if the image can't rely on the file: it was deleted or replaced, or is
  * not a regular file. */
 static int find_file(mpy_snapshot_t *s, const mpy_map_t *m, long *index) {
@@ -69,27 +81,9 @@ static int find_file(mpy_snapshot_t *s, const mpy_map_t *m, long *index) {
             *index = (long)i;
             return 0;
         }
-    size_t length = strlen(name) + 1, at = s->strings.count;
-    char *path = add(s, &s->strings, length);
-    mpy_image_file_t *file = path ? add(s, &s->files, 1) : NULL;
-    if (!file) return -1;
-    memcpy(path, name, length);
-    *file = (mpy_image_file_t){at, st.st_dev, st.st_ino, (uint64_t)st.st_size,
-                               (uint64_t)st.st_mtim.tv_sec * 1000000000ul + (uint64_t)st.st_mtim.tv_nsec};
-    *index = (long)s->files.count - 1;
-    return 0;
-}
-
-/* A file without a name. */
-static int add_memory_file(mpy_snapshot_t *s, const mpy_map_t *m, long *index) {
-    size_t at = s->strings.count;
-    char *path = add(s, &s->strings, 1);
-    mpy_image_file_t *file = path ? add(s, &s->files, 1) : NULL;
-    if (!file) return -1;
-    *path = '\0';
-    *file = (mpy_image_file_t){.path = at, .device = m->device, .inode = m->inode};
-    *index = (long)s->files.count - 1;
-    return 0;
+    mpy_image_file_t file = {.device = st.st_dev, .inode = st.st_ino, .bytes = (uint64_t)st.st_size};
+    file.mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000ul + (uint64_t)st.st_mtim.tv_nsec;
+    return add_file(s, name, file, index);
 }
 
 static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
@@ -98,7 +92,8 @@ static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     const mpy_image_file_t *known = file < 0 ? NULL : (mpy_image_file_t *)s->files.items + file;
     int in_memory = m->shared && (known ? mpy_memory_file_is_posix((char *)s->strings.items + known->path)
                                         : mpy_memory_file_is_shared(m->device, m->inode));
-    if (in_memory && file < 0 && add_memory_file(s, m, &file)) return -1;
+    const mpy_image_file_t nameless = {.device = m->device, .inode = m->inode};
+    if (in_memory && file < 0 && add_file(s, "", nameless, &file)) return -1;
     mpy_image_region_t *r = add(s, &s->regions, 1);
     if (!r) return -1;
     *r = (mpy_image_region_t){.lo = m->lo, .hi = m->hi, .prot = m->prot, .file_offset = m->offset};

@@ -11,8 +11,8 @@
  *  1. A file without a name is known by the device and inode that it had at the checkpoint. The first process of the
  *     tree that needs it makes a memfd, and notes it in a table that all of them have; the others open that.
  *  2. For a file of POSIX shared memory there is a new file, which takes the old name at the commit. Until then its
- *     name is made of the number of this attempt to restart, so the ranks of a host find the same new file. Processes of
- *     an earlier run that still live keep the old one, and a restart that fails leaves it as it was.
+ *     name is made of the number of this attempt to restart, so the ranks of a host find the same new file. An earlier
+ *     run's processes that still live keep the old one, and a restart that fails leaves it as it was.
  */
 #define _GNU_SOURCE
 #include "memory_files.h"
@@ -130,15 +130,11 @@ static void note_descriptors(int pid)
 void mpy_memory_files_look(void)
 {
     nuses = 0;
-    int pid = mpy_children_saved(0);
+    int pid = mpy_children_saved(0) ? mpy_children_saved(0) : getpid();
     for (size_t i = 1; pid; pid = mpy_children_saved(i++)) {
         note_mappings(pid);
         note_descriptors(pid);
     }
-    if (mpy_children_saved(0))
-        return;
-    note_mappings(getpid());
-    note_descriptors(getpid());
 }
 
 bool mpy_memory_file_is_shared(uint64_t device, uint64_t inode)

@@ -144,8 +144,8 @@ long mpy_trap_execve(mpy_trap_t *t) {
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */
     if (r) return r;
-    const bool in_tree = !own || how.is_member;
-    if (in_tree && (mpy_matches_any(options->ignore_child, path) || !can_be_member(path)))
+    const int to_tree = !own || how.is_member; /* an exec of the first process begins a tree anew */
+    if (to_tree && (mpy_matches_any(options->ignore_child, path) || !can_be_member(path)))
         return exec_program(path, argv, envp, mask);
     const char *few[ON_STACK], **next = few;
     long argc = 0, map = 0;
@@ -156,7 +156,6 @@ long mpy_trap_execve(mpy_trap_t *t) {
         if (mpy_sys_failed(map)) return map;
         next = (const char **)map;
     }
-    int to_tree = !own || how.is_member; /* an exec of the first process begins a tree anew */
     long n = give_options(next, path, to_tree);
     for (long i = 0; i < argc; i++) next[n++] = argv[i];
     next[n] = 0;
