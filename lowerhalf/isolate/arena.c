@@ -128,7 +128,7 @@ uint64_t mpy_arena_take(uint64_t bytes) {
 int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
     mpy_trapstate_t *s = MPY_TRAP;
     uint64_t hi = (lo + bytes + PAGE - 1) & ~(PAGE - 1);
-    if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return 0;
+    if (lo < MPY_HEAP_LO || lo >= MPY_ARENA_HI || !bytes || bytes > MPY_ARENA_HI - lo) return 0;
     lock();
     uint32_t i = first_ending_after(lo);
     int ok = lo >= s->arena_next; /* above all ranges that were ever allocated */

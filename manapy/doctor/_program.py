@@ -49,8 +49,8 @@ SERVED = {
 # What a needed library means for checkpoints of the program.
 OBSTACLES = {
     "liburing.so": "io_uring: rings can't be saved; a checkpoint fails while one is open",
-    "libcuda.so": "a GPU context can't be saved; a checkpoint fails while one is open",
-    "libcudart.so": "a GPU context can't be saved; a checkpoint fails while one is open",
+    "libcuda.so": "CUDA did not start under manapy-launch where it was tried; a GPU context can't be saved",
+    "libcudart.so": "CUDA did not start under manapy-launch where it was tried; a GPU context can't be saved",
     "libamdhip64.so": "a GPU context can't be saved; a checkpoint fails while one is open",
     "libze_loader.so": "a GPU context can't be saved; a checkpoint fails while one is open",
     "libibverbs.so": "RDMA devices opened by the program itself can't be saved (those of MPI are no obstacle)",

@@ -4,7 +4,8 @@
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
  * Invariants
- *  1. A mapping without MAP_FIXED is placed in the arena, whatever its hint; MAP_FIXED is obeyed.
+ *  1. A mapping without MAP_FIXED is placed in the arena: at its hint if that is a free range there, as the kernel does
+ *     (allocators extend memory in place so); MAP_FIXED is obeyed.
  *  2. brk never reaches the kernel: otherwise both libcs would share one break and corrupt each other's heap.
  */
 #include "base/sys.h"
@@ -33,8 +34,9 @@ long mpy_trap_mmap(mpy_trap_t *t) {
         if (!in_arena((uint64_t)r) && !(MPY_TRAP->low_exec && r < 0x100000000l)) MPY_TRAP->foreign = (uint64_t)r;
         return r;
     }
-    for (int tries = 0; tries < 64; tries++) {
-        uint64_t at = mpy_arena_take((uint64_t)t->a[1]);
+    uint64_t hint = PAGE_UP((uint64_t)t->a[0]);
+    for (int tries = 0; tries < 64; tries++, hint = 0) {
+        uint64_t at = mpy_arena_take_at(hint, (uint64_t)t->a[1]) ? hint : mpy_arena_take((uint64_t)t->a[1]);
         if (!at) return t->a[1] ? ENOMEM_ : -22;
         long r = mpy_sys6(SYS_mmap, (long)at, t->a[1], t->a[2], t->a[3] | FIXED_NOREPLACE, t->a[4], t->a[5]);
         if (r == EEXIST_) continue; /* the program itself has mapped memory there: the range stays taken */

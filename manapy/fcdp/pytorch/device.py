@@ -14,8 +14,7 @@
 5. Each rank page-locks its node's window, if there is one, and copies from there; if that is refused, through staging
    buffers. The window does not change during a copy: a refresh waits.
 
-Cuda needs a GPU; it has not been tested. Threads is a device for tests on a CPU, with its own memory and the same order
-of copies.
+Cuda needs a GPU. Threads is a device for tests on a CPU, with its own memory and the same order of copies.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Cuda:
 
     def host(self, nbytes: int) -> torch.Tensor:
         """See Device: page-locked."""
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def copy_in(self, target: torch.Tensor, source: torch.Tensor) -> Any:
         """See Device."""
@@ -91,7 +90,7 @@ class Cuda:
 
     def copy_out(self, source: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """See Device."""
-        target = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        target = torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=True)
         source.record_stream(self._out)  # its memory isn't another tensor's before that
         return target, self._copy(self._out, target, source)
 

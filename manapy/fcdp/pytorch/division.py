@@ -122,7 +122,7 @@ class Division:
         """elements: by unit, with padding."""
         if self.device is None:
             return {member.unit.name: UnitStorage(member, elements[member.unit.name]) for member in self._members}
-        largest = max(elements[unit.name] * np.dtype(unit.gathered).itemsize for unit in self.units)
+        largest = max((elements[unit.name] * np.dtype(unit.gathered).itemsize for unit in self.units), default=0)
         staging = Staging(self.device.host, largest, len(self.units))  # as many as are gathered at once
         return {
             member.unit.name: DeviceStorage(member, elements[member.unit.name], self.device, staging)
@@ -164,7 +164,7 @@ class Division:
                 self.unset.update(() if values else absent)
             else:
                 self.engine.load(
-                    member.unit.name, {name: to_numpy(parameter.cpu()) for name, parameter in member.parameters.items()}
+                    member.unit.name, {name: to_numpy(parameter) for name, parameter in member.parameters.items()}
                 )
             self.storages[member.unit.name].hide()
         self._empty = {} if values else buffers

@@ -48,7 +48,7 @@ def without_values(engine: Engine, part: Part, member: Member, values: Values | 
     agree(comm, error_of(lambda: _collect(flat, member, values)) if comm.rank == 0 else None)
     for parameter in member.parameters.values():
         if parameter.is_meta:
-            nothing = torch.empty((), dtype=parameter.dtype).expand(parameter.shape)
+            nothing = torch.empty((), dtype=parameter.dtype, device="cpu").expand(parameter.shape)
             torch.utils.swap_tensors(parameter, nn.Parameter(nothing, requires_grad=parameter.requires_grad))
     spans = comm.gather((part.start, part.start + part.values.size))
     if spans is None:
@@ -65,7 +65,7 @@ def _collect(flat: np.ndarray, member: Member, values: Values | None) -> None:
     for name, view in member.unit.views(flat).items():
         parameter = member.parameters[name]
         if not parameter.is_meta:
-            view[...] = to_numpy(parameter.cpu())
+            view[...] = to_numpy(parameter)
         elif values:
             _fill(view, name, values)
 

@@ -90,7 +90,9 @@ class SavedOptimizers:
             if array is None:
                 raise StateError(f"the state has no array for {piece.name}")
             return to_tensor(piece.of(array))
-        return torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"])) if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        return torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"]), device="cpu")
 
     @property
     def _kind(self) -> str:
@@ -117,7 +119,8 @@ def is_elementwise(piece: Piece, key: str, value: Any) -> bool:
 
 
 class TorchGenerator:
-    """torch's own generator of random numbers, in the shape of numpy's, which state/save_load.py knows."""
+    """torch's own generators of random numbers, of the processor and of the current GPU if the program uses one, in the
+    shape of numpy's, which state/save_load.py knows. A state from a rank without a GPU leaves the GPU's as it is."""
 
     @property
     def bit_generator(self) -> TorchGenerator:
@@ -127,8 +130,13 @@ class TorchGenerator:
     @property
     def state(self) -> dict[str, str]:
         """JSON-able."""
-        return {"bit_generator": "torch", "state": bytes(torch.get_rng_state().numpy()).hex()}
+        states = {"bit_generator": "torch", "state": bytes(torch.get_rng_state().numpy()).hex()}
+        if torch.cuda.is_initialized():
+            states["cuda"] = bytes(torch.cuda.get_rng_state().numpy()).hex()
+        return states
 
     @state.setter
     def state(self, state: dict[str, str]) -> None:
         torch.set_rng_state(torch.frombuffer(bytearray.fromhex(state["state"]), dtype=torch.uint8))
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state(torch.frombuffer(bytearray.fromhex(state["cuda"]), dtype=torch.uint8))

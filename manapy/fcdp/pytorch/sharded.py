@@ -273,7 +273,7 @@ class Sharded:
         return SavedOptimizers(self._division.pieces) if wanted and self._division.pieces.optimizers else None
 
     def _buffers(self) -> dict[str, np.ndarray]:
-        return {name: to_numpy(buffer.cpu()) for name, buffer in self._division.module.named_buffers()}
+        return {name: to_numpy(buffer) for name, buffer in self._division.module.named_buffers()}
 
     def comm_report(self) -> dict[str, dict[str, int]]:
         """Collective. Bytes that the ranks of this node have sent so far, by phase and scope: {"forward": {"inter":

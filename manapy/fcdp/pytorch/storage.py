@@ -21,8 +21,8 @@ from .grouping import Member
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The same memory. Types that numpy lacks are those of ml_dtypes."""
-    tensor = tensor.detach()
+    """The same memory, or a copy of a GPU's. Types that numpy lacks are those of ml_dtypes."""
+    tensor = tensor.detach().cpu()
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.int16).numpy().view("bfloat16")
     return tensor.numpy()

@@ -20,7 +20,7 @@ from test_fcdp import check_documented, documented
 
 from manapy.fcdp.costs import bytes_per_node
 
-pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+torch = pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
 
 PROGRAM = PROGRAMS / "fcdp/fcdp_torch_train.py"
 NODES, RANKS_PER_NODE = 2, 2
@@ -57,6 +57,8 @@ HUGGING_FACE = [
 ]
 HUGGING_FACE_REFERENCES = ["gpt2", "gpt2,generate=1", "lora", "lora,generate=1"]
 HAS_HUGGING_FACE = all(map(find_spec, ("transformers", "peft")))
+HAS_GPU = torch.cuda.is_available()
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU that PyTorch can use")
 needs_hugging_face = pytest.mark.skipif(not HAS_HUGGING_FACE, reason="no transformers, or no peft")
 Results = dict[str, dict[str, Any]]
 Start = Callable[..., Job]
@@ -86,9 +88,13 @@ def expected(start: Start) -> Results:
 
 
 ALL_WAYS = [*WAYS, *(HUGGING_FACE if HAS_HUGGING_FACE else [])]
+ON_GPU = [f"{way},device=cuda" for way in ALL_WAYS if not re.search("save|load|adapter|ranks", way)]
+ALL_WAYS += ON_GPU if HAS_GPU else []
+DEVICES = ["cpu", "threads", *(["cuda"] if HAS_GPU else [])]
 IN_TURN = """
 import json, runpy, sys
 for sys.argv in json.loads(sys.argv[1]):
+    sys.modules.pop("devices", None)  # it reads the arguments
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -99,7 +105,8 @@ def shared(make_shared_job: Callable[..., Job]) -> Job:
     job = make_shared_job(NODES * RANKS_PER_NODE, env={"MANAPY_FCDP_RANKS_PER_NODE": str(RANKS_PER_NODE)})
     (job.where / "train.py").write_text(documented("PyTorch"))
     calls, changes = (str(PROGRAM.with_name(f"fcdp_torch_{name}.py")) for name in ("calls", "changes"))
-    programs = json.dumps([[str(PROGRAM), *ALL_WAYS], [calls], [changes], ["train.py"]])
+    call_by_call = [[program, device] for device in DEVICES for program in (calls, changes)]
+    programs = json.dumps([[str(PROGRAM), *ALL_WAYS], *call_by_call, ["train.py"]])
     return job.spawn([BIN / "mpirun", "-n", str(job.ranks), sys.executable, "-c", IN_TURN, programs])
 
 
@@ -198,13 +205,29 @@ def test_a_training_goes_on_from_its_state(done: Results, expected: Results) -> 
 
 
 def test_call_by_call(shared: Job) -> None:
-    """Two programs."""
-    shared.wait_for(lambda text: oks(text) == 2, 2 * PATIENCE)
+    """Two programs, on every device that is there."""
+    shared.wait_for(lambda text: oks(text) == 2 * len(DEVICES), 2 * PATIENCE)
 
 
 def test_the_example_of_the_documentation(shared: Job) -> None:
     shared.finish(2 * PATIENCE)
     check_documented(shared, "torch")
+
+
+@needs_gpu
+@pytest.mark.parametrize("way", ON_GPU)
+def test_on_a_gpu_losses_and_bytes_are_those_on_the_processor(done: Results, expected: Results, way: str) -> None:
+    """A GPU adds in another order."""
+    on_processor = way.removesuffix(",device=cuda")
+    compare(done[way], expected[reference(way)], 4e-3 if "bf16" in way else 2e-5)
+    assert done[way]["inter"] == done[on_processor]["inter"]
+
+
+@needs_gpu
+def test_a_gpu_that_is_busy(make_job: Callable[..., Job]) -> None:
+    """Copies that wait for computation, and computation that waits for copies, change no result."""
+    program = [sys.executable, PROGRAM.with_name("fcdp_torch_gpu.py")]
+    make_job(2).spawn([BIN / "mpirun", "-n", "2", *program]).finish(2 * PATIENCE)
 
 
 def test_models_that_differ_between_ranks(start: Start) -> None:

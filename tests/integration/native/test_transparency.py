@@ -451,6 +451,11 @@ int main(int argc, char **argv, char **env) {
     char *fixed = mmap((void *)0x600000000000, 4096, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     printf("%d\n", fixed == (char *)0x600000000000);
+    char *whole = mmap(0, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *hole = whole + 12345;
+    hole -= (unsigned long)hole % 4096;
+    munmap(hole, 1 << 20);
+    for (int i = 0; i < 2; i++) /* the hint is free, then taken */
+        printf("hint %d\n", mmap(hole, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == hole);
     mprotect(m, 4096, PROT_NONE);
     signal(SIGSEGV, on_segv);
     int s = sigsetjmp(back, 1);

@@ -1,10 +1,11 @@
 """manapy.fcdp.pytorch call by call, on 2 emulated nodes of 2 ranks: which values are present at which time, and calls
-that are refused."""
+that are refused. The argument is a device (devices.py)."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,7 +21,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from manapy.fcdp import Topology
 from manapy.fcdp.errors import OrderError, SetupError, StateError
-from manapy.fcdp.pytorch import fully_shard
+
+sys.path.append(str(Path(__file__).resolve().parent))
+from devices import fully_shard, normal  # noqa: E402
 
 WIDTH, RANKS_PER_NODE = 8, 2
 topology = Topology(ranks_per_node=RANKS_PER_NODE)
@@ -118,7 +121,7 @@ def a_frozen_layer_with_frozen_ones_below_is_gathered_once() -> None:
     model = layers()
     for number in (0, 2):
         model[number].requires_grad_(False)
-    with fully_shard(model, topology=topology) as sharded:
+    with fully_shard(model, topology=topology, prefetch=0) as sharded:
         before = sharded.comm_report()
         model(examples()).sum().backward()
         report = sharded.comm_report()
@@ -174,9 +177,7 @@ def nothing_keeps_a_graph_alive() -> None:
 
 def a_layer_used_twice_is_there_both_times() -> None:
     model, whole = Twice(), Twice()
-    everything = torch.cat(
-        [torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(rank)) for rank in range(topology.size)]
-    )
+    everything = torch.cat([normal(5, WIDTH, seed=rank) for rank in range(topology.size)])
     whole(everything).square().sum().backward()
     sums = torch.cat([parameter.grad.flatten() for parameter in whole.parameters() if parameter.grad is not None])
     with fully_shard(model, topology=topology, units=lambda root: root.children()) as sharded:
@@ -190,7 +191,7 @@ def norm_of_means(whole: nn.Module) -> float:
     mine = torch.cat(
         [(torch.zeros_like(values) if values.grad is None else values.grad).flatten() for values in whole.parameters()]
     )
-    return float(np.linalg.norm(topology.comm.allreduce(mine.numpy()) / topology.size))
+    return float(np.linalg.norm(topology.comm.allreduce(mine.cpu().numpy()) / topology.size))
 
 
 class Pair(nn.Module):
@@ -367,9 +368,7 @@ def optimizers_of_all_kinds() -> None:
         lambda values: torch.optim.Adam(values, lr=0.01, foreach=True, amsgrad=True),
         lambda values: torch.optim.AdamW(values, lr=0.01, fused=True),
     ]
-    everything = torch.cat(
-        [torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(rank)) for rank in range(topology.size)]
-    )
+    everything = torch.cat([normal(5, WIDTH, seed=rank) for rank in range(topology.size)])
     x = everything.chunk(topology.size)[topology.rank]
     for make in makers:
         model, whole = layers(2), layers(2)

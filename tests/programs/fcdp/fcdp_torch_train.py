@@ -48,6 +48,7 @@ class Way:
     load: str = ""  # from another model's values
     generate: int = 0  # words, after training
     adapter: str = ""  # where the trainable parameters alone are saved and loaded
+    device: str = "cpu"
 
 
 def way(text: str) -> Way:
@@ -87,7 +88,7 @@ class Transformer(nn.Module):
         self.register_buffer("scale", 0.5 + torch.rand(()))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.scale * self.words(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.scale * self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute and self.training else block(x)
         return self.head(self.norm(x))
@@ -203,13 +204,14 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
         tau=way.tau,
         budget=10**9 if way.tau else None,
         mp_policy=policy,
+        device=way.device,
     ) as sharded:
         assert [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()] == names
         optimizer = sharded.shard_optimizer(lambda shards: adam(way, shards, matrices))
         first = sharded.load(way.load)["step"] if way.load else 0
         before = sent(sharded)
         for step in range(first, STEPS):
-            tokens = batch(step)
+            tokens = batch(step).to(way.device)
             if way.evaluate:
                 model.eval()
                 with torch.no_grad():
@@ -234,7 +236,7 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
             result["inter"].append(now - before)
             before = now
         if way.generate:
-            result["generated"] = generated(model)
+            result["generated"] = generated(model, way.device)
         if way.adapter:
             sharded.save(way.adapter, trainable=True, optimizer=False)
         with sharded.summon_full_params():
@@ -250,19 +252,19 @@ def with_adapter(way: Way, topology: Any) -> dict[str, Any]:
     from manapy.fcdp.pytorch import fully_shard
 
     model = model_of(way)
-    with fully_shard(model, topology=topology) as sharded:
-        base = generated(model)
+    with fully_shard(model, topology=topology, device=way.device) as sharded:
+        base = generated(model, way.device)
         sharded.load(way.adapter, trainable=True, optimizer=False)
         nbytes = sum(file.stat().st_size for file in Path(way.adapter).glob("*.safetensors"))
-        return {"base_generated": base, "adapter_generated": generated(model), "adapter_bytes": nbytes}
+        return {"base_generated": base, "adapter_generated": generated(model, way.device), "adapter_bytes": nbytes}
 
 
-def generated(model: Any) -> list[int]:
+def generated(model: Any, device: str = "cpu") -> list[int]:
     """Words that the model generates, one by one, and the rounded logits of each."""
     model.eval()
     with torch.no_grad():
         output = model.generate(
-            torch.arange(2)[None],
+            torch.arange(2, device=device)[None],
             max_new_tokens=LENGTH - 2,
             do_sample=False,
             pad_token_id=0,
