@@ -36,7 +36,7 @@ _BLOCK = re.compile(r"^((?:<!-- .* -->\n)*)```(\w+)(?: title=\"([^\"]+)\")?\n((?
 _NOTE = re.compile(r"<!-- (\w[\w ]*): (.*) -->")
 _MEASURED = (  # a pattern, and what stands for it
     (r"manapy(-chain)?-[0-9a-z][0-9a-z-]{8,}|\bjob [0-9a-z]{10}\b", "NAME"),
-    (r"\b\d\d:\d\d(:\d\d)?\b|\b\d{4}-\d\d-\d\d\b", "TIME"),
+    (r"\b(\d\d-\d\d )?\d\d:\d\d(:\d\d)?\b|\b\d{4}-\d\d-\d\d\b", "TIME"),
     (r"\bvm +\d+\b|\bprocess \d+\b|(?<![\w.-])\d{4,}(?![\w.-])", "N"),
     (r"(?<![\w.-])\d+(\.\d+)?(e[+-]\d+)? ?(ns|µs|ms|s|min|h|B|[kKMGT]i?B|MB/s|%)(?!\w)", "N"),
     (r"(?<![\w.])-?\d+\.\d+(e[+-]\d+)?\b", "N"),
