@@ -34,6 +34,6 @@ def test_later_stop(make_job: Callable[..., Job], undisturbed: bytes) -> None:
     assert ordered.communicate(timeout=60)[0].strip() == str(path) and ordered.returncode == 0
     last = step(job.output())
     job.restart()
-    job.wait_for(after(last))
-    job.finish()
+    job.wait_until_it_runs()
+    assert step(job.finish()) > last
     assert (job.where / "field.npy").read_bytes() == undisturbed
