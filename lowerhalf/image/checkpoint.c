@@ -20,6 +20,7 @@
 #include "control/control.h"
 #include "lazy/lazy.h"
 #include "maps.h"
+#include "join/rendezvous.h"
 #include "mpi/load.h"
 #include "process/children.h"
 #include "process/fds/fds.h"
@@ -44,6 +45,7 @@ static int check_resources(char *error, size_t n) {
     /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
     mpy_memory_files_look();
+    mpy_fds_ranks(mpy_mpi_is_up(MPY_UPPER) ? mpy_mpi_exchange() : NULL, mpy_job_address);
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
     int none = 0;
     /* The failure may be due to the pipe to a child that was started later. If such a child exists, succeed: STOP waits
@@ -89,6 +91,11 @@ static int drain(char *error, size_t n) {
     return drained ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0;
 }
 
+int mpy_checkpoint_meet(char *error, uint64_t n) {
+    mpy_fds_ranks(mpy_mpi_exchange(), mpy_job_address);
+    return mpy_fds_meet((int)MPY_LOWER->drain_seconds, cancelled, error, n);
+}
+
 static int begin_image(char *error, size_t n) {
     if (MPY_UPPER->obstacle[0])
         return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* the obstacle may be newer than the check */
@@ -119,6 +126,7 @@ static int resume(int exit_after, char *error, size_t n) {
     }
     int r = drained && MPY_UPPER->hooks.resume ? mpy_stop_run_hook(MPY_UPPER->hooks.resume, error, n) : 0;
     drained = 0;
+    if (mpy_fds_part(error, n)) r = -1;
     mpy_callbacks_after(MPY_CALL_CONTINUED);
     mpy_stop_release();
     return r;

@@ -3,6 +3,8 @@
 #define MANAPY_CHECKPOINT_H
 #include "control/engine.h"
 extern const mpy_engine_ops_t mpy_engine;
+/* svc->meet */
+int mpy_checkpoint_meet(char *error, uint64_t n);
 /* reap.c */
 void mpy_reap_for_halted(void);
 #endif

@@ -52,9 +52,7 @@ static bool is_loopback(const struct sockaddr *a) {
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
 
-/* The address under which other hosts reach this one: MANAPY_ADDRESS, or the address of the host's own name. If that is
- * loopback, as in Debian's /etc/hosts, the first interface that is up. */
-static bool job_address(struct sockaddr_storage *out, socklen_t *size, char *error, size_t n) {
+bool mpy_job_address(struct sockaddr_storage *out, socklen_t *size, char *error, size_t n) {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
     const char *given = getenv("MANAPY_ADDRESS");
@@ -95,7 +93,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
     if (job->local_size == job->size) {
         *(struct sockaddr_in *)&address =
             (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    } else if (!job_address(&address, &size, error, n)) {
+    } else if (!mpy_job_address(&address, &size, error, n)) {
         return -1;
     }
     char service[16];

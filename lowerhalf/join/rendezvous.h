@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include <manapy/boundary.h>
 #include <manapy/control.h>
@@ -56,6 +57,10 @@ typedef struct mpy_job {
 /* Every rank calls this first: before there are threads, before descriptors are opened. On failure `error` contains one
  * line, and *say tells whether this rank must print it: only rank 0 prints errors that concern all ranks. */
 bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n);
+
+/* The address under which other hosts reach this one: MANAPY_ADDRESS, or the address of the host's own name. If that is
+ * loopback, as in Debian's /etc/hosts, the first interface that is up. */
+bool mpy_job_address(struct sockaddr_storage *out, socklen_t *size, char *error, size_t n);
 
 /* A rank whose process has called exec on a new program (trap_exec.c) joins the same job again. `text` is what
  * mpy_rejoin_text wrote before the exec. */

@@ -1,10 +1,11 @@
-/* load.h - see load.c, find.c, init.c, refuse.c, segments.c and slow_init.c. */
+/* load.h - see load.c, exchange.c, find.c, init.c, refuse.c, segments.c and slow_init.c. */
 #ifndef MANAPY_MPI_LOAD_H
 #define MANAPY_MPI_LOAD_H
 #include <stddef.h>
 #include <stdint.h>
 
 #include "join/manager/pmi.h"
+#include "process/tcp/exchange.h"
 
 void mpy_mpi_load(char **env);
 /* What has started this rank: mpy_mpi_load ends a program whose library would not find the other ranks. */
@@ -16,4 +17,6 @@ void mpy_mpi_watch_begin(void);
 void mpy_mpi_watch_end(void);
 int64_t mpy_mpi_init_since(void); /* when the real MPI_Init was called (mpy_now_ms); 0: not yet, or it has failed */
 void mpy_mpi_segments(char *out, size_t n); /* files in /dev/shm that it has mapped: comma-separated paths, or "-" */
+/* Of this process, in which MPI is initialized. */
+const mpy_exchange_t *mpy_mpi_exchange(void);
 #endif

@@ -123,5 +123,6 @@ void mpy_continue(const char *checkpoint) {
     else mpy_tree_arrive(MPY_TREE_RESTORED);
     mpy_tree_pass(MPY_TREE_RESTORED);
     commit(image == &ranks);
+    must(mpy_fds_part(error, sizeof error), error);
     mpy_restore_run(image);
 }

@@ -143,6 +143,7 @@ static const mpy_services_t services = {
     .trace_mark = mpy_recorder_mark,
     .trace_end = mpy_recorder_end,
     .tcp_bytes = mpy_tcp_bytes,
+    .meet = mpy_checkpoint_meet,
 };
 
 static mpy_job_t job;

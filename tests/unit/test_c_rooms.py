@@ -17,7 +17,8 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "isolate": "base trace",
     "isolate/trap": "base isolate",
     "process": "base isolate",
-    "process/fds": "base isolate process",
+    "process/tcp": "base isolate",
+    "process/fds": "base isolate process process/tcp",
     "wire": "base isolate",
     "rdma": "base trace wire",
     "join/manager": "base isolate wire",
@@ -27,7 +28,7 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "mpi/back/shared": "mpi/back",  # compiled into each back
     "mpi/back/openmpi": "mpi/back/shared",  # a library of its own, as is mpi/back/standard
     "mpi/back/standard": "mpi/back/shared",
-    "mpi": "base isolate join join/manager mpi/back",
+    "mpi": "base isolate join join/manager mpi/back process/tcp",
     "image/file": "base",
     "image/dirty": "image/file isolate",
     "image/lazy": "base image/file isolate isolate/trap",

@@ -43,7 +43,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 12u
+#define MPY_BOUNDARY_VERSION 13u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -256,6 +256,8 @@ typedef struct mpy_services {
     /* [L] Bytes that this process's TCP connections have moved so far. Only the difference of two results is
      * meaningful. */
     uint64_t (*tcp_bytes)(void);
+    /* [L] Last in a drain, on all ranks: the lower half looks at TCP connections between them. */
+    int (*meet)(char *error, uint64_t n);
 } mpy_services_t;
 
 typedef struct mpy_lower {

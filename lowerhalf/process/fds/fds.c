@@ -30,7 +30,7 @@ static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
     [MPY_FD_PAIR] = &mpy_fd_pair_ops,           [MPY_FD_SOCKET] = &mpy_fd_socket_ops,
     [MPY_FD_EVENT] = &mpy_fd_event_ops,         [MPY_FD_TIMER] = &mpy_fd_timer_ops,
     [MPY_FD_SIGNAL] = &mpy_fd_signal_ops,       [MPY_FD_EPOLL] = &mpy_fd_epoll_ops,
-    [MPY_FD_ELSEWHERE] = &mpy_fd_elsewhere_ops,
+    [MPY_FD_ELSEWHERE] = &mpy_fd_elsewhere_ops, [MPY_FD_TCP] = &mpy_fd_tcp_ops,
 };
 
 /* ---- checkpoint ---- */
@@ -291,7 +291,8 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
     mpy_fds_low_lock();
     int rc = make_room(&t, &before, err, n);
     if (!rc) {
-        rc = make(&t, err, n);
+        rc = mpy_fd_tcp_rejoin(&t, err, n);
+        rc = rc ? rc : make(&t, err, n);
         if (!rc)
             close_strangers(&t);
         rc = rc ? rc : place(&t, 0, err, n);

@@ -8,11 +8,14 @@
  *   restart:             mpy_fds_make_way()    before more is opened: moves the lower half's descriptors above the
  *                                              program's numbers
  *   checkpoint:          mpy_fds_check()       the program is running: changes nothing; refuses early
- *                        mpy_fds_save()        every thread of the program is stopped on every rank
+ *                        mpy_fds_meet()        every thread of the program is stopped on every rank
+ *                        mpy_fds_save()        the same
+ *                        mpy_fds_part()        the program goes on
  *   restart:             mpy_fds_restore()     single-threaded; replaces every program descriptor of the new process
  *                        mpy_fds_commit()      the last step, on every rank before any rank resumes: truncates files
  *                                              that have grown since the checkpoint. A restart that fails before this
  *                                              step has damaged nothing
+ *                        mpy_fds_part()        before the program runs
  *   A process below the rank's first one (lowerhalf/tree) was started by an exec and knows from mpy_fds_inherited_text
  *   of the first one which of its descriptors came from mpirun; mpy_fds_inherited_only forgets the others.
  *
@@ -25,6 +28,7 @@
 #define MANAPY_STATE_FDS_H
 
 #include "process/blob.h"
+#include "process/tcp/tcp.h"
 
 #include <stdbool.h>
 
@@ -40,8 +44,14 @@ typedef struct mpy_fd_want { int owner, number, other_end, got; } mpy_fd_want_t;
 extern int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
 /* During the exchange: the descriptor that the owner sends. */
 int mpy_fds_wanted(int number, int other_end);
-/* Connections to other processes do not prevent a checkpoint: a restart finds them reset. */
+/* Connections to processes outside the job do not prevent a checkpoint: a restart finds them reset. */
 void mpy_fds_drop_sockets(bool drop);
+/* This process uses MPI: TCP connections to the other processes that do can be saved. NULL: it doesn't (yet). */
+void mpy_fds_ranks(const mpy_exchange_t *exchange, mpy_tcp_host_t *host);
+/* Collective, when all threads of the program are halted on all ranks: see mpy_tcp_meet. */
+int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n);
+/* The program is about to go on, after a checkpoint or a restart. */
+int mpy_fds_part(char *err, size_t n);
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
 int mpy_fds_check(char *err, size_t n);
 int mpy_fds_save(mpy_blob_t *b, char *err, size_t n);

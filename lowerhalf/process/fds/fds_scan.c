@@ -166,7 +166,7 @@ static mpy_fd_kind_t socket_kind(int fd)
     getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes);
     if (domain == AF_UNIX && (getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0 || errno != ENOTCONN))
         return MPY_FD_PAIR;
-    return MPY_FD_SOCKET;
+    return mpy_fd_tcp_is_inside(fd) ? MPY_FD_TCP : MPY_FD_SOCKET;
 }
 
 static mpy_fd_kind_t kind_of(const mpy_desc_t *d)

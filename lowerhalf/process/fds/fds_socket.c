@@ -1,9 +1,12 @@
-/* fds_socket.c - sockets that aren't connected, including listening ones. (Connected ones: fds_pair.c.)
+/* fds_socket.c - sockets that aren't connected, including listening ones. (Connected ones: fds_pair.c, fds_tcp.c.)
  *
  * Lower half; libc allowed.
  *
  * A listening AF_UNIX socket gets its name again. The file that its earlier run has left there is replaced, if nobody
  * listens there any more.
+ *
+ * A TCP or UDP socket whose address belongs to another host than that of the restart gets this host's address, and the
+ * same port.
  *
  * With --drop-sockets a TCP connection comes back as one that has been reset, and a connected UDP socket with its peer.
  */
@@ -152,10 +155,13 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
             d->number, domain, type);
     if (mpy_sockets_are_dropped)
         return 0;
-    if (getpeername(d->number, (struct sockaddr *)&address, &bytes) == 0)
+    if (getpeername(d->number, (struct sockaddr *)&address, &bytes) == 0) {
+        if (type == SOCK_STREAM && mpy_fd_tcp_may_be_inside(d))
+            return 0;
         return mpy_reason(err, n, "descriptor %d is a connected %s socket to %s; close it before the checkpoint "
                           "(the program can, by manapy.before_checkpoint: docs/callbacks.md)",
                           d->number, type == SOCK_STREAM ? "TCP" : "UDP", address_text(&address, text, sizeof text));
+    }
     if (type == SOCK_STREAM) {
         struct tcp_info info = {0};
         bytes = sizeof info;
@@ -261,6 +267,16 @@ static int reset_connection(int domain)
     return fd;
 }
 
+/* Binds it to the address or, if this host does not have the address, to the host's own. */
+static int bind_again(int fd, const struct sockaddr_storage *address, socklen_t bytes)
+{
+    struct sockaddr_storage own;
+    if (bind(fd, (const struct sockaddr *)address, bytes) == 0)
+        return 0;
+    bytes = errno == EADDRNOTAVAIL ? mpy_fd_own_address(address, &own) : 0;
+    return bytes && bind(fd, (struct sockaddr *)&own, bytes) == 0 ? 0 : -1;
+}
+
 static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     int domain = (int)mpy_reader_u32(r), type = (int)mpy_reader_u32(r), protocol = (int)mpy_reader_u32(r);
@@ -284,7 +300,7 @@ static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     if (bytes && address.ss_family == AF_UNIX)
         make_way(&address, (socklen_t)bytes, type);
     if (bytes &&
-        (bind(d->made, (struct sockaddr *)&address, (socklen_t)bytes) || (listening && listen(d->made, backlog))))
+        (bind_again(d->made, &address, (socklen_t)bytes) || (listening && listen(d->made, backlog))))
         return mpy_reason(err, n, "descriptor %d: can't %s on %s again: %s", d->number,
                           listening ? "listen" : "receive", address_text(&address, text, sizeof text), strerror(errno));
     if (peer_bytes && connect(d->made, peer, (socklen_t)peer_bytes))

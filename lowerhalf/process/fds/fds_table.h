@@ -16,6 +16,7 @@
 #include "process/blob.h"
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -35,6 +36,7 @@ typedef enum { /* stored in images: never renumber */
     MPY_FD_SIGNAL = 12,
     MPY_FD_EPOLL = 13,
     MPY_FD_ELSEWHERE = 14, /* another process of the tree restores it (fds_tree.c) */
+    MPY_FD_TCP = 15, /* connected to another process of the job */
     MPY_FD_KINDS
 } mpy_fd_kind_t;
 
@@ -79,7 +81,7 @@ typedef struct mpy_fd_ops {
 
 extern const mpy_fd_ops_t mpy_fd_other_ops, mpy_fd_stdio_ops, mpy_fd_inherited_ops, mpy_fd_file_ops, mpy_fd_content_ops,
     mpy_fd_device_ops, mpy_fd_fifo_ops, mpy_fd_pipe_ops, mpy_fd_pair_ops, mpy_fd_socket_ops, mpy_fd_event_ops,
-    mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops, mpy_fd_elsewhere_ops;
+    mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops, mpy_fd_elsewhere_ops, mpy_fd_tcp_ops;
 
 /* fds_scan.c */
 int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n);
@@ -115,6 +117,14 @@ extern bool mpy_sockets_are_dropped;
 int mpy_socket_option(int fd, int level, int name);
 void mpy_socket_options_save(int fd, mpy_blob_t *b);
 void mpy_socket_options_restore(int fd, mpy_reader_t *r);
+
+/* fds_tcp.c */
+int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d); /* before the meeting */
+int mpy_fd_tcp_is_inside(int fd);                  /* after it */
+/* This host's address for other hosts, with the family and port of `like`; 0 if there is none. errno is kept. */
+socklen_t mpy_fd_own_address(const struct sockaddr_storage *like, struct sockaddr_storage *own);
+/* Restart: connects them, before the descriptions are made. */
+int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n);
 
 /* fds_pair.c */
 typedef struct mpy_unix_state {

@@ -179,7 +179,7 @@ static int pair_elsewhere(mpy_desc_t *d)
 static int can_be_shared(mpy_fd_kind_t kind)
 {
     return kind == MPY_FD_FILE || kind == MPY_FD_CONTENT || kind == MPY_FD_EVENT || kind == MPY_FD_TIMER ||
-           kind == MPY_FD_SOCKET;
+           kind == MPY_FD_SOCKET || kind == MPY_FD_TCP;
 }
 
 int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n)

@@ -31,7 +31,7 @@ static const char launch_usage[] =
     "  --ignore-child NAMES\n"
     "                      children with such a name need not be saved: a restart shows them as killed. NAMES are\n"
     "                      names of programs or shell patterns, with commas between them: 'ssh,monitor*'\n"
-    "  --drop-sockets      connections to processes outside the rank do not prevent a checkpoint: a restart resets them\n"
+    "  --drop-sockets      connections to processes outside the job do not prevent a checkpoint: a restart resets them\n"
     "                      (ECONNRESET), as if the other side had been restarted\n"
     "  --background auto|off\n"
     "                      auto (default): a checkpoint that the job survives writes its images beside the running\n"
