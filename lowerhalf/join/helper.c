@@ -44,7 +44,7 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 0; i < count; i++) moved[i] = fcntl(descriptors[i], F_DUPFD_CLOEXEC, ABOVE);
     for (int i = 0; i < count; i++) syscall(SYS_dup2, moved[i], i); /* not interposed; libc's dup2 would work, too */
-    close_range((unsigned)count, ~0u, 0);
+    syscall(SYS_close_range, (unsigned)count, ~0u, 0); /* libc has it from glibc 2.34 on */
     unsetenv("PMI_FD");
     unsetenv("PMIX_NAMESPACE");
     execv(argv[0], argv);

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
+import pytest
+
 # Folder: the folders that it may import. "top" is manapy/ itself. Every folder may import itself and core.
 ALLOWED = {
     "bench": "bench.calls bench.checkpoints bench.rdma bench.scale bench.shared bench.trace",
@@ -42,7 +44,7 @@ ALLOWED = {
     "cli.setup": "cli cli.shared trace.capture",
     "cli.shared": "chain ckpt.store trace.capture trace.model",
     "cli.start": "chain ckpt.store cli.shared",
-    "cli.train": "cli.shared fcdp fcdp.engine fcdp.gpt",
+    "cli.train": "cli.shared fcdp fcdp.engine fcdp.gpt fcdp.pytorch",
     "cli.watch": (
         "chain ckpt ckpt.store cli.shared trace.capture trace.convert trace.hang trace.host "
         "trace.live trace.model trace.report trace.slow"
@@ -172,16 +174,28 @@ def test_the_sharding_engine_knows_no_front_end(root: Path) -> None:
     assert {to for start, to, _ in edges(root) if start == "fcdp.engine"} == {"fcdp", "core"}
 
 
-def test_only_the_adapter_needs_pytorch_and_says_so() -> None:
-    program = (
-        "import sys; sys.modules['torch'] = None; import manapy.fcdp.engine.engine, manapy.fcdp.layers.numpy_training;"
-        " print('so far'); import manapy.fcdp.pytorch"
-    )
+@pytest.mark.parametrize(
+    "package, works, fails, says",
+    [
+        (
+            "torch",
+            "manapy.fcdp.engine.engine, manapy.fcdp.layers.numpy_training",
+            "manapy.fcdp.pytorch",
+            "manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]'",
+        ),
+        (
+            "mpi4py",
+            "manapy.fcdp.engine.units, manapy.fcdp.advice",
+            "manapy.fcdp.engine.engine",
+            "manapy.fcdp needs mpi4py and an MPI library: pip install 'manapy[mpich]', or mpi4py for your MPI",
+        ),
+    ],
+)
+def test_only_parts_of_fcdp_need_a_package_and_say_so(package: str, works: str, fails: str, says: str) -> None:
+    program = f"import sys; sys.modules['{package}'] = None; import {works}; print('so far'); import {fails}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "so far\n")
-    assert done.stderr.splitlines()[-1].startswith(
-        "ImportError: manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]'"
-    )
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: {says}")
 
 
 def test_only_cli_prints_or_exits(root: Path) -> None:

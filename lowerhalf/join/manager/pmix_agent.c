@@ -149,7 +149,7 @@ static void keep_only(int fd, int rank_process) {
     dup2(a, FD);
     if (b >= 0) dup2(b, RANK_PROCESS);
     else close(RANK_PROCESS);
-    close_range(AFTER, ~0u, 0);
+    syscall(SYS_close_range, AFTER, ~0u, 0); /* libc has it from glibc 2.34 on */
 }
 
 /* Invariant 4. */
@@ -196,6 +196,6 @@ _Noreturn void mpy_pmix_agent(int fd, int rank, int patience_s) {
         speak(rank, patience_s);
     }
     if (agent < 0) fail("fork for it fails: %s", strerror(errno));
-    close_range(FD, ~0u, 0);
+    syscall(SYS_close_range, FD, ~0u, 0);
     end_as(agent);
 }

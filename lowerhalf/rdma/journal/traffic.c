@@ -15,6 +15,7 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static mpy_trace_t *trace_of_process(void)
@@ -29,7 +30,7 @@ void shift_record_begin(shift_device_t *d)
     mpy_trace_t *trace = d->ring ? NULL : trace_of_process();
     if (!trace)
         return;
-    d->ring = mpy_trace_ring_take(trace, gettid(), -1);
+    d->ring = mpy_trace_ring_take(trace, (int)syscall(SYS_gettid), -1);
     for (int p = 0; d->ring && p < d->paths; p++)
         d->path[p].traced = mpy_trace_comm_add(trace, mpy_fnv1a(d->path[p].name, strlen(d->path[p].name)), 0, NULL, 0,
                                                0, d->path[p].name);

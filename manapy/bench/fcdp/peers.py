@@ -107,10 +107,9 @@ def not_quick(setting: Setting) -> None:
 
 def need_torch() -> None:
     """Raises LeftOutError if a requirement of manapy.fcdp.pytorch is missing."""
-    if missing := next(
-        (name for name in ("torch", "ml_dtypes", "mpi4py") if importlib.util.find_spec(name) is None), None
-    ):
-        raise LeftOutError(f"no {missing} (pip install 'manapy[torch]')")
+    for name, extra in (("torch", "torch"), ("ml_dtypes", "torch"), ("mpi4py", "mpich")):
+        if importlib.util.find_spec(name) is None:
+            raise LeftOutError(f"no {name} (pip install 'manapy[{extra}]')")
 
 
 class _Comparison:

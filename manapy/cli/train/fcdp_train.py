@@ -89,11 +89,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
     how = Run(**_given(options, Run))
     try:
+        from ...fcdp import pytorch  # noqa: F401  first, because its error says what to install
         from ...fcdp.gpt import training
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
-        raise ManapyError(
-            f"training needs PyTorch, mpi4py and an MPI library: pip install 'manapy[torch]' ({error})"
-        ) from None
+    except ImportError as error:
+        raise ManapyError(str(error)) from None
     if not training.is_first():
         training.train(_given(options, Training), how, lambda step, loss: None)
         return 0

@@ -29,9 +29,9 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from ..errors import OrderError, SetupError, is_failure
+from ..mpi import MPI
 from . import budget as memory, units as unit_checks
 from .arena import Arena, Block, Place
 from .collective_errors import agree, error_of

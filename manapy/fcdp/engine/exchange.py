@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from mpi4py import MPI
 
 from ..errors import OrderError
+from ..mpi import MPI
 from .failure_broadcast import Alarm
 from .traffic import Phase, Scope, Traffic
 

@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from mpi4py import MPI
-
 from ..errors import FcdpError, RemoteError
+from ..mpi import MPI
 
 if TYPE_CHECKING:
     from .topology import Topology

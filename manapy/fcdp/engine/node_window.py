@@ -19,9 +19,9 @@ import resource
 from collections.abc import Sequence
 
 import numpy as np
-from mpi4py import MPI
 
 from ...core.units import amount
+from ..mpi import MPI
 from .topology import Topology
 from .units import Layout
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import os
 
-from mpi4py import MPI
 
 from ..errors import TopologyError
+from ..mpi import MPI
 from .collective_errors import agree
 
 VARIABLE = "MANAPY_FCDP_RANKS_PER_NODE"

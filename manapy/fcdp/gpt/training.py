@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from mpi4py import MPI
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -28,6 +27,7 @@ from ..engine.strategy import find
 from ..engine.topology import Topology
 from ..engine.units import Layout, Unit
 from ..errors import SetupError
+from ..mpi import MPI
 from ..pytorch import Sharded, fully_shard
 from ..state.state_files import parameters
 from . import options, text

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -26,6 +25,7 @@ from ..engine.node_window import HostCache
 from ..engine.topology import Topology
 from ..engine.units import Layout, Unit
 from ..errors import OrderError, SetupError, is_failure
+from ..mpi import MPI
 from ..state.state_index import Span, spans
 from .device import Device, Staging, find as find_device
 from .grouping import Group, Member, Units, groups_of

@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from mpi4py import MPI
 from torch import nn
 
 from ..engine.collective_errors import agree, error_of
 from ..engine.engine import Engine
 from ..engine.unit_state import Part
 from ..errors import SetupError
+from ..mpi import MPI
 from .grouping import Member
 from .storage import to_numpy
 

@@ -193,7 +193,7 @@ def test_without_pytorch(make_job: Make) -> None:
     job = make_job(2).spawn([BIN / "mpirun", "-n", "2", sys.executable, "-c", program])
     assert job.wait() == 1
     assert (
-        job.output().startswith("manapy: training needs PyTorch")
+        job.output().startswith("manapy: manapy.fcdp.pytorch needs PyTorch")
         and "pip install 'manapy[torch]'" in job.output()
         and len(job.output().splitlines()) == 1
     )
