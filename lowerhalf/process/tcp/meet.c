@@ -215,8 +215,8 @@ static bool is_stuck(const mpy_tcp_end_t *end)
     return end->unacknowledged && !end->has_shut_down;
 }
 
-/* Rounds in which all ranks read, until a round finds nothing after one in which all was acknowledged. Returns -1, 0, or
- * 1 if that does not happen. */
+/* Rounds in which all ranks read, until a round finds nothing after one in which all was acknowledged. Returns -1, 0,
+ * or 1 if that does not happen. */
 static int take_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int lasts, int (*cancelled)(void))
 {
     enum { OUT, TAKEN, FAILED, SUMS };

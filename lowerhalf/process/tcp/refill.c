@@ -21,7 +21,10 @@
 
 #include "base/reason.h"
 
-enum { PATIENCE_S = 30, TRIES = 30, QUIET_MS = 30, RESENT_MS = 500, PIECE = 256 << 10, BURST = 8 << 20, FLOW = 2 /* zeros per byte of data */ };
+enum { PATIENCE_S = 30, TRIES = 30, PIECE = 256 << 10, BURST = 8 << 20, FLOW = 2 /* zeros per byte of data */ };
+/* Nothing has moved for so long: what was sent does not fit. Later the kernel may have to send again what it has
+ * dropped, which takes a fifth of a second or more. */
+enum { QUIET_MS = 30, RESENT_MS = 500 };
 
 typedef struct head { /* before the data for an end */
     uint64_t bytes;

@@ -63,8 +63,8 @@ int mpy_tcp_rejoin(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, mpy_tcp_
 int mpy_tcp_flush(mpy_tcp_end_t *ends, int n, char *error, size_t size);
 void mpy_tcp_free(mpy_tcp_end_t *ends, int n);
 
-/* buffers.c: makes the buffer SO_RCVBUF or SO_SNDBUF at least so large, in bytes of memory, if that is allowed; whether it
- * is. And: the memory that received data uses. */
+/* buffers.c: makes the buffer SO_RCVBUF or SO_SNDBUF at least so large, in bytes of memory, if that is allowed; whether
+ * it is. And: the memory that received data uses. */
 bool mpy_tcp_enlarge(int fd, int name, size_t bytes);
 size_t mpy_tcp_memory_in_use(int fd);
 /* meet.c: sets is_told at the peer of each end for which `what` holds, and clears it elsewhere. */
