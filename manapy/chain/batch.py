@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..core.errors import ManapyError, explained
-from . import policy, record, slurm, timing
+from . import policy, record, slurm, spares, timing
 from .attempt import Outcome
 from .record import Chain
 from .supervisor import Supervisor
@@ -40,17 +40,23 @@ ARRAY = (
 
 
 def prepare(
-    directory: Path, script: str, arguments: Sequence[str], options: Sequence[str], sbatch: Sequence[str], mode: str
+    directory: Path,
+    script: str,
+    arguments: Sequence[str],
+    options: Sequence[str],
+    sbatch: Sequence[str],
+    mode: str,
+    more: int = 0,
 ) -> Chain:
     """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`.
-    ``options``: of guard; ``sbatch``: options for every submission. Raises ManapyError."""
+    ``options``: of guard; ``sbatch``: options for every submission; ``more``: spare nodes. Raises ManapyError."""
     if not script.startswith("#!"):
         raise ManapyError("the script must begin with '#!' and an interpreter (such as #!/bin/bash), as sbatch demands")
+    needs = {"spares": spares.shape(slurm.header(script), sbatch, more)._asdict()} if more else {}
     directory = directory.absolute()
     command = [str(directory / "script"), *arguments]
-    chain = record.create(
-        directory, {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": list(sbatch), "mode": mode}
-    )
+    fixed = {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": list(sbatch), "mode": mode}
+    chain = record.create(directory, {**fixed, **needs})
     (chain.dir / "script").write_text(script)
     (chain.dir / "script").chmod(0o700)
     guard = [os.path.abspath(sys.argv[0]), "slurm", "guard", "--dir", str(directory), *options]
@@ -69,7 +75,7 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
 
     If the limit is too short for even one checkpoint, the job is cancelled. Raises ManapyError.
     """
-    job = slurm.submit(chain.dir / "batch.sh", ["--hold", *chain.record["sbatch"]])
+    job = slurm.submit(chain.dir / "batch.sh", ["--hold", *_sbatch(chain)])
     try:
         shown = slurm.show(job)
         limit = slurm.seconds(shown.get("TimeMin", "")) or slurm.seconds(shown.get("TimeLimit", ""))
@@ -89,6 +95,12 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
         slurm.command("scancel", job)
         raise
     return job, limit
+
+
+def _sbatch(chain: Chain) -> list[str]:
+    """The options of every submission."""
+    needs = chain.record.get("spares")
+    return [*chain.record["sbatch"], *(spares.Shape(**needs).options() if needs else [])]
 
 
 def estimate(chain: Chain, given: float | None) -> float | None:
@@ -124,6 +136,7 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
             options,
             _without_array(parent.record["sbatch"]),
             parent.record["mode"],
+            parent.record.get("spares", {}).get("more", 0),
         )
         chain.record["environment"] = array
         chain.write()
@@ -170,8 +183,9 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
         return _give_up(supervisor, why)
     again = _requeue_later(chain, allocation, say)
     env = {**os.environ, **chain.record.get("environment", {})}
+    fleet = spares.Fleet(chain, allocation, say) if "spares" in chain.record else None
     while True:
-        outcome = supervisor.attempt(allocation.job, allocation.nodes.split("\n"), allocation, env)
+        outcome = _attempt(supervisor, allocation, env, fleet)
         if outcome.how == "finished":
             _cancel_successor(chain)
             return supervisor.finish(outcome)
@@ -182,13 +196,25 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
         if why := supervisor.refusal():
             return _give_up(supervisor, why)
         why = f"{outcome.reason}: " * (outcome.how != "hung")  # a hang's reason was said
-        if failed and not unwell:
+        stays = failed or (outcome.how in ("yielded", "taken") and outcome.reason == allocation.freed)
+        if fleet.replace(outcome) if fleet is not None and stays else failed and not unwell:
             say(f"{why}starting again")
             continue
-        _exclude(chain, allocation, unwell, say)
+        _exclude(chain, allocation, list(dict.fromkeys([*unwell, *(fleet.accused if fleet else [])])), say)
         source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
         say(f"{why}the job continues in the next allocation{source}")
         return again()
+
+
+def _attempt(
+    supervisor: Supervisor, allocation: slurm.Allocation, env: dict[str, str], fleet: spares.Fleet | None
+) -> Outcome:
+    """Run the script once, on the nodes of the allocation that are not spare."""
+    if fleet is None:
+        return supervisor.attempt(allocation.job, allocation.nodes.split("\n"), allocation, env)
+    allocation.used = fleet.chosen
+    fleet.start_sentinel()
+    return supervisor.attempt(allocation.job, fleet.chosen, allocation, fleet.environment(env))
 
 
 def _unwell(allocation: slurm.Allocation, outcome: Outcome) -> list[str]:
@@ -219,9 +245,7 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
             "this job must not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf):"
             " a dependent job continues it instead"
         )
-    successor = slurm.submit(
-        chain.dir / "batch.sh", [*chain.record["sbatch"], f"--dependency=afterany:{allocation.job}"]
-    )
+    successor = slurm.submit(chain.dir / "batch.sh", [*_sbatch(chain), f"--dependency=afterany:{allocation.job}"])
     chain.append("successor", chain.attempts(), id=successor)
     say(f"job {successor} continues after this one")
     return lambda: 0

@@ -127,9 +127,38 @@ def node_states(nodes: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in lines if " " in line)
 
 
+def hostnames(nodes: str) -> list[str]:
+    """The names in a node list as Slurm writes it, in order. Raises SlurmError."""
+    return command("scontrol", "show", "hostnames", nodes).split()
+
+
+def present(job: str) -> list[str]:
+    """The nodes of a running job, in order; without those that Slurm has removed from it. Raises SlurmError."""
+    return hostnames(command("squeue", "--noheader", f"--jobs={job}", "--format=%N"))
+
+
+def start_on(node: str, words: Sequence[str | Path], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command on a node of this job, beside all other steps. It does not end with its srun."""
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env={**_clean(), "SLURM_JOB_ID": os.environ["SLURM_JOB_ID"]},
+            start_new_session=True,
+        )
+
+
+def is_unwell(state: str) -> bool:
+    """Is a node in this state no longer usable?"""
+    return any(word in state for word in UNWELL)
+
+
 class Allocation:
     """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None;
-    ``period``: seconds between looks."""
+    ``period``: seconds between looks. ``used``: the nodes that the script uses, if these are not all (spares.py);
+    ``freed``: if some of those must be freed, the text that look() gives as reason to leave."""
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
@@ -140,6 +169,8 @@ class Allocation:
                 "this is not a Slurm batch job (SLURM_JOB_ID is not set); submit the script with sbatch, or with "
                 "`manapy slurm chain`"
             )
+        self.used: list[str] = []
+        self.freed = ""
         self._budget_end = budget_end
         self._restarts = ""
         self._promised = 0.0  # the last deadline while the job ran
@@ -151,8 +182,8 @@ class Allocation:
             job = show(self.job)
             leaving = [
                 f"{name} ({state})"
-                for name, state in node_states(self.nodes).items()
-                if any(word in state for word in LEAVING)
+                for name, state in self.states().items()
+                if any(word in state for word in LEAVING) and name in (self.used or [name])
             ]
         except SlurmError:
             return self._last  # the controller does not answer for a while: its last answer still holds
@@ -163,7 +194,7 @@ class Allocation:
         if _epoch(job.get("PreemptTime", "")) is not None:
             leave = "a job of higher priority needs the nodes"
         elif leaving:
-            leave = f"{', '.join(leaving)} must be freed"
+            leave = self.freed = f"{', '.join(leaving)} must be freed"
         self._last = Look(min(ends, default=None), leave)
         return self._last
 
@@ -172,10 +203,25 @@ class Allocation:
         --signal`, which may come much too early; so ask for the deadline again."""
         return "" if number in (signal.SIGUSR1, signal.SIGHUP) else f"Slurm sent {signal.Signals(number).name}"
 
+    def states(self) -> dict[str, str]:
+        """State by node, of all nodes that the allocation had at its begin. Raises SlurmError."""
+        return node_states(self.nodes)
+
+    def present(self) -> list[str]:
+        """The nodes that the allocation still has. Raises SlurmError."""
+        return present(self.job)
+
+    def end_steps(self) -> None:
+        """End all steps, also those that have survived their srun: with a rank on a node that does not answer, or a
+        stopped one. They would keep the processors of all their nodes. Raises SlurmError."""
+        steps = command("squeue", "--noheader", "--steps", f"--jobs={self.job}", "--format=%i").split()
+        if left := [step for step in steps if step.rpartition(".")[2].isdigit()]:  # not .batch
+            command("scancel", *left)
+
     def unwell(self) -> list[str]:
         """The nodes of this allocation that are no longer usable."""
         try:
-            return [name for name, state in node_states(self.nodes).items() if any(word in state for word in UNWELL)]
+            return [name for name, state in self.states().items() if is_unwell(state)]
         except SlurmError:
             return []
 
@@ -201,7 +247,10 @@ class Allocation:
 
     def judge(self, outcome: Outcome) -> Outcome:
         """See attempt.Watch. If a rank died or srun failed because Slurm ends the job or takes its nodes, it is no
-        crash."""
+        crash. If the script fails because one of the nodes that it uses was lost, it is one."""
+        failed = outcome.how == "finished" and outcome.code and self.used
+        if failed and (lost := [node for node in self.unwell() if node in self.used]):
+            outcome = Outcome("crashed", outcome.code, f"{', '.join(lost)} can no longer be used")
         if outcome.how != "crashed":
             return outcome
         if self.taken_back():

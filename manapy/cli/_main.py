@@ -61,6 +61,7 @@ COMMANDS = {name: summary for group in GROUPS.values() for name, summary in grou
 HIDDEN = {  # the module of `_step` is hidden/step.py
     "_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)",
     "_node": "the agent of a node of a job (started by manapy-launch)",
+    "_sentinel": "ends a Slurm job that has lost its first node (started by manapy slurm)",
     "_step": "tells a manapy-launch in a chain what to do (started by manapy-launch)",
     "_watch": "watches a job of a chain (started by manapy run and manapy slurm)",
     "_collect": "sends what one host of a job knows to `manapy why` on another host",

@@ -69,7 +69,7 @@ def missing() -> str | None:
 class Cluster:
     """Nodes n1, n2 ... of `cpus` processors each. `settings` are lines of slurm.conf that replace or join those below;
     `partitions` are whole lines, of which one should say Default=YES. `requeue_delay`: seconds before a requeued job
-    may start again."""
+    may start again. `own_hostnames`: on each node, `hostname` prints the node's name."""
 
     where: Path
     nodes: int = 2
@@ -77,6 +77,7 @@ class Cluster:
     requeue_delay: int = 5
     settings: Mapping[str, str] = field(default_factory=dict)
     partitions: Sequence[str] = ("PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP",)
+    own_hostnames: bool = False
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     submitted: int = 0
 
@@ -91,6 +92,8 @@ class Cluster:
         nodes are this host. Between such nodes MPICH's default transport (UCX) waits for ever, also natively.
         libfabric's transport doesn't."""
         one_host = {"MANAPY_ADDRESS": "127.0.0.1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+        if self.own_hostnames:  # they have no addresses
+            one_host["HYDRA_IFACE"] = "lo"
         return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{BIN}{os.pathsep}{_SYSTEM}", **one_host}
 
     @property
@@ -160,12 +163,19 @@ class Cluster:
                     os.rmdir(directory)
 
     def lose(self, node: str) -> None:
-        """Let a node die: its slurmd and all its processes get SIGKILL, and the controller is told. (The controller
-        would notice this itself after SlurmdTimeout.)"""
+        """Let a node die, and tell the controller."""
+        self.kill(node)
+        self.notice(node)
+
+    def kill(self, node: str) -> None:
+        """A node's slurmd and all its processes get SIGKILL."""
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
         self._kill_all(node)
+
+    def notice(self, node: str) -> None:
+        """Tell the controller that a node is dead. (It would notice this itself after SlurmdTimeout.)"""
         self.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def bring_back(self, node: str) -> None:
@@ -371,7 +381,9 @@ class Cluster:
 
     def _spawn_node(self, name: str, *options: str) -> None:
         # In the environment, so that slurmstepd inherits it and can be recognized as a process of the node.
-        self._spawn(name, "slurmd", "-D", "-N", name, "-f", self.conf, *options, env={"SLURMD_NODENAME": name})
+        named = ("unshare", "--uts", "sh", "-c", f'hostname {name} && exec "$@"', "-") if self.own_hostnames else ()
+        slurmd = ("slurmd", "-D", "-N", name, "-f", self.conf, *options)
+        self._spawn(name, *named, *slurmd, env={"SLURMD_NODENAME": name})
 
     def _spawn(self, name: str, program: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
         """Start a daemon. It ends with this process, also when that is killed."""

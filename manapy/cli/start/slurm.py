@@ -45,6 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.seconds,
         help="expected time of a checkpoint; manapy then checks that the time limit is long enough",
     )
+    chain.add_argument(
+        "--spares",
+        metavar="N",
+        type=arguments.natural,
+        default=0,
+        help=(
+            "ask for N nodes more than the script's --nodes; after the loss of a node, or a hang that it has caused, "
+            "the job continues on a spare one in the same allocation (default 0)"
+        ),
+    )
     chain.add_argument("script", type=Path, metavar="job.sh")
     chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
     guard = commands.add_parser(
@@ -94,7 +104,13 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     script = options.script.read_text()
     directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
     chain = batch.prepare(
-        directory, script, options.arguments, _guard_options(options), shlex.split(options.sbatch), options.mode
+        directory,
+        script,
+        options.arguments,
+        _guard_options(options),
+        shlex.split(options.sbatch),
+        options.mode,
+        options.spares,
     )
     try:
         job, limit = batch.submit(chain, batch.estimate(chain, options.checkpoint_time), how.margin)

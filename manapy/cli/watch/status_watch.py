@@ -198,6 +198,9 @@ def event_line(event: Event) -> str:
         "verdict": lambda e: f"{e['state']}: {e['sentence']}",
         "withdrawn": lambda e: f"taken back: {e['sentence']}",
         "hung": lambda e: f"certain: {e['sentence']}; evidence: {e['evidence']}",
+        "moved": lambda e: (
+            f"{', '.join(e['away'])} left out, {', '.join(e['to'])} used instead; spare nodes left: {e['left']}"
+        ),
         "successor": lambda e: f"job {e['id']} continues after this one",
         "end": lambda e: f"attempt {e['attempt']} {e['how']}" + (f": {e['reason']}" if e["reason"] else ""),
         "finished": lambda e: f"finished with exit code {e['code']}",

@@ -81,7 +81,7 @@ def test_connections_to_outside(make_job: Callable[..., Job], drops: bool) -> No
         peers = [server.accept()[0] for _ in range(job.ranks)]
         job.wait_for(lambda text: text.count("ready") == job.ranks)
         if not drops:
-            with pytest.raises(JobError, match="connected TCP socket to 127.0.0.1"):
+            with pytest.raises(JobError, match="connected UDP socket to 127.0.0.1"):
                 job.checkpoint()
             return
         job.checkpoint()  # the program goes on with its connections

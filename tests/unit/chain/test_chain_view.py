@@ -165,6 +165,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
     story.note("skipped", path="/x/ckpt-000007", reason="damaged")
     story.note("note", text="worth knowing")
     story.note("successor", id="20")
+    story.note("moved", away=["b"], to=["c"], left=1)
     verdict = {"cause": "deadlock", "rank": None, "call": "MPI_Recv"}
     story.note("verdict", state="hung", sentence="a deadlock", **verdict)
     story.note("withdrawn", state="hung", sentence="a deadlock", **verdict)
@@ -191,6 +192,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
         "from a newer version",
         "worth knowing",
         "job 20 continues after this one",
+        "b left out, c used instead; spare nodes left: 1",
         "attempt 4 finished",
     ):
         assert expected in lines
