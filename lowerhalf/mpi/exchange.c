@@ -4,7 +4,8 @@
  *
  * Invariants
  *  1. Only collectives: receives that the program has posted can't match them.
- *  2. Without a coordinator ranks may go on separately: every wait ends when MPY_LOWER->abandoned is set. The
+ *  2. No rank leaves an exchange alone, because the others would wait for it: without memory the job ends.
+ *  3. Without a coordinator ranks may go on separately: every wait ends when MPY_LOWER->abandoned is set. The
  *     collective that was left still refers to its buffers, so they are not freed.
  */
 #include "load.h"
@@ -23,6 +24,12 @@
 #define REAL(NAME) ((mpy_fn_##NAME##_t)MPY_LOWER->mpi[MPY_FN_##NAME])
 
 enum { YIELDS = 1000 };
+
+static void *room(size_t bytes) {
+    void *p = malloc(bytes);
+    if (!p) MPY_LOWER->svc->die("no memory for an exchange with the other ranks", 1);
+    return p;
+}
 
 static int await(int rc, int *request) {
     for (int done = 0, round = 0; !rc && !done; round++) {
@@ -54,13 +61,12 @@ static bool add_up(size_t *at, int *counts, int *starts) {
 
 static int all(const void *mine, size_t bytes, uint8_t **out, size_t *at) {
     const size_t size = (size_t)MPY_LOWER->size;
-    int request, *counts = malloc(2 * size * sizeof *counts), *starts = counts + size;
-    size_t *own = malloc(sizeof *own);
-    if (!counts || !own) return -1;
+    int request, *counts = room(2 * size * sizeof *counts), *starts = counts + size;
+    size_t *own = room(sizeof *own);
     *own = bytes;
     if (await(REAL(Iallgather)(own, sizeof *own, MPI_BYTE, at + 1, sizeof *at, MPI_BYTE, MPI_COMM_WORLD, &request),
               &request) ||
-        !add_up(at, counts, starts) || !(*out = malloc(at[size] + 1)) ||
+        !add_up(at, counts, starts) || !(*out = room(at[size] + 1)) ||
         await(REAL(Iallgatherv)(mine, (int)bytes, MPI_BYTE, *out, counts, starts, MPI_BYTE, MPI_COMM_WORLD, &request),
               &request))
         return -1;
@@ -71,16 +77,15 @@ static int all(const void *mine, size_t bytes, uint8_t **out, size_t *at) {
 
 static int each(const uint8_t *to, const size_t *to_at, uint8_t **from, size_t *from_at) {
     const size_t size = (size_t)MPY_LOWER->size;
-    int request, *out_counts = malloc(4 * size * sizeof *out_counts), *out_starts = out_counts + size,
+    int request, *out_counts = room(4 * size * sizeof *out_counts), *out_starts = out_counts + size,
                  *in_counts = out_starts + size, *in_starts = in_counts + size;
-    size_t *lengths = malloc((size + 1) * sizeof *lengths);
-    if (!out_counts || !lengths) return -1;
+    size_t *lengths = room((size + 1) * sizeof *lengths);
     for (size_t r = 0; r < size; r++) lengths[r + 1] = to_at[r + 1] - to_at[r];
     if (await(REAL(Ialltoall)(lengths + 1, sizeof *lengths, MPI_BYTE, from_at + 1, sizeof *from_at, MPI_BYTE,
                               MPI_COMM_WORLD, &request),
               &request) ||
         !add_up(lengths, out_counts, out_starts) || !add_up(from_at, in_counts, in_starts) ||
-        !(*from = malloc(from_at[size] + 1)) ||
+        !(*from = room(from_at[size] + 1)) ||
         await(REAL(Ialltoallv)(to, out_counts, out_starts, MPI_BYTE, *from, in_counts, in_starts, MPI_BYTE,
                                MPI_COMM_WORLD, &request),
               &request))

@@ -88,28 +88,39 @@ static int is_end(mpy_desc_t *d, mpy_tcp_end_t *end)
            (end->has_shut_down || state == ESTABLISHED || state == CLOSE_WAIT);
 }
 
+/* Connections to outside the job; fails if they can't be saved. */
+static int note_outside(mpy_fdtable_t *t, char *err, size_t n)
+{
+    int rc = 0;
+    free(outside);
+    outside = mpy_tcp_alloc((size_t)nends, sizeof *outside);
+    noutside = 0;
+    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
+        const mpy_tcp_end_t *end = end_of(d->number);
+        if (!end || end->peer_rank >= 0)
+            continue;
+        outside[noutside++] = d->st.st_ino;
+        rc = rc ? rc : mpy_fd_socket_ops.check(t, d, err, n);
+    }
+    return rc;
+}
+
 int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n)
 {
     mpy_fdtable_t t;
-    if (mpy_fdtable_scan(&t, 1, err, n))
-        return -1;
-    ends = calloc((size_t)t.ndescs + 1, sizeof *ends);
-    ino_t *inodes = calloc((size_t)t.ndescs + 1, sizeof *inodes);
+    char why[256];
+    int unseen = mpy_fdtable_scan(&t, 1, err, n); /* the others need this rank all the same */
+    ends = mpy_tcp_alloc((size_t)t.ndescs, sizeof *ends);
     nends = 0;
-    for (mpy_desc_t *d = t.descs; ends && inodes && d < t.descs + t.ndescs; d++)
-        if (is_end(d, &ends[nends]))
-            inodes[nends++] = d->st.st_ino;
-    mpy_fdtable_free(&t);
-    int rc = mpy_tcp_meet(ranks, ends, nends, lasts, cancelled, err, n);
+    for (mpy_desc_t *d = t.descs; d < t.descs + t.ndescs; d++)
+        nends += is_end(d, &ends[nends]);
+    int rc = mpy_tcp_meet(ranks, ends, nends, lasts, cancelled, unseen ? why : err, unseen ? sizeof why : n);
     have_met = true;
     is_broken = rc == MPY_TCP_BROKEN;
-    free(outside);
-    outside = inodes;
-    noutside = 0;
-    for (int i = 0; i < nends && !rc; i++)
-        if (ends[i].peer_rank < 0)
-            outside[noutside++] = inodes[i];
-    return rc;
+    if (!rc)
+        rc = note_outside(&t, err, n);
+    mpy_fdtable_free(&t);
+    return unseen ? -1 : rc;
 }
 
 int mpy_fds_part(char *err, size_t n)

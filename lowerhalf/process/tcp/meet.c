@@ -25,8 +25,17 @@
 #include <unistd.h>
 
 #include "base/reason.h"
+#include <manapy/boundary.h>
 
 enum { QUIET_ROUNDS = 50, PIECE = 1 << 20 };
+
+void *mpy_tcp_alloc(size_t count, size_t size)
+{
+    void *p = calloc(count + 1, size);
+    if (!p)
+        MPY_LOWER->svc->die("no memory for the data of the program's TCP connections", 1);
+    return p;
+}
 
 static void one_millisecond(void)
 {
@@ -59,11 +68,11 @@ static int match(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
 {
     const uint64_t network = mpy_tcp_network();
     uint8_t *bytes = NULL;
-    size_t *at = calloc((size_t)x->size + 1, sizeof *at);
-    record_t *mine = calloc((size_t)n + 1, sizeof *mine);
-    for (int i = 0; mine && i < n; i++)
+    size_t *at = mpy_tcp_alloc((size_t)x->size, sizeof *at);
+    record_t *mine = mpy_tcp_alloc((size_t)n, sizeof *mine);
+    for (int i = 0; i < n; i++)
         mine[i] = record_of(&ends[i], network, x->rank);
-    int bad = !at || !mine || x->all(mine, (size_t)n * sizeof *mine, &bytes, at);
+    int bad = x->all(mine, (size_t)n * sizeof *mine, &bytes, at);
     record_t *all = (record_t *)bytes;
     const size_t count = bad ? 0 : at[x->size] / sizeof *all;
     if (count)
@@ -158,20 +167,28 @@ static ssize_t take(mpy_tcp_end_t *end)
     }
 }
 
-/* Chooses what is taken: the ends whose peers are stuck. Not 0, on all ranks, if data might not fit into the sockets
- * again, which is packed by chance: there must be room for twice as much. *tight: such an end of this rank, or NULL. */
-static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, const mpy_tcp_end_t **tight)
+/* Chooses what is taken: the ends whose peers are stuck. Fails on all ranks if an end that has been shut down could not
+ * send again; or if data might not fit into the sockets again: it is packed by chance, so there must be room for twice
+ * as much. */
+static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *error, size_t size)
 {
     uint64_t bad = 0;
-    *tight = NULL;
+    error[0] = 0;
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
         end->is_taken = end->is_told;
-        if (!end->is_told || mpy_tcp_enlarge(end->fd, SO_RCVBUF, 2 * mpy_tcp_memory_in_use(end->fd)))
-            continue;
-        *tight = end;
-        bad++;
+        if (end->unacknowledged && end->has_shut_down) {
+            mpy_reason(error, size, "descriptor %d: this TCP connection is being closed while much data is in flight; "
+                       "try again", end->number);
+            bad++;
+        } else if (end->is_told && !mpy_tcp_enlarge(end->fd, SO_RCVBUF, 2 * mpy_tcp_memory_in_use(end->fd))) {
+            mpy_reason(error, size, "descriptor %d: so much data is in flight on this TCP connection that it might not "
+                       "fit into it again: raise net.core.rmem_max, or try again", end->number);
+            bad++;
+        }
     }
-    return x->sum(&bad, 1) || bad;
+    if (!x->sum(&bad, 1) && !bad)
+        return 0;
+    return error[0] ? -1 : mpy_reason(error, size, "another rank cannot read the data of its TCP connections");
 }
 
 static mpy_tcp_end_t *of_number(mpy_tcp_end_t *ends, int n, int number)
@@ -184,17 +201,18 @@ static mpy_tcp_end_t *of_number(mpy_tcp_end_t *ends, int n, int number)
 
 int mpy_tcp_tell(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, bool (*what)(const mpy_tcp_end_t *))
 {
-    int32_t *to = calloc((size_t)n + 1, sizeof *to);
-    size_t *to_at = calloc((size_t)x->size + 1, sizeof *to_at), *from_at = calloc((size_t)x->size + 1, sizeof *from_at);
+    int32_t *to = mpy_tcp_alloc((size_t)n, sizeof *to);
+    size_t *to_at = mpy_tcp_alloc((size_t)x->size, sizeof *to_at);
+    size_t *from_at = mpy_tcp_alloc((size_t)x->size, sizeof *from_at);
     uint8_t *from = NULL;
-    int count = 0, bad = !to || !to_at || !from_at;
-    for (int rank = 0; rank < x->size && !bad; rank++) {
+    int count = 0;
+    for (int rank = 0; rank < x->size; rank++) {
         for (const mpy_tcp_end_t *end = ends; end < ends + n; end++)
             if (end->peer_rank == rank && what(end))
                 to[count++] = end->peer_number;
         to_at[rank + 1] = (size_t)count * sizeof *to;
     }
-    bad = bad || x->each((const uint8_t *)to, to_at, &from, from_at);
+    int bad = x->each((const uint8_t *)to, to_at, &from, from_at);
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++)
         end->is_told = false;
     const int32_t *numbers = (const int32_t *)from;
@@ -274,12 +292,8 @@ int mpy_tcp_meet(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int lasts,
     if (open > 0) {
         if (mpy_tcp_tell(x, ends, n, is_stuck))
             return mpy_reason(error, size, "%s", lost);
-        const mpy_tcp_end_t *tight;
-        if (choose(x, ends, n, &tight))
-            return tight ? mpy_reason(error, size,
-                                      "descriptor %d: so much data is in flight on this TCP connection that it might "
-                                      "not fit into it again: raise net.core.rmem_max, or try again", tight->number)
-                         : mpy_reason(error, size, "another rank could not read the data of its TCP connections");
+        if (choose(x, ends, n, error, size))
+            return -1;
         open = take_all(x, ends, n, lasts, cancelled);
         if (open < 0 || mpy_tcp_give_back(x, ends, n)) {
             mpy_reason(error, size, "data of the program's TCP connections could not be put back");

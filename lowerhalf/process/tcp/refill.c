@@ -166,8 +166,8 @@ static int make_room(const mpy_exchange_t *x, mpy_tcp_end_t *ends, flow_t *flows
 
 static int send_again(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
 {
-    flow_t *flows = calloc((size_t)n + 1, sizeof *flows);
-    int64_t unfit = flows ? fill(x, ends, flows, n, QUIET_MS) : -1;
+    flow_t *flows = mpy_tcp_alloc((size_t)n, sizeof *flows);
+    int64_t unfit = fill(x, ends, flows, n, QUIET_MS);
     for (int tries = 0; unfit > 0 && tries < TRIES; tries++)
         unfit = make_room(x, ends, flows, n) ? -1 : fill(x, ends, flows, n, tries < 2 ? QUIET_MS : RESENT_MS);
     free(flows);
@@ -199,8 +199,9 @@ static int deliver(mpy_tcp_end_t *ends, int n, const uint8_t *from, size_t bytes
         from += sizeof head;
         while (end < ends + n && end->number != head.number)
             end++;
-        if (end == ends + n || head.bytes > bytes - sizeof head || !(end->left = malloc(head.bytes)))
+        if (end == ends + n || head.bytes > bytes - sizeof head)
             return -1;
+        end->left = mpy_tcp_alloc(head.bytes, 1);
         memcpy(end->left, from, head.bytes);
         end->nleft = head.bytes;
     }
@@ -209,16 +210,15 @@ static int deliver(mpy_tcp_end_t *ends, int n, const uint8_t *from, size_t bytes
 
 int mpy_tcp_give_back(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
 {
-    size_t *to_at = calloc((size_t)x->size + 1, sizeof *to_at), *from_at = calloc((size_t)x->size + 1, sizeof *from_at);
-    uint8_t *to = NULL, *from = NULL;
-    int bad = !to_at || !from_at;
-    for (int rank = 0; rank < x->size && !bad; rank++)
+    size_t *to_at = mpy_tcp_alloc((size_t)x->size, sizeof *to_at);
+    size_t *from_at = mpy_tcp_alloc((size_t)x->size, sizeof *from_at);
+    uint8_t *from = NULL;
+    for (int rank = 0; rank < x->size; rank++)
         to_at[rank + 1] = to_at[rank] + packed(ends, n, rank, NULL);
-    bad = bad || !(to = malloc(to_at[x->size] + 1));
-    for (int rank = 0; rank < x->size && !bad; rank++)
+    uint8_t *to = mpy_tcp_alloc(to_at[x->size], 1);
+    for (int rank = 0; rank < x->size; rank++)
         packed(ends, n, rank, to + to_at[rank]);
-    bad = bad || x->each(to, to_at, &from, from_at) || deliver(ends, n, from, from_at[x->size]) ||
-          send_again(x, ends, n);
+    int bad = x->each(to, to_at, &from, from_at) || deliver(ends, n, from, from_at[x->size]) || send_again(x, ends, n);
     free(to_at);
     free(from_at);
     free(to);

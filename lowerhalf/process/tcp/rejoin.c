@@ -160,8 +160,8 @@ static int connect_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, cons
     int listeners[PLACES] = {-1, -1, -1, -1}, bad = 0;
     offer_t mine = {0};
     uint8_t *bytes = NULL;
-    size_t *at = calloc((size_t)x->size + 1, sizeof *at);
-    if (getrandom(mine.cookie, COOKIE, 0) != COOKIE || !at)
+    size_t *at = mpy_tcp_alloc((size_t)x->size, sizeof *at);
+    if (getrandom(mine.cookie, COOKIE, 0) != COOKIE)
         bad = mpy_reason(error, size, "the program's TCP connections cannot be made again: %s", strerror(errno));
     for (mpy_tcp_end_t *end = ends; end < ends + n && !bad; end++) {
         const int place = place_of(end, networks, x->rank);
@@ -198,8 +198,8 @@ int mpy_tcp_rejoin(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, mpy_tcp_
 {
     uint64_t any = (uint64_t)n, network = mpy_tcp_network();
     uint8_t *networks = NULL;
-    size_t *at = calloc((size_t)x->size + 1, sizeof *at);
-    int bad = !at || x->sum(&any, 1);
+    size_t *at = mpy_tcp_alloc((size_t)x->size, sizeof *at);
+    int bad = x->sum(&any, 1);
     if (!bad && any) {
         bad = x->all(&network, sizeof network, &networks, at);
         if (!bad && connect_all(x, ends, n, (const uint64_t *)networks, host, error, size)) {

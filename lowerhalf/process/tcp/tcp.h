@@ -8,6 +8,7 @@
  *     one of an end is the remote one of the other. Loopback addresses count only within one network namespace.
  *  2. A checkpoint leaves a connection as it was: data that is read from it is sent again before the program goes on.
  *  3. An end is named by its rank and its descriptor. A restart connects the ends of these names.
+ *  4. No rank leaves a collective exchange alone, because the others would wait for it: without memory the job ends.
  */
 #ifndef MANAPY_TCP_H
 #define MANAPY_TCP_H
@@ -20,6 +21,9 @@
 typedef struct mpy_tcp_name { /* of an end, in network byte order; IPv4 as an IPv6 address (RFC 4291, 2.5.5.2) */
     uint8_t address[16], port[2];
 } mpy_tcp_name_t;
+
+/* Zeros. If there is no memory, ends the job with a line (invariant 4). */
+void *mpy_tcp_alloc(size_t count, size_t size);
 
 /* names.c */
 mpy_tcp_name_t mpy_tcp_name(const struct sockaddr_storage *address);
