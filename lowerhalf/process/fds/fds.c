@@ -203,9 +203,12 @@ static void close_strangers(const mpy_fdtable_t *t)
     } while (found == 256);
 }
 
-static int make(mpy_fdtable_t *t, char *err, size_t n)
+/* TCP connections, or the others. */
+static int make(mpy_fdtable_t *t, int tcp, char *err, size_t n)
 {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
+        if ((d->kind == MPY_FD_TCP) != tcp)
+            continue;
         if (ops[d->kind]->make(t, d, &d->saved, err, n))
             return -1;
         int flags = fcntl(d->made, F_GETFL), want = d->flags & SET_FLAGS;
@@ -291,8 +294,10 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
     mpy_fds_low_lock();
     int rc = make_room(&t, &before, err, n);
     if (!rc) {
-        rc = mpy_fd_tcp_rejoin(&t, err, n);
-        rc = rc ? rc : make(&t, err, n);
+        rc = make(&t, 0, err, n);
+        /* When all ranks have their listening sockets: a connection must not get the port of one. */
+        rc = rc ? rc : mpy_fd_tcp_rejoin(&t, err, n);
+        rc = rc ? rc : make(&t, 1, err, n);
         if (!rc)
             close_strangers(&t);
         rc = rc ? rc : place(&t, 0, err, n);

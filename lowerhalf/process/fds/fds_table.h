@@ -123,7 +123,7 @@ int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d); /* before the meeting */
 int mpy_fd_tcp_is_inside(int fd);                  /* after it */
 /* This host's address for other hosts, with the family and port of `like`; 0 if there is none. errno is kept. */
 socklen_t mpy_fd_own_address(const struct sockaddr_storage *like, struct sockaddr_storage *own);
-/* Restart: connects them, before the descriptions are made. */
+/* Restart: connects them, when all other descriptions are made. */
 int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n);
 
 /* fds_pair.c */
