@@ -265,6 +265,7 @@ class Coordinator:
             with contextlib.suppress(publish.ManifestError):
                 manifest = publish.read_manifest(Path(self.settings.resume))
                 self.record |= {"argv": manifest.argv, "protocol": manifest.record.get("protocol", "cc")}
+                self.record["generation"] = manifest.record.get("generation", 0) + 1
             where = Path(self.settings.resume).resolve().parent
             if publish.owner(where) == self.dir.resolve():
                 self.flow.place = where

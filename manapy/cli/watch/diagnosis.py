@@ -106,7 +106,10 @@ def judge(
     from ...trace.model.verdict import State
     from ...trace.slow import alarms, slow
 
-    failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
+    record = job.read(found.job.dir).record if found.job is not None else {}
+    if found.live and (unrecorded := _unrecorded(trace, record.get("generation", 0))):
+        return [unrecorded]
+    failure = record.get("first_failure")
     slowness = functools.partial(alarms.verdicts, looks=watched) if watched is not None else slow.verdicts
     died = failure["rank"] if failure else None
     verdicts = diagnose(
@@ -127,6 +130,23 @@ def judge(
     ):
         verdicts = diagnose(trace, plan, parked=parked)
     return verdicts
+
+
+def _unrecorded(trace: Trace, generation: int) -> Verdict | None:
+    """The verdict on a job that was restarted, if some ranks have recordings of before the restart only: on this host,
+    for example, and they are on another one now. generation: restarts so far."""
+    from ...trace.model.verdict import State, Verdict
+    from ...trace.report.markup import plural
+
+    old = [rank for rank, known in trace.ranks.items() if known.generation < generation]
+    if not old:
+        return None
+    return Verdict(
+        State.UNKNOWN,
+        f"the job was restarted, and of {plural(len(old), 'rank')} nothing that came later was found",
+        confidence=0.0,
+        action="look again",
+    )
 
 
 def _parked(found: Found) -> frozenset[int]:

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from manapy import cli
-from manapy.cli.watch import why
+from manapy.ckpt.store import job
+from manapy.cli.watch import diagnosis, why
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, layout, rings
 from manapy.trace.capture.locate import Found
 from manapy.trace.host.runqueue import Sampler
 from manapy.trace.model.events import Op, Trace
+from manapy.trace.model.verdict import State, Verdict
 from traces import SECOND, receive, saved
 
 
@@ -48,6 +50,26 @@ def test_as_data_with_the_table_of_waits(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.main(["why", str(folder), "--waits"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("parallel efficiency 100% = load balance 100% × communication efficiency 100%, in 1.0 s")
+
+
+def test_recordings_of_before_a_restart_prove_nothing(tmp_path: Path) -> None:
+    """The ranks are on another host now. What has happened there is not known yet."""
+    folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
+    directory = tmp_path / "job"
+    directory.mkdir()
+    trace = rings.read(folder)
+
+    def verdict(**record: object) -> Verdict:
+        job.write(
+            directory,
+            {"format": job.FORMAT, "id": "job", "host": "", "port": 0, "ranks": 2, "argv": ["prog"], **record},
+        )
+        (found,) = diagnosis.judge(Found(folder, job.read(directory)), trace, None, live=False)
+        return found
+
+    assert verdict(state="running", started=0).state is State.HUNG
+    said = verdict(state="running", started=0, generation=1)
+    assert said.state is State.UNKNOWN and "restarted, and of 2 ranks nothing that came later" in said.sentence
 
 
 def test_a_rank_whose_file_is_damaged_is_not_accused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
