@@ -34,6 +34,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "functions.h" /* MPI_COMM_NULL */
+
 enum { REAP_TRIES = 4, REAP_NS = 2000000 };
 
 static int grace_left_ms; /* what CHECK has left of the grace time of this checkpoint */
@@ -45,7 +47,7 @@ static int check_resources(char *error, size_t n) {
     /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
     mpy_memory_files_look();
-    mpy_fds_ranks(mpy_mpi_is_up(MPY_UPPER) ? mpy_mpi_exchange() : NULL, mpy_job_address);
+    mpy_fds_ranks(mpy_mpi_is_up(MPY_UPPER) ? mpy_mpi_exchange(MPI_COMM_NULL) : NULL, mpy_job_address);
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
     int none = 0;
     /* The failure may be due to the pipe to a child that was started later. If such a child exists, succeed: STOP waits
@@ -91,8 +93,8 @@ static int drain(char *error, size_t n) {
     return drained ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0;
 }
 
-int mpy_checkpoint_meet(char *error, uint64_t n) {
-    mpy_fds_ranks(mpy_mpi_exchange(), mpy_job_address);
+int mpy_checkpoint_meet(int comm, char *error, uint64_t n) {
+    mpy_fds_ranks(mpy_mpi_exchange(comm), mpy_job_address);
     return mpy_fds_meet((int)MPY_LOWER->drain_seconds, cancelled, error, n);
 }
 

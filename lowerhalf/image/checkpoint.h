@@ -4,7 +4,7 @@
 #include "control/engine.h"
 extern const mpy_engine_ops_t mpy_engine;
 /* svc->meet */
-int mpy_checkpoint_meet(char *error, uint64_t n);
+int mpy_checkpoint_meet(int comm, char *error, uint64_t n);
 /* reap.c */
 void mpy_reap_for_halted(void);
 #endif

@@ -159,7 +159,7 @@ int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     if (provided < required)
         return mpy_reason(error, n, "%s gives thread level %d, the program needs %d",
                           mpy_mpi_path(), provided, required);
-    mpy_fds_ranks(mpy_mpi_exchange(), mpy_job_address);
+    mpy_fds_ranks(mpy_mpi_exchange(MPI_COMM_WORLD), mpy_job_address);
     return 0;
 }
 

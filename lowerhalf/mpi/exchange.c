@@ -3,7 +3,9 @@
  * Half: lower; on the thread that may call MPI, at the end of a drain or before the program's memory is used.
  *
  * Invariants
- *  1. Only collectives: receives that the program has posted can't match them.
+ *  1. Only collectives, on a communicator on which nothing else is open: neither receives of the program nor its
+ *     collectives match them. (At a checkpoint with --protocol 2pc some ranks may be in a barrier that others have not
+ *     called.)
  *  2. No rank leaves an exchange alone, because the others would wait for it: without memory the job ends.
  *  3. Without a coordinator ranks may go on separately: every wait ends when MPY_LOWER->abandoned is set. The
  *     collective that was left still refers to its buffers, so they are not freed.
@@ -25,6 +27,8 @@
 
 enum { YIELDS = 1000 };
 
+static int comm;
+
 static void *room(size_t bytes) {
     void *p = malloc(bytes);
     if (!p) MPY_LOWER->svc->die("no memory for an exchange with the other ranks", 1);
@@ -44,7 +48,7 @@ static int await(int rc, int *request) {
 
 static int sum(uint64_t *values, int count) {
     int request;
-    return await(REAL(Iallreduce)(MPI_IN_PLACE, values, count, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD, &request),
+    return await(REAL(Iallreduce)(MPI_IN_PLACE, values, count, MPI_UINT64_T, MPI_SUM, comm, &request),
                  &request);
 }
 
@@ -64,10 +68,10 @@ static int all(const void *mine, size_t bytes, uint8_t **out, size_t *at) {
     int request, *counts = room(2 * size * sizeof *counts), *starts = counts + size;
     size_t *own = room(sizeof *own);
     *own = bytes;
-    if (await(REAL(Iallgather)(own, sizeof *own, MPI_BYTE, at + 1, sizeof *at, MPI_BYTE, MPI_COMM_WORLD, &request),
+    if (await(REAL(Iallgather)(own, sizeof *own, MPI_BYTE, at + 1, sizeof *at, MPI_BYTE, comm, &request),
               &request) ||
         !add_up(at, counts, starts) || !(*out = room(at[size] + 1)) ||
-        await(REAL(Iallgatherv)(mine, (int)bytes, MPI_BYTE, *out, counts, starts, MPI_BYTE, MPI_COMM_WORLD, &request),
+        await(REAL(Iallgatherv)(mine, (int)bytes, MPI_BYTE, *out, counts, starts, MPI_BYTE, comm, &request),
               &request))
         return -1;
     free(own);
@@ -82,12 +86,12 @@ static int each(const uint8_t *to, const size_t *to_at, uint8_t **from, size_t *
     size_t *lengths = room((size + 1) * sizeof *lengths);
     for (size_t r = 0; r < size; r++) lengths[r + 1] = to_at[r + 1] - to_at[r];
     if (await(REAL(Ialltoall)(lengths + 1, sizeof *lengths, MPI_BYTE, from_at + 1, sizeof *from_at, MPI_BYTE,
-                              MPI_COMM_WORLD, &request),
+                              comm, &request),
               &request) ||
         !add_up(lengths, out_counts, out_starts) || !add_up(from_at, in_counts, in_starts) ||
         !(*from = room(from_at[size] + 1)) ||
         await(REAL(Ialltoallv)(to, out_counts, out_starts, MPI_BYTE, *from, in_counts, in_starts, MPI_BYTE,
-                               MPI_COMM_WORLD, &request),
+                               comm, &request),
               &request))
         return -1;
     free(lengths);
@@ -95,8 +99,9 @@ static int each(const uint8_t *to, const size_t *to_at, uint8_t **from, size_t *
     return 0;
 }
 
-const mpy_exchange_t *mpy_mpi_exchange(void) {
+const mpy_exchange_t *mpy_mpi_exchange(int real_comm) {
     static mpy_exchange_t exchange = {.sum = sum, .all = all, .each = each};
+    comm = real_comm;
     exchange.rank = MPY_LOWER->rank;
     exchange.size = MPY_LOWER->size;
     return &exchange;

@@ -17,6 +17,6 @@ void mpy_mpi_watch_begin(void);
 void mpy_mpi_watch_end(void);
 int64_t mpy_mpi_init_since(void); /* when the real MPI_Init was called (mpy_now_ms); 0: not yet, or it has failed */
 void mpy_mpi_segments(char *out, size_t n); /* files in /dev/shm that it has mapped: comma-separated paths, or "-" */
-/* Of this process, in which MPI is initialized. */
-const mpy_exchange_t *mpy_mpi_exchange(void);
+/* exchange.c: of this process, in which MPI is initialized; over a real communicator of all ranks. */
+const mpy_exchange_t *mpy_mpi_exchange(int comm);
 #endif

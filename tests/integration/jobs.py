@@ -187,10 +187,17 @@ class Job:
         return text
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """Wait until the current mpirun ends; its exit code."""
+        """Wait until the current mpirun ends; its exit code.
+
+        MPICH's mpirun itself may die of SIGPIPE if ranks end while it starts them, and then nothing of what they said
+        is seen: it is started again.
+        """
         assert self.process is not None
         try:
-            return self.process.wait(timeout)
+            while (code := self.process.wait(timeout)) == -signal.SIGPIPE and not self.output():
+                self.runs.pop()
+                self.spawn(self.process.args)  # type: ignore[arg-type]
+            return code
         except subprocess.TimeoutExpired as error:
             raise JobError(f"still runs after {timeout:.0f} s:\n{self.report()}") from error
 

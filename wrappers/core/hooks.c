@@ -33,10 +33,7 @@ static int drain(char *error, uint64_t n) {
     char unsaid[256];
     int windows = mpy_win_drain(files ? unsaid : error, files ? sizeof unsaid : n); /* all ranks meet there */
     int failed = files || windows;
-    mpy_thread_t *t = &MPY_UPPER->threads[0];
-    mpy_hook_in(t);
-    int met = MPY_LOWER->svc->meet(failed ? unsaid : error, failed ? sizeof unsaid : n);
-    mpy_hook_out(t);
+    int met = mpy_meet(failed ? unsaid : error, failed ? sizeof unsaid : n);
     return failed || met ? -1 : 0;
 }
 

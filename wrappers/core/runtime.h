@@ -293,6 +293,8 @@ MPY_HIDDEN int mpy_p2p_drain(char *error, uint64_t n); /* also completes nonbloc
 /* In a drain hook, in the lower half: waits until all ranks have arrived. Not 0: it failed, or the coordinator is
  * lost. */
 MPY_HIDDEN int mpy_drain_barrier(void);
+/* Last in a drain hook, on all ranks: the lower half looks at TCP connections between them. */
+MPY_HIDDEN int mpy_meet(char *error, uint64_t n);
 MPY_HIDDEN int mpy_file_drain(char *error, uint64_t n); /* saves file pointers, which only the library knows */
 MPY_HIDDEN int mpy_win_drain(char *error, uint64_t n);
 MPY_HIDDEN void mpy_file_resume(void);

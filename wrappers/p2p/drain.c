@@ -79,6 +79,17 @@ int mpy_drain_barrier(void) {
     int request, rc = was_left ? ABANDONED : MPY_REAL(Ibarrier)(mpy_private_comm, &request);
     return await(rc, &request);
 }
+int mpy_meet(char *error, uint64_t n) {
+    if (was_left) {
+        mpy_text_format(error, n, "the coordinator is lost");
+        return -1;
+    }
+    mpy_thread_t *t = hook_thread();
+    mpy_hook_in(t);
+    int rc = MPY_LOWER->svc->meet(mpy_private_comm, error, n);
+    mpy_hook_out(t);
+    return rc;
+}
 static void drop(void *p, size_t size) {
     if (!was_left) mpy_free(p, size);
 }

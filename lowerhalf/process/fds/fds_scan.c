@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { SCANS = 10 }; /* while the program is halted, only the lower half opens or closes anything */
+
 mpy_desc_t *mpy_fdtable_add_desc(mpy_fdtable_t *t)
 {
     if (t->ndescs == t->descs_room) {
@@ -255,7 +257,7 @@ static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
     return 0;
 }
 
-int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n)
+static int scan_once(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 {
     *t = (mpy_fdtable_t){0};
     DIR *dir = opendir("/proc/thread-self/fd");
@@ -271,4 +273,24 @@ int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n)
     if (rc)
         mpy_fdtable_free(t);
     return rc;
+}
+
+/* A thread of the lower half has opened it when the table was made, and had not said yet that it is ours. */
+static int has_ours(const mpy_fdtable_t *t)
+{
+    for (const mpy_fdnumber_t *i = t->numbers; i < t->numbers + t->nnumbers; i++)
+        if (mpy_fd_is_lower(i->number) || fcntl(i->number, F_GETFD) < 0)
+            return 1;
+    return 0;
+}
+
+int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n)
+{
+    for (int left = SCANS;; left--) {
+        if (scan_once(t, stopped, err, n))
+            return -1;
+        if (!stopped || left == 1 || !has_ours(t))
+            return 0;
+        mpy_fdtable_free(t);
+    }
 }

@@ -69,12 +69,13 @@ int main(int argc, char **argv) {
     printf("registered %d\n", there);
     printf("running\n");
     fflush(stdout);
-    while (!told("end")) {
+    for (int ends = 0; !ends;) {
         usleep(1000);
+        ends = told("end");
 #ifdef WITHOUT_MPI
         manapy_poll();
 #else
-        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, &ends, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
 #endif
     }
 #ifndef WITHOUT_MPI
