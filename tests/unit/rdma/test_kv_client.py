@@ -117,6 +117,7 @@ def test_jobs_do_not_meet(agent: Start, program: Run) -> None:
 
 def test_wrong_secret(agent: Start, program: Run) -> None:
     host = agent()
+    assert program(host).get("k") is None  # the agent has read the secret
     good = host.place.secret.read_bytes()
     host.place.secret.write_bytes(bytes(32))
     a = program(host)
