@@ -256,8 +256,8 @@ typedef struct mpy_services {
     /* [L] Bytes that this process's TCP connections have moved so far. Only the difference of two results is
      * meaningful. */
     uint64_t (*tcp_bytes)(void);
-    /* [L] Last in a drain, on all ranks: the lower half looks at TCP connections between them. comm: a real communicator
-     * of all ranks that nothing else uses now. */
+    /* [L] Last in a drain, on all ranks: the lower half looks at TCP connections between them. comm: a real
+     * communicator of all ranks that nothing else uses now. */
     int (*meet)(int comm, char *error, uint64_t n);
 } mpy_services_t;
 

@@ -36,14 +36,6 @@ void mpy_fds_ranks(const mpy_exchange_t *exchange, mpy_tcp_host_t *host)
     own_address = host;
 }
 
-static mpy_tcp_end_t *end_of(int number)
-{
-    for (mpy_tcp_end_t *end = ends; end < ends + nends; end++)
-        if (end->number == number)
-            return end;
-    return NULL;
-}
-
 int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d)
 {
     if (!ranks || have_met)
@@ -56,7 +48,7 @@ int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d)
 
 int mpy_fd_tcp_is_inside(int fd)
 {
-    const mpy_tcp_end_t *end = have_met ? end_of(fd) : NULL;
+    const mpy_tcp_end_t *end = have_met ? mpy_tcp_find(ends, nends, fd) : NULL;
     return end && end->peer_rank >= 0;
 }
 
@@ -96,7 +88,7 @@ static int note_outside(mpy_fdtable_t *t, char *err, size_t n)
     outside = mpy_tcp_alloc((size_t)nends, sizeof *outside);
     noutside = 0;
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
-        const mpy_tcp_end_t *end = end_of(d->number);
+        const mpy_tcp_end_t *end = mpy_tcp_find(ends, nends, d->number);
         if (!end || end->peer_rank >= 0)
             continue;
         outside[noutside++] = d->st.st_ino;
@@ -142,7 +134,7 @@ static int tcp_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 
 static int tcp_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
-    const mpy_tcp_end_t *end = end_of(d->number);
+    const mpy_tcp_end_t *end = mpy_tcp_find(ends, nends, d->number);
     (void)t, (void)err, (void)n;
     mpy_blob_put_u32(b, (uint32_t)end->domain);
     mpy_blob_put_u32(b, (uint32_t)end->peer_rank);
@@ -199,7 +191,7 @@ int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n)
 
 static int tcp_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
-    mpy_tcp_end_t *end = end_of(d->number);
+    mpy_tcp_end_t *end = mpy_tcp_find(ends, nends, d->number);
     if (!end)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     d->made = mpy_fdtable_temp(t, end->fd);

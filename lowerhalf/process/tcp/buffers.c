@@ -1,8 +1,8 @@
 /* buffers.c - sizes of the buffers of TCP sockets.
  *
- * Lower half; libc allowed. A program may set a size up to net.core.rmem_max or wmem_max, of which the kernel makes the
- * double (socket(7)); then the kernel does not tune it any more, unless SO_BUF_LOCK (Linux 5.14) says otherwise. The
- * kernel's own tuning may have made a buffer larger than that: setting a size would make it smaller.
+ * Lower half; libc allowed. A program may set a size up to net.core.rmem_max or wmem_max. The kernel doubles it
+ * (socket(7)), and then no longer tunes the buffer, unless SO_BUF_LOCK (Linux 5.14) says otherwise. The kernel's own
+ * tuning may have made a buffer larger than that. Then setting a size would make it smaller.
  */
 #define _GNU_SOURCE
 #include "tcp.h"

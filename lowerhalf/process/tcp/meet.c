@@ -37,7 +37,7 @@ void *mpy_tcp_alloc(size_t count, size_t size)
     return p;
 }
 
-static void one_millisecond(void)
+void mpy_tcp_pause(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
 }
@@ -138,7 +138,7 @@ static int settle(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
         if (now != last)
             quiet = 0;
         last = now;
-        one_millisecond();
+        mpy_tcp_pause();
     }
     return 1;
 }
@@ -191,7 +191,7 @@ static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *err
     return error[0] ? -1 : mpy_reason(error, size, "another rank cannot read the data of its TCP connections");
 }
 
-static mpy_tcp_end_t *of_number(mpy_tcp_end_t *ends, int n, int number)
+mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number)
 {
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++)
         if (end->number == number)
@@ -217,7 +217,7 @@ int mpy_tcp_tell(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, bool (*wha
         end->is_told = false;
     const int32_t *numbers = (const int32_t *)from;
     for (size_t i = 0; !bad && i < from_at[x->size] / sizeof *numbers; i++) {
-        mpy_tcp_end_t *end = of_number(ends, n, numbers[i]);
+        mpy_tcp_end_t *end = mpy_tcp_find(ends, n, numbers[i]);
         if (end)
             end->is_told = true;
     }
@@ -257,7 +257,7 @@ static int take_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int las
         if (sums[TAKEN] || sums[OUT] != last)
             quiet = 0;
         last = sums[OUT];
-        one_millisecond();
+        mpy_tcp_pause();
     }
     return 1;
 }

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "tcp.h"
 
+#include <manapy/fnv.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,8 +61,5 @@ uint64_t mpy_tcp_network(void)
     if (f)
         fclose(f);
     stat("/proc/self/ns/net", &st);
-    uint64_t sum = st.st_ino;
-    for (const char *c = boot; *c; c++)
-        sum = sum * 1000003 + (uint8_t)*c;
-    return sum;
+    return mpy_fnv1a_more(mpy_fnv1a(boot, strlen(boot)), &st.st_ino, sizeof st.st_ino);
 }

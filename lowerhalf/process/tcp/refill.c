@@ -31,11 +31,6 @@ typedef struct head { /* before the data for an end */
     int32_t number, unused;
 } head_t;
 
-static void one_millisecond(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
-}
-
 /* ---- moving data ---- */
 
 typedef struct flow { /* of each end: bytes that have moved in this step, and shall move */
@@ -98,7 +93,7 @@ static int move_all(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real, bool t
         if (moved)
             quiet = 0;
         else
-            quiet++, one_millisecond();
+            quiet++, mpy_tcp_pause();
     }
     return 0;
 }
@@ -194,12 +189,10 @@ static size_t packed(const mpy_tcp_end_t *ends, int n, int rank, uint8_t *to)
 static int deliver(mpy_tcp_end_t *ends, int n, const uint8_t *from, size_t bytes)
 {
     for (head_t head; bytes >= sizeof head; from += head.bytes, bytes -= sizeof head + head.bytes) {
-        mpy_tcp_end_t *end = ends;
         memcpy(&head, from, sizeof head);
         from += sizeof head;
-        while (end < ends + n && end->number != head.number)
-            end++;
-        if (end == ends + n || head.bytes > bytes - sizeof head)
+        mpy_tcp_end_t *end = mpy_tcp_find(ends, n, head.number);
+        if (!end || head.bytes > bytes - sizeof head)
             return -1;
         end->left = mpy_tcp_alloc(head.bytes, 1);
         memcpy(end->left, from, head.bytes);

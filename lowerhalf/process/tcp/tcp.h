@@ -24,6 +24,8 @@ typedef struct mpy_tcp_name { /* of an end, in network byte order; IPv4 as an IP
 
 /* Zeros. If there is no memory, ends the job with a line (invariant 4). */
 void *mpy_tcp_alloc(size_t count, size_t size);
+/* A millisecond: between two looks. */
+void mpy_tcp_pause(void);
 
 /* names.c */
 mpy_tcp_name_t mpy_tcp_name(const struct sockaddr_storage *address);
@@ -50,6 +52,9 @@ typedef struct mpy_tcp_end {
     uint8_t *left;
     size_t nleft, sent;
 } mpy_tcp_end_t;
+
+/* The end with this descriptor, or NULL. */
+mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number);
 
 enum { MPY_TCP_BROKEN = -2 };
 /* At a checkpoint: finds the other ends, and reads what is in flight. `lasts`: seconds without any movement after which
