@@ -45,7 +45,8 @@ from ..host import activity, proc, runqueue, stacks
 from ..model.events import Rank, Trace
 from . import clocks, format, tsc_clock
 from .reach import LostError, ThroughAgent, ThroughShell, Way, remote_shell
-from .rings import FEWEST, KEEP, TOTAL, Mirror
+from .ring_file import FEWEST, KEEP
+from .rings import TOTAL, Mirror
 from .tail import Tail, runs
 
 PATIENCE = 30.0  # seconds for an answer; a remote shell may start slowly

@@ -24,10 +24,9 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import functools
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,152 +36,16 @@ import numpy as np
 from ...core.errors import ManapyError, why
 from ..model.events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Refusal, Trace
 from . import clocks, format
-from .tracefile import TraceFile, UnfinishedError
+from .ring_file import KEEP, Device, RingFile
+from .tracefile import UnfinishedError
 
-KEEP = 1 << 20  # number of records of a ring that are kept at least
-# A job of many ranks has more records than an analysis can hold. Then it takes the newest ones of each file:
+# A job of many ranks has more records than an analysis can hold. Then it takes the newest ones of each file (but FEWEST
+# of each thread):
 TOTAL = 1 << 22  # records of all files together; a record takes some 0.5 kB in an analysis
-FEWEST = 1 << 10  # but so many of each thread
 
 
 class NoTraceError(ManapyError):
     """There is no valid trace file. The message is the reason."""
-
-
-_Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-# ---- one ring
-
-
-@dataclass
-class _Ring:
-    """What was copied of one ring.
-
-    keep: the newest so many records are never dropped.
-    next: the next seq to read; 0: not begun.
-    lost: number of lost records.
-    whole_from: nothing is lost from this seq on.
-    kept, count: the first `count` of `kept` are the copied records, in order of seq.
-    open: indices into `kept` of calls that had not returned.
-    """
-
-    capacity: int
-    keep: int = KEEP
-    next: int = 0
-    lost: int = 0
-    whole_from: int = 1
-    kept: np.ndarray = field(default_factory=lambda: np.empty(0, format.RECORD))
-    count: int = 0
-    open: list[int] = field(default_factory=list)
-
-    def poll(self, head: format.RingStruct, read: _Read) -> None:
-        """Copy what is new, and read open calls again. read: reads records by their seqs, and tells which are good."""
-        if not head.first:
-            return
-        if not self.next:
-            self.next = self.whole_from = int(head.first)
-        newest = int(head.head)
-        self._look_again(read, newest)
-        oldest = max(self.next, newest - min(self.capacity, self.keep) + 1)
-        if oldest > self.next:
-            self.lost += oldest - self.next
-            self.whole_from = oldest
-        if newest >= oldest:
-            self._take(read, oldest, newest)
-        self.next = max(self.next, newest + 1)
-
-    def _take(self, read: _Read, oldest: int, newest: int) -> None:
-        seqs = np.arange(oldest, newest + 1, dtype=np.uint64)
-        records, good = read(seqs)
-        if not good.all():
-            self.lost += int((~good).sum())
-            self.whole_from = int(seqs[~good][-1]) + 1
-            records = records[good]
-        if self.count > 2 * self.keep:
-            self._forget(self.count - self.keep)
-        if self.count + len(records) > len(self.kept):
-            self.kept = np.concatenate((self.all(), np.empty(max(1024, self.count + len(records)), format.RECORD)))
-        self.kept[self.count : self.count + len(records)] = records
-        self.open += (np.flatnonzero(records["exit"] == 0) + self.count).tolist()
-        self.count += len(records)
-
-    def _forget(self, oldest: int) -> None:
-        """Drop so many of the oldest records."""
-        self.kept, self.count = self.kept[oldest:].copy(), self.count - oldest
-        self.open = [i - oldest for i in self.open if i >= oldest]
-        self.lost += oldest
-        self.whole_from = max(self.whole_from, int(self.kept["seq"][0]))
-
-    def _look_again(self, read: _Read, newest: int) -> None:
-        still = []
-        for i in self.open:
-            fresh, good = read(self.kept["seq"][i : i + 1])
-            if good[0]:
-                self.kept[i] = fresh[0]
-                if fresh["exit"][0] == 0:
-                    still.append(i)
-            elif newest >= int(self.kept["seq"][i]) + self.capacity:
-                # The call has returned: its thread has since overwritten the record.
-                self.kept["exit"][i] = self.kept["enter"][i]
-                self.kept["flags"][i] |= np.uint16(Flag.STOPPED)
-            else:
-                still.append(i)
-        self.open = still
-
-    def all(self) -> np.ndarray:
-        """Return all records that are kept, as a view."""
-        return self.kept[: self.count]
-
-
-# ---- one file
-
-
-class _Device(Communicator):
-    """An entry of the side table that is not a communicator but names an RDMA device."""
-
-
-class _File(TraceFile):
-    """The part of a trace file that was read so far."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.rings = [_Ring(self.capacity) for _ in range(self.head.rings_capacity)]
-
-    def poll(self, keep: int, share: int) -> None:
-        """Copy what is new in all rings. keep: number of records that are kept of each ring; share: of all together."""
-        used = min(self.head.rings, len(self.rings))
-        for i in range(used):
-            self.rings[i].keep = min(keep, max(share // used, FEWEST))
-            self.rings[i].poll(self.ring(i), functools.partial(self.records, i))
-
-    def comms(self) -> list[Communicator]:
-        """Return the side table. A device of a producer of RDMA records has a name and no members."""
-        head = self.head
-        found = []
-        for i in range(min(head.comms, head.comms_capacity)):
-            entry = format.CommStruct.from_buffer_copy(self.bytes(head.comms_offset + i * 64, 64))
-            kind = Communicator if entry.members else _Device
-            found.append(kind(entry.cid, entry.ggid, self._members(head, entry), format.text(entry.name), entry.remote))
-        return found
-
-    def _members(self, head: format.FileStruct, entry: format.CommStruct) -> np.ndarray:
-        if entry.members > 2 * head.size:  # a communicator has two groups at most
-            return np.empty(0, np.int32)
-        if entry.stride:
-            return (entry.first + np.arange(entry.members, dtype=np.int64) * entry.stride).astype(np.int32)
-        if entry.place + entry.members > head.members_capacity:
-            return np.empty(0, np.int32)
-        return np.frombuffer(self.bytes(head.members_offset + entry.place * 4, entry.members * 4), np.int32)
-
-    def samples(self) -> list[clocks.Sample]:
-        """Return the newest clock samples."""
-        head = self.head
-        return [
-            clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]
-        ]
-
-
-# ---- a job
 
 
 @dataclass(frozen=True)
@@ -247,7 +110,7 @@ class Reader:
     def __init__(self, *folders: Path, keep: int = KEEP, total: int = TOTAL, others: Elsewhere | None = None) -> None:
         self.folders, self.keep, self.total, self.others = folders, keep, total, others
         self.problems: list[str] = []
-        self._files: dict[Path, _File] = {}
+        self._files: dict[Path, RingFile] = {}
         # CLOCK_MONOTONIC of the last look at the rings: the moment that a trace of a running job shows
         self._moment = 0
         self._bad: dict[Path, int] = {}  # path to inode: a bad file may be replaced by a good one
@@ -273,7 +136,7 @@ class Reader:
             if self._bad.get(path) == found.st_ino:
                 return
             self._bad[path] = found.st_ino
-            file = _File(path)
+            file = RingFile(path)
         except FileNotFoundError:
             return
         except UnfinishedError as error:
@@ -291,11 +154,11 @@ class Reader:
             if file.problem:
                 self.problems.append(file.problem)
 
-    def _of_one_job(self) -> tuple[list[_File], list[str]]:
+    def _of_one_job(self) -> tuple[list[RingFile], list[str]]:
         """Return the job's files by rank and generation, and complaints about files of another job in the folder. The
         job with the most files is used; of equal ones, the newest."""
         files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
-        groups: dict[int, list[_File]] = {}
+        groups: dict[int, list[RingFile]] = {}
         for file in files:
             groups.setdefault(file.head.size, []).append(file)
         if len(groups) < 2:
@@ -389,7 +252,7 @@ class Reader:
 
     def _events(
         self,
-        files: list[_File],
+        files: list[RingFile],
         heads: list[format.FileStruct],
         which: int,
         line: clocks.Line,
@@ -405,7 +268,7 @@ class Reader:
         for comm in own:
             if comm.cid in table:
                 continue
-            if isinstance(comm, _Device):
+            if isinstance(comm, Device):
                 table[comm.cid] = len(devices)
                 devices.append(comm.name)
             else:
@@ -430,7 +293,7 @@ class Reader:
     def _note(
         self,
         ranks: dict[int, Rank],
-        file: _File,
+        file: RingFile,
         head: format.FileStruct,
         line: clocks.Line,
         events: np.ndarray,
@@ -478,7 +341,7 @@ class Reader:
             )
         ranks[head.rank] = rank
 
-    def _waits(self, files: list[_File], on: list[clocks.Line]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    def _waits(self, files: list[RingFile], on: list[clocks.Line]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Return what other hosts have sampled, on the job's clock."""
         lines = {file.path.parent: line for file, line in zip(files, on, strict=True)}
         found = {}
@@ -490,7 +353,7 @@ class Reader:
                     found[rank] = line.shifted(line.anchor.realtime + moments - line.anchor.monotonic), sums
         return found
 
-    def _moments(self, files: list[_File], on: list[clocks.Line]) -> dict[str, int]:
+    def _moments(self, files: list[RingFile], on: list[clocks.Line]) -> dict[str, int]:
         """Return for each host on which the job runs the moment up to which it was read, ns."""
         mirrors = {mirror.folder: mirror for mirror in (self.others.mirrors if self.others is not None else ())}
         read: dict[str, int] = {}
@@ -554,7 +417,7 @@ def _without_refusals(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
     return np.delete(events, refusals)
 
 
-def _last(file: _File) -> int:
+def _last(file: RingFile) -> int:
     """Return the ticks of the newest clock sample of a file."""
     return max((s.ticks for s in file.samples()), default=0)
 

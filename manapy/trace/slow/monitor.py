@@ -13,6 +13,8 @@ import numpy as np
 from ..model.graph import Graph, Sizes, Step, Timing, graph_of
 from ..model.schedule import Schedule
 from ..model.verdict import Cause, Phase
+from .cusum import Cusum
+from .finding import ALIKE, NEARLY, Finding, Limits, lower_median, own_times
 
 PRIMED = 16  # the first expectation is the median of at most so many iterations
 FAST = 0.2  # quantile of lengths; the first expectation is made from iterations about as short as that
@@ -22,54 +24,8 @@ CHANGE = 3  # after so many iterations in a row with another length on all ranks
 SHIFT = 0.1  # relative excess of own time: on most ranks it is a change of the job, on one rank a slow rank
 FAULTS = 8  # largest number of faults found in one iteration
 LEFT = 0.95  # the search in an iteration ends when its remaining performance is above this
-# Sequential test: tolerated excess over the peers' own time; sum from which on a rank counts as slow.
-SMALL, CERTAIN = 0.0125, 25.0
 NOISE = 3.0  # an excess must be so many times the noise of blocks
-NEARLY = 0.9  # a gain of this share of another one counts as nearly as much
 MANY = 12  # number of iterations from which on their normal variation is known
-PATIENCE = 8  # least number of iterations for a finding of the sequential test
-ALIKE = 0.5  # ranks of a host with at least this share of its largest excess are slow alike
-CHEAP = 0.004  # a rank that costs less than this share of an iteration is not reported
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Thresholds. The values are those that the MegaTrace paper (section V-C) found to be best.
-
-    performance: an iteration is slow if its performance is below this share of that of healthy iterations.
-    node: a block is slow if its own time exceeds the expected one by this share.
-    bandwidth: a link is slow if it has lost this share of its bandwidth.
-    """
-
-    performance: float = 0.9
-    node: float = 0.5
-    bandwidth: float = 0.2
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One fault in one iteration.
-
-    cost, took, expected, length: seconds. length: of the iteration.
-    vertex: of a single block. None: the fault is in a whole rank or link, the gradient reduction, or a whole iteration.
-    ranks: all ranks (of one host) that are slow alike.
-    chronic: number of iterations, if the sequential test found it; 0: found in this slow iteration.
-    sampled: the waits of its ranks for a processor are known.
-    """
-
-    iteration: int
-    cause: Cause
-    rank: int
-    cost: float
-    took: float
-    expected: float
-    length: float
-    vertex: int | None = None
-    phase: Phase = Phase.UNKNOWN
-    peer: int | None = None
-    ranks: tuple[int, ...] = ()
-    chronic: int = 0
-    sampled: bool = False
 
 
 @dataclass
@@ -95,10 +51,7 @@ class Monitor:
         self.unsteady = 0.0
         self.own: np.ndarray | None = None  # [B], expected own time of each block
         self._other: list[tuple[int, float]] = []  # iterations that may be the first of a change, with their lengths
-        shape = (self.schedule.pp, self.schedule.dp, self.schedule.tp)
-        self._sum, self._since, self._excess = np.zeros(shape), np.zeros(shape, int), np.zeros(shape)
-        self._spread = np.nan
-        self._before: np.ndarray | None = None  # own time relative to the peers' in the iteration before
+        self.lasting = Cusum(self.schedule, self.graph, self.hosts)
         self.unexplained: list[int] = []  # slow iterations in which no rank or link is at fault
         self.changes: list[float] = []  # factors by which all iterations have become longer
 
@@ -113,9 +66,9 @@ class Monitor:
         )[:PRIMED].tolist()
         timings = [timings[i] for i in fast]
         self.length = float(np.median([lengths[i] for i in fast]))
-        self.own = np.median([_low(_own(t), 1) for t in timings], axis=0)[:, 0]
+        self.own = np.median([lower_median(own_times(t), 1) for t in timings], axis=0)[:, 0]
         self.segments, self.closing, self.transfer = (
-            np.median([_low(getattr(t, name), 1)[..., 0] for t in timings], axis=0)
+            np.median([lower_median(getattr(t, name), 1)[..., 0] for t in timings], axis=0)
             for name in ("compute", "closing", "transfer")
         )  # fmt: skip
         self.collective = np.median([np.median(t.collective, axis=-1) for t in timings], axis=0)
@@ -137,8 +90,8 @@ class Monitor:
         """Return the faults in iterations, and update the expectations. The iterations are in order, their replicas
         side by side: D of `timing` is the schedule's D times their number. lengths: [iterations], seconds."""
         assert self.own is not None
-        own = _own(timing)
-        low = _low(own, len(numbers))
+        own = own_times(timing)
+        low = lower_median(own, len(numbers))
         found = []
         may_be = (lengths > self.length * (1 / self.limits.performance)).any()  # noise matters only if one may be slow
         noise = _noise(own, self.own, self.schedule.pp, len(numbers)) if may_be else np.zeros(len(numbers))
@@ -160,7 +113,7 @@ class Monitor:
             else:
                 self._other = []
         if self.schedule.dp * self.schedule.tp > 1:
-            found += self._sequential(numbers, own.reshape(*low.shape, -1), timing, lengths)
+            found += self.lasting.feed(numbers, own.reshape(*low.shape, -1), timing, lengths)
         healthy = ~slow & (lengths > self.length * self.limits.performance)
         if healthy.any():
             weight = 1 - (1 - LEARN) ** int(healthy.sum())
@@ -177,7 +130,7 @@ class Monitor:
     def _taken_apart(self, number: int, timing: Timing, low: np.ndarray, length: float, noise: float) -> list[Finding]:
         """Return the faults in one slow iteration. low: [B], the lower median of each block's own time."""
         assert self.own is not None
-        own = _own(timing)
+        own = own_times(timing)
         blocks = self.own > 0
         per_rank = np.ones((self.schedule.pp, *own.shape[1:]))
         for stage in range(self.schedule.pp):
@@ -216,122 +169,6 @@ class Monitor:
             first = {one for one, _ in self._other} - {number}
             self.unexplained = [one for one in self.unexplained if one not in first]
             self.own, self.length, self._other = low.copy(), length, []
-
-    # ---- ranks that are always a little slower ----
-
-    def _sequential(self, numbers: list[int], work: np.ndarray, timing: Timing, lengths: np.ndarray) -> list[Finding]:
-        """Find ranks that are always a little slower than their peers, by a one-sided CUSUM (Page, 1954). It runs over
-        the logarithm of each rank's own time relative to its peers', in units of its scatter. work: [B, iterations,
-        peers]."""
-        stages_, count = self.schedule.pp, len(numbers)
-        peers = np.median(work, axis=-1, keepdims=True)
-        ratio = np.divide(work, peers, out=np.ones_like(work), where=peers > 0)
-        own = (
-            np.log(np.maximum(np.median(ratio.reshape(stages_, -1, count, work.shape[-1]), axis=1), 1e-9))
-            .transpose(1, 0, 2)
-            .reshape(count, *self._sum.shape)
-        )
-        if work.shape[-1] == 2:
-            own = 2 * own  # the median of two values is half way between them
-        found = []
-        for i, number in enumerate(numbers):
-            own_i = own[i]
-            spread = max(self._scatter(own_i, work.shape[-1]), 1e-3)
-            self._spread = spread if np.isnan(self._spread) else self._spread + LEARN * (spread - self._spread)
-            self._sum += np.clip((own_i - SMALL) / max(self._spread, spread), -4, 4)
-            below = self._sum <= 0
-            self._sum[below], self._since[below], self._excess[below] = 0, 0, 0
-            self._since[~below] += 1
-            self._excess[~below] += own_i[~below]
-            if (self._sum > CERTAIN).any() and ((self._sum > CERTAIN) & (self._since >= PATIENCE)).any():
-                found += self._chronic(
-                    number,
-                    timing.replicas(list(range(i * self.schedule.dp, (i + 1) * self.schedule.dp))),
-                    float(lengths[i]),
-                )
-        return found
-
-    def _scatter(self, own: np.ndarray, peers: int) -> float:
-        """Return a robust estimate of the scatter of ranks' own time relative to their peers'. If there are only two
-        peers, both are equally far from the middle when one is slow. Then the change from one iteration to the next is
-        used."""
-        before, self._before = self._before, own
-        if peers > 2 or before is None:
-            return 1.4826 * float(np.median(np.abs(own)))
-        return 1.4826 * float(np.median(np.abs(own - before))) / np.sqrt(2)
-
-    def _chronic(self, number: int, timing: Timing, length: float) -> list[Finding]:
-        """Return findings on ranks whose sum is high enough and that cost something. Ranks of one host that are about
-        as slow make one finding."""
-        found = []
-        before = self.graph.times(timing).makespan
-        blocks = self.graph.blocks
-        groups: dict[object, list[tuple[int, int, int]]] = {}
-        for s, d, t in np.argwhere((self._sum > CERTAIN) & (self._since >= PATIENCE)).tolist():
-            place = (s, d, t)
-            rank = int(self.schedule.ranks[place])
-            groups.setdefault(self.hosts.get(rank) or rank, []).append(place)
-        flagged = [place for places in groups.values() for place in places]
-        excess = {place: float(np.exp(self._excess[place] / self._since[place])) for place in flagged}
-        work = _own(timing).reshape(self.schedule.pp, blocks, *timing.compute.shape[2:]).sum(axis=1)
-        for stage, replica, shard in flagged:
-            if sum(place[0] == stage for place in flagged) > 1:  # then the median of the stage isn't the norm
-                excess[stage, replica, shard] = max(
-                    excess[stage, replica, shard], float(work[stage, replica, shard] / _low(work[stage], 1)[0])
-                )
-        parts = [part for places in groups.values() for part in _parts(places, excess)]
-        costs = [before - self._without(timing, {place: excess[place] for place in part}) for part in parts]
-        # If the parts wait for each other, repairing one alone gains nothing.
-        if len(parts) > 1 and (together := before - self._without(timing, excess)) * NEARLY > 2 * sum(costs):
-            parts, costs = [[place for part in parts for place in part]], [together]
-        for places, cost in zip(parts, costs, strict=True):
-            if cost <= CHEAP * before:
-                continue
-            worst = max(places, key=excess.__getitem__)
-            took = float(timing.compute[worst[0] * blocks : (worst[0] + 1) * blocks, :, worst[1], worst[2]].sum())
-            ranks = [int(self.schedule.ranks[place]) for place in places]
-            since = int(self._since[worst])
-            found.append(
-                Finding(
-                    number,
-                    Cause.COMPUTE,
-                    int(self.schedule.ranks[worst]),
-                    cost,
-                    took,
-                    took / excess[worst],
-                    length,
-                    ranks=tuple(ranks),
-                    chronic=since,
-                )
-            )
-            for place in places:
-                self._sum[place], self._since[place], self._excess[place] = 0, 0, 0
-        return found
-
-    def _without(self, timing: Timing, excess: dict[tuple[int, int, int], float]) -> float:
-        """Return the length of an iteration if the work of these ranks took less time by these factors."""
-        compute = timing.compute.copy()
-        for (stage, replica, shard), factor in excess.items():
-            compute[stage * self.graph.blocks : (stage + 1) * self.graph.blocks, :, replica, shard] /= factor
-        return self.graph.times(replace(timing, compute=compute)).makespan
-
-    def lasting(self, rank: int) -> int:
-        """Return for how many of the newest iterations a rank has been slower than its peers since the last finding on
-        it."""
-        return int(self._since[tuple(self.schedule.places[rank])])
-
-
-def _parts(
-    places: list[tuple[int, int, int]], excess: dict[tuple[int, int, int], float]
-) -> list[list[tuple[int, int, int]]]:
-    """Divide these ranks into parts that are about as slow, the slowest first."""
-    parts: list[list[tuple[int, int, int]]] = []
-    for place in sorted(places, key=lambda one: -excess[one]):
-        if parts and excess[place] - 1 >= ALIKE * (excess[parts[-1][0]] - 1):
-            parts[-1].append(place)
-        else:
-            parts.append([place])
-    return parts
 
 
 @dataclass
@@ -625,19 +462,6 @@ def _grown(sizes: np.ndarray, usual: np.ndarray) -> np.ndarray:
     """Return how many times as large as usual the sizes are, at least 1. A transfer may take longer by this factor."""
     usual = usual.reshape(*usual.shape, *(1,) * (sizes.ndim - usual.ndim))
     return np.maximum(np.divide(sizes, usual, out=np.ones(sizes.shape), where=usual > 0), 1.0)
-
-
-def _own(timing: Timing) -> np.ndarray:
-    """Return the work of each block: [B, D, T]."""
-    return timing.compute.sum(axis=1)
-
-
-def _low(array: np.ndarray, count: int) -> np.ndarray:
-    """Return the lower median over replicas and shards of `count` iterations side by side: [..., count]. Of two ranks
-    the faster one is the norm."""
-    flat = array.reshape(*array.shape[:-2], count, -1)
-    middle = (flat.shape[-1] - 1) // 2
-    return np.partition(flat, middle, axis=-1)[..., middle]
 
 
 def _noise(took: np.ndarray, usual: np.ndarray, stages_: int, count: int) -> np.ndarray:

@@ -31,7 +31,8 @@ from ..model.iterations import Iteration, Measured, iterations
 from ..model.schedule import Schedule, ScheduleError
 from ..model.verdict import Cause, Phase, State, Verdict
 from . import balance, stragglers
-from .monitor import MANY, Finding, Limits, Monitor
+from .finding import Finding, Limits
+from .monitor import MANY, Monitor
 
 DISTURBED = 0.05  # an iteration is disturbed if waits for a processor take this share of its length
 WORTH = 0.01  # seconds; a fault that costs less in all of its iterations together is not reported
@@ -426,14 +427,9 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
     count = len({f.iteration for f in group})
     took = f"{span(int(first.took * 1e9))} instead of {span(int(first.expected * 1e9))}"
     slowed = f"in {count} iteration{'s' if count > 1 else ''} from {min(f.iteration for f in group)} on"
-    last = max(
-        watched.measured[-1].number if first.chronic and monitor.lasting(rank) else 0, *(f.iteration for f in group)
-    )
-    always = (
-        f"in {sum(f.chronic for f in group) + (monitor.lasting(rank) if first.chronic else 0)} iterations up to {last}"
-        if first.chronic
-        else slowed
-    )
+    lasting = monitor.lasting.so_far(rank) if first.chronic else 0
+    last = max(watched.measured[-1].number if lasting else 0, *(f.iteration for f in group))
+    always = f"in {sum(f.chronic for f in group) + lasting} iterations up to {last}" if first.chronic else slowed
     ranks = sorted({r for f in group for r in f.ranks})
     usual = f"healthy ones take {span(int(monitor.length * 1e9))}"
     if first.chronic:  # no iteration was healthy

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from manapy.core.proc import START, stat_fields
-from manapy.trace.capture import collect, format, rings
+from manapy.trace.capture import collect, format, ring_file, rings
 from manapy.trace.host.runqueue import Sampler
 from manapy.trace.model.events import OPEN, Op
 
@@ -94,7 +94,7 @@ def test_copies_grow_and_rings_go_round(tmp_path: Path, there: Path, shell: list
     assert tags(reader)[-64:] == list(range(44, 108)) and reader.trace().ranks[1].lost == 36
 
 
-@pytest.mark.parametrize(("total", "left"), [(None, 3000), (4000, 2000), (100, rings.FEWEST)])
+@pytest.mark.parametrize(("total", "left"), [(None, 3000), (4000, 2000), (100, ring_file.FEWEST)])
 def test_only_the_newest_records_are_copied_at_once(
     tmp_path: Path, there: Path, shell: list[str], total: int | None, left: int
 ) -> None:

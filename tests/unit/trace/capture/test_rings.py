@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manapy.core import proc
-from manapy.trace.capture import clocks, format, rings, tracefile
+from manapy.trace.capture import clocks, format, ring_file, rings, tracefile
 from manapy.trace.capture.tail import Tail
 from manapy.trace.model import mpi_errors
 from manapy.trace.model.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Refusal, Trace
@@ -331,7 +331,7 @@ def test_what_is_not_kept_is_lost(tmp_path: Path) -> None:
 
 def test_many_ranks_share_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of an analysis depends on its window, not on the size of the recording."""
-    monkeypatch.setattr(rings, "FEWEST", 3)
+    monkeypatch.setattr(ring_file, "FEWEST", 3)
     for rank in range(4):
         w = writer(tmp_path, capacity=64, rank=rank, size=4)
         for i in range(1, 41):
@@ -357,7 +357,7 @@ def test_whatever_is_overwritten_no_wrong_record_is_taken(steps: list[int], data
     places = np.zeros(capacity, format.RECORD)
     read = functools.partial(tracefile.taken, places.__getitem__, capacity)
     head = format.RingStruct(first=1)
-    ring = rings._Ring(capacity)
+    ring = ring_file.Ring(capacity)
     seq = 0
     for step in steps:
         for _ in range(step):
