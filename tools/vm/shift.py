@@ -34,9 +34,9 @@ _jobs = itertools.count()
 _agents: weakref.WeakKeyDictionary[VM, GuestProcess] = weakref.WeakKeyDictionary()  # of SHARED
 
 
-def inside(backups: str = BACKUPS, job: str | None = None) -> list[str | Path]:
+def inside(backups: str = BACKUPS, job: str | None = None, manapy: Path = MANAPY) -> list[str | Path]:
     """The words before a program."""
-    return [MANAPY, "rdma", "run", "--job", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
+    return [manapy, "rdma", "run", "--job", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
 
 
 def agent(vm: VM) -> GuestProcess | None:
@@ -73,15 +73,16 @@ def start(
     *options: object,
     backups: str = BACKUPS,
     job: str | None = None,
+    manapy: Path = MANAPY,
     pairs: int = 1,
     wait: float | None = None,
 ) -> Pair:
     """The checker of messages, connected and protected. `pairs`: number of queue pairs (its option -q). `job`: under
-    `manapy rdma run` with an agent of its own. `wait`: seconds without a path that end a connection
+    `manapy rdma run` (of `manapy`) with an agent of its own. `wait`: seconds without a path that end a connection
     (MANAPY_SHIFT_WAIT). Messages come about every PAUSE ms on each queue pair, unless the options say otherwise."""
     queue_pairs = ["-q", pairs] if pairs > 1 else []
     env = {"MANAPY_SHIFT_VERBOSE": "1"} | ({} if wait is None else {"MANAPY_SHIFT_WAIT": f"{wait:.0f}"})
-    before = [] if job is None else inside(backups, job)
+    before = [] if job is None else inside(backups, job, manapy)
     env |= {} if before else environment(vm, backups)
     endless = ["-n", 10**9, "--progress", 10, "--pause", PAUSE]
     pair = Pair.start(vm, program, *endless, *queue_pairs, *options, inside=before, env=env)

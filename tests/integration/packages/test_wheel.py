@@ -12,9 +12,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from compiling import STRICT, build
 from jobs import run
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from vm import VM, ImageError, missing
+from vm.shift import finish, start, wait_event
 
 HIDDEN = ("/usr/include", "/usr/lib/gcc", "/usr/libexec/gcc", "/usr/local/include")
 COMPILERS = ("cc", "gcc", "c99", "g++", "clang", "cmake", "ninja", "make", "mpicc.mpich", "mpicc.openmpi")
@@ -104,3 +107,23 @@ def test_doctor_finds_the_parts(bare: Path, without_compiler: list[str]) -> None
         (found,) = bare.glob(f"lib/manapy/{part}")
         loaded = run([*without_compiler, bare / "bin/python", "-c", f"import ctypes; ctypes.CDLL({str(found)!r})"])
         assert loaded.returncode == 0, loaded.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.rdma_vm
+@pytest.mark.timeout(1200)
+def test_failover_in_the_machine(bare: Path, root: Path, tmp_path: Path) -> None:
+    """Traffic under the wheel's `manapy rdma run` goes on over the other rail, and back."""
+    if reason := missing():
+        pytest.skip(reason)
+    program = build(tmp_path / "stamps", root / "tests/programs/rdma/stamps.c", *STRICT, "-pthread", "-libverbs")
+    try:
+        with VM([tmp_path]) as machine:
+            pair = start(machine, program, job="wheel", manapy=bare / "bin/manapy")
+            machine.cut(0)
+            wait_event(pair, "fallback")
+            machine.repair(0)
+            wait_event(pair, "return")
+            finish(pair)
+    except ImageError as error:
+        pytest.skip(str(error))
