@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -110,6 +111,7 @@ class Job:
     runs: list[Path] = field(default_factory=list)
     killed: int = 0  # process id of the coordinator of the ranks that were killed last
     go: Path | None = None  # the file for which a held program waits
+    held: float = math.inf  # at this step
 
     @property
     def dir(self) -> Path:
@@ -119,7 +121,7 @@ class Job:
     def hold(self, step: int) -> Path:
         """Call this before the job starts: a program with steps.py doesn't go beyond a step before this file exists.
         finish() makes it. A test that starts commands needs this: on a busy machine they take seconds."""
-        self.go = self.where / "go"
+        self.go, self.held = self.where / "go", step
         self.env = self.env | {"STEPS_HOLD": f"{step} {self.go}"}
         return self.go
 

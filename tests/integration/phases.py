@@ -50,6 +50,12 @@ def answer(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[i
     return process.returncode, out.strip(), errors.strip()
 
 
+def is_one_line(errors: str) -> bool:
+    """Is this one line that complains? On a busy machine lines of progress come before it."""
+    *before, last = errors.splitlines() or [""]
+    return last.startswith("manapy: ") and not any(line.startswith("manapy: ") for line in before)
+
+
 def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
     """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published
     checkpoint.

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from jobs import Job
 
-SOLVER = ("--n", "96", "--steps", "2000", "--every", "20", "--pause", "0.03")
+EVERY = 20  # steps from one report to the next
+SOLVER = ("--n", "96", "--steps", "2000", "--every", str(EVERY), "--pause", "0.03")
 MIDDLE, LAST = 1000, 1980  # steps at which tests hold it, to do something before it ends
 
 
@@ -32,3 +33,10 @@ def residuals_of_all_runs(job: Job) -> list[str]:
 
 def after(last: int) -> Callable[[str], bool]:
     return lambda text: step(text) > last
+
+
+def goes_further(job: Job, last: int | None = None) -> None:
+    """Wait until the run has reported a step after `last` (default: the last one until now), unless it stands at the
+    step at which it is held: on a busy machine it may have come so far."""
+    before = step(job.output()) if last is None else last
+    job.wait_for(lambda text: step(text) > min(before, job.held - EVERY))

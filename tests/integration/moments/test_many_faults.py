@@ -16,7 +16,7 @@ import pytest
 from compiling import build
 from jobs import BIN, PROGRAMS, Job, manapy
 from manapy.ckpt.store import publish
-from phases import BESIDE, STANDING, answer, request
+from phases import BESIDE, STANDING, answer, is_one_line, request
 from rounds import rounds
 from test_random_moments import ENV, SEED, in_output, native, stress
 
@@ -29,10 +29,6 @@ def latest(job: Job) -> Path:
     found = publish.latest(job.dir)
     assert found is not None
     return found
-
-
-def is_one_line(errors: str) -> bool:
-    return errors.startswith("manapy: ") and len(errors.splitlines()) == 1
 
 
 class Faults:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from phases import PHASES, answer, reach, request, restart_after
+from phases import PHASES, answer, is_one_line, reach, request, restart_after
 from rounds import rounds
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
@@ -307,7 +307,7 @@ def test_coordinator_dies(make_job: Callable[..., Job], options: Sequence[str]) 
         asked, status, last = reach(job, phase)
         os.kill(int(status["pid"]), signal.SIGKILL)
         code, path, errors = answer(asked)
-        assert code == 0 or len(errors.splitlines()) == 1, errors
+        assert code == 0 or is_one_line(errors), errors
         go.touch()
         goes_on_without_coordinator(job)
         if phase not in ("publishing", "resuming"):
@@ -368,7 +368,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 def fails_with_one_line(job: Job, text: str, last: Path) -> None:
     before: dict[str, Any] = {p.name: p.stat().st_size for p in last.iterdir()}
     code, _, errors = answer(request(job))
-    assert code == 1 and text in errors and len(errors.splitlines()) == 1, errors
+    assert code == 1 and text in errors and is_one_line(errors), errors
     assert (job.dir / "latest").resolve() == last.resolve()
     assert {p.name: p.stat().st_size for p in last.iterdir()} == before
     assert manapy("verify", last).returncode == 0

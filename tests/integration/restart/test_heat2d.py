@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, Job, manapy
-from solver import LAST, SOLVER, after, step
+from solver import LAST, SOLVER, after, goes_further, step
 
 
 def solve(job: Job, *options: str) -> Path:
@@ -40,7 +40,7 @@ def test_checkpoint_and_go_on(make_job: Callable[..., Job], undisturbed: bytes) 
     job = make_job(4)
     go = solve(job)
     for _ in range(3):
-        job.wait_for(after(step(job.output())))
+        goes_further(job)
         checkpoint = job.checkpoint()
         assert (job.dir / "latest").resolve() == checkpoint
         assert manapy("verify", checkpoint).returncode == 0
@@ -55,7 +55,7 @@ def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, rest
     go = solve(job)
     job.wait_for(after(500))
     job.checkpoint()
-    job.wait_for(after(step(job.output())))
+    goes_further(job)
     job.kill()
     assert not (job.where / "field.npy").exists()
     go.touch()
@@ -71,7 +71,7 @@ def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> No
     go = solve(job)
     last = 0
     for generation in range(10):
-        job.wait_for(after(last))
+        goes_further(job, last)
         checkpoint = job.checkpoint()
         assert checkpoint.name == f"ckpt-{generation + 1:06d}"
         last = step(job.output())
@@ -100,7 +100,7 @@ def test_older_checkpoint_and_prune(make_job: Callable[..., Job], undisturbed: b
     go = solve(job, "--dirty", "off")
     first = None
     for _ in range(3):
-        job.wait_for(after(step(job.output())))
+        goes_further(job)
         path = job.checkpoint()
         first = first or path
     job.kill()

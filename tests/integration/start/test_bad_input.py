@@ -16,7 +16,7 @@ import images
 import pytest
 from compiling import SHARED, build
 from jobs import BIN, PATIENCE, Job, launch, manapy, run
-from phases import STANDING
+from phases import STANDING, is_one_line
 
 from manapy.ckpt.store import image
 from waiting import until_gone
@@ -188,7 +188,7 @@ def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:
     filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (2 << 20)))
     done = manapy("checkpoint", job.dir)
     assert done.returncode == 1
-    assert "No space left on device" in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "No space left on device" in done.stderr and is_one_line(done.stderr), done.stderr
     assert not list(job.dir.glob("tmp-*")) and not list(job.dir.glob("ckpt-*"))
     filler.unlink()
     job.finish()
