@@ -47,7 +47,7 @@
 
 #include "functions.h"
 
-long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
+long mpy_clone(const long args[5], void (*fn)(void *), void *arg);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
 
@@ -231,7 +231,7 @@ int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
         /* invariant 2; 256 bytes below the signal frame stay free, then align */
         uint64_t stack = (t->ucontext - 256) & ~15ul;
         const long args[5] = {(long)flags, (long)stack, 0, (long)t->clear_tid, (long)t->fs_base};
-        long tid = mpy_clone(SYS_clone, args, thread_main, (void *)t);
+        long tid = mpy_clone(args, thread_main, (void *)t);
         if (tid < 0) { errno = (int)-tid; return fail(error, n, "cannot create a thread"); }
         mpy_restore_note_id(t->tid, (int32_t)tid);
     }

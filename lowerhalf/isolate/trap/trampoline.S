@@ -255,23 +255,22 @@ mpy_sigreturn:
     ud2
     .size mpy_sigreturn, .-mpy_sigreturn
 
-/* long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg): clone(2) or clone3(2). The child calls
- * fn(arg), which never returns, on the stack that the arguments specify (16-aligned). Returns the child's id, or
- * -errno. */
+/* long mpy_clone(const long args[5], void (*fn)(void *), void *arg): clone(2). The child calls fn(arg), which never
+ * returns, on the stack that the arguments specify (16-aligned). Returns the child's id, or -errno. */
     .globl mpy_clone
     .hidden mpy_clone
     .type mpy_clone, @function
 mpy_clone:
     pushq %rbx
     pushq %rbp
-    movq %rdx, %rbx
-    movq %rcx, %rbp
-    movq %rdi, %rax
-    movq (%rsi), %rdi
-    movq 16(%rsi), %rdx
-    movq 24(%rsi), %r10
-    movq 32(%rsi), %r8
-    movq 8(%rsi), %rsi
+    movq %rsi, %rbx
+    movq %rdx, %rbp
+    movl $56, %eax
+    movq 8(%rdi), %rsi
+    movq 16(%rdi), %rdx
+    movq 24(%rdi), %r10
+    movq 32(%rdi), %r8
+    movq (%rdi), %rdi
     syscall
     testq %rax, %rax
     jz 1f

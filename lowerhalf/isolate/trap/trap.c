@@ -21,6 +21,9 @@
  *  4. Programs linked without -pie lie at the same addresses as other such programs, which children may exec. So below
  *     4 GiB only the program's own system call instructions are trapped. If it has more than MPY_LOW_CALLS_MAX, all of
  *     its code is. A program that uses shared libraries has none as a rule.
+ *  5. There is no clone3(2), as in many containers, so the libraries call clone(2). The posix_spawn of glibc 2.38 and
+ *     later would ask clone3 to reset the child's handlers (CLONE_CLEAR_SIGHAND), that of SIGSYS among them: the child's
+ *     next trapped call would kill it. A filter cannot see such flags, nor whether the child is a fork.
  */
 #include "trap.h"
 #include "base/sys.h"
@@ -103,8 +106,8 @@ static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy
 
 /* ---- the rest ---- */
 
-/* glibc then works without rseq; its area would become stale at a restart */
-static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; }
+/* ENOSYS, as from an older kernel. rseq: its area would become stale at a restart. clone3: invariant 5. */
+static long refuse(mpy_trap_t *t) { (void)t; return -38; }
 
 static long protect_close(mpy_trap_t *t) {
     return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]);
@@ -162,14 +165,14 @@ static const row_t table[] = {
     {SYS_execve, mpy_trap_execve, MPY_TRAP_ALWAYS, ANY},
     {SYS_readlink, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
     {SYS_readlinkat, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
-    {SYS_rseq, refuse_rseq, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rseq, refuse, MPY_TRAP_ALWAYS, ANY},
+    {SYS_clone3, refuse, MPY_TRAP_ALWAYS, ANY},
     {SYS_close, protect_close, MPY_TRAP_ALWAYS, HIGH_FD},
     {SYS_close_range, protect_close_range, MPY_TRAP_ALWAYS, ANY},
     {SYS_exit_group, exit_group, MPY_TRAP_ALWAYS, ANY},
     {SYS_fork, mpy_trap_clone, MPY_TRAP_ALWAYS, ANY},
     {SYS_clone, mpy_trap_clone, MPY_TRAP_ALWAYS, OWN_MEMORY},
     {SYS_clone, mpy_trap_clone, MPY_TRAP_IDS, ANY},
-    {SYS_clone3, mpy_trap_clone, MPY_TRAP_IDS, ANY},
     {SYS_vfork, mpy_trap_clone, MPY_TRAP_IDS, ANY},
     {SYS_getpid, id_get, MPY_TRAP_IDS, ANY},
     {SYS_gettid, id_get, MPY_TRAP_IDS, ANY},

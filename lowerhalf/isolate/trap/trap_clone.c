@@ -27,9 +27,9 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { LEGACY_BYTES = 512, RESERVED_AT = 464, MAGIC1 = 0x46505853, CHILD_STACK = 512, WALL = 0x40000000 };
+enum { LEGACY_BYTES = 512, RESERVED_AT = 464, MAGIC1 = 0x46505853, WALL = 0x40000000 };
 
-long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
+long mpy_clone(const long args[5], void (*fn)(void *), void *arg);
 void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
 void mpy_sleep_stackless(volatile uint32_t *asleep) __attribute__((noreturn));
 
@@ -62,78 +62,50 @@ static void renew(int32_t id) {
 /* ---- the call ---- */
 
 typedef struct request {
-    long nr; /* SYS_clone or SYS_clone3, as called by the program: containers may forbid one of them */
-    struct clone_args a;
-    uint64_t bytes; /* of the arguments that the program gave clone3 */
-    long group;     /* the calling process */
+    uint64_t flags; /* with the signal */
+    uint64_t stack; /* its end; 0: none of its own */
+    uint64_t parent_tid, child_tid, tls;
+    long group; /* the calling process */
 } request_t;
 
-static int parse(const mpy_trap_t *t, request_t *r) {
-    memset(r, 0, sizeof *r);
-    r->nr = SYS_clone;
-    r->group = mpy_sys(SYS_getpid);
-    r->a.exit_signal = SIGCHLD;
-    switch (t->nr) {
-    case SYS_fork: break;
-    case SYS_vfork: r->a.flags = CLONE_VM | CLONE_VFORK; break;
-    case SYS_clone:
-        r->a.flags = (uint64_t)t->a[0] & 0xffffff00ul;
-        r->a.exit_signal = (uint64_t)t->a[0] & 0xff;
-        r->a.stack = (uint64_t)t->a[1]; /* here it is the end of the stack */
-        r->a.parent_tid = r->a.pidfd = (uint64_t)t->a[2];
-        r->a.child_tid = (uint64_t)t->a[3];
-        r->a.tls = (uint64_t)t->a[4];
-        break;
-    default:
-        if ((uint64_t)t->a[1] < CLONE_ARGS_SIZE_VER0 || (uint64_t)t->a[1] > sizeof r->a) return 0;
-        r->nr = SYS_clone3;
-        r->bytes = (uint64_t)t->a[1];
-        memcpy(&r->a, (const void *)t->a[0], r->bytes);
-        if (r->a.stack) r->a.stack += r->a.stack_size;
-        r->a.stack_size = 0;
+static request_t parse(const mpy_trap_t *t) {
+    request_t r = {.flags = SIGCHLD, .group = mpy_sys(SYS_getpid)}; /* as fork(2) */
+    if (t->nr == SYS_vfork) r.flags |= CLONE_VM | CLONE_VFORK;
+    if (t->nr == SYS_clone) {
+        r.flags = (uint64_t)t->a[0];
+        r.stack = (uint64_t)t->a[1];
+        r.parent_tid = (uint64_t)t->a[2];
+        r.child_tid = (uint64_t)t->a[3];
+        r.tls = (uint64_t)t->a[4];
     }
-    return 1;
-}
-
-/* Uses stack pointer `sp` in the child; 0: ours. */
-static long make(const request_t *r, uint64_t sp, void (*fn)(void *), void *arg) {
-    if (r->nr == SYS_clone) {
-        const long args[5] = {(long)(r->a.flags | r->a.exit_signal), (long)sp, (long)r->a.parent_tid,
-                              (long)r->a.child_tid, (long)r->a.tls};
-        if (fn) return mpy_clone(SYS_clone, args, fn, arg);
-        return mpy_sys(SYS_clone, args[0], args[1], args[2], args[3], args[4]);
-    }
-    struct clone_args a = r->a;
-    a.stack = sp ? sp - CHILD_STACK : 0, a.stack_size = sp ? CHILD_STACK : 0;
-    const long args[5] = {(long)&a, (long)r->bytes, 0, 0, 0};
-    return fn ? mpy_clone(SYS_clone3, args, fn, arg) : mpy_sys(SYS_clone3, args[0], args[1]);
+    return r;
 }
 
 /* Ends a process at once, unless it does not know its id (in its own namespace). The program only notices a SIGCHLD. */
 static void reap(const request_t *r, long pid) {
     mpy_sys(SYS_kill, pid, SIGKILL);
     mpy_sys(SYS_wait4, pid, 0, WALL, 0);
-    if (r->a.flags & CLONE_PIDFD) mpy_sys(SYS_close, *(const int *)r->a.pidfd);
+    if (r->flags & CLONE_PIDFD) mpy_sys(SYS_close, *(const int *)r->parent_tid);
 }
 
 /* As fork(3) calls clone(2), or less. */
 static int is_plain(const request_t *r) {
     const uint64_t known = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | CLONE_PARENT_SETTID;
-    return r->a.exit_signal == SIGCHLD && !(r->a.flags & ~known) && !r->a.stack;
+    return (r->flags & ~known) == SIGCHLD && !r->stack;
 }
 
 /* What clone(2) does with the words of the flags, for a child that fork(3) has made. */
 static void set_words(const request_t *r, long id) {
-    if (id > 0 && r->a.flags & CLONE_PARENT_SETTID) *(int32_t *)r->a.parent_tid = (int32_t)id;
+    if (id > 0 && r->flags & CLONE_PARENT_SETTID) *(int32_t *)r->parent_tid = (int32_t)id;
     if (id) return;
-    if (r->a.flags & CLONE_CHILD_SETTID) *(int32_t *)r->a.child_tid = (int32_t)mpy_sys(SYS_getpid);
-    mpy_sys(SYS_set_tid_address, r->a.flags & CLONE_CHILD_CLEARTID ? r->a.child_tid : 0);
+    if (r->flags & CLONE_CHILD_SETTID) *(int32_t *)r->child_tid = (int32_t)mpy_sys(SYS_getpid);
+    mpy_sys(SYS_set_tid_address, r->flags & CLONE_CHILD_CLEARTID ? r->child_tid : 0);
     mpy_sys(SYS_set_robust_list, 0, 3 * sizeof(long));
 }
 
 static long make_process(const request_t *r) {
     long id = is_plain(r) && mpy_trap_fork ? mpy_trap_fork(taken) : -ENOSYS;
-    if (id == -ENOSYS) return make(r, 0, 0, 0);
+    if (id == -ENOSYS) return mpy_sys(SYS_clone, r->flags, r->stack, r->parent_tid, r->child_tid, r->tls);
     if (id >= 0) set_words(r, id);
     return id;
 }
@@ -146,7 +118,7 @@ static long new_process(mpy_trap_t *t, const request_t *r) {
         int32_t who = id ? (int32_t)id : (int32_t)mpy_sys(SYS_gettid);
         if (!taken(who, r->group)) {
             renew(who);
-            if (id == 0 && r->a.stack) t->uc->uc_mcontext.gregs[REG_RSP] = (greg_t)r->a.stack;
+            if (id == 0 && r->stack) t->uc->uc_mcontext.gregs[REG_RSP] = (greg_t)r->stack;
             return id;
         }
         if (id == 0) mpy_sys(SYS_exit_group, 0);
@@ -176,17 +148,17 @@ static birth_t *prepare(const mpy_trap_t *t, const request_t *r, volatile uint32
     const uint32_t *sw = (const uint32_t *)(state + RESERVED_AT);
     uint64_t state_bytes = !state ? 0 : sw[0] == MAGIC1 ? sw[1] : LEGACY_BYTES;
     uint64_t bytes = offsetof(ucontext_t, uc_sigmask) + 8;
-    uint64_t state_at = (r->a.stack - state_bytes) & ~63ul, at = (state_at - bytes) & ~15ul;
+    uint64_t state_at = (r->stack - state_bytes) & ~63ul, at = (state_at - bytes) & ~15ul;
     ucontext_t *uc = (ucontext_t *)at;
     memcpy((void *)state_at, state, state_bytes);
     memcpy(uc, from, bytes);
     uc->uc_mcontext.fpregs = state ? (fpregset_t)state_at : 0;
     uc->uc_mcontext.gregs[REG_RAX] = 0;
-    uc->uc_mcontext.gregs[REG_RSP] = (greg_t)r->a.stack;
+    uc->uc_mcontext.gregs[REG_RSP] = (greg_t)r->stack;
     /* as clone(2) requires; and our frame may lie on the parent's alternate stack */
     uc->uc_stack = (stack_t){.ss_flags = SS_DISABLE};
     birth_t *b = (birth_t *)(at - ((sizeof *b + 15) & ~15ul));
-    *b = (birth_t){at, r->group, !(r->a.flags & CLONE_THREAD), asleep};
+    *b = (birth_t){at, r->group, !(r->flags & CLONE_THREAD), asleep};
     return b;
 }
 
@@ -195,13 +167,15 @@ static long new_thread(const mpy_trap_t *t, const request_t *r) {
     for (;;) {
         volatile uint32_t asleep = 0;
         birth_t *b = prepare(t, r, &asleep);
-        long id = make(r, (uint64_t)b & ~15ul, begin, b);
+        const long args[5] = {(long)r->flags, (long)((uint64_t)b & ~15ul), (long)r->parent_tid, (long)r->child_tid,
+                              (long)r->tls};
+        long id = mpy_clone(args, begin, b);
         if (id < 0) return id;
         if (!taken((int32_t)id, r->group)) {
             renew((int32_t)id);
             return id;
         }
-        if (!(r->a.flags & CLONE_THREAD)) {
+        if (!(r->flags & CLONE_THREAD)) {
             reap(r, id);
         } else {
             while (!asleep) mpy_sys(SYS_sched_yield); /* it is on the stack that the next one gets */
@@ -211,11 +185,10 @@ static long new_thread(const mpy_trap_t *t, const request_t *r) {
 }
 
 long mpy_trap_clone(mpy_trap_t *t) {
-    request_t r;
-    if (!parse(t, &r)) return -22; /* a size that we don't know */
-    while (!(r.a.flags & CLONE_THREAD) && mpy_memory_missing) mpy_futex_wait(&mpy_memory_missing, 1);
-    if (!(r.a.flags & CLONE_VM)) return new_process(t, &r);
-    if (r.a.stack) return new_thread(t, &r);
-    r.a.flags &= ~(uint64_t)CLONE_VM; /* invariant 3 */
+    request_t r = parse(t);
+    while (!(r.flags & CLONE_THREAD) && mpy_memory_missing) mpy_futex_wait(&mpy_memory_missing, 1);
+    if (!(r.flags & CLONE_VM)) return new_process(t, &r);
+    if (r.stack) return new_thread(t, &r);
+    r.flags &= ~(uint64_t)CLONE_VM; /* invariant 3 */
     return new_process(t, &r);
 }

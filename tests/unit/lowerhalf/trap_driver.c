@@ -148,6 +148,7 @@ static void calls(void) {
     expect(CALL(readlink, L("/proc/self/exe"), L(text), sizeof text, 0, 0, 0), 4);
     expect(CALL(readlinkat, -100, L("/proc/self/exe"), L(text), sizeof text, 0, 0), 4);
     expect(CALL(rseq, 0, 0, 0, 0, 0, 0), -38);
+    expect(CALL(clone3, 0, 0, 0, 0, 0, 0), -38);
     expect(CALL(close, 600, 0, 0, 0, 0, 0), -9);
     expect(CALL(close_range, 600, 601, 0, 0, 0, 0), 0);
 
@@ -227,26 +228,24 @@ static long take_the_next(void) {
     return last;
 }
 
-static long make_thread(long nr, long i) {
+static long make_thread(long i) {
     static const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uint64_t *top = (uint64_t *)(stack + STACK) - 4; /* what the stub's return and thread_start find there */
     extern const char thread_start[];
     top[0] = (uint64_t)thread_start;
     top[1] = (uint64_t)i;
-    if (nr == SYS_clone) return program_call(SYS_clone, (long)flags, L(top), 0l, 0l, 0l);
-    uint64_t args[8] = {flags, 0, 0, 0, 0, (uint64_t)stack, (uint64_t)((char *)top - stack), 0};
-    return program_call(SYS_clone3, L(args), (long)sizeof args);
+    return program_call(SYS_clone, (long)flags, L(top), 0l, 0l, 0l);
 }
 __asm__(".pushsection .text\nthread_start:\npop %rdi\nand $-16, %rsp\ncall thread_entry\n.popsection\n");
 __attribute__((used)) void thread_entry(long i) { thread_body(i); }
 
-static void new_threads(long nr) {
-    what = nr == SYS_clone ? "thread by clone" : "thread by clone3";
+static void new_threads(void) {
+    what = "thread";
     long last = take_the_next();
     memset((void *)thread_ids, 0, sizeof thread_ids);
     for (long i = 0; i < MADE; i++) {
-        long id = make_thread(nr, i);
+        long id = make_thread(i);
         if (id <= 0 || is_taken(id)) fail("id", id);
         while (!__atomic_load_n(&thread_ids[i], __ATOMIC_ACQUIRE)) sched_yield();
         if (thread_ids[i] != id) fail("another id", thread_ids[i]);
@@ -291,8 +290,7 @@ int main(void) {
     sigaltstack(&alternate, NULL);
     at_every_alignment();
     printf("%d and %d frames\n", on_stack, frames - on_stack);
-    new_threads(SYS_clone);
-    new_threads(SYS_clone3);
+    new_threads();
     new_children(SYS_fork, "fork");
     new_children(SYS_vfork, "vfork");
     new_children(SYS_clone, "child by clone");
