@@ -63,6 +63,7 @@
 #define PART_MS 5000            /* longest wait for the coordinator to notice that a connection ends */
 #define BACK_MS 2000            /* longest wait for this process to speak again */
 #define SPEAKER_MS 500          /* time for another rank to print a line */
+#define TREE_TEXT 16384         /* 128 processes */
 #define WRITING_WAIT_S 600 /* time for the image that is written beside the program */
 
 typedef enum { HERE, LEAVING, AWAY, RETURNING } seat_t;
@@ -408,6 +409,15 @@ static void on_ticket(char *line) {
     __atomic_store_n(&WORDS->tickets_done, ok ? ticket : -ticket, __ATOMIC_SEQ_CST);
 }
 
+static void on_tree(char *line) {
+    static char text[TREE_TEXT];
+    report_program();
+    plane.config.look(text, sizeof text);
+    mpy_text_add(&plane.out, "TREE %" PRIu64 " ", number(&line));
+    mpy_text_add_encoded(&plane.out, text);
+    mpy_text_add(&plane.out, "\n");
+}
+
 /* The fields of WRITE and CAPTURE. */
 static bool read_order(char *line, mpy_image_order_t *order) {
     char *directory = mpy_field(&line), *way = mpy_field(&line);
@@ -464,6 +474,7 @@ static void on_line(char *line) {
     else if (strcmp(kind, "KILL") == 0) on_kill(line);
     else if (strcmp(kind, "UNLED") == 0) plane.unled = plane.wire.closed = true;
     else if (strcmp(kind, "TICKET") == 0) on_ticket(line);
+    else if (strcmp(kind, "TREE") == 0) on_tree(line);
     else {
         uint64_t epoch = number(&line);
         if (strcmp(kind, "CHECK") == 0) {

@@ -22,6 +22,7 @@ typedef struct mpy_control_config {
     void (*hand_back)(void);
     int door;
     void (*door_opened)(void);
+    void (*look)(char *text, size_t n); /* the answer to TREE */
     bool away;                       /* another process speaks for the rank at first */
 } mpy_control_config_t;
 

@@ -292,6 +292,7 @@ static void start_control(bool away) {
                                    .hand_back = is_member() ? mpy_tree_hand_back : NULL,
                                    .door = mpy_tree_door(),
                                    .door_opened = is_member() || away ? NULL : mpy_tree_serve,
+                                   .look = mpy_tree_look,
                                    .away = away};
     if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
 }

@@ -41,6 +41,10 @@ void mpy_tree_hand_back(void);
 /* The steps of a checkpoint in an MPI process that is a member: image/checkpoint.h, for the whole tree. */
 const mpy_engine_ops_t *mpy_tree_engine(void);
 
+/* The processes of the tree as they are now, a line for each: its id, the id that the program knows, its parent (0: it
+ * is the first), its state as in proc(5), its name. Empty if there is only one. */
+void mpy_tree_look(char *text, size_t n);
+
 /* The base of reserved descriptors has risen: moves ours above it. */
 void mpy_tree_make_way(void);
 

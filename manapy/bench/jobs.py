@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from .calls import apps, imb, latency
-from .checkpoints import dmtcp, images, messages, ways
+from .checkpoints import dmtcp, images, messages, trees, ways
 from .rdma import connections, fallback, storm, throughput, training, verbs
 from .scale import load
 from .shared.commands import BenchError, LeftOutError, Setting
@@ -45,6 +45,7 @@ JOBS: dict[str, Job] = {
     "scaling": Job("run time over the number of ranks (Figure 8)", 40, apps.scaling),
     "startup": Job("start of a job", 10, apps.startup),
     "small": Job("checkpoint and restart of a small program", 15, images.small),
+    "trees": Job("checkpoint of ranks that are trees of four processes, against single ones", 25, trees.trees),
     "large": Job("checkpoint and restart of a large program, against dd", 70, images.large),
     "sizes": Job("checkpoint and restart time over image size (Figure 9)", 100, images.by_size),
     "images": Job("ways to write and to read images, compared", 600, ways.images),

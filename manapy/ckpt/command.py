@@ -219,10 +219,11 @@ def go_on(job: Job) -> None:
         _result(connection, None)
 
 
-def status(job: Job) -> dict[str, Any]:
-    """State of the job and of its ranks; the keys are in README.md of this folder."""
+def status(job: Job, *, trees: float | None = None) -> dict[str, Any]:
+    """State of the job and of its ranks; the keys are in README.md of this folder. trees: also the processes of each
+    rank that answers within so many seconds."""
     with Connection(job) as connection:
-        connection.send("STATUS")
+        connection.send("STATUS" if trees is None else f"STATUS {round(trees * 1000)}")
         for kind, rest in _answers(connection):
             if kind == "JSON":
                 return dict(json.loads(protocol.decode_text(rest)))

@@ -275,6 +275,8 @@ static void answer(stub_t *s, char *line) {
         on_write(s, epoch, mpy_field(&line));
     } else if (strcmp(kind, "RESUME") == 0) {
         on_resume(s, epoch);
+    } else if (strcmp(kind, "TREE") == 0) {
+        mpy_text_add(&s->out, "TREE %s %%\n", epoch);
     }
 }
 

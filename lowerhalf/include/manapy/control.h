@@ -69,6 +69,8 @@
  *   READY generation                                          after a restart: image verified, memory restored, MPI
  *                                                             rebuilt
  *   REQUEST ticket                                            the program itself asks for a checkpoint
+ *   TREE question processes                                   answer to TREE: the processes of the rank, if it has
+ *                                                             several (lowerhalf/tree/tree.h, mpy_tree_look)
  *   PLACE directory                                           the program wants later checkpoints there
  *                                                             (dmtcp_set_ckpt_dir); absolute
  *   DONE code                                                 the program ends, with this exit code: no further
@@ -95,6 +97,8 @@
  *                                                             MPY_EXIT_CHECKPOINTED
  *   ABORT epoch reason                                        nothing published; continue
  *   TICKET ticket ok|failed path_or_reason                    answer to REQUEST (the lower block learns it)
+ *   TREE question                                             which processes has the rank? Asked only when a person
+ *                                                             asks
  *   GO                                                        after all READY: run
  *   NOTED                                                     answer to DONE: job.json says how this rank, or the job,
  *                                                             has ended; in a chain a rank waits for this before it
@@ -139,7 +143,7 @@
  *                                                             it, the node above is lost
  *
  * command -> coordinator: one request line, then answers until the server closes
- *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
+ *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS [ms] | STOP checkpoint(0|1)
  *                                                             hold: the ranks stay stopped until they are killed (STOP
  *                                                             0)
  *   STOP next | STOP before after_ms moment | STOP cancel       exit with the next checkpoint that others ask for; or

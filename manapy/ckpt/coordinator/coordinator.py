@@ -49,6 +49,7 @@ from .mpi_init import InitWatch
 from .ranks import Rank, Ranks
 from .requests import Requests, Tickets
 from .levels.storage import Storage
+from .trees import Trees
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +193,7 @@ class Coordinator:
             lambda: self._connections.busy,
             self._later_stop,
         )
+        self._trees = Trees(self.ranks)
         self._last: Published | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._segments = Segments()  # of the real MPI on this host
@@ -344,6 +346,8 @@ class Coordinator:
             self._look_whether_started()
         elif kind == "REQUEST":
             self._on_ticket(rank.number, int(fields[0]))
+        elif kind == "TREE":
+            self._trees.on_answer(rank.number, fields)
         elif kind == "PLACE":
             self._on_place(rank.number, protocol.decode_text(fields[0]))
         else:
@@ -484,9 +488,13 @@ class Coordinator:
     async def _serve_command(self, channel: Channel) -> None:
         kind, fields, _ = await channel.receive()
         match kind, fields:
-            case "STATUS", []:
+            case "STATUS", [*patience]:
                 await self.flow.measure()
-                channel.send(protocol.join("JSON", json.dumps(self.report.status(self.record, self.state, self._last))))
+                found = await self._trees.ask(int(patience[0]) / 1000) if patience else {}
+                status = self.report.status(self.record, self.state, self._last)
+                for rank in status["ranks"] if patience else ():
+                    rank["processes"] = found.get(rank["rank"])
+                channel.send(protocol.join("JSON", json.dumps(status)))
             case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
                 await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
             case "RECENT", [within_ms]:

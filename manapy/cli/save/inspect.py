@@ -1,15 +1,18 @@
-"""Show what a checkpoint contains: program, ranks, memory, threads. With --rank R, show the memory map of one rank."""
+"""Show what a checkpoint contains: program, ranks, memory, threads, and the processes of ranks that have several. With
+--rank R, show the memory map of one rank."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from ...core.units import size
 from ..shared import arguments, naming
 from ..shared.output import Output
+from ..shared.trees import Node, drawn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +49,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
         return 0
     if options.rank is not None:
         _one(images[0], out)
+        if images[0].members:
+            _tree(images[0], out)
         return 0
     taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.time))
     where, survives = levels.describe(held, len({entry.host for entry in manifest.ranks}))
@@ -72,11 +77,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
         ),  # fmt: skip
         [_row(i) for i in images],
     )
-    processes = [_process(i, member) for i in images for member in i.members]
-    if processes:
-        out.table(
-            ("rank", "process", "parent", "program", "image", "threads"), processes, title="ranks of several processes"
-        )
+    for i in images:
+        if i.members:
+            _tree(i, out)
     if len(seen) < len(entries):
         out.note(f"images not shown, because they are only on local storage of other hosts: {len(entries) - len(seen)}")
     return 0
@@ -100,9 +103,22 @@ def _row(i: Any) -> tuple[Any, ...]:
     )
 
 
-def _process(i: Any, member: Any) -> tuple[Any, ...]:
-    own = i.of_member(member)
-    return i.header.rank, member.pid, member.parent, own.header.program, size(own.header.file_bytes), len(own.threads)
+def _tree(i: Any, out: Output) -> None:
+    """The processes of a rank that has several, with their ids as the program knows them."""
+    out.line(f"rank {i.header.rank}, {len(i.members)} processes:")
+    nodes = [Node(m.pid, m.parent, _process(_member(i, m))) for m in i.members]
+    for line in drawn(nodes):
+        out.line(f"  {line}")
+
+
+def _process(seen: dict[str, Any]) -> str:
+    def many(kind: str, number: int) -> bool:
+        return number > 1 and kind not in ("standard", "inherited", "other") and not kind.startswith("of ")
+
+    listed = ", ".join(f"{number} {kind}{'s' * many(kind, number)}" for kind, number in seen["descriptors"].items())
+    threads = f"{seen['threads']} thread{'s' * (seen['threads'] > 1)}"
+    name = PurePath(seen["program"]).name + " (MPI process)" * (seen["index"] == 0)
+    return f"{name}: {threads}, image {size(seen['file_bytes'])}, descriptors: {listed or 'none'}"
 
 
 def _one(i: Any, out: Output) -> None:
@@ -125,13 +141,27 @@ def _saved(i: Any, region: Any) -> int:
     return sum(run.bytes for run in i.runs if run.kind != RUN_FILE and region.lo <= run.address < region.hi)
 
 
+def _member(i: Any, member: Any) -> dict[str, Any]:
+    from ...ckpt.store import descriptors, image
+
+    own = i.of_member(member)
+    held = descriptors.counts(own.sections.get(image.SECTION_FDS, b""))
+    return {
+        **asdict(member),
+        "program": own.header.program,
+        "threads": len(own.threads),
+        "file_bytes": own.header.file_bytes,
+        "descriptors": held,
+    }
+
+
 def _record(i: Any, detailed: bool) -> dict[str, Any]:
     record: dict[str, Any] = {
         "path": str(i.path),
         **asdict(i.header),
         "regions": len(i.regions),
         "threads": [asdict(t) for t in i.threads],
-        "processes": [asdict(m) for m in i.members],
+        "processes": [_member(i, m) for m in i.members],
     }
     if detailed:
         record["regions"] = [{**asdict(r), "saved": _saved(i, r)} for r in i.regions]

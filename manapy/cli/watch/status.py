@@ -1,5 +1,7 @@
 """Show what a job's ranks do, which ranks wait for which, and the last checkpoint; or the state of a chain.
 
+For ranks that are trees of several processes the number of these is shown; --rank and --ranks show the trees.
+
 With --watch the view is updated until the job or chain has ended. If the output is not a terminal, each change is
 printed as a line.
 """
@@ -17,13 +19,20 @@ if TYPE_CHECKING:
     from ...chain.record import Chain
     from ...ckpt.store.job import Job
 
+GLANCE_SECONDS, PATIENT_SECONDS = 0.25, 2.0  # for the processes of ranks that do not answer
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_job(parser)
     parser.add_argument("--watch", action="store_true", help="update the view until the end")
     parser.add_argument(
-        "--ranks", action="store_true", help="one line for each rank (default: many ranks are shown in groups)"
+        "--ranks",
+        action="store_true",
+        help="one line for each rank, and all their processes (default: many ranks are shown in groups)",
+    )
+    parser.add_argument(
+        "--rank", metavar="R", type=int, help="show only rank R, and its processes if it is a tree of several"
     )
     parser.add_argument("--json", action="store_true")
 
@@ -32,7 +41,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator, or read the chain's history, and print."""
     from ...ckpt import command
     from ...ckpt.store.job import Job
-    from ...core.errors import UsageError
+    from ...core.errors import JobError, UsageError
 
     named = _named(options.job)
     if options.watch:
@@ -49,12 +58,17 @@ def run(options: argparse.Namespace, out: Output) -> int:
         for line in status_watch.lines(named):
             out.line(line)
         return 0
-    status = command.status(named)
+    in_full = options.ranks or options.json or options.rank is not None
+    status = command.status(named, trees=PATIENT_SECONDS if in_full else GLANCE_SECONDS)
+    if options.rank is not None:
+        if not 0 <= options.rank < status["size"]:
+            raise JobError(f"{status['dir']}: the job has no rank {options.rank}")
+        status["ranks"] = [status["ranks"][options.rank]]
     out.data(status)
     if not out.json:
         from .job_status import show
 
-        show(status, out, each=options.ranks)
+        show(status, out, each=options.ranks, trees=in_full)
     return 0
 
 

@@ -41,6 +41,10 @@ ROWS = {
     "scaling": ["transpose, 1 rank", "transpose, 2 ranks"],
     "startup": ["/bin/true, 2 ranks"],
     "small": ["checkpoint, command to return", "restart (mpirun manapy-restart)", "restart (manapy restart)"],
+    "trees": [
+        "four processes a rank: checkpoint, command to return",
+        "four processes a rank: the job stands",
+    ],
     "large": [
         "2 × 2 MB: checkpoint : dd, both files at once",
         "2 × 2 MB: checkpoint beside the program: it stands",

@@ -149,7 +149,7 @@ def test_images_of_a_tree_belong_together(make_job: Callable[..., Job], wide: st
     assert companion.stat().st_mode & 0o777 == 0o600
     assert manapy("verify", checkpoint).returncode == 0
     shown = manapy("inspect", checkpoint).stdout
-    assert "ranks of several processes" in shown and "/wide" in shown and "sh " in shown
+    assert "rank 0, 2 processes:" in shown and " wide (MPI process): " in shown and "sh: 1 thread, image " in shown
     job.kill()
     damaged = bytearray(good)
     damaged[len(good) // 2] ^= 1

@@ -53,6 +53,34 @@ def test_only_the_largest_groups() -> None:
     assert lines[-3] == "and 60 ranks in 30 smaller groups".split()
 
 
+def of_several(number: int, processes: int | None) -> dict[str, Any]:
+    names = [(number + i, number if i else None) for i in range(processes or 0)]
+    tree = [{"pid": p, "known_as": p + i, "parent": up, "state": "S", "name": "sh"} for i, (p, up) in enumerate(names)]
+    return rank(number) | {"processes": None if processes is None else tree, "mpi": "up"}
+
+
+def test_ranks_of_several_processes() -> None:
+    numbers = [3, 3, 5, 0, None]
+    lines = shown([of_several(number, each) for number, each in enumerate(numbers)])
+    assert lines[1][-1] == "processes" and [line[-1] for line in lines[2:7]] == ["3", "3", "5", "1", "?"]
+    assert " ".join(lines[7]) == "2 ranks with 3 processes each, 1 with 5: --rank R shows those of rank R"
+    lines = shown([of_several(number, 3 + number % 2 if number < 9000 else 0) for number in range(10_000)])
+    assert lines[2][-1] == "1-4" and len(lines) == 6
+    assert " ".join(lines[4]).startswith("4500 ranks with 3 processes each, 4500 with 4: ")
+
+
+def test_whole_trees() -> None:
+    out = io.StringIO()
+    ranks = [of_several(0, 2), of_several(7, None), of_several(8, 0)]
+    job_status.show(status(ranks), Output(file=out), trees=True)
+    assert out.getvalue().splitlines()[5:-1] == [
+        "rank 0:",
+        "  0 sh (MPI process): sleeping",
+        "  └─ 1 sh: sleeping, known to the program as 2",
+        "rank 7: it does not say which processes it has: is process 7 stopped?",
+    ]
+
+
 @pytest.mark.parametrize(
     ("ranks", "text"),
     [
