@@ -17,6 +17,7 @@
 #define MPY_FREE_MAX (1u << 20)
 #define MPY_SIGNALS 65
 #define MPY_IDS_MAX 4096
+#define MPY_PTS_MAX 64 /* pseudo-terminals of a rank's tree */
 /* reserved real-time signal that halts upper threads; the program can neither block nor catch it */
 #define MPY_SIGNAL_STOP MPY_SIGNAL_RESERVED
 
@@ -29,7 +30,7 @@ typedef struct mpy_ksigaction { /* the kernel's struct sigaction */
     uint64_t mask;
 } mpy_ksigaction_t;
 
-/* An id, as the program knows it and as the kernel knows it. */
+/* An id, as the program knows it and as the kernel knows it. Or the number of a pseudo-terminal. */
 typedef struct mpy_idpair { _Alignas(8) int32_t shown; int32_t real; } mpy_idpair_t;
 
 #define MPY_CLOCKS 3
@@ -61,6 +62,8 @@ typedef struct mpy_trapstate {
     uint32_t nids;   /* thread and process ids that differ from the kernel's since the last restart */
     mpy_idpair_t ids[MPY_IDS_MAX];
     mpy_clocks_t clocks;
+    uint32_t npts; /* pseudo-terminals whose numbers differ from the kernel's since the last restart: pts.c */
+    mpy_idpair_t pts[MPY_PTS_MAX];
     uint32_t lock_future; /* flags of mlockall(2) for future mappings */
     uint32_t below_mpi;   /* this process of a tree is below the MPI process */
     uint32_t fork_advice; /* the program has advised about fork(2) once: a forked process may lack some memory */

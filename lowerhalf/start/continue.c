@@ -105,9 +105,11 @@ void mpy_continue(const char *checkpoint) {
     char error[1024] = "";
     open_image(&ranks, checkpoint);
     MPY_LOWER->generation = ranks.header.generation + 1;
+    mpy_reader_t fds;
+    mpy_reader_init(&fds, ranks.fds, ranks.fds_bytes);
+    must(mpy_fds_make_terminals(&fds, error, sizeof error), error);
     mpy_image_t *image = mpy_tree_restore(&ranks);
 
-    mpy_reader_t fds;
     mpy_reader_init(&fds, image->fds, image->fds_bytes);
     must(mpy_fds_make_way(&fds, error, sizeof error), error);
     for (mpy_image_t *i = image; i; i = i->parent) i->fd = mpy_fd_high(i->fd);

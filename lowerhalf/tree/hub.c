@@ -32,6 +32,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -234,12 +235,30 @@ static bool descends(const mpy_tree_message_t *order, int pid) {
     return pid > 1;
 }
 
+/* The process that traces this one (strace, a debugger), or 0. */
+static int tracer_of(int pid) {
+    char path[64], *line = NULL;
+    size_t room = 0;
+    int tracer = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *file = fopen(path, "re");
+    while (file && !tracer && getline(&line, &room, file) > 0) sscanf(line, "TracerPid: %d", &tracer);
+    free(line);
+    if (file) fclose(file);
+    return tracer;
+}
+
 /* A restart makes each process as the child of another one, in the session of that one or in one of its own. (A child
- * of a process that is no member: that one is a child itself, and gets the grace time.) */
+ * of a process that is no member: that one is a child itself, and gets the grace time.) A process whose tracer is
+ * halted could not be halted itself. */
 static int check_family(const mpy_tree_message_t *order, char *error, size_t n) {
     mpy_proc_stat_t s;
     for (uint32_t i = 0; i < order->npids; i++) {
         int pid = order->pids[i];
+        const int tracer = tracer_of(pid);
+        if (tracer && has(order, tracer))
+            return mpy_reason(error, n, "process %d is traced by process %d of the same rank (strace, a debugger), and "
+                              "cannot be saved; attach the tracer to it from outside (strace -p, gdb -p)", pid, tracer);
         if (pid == getpid() || mpy_proc_stat(pid, &s)) continue;
         if (!descends(order, s.parent))
             return mpy_reason(error, n, "process %d (%s) has lost its parent, so a restart could not make it again; "

@@ -100,9 +100,17 @@ static void make_children(void) {
         if (pid < 0) mpy_fail(1, "cannot make a process of the rank's tree: %s (check `ulimit -u`)", strerror(errno));
         if (pid > 0) continue;
         self = i;
-        if (members[i].session == members[i].pid) setsid(); /* its children inherit it */
+        if (members[i].session == members[i].pid) { /* its children inherit both */
+            setsid();
+            mpy_fds_control(members[i].pid);
+        }
         return make_children();
     }
+}
+
+static int real_of(int32_t pid) {
+    long i = index_of(pid);
+    return i < 0 ? 0 : shared->real[i];
 }
 
 /* A group is made by the process whose id it has. */
@@ -112,6 +120,7 @@ static void join_group(void) {
     count(&shared->grouped);
     wait_for(&shared->grouped, nmembers);
     if (leader >= 0 && leader != (long)self) setpgid(0, shared->real[leader]);
+    mpy_fds_foreground(members[self].pid, real_of);
 }
 
 static uint32_t find_first(const char *path) {

@@ -35,6 +35,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -137,8 +138,8 @@ static long exit_group(mpy_trap_t *t) {
 /* Conditions for a trap. HIGH_FD: the first argument may be a descriptor of the lower half. ABSOLUTE: the second
  * argument has TIMER_ABSTIME (TFD_TIMER_ABSTIME has the same value). FUTEX_UNTIL: FUTEX_WAIT_BITSET with the monotonic
  * clock. LASTING_ADVICE: not MADV_DONTNEED to MADV_REMOVE, which allocators give often, and which change no mapping.
- * OWN_MEMORY: clone as fork(2) calls it, for a child with a memory of its own. */
-typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, LASTING_ADVICE, OWN_MEMORY } condition_t;
+ * OWN_MEMORY: clone as fork(2) calls it, for a child with a memory of its own. TERMINAL_ID: ioctls of terminals. */
+typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, LASTING_ADVICE, OWN_MEMORY, TERMINAL_ID } condition_t;
 enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
 typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
 
@@ -199,6 +200,7 @@ static const row_t table[] = {
     {SYS_waitid, mpy_trap_wait, MPY_TRAP_IDS, ANY},
     {SYS_getpriority, id_second, MPY_TRAP_IDS, ANY},
     {SYS_setpriority, id_second, MPY_TRAP_IDS, ANY},
+    {SYS_ioctl, mpy_trap_terminal, MPY_TRAP_IDS, TERMINAL_ID},
     {SYS_open, mpy_trap_path, MPY_TRAP_IDS, ANY},
     {SYS_stat, mpy_trap_path, MPY_TRAP_IDS, ANY},
     {SYS_lstat, mpy_trap_path, MPY_TRAP_IDS, ANY},
@@ -264,17 +266,27 @@ int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
         [OWN_MEMORY] = {0, BPF_AND, CLONE_VM, BPF_JEQ, 0},
         [LASTING_ADVICE] = {2, BPF_SUB, MADV_DONTNEED, BPF_JGE, MADV_REMOVE + 1 - MADV_DONTNEED}, /* others wrap */
     };
-    struct sock_filter f[5 * ROWS + 24 + 2 * MPY_LOW_CALLS_MAX];
+    static const unsigned terminal[] = {TIOCGPTN, TIOCGPGRP, TIOCSPGRP, TIOCGSID};
+    enum { TERMINAL = sizeof terminal / sizeof *terminal };
+    struct sock_filter f[5 * ROWS + TERMINAL + 24 + 2 * MPY_LOW_CALLS_MAX];
     unsigned n = 0;
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    unsigned jumps[ROWS], njumps = 0;
+    unsigned jumps[ROWS + TERMINAL], njumps = 0;
     for (int i = 0; i < ROWS; i++) {
         if (table[i].when != when) continue; /* after a restart several filters are installed, one each */
         condition_t only = table[i].only;
-        if (only != ANY) {
+        if (only == TERMINAL_ID) {
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, TERMINAL + 2);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1]));
+            for (unsigned k = 0; k < TERMINAL; k++) {
+                jumps[njumps++] = n;
+                f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, terminal[k], 0, 0);
+            }
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        } else if (only != ANY) {
             unsigned value = only == HIGH_FD ? (unsigned)mpy_fd_base() : conditions[only].value;
             uint32_t argument = (uint32_t)(offsetof(struct seccomp_data, args) + 8 * conditions[only].argument);
             f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 4);

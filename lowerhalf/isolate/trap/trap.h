@@ -62,8 +62,11 @@ void mpy_wait_complete(ucontext_t *uc); /* before a snapshot, for each halted th
 /* trap_path.c */
 long mpy_trap_path(mpy_trap_t *t);
 long mpy_trap_path_at(mpy_trap_t *t);
-/* `path`, or in `room` the path by which the kernel knows that file of /proc. */
+long mpy_trap_terminal(mpy_trap_t *t);
+/* `path`, or in `room` the path by which the kernel knows that file of /proc or that pseudo-terminal. */
 const char *mpy_path_real(const char *path, char *room, size_t n);
+/* The target of a link, as readlink(2) has put it into `out`: as the program knows it. Returns its length. */
+long mpy_path_shown(char *out, long length, long room);
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);

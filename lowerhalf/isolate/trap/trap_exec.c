@@ -57,7 +57,7 @@ long mpy_trap_readlink(mpy_trap_t *t) {
     if (!path || !is_self_exe(path)) {
         char real[256];
         t->a[at] = (long)mpy_path_real(path, real, sizeof real);
-        return mpy_sys6(t->nr, t->a[0], t->a[1], t->a[2], t->a[3], 0, 0);
+        return mpy_path_shown(out, mpy_sys6(t->nr, t->a[0], t->a[1], t->a[2], t->a[3], 0, 0), room);
     }
     while (n < room && MPY_TRAP->exe[n]) { out[n] = MPY_TRAP->exe[n]; n++; }
     return n;

@@ -1,7 +1,7 @@
 /* fds.c - the order in which descriptors are saved and restored; what each kind needs is in fds_*.c.
  *
  * Lower half; libc allowed. Blob: magic, descriptions (kind, number, flags, type, bytes of the kind, locks), numbers
- * (number, description, close-on-exec).
+ * (number, description, close-on-exec), pseudo-terminals of the tree (in the rank's own image).
  */
 #define _GNU_SOURCE
 #include "fds.h"
@@ -31,6 +31,7 @@ static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
     [MPY_FD_EVENT] = &mpy_fd_event_ops,         [MPY_FD_TIMER] = &mpy_fd_timer_ops,
     [MPY_FD_SIGNAL] = &mpy_fd_signal_ops,       [MPY_FD_EPOLL] = &mpy_fd_epoll_ops,
     [MPY_FD_ELSEWHERE] = &mpy_fd_elsewhere_ops, [MPY_FD_TCP] = &mpy_fd_tcp_ops,
+    [MPY_FD_PTY] = &mpy_fd_pty_ops,
 };
 
 /* ---- checkpoint ---- */
@@ -102,7 +103,7 @@ static int save_desc(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
     return rc;
 }
 
-int mpy_fds_save(mpy_blob_t *b, char *err, size_t n)
+int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n)
 {
     mpy_fdtable_t t;
     if (mpy_fdtable_scan(&t, 1, err, n))
@@ -119,6 +120,7 @@ int mpy_fds_save(mpy_blob_t *b, char *err, size_t n)
         mpy_blob_put_u32(b, (uint32_t)t.numbers[i].cloexec);
     }
     mpy_fdtable_free(&t);
+    rc = rc ? rc : mpy_ptys_save(b, shown, err, n);
     if (!rc && b->failed)
         rc = mpy_reason(err, n, "out of memory while saving descriptors");
     return rc;
@@ -267,6 +269,16 @@ static int load_or_say(mpy_fdtable_t *t, mpy_reader_t *r, int *highest, char *er
     return mpy_reason(err, n, "the image's record of open descriptors is damaged");
 }
 
+int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n)
+{
+    mpy_fdtable_t t = {0};
+    int highest;
+    if (load_or_say(&t, r, &highest, err, n))
+        return -1;
+    mpy_fdtable_free(&t);
+    return mpy_ptys_make(r, err, n);
+}
+
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n)
 {
     mpy_fdtable_t t = {0};
@@ -280,6 +292,7 @@ int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n)
         err[0] = 0; /* mpy_fds_restore may need less; it reports what is missing */
     mpy_fdtable_free(&t);
     mpy_fd_keeps_high();
+    mpy_ptys_high();
     return 0;
 }
 
@@ -304,6 +317,8 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
         rc = rc ? rc : mpy_fds_fetch(&t, err, n);
         rc = rc ? rc : place(&t, 1, err, n);
         rc = rc ? rc : finish(&t, err, n);
+        if (!rc)
+            mpy_ptys_settle();
     }
     mpy_fds_low_unlock();
     mpy_fdtable_free(&t);

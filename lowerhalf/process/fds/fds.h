@@ -5,7 +5,8 @@
  *
  * Order of calls
  *   launch and restart:  mpy_fds_note_inherited()  first, before anything else is opened
- *   restart:             mpy_fds_make_way()    before more is opened: moves the lower half's descriptors above the
+ *   restart:             mpy_fds_make_terminals()   before the other processes of a tree are made
+ *                        mpy_fds_make_way()    before more is opened: moves the lower half's descriptors above the
  *                                              program's numbers
  *   checkpoint:          mpy_fds_check()       the program is running: changes nothing; refuses early
  *                        mpy_fds_meet()        every thread of the program is stopped on every rank
@@ -28,6 +29,7 @@
 #define MANAPY_STATE_FDS_H
 
 #include "process/blob.h"
+#include "process/process.h"
 #include "process/tcp/tcp.h"
 
 #include <stdbool.h>
@@ -52,9 +54,16 @@ void mpy_fds_ranks(const mpy_exchange_t *exchange, mpy_tcp_host_t *host);
 int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n);
 /* The program is about to go on, after a checkpoint or a restart. */
 int mpy_fds_part(char *err, size_t n);
+/* Restart: makes the pseudo-terminals of the tree, before any of its processes, from the rank's own image. */
+int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n);
+/* This process leads this session now, which the program knows by that id: gives it its controlling terminal. And, when
+ * all groups are there, puts the group into the foreground. real: the kernel's id of a group, or 0. */
+void mpy_fds_control(int session);
+void mpy_fds_foreground(int session, int (*real)(int group));
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
 int mpy_fds_check(char *err, size_t n);
-int mpy_fds_save(mpy_blob_t *b, char *err, size_t n);
+/* `shown`: the id by which the program knows a process. */
+int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n);
 int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n);
 int mpy_fds_commit(char *err, size_t n);
 

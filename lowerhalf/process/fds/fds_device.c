@@ -275,10 +275,6 @@ static int device_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
         return mpy_reason(
             err, n, "descriptor %d is an RDMA device (%s) opened by the program itself; close it before the checkpoint",
             d->number, d->path);
-    if (!strcmp(d->path, "/dev/ptmx") || !strcmp(d->path, "/dev/pts/ptmx"))
-        return mpy_reason(err, n,
-                          "descriptor %d is a pseudo-terminal opened by the program; close it before the checkpoint",
-                          d->number);
     return mpy_reason(err, n,
                       "descriptor %d is the device %s, whose state can't be saved; close it before the checkpoint",
                       d->number, d->path);

@@ -109,10 +109,8 @@ int mpy_fd_same(int a, int b, int stopped)
     return stopped && same_by_flag(a, b); /* kcmp was denied: some container runtimes filter it */
 }
 
-char *mpy_fdinfo_read(int fd)
+static char *read_text(const char *path)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/thread-self/fdinfo/%d", fd);
     int info = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (info < 0)
         return NULL;
@@ -131,6 +129,20 @@ char *mpy_fdinfo_read(int fd)
     if (text)
         text[bytes] = 0;
     return text;
+}
+
+char *mpy_fdinfo_read(int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/thread-self/fdinfo/%d", fd);
+    return read_text(path);
+}
+
+char *mpy_fdinfo_read_of(int pid, int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fdinfo/%d", pid, fd);
+    return read_text(path);
 }
 
 int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *value)
@@ -197,7 +209,7 @@ static mpy_fd_kind_t kind_of(const mpy_desc_t *d)
     case S_IFDIR:
         return d->st.st_nlink ? MPY_FD_FILE : MPY_FD_OTHER;
     case S_IFCHR:
-        return MPY_FD_DEVICE;
+        return mpy_fd_is_pty(d) ? MPY_FD_PTY : MPY_FD_DEVICE;
     case S_IFIFO:
         return d->st.st_nlink ? MPY_FD_FIFO : MPY_FD_OTHER;
     }

@@ -14,6 +14,7 @@
 #include "base/reason.h"
 #include "isolate/fdguard.h"
 #include "process/blob.h"
+#include "process/process.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -37,6 +38,7 @@ typedef enum { /* stored in images: never renumber */
     MPY_FD_EPOLL = 13,
     MPY_FD_ELSEWHERE = 14, /* another process of the tree restores it (fds_tree.c) */
     MPY_FD_TCP = 15, /* connected to another process of the job */
+    MPY_FD_PTY = 16, /* a pseudo-terminal of the tree */
     MPY_FD_KINDS
 } mpy_fd_kind_t;
 
@@ -47,7 +49,7 @@ typedef struct mpy_desc {
     struct stat st;
     char *path; /* target of the link in /proc/self/fd */
     /* STDIO: 0, 1 or 2; INHERITED: its number at launch; ELSEWHERE: an mpy_fd_share_t; restore of CONTENT: seals, of
-     * PAIR: shutdown state */
+     * PAIR: shutdown state, of PTY: this process keeps the terminal's state */
     int which;
     int owner, owners_number; /* ELSEWHERE: index of the process, and its descriptor */
     int keeps; /* ELSEWHERE, other end of a pair: this process keeps the state of the end (fds_pair.c) */
@@ -81,7 +83,8 @@ typedef struct mpy_fd_ops {
 
 extern const mpy_fd_ops_t mpy_fd_other_ops, mpy_fd_stdio_ops, mpy_fd_inherited_ops, mpy_fd_file_ops, mpy_fd_content_ops,
     mpy_fd_device_ops, mpy_fd_fifo_ops, mpy_fd_pipe_ops, mpy_fd_pair_ops, mpy_fd_socket_ops, mpy_fd_event_ops,
-    mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops, mpy_fd_elsewhere_ops, mpy_fd_tcp_ops;
+    mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops, mpy_fd_elsewhere_ops, mpy_fd_tcp_ops,
+    mpy_fd_pty_ops;
 
 /* fds_scan.c */
 int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n);
@@ -98,6 +101,7 @@ int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags);
 int mpy_fd_same(int a, int b, int stopped);
 /* Text of /proc/self/fdinfo/FD; NULL on failure. The caller frees it. */
 char *mpy_fdinfo_read(int fd);
+char *mpy_fdinfo_read_of(int pid, int fd); /* of another process */
 /* The number after "name:" in such a text. Returns 0 if the name is missing. */
 int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *value);
 
@@ -152,6 +156,23 @@ int mpy_fd_relative_has(const mpy_desc_t *d, int accmode);
 int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode);
 /* Restart: makes the descriptions that others restore. */
 int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n);
+
+/* The id of the index-th process that is saved together with this one, itself included; 0: there are no more. */
+int mpy_fd_relative(int index);
+
+/* fds_pty.c */
+int mpy_fd_is_pty(const mpy_desc_t *d); /* of a terminal: does it belong to the tree? */
+int mpy_ptys_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n);
+int mpy_ptys_make(mpy_reader_t *r, char *err, size_t n);
+void mpy_ptys_high(void);   /* the base has risen */
+void mpy_ptys_settle(void); /* all descriptors are in place */
+
+/* fds_tty.c. `number`: the program's descriptor of the master; `closed`: nobody has the slave open any more. */
+int mpy_tty_check(int number, int closed, char *err, size_t n);
+int mpy_tty_save(int number, mpy_blob_t *b, char *err, size_t n);
+int mpy_tty_restore(int number, mpy_reader_t *r, char *err, size_t n);
+/* Opens the slave of a master anew. Negative: it cannot be opened. */
+int mpy_tty_peer(int master, int flags);
 
 /* fds_file.c */
 int mpy_fd_file_commit(char *err, size_t n);

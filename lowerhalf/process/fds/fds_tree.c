@@ -36,6 +36,13 @@ void mpy_fds_relatives(const int *pids, int n)
     relatives = copy;
 }
 
+int mpy_fd_relative(int index)
+{
+    if (nrelatives == 0)
+        return index == 0 ? getpid() : 0;
+    return index >= 0 && index < nrelatives ? relatives[index] : 0;
+}
+
 typedef int match_t(const mpy_desc_t *d, int pid, int fd, mode_t access);
 
 /* Returns a descriptor of the process that refers to the same object as d and matches, or -1. `access`: S_IRUSR,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,6 +54,32 @@ def through_two_restarts(job: Job, *command: str, options: Sequence[str] = ()) -
     restart_twice(job)
     job.wait()
     return job.output()
+
+
+WRAPPERS = {
+    "time": (["/usr/bin/time", "-f", "time: ended with %x"], "time: ended with 0"),
+    "time of bash": (["bash", "-c", 'time "$0" "$@"; echo "time: ended with $?"'], "time: ended with 0"),
+    "numactl": (["numactl", "--localalloc"], "ok"),
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_wrapper(job: Job, wide: str, wrapper: str) -> None:
+    command, line = WRAPPERS[wrapper]
+    if not shutil.which(command[0]):
+        pytest.skip(f"{command[0]} is not installed")
+    output = through_two_restarts(job, *command, wide, "go")
+    assert oks(output) == 1 and line in output, output
+
+
+def test_a_tracer_in_the_rank(make_job: Callable[..., Job], wide: str) -> None:
+    """It could not be halted before what it traces. A tracer from outside prevents nothing."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    job = make_job(1)
+    trace = ["strace", "-f", "-e", "trace=none", "-o", "trace"]
+    job.start("bash", "-c", f"{' '.join(trace)} {wide} go; echo goes on")
+    refused(job, r"process \d+ is traced by process \d+ of the same rank")
 
 
 def test_scripts_that_go_on_after_the_solver(job: Job, wide: str) -> None:
