@@ -60,9 +60,17 @@ volatile int mpy_stop_misled;
 void (*mpy_stop_on_invitation)(void);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
+/* Runs on the service stack, so the kernel no longer sees that we are on the alternate stack (invariant 2): the frame of
+ * a trapped call would overwrite ours there. */
 static int run_hook(void *unused) {
     (void)unused;
-    return hook_function(hook_error, sizeof hook_error);
+    stack_t alternate;
+    const stack_t none = {.ss_flags = SS_DISABLE};
+    mpy_sys(SYS_sigaltstack, 0, &alternate);
+    mpy_sys(SYS_sigaltstack, &none, 0);
+    int rc = hook_function(hook_error, sizeof hook_error);
+    mpy_sys(SYS_sigaltstack, &alternate, 0);
+    return rc;
 }
 
 static void announce_progress(void) {

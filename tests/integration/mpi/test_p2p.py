@@ -67,3 +67,18 @@ def test_slots_are_used_again(make_job: Callable[..., Job], c_program: Callable[
     assert highest is not None
     # Of 50000: 100 at a time, and less than two magazines of 64 that each of two threads keeps.
     assert int(highest[1]) < 500
+
+
+def test_alternate_signal_stack(make_job: Callable[..., Job]) -> None:
+    """What the checkpoint runs on the program's first thread traps, while this thread is in a signal handler."""
+    job = make_job(2)
+    go = job.where / "go"
+    job.start_python("mpi/alternate_stack.py", go)
+    job.wait_for(lambda text: text.count("ready") == 2)
+    for _ in range(2):
+        job.checkpoint()
+    job.kill()
+    job.restart()
+    job.wait_until_it_runs()
+    go.touch()
+    assert job.finish().count("right") == 2
