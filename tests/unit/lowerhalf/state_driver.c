@@ -14,6 +14,7 @@
 #include "process/children.h"
 #include "process/cpu.h"
 #include "isolate/fdguard.h"
+#include "isolate/trapstate.h"
 #include "process/fds/fds.h"
 #include "process/process.h"
 #include "state_cases.h"
@@ -23,6 +24,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -97,7 +99,7 @@ static int save(const test_case_t *c, const char *path)
     mpy_blob_t b, process;
     mpy_blob_init(&b);
     mpy_blob_init(&process);
-    if (mpy_process_save(&process, plus_thousand, err, sizeof err) || mpy_fds_save(&b, err, sizeof err)) {
+    if (mpy_process_save(&process, plus_thousand, err, sizeof err) || mpy_fds_save(&b, plus_thousand, err, sizeof err)) {
         printf("%s\n", err);
         return 1;
     }
@@ -121,12 +123,14 @@ static int restore(const test_case_t *c, const char *path)
     sigprocmask(SIG_BLOCK, &all, NULL);
     mpy_reader_init(&r, b.data, b.bytes);
     mpy_reader_init(&rp, process.data, process.bytes);
+    mpy_reader_t terminals = r;
     restored = 1;
-    if (mpy_process_restore(&rp, err, sizeof err) || mpy_fds_restore(&r, err, sizeof err)) {
+    if (mpy_fds_make_terminals(&terminals, err, sizeof err) || mpy_process_restore(&rp, err, sizeof err) ||
+        mpy_fds_restore(&r, err, sizeof err)) {
         printf("%s\n", err);
         return 3;
     }
-    CHECK(r.at == r.bytes && rp.at == rp.bytes);
+    CHECK(terminals.at == terminals.bytes && rp.at == rp.bytes);
     for (int fd = 0; fd < 2048; fd++) /* none of our own descriptors is left */
         CHECK(!mpy_fd_is_lower(fd) || !closed(fd));
     if (mpy_fds_commit(err, sizeof err) || mpy_process_start_timers(minus_thousand, err, sizeof err)) {
@@ -209,6 +213,7 @@ static const test_case_t *find(const char *name)
 int main(int argc, char **argv)
 {
     mpy_fds_note_inherited();
+    mmap(MPY_TRAP, sizeof *MPY_TRAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (getenv("MPY_NO_KCMP"))
         deny_kcmp();
     if (argc == 2 && !strcmp(argv[1], "cpu"))

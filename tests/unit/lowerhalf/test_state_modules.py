@@ -34,7 +34,7 @@ def build(output: Path, sources: list[Path], *options: str) -> Path:
 @pytest.fixture(scope="module")
 def state_sources(root: Path) -> list[Path]:
     lower = root / "lowerhalf"
-    return [*sorted((lower / "process").rglob("*.c")), lower / "isolate" / "fdguard.c"]
+    return [*sorted((lower / "process").rglob("*.c")), *(lower / "isolate" / name for name in ("fdguard.c", "pts.c"))]
 
 
 @pytest.fixture(scope="module")
