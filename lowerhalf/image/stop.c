@@ -60,8 +60,8 @@ volatile int mpy_stop_misled;
 void (*mpy_stop_on_invitation)(void);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
-/* Runs on the service stack, so the kernel no longer sees that we are on the alternate stack (invariant 2): the frame of
- * a trapped call would overwrite ours there. */
+/* Runs on the service stack, so the kernel no longer sees that we are on the alternate stack (invariant 2): the frame
+ * of a trapped call would overwrite ours there. */
 static int run_hook(void *unused) {
     (void)unused;
     stack_t alternate;

@@ -22,8 +22,8 @@
  *     4 GiB only the program's own system call instructions are trapped. If it has more than MPY_LOW_CALLS_MAX, all of
  *     its code is. A program that uses shared libraries has none as a rule.
  *  5. There is no clone3(2), as in many containers, so the libraries call clone(2). The posix_spawn of glibc 2.38 and
- *     later would ask clone3 to reset the child's handlers (CLONE_CLEAR_SIGHAND), that of SIGSYS among them: the child's
- *     next trapped call would kill it. A filter cannot see such flags, nor whether the child is a fork.
+ *     later would ask clone3 to reset the child's handlers (CLONE_CLEAR_SIGHAND), that of SIGSYS among them: the
+ *     child's next trapped call would kill it. A filter cannot see such flags, nor whether the child is a fork.
  */
 #include "trap.h"
 #include "base/sys.h"

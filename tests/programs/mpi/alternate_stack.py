@@ -1,5 +1,5 @@
-"""A checkpoint needs memory for a large message in flight, and the process has an alternate signal stack, as programs in
-Rust have, and those with faulthandler. The message is received when the file GO is there."""
+"""A checkpoint needs memory for a large message in flight, and the process has an alternate signal stack, as programs
+in Rust have, and those with faulthandler. The message is received when the file GO is there."""
 
 from __future__ import annotations
 
