@@ -67,7 +67,8 @@ def _numbers(ranks: list[dict[str, Any]]) -> int | str:
     known = sorted(number for number in found if isinstance(number, int))
     if not known or len(found) == 1:
         return found.pop()
-    return "-".join(map(str, dict.fromkeys((known[0], known[-1])))) + ", ?" * (len(known) < len(found))
+    text = f"{known[0]}-{known[-1]}" if len(known) > 1 else str(known[0])
+    return text + ", ?" * (len(known) < len(found))
 
 
 def _note(ranks: list[dict[str, Any]]) -> str:

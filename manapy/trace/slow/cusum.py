@@ -13,9 +13,8 @@ import numpy as np
 from ..model.graph import Graph, Timing
 from ..model.schedule import Schedule
 from ..model.verdict import Cause
-from .finding import ALIKE, NEARLY, Finding, lower_median, own_times
+from .finding import ALIKE, LEARN, NEARLY, Finding, lower_median, own_times
 
-LEARN = 0.1  # weight of an iteration in the running average of the scatter
 SMALL, CERTAIN = 0.0125, 25.0  # tolerated excess over the peers' own time; sum from which on a rank counts as slow
 PATIENCE = 8  # least number of iterations for a finding
 CHEAP = 0.004  # a rank that costs less than this share of an iteration is not reported

@@ -11,6 +11,7 @@ from ..model.verdict import Cause, Phase
 
 NEARLY = 0.9  # a gain of this share of another one counts as nearly as much
 ALIKE = 0.5  # ranks of a host with at least this share of its largest excess are slow alike
+LEARN = 0.1  # weight of an iteration in the running averages
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from ..model.graph import Graph, Sizes, Step, Timing, graph_of
 from ..model.schedule import Schedule
 from ..model.verdict import Cause, Phase
 from .cusum import Cusum
-from .finding import ALIKE, NEARLY, Finding, Limits, lower_median, own_times
+from .finding import ALIKE, LEARN, NEARLY, Finding, Limits, lower_median, own_times
 
 PRIMED = 16  # the first expectation is the median of at most so many iterations
 FAST = 0.2  # quantile of lengths; the first expectation is made from iterations about as short as that
-LEARN = 0.1  # weight of an iteration in the running averages
 DRIFT = 0.05  # largest relative deviation from the running averages that is taken into account
 CHANGE = 3  # after so many iterations in a row with another length on all ranks, that length is expected
 SHIFT = 0.1  # relative excess of own time: on most ranks it is a change of the job, on one rank a slow rank
