@@ -158,7 +158,7 @@ int mpy_background_capture(const mpy_image_order_t *order, char *why_not, size_t
 
 /* Waits until the writer has ended; kills it if the checkpoint is cancelled. */
 static void await_writer(void) {
-    int fd = mpy_fd_high((int)mpy_sys(SYS_pidfd_open, writer, 0));
+    int fd = MPY_FD_OPEN(mpy_sys(SYS_pidfd_open, writer, 0));
     while (!has_ended()) {
         if (mpy_control_cancelled()) mpy_sys(SYS_kill, writer, SIGKILL);
         struct pollfd p = {.fd = fd, .events = POLLIN};

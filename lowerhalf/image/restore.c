@@ -248,16 +248,17 @@ static int rebuild_on_service_stack(void *argument) {
     return result;
 }
 
-/* Hooks enter the lower half as the thread that called MPI_Init. This thread need not be the process's first, and it
- * does not run yet. */
+/* Hooks enter the lower half as the thread that called MPI_Init, or is in it. This thread need not be the process's
+ * first, and it does not run yet. */
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
-    if (!mpy_mpi_is_up(MPY_UPPER) || !MPY_UPPER->hooks.rebuild) return 0;
-    lower_main_fs = mpy_fs_get();
     mpy_thread_t *t = &MPY_UPPER->threads[0];
+    if (!t->used || !MPY_UPPER->hooks.rebuild) return 0; /* the program has not called MPI */
+    lower_main_fs = mpy_fs_get();
     mpy_thread_bind(t);
     rebuild_t r = {t->upper_fs, error, n};
     int result = mpy_on_stack(rebuild_on_service_stack, &r, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
-    if (image->threads[0].mpi_slot != 0) t->lower_fs = 0; /* it used our TLS: it gets its own when it calls MPI */
+    /* If it used our TLS, it gets its own when it calls MPI. If MPI isn't up, it loads the real library then. */
+    if (image->threads[0].mpi_slot != 0 || !mpy_mpi_is_up(MPY_UPPER)) t->lower_fs = 0;
     return result;
 }
 

@@ -11,19 +11,26 @@
 
 extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 
-static int rebuild(char *error, uint64_t n) {
+/* Collective. */
+static int rebuild_objects(char *error, uint64_t n) {
     static int (*const steps[])(char *, uint64_t) = {
         mpy_info_rebuild, mpy_session_rebuild,    mpy_port_rebuild,  mpy_errors_rebuild,  mpy_datatype_rebuild,
         mpy_op_rebuild,   mpy_comm_rebuild,       mpy_group_rebuild, mpy_request_rebuild, mpy_win_rebuild,
         mpy_file_rebuild, mpy_persistent_rebuild, mpy_tools_rebuild,
     };
-    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     for (uint64_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (steps[i](error, n) != 0) return -1;
+    return 0;
+}
+
+/* The new recording needs the communicators even if MPI isn't up: the thread may be in MPI_Init, whose world it has made
+ * already. */
+static int rebuild(char *error, uint64_t n) {
+    int rc = mpy_mpi_is_up(MPY_UPPER) ? rebuild_objects(error, n) : 0;
     mpy_comm_rebuild_trace();
     mpy_win_rebuild_trace();
     mpy_file_rebuild_trace();
-    return 0;
+    return rc;
 }
 
 static int drain(char *error, uint64_t n) {

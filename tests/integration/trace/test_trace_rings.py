@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jobs import PROGRAMS, Job
+from phases import answer, request
 
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, locate, rings
@@ -138,6 +140,54 @@ def test_a_restart_inside_a_call(job: Job, program: Path) -> None:
     posts = only(calls(trace, 1), Op.RECV)
     assert [int(e["request"]) for e in posts] == [int(e["request"]) for e in waits]
     assert {int(e["generation"]) for e in posts} == {0}
+
+
+def saved_at_the_entry_of_init(job: Job) -> bool:
+    """Try to take a checkpoint of a job whose rank 0 has called MPI_Init, where it waits for the checkpoint, and whose
+    rank 1 has not called it. Rank 1 goes on in small steps, so that it may be late with the answer on which the
+    checkpoint depends. The checkpoint may also come before rank 0 is there, or have to wait for rank 1."""
+    go, end = job.where / "go", job.where / "end"
+    job.start_python("moments/edges.py", "early", str(go), str(end)).wait_for("in early")
+    other = int(until(lambda: job.status()["ranks"][1]["pid"], job.report))
+    asked = request(job)
+    while job.status()["phase"] != "waiting for a safe moment":
+        os.kill(other, signal.SIGCONT)
+        if asked.poll() is not None:
+            assert answer(asked)[0] == 0
+            asked = request(job)
+        time.sleep(0.001)
+        os.kill(other, signal.SIGSTOP)
+    go.touch()
+    there, inits = time.monotonic() + 1, 0
+    while not inits and time.monotonic() < there:
+        inits = len(only(calls(read(job), 0), Op.INIT))
+    os.kill(other, signal.SIGCONT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return asked.wait(3) == 0 and inits == 1
+    asked.kill()
+    asked.wait()
+    return False
+
+
+def test_a_restart_at_the_entry_of_init(make_job: Callable[..., Job]) -> None:
+    """Rank 0 has made the world's communicator before the checkpoint. The new recording has one world."""
+    job = make_job(2)
+    for _ in range(40):
+        if saved_at_the_entry_of_init(job):
+            break
+        job.kill()
+        job = make_job(2)
+    job.kill()
+    (job.where / "end").touch()
+    job.restart().finish()
+
+    trace = read(job)
+    assert [c.name for c in trace.comms].count("MPI_COMM_WORLD") == 1
+    inits = only(list(trace.events), Op.INIT)
+    assert [bool(e["flags"] & Flag.STOPPED) for e in inits] == [True, False]
+    assert {trace.comms[e["comm"]].name for e in inits} == {"MPI_COMM_WORLD"}
+    barriers = [e for e in only(list(trace.events), Op.BARRIER) if e["generation"] == 1]
+    assert {trace.comms[e["comm"]].name for e in barriers} == {"MPI_COMM_WORLD"}
 
 
 def test_a_checkpoint_that_the_job_outlives(job: Job, program: Path) -> None:

@@ -13,6 +13,7 @@ Prints "in KIND" when it begins and, as rank 0's last line, "ok".
     threads    rank 0 receives from the last rank's second thread, which stops at a collective, while its first thread
                is inside another
     late       rank 0 is in MPI_Init, the others come when GO exists
+    early      rank 0 calls MPI_Init when GO exists, the others when END exists
     leave      rank 0 has left the job, the others leave when GO exists
     wrong      rank 0 makes wrong collective calls until it enters the collective in which the others wait for it
     compute    rank 0 computes without any MPI call; the others wait for it in a collective
@@ -36,10 +37,13 @@ def until_there(file: str) -> None:
         time.sleep(0.01)
 
 
-if KIND == "late" and os.environ["PMI_RANK"] != "0":
+FIRST = os.environ["PMI_RANK"] == "0"
+if KIND in ("late", "early") and FIRST:
+    print(f"in {KIND}", flush=True)
+if KIND == "early":
+    until_there(GO if FIRST else END)
+elif KIND == "late" and not FIRST:
     until_there(GO)
-elif KIND == "late":
-    print("in late", flush=True)
 
 from mpi4py import MPI  # noqa: E402
 
@@ -166,7 +170,7 @@ OTHERS = WORLD.Split(int(ME > 0), ME)
 def main() -> None:
     own, ends = MPI.COMM_SELF.Dup(), WORLD.Split(int(ME in (0, SIZE - 1)), -ME)
     WORLD.Barrier()
-    if ME == 0 and KIND != "late":
+    if ME == 0 and KIND not in ("late", "early"):
         print(f"in {KIND}", flush=True)
     loops: dict[str, Callable[..., None]] = {
         "chain": chain,
