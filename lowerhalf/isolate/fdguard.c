@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,8 @@
 #define SPARE 256 /* numbers that stay free for the program, in addition to those it uses */
 #define WORD_BITS 64
 #define LOWER_THREADS_MAX 4096
+#define FORK_WAITS 1000 /* times FORK_WAIT_US at most */
+#define FORK_WAIT_US 100
 
 static _Atomic uint64_t lower[FDS_MAX / WORD_BITS];
 static _Atomic int lower_end;
@@ -29,6 +32,8 @@ static int occupied_end;
 static uint64_t *before; /* numbers open at scan_begin */
 static _Atomic int threads[LOWER_THREADS_MAX];
 static _Atomic int threads_starting;
+static _Atomic int moves; /* in progress */
+static _Atomic bool forking;
 
 int mpy_fd_base(void)
 {
@@ -69,7 +74,32 @@ int mpy_fd_is_lower(int fd)
     return fd >= 0 && fd < FDS_MAX && (atomic_load(&lower[fd / WORD_BITS]) >> fd % WORD_BITS & 1);
 }
 
-void mpy_fd_close(int fd)
+void mpy_fds_move_begin(void)
+{
+    while (atomic_fetch_add(&moves, 1), atomic_load(&forking)) {
+        atomic_fetch_sub(&moves, 1);
+        sched_yield();
+    }
+}
+
+void mpy_fds_move_end(void)
+{
+    atomic_fetch_sub(&moves, 1);
+}
+
+void mpy_fds_fork_begin(void)
+{
+    atomic_store(&forking, true);
+    for (int i = 0; atomic_load(&moves) && i < FORK_WAITS; i++)
+        usleep(FORK_WAIT_US);
+}
+
+void mpy_fds_fork_end(void)
+{
+    atomic_store(&forking, false);
+}
+
+static void close_lower(int fd)
 {
     int saved = errno;
     mpy_fd_lower_remove(fd);
@@ -77,7 +107,19 @@ void mpy_fd_close(int fd)
     errno = saved;
 }
 
+void mpy_fd_close(int fd)
+{
+    mpy_fds_move_begin();
+    close_lower(fd);
+    mpy_fds_move_end();
+}
+
 int mpy_fd_high(int fd)
+{
+    return MPY_FD_OPEN(fd);
+}
+
+int mpy_fd_lift(int fd)
 {
     if (fd < 0)
         return fd;
@@ -91,7 +133,7 @@ int mpy_fd_high(int fd)
         return fd;
     }
     mpy_fd_lower_add(high);
-    mpy_fd_close(fd);
+    close_lower(fd);
     errno = saved;
     return high;
 }
@@ -179,6 +221,7 @@ void mpy_guard_forked(void)
         if (atomic_load(&threads[i]))
             atomic_store(&threads[i], 0);
     atomic_store(&threads_starting, 0);
+    atomic_store(&moves, 0);
     pthread_mutex_init(&low, NULL);
 }
 

@@ -11,7 +11,10 @@
  *  1. A descriptor of the lower half is >= mpy_fd_base(), close-on-exec and registered. Descriptors of the real MPI and
  *     its transports are moved there by interpose.c or, if they bypass it, by occupy_low + scan around MPI_Init.
  *  2. A descriptor is unregistered before its number can be reused.
- *  3. A thread created through pthread_create of the lower half is registered before it runs its first own instruction.
+ *  3. A fork (lowerhalf/tree/fork.c) comes before or after the opening or closing of a descriptor of the lower half, not
+ *     in the middle: otherwise the child would have a descriptor that nobody has registered. Exceptions are calls that
+ *     can wait for long, such as accept().
+ *  4. A thread created through pthread_create of the lower half is registered before it runs its first own instruction.
  *     It blocks every signal, so the program's signals never run on it.
  */
 #ifndef MANAPY_STATE_FDGUARD_H
@@ -28,9 +31,25 @@ int mpy_fd_lower_end(void);
 void mpy_fd_lower_add(int fd);
 void mpy_fd_lower_remove(int fd);
 int mpy_fd_is_lower(int fd);
+/* Around a call that opens or closes descriptors of the lower half, which must not wait. Not nested. */
+void mpy_fds_move_begin(void);
+void mpy_fds_move_end(void);
+/* The same around a fork. It waits for other threads, but not for long: a handler of the program that forks can have
+ * interrupted a call of its own thread. Only one thread at a time. */
+void mpy_fds_fork_begin(void);
+void mpy_fds_fork_end(void); /* in both processes */
 /* Moves `fd` to a high number, close-on-exec and registered. Returns that number. If no high number is free, the
  * descriptor keeps its number and is registered anyway. A negative fd is returned unchanged. */
 int mpy_fd_high(int fd);
+/* The same for the descriptor that `call` opens. A fork can't come in between. */
+#define MPY_FD_OPEN(call)                                                                                             \
+    ({                                                                                                                \
+        mpy_fds_move_begin();                                                                                         \
+        int opened_ = mpy_fd_lift((int)(call));                                                                       \
+        mpy_fds_move_end();                                                                                           \
+        opened_;                                                                                                      \
+    })
+int mpy_fd_lift(int fd); /* for MPY_FD_OPEN */
 /* Unregisters and closes it. */
 void mpy_fd_close(int fd);
 

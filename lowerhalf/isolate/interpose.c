@@ -37,25 +37,22 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static int lift(long fd)
-{
-    return mpy_fd_high((int)fd);
-}
-
-static int lift_pair(long rc, int fds[2])
-{
-    if (rc == 0) {
-        fds[0] = mpy_fd_high(fds[0]);
-        fds[1] = mpy_fd_high(fds[1]);
-    }
-    return (int)rc;
-}
+/* Two descriptors that a call returns in fds. */
+#define OPEN_PAIR(call, fds)                                                                                          \
+    ({                                                                                                                \
+        mpy_fds_move_begin();                                                                                         \
+        long rc_ = (call);                                                                                            \
+        for (int i_ = 0; rc_ == 0 && i_ < 2; i_++)                                                                    \
+            (fds)[i_] = mpy_fd_lift((fds)[i_]);                                                                       \
+        mpy_fds_move_end();                                                                                           \
+        (int)rc_;                                                                                                     \
+    })
 
 /* ---- files ---- */
 
 static int open_at(int dir, const char *path, int flags, mode_t mode)
 {
-    return lift(syscall(SYS_openat, dir, path, flags | O_CLOEXEC, mode));
+    return MPY_FD_OPEN(syscall(SYS_openat, dir, path, flags | O_CLOEXEC, mode));
 }
 
 #define MODE_ARGUMENT(flags, mode)                                              \
@@ -123,12 +120,12 @@ EXPORT int __openat64_2(int dir, const char *path, int flags)
 
 EXPORT int memfd_create(const char *name, unsigned flags)
 {
-    return lift(syscall(SYS_memfd_create, name, flags));
+    return MPY_FD_OPEN(syscall(SYS_memfd_create, name, flags));
 }
 
 EXPORT int dup(int fd)
 {
-    return lift(syscall(SYS_dup, fd));
+    return MPY_FD_OPEN(syscall(SYS_dup, fd));
 }
 
 EXPORT int fcntl(int fd, int command, ...)
@@ -137,16 +134,20 @@ EXPORT int fcntl(int fd, int command, ...)
     va_start(list, command);
     void *argument = va_arg(list, void *); /* an int or a pointer: the kernel takes both in one register */
     va_end(list);
-    long rc = syscall(SYS_fcntl, fd, command, argument);
-    return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? lift(rc) : (int)rc;
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+        return MPY_FD_OPEN(syscall(SYS_fcntl, fd, command, argument));
+    return (int)syscall(SYS_fcntl, fd, command, argument);
 }
 
 EXPORT int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
 
 EXPORT int close(int fd)
 {
+    mpy_fds_move_begin();
     mpy_fd_lower_remove(fd);
-    return (int)syscall(SYS_close, fd);
+    int rc = (int)syscall(SYS_close, fd);
+    mpy_fds_move_end();
+    return rc;
 }
 
 /* ---- files that libc opens inside itself ---- */
@@ -183,8 +184,11 @@ EXPORT int fclose(FILE *file)
     static __typeof__(&fclose) _Atomic next;
     if (!next)
         next = NEXT(fclose);
+    mpy_fds_move_begin();
     mpy_fd_lower_remove(fileno(file));
-    return next(file);
+    int rc = next(file);
+    mpy_fds_move_end();
+    return rc;
 }
 
 EXPORT DIR *opendir(const char *path)
@@ -201,18 +205,21 @@ EXPORT int closedir(DIR *dir)
     static __typeof__(&closedir) _Atomic next;
     if (!next)
         next = NEXT(closedir);
+    mpy_fds_move_begin();
     mpy_fd_lower_remove(dirfd(dir));
-    return next(dir);
+    int rc = next(dir);
+    mpy_fds_move_end();
+    return rc;
 }
 
 EXPORT int shm_open(const char *name, int flags, mode_t mode)
 {
-    return mpy_fd_high(NEXT(shm_open)(name, flags, mode));
+    return MPY_FD_OPEN(NEXT(shm_open)(name, flags, mode));
 }
 
 EXPORT int mkstemp(char *path)
 {
-    return mpy_fd_high(NEXT(mkstemp)(path));
+    return MPY_FD_OPEN(NEXT(mkstemp)(path));
 }
 
 EXPORT int mkstemp64(char *path)
@@ -222,7 +229,7 @@ EXPORT int mkstemp64(char *path)
 
 EXPORT int mkostemp(char *path, int flags)
 {
-    return mpy_fd_high(NEXT(mkostemp)(path, flags));
+    return MPY_FD_OPEN(NEXT(mkostemp)(path, flags));
 }
 
 EXPORT int mkostemp64(char *path, int flags)
@@ -234,17 +241,17 @@ EXPORT int mkostemp64(char *path, int flags)
 
 EXPORT int socket(int domain, int type, int protocol)
 {
-    return lift(syscall(SYS_socket, domain, type, protocol));
+    return MPY_FD_OPEN(syscall(SYS_socket, domain, type, protocol));
 }
 
 EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
 {
-    return lift_pair(syscall(SYS_socketpair, domain, type, protocol, fds), fds);
+    return OPEN_PAIR(syscall(SYS_socketpair, domain, type, protocol, fds), fds);
 }
 
 EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
 {
-    return lift(syscall(SYS_accept4, fd, address, bytes, flags));
+    return mpy_fd_high((int)syscall(SYS_accept4, fd, address, bytes, flags)); /* it waits */
 }
 
 EXPORT int accept(int fd, struct sockaddr *address, socklen_t *bytes)
@@ -254,7 +261,7 @@ EXPORT int accept(int fd, struct sockaddr *address, socklen_t *bytes)
 
 EXPORT int pipe2(int fds[2], int flags)
 {
-    return lift_pair(syscall(SYS_pipe2, fds, flags), fds);
+    return OPEN_PAIR(syscall(SYS_pipe2, fds, flags), fds);
 }
 
 EXPORT int pipe(int fds[2])
@@ -286,7 +293,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 
 EXPORT int epoll_create1(int flags)
 {
-    return lift(syscall(SYS_epoll_create1, flags));
+    return MPY_FD_OPEN(syscall(SYS_epoll_create1, flags));
 }
 
 EXPORT int epoll_create(int size)
@@ -300,12 +307,12 @@ EXPORT int epoll_create(int size)
 
 EXPORT int eventfd(unsigned count, int flags)
 {
-    return lift(syscall(SYS_eventfd2, count, flags));
+    return MPY_FD_OPEN(syscall(SYS_eventfd2, count, flags));
 }
 
 EXPORT int timerfd_create(int clock, int flags)
 {
-    return lift(syscall(SYS_timerfd_create, clock, flags));
+    return MPY_FD_OPEN(syscall(SYS_timerfd_create, clock, flags));
 }
 
 /* The alternate stack of a thread belongs to the program. A frame on an alternate stack of the lower half (UCX sets
@@ -320,12 +327,12 @@ EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
 
 EXPORT int signalfd(int fd, const sigset_t *mask, int flags)
 {
-    return lift(syscall(SYS_signalfd4, fd, mask, 8, flags)); /* 8: size of the kernel's sigset */
+    return MPY_FD_OPEN(syscall(SYS_signalfd4, fd, mask, 8, flags)); /* 8: size of the kernel's sigset */
 }
 
 EXPORT int inotify_init1(int flags)
 {
-    return lift(syscall(SYS_inotify_init1, flags));
+    return MPY_FD_OPEN(syscall(SYS_inotify_init1, flags));
 }
 
 EXPORT int inotify_init(void)

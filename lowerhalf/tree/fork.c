@@ -29,7 +29,9 @@
 
 static int fork_once(mpy_taken_t *taken) {
     int32_t thread = (int32_t)mpy_sys(SYS_gettid), parent = getpid();
+    mpy_fds_fork_begin();
     int id = fork();
+    mpy_fds_fork_end();
     if (id != 0) return id;
     if (taken(getpid(), parent)) _exit(0);
     mpy_thread_forked();

@@ -94,7 +94,7 @@ static int open_door(void) {
 
 /* With all of its threads. */
 static bool has_ended(int pid) {
-    struct pollfd p = {.fd = mpy_fd_high((int)syscall(SYS_pidfd_open, pid, 0)), .events = POLLIN};
+    struct pollfd p = {.fd = MPY_FD_OPEN(syscall(SYS_pidfd_open, pid, 0)), .events = POLLIN};
     if (p.fd < 0) return errno == ESRCH;
     bool ended = poll(&p, 1, 0) > 0;
     mpy_fd_close(p.fd);
@@ -309,7 +309,7 @@ static void leave(const mpy_tree_message_t *order, int line) {
 /* ---- the MPI process ---- */
 
 static void watch_leader(void) {
-    if (leader && leader_fd < 0 && !leader_ended) leader_fd = mpy_fd_high((int)mpy_sys(SYS_pidfd_open, leader, 0));
+    if (leader && leader_fd < 0 && !leader_ended) leader_fd = MPY_FD_OPEN(mpy_sys(SYS_pidfd_open, leader, 0));
 }
 
 static void answer_lead(guest_t *g) {

@@ -6,15 +6,18 @@
 #include "isolate/fdguard.h"
 #include "process/fds/fds.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The functions of the library. */
@@ -88,6 +91,54 @@ static void threads(void *library)
     CHECK(tid > 0 && !mpy_thread_is_lower(tid) && !mpy_thread_is_lower((int)syscall(SYS_gettid)));
 }
 
+/* Opens and closes until *argument is true. */
+static void *opens(void *argument)
+{
+    _Atomic bool *enough = argument;
+    while (!*enough) {
+        int fd = open("/dev/null", O_RDONLY), copy = fcntl(fd, F_DUPFD, 0), ends[2];
+        FILE *file = fopen("/dev/null", "r");
+        DIR *dir = opendir("/");
+        CHECK(fd >= 0 && copy >= 0 && file && dir && pipe(ends) == 0);
+        close(fd);
+        mpy_fd_close(copy);
+        close(ends[0]);
+        close(ends[1]);
+        fclose(file);
+        closedir(dir);
+    }
+    return NULL;
+}
+
+/* The number of descriptors that nobody has registered. */
+static int strangers(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < mpy_fd_base() + 64; fd++)
+        count += syscall(SYS_fcntl, fd, F_GETFD) >= 0 && !mpy_fd_is_lower(fd);
+    return count;
+}
+
+/* A child has no descriptor that was just being opened or closed. */
+static void forks(void)
+{
+    _Atomic bool enough = false;
+    pthread_t thread;
+    int before = strangers();
+    CHECK(pthread_create(&thread, NULL, opens, (void *)&enough) == 0);
+    for (int i = 0; i < 500; i++) {
+        int status;
+        mpy_fds_fork_begin();
+        pid_t child = fork();
+        mpy_fds_fork_end();
+        if (child == 0)
+            _exit(strangers() != before);
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    enough = true;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
@@ -100,6 +151,7 @@ int main(int argc, char **argv)
     streams(library);
     occupying();
     threads(library);
+    forks();
     CHECK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){256, 256}) == 0);
     CHECK(mpy_fd_base() == 192);
     descriptors(library);
