@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from phases import PHASES, answer, is_one_line, reach, request, restart_after
+from phases import PHASES, Request, answer, is_one_line, reach, request, restart_after
 from rounds import rounds
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
@@ -206,7 +206,7 @@ def end_and_restart(job: Job, *files: Path) -> None:
     assert in_output(job, "ok")
 
 
-def taken(job: Job, asked: subprocess.Popen[str], go: Path, end: Path) -> None:
+def taken(job: Job, asked: Request, go: Path, end: Path) -> None:
     """The requested checkpoint is taken when the program goes on, and the job restarts from it."""
     go.touch()
     code, _, errors = answer(asked)

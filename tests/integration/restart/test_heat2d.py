@@ -51,7 +51,8 @@ def test_checkpoint_and_go_on(make_job: Callable[..., Job], undisturbed: bytes) 
 
 @pytest.mark.parametrize("restart", [pytest.param("command", marks=pytest.mark.quick), "mpirun"])
 def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, restart: str) -> None:
-    job = make_job(4)
+    """Each rank has a thread of numpy's."""
+    job = make_job(4, env={"OPENBLAS_NUM_THREADS": "2"})
     go = solve(job)
     job.wait_for(after(500))
     job.checkpoint()

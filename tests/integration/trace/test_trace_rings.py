@@ -163,10 +163,8 @@ def saved_at_the_entry_of_init(job: Job) -> bool:
         inits = len(only(calls(read(job), 0), Op.INIT))
     os.kill(other, signal.SIGCONT)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        return asked.wait(3) == 0 and inits == 1
-    asked.kill()
-    asked.wait()
-    return False
+        asked.communicate(timeout=3)
+    return asked.poll() == 0 and inits == 1
 
 
 def test_a_restart_at_the_entry_of_init(make_job: Callable[..., Job]) -> None:
