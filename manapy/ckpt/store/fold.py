@@ -22,7 +22,8 @@ from . import image, publish
 
 def folders(temporary: Path, checkpoint: Path, names: Iterable[str]) -> None:
     """Fold the images in these folders of a checkpoint, which may lie on local storage. New images are written to
-    ``temporary``, a directory on the same file system. Raises CheckpointError, ImageError, OSError."""
+    ``temporary``, a directory on the same file system that no other host uses; it is removed at the end. Raises
+    CheckpointError, ImageError, OSError."""
     secret, why = publish.secret_of(checkpoint)
     if secret is None:
         raise CheckpointError(f"{checkpoint}: its images cannot be folded without the job's secret ({why})")
@@ -33,7 +34,7 @@ def folders(temporary: Path, checkpoint: Path, names: Iterable[str]) -> None:
                 _one(path, temporary / path.name, secret)
         finally:
             sync(checkpoint / name)
-    with contextlib.suppress(OSError):  # another host may still need it
+    with contextlib.suppress(OSError):  # the coordinator removes what is left
         temporary.rmdir()
 
 

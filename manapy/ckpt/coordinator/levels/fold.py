@@ -80,6 +80,9 @@ class Fold:
         begun = asyncio.get_running_loop().time()
         with self._storage.spared(name):
             try:
+                if manifest.levels.shared:
+                    with explained(CheckpointError, checkpoint):
+                        checkpoint.with_name(name).mkdir(mode=0o700)
                 sizes = await self._on_hosts(checkpoint, manifest, name)
                 with explained(CheckpointError, checkpoint):
                     await asyncio.to_thread(publish.note_folded, checkpoint, sizes, self._secret)
@@ -100,7 +103,7 @@ class Fold:
                 copies = [folder for folder, its_host in home.items() if self._storage.partner(its_host) == host]
                 orders.append((host, near.with_name(name), near, [*own, *copies]))
             if held.shared:
-                orders.append((host, checkpoint.with_name(name), checkpoint, own))
+                orders.append((host, checkpoint.with_name(name) / host, checkpoint, own))
         try:
             answers = await asyncio.gather(
                 *(self._storage.order(host, "fold", *map(str, places), *some) for host, *places, some in orders)

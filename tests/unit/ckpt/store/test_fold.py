@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import ctypes.util
 import itertools
@@ -17,6 +18,8 @@ import images
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manapy.ckpt.coordinator.increments import Increments
+from manapy.ckpt.coordinator.levels.fold import Fold
 from manapy.ckpt.store import fold, image, publish, verify
 from manapy.core.errors import CheckpointError, ImageError, ManapyError
 from rounds import rounds
@@ -290,6 +293,37 @@ def test_checkpoint_is_folded(history: History) -> None:
     history.restart(newest)
     history.checkpoint(False)
     assert publish.chain(history.all()[-1]) == history.all()[::-1]
+
+
+class Hosts:
+    """Plays the agents of two hosts that have nothing to fold. The second one begins first and finishes last."""
+
+    def __init__(self) -> None:
+        self.begun, self.finished = asyncio.Event(), asyncio.Event()
+
+    async def order(self, host: str, verb: str, temporary: str, checkpoint: str, *names: str) -> list[str]:
+        if host == "second":
+            Path(temporary).mkdir()  # as its process does
+            self.begun.set()
+            await self.finished.wait()
+            assert Path(temporary).is_dir(), "the other host has removed it"
+        await self.begun.wait()
+        fold.folders(Path(temporary), Path(checkpoint), names)
+        self.finished.set()
+        return []
+
+
+def test_hosts_do_not_disturb_each_other(history: History) -> None:
+    """The one that finishes first removes its own directory of new images, not that of the other one."""
+    newest, ranks = history.all()[-1], []
+    manifest = publish.read_manifest(newest)
+    for entry, host in zip(manifest.ranks, ("first", "second"), strict=True):
+        (newest / host).mkdir()
+        ranks.append(entry._replace(image=f"{host}/{entry.image}", host=host))
+    newest.with_name("tmp-fold").mkdir()
+    folding = Fold(SECRET, Increments(), Hosts(), lambda: None, print)  # type: ignore[arg-type]
+    asyncio.run(folding._on_hosts(newest, manifest._replace(ranks=ranks), "tmp-fold"))
+    assert not list(newest.with_name("tmp-fold").iterdir())
 
 
 def test_too_little_room(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
