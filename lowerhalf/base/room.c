@@ -8,20 +8,15 @@
  *  2. Pages of files that the kernel can drop count as free.
  */
 #include "room.h"
+#include "proc_file.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The number behind a name at the beginning of a line, or -1. An empty name: the first number of the file. */
+/* -1: there is none. */
 static long number(const char *path, const char *name) {
-    char line[256];
-    long value = -1;
-    size_t n = strlen(name);
-    FILE *f = fopen(path, "re");
-    while (f && value < 0 && fgets(line, sizeof line, f))
-        if (!strncmp(line, name, n)) sscanf(line + n, "%ld", &value);
-    if (f) fclose(f);
-    return value;
+    uint64_t value;
+    return mpy_proc_number(path, name, 10, &value) && value <= LONG_MAX ? (long)value : -1;
 }
 
 /* ---- cgroups ---- */

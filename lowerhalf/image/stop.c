@@ -17,6 +17,7 @@
  */
 #include "stop.h"
 #include "base/now.h"
+#include "base/proc_file.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
@@ -409,12 +410,10 @@ int mpy_stop_count(void) {
 /* Signals that are pending for this thread alone; rt_sigpending(2) would add those of the process
  * (process/timers.c). */
 static uint64_t thread_pending(int32_t tid) {
-    char path[64], line[128];
-    unsigned long mask = 0;
+    char path[64];
+    uint64_t mask = 0;
     snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f) && sscanf(line, "SigPnd: %lx", &mask) != 1) {}
-    if (f) fclose(f);
+    mpy_proc_number(path, "SigPnd:", 16, &mask);
     return mask & ~(1ul << (SIGSYS - 1) | 1ul << (MPY_SIGNAL_STOP - 1));
 }
 

@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "process.h"
+#include "base/proc_file.h"
 #include "base/reason.h"
 #include "children.h"
 #include "timers.h"
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
@@ -62,19 +62,12 @@ static void name_restore(const char *name)
 /* Read from /proc, because umask(2) can return the mask only by changing it. */
 static mode_t current_umask(void)
 {
-    char line[128];
-    unsigned mask;
-    FILE *file = fopen("/proc/thread-self/status", "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "Umask: %o", &mask) == 1) {
-            fclose(file);
-            return mask;
-        }
-    if (file)
-        fclose(file);
-    mask = umask(0);
-    umask(mask);
-    return mask;
+    uint64_t mask;
+    if (!mpy_proc_number("/proc/thread-self/status", "Umask:", 8, &mask)) {
+        mask = umask(0);
+        umask((mode_t)mask);
+    }
+    return (mode_t)mask;
 }
 
 int mpy_process_check(char *err, size_t n)

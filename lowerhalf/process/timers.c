@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "timers.h"
+#include "base/proc_file.h"
 #include "base/reason.h"
 #include "isolate/fdguard.h"
 
@@ -202,14 +203,8 @@ static int posix_start(const ptimer_t *timer, mpy_tid_map_t *real_tid, char *err
 
 static uint64_t pending(void)
 {
-    char path[64], line[128];
-    unsigned long mask = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", getpid());
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file) && sscanf(line, "ShdPnd: %lx", &mask) != 1)
-        ;
-    if (file)
-        fclose(file);
+    uint64_t mask = 0;
+    mpy_proc_number("/proc/self/status", "ShdPnd:", 16, &mask);
     const int never[] = {SIGKILL, SIGSTOP, SIGSYS};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         mask &= ~(1ul << (never[i] - 1));

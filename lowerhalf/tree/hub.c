@@ -16,6 +16,7 @@
  *     Forked processes come when they are invited. When all members are halted, none of these is left.
  */
 #include "base/now.h"
+#include "base/proc_file.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "companion.h"
@@ -32,7 +33,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -237,15 +237,11 @@ static bool descends(const mpy_tree_message_t *order, int pid) {
 
 /* The process that traces this one (strace, a debugger), or 0. */
 static int tracer_of(int pid) {
-    char path[64], *line = NULL;
-    size_t room = 0;
-    int tracer = 0;
+    char path[64];
+    uint64_t tracer = 0;
     snprintf(path, sizeof path, "/proc/%d/status", pid);
-    FILE *file = fopen(path, "re");
-    while (file && !tracer && getline(&line, &room, file) > 0) sscanf(line, "TracerPid: %d", &tracer);
-    free(line);
-    if (file) fclose(file);
-    return tracer;
+    mpy_proc_number(path, "TracerPid:", 10, &tracer);
+    return (int)tracer;
 }
 
 /* A restart makes each process as the child of another one, in the session of that one or in one of its own. (A child

@@ -13,12 +13,8 @@
 #include "tree.h"
 #include <manapy/proc_stat.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum { EXIT_SIGNAL = 38 }; /* field of /proc/PID/stat, which proc(5) counts from 1; the state is field 3 */
 
 static bool is_above(int pid) {
     mpy_proc_stat_t s;
@@ -36,16 +32,11 @@ static int first_process(void) {
     return maker.pid > 1 && is_above(maker.pid) ? maker.pid : getpid();
 }
 
-static bool writes_an_image(int pid) {
-    char text[1024], *fields = mpy_proc_stat_fields(pid, text), *word = fields ? strtok_r(fields, " ", &fields) : NULL;
-    for (int field = 3; word && field < EXIT_SIGNAL; field++) word = strtok_r(NULL, " ", &fields);
-    return word && atoi(word) == 0;
-}
-
 /* Appends the line of a process. Returns the new length; `at` if it has ended, or there is no room. */
 static size_t describe(int pid, bool is_first, char *text, size_t at, size_t n) {
     mpy_proc_stat_t s;
-    if (mpy_proc_stat(pid, &s) || s.state == 'Z' || s.state == 'X' || (!is_first && writes_an_image(pid))) return at;
+    if (mpy_proc_stat(pid, &s) || s.state == 'Z' || s.state == 'X') return at;
+    if (!is_first && s.exit_signal == 0) return at; /* it writes an image */
     for (char *c = s.name; *c; c++)
         if (*c == '\n') *c = '?';
     int length = snprintf(text + at, n - at, "%d %d %d %c %s\n", pid, mpy_id_shown(pid), is_first ? 0 : s.parent,

@@ -11,6 +11,7 @@ typedef struct mpy_proc_stat {
     char state;    /* 'Z': the process has ended but has not been waited for */
     int parent;
     unsigned long long started; /* ticks since boot */
+    int exit_signal; /* 0: a child that its parent does not hear of */
 } mpy_proc_stat_t;
 
 /* Reads the file. Returns its fields from number 3, the state, on. Returns NULL if there is no such process. The
@@ -33,8 +34,10 @@ static inline int mpy_proc_stat(long pid, mpy_proc_stat_t *out) {
     *out = (mpy_proc_stat_t){.state = '\0'};
     const char *fields = mpy_proc_stat_fields(pid, text);
     const char *begin = fields != NULL ? strchr(text, '(') : NULL;
-    static const char format[] = " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
-    if (begin == NULL || sscanf(fields, format, &out->state, &out->parent, &out->started) != 3) return -1;
+    static const char format[] = " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu" /* 22 */
+                                 " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d"; /* 38 */
+    if (begin == NULL || sscanf(fields, format, &out->state, &out->parent, &out->started, &out->exit_signal) != 4)
+        return -1;
     size_t length = (size_t)(fields - 1 - ++begin);
     memcpy(out->name, begin, length < sizeof out->name ? length : sizeof out->name - 1);
     return 0;

@@ -19,6 +19,7 @@ import numpy as np
 from ...core.errors import ManapyError
 from ..model.events import EVENT, OPEN, PROC_NULL, Communicator, Flag, Op, Trace
 from ..model.match import IS_COMPLETION, IS_RECEIVE, IS_SEND, first_of_call, match
+from .otf2_archive import MISSING as OTF2_MISSING
 from .perfetto import to_perfetto
 from .slices import PEERS, calls, title
 
@@ -113,7 +114,7 @@ def to_otf2(trace: Trace, out: Path) -> None:
     try:
         import otf2
     except ImportError:
-        raise ExportError("OTF2 needs the package otf2: pip install 'manapy[trace]'") from None
+        raise ExportError(OTF2_MISSING) from None
     if out.exists():
         raise ExportError(f"{out} exists already")
     with otf2.writer.open(str(out), timer_resolution=10**9) as archive:

@@ -27,6 +27,7 @@ from .operations import FUNCTIONS
 
 SECOND = 10**9
 ANCHOR = "traces.otf2"
+MISSING = "OTF2 needs the package otf2: pip install 'manapy[trace]'"
 _SENDS = {"bsend": Op.BSEND, "ssend": Op.SSEND, "rsend": Op.RSEND}
 
 
@@ -54,7 +55,7 @@ def job(path: Path, ranks: int | None = None) -> ForeignJob:
     try:
         import otf2
     except ImportError:
-        raise ForeignError("OTF2 needs the package otf2: pip install 'manapy[trace]'") from None
+        raise ForeignError(MISSING) from None
     if not path.is_file():
         raise ForeignError(f"{path}: no such file")
     try:
