@@ -15,7 +15,7 @@
 
 /* -1: there is none. */
 static long number(const char *path, const char *name) {
-    uint64_t value;
+    uint64_t value = 0;
     return mpy_proc_number(path, name, 10, &value) && value <= LONG_MAX ? (long)value : -1;
 }
 

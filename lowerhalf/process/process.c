@@ -62,7 +62,7 @@ static void name_restore(const char *name)
 /* Read from /proc, because umask(2) can return the mask only by changing it. */
 static mode_t current_umask(void)
 {
-    uint64_t mask;
+    uint64_t mask = 0;
     if (!mpy_proc_number("/proc/thread-self/status", "Umask:", 8, &mask)) {
         mask = umask(0);
         umask((mode_t)mask);
