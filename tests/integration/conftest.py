@@ -14,7 +14,7 @@ import slurm
 from compiling import STRICT, Programs
 from jobs import BIN, PROGRAMS, Job
 from manapy.bench.shared.cluster import Cluster
-from solver import SOLVER
+from solver import PAUSE, SOLVER
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -122,7 +122,7 @@ def cluster(make_cluster: Callable[..., slurm.Cluster]) -> slurm.Cluster:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The final field of a run without manapy. The result doesn't depend on the number of ranks."""
     out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
-    solver = [a if a != "0.03" else "0" for a in SOLVER]
+    solver = [a if a != PAUSE else "0" for a in SOLVER]
     subprocess.run(
         [str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "steps/heat2d.py"), *solver, "--out", str(out)],
         check=True,

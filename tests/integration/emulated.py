@@ -7,14 +7,11 @@ shared memory, and nothing is sent.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import pytest
 from jobs import BIN, PATIENCE
@@ -48,23 +45,6 @@ def cluster(names: Sequence[str], bits: float | None = None) -> Iterator[Cluster
 def inside(node: str) -> list[str | Path]:
     """The words to put before a command so that it runs on a node."""
     return [TOOLS / "nodes", "run", node]
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-CLONE_NEWNET = 0x40000000
-
-
-def call_inside(node: str, function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """Call a function of this process in a thread that is on the node's network, as are processes that it starts."""
-
-    def enter() -> None:
-        with open(f"/run/netns/{node}") as network:
-            if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")
-
-    with ThreadPoolExecutor(1, initializer=enter) as thread:
-        return thread.submit(function, *arguments, **named).result()
 
 
 def mpirun(first: str, hosts: str) -> list[str | Path]:

@@ -18,17 +18,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from manapy.chain.descendants import descendants
 from manapy.ckpt import command
+from manapy.ckpt.store.job import Job as JobFiles
 from manapy.cli.shared import naming
 from manapy.core.errors import ManapyError
 from manapy.core.processes import is_alive
+from networks import call_inside
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 WHOSE = "MANAPY_TEST_JOB"  # set to the job's folder in the environment of all processes of a job
+T = TypeVar("T")
 PATIENCE = 120.0  # seconds to wait for anything: machines for tests are slow
 
 
@@ -212,17 +215,17 @@ class Job:
         return self.output()
 
     def status(self) -> dict[str, Any]:
-        """The output of `manapy status --json`. This process asks itself if it can reach the job's hosts: tests ask
-        often, and a command takes a quarter of a second of processor time."""
-        if not self.inside:
-            try:
-                return command.status(naming.job(str(self.dir)))
-            except ManapyError as error:
-                raise JobError(f"status failed: {error}\n{self.report()}") from None
-        done = manapy("status", self.dir, "--json", inside=self.inside)
-        if done.returncode:
-            raise JobError(f"status failed: {done.stderr}\n{self.report()}")
-        return dict(json.loads(done.stdout))
+        """What `manapy status --json` says. This process asks itself: tests ask often, and a command takes a quarter of
+        a second of processor time."""
+        return self._ask("status", command.status)
+
+    def _ask(self, what: str, function: Callable[[JobFiles], T]) -> T:
+        """Call it for this job, on the network of the job's node."""
+        try:
+            job = naming.job(str(self.dir))
+            return call_inside(str(self.inside[-1]), function, job) if self.inside else function(job)
+        except ManapyError as error:
+            raise JobError(f"{what} failed: {error}\n{self.report()}") from None
 
     def wait_until_it_runs(self) -> None:
         """Also after a restart, when commands first find the coordinator of the killed ranks. After a restart
@@ -268,11 +271,8 @@ class Job:
         """manapy checkpoint; the published path. Without arguments and a time limit this process asks itself, as in
         status()."""
         self._wait_if_restarted()
-        if not arguments and timeout is None and not self.inside:
-            try:
-                return command.checkpoint(naming.job(str(self.dir)))
-            except ManapyError as error:
-                raise JobError(f"checkpoint failed: {error}\n{self.report()}") from None
+        if not arguments and timeout is None:
+            return self._ask("checkpoint", command.checkpoint)
         try:
             done = manapy("checkpoint", self.dir, *arguments, timeout=timeout or PATIENCE, inside=self.inside)
         except JobError as error:

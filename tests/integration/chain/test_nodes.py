@@ -26,9 +26,9 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, 
     job.hold(MIDDLE)
     before = nodes.received()[1]
     job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
-    job.wait_for(after(500))
+    job.wait_for(after(200))
     assert {r["host"] for r in job.status()["ranks"]} == set(NODES)
-    assert nodes.received()[1] - before > 500 * 96 * 8 / 2, "the ranks don't talk over the network"
+    assert nodes.received()[1] - before > 200 * 96 * 8 / 2, "the ranks don't talk over the network"
     job.checkpoint()
     last = step(job.output())
     job.kill()

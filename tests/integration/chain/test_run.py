@@ -111,7 +111,7 @@ def test_crash(job: Run, undisturbed: bytes) -> None:
 def test_interrupt(job: Run, undisturbed: bytes) -> None:
     """Ctrl-C: the job is saved, no process remains, and the chain can be continued."""
     job.run(command=HEAT)
-    job.wait_for(after(500))
+    job.wait_for(after(200))
     below = family(job)
     assert job.process is not None
     shared = segments(below)

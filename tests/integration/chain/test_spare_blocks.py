@@ -14,10 +14,11 @@ from pathlib import Path
 import emulated
 import pytest
 from compiling import build
-from emulated import call_inside, inside
+from emulated import inside
 from jobs import PROGRAMS, Job, JobError, manapy
 from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store import publish
+from networks import call_inside
 from phases import BESIDE, PHASES, STANDING, answer, reach
 from solver import MIDDLE, SOLVER, after, step
 from waiting import until

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PROGRAMS, Job
 
-# program, ranks, steps (with PAUSE they take longer than the checkpoints)
+# program, ranks, steps (each pauses, so that there are messages in flight as long as the checkpoints take)
 CASES = [
-    ("ring", 3, 400),
-    ("wildcards", 4, 250),
-    ("probes", 3, 150),
-    ("many", 3, 48),
-    ("modes", 4, 60),
-    ("threads", 2, 200),
+    ("ring", 3, 160),
+    ("wildcards", 4, 100),
+    ("probes", 3, 60),
+    ("many", 3, 24),
+    ("modes", 4, 30),
+    ("threads", 2, 80),
 ]
-PAUSE = "0.005"
+PAUSE = "0.0125"
 GENERATIONS = 4
 
 
@@ -50,7 +50,7 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
     job.wait_for("step")
     for generation in range(GENERATIONS):
         time.sleep(moments.uniform(0.05, 0.5))
-        job.checkpoint("--then", "continue")
+        job.checkpoint()
         if generation % 2:  # sometimes continue, so that the store outlives a checkpoint without a restart
             job.kill()
             job.restart()

@@ -118,12 +118,12 @@ def native_digest(script: Path, ranks: int, steps: int) -> set[str]:
 
 
 MESSAGES = {  # ranks and steps of each program
-    "p2p_ring": (3, 300),
-    "p2p_wildcards": (4, 200),
-    "p2p_probes": (3, 200),
-    "p2p_many": (3, 60),
-    "p2p_modes": (4, 80),
-    "p2p_threads": (2, 150),
+    "p2p_ring": (3, 120),
+    "p2p_wildcards": (4, 80),
+    "p2p_probes": (3, 60),
+    "p2p_many": (3, 24),
+    "p2p_modes": (4, 30),
+    "p2p_threads": (2, 60),
 }
 # Both Open MPIs have one back. Open MPI 5 gets two of the programs, and all with --long.
 ON_OPEN_MPI_5 = rounds(2, len(MESSAGES))
@@ -143,10 +143,10 @@ def test_messages_in_flight(make_job: Callable[..., Job], launcher: Launcher, pr
     expected = native_digest(PROGRAMS / "steps" / f"{program}.py", ranks, steps)
     job = job_under(launcher, make_job, ranks)
     go = job.hold(steps - 1)
-    job.start_python(f"steps/{program}.py", str(steps), "--pause", "0.005")
+    job.start_python(f"steps/{program}.py", str(steps), "--pause", "0.0125")
     job.wait_for("step")
     for there in (launcher, MPICH, launcher)[-rounds(2, 3) :]:
-        job.checkpoint("--then", "continue")
+        job.checkpoint()
         job.checkpoint()
         job.kill()
         job.mpirun = there.mpirun

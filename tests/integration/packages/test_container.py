@@ -107,7 +107,7 @@ def test_ranks_in_containers(
     job.env |= ENVIRONMENT
     program = [PYTHON, "/programs/steps/heat2d.py", *SOLVER, "--out", job.where / "field.npy"]
     job.spawn([*mpirun, "/usr/local/bin/manapy-launch", "--dir", job.dir, *program])
-    job.wait_for(after(500))
+    job.wait_for(after(200))
     done = subprocess.run([*inside, "/usr/local/bin/manapy", "checkpoint", job.dir], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     job.kill()

@@ -54,7 +54,7 @@ def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, rest
     """Each rank has a thread of numpy's."""
     job = make_job(4, env={"OPENBLAS_NUM_THREADS": "2"})
     go = solve(job)
-    job.wait_for(after(500))
+    job.wait_for(after(200))
     job.checkpoint()
     goes_further(job)
     job.kill()
@@ -81,13 +81,13 @@ def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> No
     go.touch()
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
-    assert sorted(residuals(job)) == list(range(20, 2001, 20))
+    assert sorted(residuals(job)) == list(range(20, 1001, 20))
 
 
 def test_exit_after_checkpoint(make_job: Callable[..., Job], undisturbed: bytes) -> None:
     job = make_job(4)
     go = solve(job)
-    job.wait_for(after(500))
+    job.wait_for(after(200))
     job.checkpoint("--then", "exit")
     assert job.wait() == 0
     assert not (job.where / "field.npy").exists()
@@ -121,7 +121,7 @@ DEBIAN_MPIRUN = Path("/usr/bin/mpirun.mpich")
 def test_under_another_mpich_and_back(make_job: Callable[..., Job], undisturbed: bytes) -> None:
     job = make_job(2)
     go = solve(job)
-    job.wait_for(after(500))
+    job.wait_for(after(200))
     job.checkpoint()
     job.kill()
     for mpirun in (DEBIAN_MPIRUN, BIN / "mpirun"):

@@ -29,6 +29,7 @@ def synchronous(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
             until = time.perf_counter() + max(PAUSE, 0.001)
             while time.perf_counter() < until:
                 assert not request.Test(), f"step {step}: synchronous send {i} completed before its receive"
+                time.sleep(0.0005)
             tell(comm, peer, GO, i)
             request.Wait()
         MPI.Request.Waitall(behind)
