@@ -1,12 +1,13 @@
 """Memory of trainings over manapy.fcdp: the largest batch that fits into a device, and the memory of a host.
 
     mpirun -n 4 python sharded_memory.py batch --hidden 300 360 --budget 13000000 --ranks-per-node 2
-    mpirun -n 4 python sharded_memory.py host --model lora --strategy fcdp --ranks-per-node 2
+    mpirun -n 4 python sharded_memory.py host --trainings lora,1 full,2 --strategies fcdp zero3 --ranks-per-node 2
 
 batch: the batch is doubled until a step does not fit into the device. The device is the engine's arena, which limits
 memory that is really allocated: data that the engine keeps and gathers, activations (training.py holds them), and
 Adam's moments. Prints a JSON line for each model and strategy. host: the largest sum of the proportional set sizes
-(/proc/PID/smaps_rollup) of the ranks of a node during the steps. Shared memory counts once.
+(/proc/PID/smaps_rollup) of the ranks of a node during the steps. Shared memory counts once. A training is a model and
+its number of micro-batches; all strategies and trainings of a run follow each other in the same processes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from manapy.fcdp.errors import BudgetError
 from manapy.fcdp.layers.numpy_training import units_of
 
 PAUSE = 0.01  # seconds between two reads of the memory's size
-LOOKS = 40  # reads, at least: steps of a small model take milliseconds, and a few reads miss their peaks
 M_MMAP_THRESHOLD = -3  # malloc.h
 
 
@@ -57,33 +57,35 @@ def fits(topology: Topology, options: argparse.Namespace, strategy: str) -> bool
 
 
 def host(topology: Topology, options: argparse.Namespace) -> None:
-    """The mode `host`; bytes of the node with the larger sum, and of the node's window."""
+    """The mode `host`; a JSON line for each training and strategy."""
     # freed memory goes back to the system; otherwise malloc sometimes keeps large blocks
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
-    layers = build(options, options.model)
+    for training in options.trainings:
+        model, micro_batches = training.split(",")
+        for strategy in options.strategies:
+            figures = trained(topology, options, model, int(micro_batches), strategy)
+            say(topology, {"model": model, "micro_batches": int(micro_batches), "strategy": strategy, **figures})
+
+
+def trained(
+    topology: Topology, options: argparse.Namespace, model: str, micro_batches: int, strategy: str
+) -> dict[str, int]:
+    """Bytes of the node with the larger sum, of the node's window, and of the parameters."""
+    layers = build(options, model)
     # otherwise the devices' memory would differ, too
-    with Engine(topology, units_of(layers), strategy=options.strategy, prefetch=0) as engine:
-        training = Training(engine, layers, options, options.micro_batches)
+    with Engine(topology, units_of(layers), strategy=strategy, prefetch=0) as engine:
+        training = Training(engine, layers, options, micro_batches)
         training.step()
         pids = topology.node.allgather(os.getpid())
         with Watch(pids if topology.local == 0 else []) as watch:
-            while topology.comm.allreduce(watch.looks if topology.local == 0 else LOOKS, MPI.MIN) < LOOKS:
+            enough = options.looks
+            while topology.comm.allreduce(watch.looks if topology.local == 0 else enough, MPI.MIN) < enough:
                 training.step()
             engine.report()  # all ranks still exist
         window = engine.host_bytes
     trainable, frozen = sizes(layers)
     largest = max(topology.comm.allgather(watch.largest))
-    say(
-        topology,
-        {
-            "model": options.model,
-            "strategy": options.strategy,
-            "trainable": trainable,
-            "frozen": frozen,
-            "pss": largest,
-            "window": window,
-        },
-    )
+    return {"trainable": trainable, "frozen": frozen, "pss": largest, "window": window}
 
 
 class Watch:
@@ -126,9 +128,9 @@ if __name__ == "__main__":
     add_model(mode)
     mode = modes.add_parser("host")
     mode.set_defaults(run=host)
-    mode.add_argument("--model", choices=("full", "lora"), default="full")
-    mode.add_argument("--strategy", default="fcdp")
-    mode.add_argument("--micro-batches", type=int, default=1, help="of a step")
+    mode.add_argument("--trainings", nargs="+", default=["full,1"], help="full or lora, and micro-batches of a step")
+    mode.add_argument("--strategies", nargs="+", default=["fcdp"])
+    mode.add_argument("--looks", type=int, default=40, help="at the memory; few looks miss the peaks of short steps")
     add_model(mode)
     for mode in modes.choices.values():
         mode.add_argument(

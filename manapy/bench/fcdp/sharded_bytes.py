@@ -38,7 +38,7 @@ def bytes_sent(setting: Setting) -> list[Row]:
     size = (
         ["--hidden", "1024", "--layers", "4", "--rank", "64"]
         if setting.scale >= 1
-        else ["--hidden", "512", "--layers", "2", "--rank", "64"]
+        else ["--hidden", "512", "--layers", "1", "--rank", "64", "--steps", "1"]
     )
     micro_batches = ("1", "2", "4") if setting.scale >= 1 else ("1", "2")
     program: Command = [

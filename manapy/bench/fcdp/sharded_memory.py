@@ -8,6 +8,8 @@ the paper doesn't state their activations.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...fcdp import costs
 from ..shared.commands import BenchError, Command, Setting, records
 from ..shared.samples import FCDP, Row, Rows
@@ -75,7 +77,8 @@ def memory(setting: Setting) -> list[Row]:
             rows.fail(f"largest batch, {nodes} nodes", set(), FCDP, str(error))
     add_forms(rows)
     setting.progress(2 / 3, "host memory")
-    _host(rows, setting, ["--hidden", "1024", "--layers", "48"] if not quick else ["--hidden", "512", "--layers", "24"])
+    size = ["--hidden", "512", "--layers", "16", "--looks", "8"] if quick else ["--hidden", "1024", "--layers", "48"]
+    _host(rows, setting, size, together=quick)
     return rows.all()
 
 
@@ -112,59 +115,36 @@ def largest(strategy: str, nodes: int, name: str) -> int:
     return costs.largest_batch(A40, needed, layers * TOKENS * hidden * (34 + 5 * heads * TOKENS / hidden)) * nodes * 8
 
 
-def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
+def _host(rows: Rows, setting: Setting, size: list[str], *, together: bool) -> None:
     """Memory of a node's ranks while they train. fcdp needs more than zero3: the window and, with several
-    micro-batches, the node's sum of gradients."""
-    for model, micro_batches in (("lora", 1), ("full", 1), ("full", 2)):
-        title = f"{'LoRA' if model == 'lora' else model}, k={micro_batches}"
-        seen = {}
-        for strategy in (FCDP, "zero3"):
-            name = f"{title}: memory of a node's ranks (PSS), at most"
-            try:
-                (record,) = records(
-                    _run(
-                        setting,
-                        2 * RANKS,
-                        [
-                            "host",
-                            "--model",
-                            model,
-                            "--micro-batches",
-                            str(micro_batches),
-                            "--strategy",
-                            strategy,
-                            "--rank",
-                            "4",
-                            *size,
-                        ],
-                    )
-                )
-            except BenchError as error:
-                rows.fail(name, set(), strategy, str(error))
-                break
-            rows.add(name, "MB", strategy, 0, record["pss"] / 1e6)
-            seen[strategy] = record
-        else:
-            weights = seen[FCDP]["trainable"] + seen[FCDP]["frozen"]
-            form = costs.memory(
-                FCDP,
-                2,
-                RANKS,
-                seen[FCDP]["trainable"] / 4,
-                seen[FCDP]["frozen"] / 4,
-                costs.PRECISIONS["fp32"],
-                micro_batches,
-            ).host
-            rows.add(f"{title}: the node's window", "W", FCDP, 0, seen[FCDP]["window"] / weights, "1: one copy of W")
-            beyond = (seen[FCDP]["pss"] - seen["zero3"]["pss"]) / weights
-            rows.add(
-                f"{title}: beyond zero3's",
-                "W",
-                FCDP,
-                0,
-                beyond,
-                f"{form / weights:.2f}: W{' and the sum of gradients' if micro_batches > 1 else ''}",
-            )
+    micro-batches, the node's sum of gradients. together: all trainings in one run, which starts once."""
+    trainings, strategies = [("lora", 1), ("full", 1), ("full", 2)], [FCDP, "zero3"]
+    names = [f"{model},{micro_batches}" for model, micro_batches in trainings]
+    runs = [(names, strategies)] if together else [([name], [one]) for name in names for one in strategies]
+    seen: dict[tuple[str, int], dict[str, Any]] = {training: {} for training in trainings}
+    for chosen, by in runs:
+        options = ["host", "--trainings", *chosen, "--strategies", *by, "--rank", "4", *size]
+        try:
+            for record in records(_run(setting, 2 * RANKS, options)):
+                seen[record["model"], record["micro_batches"]][record["strategy"]] = record
+        except BenchError as error:
+            rows.fail(f"host memory, {', '.join(chosen)}", set(), by[0], str(error))
+    for (model, micro_batches), of in seen.items():
+        _add_host(rows, f"{'LoRA' if model == 'lora' else model}, k={micro_batches}", micro_batches, of)
+
+
+def _add_host(rows: Rows, title: str, micro_batches: int, of: dict[str, dict[str, Any]]) -> None:
+    """The rows of one training. of: what sharded_memory.py printed about it, by strategy."""
+    for strategy, record in of.items():
+        rows.add(f"{title}: memory of a node's ranks (PSS), at most", "MB", strategy, 0, record["pss"] / 1e6)
+    if len(of) < 2:
+        return  # a run has failed
+    trainable, frozen = of[FCDP]["trainable"], of[FCDP]["frozen"]
+    weights = trainable + frozen
+    form = costs.memory(FCDP, 2, RANKS, trainable / 4, frozen / 4, costs.PRECISIONS["fp32"], micro_batches).host
+    rows.add(f"{title}: the node's window", "W", FCDP, 0, of[FCDP]["window"] / weights, "1: one copy of W")
+    goal = f"{form / weights:.2f}: W{' and the sum of gradients' if micro_batches > 1 else ''}"
+    rows.add(f"{title}: beyond zero3's", "W", FCDP, 0, (of[FCDP]["pss"] - of["zero3"]["pss"]) / weights, goal)
 
 
 def _run(setting: Setting, ranks: int, options: list[str]) -> str:

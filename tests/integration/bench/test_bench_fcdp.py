@@ -66,7 +66,7 @@ def test_quick_run(tmp_path: Path) -> None:
     batches = rows["fcdp-memory", "largest batch, GPT-30B 16 times narrower, 2 nodes × 2"]
     assert batches["fcdp"] == batches["zero3"] == 256 and batches["hpz"] == batches["mics"] == 0
     for label, weights in (("LoRA, k=1", 1), ("full, k=1", 1), ("full, k=2", 2)):
-        # units that are in progress are W / 24 each
+        # units that are in progress are W / 16 each
         assert rows["fcdp-memory", f"{label}: beyond zero3's"]["fcdp"] == pytest.approx(weights, abs=0.25)
     assert all(
         rows["fcdp-paths", f"4 MB from {source}"]["fcdp"] > 0 for source in ("the host's memory", "all nodes, 1 Gb/s")
