@@ -1,14 +1,16 @@
-/* changes.c - a program whose memory changes while it is checkpointed: changes MEGABYTES PERCENT STEPS REPORT
+/* changes.c - a program whose memory changes while it is checkpointed: changes MEGABYTES PERCENT STEPS REPORT [PAUSE]
  *
  * Each rank fills MEGABYTES of memory with random bytes. In each step it computes for about a millisecond, writes to a
  * part of PERCENT of its pages (always the same ones), and the job makes an Allreduce. Some 20 times a second rank 0
  * prints the step, and appends a line to the file REPORT: the step, and the longest one since the last line in
- * microseconds. So the longest time that the job stood is there. With -DALONE the program is one process without MPI.
+ * microseconds. So the longest time that the job stood is there. If PAUSE is given, each step sleeps for so many
+ * microseconds. With -DALONE the program is one process without MPI.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef ALONE
 static int alone_rank(void) { return 0; }
@@ -49,6 +51,7 @@ int main(int argc, char **argv) {
     size_t words = (size_t)atol(argv[1]) * 1000000 / 8, pages = words / PAGE_WORDS;
     size_t apart = atof(argv[2]) > 0 ? (size_t)(100 / atof(argv[2])) : 0; /* every so many pages changes */
     long steps = atol(argv[3]);
+    useconds_t pause = argc > 5 ? (useconds_t)atol(argv[5]) : 0;
     int rank = RANK;
     uint64_t x = 88172645463325252ul + (uint64_t)rank, *data = malloc(words * 8 + 8);
     FILE *report = rank == 0 ? fopen(argv[4], "a") : NULL;
@@ -61,6 +64,7 @@ int main(int argc, char **argv) {
         for (size_t k = (size_t)i % PARTS; apart && k * apart < pages; k += PARTS) data[k * apart * PAGE_WORDS] += x;
         uint64_t sum = x;
         SUM(&sum);
+        if (pause) usleep(pause);
         long now = now_us();
         if (now - last > longest) longest = now - last;
         last = now;

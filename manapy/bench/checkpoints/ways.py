@@ -22,6 +22,7 @@ PERCENT = "1"  # of the pages change
 FOREVER = "1000000000"  # steps: the job is stopped long before
 STEPS = 20000  # of a whole run: about 20 s
 INTERVAL = "10s"
+PAUSE = "20000"  # microseconds of a step with --quick, so that the program leaves the processors to the commands
 INCREMENTAL, COMPRESSED = ("--dirty", "auto"), ("--compress", "auto")
 WAYS: dict[str, tuple[str, ...]] = {  # a name, and options of manapy-launch
     "standing": STANDING,
@@ -60,7 +61,14 @@ def _checkpoints(setting: Setting, rows: Rows, way: str, rounds: int) -> None:
     """Checkpoints and restarts of one job."""
     job = setting.fresh("images")
     report = setting.work / f"{job.name}.report"
-    program: Sequence[str | Path] = (setting.program("changes"), str(setting.megabytes), PERCENT, FOREVER, report)
+    program: Sequence[str | Path] = (
+        setting.program("changes"),
+        str(setting.megabytes),
+        PERCENT,
+        FOREVER,
+        report,
+        *((PAUSE,) if setting.scale < 1 else ()),
+    )
     stands = rows.row(f"{way}: stands", "ms", goal="≤ 50 ms" if way.startswith("beside") else "")
     published = rows.row(f"{way}: until published", "s", baseline="dd of the files")
     written = rows.row(f"{way}: written", "MB", baseline="data")

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 QUICK: dict[str, Any] = {
     "pairs": 1,
-    "ms": 2.0,
+    "ms": 0.5,
     "megabytes": 2,
-    "scale": 0.02,
+    "scale": 0.01,
     "simulated": 64,
     "storm": 3,
     "minutes": 0.05,
