@@ -12,6 +12,7 @@ import console
 import emulated
 import pytest
 from jobs import BIN, Job
+from needed import need
 from slurm import Cluster
 
 HOSTS = emulated.names(3)
@@ -46,7 +47,7 @@ def test_commands(page: console.Page, make_job: Callable[..., Job], trace_root: 
 @pytest.mark.slow
 @pages_that_need("torch")
 def test_commands_with_pytorch(page: console.Page, make_job: Callable[..., Job]) -> None:
-    pytest.importorskip("torch", reason="no PyTorch (pip install 'manapy[torch]')")
+    need("torch", "no PyTorch (pip install 'manapy[torch]')")
     follow(page, make_job(env=OURS))
 
 

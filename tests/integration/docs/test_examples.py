@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, Job
+from needed import need
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-STEPS = {"mpi4py": 8000, "c": 20000, "fortran": 20000, "pytorch": 2000}
+STEPS = {"mpi4py": 3000, "c": 8000, "fortran": 8000, "pytorch": 1000}
 
 
 def command(language: str, where: Path, steps: int) -> list[str | Path]:
@@ -32,7 +33,7 @@ def command(language: str, where: Path, steps: int) -> list[str | Path]:
 @pytest.mark.parametrize("language", [*STEPS])
 def test_an_example(make_job: Callable[..., Job], language: str) -> None:
     if language == "pytorch":
-        pytest.importorskip("torch", reason="no PyTorch (pip install 'manapy[torch]')")
+        need("torch", "no PyTorch (pip install 'manapy[torch]')")
     job = make_job(2)
     program = command(language, job.where, STEPS[language])
     natively = subprocess.run([*job.mpirun, "-n", "2", *program], capture_output=True, text=True, timeout=200)

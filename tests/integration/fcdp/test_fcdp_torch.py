@@ -8,19 +8,22 @@ test of its own. The same ranks then run other programs.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, oks
+from needed import need
 from test_fcdp import check_documented, documented
 
 from manapy.fcdp.costs import bytes_per_node
 
-torch = pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+need("torch", "no PyTorch: pip install 'manapy[torch]'")
 
 PROGRAM = PROGRAMS / "fcdp/fcdp_torch_train.py"
 NODES, RANKS_PER_NODE = 2, 2
@@ -57,7 +60,10 @@ HUGGING_FACE = [
 ]
 HUGGING_FACE_REFERENCES = ["gpt2", "gpt2,generate=1", "lora", "lora,generate=1"]
 HAS_HUGGING_FACE = all(map(find_spec, ("transformers", "peft")))
-HAS_GPU = torch.cuda.is_available()
+# PyTorch is imported, which takes seconds, only if there is a device of NVIDIA, of WSL or of AMD
+HAS_GPU = (
+    any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))) and import_module("torch").cuda.is_available()
+)
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU that PyTorch can use")
 needs_hugging_face = pytest.mark.skipif(not HAS_HUGGING_FACE, reason="no transformers, or no peft")
 Results = dict[str, dict[str, Any]]

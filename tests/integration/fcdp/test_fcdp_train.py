@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job
+from needed import need
 from phases import STANDING
 from terminal import Terminal
 
-pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+need("torch", "no PyTorch: pip install 'manapy[torch]'")
 
 Make = Callable[..., Job]
 SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--context", "32", "--batch", "8")

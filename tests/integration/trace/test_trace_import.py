@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS
+from needed import need
 
-pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+need("torch", "no PyTorch: pip install 'manapy[torch]'")
 
 
 @pytest.fixture(scope="module")
