@@ -162,6 +162,19 @@ def test_idle_on_the_backup(rdma_vm: VM, stamps: Path) -> None:
     finish(pair)
 
 
+def test_memory_registered_on_the_backup(rdma_vm: VM, stamps: Path) -> None:
+    """Each message is sent at once from memory that was just registered. On the backup it waits until the memory is
+    registered there, too."""
+    pair = start(rdma_vm, stamps, "--kinds", ALL, "--fresh", *PATIENT)
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback")
+    pair.wait_received(50, since=pair.received())
+    rdma_vm.repair(0)
+    wait_event(pair, "return")
+    pair.wait_received(50, since=pair.received())
+    finish(pair)
+
+
 def test_stuck(rdma_vm: VM, stamps: Path) -> None:
     """Soft-RoCE never finishes a fenced READ whose request was lost, and reports no error (soft-roce.md). SHIFT notices
     that."""

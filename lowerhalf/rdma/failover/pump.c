@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* Builds the request for this path: exchanges local and remote keys, and omits what the peer has already executed of
- * it. Returns 0; -EAGAIN: the peer's key isn't known yet (q->missing_rkey); -ENOKEY: a local region isn't registered
- * there. */
+ * it. Returns 0; -EAGAIN: a key isn't known yet, of a local region or of the peer; -ENOKEY: a region isn't registered
+ * there, and will not be. */
 static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
     shift_device_t *d = q->o.device;
@@ -25,8 +25,9 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
         skip -= off;
         s.addr += off;
         s.length -= (uint32_t)off;
-        if (!(e->wr.send_flags & IBV_SEND_INLINE) && !shift_elements_on(d, q->path, &s, 1))
-            return -ENOKEY;
+        int r = e->wr.send_flags & IBV_SEND_INLINE ? 0 : shift_elements_on(d, q->path, &s, 1);
+        if (r != 0)
+            return r;
         if (s.length || off == 0)
             sge[n++] = s;
     }
@@ -40,10 +41,8 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
         return 0;
     uint32_t *rkey = atomic ? &wr->wr.atomic.rkey : &wr->wr.rdma.rkey;
     const uint32_t *known = shift_link_rkey(q->link, *rkey);
-    if (!known) {
-        q->missing_rkey = *rkey;
+    if (!known)
         return -EAGAIN;
-    }
     if (known[q->path] == 0)
         return -ENOKEY;
     *rkey = known[q->path];
@@ -57,11 +56,12 @@ void shift_pump_sends(shift_qp_t *q)
     shift_journal_t *j = &q->sends;
     struct ibv_sge sge[j->max_sge + 1];
     struct ibv_send_wr wr;
-    q->missing_rkey = 0;
+    q->lacks_key = false;
     while (q->posted_sends < j->next) {
         shift_send_t *e = shift_journal_at(j, q->posted_sends);
         if (!e->done) {
             int r = translate(q, e, &wr, sge);
+            q->lacks_key = r == -EAGAIN;
             if (r == -ENOKEY)
                 shift_release(q, "a work request uses memory that is not registered on the backup");
             if (r != 0 || shift_leg_send(q, q->path, &wr) != 0) /* the queue is full: completions make room */
@@ -97,10 +97,11 @@ void shift_pump_recvs(shift_qp_t *q)
         const shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
         struct ibv_recv_wr wr = {.wr_id = e->wr.wr_id, .sg_list = sge, .num_sge = e->wr.num_sge};
         memcpy(sge, e->wr.sg_list, (size_t)e->wr.num_sge * sizeof *sge);
-        if (!shift_elements_on(d, path, sge, e->wr.num_sge)) {
+        int r = shift_elements_on(d, path, sge, e->wr.num_sge);
+        if (r == -ENOKEY)
             shift_release(q, "a receive uses memory that is not registered on the backup");
+        if (r != 0)
             return;
-        }
         if (shift_leg_recv(q, path, &wr) != 0)
             return;
     }

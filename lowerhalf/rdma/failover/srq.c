@@ -373,7 +373,7 @@ static bool post(shift_srq_t *s, shift_entry_t *e, int path)
     wr.next = NULL;
     wr.sg_list = sge;
     memcpy(sge, e->sge, (size_t)wr.num_sge * sizeof *sge);
-    if (!shift_elements_on(d, path, sge, wr.num_sge))
+    if (shift_elements_on(d, path, sge, wr.num_sge) != 0)
         return false;
     e->path = path;
     if (shift_verbs_on(d, path)->post_srq_recv(s->on[path].srq, &wr, &bad) == 0) {

@@ -2,6 +2,8 @@
  * link's. */
 #include "objects/legs.h"
 
+#include <errno.h>
+
 /* The attributes that a reliable connected queue pair needs for each state (InfiniBand specification 11.2.5.2;
  * ibv_modify_qp(3)). */
 int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to)
@@ -27,15 +29,15 @@ const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path) 
     return path ? &d->path[path].context->ops : &d->ops;
 }
 
-bool shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, int n)
+int shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, int n)
 {
     for (int i = 0; path && i < n; i++) {
         const shift_mr_t *m = shift_map_get(&d->mrs, sge[i].lkey);
         if (!m || !m->on[path])
-            return false;
+            return m && m->o.waiting ? -EAGAIN : -ENOKEY;
         sge[i].lkey = m->on[path]->lkey;
     }
-    return true;
+    return 0;
 }
 
 /* Requests that the provider has accepted but can't send (its RNIC is gone) come back flushed. */

@@ -240,7 +240,7 @@ typedef struct shift_qp { /* starts at a cache line; a straight post uses only t
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     bool cut_off; /* no path was up during this switch, and this was reported */
     bool washing; /* the first request on a leg that was reset is in progress: switch.c */
-    uint32_t missing_rkey; /* a key of the peer that isn't known yet */
+    bool lacks_key; /* a request waits for a key on the backup: of the peer's memory, or of ours */
     struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
     bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is in progress */
     bool uncounted;             /* there was such a section, so `posted` and `bytes` are too small */

@@ -46,7 +46,7 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
     count(q, first, r == 0 ? NULL : *bad);
     shift_spin_unlock(&q->lock);
     shift_pump_sends(q);
-    if (q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->missing_rkey)
+    if (q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->lacks_key)
         shift_wake(q->o.device);
     pthread_mutex_unlock(&q->o.device->lock);
     return r;

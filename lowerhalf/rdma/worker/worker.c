@@ -92,7 +92,7 @@ static int patience(shift_device_t *d, int *set_up)
             continue;
         if (q->phase == SHIFT_DRAINING || q->phase == SHIFT_CLEARING)
             return 0;
-        if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->missing_rkey)
+        if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->lacks_key)
             ms = ms < SWITCHING_MS ? ms : SWITCHING_MS;
         else if (q->states.sq != SHIFT_SQ_RELEASED)
             ms = ms < 20 ? ms : 20;

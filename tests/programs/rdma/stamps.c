@@ -49,7 +49,7 @@ static struct {
     uint64_t messages;
     double seconds;
     uint32_t inline_size;
-    bool srq, events, wr, one_way, fence;
+    bool srq, events, wr, one_way, fence, fresh;
     cq_mode_t cq;
     fault_t fault;
     plan_t plan;
@@ -110,7 +110,7 @@ typedef struct {
     /* memory */
     uint8_t *source, *fetched, *target;
     volatile uint64_t *consumed, *told; /* written by the peer; written by us for the peer */
-    struct ibv_mr *local, *remote;
+    struct ibv_mr *local, *remote, **fresh; /* fresh: of each slot, if each message is registered anew */
     uint64_t target_address, consumed_address; /* the peer's */
     uint32_t target_key;
 } pair_t;
@@ -249,6 +249,14 @@ static void post_fault(pair_t *p, uint64_t slot) {
     post(p, &wr);
 }
 
+/* Registers the memory of a slot once more, and gives the registration for the slot's last message back. */
+static uint32_t registered_anew(pair_t *p, uint64_t slot, void *source) {
+    if (p->fresh[slot] && ibv_dereg_mr(p->fresh[slot]))
+        fail("dereg_mr: %s", strerror(errno));
+    p->fresh[slot] = registered(source, slot_size, 0);
+    return p->fresh[slot]->lkey;
+}
+
 static void post_message(pair_t *p) {
     message_t m = message_of(&opt.plan, side, p->index, p->posted);
     uint64_t number = p->posted++, slot = number % opt.depth, offset = 0;
@@ -262,6 +270,7 @@ static void post_message(pair_t *p) {
             *flag = source + slot_size - FLAG_SIZE;
     struct ibv_sge sges[MAX_PIECES + 1];
     struct ibv_send_wr wrs[MAX_PIECES + 2];
+    uint32_t key = opt.fresh ? registered_anew(p, slot, source) : p->local->lkey;
     int n = 0;
     for (uint32_t i = 0; i < m.pieces; offset += m.piece[i], i++) {
         uint8_t *at = source + offset + i * PIECE_GAP;
@@ -269,7 +278,7 @@ static void post_message(pair_t *p) {
             stamp_bytes(at, stamp, offset, m.piece[i]);
         if (fault == FAULT_BYTE)
             at[m.piece[i] - 1] ^= 2;
-        sges[i] = (struct ibv_sge){.addr = (uintptr_t)at, .length = m.piece[i], .lkey = p->local->lkey};
+        sges[i] = (struct ibv_sge){.addr = (uintptr_t)at, .length = m.piece[i], .lkey = key};
     }
     uint64_t target = p->target_address + slot * slot_size;
     offset = 0;
@@ -296,7 +305,7 @@ static void post_message(pair_t *p) {
     } else if (m.kind == KIND_FLAG) {
         uint64_t value = number + 1;
         memcpy(flag, &value, FLAG_SIZE);
-        sges[MAX_PIECES] = (struct ibv_sge){.addr = (uintptr_t)flag, .length = FLAG_SIZE, .lkey = p->local->lkey};
+        sges[MAX_PIECES] = (struct ibv_sge){.addr = (uintptr_t)flag, .length = FLAG_SIZE, .lkey = key};
         wrs[n++] =
             (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE,
                                  .sg_list = &sges[MAX_PIECES],
@@ -742,7 +751,7 @@ static void create_pair(int index) {
         .index = index, .send_cq = cq_of(index, false), .recv_cq = cq_of(index, true), .peer_total = UINT64_MAX};
     p->total = opt.one_way && !side ? 0 : opt.seconds > 0 ? UINT64_MAX : opt.messages;
     pthread_mutex_init(&p->lock, NULL);
-    p->ring = calloc(sq_size, sizeof *p->ring);
+    p->ring = calloc(sq_size, sizeof *p->ring), p->fresh = calloc(opt.depth, sizeof *p->fresh);
     size_t area = (size_t)opt.depth * slot_size;
     p->source = memory(2 * area + 4096), p->fetched = p->source + area, p->told = (uint64_t *)(p->source + 2 * area);
     p->target = memory(area + 4096), p->consumed = (uint64_t *)(p->target + area);
@@ -837,6 +846,10 @@ static void check_end(void) {
 }
 
 static void tear_down(void) {
+    for (int i = 0; i < opt.pairs; i++)
+        for (int slot = 0; slot < opt.depth; slot++)
+            if (pairs[i].fresh[slot] && ibv_dereg_mr(pairs[i].fresh[slot]))
+                fail("dereg_mr: %s", strerror(errno));
     for (int i = 0; i < opt.pairs; i++)
         if (ibv_destroy_qp(pairs[i].qp) || ibv_dereg_mr(pairs[i].local) || ibv_dereg_mr(pairs[i].remote))
             fail("destroying pair %d: %s", i, strerror(errno));
@@ -942,6 +955,7 @@ static const char usage[] =
     "--threads T\n"
     "  --one-way (the client sends), --pause MS (on average, between messages), --seed N\n"
     "  --fence (READs), --rest MS (of message 50, before its receive is posted again)\n"
+    "  --fresh (the memory of each message is registered anew)\n"
     "  --timeout T, --retry N, --gid INDEX, --patience S, --progress N, --linger MS, --fault "
     "again|skip|byte|late|back\n";
 
@@ -971,6 +985,7 @@ int main(int argc, char **argv) {
         LINGER,
         FAULT,
         FENCE,
+        FRESH,
         REST
     };
     static const struct option options[] = {
@@ -998,6 +1013,7 @@ int main(int argc, char **argv) {
         {"linger", 1, NULL, LINGER},
         {"fault", 1, NULL, FAULT},
         {"fence", 0, NULL, FENCE},
+        {"fresh", 0, NULL, FRESH},
         {"rest", 1, NULL, REST},
         {0},
     };
@@ -1035,6 +1051,7 @@ int main(int argc, char **argv) {
         case PROGRESS: opt.progress = atoi(optarg); break;
         case LINGER: opt.linger = atoi(optarg); break;
         case FENCE: opt.fence = true; break;
+        case FRESH: opt.fresh = true; break;
         case REST: opt.rest = atoi(optarg); break;
         case FAULT: opt.fault = one_of("fault", optarg, fault_names, FAULTS); break;
         default: fputs(usage, stderr); return 2;
