@@ -11,7 +11,7 @@ Invariants
  1. Daemons are our own children, in the foreground. Processes that they start may leave them (slurmstepd is a daemon),
     but every process of a cluster has the cluster's own SLURM_CONF in its environment. The cluster finds its processes
     by this, and signals no others.
- 2. The kernel chooses the ports, and everything else lies in `where`, so clusters don't disturb each other. Job ids
+ 2. Ports are chosen at random, and everything else lies in `where`, so clusters don't disturb each other. Job ids
     start at a random number: the names of MPICH's shared memory contain them, and the remains of a killed job in
     /dev/shm end the next job of that name.
 
@@ -426,6 +426,14 @@ class Cluster:
 
 
 def _free_ports(number: int) -> list[int]:
+    """Free ports that the kernel gives to no connection (ip(7), ip_local_port_range), because a node that was away
+    needs its port again."""
+    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
-        return [s.getsockname()[1] for s in sockets]
+        while len(found) < number:
+            port = random.randrange(int(first) // 2, int(first))
+            with contextlib.suppress(OSError):  # it is taken
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+    return found
