@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def request(job: Job, *options: str) -> Request:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def request_until(job: Job, met: Callable[[], object]) -> Request:
+    """Request a checkpoint that has to wait, and return the request when a condition is met. If a checkpoint is taken
+    before, it came too early: request the next one."""
+    asked = request(job)
+    while not met():
+        if asked.poll() is not None:
+            code, _, errors = answer(asked)
+            assert code == 0, errors
+            asked = request(job)
+        time.sleep(0.02)
+    return asked
 
 
 def answer(process: Request, timeout: float = PATIENCE) -> tuple[int, str, str]:

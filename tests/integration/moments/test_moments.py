@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Job, manapy
-from phases import answer, request
+from phases import answer, request, request_until
 from test_random_moments import TOO_LATE
 
 from manapy.chain import descendants
@@ -53,9 +53,7 @@ def test_while_one_computes(make_job: Callable[..., Job]) -> None:
     """A rank that computes below its target must be waited for, and is named."""
     job = make_job(2)
     go, end = start(job, "compute")
-    asked = request(job)
-    while not any("rank 0" in line for line in job.status()["waiting"]):
-        assert asked.poll() is None
+    asked = request_until(job, lambda: any("rank 0" in line for line in job.status()["waiting"]))
     go.touch()
     code, _, errors = answer(asked)
     assert code == 0, errors

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from phases import PHASES, Request, answer, is_one_line, reach, request, restart_after
+from phases import PHASES, Request, answer, is_one_line, reach, request, request_until, restart_after
 from rounds import rounds
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
@@ -227,10 +227,8 @@ def test_who_is_needed_goes_on(make_job: Callable[..., Job], kind: str) -> None:
 def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
     job = make_job(2, env=ENV)
     go, end = start_edges(job, "compute")
-    asked = request(job)
     pattern = r"rank 0 has computed for \d+ s; rank 1 waits for it on communicator"
-    while not any(re.search(pattern, line) for line in job.status()["waiting"]):
-        assert asked.poll() is None
+    asked = request_until(job, lambda: any(re.search(pattern, line) for line in job.status()["waiting"]))
     taken(job, asked, go, end)
 
 
@@ -239,12 +237,7 @@ def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
     ranks."""
     job = make_job(3, env=ENV)
     go, end = start_edges(job, "wrong")
-    asked = request(job)
-    while "failed on its arguments" not in (job.dir / "coordinator.log").read_text():
-        if asked.poll() is not None:  # the others weren't waiting yet
-            assert answer(asked)[0] == 0
-            asked = request(job)
-        time.sleep(0.02)
+    asked = request_until(job, lambda: "failed on its arguments" in (job.dir / "coordinator.log").read_text())
     taken(job, asked, go, end)
 
 
@@ -260,8 +253,7 @@ def test_some_ranks_are_in_init(make_job: Callable[..., Job]) -> None:
     job = make_job(3, env=ENV)
     go, end = start_edges(job, "late")
     job.wait_for(lambda _: has_loaded_mpi(job.status()["ranks"][0]["pid"]))
-    asked = request(job)
-    job.wait_for(lambda _: job.status()["phase"] == "waiting for a safe moment")
+    asked = request_until(job, lambda: job.status()["phase"] == "waiting for a safe moment")
     taken(job, asked, go, end)
 
 
